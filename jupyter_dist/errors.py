@@ -1,0 +1,90 @@
+"""What can go wrong, as a tree.
+
+DistError
+├── InputError            bad flags, names, numbers; nothing was started
+│   ├── UnknownBackend    no such backend; the message lists them
+│   └── MissingEngine     the backend's package is not installed; the message says what to install
+├── CaptureError          the cell or a name it uses cannot travel; nothing was started
+├── LaunchError           the run folder or the supervisor could not be set up; nothing is left running
+├── RunNotFound           no run folder with that id
+├── UntrustedFile         a pickle that another user owns or could have written; it is never loaded
+├── RunFailed             a rank failed; `.run` holds the run, the text names the root cause first
+├── RunStopped            the run was stopped before its end; `.run` holds the run
+└── ResultError           a rank's result could not be sent back; the text holds its repr
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .run import Run
+
+__all__ = [
+    "CaptureError",
+    "DistError",
+    "InputError",
+    "LaunchError",
+    "MissingEngine",
+    "ResultError",
+    "RunFailed",
+    "RunNotFound",
+    "RunStopped",
+    "UnknownBackend",
+    "UntrustedFile",
+]
+
+
+class DistError(Exception):
+    """Base of every error that jupyter_dist raises on purpose; its text is meant for the user."""
+
+    def _render_traceback_(self) -> list[str]:
+        # IPython asks the exception for its traceback: ours is the message alone,
+        # because the frames between the cell and this line are not the user's code.
+        return [f"{type(self).__name__}: {self}"]
+
+
+class InputError(DistError):
+    """A flag, name or number that cannot be used. Nothing was started."""
+
+
+class UnknownBackend(InputError):
+    """No backend has that name."""
+
+
+class MissingEngine(InputError):
+    """The backend exists but its engine is not installed."""
+
+
+class CaptureError(DistError):
+    """The cell, or a name it uses, cannot be sent to the ranks. Nothing was started."""
+
+
+class LaunchError(DistError):
+    """The run folder could not be written or the supervisor did not start. Nothing is left running."""
+
+
+class RunNotFound(DistError):
+    """No run has that id."""
+
+
+class UntrustedFile(DistError):
+    """A pickle whose owner or mode would let somebody else have written it."""
+
+
+class _RunError(DistError):
+    def __init__(self, message: str, run: Run | None = None) -> None:
+        super().__init__(message)
+        self.run = run
+
+
+class RunFailed(_RunError):
+    """At least one rank failed. `run` is the run it happened in."""
+
+
+class RunStopped(_RunError):
+    """The run was stopped before it ended by itself. `run` is the run."""
+
+
+class ResultError(DistError):
+    """A rank's result cannot be had: it could not be pickled, or not be read back."""

@@ -1,0 +1,221 @@
+"""The run folder: paths, ids, and writes that a reader sees whole or not at all.
+
+    RUNS/ID/job.json            the Job, written once
+    RUNS/ID/payload.pkl         header pickle, then the captured names (worker/payload.py)
+    RUNS/ID/payload.buffers     out-of-band buffers, mapped by the ranks
+    RUNS/ID/modules/            the notebook's own .py files, first on the ranks' sys.path
+    RUNS/ID/state.json          the Status, replaced atomically by the supervisor
+    RUNS/ID/supervisor.log
+    RUNS/ID/requests/NAME       one empty file per request: stop, kill, stacks
+    RUNS/ID/checkpoints/        dist.checkpoint_dir(), shared by all attempts
+    RUNS/ID/attempts/A/ranks/R/ output.log  times.idx  events.jsonl  result.pkl  result.buffers
+                                error.json  stacks.txt
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .errors import LaunchError, RunNotFound, UntrustedFile
+
+__all__ = ["RankFolder", "RunFolder", "check_owner", "find", "new_id", "runs", "runs_root", "write_json"]
+
+_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,8}")
+REQUESTS = ("stop", "kill", "stacks")
+
+
+def runs_root() -> Path:
+    """The folder that holds all runs: `$JUPYTER_DIST_RUNS`, else under Jupyter's data directory."""
+    override = os.environ.get("JUPYTER_DIST_RUNS")
+    if override:
+        return Path(override)
+    from jupyter_core.paths import jupyter_data_dir
+
+    return Path(jupyter_data_dir()) / "jupyter-dist" / "runs"
+
+
+def new_id() -> str:
+    """A run id that sorts by time, such as `20261120-113455-3f2a`."""
+    return time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
+
+
+class RankFolder:
+    """The files of one rank in one attempt."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.output = path / "output.log"
+        self.times = path / "times.idx"
+        self.events = path / "events.jsonl"
+        self.result = path / "result.pkl"
+        self.error = path / "error.json"
+        self.stacks = path / "stacks.txt"
+
+
+class RunFolder:
+    """The files of one run. Holds paths only; making one touches nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.id = path.name
+        self.job = path / "job.json"
+        self.payload = path / "payload.pkl"
+        self.modules = path / "modules"
+        self.state = path / "state.json"
+        self.supervisor_log = path / "supervisor.log"
+        self.requests = path / "requests"
+        self.checkpoints = path / "checkpoints"
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
+    def rank(self, attempt: int, rank: int) -> RankFolder:
+        return RankFolder(self.path / "attempts" / str(attempt) / "ranks" / str(rank))
+
+    def attempts(self) -> list[int]:
+        """The attempts that were started, oldest first."""
+        try:
+            names = os.listdir(self.path / "attempts")
+        except OSError:
+            return []
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def request(self, name: str) -> None:
+        """Ask the supervisor for `stop`, `kill` or `stacks`. Repeatable, returns at once."""
+        if name not in REQUESTS:
+            raise ValueError(f"no such request: {name!r}")
+        fd = os.open(self.requests / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.utime(fd)
+        finally:
+            os.close(fd)
+
+
+def make_private(path: Path) -> None:
+    """Make a folder and its missing parents, each with mode 0700 whatever the umask is."""
+    missing = []
+    while not path.exists():
+        missing.append(path)
+        path = path.parent
+    for folder in reversed(missing):
+        try:
+            folder.mkdir(0o700)
+        except FileExistsError:
+            continue
+        folder.chmod(0o700)
+
+
+def create(root: Path, run_id: str, world_size: int) -> RunFolder:
+    """Make the folder of a new run.
+
+    Raises LaunchError when the disk is full, read-only or not ours.
+    """
+    folder = RunFolder(root / run_id)
+    try:
+        make_private(root)
+        folder.path.mkdir(0o700)
+        folder.path.chmod(0o700)
+        make_private(folder.requests)
+        make_attempt(folder, 0, world_size)
+    except OSError as error:
+        raise unwritable(folder.path, error) from error
+    return folder
+
+
+def make_attempt(folder: RunFolder, attempt: int, world_size: int) -> None:
+    for rank in range(world_size):
+        make_private(folder.rank(attempt, rank).path)
+
+
+def unwritable(path: Path, error: OSError) -> LaunchError:
+    return LaunchError(
+        f"cannot write the run folder {str(path)!r}: {error.strerror or error}. "
+        "Free some space or point JUPYTER_DIST_RUNS at a folder you can write. Nothing was started."
+    )
+
+
+def open_private(path: Path, flags: int) -> int:
+    """Open a file for writing with mode 0600 whatever the umask is; returns a descriptor."""
+    fd = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    os.fchmod(fd, 0o600)
+    return fd
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replace a file; readers see the whole old or the whole new one. Not synced to the disk."""
+    # The pid keeps two writers apart: the last one wins, neither reads the other's half.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    fd = open_private(temporary, os.O_WRONLY | os.O_TRUNC)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, data: Any) -> None:
+    write_bytes(path, json.dumps(data, ensure_ascii=True).encode())
+
+
+def check_owner(path: Path) -> None:
+    """Refuse a pickle that somebody else owns or could have written.
+
+    Raises UntrustedFile; FileNotFoundError passes through.
+    """
+    for place in (path, path.parent):
+        info = place.lstat()
+        if stat.S_ISLNK(info.st_mode):
+            raise UntrustedFile(f"{str(place)!r} is a link; a run's own files never are. It was not loaded.")
+        if info.st_uid != os.geteuid():
+            raise UntrustedFile(
+                f"{str(place)!r} belongs to user id {info.st_uid}, not to you ({os.geteuid()}). "
+                "Loading it would run their code; it was not loaded."
+            )
+        if info.st_mode & 0o022:
+            raise UntrustedFile(
+                f"{str(place)!r} can be written by others (mode {stat.S_IMODE(info.st_mode):04o}). "
+                f"It was not loaded. If you trust it: chmod go-w {str(place)!r}"
+            )
+
+
+def runs(root: Path | None = None) -> Iterator[RunFolder]:
+    """Every run on disk, newest first. Folders that are not runs are passed over."""
+    root = runs_root() if root is None else root
+    try:
+        names = os.listdir(root)
+    except OSError:
+        return
+    for name in sorted(names, reverse=True):
+        if _ID.fullmatch(name) and (root / name / "job.json").is_file():
+            yield RunFolder(root / name)
+
+
+def find(run_id: str, root: Path | None = None) -> RunFolder:
+    """The run with that id, or with the one id that starts or ends with it (4 characters at least).
+
+    Raises RunNotFound, naming what there is.
+    """
+    root = runs_root() if root is None else root
+    if _ID.fullmatch(run_id) and (root / run_id / "job.json").is_file():
+        return RunFolder(root / run_id)
+    known = list(runs(root))
+    if len(run_id) >= 4:
+        close = [f for f in known if f.id.startswith(run_id) or f.id.endswith(run_id)]
+        if len(close) == 1:
+            return close[0]
+        if close:
+            raise RunNotFound(f"{run_id!r} fits {len(close)} runs: {', '.join(f.id for f in close[:5])}. Give more of the id.")
+    newest = ", ".join(f.id for f in known[:3])
+    raise RunNotFound(
+        f"no run {run_id!r} in {str(root)!r}. " + (f"The newest are: {newest}." if known else "There are no runs yet.")
+    )

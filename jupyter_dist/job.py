@@ -1,0 +1,164 @@
+"""What a run is made of, as frozen data that is JSON on disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Job", "Poll", "RankState", "Stall", "State", "Status", "Supervisor"]
+
+
+class State(str, enum.Enum):
+    """Where a run, or a rank of it, stands."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    LOST = "lost"
+
+    @property
+    def ended(self) -> bool:
+        return self not in (State.PENDING, State.RUNNING)
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to run. Written once as `job.json`; holds no value of an environment variable.
+
+    `options` is the backend's options model as JSON. Times are seconds since the epoch.
+    """
+
+    id: str
+    backend: str
+    world_size: int
+    created: float
+    cwd: str
+    python: str
+    source: str
+    """The cell as the user wrote it (for a call: the function's name)."""
+    notebook: str | None = None
+    """Path of the notebook, where the front-end tells it."""
+    label: str = ""
+    """How the cell is called in tracebacks, such as `In[7]`."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    env_names: tuple[str, ...] = ()
+    """Names given with --env; the values travel with the process and are never written."""
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    """Metric name → regular expression over the log with one group."""
+    max_restarts: int = 0
+    timeout_s: float | None = None
+    stall_timeout_s: float | None = 300.0
+    payload_bytes: int = 0
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Job:
+        known = {f.name for f in dataclasses.fields(cls)}
+        kept = {k: v for k, v in data.items() if k in known}
+        for name in ("env_names", "notes"):
+            kept[name] = tuple(kept.get(name, ()))
+        return cls(**kept)
+
+
+@dataclass(frozen=True)
+class RankState:
+    """One rank of the current attempt. `state` is FAILED when the rank failed by itself,
+    STOPPED when the supervisor ended it (a stop, or another rank's failure)."""
+
+    rank: int
+    state: State = State.PENDING
+    pid: int | None = None
+    host: str | None = None
+    local_rank: int = 0
+    exit_code: int | None = None
+    signal: int | None = None
+    started: float | None = None
+    ended: float | None = None
+    peak_memory_bytes: int | None = None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RankState:
+        known = {f.name for f in dataclasses.fields(cls)}
+        kept = {k: v for k, v in data.items() if k in known}
+        kept["state"] = State(kept.get("state", "pending"))
+        return cls(**kept)
+
+
+@dataclass(frozen=True)
+class Supervisor:
+    """The supervisor's process, so that a reader can tell whether it still lives."""
+
+    pid: int
+    start_ticks: int
+    """Field 22 of /proc/PID/stat: tells a reused pid from the supervisor."""
+    host: str
+    boot_id: str
+
+
+@dataclass(frozen=True)
+class Stall:
+    """No rank has printed or logged since `since`; `stacks` says whether stacks were taken."""
+
+    since: float
+    noticed: float
+
+
+@dataclass(frozen=True)
+class Status:
+    """`state.json`: how a run stands. Only the supervisor writes it."""
+
+    id: str
+    state: State
+    attempt: int = 0
+    created: float = 0.0
+    started: float | None = None
+    ended: float | None = None
+    heartbeat: float = 0.0
+    warm: bool = False
+    reason: str | None = None
+    """One line for the user: why it failed, stopped, was restarted, or counts as lost."""
+    stall: Stall | None = None
+    supervisor: Supervisor | None = None
+    ranks: tuple[RankState, ...] = ()
+    oom_killer: bool = False
+    """Whether the kernel's out-of-memory killer ran on this machine during the run."""
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Status:
+        known = {f.name for f in dataclasses.fields(cls)}
+        kept = {k: v for k, v in data.items() if k in known}
+        kept["state"] = State(kept["state"])
+        kept["ranks"] = tuple(RankState.from_json(r) for r in kept.get("ranks", ()))
+        if kept.get("supervisor"):
+            kept["supervisor"] = Supervisor(**kept["supervisor"])
+        if kept.get("stall"):
+            kept["stall"] = Stall(**kept["stall"])
+        return cls(**kept)
+
+
+@dataclass(frozen=True)
+class Poll:
+    """What a backend's `poll` saw. `ranks` holds every rank whose state is known.
+
+    `chunks` and `cursor` serve backends where only text travels; a backend whose ranks
+    write their own files leaves them empty."""
+
+    state: State
+    ranks: tuple[RankState, ...] = ()
+    chunks: tuple[Mapping[str, Any], ...] = ()
+    cursor: Any = None
+    detail: str | None = None
