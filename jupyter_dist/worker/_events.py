@@ -1,0 +1,91 @@
+"""Write a rank's events, one JSON line and one write each, so that a killed rank loses none."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["EventWriter", "close", "open_writer", "writer"]
+
+_writer: EventWriter | None = None
+
+
+class EventWriter:
+    """Appends to `events.jsonl`. Every method returns after the line is in the file.
+
+    Raises OSError where the disk is full: a metric is never dropped in silence.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._seq = itertools.count()
+        self._keys: dict[str, str] = {}
+
+    def metric(self, values: Mapping[str, float], step: int | None) -> None:
+        """Metrics of one step. Values are ints or floats; NaN and infinities are kept.
+
+        Encoded by hand: this runs in the training loop and `json.dumps` is most of its cost.
+        """
+        keys = self._keys
+        parts = []
+        for name, value in values.items():
+            key = keys.get(name)
+            if key is None:
+                key = keys[name] = json.dumps(name) + ":"
+            parts.append(key + (repr(value) if math.isfinite(value) else _special(value)))
+        os.write(
+            self._fd,
+            (
+                f'{{"seq":{next(self._seq)},"time":{time.time():.6f},"kind":"metric",'
+                f'"step":{"null" if step is None else step},"values":{{{",".join(parts)}}}}}\n'
+            ).encode(),
+        )
+
+    def progress(self, id: int, n: int, total: int | None, desc: str) -> None:
+        self._write("progress", {"id": id, "n": n, "total": total, "desc": desc})
+
+    def note(self, text: str) -> None:
+        """Something the user should be told, shown once by the views."""
+        self._write("note", {"text": text})
+
+    def started(self, host: str) -> None:
+        self._write("started", {"pid": os.getpid(), "host": host})
+
+    def result(self, repr_: str, nbytes: int | None, error: str | None) -> None:
+        self._write("result", {"repr": repr_, "bytes": nbytes, "error": error})
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def _write(self, kind: str, data: Mapping[str, Any]) -> None:
+        event = {"seq": next(self._seq), "time": time.time(), "kind": kind, **data}
+        os.write(self._fd, json.dumps(event, ensure_ascii=True).encode() + b"\n")
+
+
+def _special(value: float) -> str:
+    # JSON has no NaN; a string is what every reader can tell from a number.
+    return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
+
+
+def open_writer(path: str) -> EventWriter:
+    """Make `path` the file that `writer()` writes to."""
+    global _writer
+    _writer = EventWriter(path)
+    return _writer
+
+
+def close() -> None:
+    global _writer
+    if _writer is not None:
+        _writer.close()
+        _writer = None
+
+
+def writer() -> EventWriter | None:
+    """This rank's event writer; None outside a run."""
+    return _writer
