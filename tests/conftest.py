@@ -1,0 +1,308 @@
+"""What every test gets: its own runs folder, no process left behind, real kernels, deadlines.
+
+Fixtures: `wait_for` (a condition with a deadline), `kernel` and `start_kernel` (real IPython kernels),
+and, for every test, `own_folders` and `no_leftovers`. Markers: `needs` and `serial` (pyproject.toml).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from queue import Empty
+from typing import Any, TypeVar
+
+import pytest
+
+T = TypeVar("T")
+RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,8}")
+OF_A_RANK = (
+    *("JUPYTER_DIST_" + name for name in ("RUN", "RUN_ID", "ATTEMPT", "GPUS")),
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG", "OMP_NUM_THREADS"),
+)
+INSTALL = {
+    "torch": 'pip install "jupyter-dist[torch]"',
+    "tensorflow": 'pip install "jupyter-dist[tensorflow]"',
+    "tf_keras": "pip install --no-deps tf_keras",
+}
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the test its own runs, Jupyter and IPython folders, and an environment outside of any run.
+
+    Returns the folder that will hold its runs.
+    """
+    for name in OF_A_RANK:
+        monkeypatch.delenv(name, raising=False)
+    runs = tmp_path / "runs"
+    monkeypatch.setenv("JUPYTER_DIST_RUNS", str(runs))
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    return runs
+
+
+@pytest.fixture(autouse=True)
+def no_leftovers(own_folders: Path, tmp_path: Path) -> Iterator[None]:
+    """Fail a test that leaves a rank or a supervisor of its runs alive, and end what it left."""
+    yield
+    if not any(tmp_path.iterdir()):
+        return
+    deadline = time.monotonic() + 10
+    left = run_processes(tmp_path)
+    while left and time.monotonic() < deadline:
+        time.sleep(0.05)
+        left = run_processes(tmp_path)
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    if left:
+        listed = "\n".join(f"  {pid}: {what}" for pid, what in left.items())
+        pytest.fail(f"processes of this test's runs were still alive 10 s after its end:\n{listed}")
+
+
+def run_processes(root: Path) -> dict[int, str]:
+    """Processes other than this one that belong to a run below `root`, with what gives them away.
+
+    A forked rank keeps the environment block of its parent in /proc, so open files are looked at too:
+    fd 1 of every rank is its output.log.
+    """
+    found = {}
+    marker = f"JUPYTER_DIST_RUN={root}/".encode()
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        # Processes come and go while we look, and others' cannot be read.
+        with contextlib.suppress(OSError):
+            if marker in Path("/proc", entry, "environ").read_bytes():
+                found[int(entry)] = _command(entry)
+                continue
+            for fd in os.listdir(f"/proc/{entry}/fd"):
+                target = os.readlink(f"/proc/{entry}/fd/{fd}")
+                if target.startswith(f"{root}/") and RUN_ID.search(target):
+                    found[int(entry)] = f"{_command(entry)} holds {target}"
+                    break
+    return found
+
+
+def _command(pid: str) -> str:
+    return Path("/proc", pid, "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+
+
+@pytest.fixture
+def wait_for() -> Callable[..., Any]:
+    """`wait_for(condition, timeout_s=30, what="…")`: call it until it is true, and return what it gave.
+
+    Fails the test, saying `what` was waited for, when the time is over.
+    """
+    return wait_until
+
+
+def wait_until(condition: Callable[[], T], timeout_s: float = 30.0, what: str = "") -> T:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            waited_for = what or getattr(condition, "__name__", "the condition")
+            pytest.fail(f"waited {timeout_s:g} s for {waited_for}; last value: {value!r}")
+        time.sleep(0.01)
+
+
+class Cell:
+    """What one executed cell has sent so far: streams, displays and its error.
+
+    `messages` holds (type, content) as they came; the rest is folded from them as a front-end would:
+    `update_display_data` replaces, `clear_output` clears.
+    """
+
+    def __init__(self, kernel: Kernel, msg_id: str) -> None:
+        self._kernel = kernel
+        self.msg_id = msg_id
+        self.messages: list[tuple[str, dict[str, Any]]] = []
+        self.stdout = ""
+        self.stderr = ""
+        self.displays: list[dict[str, Any]] = []
+        """One MIME bundle per display and result, in order, each as it was last updated."""
+        self.error: str | None = None
+        """`Name: message`, with the traceback's text after it, when the cell raised."""
+        self.done = False
+        self._shown: dict[str, int] = {}
+        self._clear_next = False
+
+    @property
+    def text(self) -> str:
+        """All a reader sees as plain text: streams, then displays, then the error."""
+        shown = [bundle.get("text/plain", "") for bundle in self.displays]
+        return "\n".join([self.stdout, self.stderr, *shown, self.error or ""])
+
+    def until(self, condition: Callable[[Cell], Any], timeout_s: float = 60.0) -> Cell:
+        """Read the cell's output until the condition holds, the cell still running or not."""
+        deadline = time.monotonic() + timeout_s
+        while not condition(self):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                pytest.fail(f"the cell did not get there within {timeout_s:g} s; so far:\n{self.text}")
+            self._kernel.read(min(left, 1.0))
+        return self
+
+    def finish(self, timeout_s: float = 60.0) -> Cell:
+        """Wait for the cell's end; it may have raised."""
+        return self.until(lambda cell: cell.done, timeout_s)
+
+    def take(self, kind: str, content: dict[str, Any]) -> None:
+        self.messages.append((kind, content))
+        if kind == "status":
+            self.done = self.done or content["execution_state"] == "idle"
+            return
+        if kind == "clear_output":
+            self._clear_next = True
+            if content.get("wait"):
+                return
+        if self._clear_next:
+            self._clear_next = False
+            self.stdout = self.stderr = ""
+            self.displays, self._shown = [], {}
+        if kind == "stream":
+            name = content["name"]
+            setattr(self, name, getattr(self, name) + content["text"])
+        elif kind in ("display_data", "execute_result"):
+            self._remember(content, len(self.displays))
+            self.displays.append(content["data"])
+        elif kind == "update_display_data":
+            place = self._shown.get(content["transient"]["display_id"])
+            if place is not None:
+                self.displays[place] = content["data"]
+        elif kind == "error":
+            colours = re.compile(r"\x1b\[[0-9;]*m")
+            traceback = colours.sub("", "\n".join(content["traceback"]))
+            self.error = f"{content['ename']}: {content['evalue']}\n{traceback}"
+
+    def _remember(self, content: dict[str, Any], place: int) -> None:
+        display_id = content.get("transient", {}).get("display_id")
+        if display_id is not None:
+            self._shown[display_id] = place
+
+
+class Kernel:
+    """A real IPython kernel in a process of its own, in the test's folder."""
+
+    def __init__(self, cwd: Path) -> None:
+        from jupyter_client.manager import KernelManager
+
+        self.manager = KernelManager(kernel_name="python3")
+        self.manager.start_kernel(cwd=str(cwd))
+        self._cells: dict[str, Cell] = {}
+        self._connect()
+
+    def _connect(self) -> None:
+        self.client = self.manager.blocking_client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+
+    @property
+    def pid(self) -> int:
+        return int(self.manager.provisioner.pid)  # type: ignore[union-attr]
+
+    def start(self, code: str) -> Cell:
+        """Execute a cell and return at once."""
+        msg_id = self.client.execute(code)
+        cell = self._cells[msg_id] = Cell(self, msg_id)
+        return cell
+
+    def run(self, code: str, timeout_s: float = 60.0) -> Cell:
+        """Execute a cell to its end, which must be without an error."""
+        cell = self.start(code).finish(timeout_s)
+        assert cell.error is None, cell.text
+        return cell
+
+    def read(self, timeout_s: float) -> None:
+        """Take one message from the kernel and give it to its cell."""
+        try:
+            message = self.client.get_iopub_msg(timeout=timeout_s)
+        except Empty:
+            return
+        cell = self._cells.get(message["parent_header"].get("msg_id", ""))
+        if cell is not None:
+            cell.take(message["msg_type"], message["content"])
+
+    def interrupt(self) -> None:
+        """What the stop button does."""
+        self.manager.interrupt_kernel()
+
+    def restart(self) -> None:
+        """What Restart Kernel does: the process is replaced, its namespace is gone."""
+        self.client.stop_channels()
+        self.manager.restart_kernel(now=True)
+        self._connect()
+
+    def kill(self) -> None:
+        """SIGKILL the kernel's process."""
+        os.kill(self.pid, signal.SIGKILL)
+        wait_until(lambda: not self.manager.is_alive(), what="the kernel's end")
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+        self.manager.context.term()
+
+
+@pytest.fixture
+def start_kernel(tmp_path: Path) -> Iterator[Callable[[], Kernel]]:
+    """Start real kernels, ended with the test: `a, b = start_kernel(), start_kernel()`."""
+    with contextlib.ExitStack() as stack:
+
+        def start() -> Kernel:
+            kernel = Kernel(tmp_path)
+            stack.callback(kernel.close)
+            return kernel
+
+        yield start
+
+
+@pytest.fixture
+def kernel(start_kernel: Callable[[], Kernel]) -> Kernel:
+    """A real kernel: `kernel.run("1 + 1").text`; `start` and `until` for one that is interrupted."""
+    return start_kernel()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("needs"):
+        for module in marker.args:
+            if importlib.util.find_spec(module) is None:
+                pytest.skip(f"needs {module}: {INSTALL.get(module, f'pip install {module}')}")
+
+
+def _all_required() -> bool:
+    return os.environ.get("JUPYTER_DIST_REQUIRE_ALL", "") not in ("", "0")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail"):
+        _refuse(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if report.skipped:
+        _refuse(report)
+    return report
+
+
+def _refuse(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """With JUPYTER_DIST_REQUIRE_ALL=1 a skip is a failure: CI has everything, or is broken."""
+    if _all_required():
+        report.outcome = "failed"
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.longrepr = f"skipped, but JUPYTER_DIST_REQUIRE_ALL is set. {why}"
