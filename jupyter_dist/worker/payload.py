@@ -1,0 +1,241 @@
+"""The container file that carries values to the ranks and results back.
+
+    PATH            pickle of the header (plain builtins), then the body's pickle (protocol 5)
+    PATH.buffers    64 bytes that tell whose buffers these are, then the body's out-of-band buffers,
+                    each on a multiple of 64 bytes; there only when the body has any
+
+A reader maps the buffers copy on write: processes that load the same container share its memory,
+and each may write to its arrays. Loading runs what the body says, so a container that another user
+owns or could have written is refused. The standard library and cloudpickle are all it takes.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import pickle
+import secrets
+import stat
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ._pickling import Dumped, Trace, dump, loading, name_classes
+
+__all__ = [
+    "ContainerError",
+    "Dumped",
+    "Trace",
+    "UntrustedContainer",
+    "dump",
+    "load",
+    "read_header",
+    "write",
+    "write_value",
+]
+
+VERSION = 1
+_ALIGN = 64
+_MAP_FROM = 1 << 20  # below, a copy costs less than a mapping and keeps no file open
+
+
+class ContainerError(Exception):
+    """A file that is not a container, or only a part of one."""
+
+
+class UntrustedContainer(ContainerError):
+    """A container that another user owns or could have written; it is never loaded."""
+
+
+def write(path: Path, header: Mapping[str, Any], body: bytes, buffers: Sequence[memoryview] = ()) -> int:
+    """Write a container; readers see the whole of it or none. Returns its size in bytes.
+
+    The files get mode 0600 whatever the umask is. An OSError, such as a full disk, passes through
+    with nothing half-written left behind.
+    """
+    places, end = _places(buffers)
+    seal = _seal()
+    full = {
+        "version": VERSION,
+        "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
+        **header,
+        "body": len(body),
+        "buffers": places,
+        "read_only": [i for i, view in enumerate(buffers) if view.readonly],
+        "seal": seal if buffers else None,
+    }
+    head = pickle.dumps(full, protocol=5)
+    aside = path.with_suffix(".buffers")
+    temporaries: list[tuple[Path, Path]] = []
+    try:
+        if buffers:
+            # The buffers come first: a header that can be read has buffers that can be mapped.
+            with _new(aside, temporaries) as file:
+                file.write(seal)
+                for (offset, _), view in zip(places, buffers, strict=True):
+                    file.seek(offset)
+                    file.write(view)
+                file.truncate(end)
+        with _new(path, temporaries) as file:
+            file.write(head)
+            file.write(body)
+        for temporary, final in temporaries:
+            os.replace(temporary, final)
+    except BaseException:
+        for temporary, _ in temporaries:
+            temporary.unlink(missing_ok=True)
+        raise
+    return len(head) + len(body) + (end if buffers else 0)
+
+
+def write_value(path: Path, value: Any) -> int:
+    """Write a rank's result as a container; returns its size in bytes.
+
+    Raises what the value's pickling raises; then nothing is written.
+    """
+    main = sys.modules["__main__"].__dict__
+    name_classes(main, os.environ.get("JUPYTER_DIST_RUN", ""))
+    dumped = dump(value, main=main)
+    return write(path, {"kind": "result"}, dumped.body, dumped.buffers)
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """The header alone. Runs nothing, imports nothing.
+
+    Raises ContainerError, UntrustedContainer; FileNotFoundError passes through.
+    """
+    with _open(path) as file:
+        return _header(file, path)
+
+
+def load(path: Path, *, main: dict[str, Any] | None = None) -> Any:
+    """The value in the container.
+
+    On a rank, `main` is the namespace that the notebook's functions find their globals in; the
+    names they use are put there. Without it (in the kernel) functions get globals of their own and
+    classes that the kernel knows already stay as they are, so loading changes nothing of the notebook.
+    Raises ContainerError, UntrustedContainer, and what unpickling raises.
+    """
+    with _open(path) as file:
+        header = _header(file, path)
+        buffers = _buffers(path.with_suffix(".buffers"), header)
+        with loading(main):
+            return pickle.load(file, buffers=buffers)
+
+
+def _places(buffers: Sequence[memoryview]) -> tuple[list[tuple[int, int]], int]:
+    places = []
+    end = _ALIGN
+    for view in buffers:
+        offset = -(-end // _ALIGN) * _ALIGN
+        places.append((offset, view.nbytes))
+        end = offset + view.nbytes
+    return places, end
+
+
+def _seal() -> bytes:
+    """What the buffers file starts with, so that it is never taken for another container's."""
+    return f"jupyter-dist buffers {secrets.token_hex(16)}".encode().ljust(_ALIGN, b"\n")
+
+
+def _new(path: Path, made: list[tuple[Path, Path]]) -> io.BufferedWriter:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    # A link that somebody put there is not followed; what an earlier process left is replaced.
+    temporary.unlink(missing_ok=True)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    made.append((temporary, path))
+    os.fchmod(fd, 0o600)
+    return os.fdopen(fd, "wb")
+
+
+def _open(path: Path) -> io.BufferedReader:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if path.is_symlink():
+            raise UntrustedContainer(f"{str(path)!r} is a link; it was not loaded.") from None
+        raise ContainerError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    info = os.fstat(fd)
+    if info.st_uid != os.geteuid() or info.st_mode & 0o022:
+        os.close(fd)
+        raise UntrustedContainer(
+            f"{str(path)!r} belongs to user id {info.st_uid} and has mode {stat.S_IMODE(info.st_mode):04o}: "
+            "somebody else could have written it. It was not loaded."
+        )
+    if not stat.S_ISREG(info.st_mode):
+        os.close(fd)
+        raise ContainerError(f"{str(path)!r} is not a file")
+    return os.fdopen(fd, "rb")
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Reads builtins only: a header names no class and no function."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"a header does not refer to {module}.{name}")
+
+
+def _header(file: io.BufferedReader, path: Path) -> dict[str, Any]:
+    size = os.fstat(file.fileno()).st_size
+    if size == 0:
+        raise ContainerError(f"{str(path)!r} is empty")
+    try:
+        header = _PlainUnpickler(file).load()
+        version, body = header["version"], header["body"]
+        whole = file.tell() + body
+        _check_places(header)
+    except Exception as error:  # any bytes can be in there, and they can fail in any way
+        raise ContainerError(f"{str(path)!r} is damaged, or not a jupyter-dist file") from error
+    if version != VERSION:
+        raise ContainerError(
+            f"{str(path)!r} has format {version!r}, this jupyter-dist reads format {VERSION}: "
+            "it was written by another version"
+        )
+    if size != whole:
+        raise ContainerError(f"{str(path)!r} is cut off or damaged: it has {size:,} bytes, not {whole:,}")
+    assert isinstance(header, dict)
+    return header
+
+
+def _check_places(header: Mapping[str, Any]) -> None:
+    for offset, length in header["buffers"]:
+        if offset < _ALIGN or length < 0:
+            raise ValueError("a buffer lies outside of its file")
+    if any(not 0 <= i < len(header["buffers"]) for i in header["read_only"]):
+        raise ValueError("no such buffer")
+
+
+def _buffers(path: Path, header: Mapping[str, Any]) -> list[memoryview]:
+    places = header["buffers"]
+    if not places:
+        return []
+    end = max(offset + length for offset, length in places)
+    try:
+        with _open(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < end:
+                raise ContainerError(f"{str(path)!r} is cut off: it has {size:,} of {end:,} bytes")
+            whole = _whole(file, size)
+    except FileNotFoundError:
+        raise ContainerError(f"{str(path)!r} is missing; it holds the arrays") from None
+    if bytes(whole[:_ALIGN]) != header["seal"]:
+        raise ContainerError(f"{str(path)!r} belongs to another container")
+    views = [whole[offset : offset + length] for offset, length in places]
+    for i in header["read_only"]:
+        views[i] = views[i].toreadonly()
+    return views
+
+
+def _whole(file: io.BufferedReader, size: int) -> memoryview:
+    if size < _MAP_FROM:
+        data = bytearray(size)
+        file.readinto(data)
+        return memoryview(data)
+    if sys.version_info >= (3, 13):
+        # Without a descriptor of its own for as long as the arrays live.
+        return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY, trackfd=False))
+    return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY))
