@@ -1,0 +1,96 @@
+"""The notebooks do what they say, run as `make demo` runs them."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+SHOW_ALL = """
+import json
+points = json.loads(run.metrics.to_json(orient="records"))
+print("shown:", json.dumps({"state": str(run.state), "results": run.results, "metrics": points}))
+"""
+
+
+def code_cell(source: str) -> dict[str, Any]:
+    cell = {"cell_type": "code", "id": "added", "metadata": {}, "outputs": [], "execution_count": None}
+    return {**cell, "source": source}
+
+
+def execute(notebook: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "run_notebook.py"), str(notebook)],
+        capture_output=True,
+        text=True,
+    )
+
+
+def run_and_show(name: str, folder: Path) -> dict[str, Any]:
+    """Execute a copy of the notebook with one more cell, which prints all of its run as JSON."""
+    notebook = json.loads((ROOT / "notebooks" / name).read_text())
+    notebook["cells"].append(code_cell(SHOW_ALL))
+    copy = folder / name
+    copy.write_text(json.dumps(notebook))
+    done = execute(copy)
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = [line for line in done.stdout.splitlines() if line.startswith("shown: ")]
+    assert len(shown) == 1, done.stdout
+    for rank in (0, 1):
+        assert f"rank {rank}: 9" in done.stdout, "each rank's accuracy is printed"
+    return dict(json.loads(shown[0].removeprefix("shown: ")))
+
+
+def check(shown: dict[str, Any], epochs: int) -> None:
+    assert shown["state"] == "succeeded"
+    assert [result["accuracy"] >= 0.95 for result in shown["results"]] == [True, True]
+    assert len({result["weights"] for result in shown["results"]}) == 1
+    for rank in (0, 1):
+        losses = [p["value"] for p in shown["metrics"] if (p["rank"], p["name"]) == (rank, "loss")]
+        assert len(losses) >= epochs
+        assert all(math.isfinite(loss) for loss in losses)
+        assert losses[-1] < losses[0] / 2
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.needs("torch", "sklearn")
+def test_quickstart(tmp_path: Path) -> None:
+    check(run_and_show("quickstart.ipynb", tmp_path), epochs=15)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.needs("tensorflow", "tf_keras", "sklearn")
+def test_tensorflow(tmp_path: Path) -> None:
+    check(run_and_show("tensorflow.ipynb", tmp_path), epochs=10)
+
+
+def test_a_failing_cell_fails_the_notebook(tmp_path: Path) -> None:
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    cells = [code_cell("print('so far')"), code_cell("1 / 0"), code_cell("print('never')")]
+    for place, cell in enumerate(cells):
+        cell["id"] = f"added-{place}"
+    notebook = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+    path = tmp_path / "failing.ipynb"
+    path.write_text(json.dumps(notebook))
+    done = execute(path)
+    assert done.returncode == 1
+    assert "so far" in done.stdout
+    assert "ZeroDivisionError: division by zero" in done.stdout
+    assert "never" not in done.stdout
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_no_outputs_are_committed(path: Path) -> None:
+    """Diffs stay readable, and nothing of the machine it ran on is in it."""
+    notebook = json.loads(path.read_text())
+    for cell in notebook["cells"]:
+        assert cell.get("outputs", []) == []
+        assert cell.get("execution_count") is None
+        assert cell["metadata"] == {}
