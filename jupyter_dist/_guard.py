@@ -1,0 +1,93 @@
+"""End a run's processes when its supervisor dies: a small process that waits for just that."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterable
+
+from . import _forking
+from .worker._boot import set_name
+
+__all__ = ["Guard", "end_leftovers"]
+
+
+class Guard:
+    """Holds one end of a pipe; when the other end closes without a word, it kills the ranks' groups
+    and whatever else carries the run's id in its environment."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._watched: set[int] = set()
+        self._start()
+
+    def _start(self) -> None:
+        read, self._write = os.pipe()
+        run_id = self._run_id
+        self._pid = _forking.fork(lambda: _wait(read, run_id), frozenset({read}))
+        os.close(read)
+
+    def watch(self, pids: Iterable[int]) -> None:
+        """Say which process groups are the run's now. Also replaces a guard that was killed."""
+        current = set(pids)
+        with contextlib.suppress(ChildProcessError):
+            if os.waitpid(self._pid, os.WNOHANG)[0]:
+                os.close(self._write)
+                self._start()
+                self._watched = set()
+        if current != self._watched:
+            self._watched = current
+            self._say(" ".join(map(str, sorted(current))) + "\n")
+
+    def release(self) -> None:
+        """The run has ended in order; the guard ends without doing anything."""
+        self._say("done\n")
+        os.close(self._write)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)
+
+    def _say(self, text: str) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._write, text.encode())
+
+
+def _wait(read: int, run_id: str) -> None:
+    os.setsid()
+    set_name("jdist guard")
+    signal.set_wakeup_fd(-1)
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_IGN)
+    data = b""
+    while chunk := os.read(read, 65536):
+        data = (data + chunk)[-(1 << 20) :]
+    lines = data.decode().splitlines()
+    if lines and lines[-1] == "done":
+        os._exit(0)
+    for pid in lines[-1].split() if lines else ():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(int(pid), signal.SIGKILL)
+    end_leftovers(run_id)
+    os._exit(0)
+
+
+def end_leftovers(run_id: str) -> list[int]:
+    """Kill every process of ours that was started with this run's id in its environment.
+
+    Finds what left its rank's process group. Returns the pids it killed; empty without /proc.
+    """
+    marker = f"JUPYTER_DIST_RUN_ID={run_id}".encode()
+    killed: list[int] = []
+    try:
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return killed
+    for pid in pids:
+        if pid == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if marker in file.read().split(b"\0"):
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+    return killed

@@ -1,0 +1,74 @@
+"""What every backend is: three blocking calls over JSON, and what it declares about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from ..folder import RunFolder
+from ..job import Job, Poll
+
+__all__ = ["Backend", "Capabilities", "Handle", "Options"]
+
+Handle = Mapping[str, Any]
+"""JSON with which a run is found again."""
+
+
+class Options(BaseModel):
+    """Base of every backend's options: the one source of its flags, form and checks."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What only some backends can. The views hide what one cannot."""
+
+    hosts: bool = False
+    """Takes -H and --hostfile."""
+    restarts: bool = True
+    """Can start all ranks again as a new attempt."""
+    warm: bool = False
+    """Its supervisor and ranks can be forked from the template process."""
+
+
+class Backend(Protocol):
+    """Where and how a run is launched. Holds no state of a run beyond what `submit` returns,
+    except what only the parent of a process can know."""
+
+    name: ClassVar[str]
+    options: ClassVar[type[Options]]
+    capabilities: ClassVar[Capabilities]
+    poll_interval_s: ClassVar[float]
+    """How often `poll` is worth calling; process backends are also polled when a child ends."""
+
+    def default_np(self) -> int:
+        """The number of ranks when the user names none."""
+        ...
+
+    def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
+        """Warnings about what was asked for. Raises InputError when it cannot work."""
+        ...
+
+    def detect(self) -> dict[str, Any]:
+        """What is there to run on, for people: versions, GPUs, addresses. Never raises."""
+        ...
+
+    def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
+        """What `submit` would start, as JSON. Pure: starts, reserves and writes nothing."""
+        ...
+
+    def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
+        """Start all ranks of an attempt; returns as soon as they are on their way."""
+        ...
+
+    def poll(self, handle: Handle, cursor: Any) -> Poll:
+        """How the attempt stands. Does not block on local processes. Repeatable."""
+        ...
+
+    def stop(self, handle: Handle, *, kill: bool) -> None:
+        """Ask all ranks to end (`kill`: end them now). Repeatable; a gone rank is no error."""
+        ...

@@ -1,0 +1,342 @@
+"""The supervisor: the one process that owns a run, and the only writer of its state.
+
+Detached from the kernel: `python -m jupyter_dist.supervisor FOLDER`, or a fork of the template.
+It wakes when a child ends, and every 50 ms to look for requests and to index the logs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from . import backends
+from ._guard import Guard, end_leftovers
+from ._indexing import Indexer
+from .backends._base import Handle
+from .backends._process import ask_for_stacks
+from .folder import RunFolder, make_attempt, write_json
+from .job import Job, Poll, RankState, Stall, State, Status, Supervisor
+from .reader import boot_id, start_ticks
+from .worker._boot import STACK_SIGNAL, set_name
+
+__all__ = ["main", "supervise"]
+
+_HEARTBEAT_S = 2.0
+_SETTLE_S = 0.3
+"""After a failure, other ranks get that long to say what they saw."""
+_FAILURE_GRACE_S = 1.0
+"""From SIGTERM to SIGKILL when another rank has failed: they may wait in a collective for ever."""
+_STOP_GRACE_S = 5.0
+"""From SIGTERM to SIGKILL when the user stops the run: time for a checkpoint."""
+_PORT_RETRIES = 3
+
+
+class _Ending:
+    """How an attempt is being brought to its end."""
+
+    def __init__(self, state: State, reason: str, term_at: float, grace_s: float) -> None:
+        self.state, self.reason = state, reason
+        self.term_at, self.kill_at = term_at, term_at + grace_s
+        self.termed_at: float | None = None
+        self.killed = False
+
+
+class _Supervision:
+    def __init__(self, folder: RunFolder, job: Job, warm: bool) -> None:
+        self._folder, self._job = folder, job
+        self._backend = backends.load(job.backend)
+        self._requests_seen: dict[str, float] = {}
+        self._deadline = None if job.timeout_s is None else time.time() + job.timeout_s
+        self._oom_kills = _oom_kills()
+        self._wake, wake_write = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(wake_write, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        self._term_requested = False
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._on_term)
+        for signum in (signal.SIGINT, signal.SIGHUP, STACK_SIGNAL):
+            # Ranks inherit "ignored" until they have a handler: asking early does not end them.
+            signal.signal(signum, signal.SIG_IGN)
+        self._guard = Guard(job.id)
+        ticks = start_ticks(os.getpid()) or 0
+        self._status = Status(
+            id=job.id,
+            state=State.PENDING,
+            created=job.created,
+            warm=warm,
+            supervisor=Supervisor(os.getpid(), ticks, socket.gethostname(), boot_id()),
+            ranks=tuple(RankState(rank) for rank in range(job.world_size)),
+        )
+
+    def _on_term(self, *_: object) -> None:
+        self._term_requested = True
+
+    def run(self) -> None:
+        restarts, port_retries, attempt = 0, 0, 0
+        self._write()
+        while True:
+            ended, reason = self._attempt(attempt)
+            again = None
+            if ended is State.FAILED and self._backend.capabilities.restarts:
+                if port_retries < _PORT_RETRIES and self._port_was_taken(attempt):
+                    port_retries += 1
+                    again = (
+                        f"MASTER_PORT was taken by another process; attempt {attempt + 1} takes another one"
+                    )
+                elif restarts < self._job.max_restarts:
+                    restarts += 1
+                    again = f"{reason}; restart {restarts} of {self._job.max_restarts}"
+            if again is None or self._asked("stop") or self._asked("kill"):
+                break
+            attempt += 1
+            _log(again)
+            make_attempt(self._folder, attempt, self._job.world_size)
+            self._update(reason=again)
+        end_leftovers(self._job.id)
+        self._guard.release()
+        self._update(state=ended, reason=reason, ended=time.time(), oom_killer=_oom_kills() > self._oom_kills)
+        self._write()
+
+    def _attempt(self, attempt: int) -> tuple[State, str | None]:
+        """One start of all ranks, until the last one has ended."""
+        self._update(
+            state=State.RUNNING,
+            attempt=attempt,
+            started=self._status.started or time.time(),
+            ranks=tuple(RankState(rank) for rank in range(self._job.world_size)),
+            stall=None,
+        )
+        handle = self._backend.submit(self._job, self._folder, attempt)
+        indexer = Indexer(self._folder, attempt, self._job.world_size)
+        ending: _Ending | None = None
+        active = time.time()
+        while True:
+            poll = self._backend.poll(handle, None)
+            now = time.time()
+            ranks = self._judged(poll, attempt, ending)
+            self._guard.watch(rank.pid for rank in ranks if rank.pid and not rank.state.ended)
+            if indexer.tick(now):
+                active = now
+                if self._status.stall is not None:
+                    self._update(stall=None)
+            self._update(ranks=ranks)
+            if poll.state.ended:
+                break
+            ending = self._decide(ending, ranks, attempt, now)
+            if ending is not None:
+                self._push(ending, handle, now)
+            else:
+                self._look_for_stall(ranks, active, now)
+            if self._asked("stacks"):
+                ask_for_stacks(ranks)
+            if now - self._status.heartbeat >= _HEARTBEAT_S:
+                self._write()
+            self._wait(self._backend.poll_interval_s)
+        indexer.tick(time.time())
+        if ending is not None and not (poll.state is State.SUCCEEDED):
+            return ending.state, ending.reason
+        if poll.state is State.SUCCEEDED:
+            return State.SUCCEEDED, None
+        first = _first_failed(ranks) or ranks[0]
+        return State.FAILED, self._why(first, attempt)
+
+    def _judged(self, poll: Poll, attempt: int, ending: _Ending | None) -> tuple[RankState, ...]:
+        """A rank that reported an error before it was told to end has failed by itself."""
+        if ending is None or ending.termed_at is None:
+            return poll.ranks
+        return tuple(
+            dataclasses.replace(rank, state=State.FAILED)
+            if rank.state is State.STOPPED and self._reported(attempt, rank.rank, ending.termed_at)
+            else rank
+            for rank in poll.ranks
+        )
+
+    def _reported(self, attempt: int, rank: int, before: float) -> bool:
+        try:
+            return os.stat(self._folder.rank(attempt, rank).error).st_mtime <= before
+        except OSError:
+            return False
+
+    def _decide(
+        self, ending: _Ending | None, ranks: tuple[RankState, ...], attempt: int, now: float
+    ) -> _Ending | None:
+        if self._asked("kill"):
+            reason = "killed by the user"
+            return _Ending(State.STOPPED, reason, now, 0.0) if ending is None else _now(ending, now)
+        if ending is not None:
+            return ending
+        if self._asked("stop") or self._term_requested:
+            reason = "stopped by the user" if not self._term_requested else "the supervisor was told to end"
+            return _Ending(State.STOPPED, reason, now, _STOP_GRACE_S)
+        if self._deadline is not None and now >= self._deadline:
+            reason = f"not done within --timeout {self._job.timeout_s:g} s"
+            return _Ending(State.FAILED, reason, now, _STOP_GRACE_S)
+        failed = _first_failed(ranks)
+        if failed is None:
+            for rank in ranks:
+                # It may still be at the door, held by a thread or an exit handler of its own.
+                if not rank.state.ended and self._reported(attempt, rank.rank, now):
+                    failed = rank
+                    break
+        if failed is None:
+            return None
+        return _Ending(State.FAILED, self._why(failed, attempt), now + _SETTLE_S, _FAILURE_GRACE_S)
+
+    def _push(self, ending: _Ending, handle: Handle, now: float) -> None:
+        if now >= ending.kill_at and not ending.killed:
+            ending.killed = True
+            ending.termed_at = ending.termed_at or now
+            self._backend.stop(handle, kill=True)
+        elif now >= ending.term_at and ending.termed_at is None:
+            _log(f"ending the ranks: {ending.reason}")
+            ending.termed_at = now
+            self._backend.stop(handle, kill=False)
+            self._update(reason=ending.reason)
+
+    def _look_for_stall(self, ranks: tuple[RankState, ...], active: float, now: float) -> None:
+        limit = self._job.stall_timeout_s
+        if limit is None or self._status.stall is not None or now - active < limit:
+            return
+        _log(f"no rank has printed or logged for {limit:g} s")
+        ask_for_stacks(ranks)
+        self._update(stall=Stall(since=active, noticed=now))
+
+    def _why(self, rank: RankState, attempt: int) -> str:
+        try:
+            error = json.loads(self._folder.rank(attempt, rank.rank).error.read_bytes())
+            message = str(error["message"]).strip().split("\n")[0][:200]
+            return f"rank {rank.rank} failed: {error['type']}: {message}"
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+        if rank.signal is not None:
+            return f"rank {rank.rank} was ended by {signal_name(rank.signal)}"
+        return f"rank {rank.rank} ended with exit code {rank.exit_code}"
+
+    def _port_was_taken(self, attempt: int) -> bool:
+        for rank in range(self._job.world_size):
+            try:
+                text = self._folder.rank(attempt, rank).error.read_text().lower()
+            except OSError:
+                continue
+            if "eaddrinuse" in text or "address already in use" in text:
+                return True
+        return False
+
+    def _asked(self, name: str) -> bool:
+        """Whether there is a request that was not answered yet; `stop` and `kill` stay asked."""
+        try:
+            when = os.stat(self._folder.requests / name).st_mtime
+        except OSError:
+            return False
+        if name != "stacks":
+            return True
+        new = self._requests_seen.get(name) != when
+        self._requests_seen[name] = when
+        return new
+
+    def _update(self, **changes: object) -> None:
+        new = dataclasses.replace(self._status, **changes)  # type: ignore[arg-type]
+        if new != self._status:
+            self._status = new
+            self._write()
+
+    def _write(self) -> None:
+        self._status = dataclasses.replace(self._status, heartbeat=time.time())
+        # On a full disk the run goes on: the next state will be written when there is room.
+        try:
+            write_json(self._folder.state, self._status.to_json())
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                _log(f"cannot write state.json: {error}")
+
+    def _wait(self, seconds: float) -> None:
+        if select.select([self._wake], [], [], seconds)[0]:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._wake, 4096)
+
+
+def _now(ending: _Ending, now: float) -> _Ending:
+    ending.kill_at = min(ending.kill_at, now)
+    return ending
+
+
+def _first_failed(ranks: tuple[RankState, ...]) -> RankState | None:
+    failed = [rank for rank in ranks if rank.state in (State.FAILED, State.LOST)]
+    return min(failed, key=lambda rank: rank.ended or 0.0, default=None)
+
+
+def signal_name(signum: int) -> str:
+    """A signal's name, such as SIGKILL."""
+    try:
+        return signal.Signals(signum).name
+    except ValueError:
+        return f"signal {signum}"
+
+
+def _oom_kills() -> int:
+    """How often the kernel's out-of-memory killer has run on this machine; 0 where that is not told."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
+def _log(text: str) -> None:
+    print(time.strftime("%H:%M:%S"), text, flush=True)
+
+
+def supervise(path: Path, *, warm: bool, why_cold: str | None = None) -> None:
+    """Own the run in this folder until it has ended. Returns then; errors go to `supervisor.log`."""
+    folder = RunFolder(path)
+    log = os.open(folder.supervisor_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    os.close(null)
+    sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+    sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+    set_name("jdist supervise")
+    _log(f"supervisor {os.getpid()}: " + ("warm start" if warm else f"cold start: {why_cold or 'asked for'}"))
+    job = Job.from_json(json.loads(folder.job.read_bytes()))
+    try:
+        _Supervision(folder, job, warm).run()
+    except BaseException as error:
+        traceback.print_exc()
+        end_leftovers(job.id)
+        failed = Status(job.id, State.FAILED, created=job.created, ended=time.time(), warm=warm)
+        write_json(
+            folder.state,
+            dataclasses.replace(
+                failed, reason=f"the supervisor failed: {error} (see supervisor.log)"
+            ).to_json(),
+        )
+
+
+def main(argv: list[str]) -> None:
+    """`python -m jupyter_dist.supervisor FOLDER WHY_COLD`: detach, then supervise.
+
+    Returns in the caller's child at once, with everything imported; the run's supervisor is
+    its child, in a session of its own and nobody's to wait for.
+    """
+    folder, why_cold = Path(argv[0]), argv[1]
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    supervise(folder, warm=False, why_cold=why_cold)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
