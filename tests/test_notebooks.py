@@ -21,7 +21,13 @@ print("shown:", json.dumps({"state": str(run.state), "results": run.results, "me
 
 
 def code_cell(source: str) -> dict[str, Any]:
-    cell = {"cell_type": "code", "id": "added", "metadata": {}, "outputs": [], "execution_count": None}
+    cell: dict[str, Any] = {
+        "cell_type": "code",
+        "id": "added",
+        "metadata": {},
+        "outputs": [],
+        "execution_count": None,
+    }
     return {**cell, "source": source}
 
 
