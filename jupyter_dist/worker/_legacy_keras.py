@@ -1,0 +1,92 @@
+"""Make tf_keras answer to the name keras, for cells that Keras 3 cannot serve."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+__all__ = ["arrange"]
+
+_MISSING = (
+    "this cell needs tf_keras: Keras 3 `fit` does not work under MultiWorkerMirroredStrategy "
+    "(nor under ParameterServerStrategy) on this TensorFlow. Install it on the workers with "
+    "`pip install tf_keras`; where TensorFlow is tensorflow-cpu, with `pip install --no-deps tf_keras`, "
+    "because otherwise pip brings the full tensorflow along."
+)
+_TOO_LATE = (
+    "tf_keras cannot take the place of Keras 3 here: Keras 3 is already imported in this process "
+    "({names}). Nothing may import keras, nor tensorflow without TF_USE_LEGACY_KERAS=1, before the cell."
+)
+
+
+def arrange() -> None:
+    """Make `import keras`, `from tensorflow import keras` and `tf.keras` all be tf_keras. Repeatable.
+
+    Imports tensorflow. Raises RuntimeError when tf_keras is not installed, saying what to install, and
+    when Keras 3 is imported in this process already.
+    """
+    if any(isinstance(finder, _Alias) for finder in sys.meta_path):
+        return
+    modern = [name for name, module in sys.modules.items() if _is_keras(name) and not _is_legacy(module)]
+    if modern:
+        raise RuntimeError(_TOO_LATE.format(names=", ".join(sorted(modern)[:3])))
+    if "tf_keras" not in sys.modules and importlib.util.find_spec("tf_keras") is None:
+        raise RuntimeError(_MISSING)
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    # TensorFlow reads the variable now, and imports the optimizers of tf_keras by itself.
+    importlib.import_module("tensorflow")
+    importlib.import_module("tf_keras")
+    for name, module in list(sys.modules.items()):
+        if name == "tf_keras" or name.startswith("tf_keras."):
+            sys.modules[name[3:]] = module
+    sys.meta_path.insert(0, _Alias())
+
+
+class _Alias(importlib.abc.MetaPathFinder):
+    """Finds `keras.X` as `tf_keras.X`: without it a submodule imported later would be a second copy."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if not fullname.startswith("keras."):
+            return None
+        try:
+            module = importlib.import_module("tf_" + fullname)
+        except ModuleNotFoundError as error:
+            if error.name != "tf_" + fullname:
+                raise
+            raise ModuleNotFoundError(
+                f"No module named {fullname!r}: in this cell keras is tf_keras, which lacks it", name=fullname
+            ) from None
+        return importlib.machinery.ModuleSpec(fullname, _Found(module))
+
+
+class _Found(importlib.abc.Loader):
+    """Hands out a module that is imported under another name."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+        self._spec = module.__spec__
+        self._loader = module.__loader__
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        # The import system has just written the alias into the module; it stays what it was.
+        module.__spec__ = self._spec
+        module.__loader__ = self._loader
+
+
+def _is_keras(name: str) -> bool:
+    return name == "keras" or name.startswith("keras.")
+
+
+def _is_legacy(module: ModuleType) -> bool:
+    return getattr(module, "__name__", "").partition(".")[0] == "tf_keras"

@@ -1,0 +1,319 @@
+"""What a cell calls on a rank: `import jupyter_dist as dist`, then `dist.rank()`, `dist.log(loss=…)`, ….
+
+Everything here also works outside a run, as the only rank of a world of one, so that the same
+code runs in the notebook itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from . import _barrier, _events, _shard
+from ._meter import Meter
+from ._scalars import number, step_number
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "attempt",
+    "barrier",
+    "checkpoint_dir",
+    "device",
+    "init",
+    "local_rank",
+    "local_world_size",
+    "log",
+    "progress",
+    "rank",
+    "shard",
+    "world_size",
+]
+
+T = TypeVar("T")
+
+_step = -1
+_ours = False
+
+
+def rank() -> int:
+    """This process's index in the run, from 0. Outside a run: 0."""
+    return int(os.environ.get("RANK", 0))
+
+
+def world_size() -> int:
+    """How many ranks the run has. Outside a run: 1."""
+    return int(os.environ.get("WORLD_SIZE", 1))
+
+
+def local_rank() -> int:
+    """This process's index among the ranks on its host, from 0. Outside a run: 0."""
+    return int(os.environ.get("LOCAL_RANK", 0))
+
+
+def local_world_size() -> int:
+    """How many ranks run on this host. Outside a run: 1."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+
+
+def attempt() -> int:
+    """How often the run has been restarted: 0 the first time. Outside a run: 0."""
+    return int(os.environ.get("JUPYTER_DIST_ATTEMPT", 0))
+
+
+def log(values: Mapping[str, Any] | None = None, /, *, step: int | None = None, **scalars: Any) -> None:
+    """Record metrics of this rank: `log(loss=0.3, step=10)` or `log({"val/loss": 0.3}, step=10)`.
+
+    A value is an int, a float, a bool or a 0-d numpy, torch or TensorFlow value; NaN and infinities
+    are kept. `step` None is the step of this rank's last call plus one, at first 0. They are in the
+    run folder when the call returns: a rank that is killed afterwards loses none.
+
+    Outside a run the values are checked and nothing is recorded. Raises TypeError naming the metric
+    and its type, OSError when the disk is full.
+    """
+    global _step
+    if values is not None:
+        scalars = _merged(values, scalars)
+    for value in scalars.values():
+        # numpy's float64 is a float too, and its repr is not a number: exact types only.
+        kind = type(value)
+        if kind is not float and kind is not int:
+            scalars = {name: number(name, value) for name, value in scalars.items()}
+            break
+    if step is None:
+        step = _step + 1
+    elif type(step) is not int:
+        step = step_number(step)
+    writer = _events.writer()
+    if writer is not None and scalars:
+        writer.metric(scalars, step)
+    _step = step
+
+
+def _merged(values: Mapping[str, Any], scalars: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(values, Mapping):
+        raise TypeError(
+            f"log() takes a dict of metrics or keywords, not a {type(values).__name__}: log(loss=0.3)"
+        )
+    for name in values:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a metric is a str, not {name!r} ({type(name).__name__})")
+    return {**values, **scalars}
+
+
+class _Progress(Generic[T]):
+    def __init__(self, iterable: Iterable[T], total: int | None, desc: str) -> None:
+        self._iterable = iterable
+        self._total = total
+        self._desc = desc
+
+    def __iter__(self) -> Iterator[T]:
+        meter = Meter(_length(self._iterable) if self._total is None else self._total, self._desc)
+        n = 0
+        try:
+            for item in self._iterable:
+                yield item
+                n += 1
+                meter.update(n)
+        finally:
+            meter.close()
+
+    def __len__(self) -> int:
+        return len(self._iterable)  # type: ignore[arg-type]
+
+
+def progress(iterable: Iterable[T], total: int | None = None, desc: str = "") -> Iterable[T]:
+    """Iterate as over `iterable` and report how far this rank is.
+
+    The count is of items whose turn is over. `total` is taken from `len()` where there is one.
+    Reports the start, the place where the loop ends (also by `break` or an exception) and at most
+    about ten counts a second between. May be nested, and iterated again where `iterable` may.
+    Outside a run it only iterates.
+    """
+    if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
+        raise TypeError(f"progress() needs something to iterate over, not a {type(iterable).__name__}")
+    return _Progress(iterable, total, desc)
+
+
+def _length(iterable: Any) -> int | None:
+    try:
+        return len(iterable)
+    except (TypeError, NotImplementedError):
+        # tf.data and torch have a __len__ that refuses where the length is not known.
+        return None
+
+
+def device() -> torch.device:
+    """The torch device of this rank: its first GPU, or the CPU where it has none.
+
+    A rank sees only its own share of the GPUs, so this is `cuda:0` on each of them. Outside a run:
+    the first GPU, if there is one. Raises ModuleNotFoundError when PyTorch is not installed.
+    """
+    torch = _torch("device")
+    if not _has_gpu(torch):
+        return torch.device("cpu")
+    # Under a launcher that is not ours every rank sees all GPUs.
+    index = 0 if "JUPYTER_DIST_GPUS" in os.environ else local_rank() % torch.cuda.device_count()
+    return torch.device("cuda", index)
+
+
+def init(communicator: str | None = None, timeout_s: float | None = None) -> None:
+    """Open torch.distributed's default process group; returns at once when it is open already.
+
+    `communicator`: what torch calls its backend, such as "gloo"; by default "nccl" where every rank
+    has a GPU, else "gloo". Also makes `device()` the current CUDA device. `timeout_s`: how long a
+    collective waits for the other ranks, in seconds (default: torch's). Waits until every rank has
+    called it. The group is closed for you when the cell has succeeded.
+
+    Outside a run: a group of one process, without a port. Raises ModuleNotFoundError when PyTorch is
+    not installed, RuntimeError when a group with another communicator is open.
+    """
+    global _ours
+    torch = _torch("init")
+    from datetime import timedelta
+
+    import torch.distributed as group
+
+    if not group.is_available():
+        raise RuntimeError("dist.init() needs a PyTorch that was built with torch.distributed")
+    place = device()
+    wanted = communicator or ("nccl" if place.type == "cuda" else "gloo")
+    if group.is_initialized():
+        if communicator is not None and group.get_backend() != communicator:
+            raise RuntimeError(
+                f"torch.distributed is already open with {group.get_backend()!r}; "
+                f"it cannot be opened again with {communicator!r}"
+            )
+        return
+    if place.type == "cuda":
+        torch.cuda.set_device(place)
+    options: dict[str, Any] = {} if timeout_s is None else {"timeout": timedelta(seconds=timeout_s)}
+    if "WORLD_SIZE" not in os.environ:
+        options["store"] = group.HashStore()
+    group.init_process_group(wanted, rank=rank(), world_size=world_size(), **options)
+    _ours = True
+
+
+def shard(data: Any, even: bool = False) -> Any:
+    """This rank's share of `data`: every item goes to exactly one rank.
+
+    - list, tuple and other sequences, numpy arrays, torch tensors, pandas DataFrame and Series:
+      `data[rank::world_size]` along the first axis, of the same type (a view where slicing gives one);
+    - torch map-style Dataset: a `Subset`; torch IterableDataset: an IterableDataset of every
+      world_size-th item; anything else with `__len__` and `__getitem__`: a sequence that reads its
+      items when they are asked for;
+    - what has a `shard` method (tf.data.Dataset, Hugging Face datasets): `data.shard(world_size, rank)`;
+    - an iterator: an iterator over every world_size-th item.
+
+    `even=True` leaves out up to world_size - 1 items at the end, so that all ranks get equally many
+    (collectives in a training loop otherwise wait for a batch that one rank does not have).
+
+    Every rank must hold the same data in the same order. Raises TypeError for a dict, a set, a
+    DataLoader, a string, a number or None, and for `even` where a data set does not know its length.
+    """
+    return _shard.share(data, rank(), world_size(), even)
+
+
+def barrier(timeout_s: float | None = None) -> None:
+    """Wait until every rank is here. Outside a run it returns at once.
+
+    Goes through torch.distributed where a process group is open, else through the run folder; there a
+    rank that has ended without coming raises RuntimeError instead of waiting for ever. Raises
+    TimeoutError after `timeout_s` seconds.
+    """
+    group = _open_group()
+    run = os.environ.get("JUPYTER_DIST_RUN")
+    if group is not None:
+        if group.get_backend() == "nccl":
+            _nccl_barrier(group, run, timeout_s)
+        elif timeout_s is None:
+            group.barrier()
+        else:
+            _timed_barrier(group, timeout_s)
+    elif world_size() == 1:
+        return
+    elif run is None:
+        raise RuntimeError("dist.barrier() has no run folder to meet in here: call dist.init() first")
+    else:
+        _barrier.meet(run, attempt(), rank(), world_size(), timeout_s)
+
+
+def _timed_barrier(group: Any, timeout_s: float) -> None:
+    from datetime import timedelta
+
+    try:
+        group.monitored_barrier(timeout=timedelta(seconds=timeout_s), wait_all_ranks=True)
+    except RuntimeError as error:
+        raise TimeoutError(f"rank {rank()} waited {timeout_s:g} s at a barrier: {error}") from error
+
+
+def _nccl_barrier(group: Any, run: str | None, timeout_s: float | None) -> None:
+    place = device()
+    if timeout_s is None or run is None:
+        group.barrier(device_ids=[place.index])
+        return
+    # NCCL cannot give up on a barrier without ending the process: wait for the GPU, then meet in files.
+    import torch
+
+    torch.cuda.synchronize(place)
+    _barrier.meet(run, attempt(), rank(), world_size(), timeout_s)
+
+
+def checkpoint_dir() -> Path:
+    """A folder for checkpoints, made if need be: the same for all ranks and all attempts of the run.
+
+    A cell that looks there first goes on where the attempt before was ended. Outside a run it is
+    `checkpoints` in the working directory.
+    """
+    run = os.environ.get("JUPYTER_DIST_RUN")
+    if run is None:
+        path = Path.cwd() / "checkpoints"
+        path.mkdir(exist_ok=True)
+        return path
+    path = Path(run) / "checkpoints"
+    try:
+        path.mkdir(0o700)
+    except FileExistsError:
+        return path
+    path.chmod(0o700)
+    return path
+
+
+def _torch(caller: str) -> Any:
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ModuleNotFoundError(
+            f"dist.{caller}() needs PyTorch on every rank: pip install torch", name="torch"
+        ) from None
+    return torch
+
+
+def _has_gpu(torch: Any) -> bool:
+    return os.environ.get("JUPYTER_DIST_GPUS", "") != "0" and bool(torch.cuda.is_available())
+
+
+def _open_group() -> Any:
+    """torch.distributed if its default group is open, else None. Imports nothing."""
+    group = sys.modules.get("torch.distributed")
+    if group is not None and group.is_available() and group.is_initialized():
+        return group
+    return None
+
+
+def _finish(ok: bool) -> None:
+    """At the end of a cell: close the process group, if `init` opened it and the cell succeeded.
+
+    After a failure it stays open: closing can wait for ranks that no longer answer.
+    """
+    global _ours
+    group = _open_group()
+    if _ours and ok and group is not None:
+        group.destroy_process_group()
+    _ours = False

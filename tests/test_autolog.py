@@ -1,0 +1,395 @@
+"""Metrics without a line of user code: each framework really trains, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SETUP = """
+import json, os, sys
+from jupyter_dist.worker import _autolog, _events
+_events.open_writer(os.environ["EVENTS"])
+{before}
+_autolog.install()
+_autolog.install()
+{code}
+"""
+ENV = {
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "OMP_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "HF_HUB_OFFLINE": "1",
+    "WANDB_DISABLED": "true",
+}
+METRIC, PROGRESS, NOTE = "metric", "progress", "note"
+
+
+class Events(list[dict[str, Any]]):
+    def kind(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self if event["kind"] == kind]
+
+    def curve(self, name: str) -> list[tuple[int, Any]]:
+        return [(e["step"], e["values"][name]) for e in self.kind(METRIC) if name in e["values"]]
+
+    def names(self) -> set[str]:
+        return {name for event in self.kind(METRIC) for name in event["values"]}
+
+
+def train(
+    folder: Path, code: str, before: str = "", env: dict[str, str] | None = None, ok: bool = True
+) -> Events:
+    """Run `code` with the hooks installed, after `before`; returns what the process recorded."""
+    path = folder / "events.jsonl"
+    done = subprocess.run(
+        [sys.executable, "-c", SETUP.format(before=before, code=code)],
+        cwd=folder,
+        env={**os.environ, **ENV, "EVENTS": str(path), **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert (done.returncode == 0) is ok, done.stderr[-4000:]
+    events = Events(json.loads(line) for line in path.read_text().splitlines())
+    assert events.kind(NOTE) == [], "a hook failed"
+    return events
+
+
+KERAS = """
+import numpy as np
+{imports}
+rng = np.random.default_rng(0)
+x = rng.normal(size=(64, 4)).astype("float32")
+y = (x.sum(1) > 0).astype("float32")
+model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1, activation="sigmoid")])
+model.compile("sgd", "binary_crossentropy", metrics=["accuracy"])
+"""
+FIT = "history = model.fit(x, y, batch_size=8, epochs=3, validation_data=(x, y), verbose=0{more})\n"
+DUMP = 'open("history.json", "w").write(json.dumps(history.history))\n'
+
+
+@pytest.mark.needs("keras", "tensorflow")
+@pytest.mark.parametrize("imports", ["import keras", "from tensorflow import keras"])
+def test_keras_fit(tmp_path: Path, imports: str) -> None:
+    events = train(tmp_path, KERAS.format(imports=imports) + FIT.format(more="") + DUMP)
+    check_fit(events, tmp_path)
+
+
+@pytest.mark.needs("tf_keras", "tensorflow")
+def test_tf_keras_fit(tmp_path: Path) -> None:
+    code = KERAS.format(imports="import tf_keras as keras") + FIT.format(more="") + DUMP
+    events = train(tmp_path, code, env={"TF_USE_LEGACY_KERAS": "1"})
+    check_fit(events, tmp_path)
+
+
+@pytest.mark.needs("tf_keras", "tensorflow")
+def test_keras_that_is_tf_keras(tmp_path: Path) -> None:
+    before = "from jupyter_dist.worker import _legacy_keras\n_legacy_keras.arrange()"
+    events = train(tmp_path, KERAS.format(imports="import keras") + FIT.format(more="") + DUMP, before)
+    check_fit(events, tmp_path)
+
+
+def check_fit(events: Events, folder: Path) -> None:
+    """64 items in batches of 8, 3 epochs: what `history` holds was recorded at steps 8, 16 and 24."""
+    history = json.loads((folder / "history.json").read_text())
+    assert set(history) >= {"loss", "accuracy", "val_loss", "val_accuracy"}
+    assert events.names() == set(history)
+    for name, values in history.items():
+        ends = {step: value for step, value in events.curve(name) if step in (8, 16, 24)}
+        assert list(ends) == [8, 16, 24], name
+        assert list(ends.values()) == pytest.approx(values), name
+    steps = [step for step, _ in events.curve("loss")]
+    assert steps == sorted(set(steps)), "a step came twice"
+    assert steps[0] == 1, "the first batch is shown at once"
+    first, *_, last = events.kind(PROGRESS)
+    assert (first["n"], first["total"]) == (0, 24)
+    assert (last["n"], last["total"], last["desc"]) == (24, 24, "epoch 3/3")
+
+
+@pytest.mark.needs("keras", "tensorflow")
+def test_keras_callbacks_of_the_user_and_a_warm_start(tmp_path: Path) -> None:
+    """A list, one callback, a CallbackList, and positional: each still called, each recorded once."""
+    code = (
+        KERAS.format(imports="import keras")
+        + """
+class Mine(keras.callbacks.Callback):
+    seen = 0
+    def on_epoch_end(self, epoch, logs=None):
+        Mine.seen += 1
+        logs["mine"] = 1.0
+given = [Mine()]
+model.fit(x, y, batch_size=8, verbose=0, callbacks=given)
+assert len(given) == 1
+model.fit(x, y, batch_size=8, verbose=0, callbacks=Mine())
+many = keras.callbacks.CallbackList([Mine()], model=model)
+for _ in range(2):
+    model.fit(x, y, batch_size=8, verbose=0, callbacks=many)
+    assert [type(c) for c in many.callbacks] == [Mine], many.callbacks
+model.fit(x, y, 8, 1, 0, [Mine()])
+assert Mine.seen == 5, Mine.seen
+try:
+    model.fit(x, y, no_such_argument=1)
+except TypeError as error:
+    assert "no_such_argument" in str(error)
+else:
+    raise AssertionError
+"""
+    )
+    events = train(tmp_path, code, before="import keras")
+    assert [step for step, _ in events.curve("mine")] == [8, 16, 24, 32, 40]
+    assert [step for step, _ in events.curve("loss") if step % 8 == 0] == [8, 16, 24, 32, 40]
+    assert {event["id"] for event in events.kind(PROGRESS)} == {0}
+
+
+@pytest.mark.needs("keras", "tensorflow")
+def test_keras_fit_that_is_interrupted(tmp_path: Path) -> None:
+    code = (
+        KERAS.format(imports="import keras")
+        + """
+class Stop(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 1:
+            raise KeyboardInterrupt
+try:
+    model.fit(x, y, batch_size=8, epochs=3, verbose=0, callbacks=[Stop()])
+except KeyboardInterrupt:
+    pass
+def endless():
+    while True:
+        yield x[:8], y[:8]
+model.compile("sgd", lambda a, b: a.sum() * float("nan") if hasattr(a, "sum") else b * float("nan"))
+model.fit(endless(), steps_per_epoch=5, verbose=0)
+"""
+    )
+    events = train(tmp_path, code)
+    counts = [event["n"] for event in events.kind(PROGRESS)]
+    assert 8 in counts
+    assert counts[-1] == 5
+    assert events.curve("loss")[-1] == (13, "NaN")
+
+
+LIGHTNING = """
+import warnings; warnings.simplefilter("ignore")
+import torch
+import {name} as L
+class Model(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.save_hyperparameters()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, index):
+        loss = self.layer(batch).pow(2).mean()
+        self.log("train/loss", loss)
+        self.log("both", loss, on_step=True, on_epoch=True)
+        return loss
+    def on_train_epoch_end(self):
+        self.log("late", float(self.current_epoch))
+        if self.trainer.logger is not None:
+            self.trainer.logger.experiment.add_scalar("by hand", 1.0, self.global_step)
+    def validation_step(self, batch, index):
+        self.log("val/loss", self.layer(batch).pow(2).mean())
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+torch.manual_seed(0)
+data = torch.utils.data.DataLoader(torch.randn(32, 4), batch_size=4)
+trainer = L.Trainer(max_epochs=2, log_every_n_steps=4, accelerator="cpu", enable_progress_bar=False,
+                    enable_model_summary=False, enable_checkpointing={checkpoints}, logger={logger},
+                    default_root_dir=".")
+trainer.fit(Model(), data, data)
+assert trainer.state.finished
+open("last", "w").write(str(float(trainer.callback_metrics["train/loss"])))
+"""
+
+
+@pytest.mark.needs("lightning", "pytorch_lightning", "tensorboard")
+@pytest.mark.parametrize(
+    ("name", "logger", "warm"),
+    [
+        ("lightning.pytorch", False, False),
+        ("lightning.pytorch", True, False),
+        ("lightning", True, True),
+        ("pytorch_lightning", True, False),
+    ],
+)
+def test_lightning_fit(tmp_path: Path, name: str, logger: bool, warm: bool) -> None:
+    """What Lightning would log, whether or not it has a logger, and once where that is TensorBoard's."""
+    code = LIGHTNING.format(name=name, logger=logger, checkpoints=logger)
+    events = train(tmp_path, code, before=f"import {name}" if warm else "")
+    by_hand = {"by hand"} if logger else set()
+    assert events.names() == {"train/loss", "both_step", "both_epoch", "late", "val/loss"} | by_hand
+    assert [step for step, _ in events.curve("train/loss")] == [3, 7, 11, 15]
+    assert [step for step, _ in events.curve("both_step")] == [3, 7, 11, 15]
+    assert [step for step, _ in events.curve("both_epoch")] == [7, 15]
+    assert events.curve("late") == [(7, 0.0), (15, 1.0)]
+    assert [step for step, _ in events.curve("val/loss")] == [7, 15]
+    assert events.curve("train/loss")[-1][1] == pytest.approx(float((tmp_path / "last").read_text()))
+    if logger:
+        assert events.curve("by hand") == [(8, 1.0), (16, 1.0)]
+        assert list(tmp_path.glob("lightning_logs/version_0/events.*")), "Lightning's own logger still works"
+    first, *_, last = events.kind(PROGRESS)
+    assert (first["n"], first["total"]) == (0, 16)
+    assert (last["n"], last["total"], last["desc"]) == (16, 16, "epoch 2/2")
+
+
+TRANSFORMERS = """
+import warnings; warnings.simplefilter("ignore")
+import torch
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+torch.manual_seed(0)
+config = BertConfig(vocab_size=32, hidden_size=8, num_hidden_layers=1, num_attention_heads=1,
+                    intermediate_size=8, max_position_embeddings=16)
+data = [dict(input_ids=torch.randint(0, 32, (6,)), labels=torch.tensor(i % 2)) for i in range(16)]
+arguments = TrainingArguments(output_dir="out", per_device_train_batch_size=4, num_train_epochs=3,
+                              logging_steps=2, eval_strategy="epoch", save_strategy="no", use_cpu=True,
+                              disable_tqdm=True, report_to={report_to!r})
+trainer = Trainer(BertForSequenceClassification(config), arguments, train_dataset=data, eval_dataset=data)
+trainer.train()
+assert trainer.state.global_step == 12
+"""
+
+
+@pytest.mark.needs("transformers", "accelerate", "tensorboard")
+@pytest.mark.parametrize(
+    ("report_to", "before"),
+    [("none", ""), ("tensorboard", ""), ("tensorboard", "import transformers.trainer")],
+)
+def test_hugging_face_trainer(tmp_path: Path, report_to: str, before: str) -> None:
+    events = train(tmp_path, TRANSFORMERS.format(report_to=report_to), before)
+    assert [step for step, _ in events.curve("loss")] == [2, 4, 6, 8, 10, 12]
+    assert [step for step, _ in events.curve("eval_loss")] == [4, 8, 12]
+    assert [step for step, _ in events.curve("train_loss")] == [12]
+    assert not any("/" in name for name in events.names()), "TensorBoard's copy came as well"
+    assert all(math.isfinite(value) for _, value in events.curve("loss"))
+    first, *_, last = events.kind(PROGRESS)
+    assert (first["n"], first["total"]) == (0, 12)
+    assert (last["n"], last["total"]) == (12, 12)
+    if report_to == "tensorboard":
+        assert list(tmp_path.glob("out/**/events.*")), "TensorBoard still gets it"
+
+
+SUMMARY = """
+import numpy as np
+import torch
+from torch.utils.tensorboard import SummaryWriter
+with SummaryWriter("logs") as writer:
+    for step in range(3):
+        writer.add_scalar("train/loss", 1.0 / (step + 1), step)
+    writer.add_scalar("tensor", torch.tensor([2.0], requires_grad=True), global_step=torch.tensor(5))
+    writer.add_scalar("array", np.float32(0.5), 1, walltime=0.0)
+    writer.add_scalar(tag="bad", scalar_value=float("nan"), global_step=7)
+    writer.add_scalar("no step", -1)
+    writer.add_scalar("no step", float("-inf"))
+    writer.add_scalar("hp_metric", -1, 0)
+    writer.add_scalars("group", {"a": 1.0, "b": 2}, 4)
+    try:
+        writer.add_scalar()
+    except TypeError as error:
+        assert "tag" in str(error)
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+seen = EventAccumulator("logs").Reload()
+assert [e.step for e in seen.Scalars("train/loss")] == [0, 1, 2]
+"""
+
+
+@pytest.mark.needs("torch", "tensorboard")
+@pytest.mark.parametrize("before", ["", "import torch.utils.tensorboard"])
+def test_summary_writer(tmp_path: Path, before: str) -> None:
+    events = train(tmp_path, SUMMARY, before)
+    assert events.curve("train/loss") == [(0, 1.0), (1, 0.5), (2, 1 / 3)]
+    assert events.curve("tensor") == [(5, 2.0)]
+    assert events.curve("array") == [(1, 0.5)]
+    assert events.curve("bad") == [(7, "NaN")]
+    assert events.curve("no step") == [(0, -1), (1, "-Infinity")]
+    assert events.curve("group/a") == [(4, 1.0)]
+    assert events.curve("group/b") == [(4, 2)]
+    assert events.curve("hp_metric") == []
+
+
+FAKE = """
+class Trainer:
+    def __init__(self): self.callbacks = []
+class Callback: pass
+"""
+
+
+def test_a_hook_that_fails_costs_one_note_and_no_import(tmp_path: Path) -> None:
+    """A keras and a lightning that look like nothing we know."""
+    (tmp_path / "keras.py").write_text("value = 7\n")
+    package = tmp_path / "pytorch_lightning"
+    package.mkdir()
+    (package / "__init__.py").write_text(FAKE)
+    path = tmp_path / "events.jsonl"
+    code = """
+import keras, pytorch_lightning, importlib, inspect
+assert keras.value == 7 and pytorch_lightning.Trainer().callbacks == []
+assert "exec_module" not in vars(keras.__loader__), "the hook stays on the loader"
+assert keras.__spec__.loader is keras.__loader__
+assert inspect.getsource(keras) == "value = 7\\n"
+importlib.reload(keras)
+import json.tool, wave
+"""
+    env = {**os.environ, "EVENTS": str(path), "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[1]}"}
+    subprocess.run(
+        [sys.executable, "-c", SETUP.format(before="", code=code)], env=env, check=True, cwd=tmp_path
+    )
+    notes = [json.loads(line)["text"] for line in path.read_text().splitlines()]
+    assert len(notes) == 2
+    assert "metrics of keras are not picked up" in notes[0]
+    assert "AttributeError" in notes[0]
+    assert "metrics of pytorch_lightning" in notes[1]
+
+
+def test_an_import_that_fails_fails_as_before(tmp_path: Path) -> None:
+    (tmp_path / "keras.py").write_text("import os\nif os.path.exists('broken'): raise OSError('no cuda')\n")
+    (tmp_path / "broken").touch()
+    code = """
+try:
+    import keras
+except OSError as error:
+    assert str(error) == "no cuda"
+else:
+    raise AssertionError
+os.unlink("broken")
+import keras
+try:
+    import tf_keras.no_such_module
+except ModuleNotFoundError as error:
+    assert error.name.startswith("tf_keras")
+else:
+    raise AssertionError
+"""
+    path = tmp_path / "events.jsonl"
+    blocked = "sys.meta_path = [f for f in sys.meta_path]; sys.path.insert(0, os.getcwd())"
+    env = {**os.environ, "EVENTS": str(path), "PYTHONPATH": str(Path(__file__).parents[1])}
+    subprocess.run(
+        [sys.executable, "-c", SETUP.format(before=blocked, code=code)], env=env, check=True, cwd=tmp_path
+    )
+
+
+def test_install_imports_no_framework(tmp_path: Path) -> None:
+    code = """
+heavy = {"keras", "tf_keras", "tensorflow", "torch", "lightning", "transformers", "numpy", "tensorboard"}
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+"""
+    train(tmp_path, code)
+
+
+def test_callbacks_that_fail_let_training_go_on() -> None:
+    from jupyter_dist.worker import _autolog
+
+    ran = []
+
+    @_autolog.guarded("something")
+    def fail(value: int) -> None:
+        ran.append(value)
+        raise ValueError("no such step")
+
+    fail(1)
+    fail(2)
+    assert ran == [1, 2]
