@@ -1,0 +1,280 @@
+"""Command-line flags made from pydantic models: one scanner for the magics and the terminal.
+
+A field `gpus_per_worker` is the flag `--gpus-per-worker`; `json_schema_extra={"flags": ["-np"]}`
+gives other names (`[]`: no flag), `"metavar"` and `"wanted"` other words in the help and in errors, and
+`"verbatim": True` keeps notebook variables from being put into the value. A validator's message
+goes on from the flag's name: "needs …, got …". Nothing here prints or exits; errors are InputError.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from .errors import InputError
+
+__all__ = ["Flag", "Scanned", "build", "find_value", "flags_of", "nearest", "scan", "shown", "split_line"]
+
+M = TypeVar("M", bound=BaseModel)
+Kind = Literal["switch", "value", "list", "pairs"]
+_HELP = ("--help", "-h")
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One flag. `names[0]` is the one that messages use."""
+
+    field: str
+    names: tuple[str, ...]
+    kind: Kind
+    wanted: str
+    metavar: str
+    help: str
+    default: Any = None
+    verbatim: bool = False
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """What a command line says: `values` by field name, as text; `rest` is what is no flag."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    rest: tuple[str, ...] = ()
+    help: bool = False
+
+
+def flags_of(model: type[BaseModel]) -> tuple[Flag, ...]:
+    """The flags of a model, in the order of its fields. They come from its JSON schema, as the form does."""
+    schema = model.model_json_schema()
+    found = (
+        _flag(name, _resolve(about, schema), model) for name, about in schema.get("properties", {}).items()
+    )
+    return tuple(flag for flag in found if flag.names)
+
+
+def _resolve(about: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    # An enum stands in $defs; pydantic merges the field's own keys beside the reference.
+    found = dict(about)
+    if "$ref" in found:
+        found = {**schema["$defs"][found.pop("$ref").rsplit("/", 1)[-1]], **found}
+    if "anyOf" in found:
+        found["anyOf"] = [_resolve(option, schema) for option in found["anyOf"]]
+    return found
+
+
+def _flag(name: str, about: Mapping[str, Any], model: type[BaseModel]) -> Flag:
+    options = [o for o in about.get("anyOf", [about]) if o.get("type") != "null"]
+    first = options[0] if options else {}
+    kinds: dict[Any, Kind] = {"boolean": "switch", "array": "list", "object": "pairs"}
+    kind = kinds.get(first.get("type"), "value")
+    field_info = model.model_fields[name]
+    return Flag(
+        field=name,
+        names=tuple(about.get("flags", ["--" + name.replace("_", "-")])),
+        kind=kind,
+        wanted=about.get("wanted") or _wanted({**about, **first}, kind),
+        metavar=about.get("metavar") or _metavar(name, first, kind),
+        help=about.get("description") or about.get("title", ""),
+        default=None if field_info.is_required() else field_info.get_default(call_default_factory=True),
+        verbatim=bool(about.get("verbatim")),
+    )
+
+
+def _wanted(about: Mapping[str, Any], kind: Kind) -> str:
+    if "enum" in about:
+        return "one of " + ", ".join(str(choice) for choice in about["enum"])
+    if "const" in about:
+        return str(about["const"])
+    if kind == "switch":
+        return "true or false"
+    if kind == "pairs":
+        return "NAME=VALUE"
+    what = {"integer": "a whole number", "number": "a number"}.get(about.get("type", ""), "a value")
+    low, high = about.get("minimum"), about.get("maximum")
+    if low is not None and high is not None:
+        return f"{what} from {low} to {high}"
+    if low is not None:
+        return f"{what} of at least {low}"
+    if high is not None:
+        return f"{what} of at most {high}"
+    if about.get("exclusiveMinimum") is not None:
+        return f"{what} above {about['exclusiveMinimum']:g}"
+    return what
+
+
+def _metavar(name: str, about: Mapping[str, Any], kind: Kind) -> str:
+    if kind == "switch":
+        return ""
+    if kind == "pairs":
+        return "NAME=VALUE"
+    if "enum" in about:
+        return "|".join(str(choice) for choice in about["enum"])
+    return {"integer": "N", "number": "X"}.get(about.get("type", ""), name.upper())
+
+
+def split_line(line: str) -> list[str]:
+    """The words of a magic's line, quoted as in a shell."""
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        what = "a quote is not closed" if "quotation" in str(error) else "it ends in a lone backslash"
+        raise InputError(f"cannot read {shown(line.strip())}: {what}") from None
+
+
+def shown(value: object) -> str:
+    """A value for a message: its repr, on one line, not longer than a line."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:60] + "…" + text[-15:]
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that is most like this one, if any is."""
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+def _is_flag(token: str) -> bool:
+    # "-1" and "-.5" are values: no flag of ours begins with a digit.
+    return re.match(r"--?[A-Za-z]", token) is not None
+
+
+def scan(
+    tokens: Sequence[str],
+    flags: Iterable[Flag],
+    *,
+    expand: Callable[[str], str] | None = None,
+    unknown: Callable[[str], InputError] | None = None,
+    first_word_ends: bool = False,
+) -> Scanned:
+    """Read a command line. `expand` is applied to values and words, `unknown` makes the error for a
+    flag that is not there. With `first_word_ends` all after the first word that is no flag is left alone.
+    """
+    by_name = {name: flag for flag in flags for name in flag.names}
+    values: dict[str, Any] = {}
+    rest: list[str] = []
+    wants_help = False
+    left = list(tokens)
+    while left:
+        token = left.pop(0)
+        if token == "--":
+            rest += left
+            break
+        if not _is_flag(token):
+            rest.append(expand(token) if expand else token)
+            if first_word_ends:
+                rest += left
+                break
+            continue
+        name, equals, value = token.partition("=")
+        if name in _HELP and name not in by_name:
+            wants_help = True
+            continue
+        flag, on = _lookup(name, by_name)
+        if flag is None:
+            raise (unknown or (lambda name: unknown_flag(name, by_name)))(name)
+        if flag.kind == "switch":
+            if equals:
+                raise InputError(f"{name} takes no value, got {shown(value)}")
+            values[flag.field] = on
+            continue
+        if not equals:
+            if not left or _is_flag(left[0]) or left[0] == "--":
+                raise InputError(f"{name} needs a value after it: {flag.wanted}")
+            value = left.pop(0)
+        if expand and not flag.verbatim:
+            value = expand(value)
+        _store(values, flag, name, value)
+    return Scanned(values, tuple(rest), wants_help)
+
+
+def _lookup(name: str, by_name: Mapping[str, Flag]) -> tuple[Flag | None, bool]:
+    flag = by_name.get(name)
+    if flag is not None:
+        return flag, True
+    if name.startswith("--no-"):
+        flag = by_name.get("--" + name.removeprefix("--no-"))
+        if flag is not None and flag.kind == "switch":
+            return flag, False
+    return None, False
+
+
+def unknown_flag(name: str, known: Iterable[str]) -> InputError:
+    """The error for a flag that nobody knows, with the nearest one that somebody does."""
+    names = sorted({*known, "--help"}, key=str.lower)
+    near = nearest(name, names)
+    cure = f"did you mean {near}?" if near else f"known are {', '.join(names)}"
+    return InputError(f"unknown flag {shown(name)}; {cure}")
+
+
+def _store(values: dict[str, Any], flag: Flag, name: str, value: str) -> None:
+    if flag.kind == "list":
+        values.setdefault(flag.field, []).append(value)
+    elif flag.kind == "pairs":
+        key, equals, rest = value.partition("=")
+        if not equals or not key:
+            # What stands there may be a secret whose name was forgotten: only a plain word is repeated.
+            got = shown(value) if re.fullmatch(r"\w{1,30}", value) else "something else"
+            raise InputError(f"{name} needs {flag.wanted}, got {got}")
+        values.setdefault(flag.field, {})[key] = rest
+    elif flag.field in values:
+        raise InputError(f"{flag.names[0]} is given twice")
+    else:
+        values[flag.field] = value
+
+
+def find_value(tokens: Sequence[str], name: str, flags: Iterable[Flag]) -> str | None:
+    """The value of one flag, before it is known which other flags there are."""
+    takes_value = {n for flag in flags if flag.kind != "switch" for n in flag.names}
+    left = list(tokens)
+    while left:
+        token, equals, value = left.pop(0).partition("=")
+        if token == "--":
+            return None
+        if token in takes_value and not equals and left and not _is_flag(left[0]):
+            value, equals = left.pop(0), "="
+        if token == name and equals:
+            return value
+    return None
+
+
+def build(
+    model: type[M], values: Mapping[str, Any], spelled: Callable[[str], str], also: Iterable[str] = ()
+) -> M:
+    """Make the model, or raise InputError with one clear message. `spelled` turns a field's name
+    into what the user wrote; `also` are names that could have been meant by an unknown one."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        raise InputError(_explain(model, error, spelled, also)) from None
+
+
+def _explain(
+    model: type[BaseModel], error: ValidationError, spelled: Callable[[str], str], also: Iterable[str]
+) -> str:
+    first = error.errors(include_url=False)[0]
+    about = {flag.field: flag for flag in flags_of(model)}
+    name = str(first["loc"][0]) if first["loc"] else ""
+    if first["type"] == "extra_forbidden":
+        known = [*also, *about]
+        near = nearest(name, known)
+        return f"{name!r} is not an option here; " + (
+            f"did you mean {near!r}?" if near else f"known are {', '.join(known)}"
+        )
+    if first["type"] == "missing":
+        return f"{spelled(name)} must be given"
+    said = str(first["ctx"]["error"]) if first["type"] in ("value_error", "assertion_error") else None
+    if not name:
+        return said or first["msg"]
+    if said is not None:
+        return f"{spelled(name)} {said}"
+    got = shown(first["input"])
+    if first["type"] == "less_than_equal":
+        return f"{spelled(name)} can be at most {first['ctx']['le']:g}, got {got}"
+    wanted = about[name].wanted if name in about else "another value"
+    return f"{spelled(name)} needs {wanted}, got {got}"

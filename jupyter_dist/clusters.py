@@ -1,0 +1,227 @@
+"""Saved clusters: named choices of a backend and its flags, in a TOML file that people may edit.
+
+    [clusters.gpu-box]
+    backend = "local"
+    np = 4
+    gpus_per_worker = 1
+
+The file is `jupyter-dist/clusters.toml` under Jupyter's config folder, or `$JUPYTER_DIST_CLUSTERS`.
+Comments and order stay as they are. Keys are the flags' names with `_` for `-`. The cluster chosen
+with `%dist use` is kept in this process only: it ends with the kernel and is every notebook's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+from pydantic import BaseModel
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import Table
+
+from . import backends
+from ._flags import build, nearest, shown
+from .backends import Backend
+from .errors import InputError
+from .folder import make_private, write_bytes
+from .options import NOT_SAVED, RunOptions
+
+__all__ = [
+    "Cluster",
+    "add",
+    "check_name",
+    "get",
+    "load",
+    "path",
+    "remove",
+    "split",
+    "use",
+    "used",
+    "validate",
+]
+
+_NAME = re.compile(r"\w[\w.+@-]{0,63}")
+_used: str | None = None
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A name for a backend and what is set for it; `options` holds run and backend options alike."""
+
+    name: str
+    backend: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def path() -> Path:
+    """Where the clusters are kept."""
+    override = os.environ.get("JUPYTER_DIST_CLUSTERS")
+    if override:
+        return Path(override)
+    from jupyter_core.paths import jupyter_config_dir
+
+    return Path(jupyter_config_dir()) / "jupyter-dist" / "clusters.toml"
+
+
+def check_name(name: str) -> str:
+    """The name itself when it can be a cluster's. Raises InputError."""
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"{shown(name)} cannot be the name of a cluster: use up to 64 letters, digits and . _ + @ -, "
+            "beginning with a letter, a digit or _"
+        )
+    return name
+
+
+def load() -> dict[str, Cluster]:
+    """All saved clusters in the file's order. What they hold is checked by `validate`, not here.
+
+    Raises InputError, naming the file, when it is not what this module writes."""
+    found = {}
+    for name, table in _tables(_read()).items():
+        _check_name_in_file(name)
+        values = table.unwrap() if isinstance(table, Table) else table
+        if not isinstance(values, dict) or not isinstance(values.get("backend"), str):
+            raise InputError(f'{_where(name)}: needs a line such as backend = "local"')
+        backend = values.pop("backend")
+        found[name] = Cluster(name, backend, values)
+    return found
+
+
+def _check_name_in_file(name: str) -> None:
+    try:
+        check_name(name)
+    except InputError as error:
+        raise InputError(f"{str(path())!r}: {error}") from None
+
+
+def get(name: str) -> Cluster:
+    """The cluster of that name, checked. Raises InputError, listing what there is."""
+    check_name(name)
+    saved = load()
+    if name not in saved:
+        near = nearest(name, saved)
+        listed = f"There are: {', '.join(saved)}." if saved else "None is saved: `%dist clusters add NAME …`."
+        raise InputError(f"no cluster {name!r}. " + (f"Did you mean {near!r}? " if near else "") + listed)
+    validate(saved[name])
+    return saved[name]
+
+
+def validate(cluster: Cluster) -> tuple[Backend, RunOptions, BaseModel]:
+    """Check a cluster with the models its flags are made from; returns what they make of it."""
+    try:
+        backend = backends.load(cluster.backend)
+        run, own = split(backend, cluster.options)
+        for key in NOT_SAVED:
+            if key in run:
+                raise InputError(f"{key!r} belongs to one cell and cannot be saved")
+        known = [key for key in RunOptions.model_fields if key not in NOT_SAVED]
+        return backend, build(RunOptions, run, str), build(backend.options, own, str, also=known)
+    except InputError as error:
+        raise type(error)(f"{_where(cluster.name)}: {error}") from None
+
+
+def split(backend: Backend, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Part options into those of every run and the rest, which are the backend's own or unknown."""
+    run = {k: v for k, v in options.items() if k in RunOptions.model_fields}
+    return run, {k: v for k, v in options.items() if k not in run}
+
+
+def add(cluster: Cluster, *, replace: bool = False) -> None:
+    """Save a cluster. Raises InputError when it is not valid, or is there and not to be replaced."""
+    check_name(cluster.name)
+    validate(cluster)
+    with _locked():
+        document = _read()
+        tables = _tables(document)
+        if cluster.name in tables and not replace:
+            raise InputError(f"there is a cluster {cluster.name!r} already; add --replace to change it")
+        table = tomlkit.table()
+        table["backend"] = cluster.backend
+        for key, value in cluster.options.items():
+            table[key] = value
+        if not isinstance(document.get("clusters"), Table):
+            document["clusters"] = tomlkit.table(is_super_table=True)
+        document["clusters"][cluster.name] = table
+        _write(document)
+
+
+def remove(name: str) -> None:
+    """Forget a cluster. Raises InputError when there is none of that name."""
+    check_name(name)
+    with _locked():
+        document = _read()
+        if name not in _tables(document):
+            raise InputError(f"no cluster {name!r}")
+        del document["clusters"][name]
+        _write(document)
+    if used() == name:
+        use(None)
+
+
+def use(name: str | None) -> None:
+    """Make a cluster the default of this kernel; None for none. Raises InputError if it is not there."""
+    global _used
+    if name is not None:
+        get(name)
+    _used = name
+
+
+def used() -> str | None:
+    return _used
+
+
+def _where(name: str) -> str:
+    return f"cluster {name!r} in {str(path())!r}"
+
+
+def _read() -> tomlkit.TOMLDocument:
+    try:
+        return tomlkit.parse(path().read_text("utf-8"))
+    except FileNotFoundError:
+        return tomlkit.document()
+    except (OSError, ValueError, TOMLKitError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"cannot read the clusters in {str(path())!r}: {reason}") from None
+
+
+def _tables(document: tomlkit.TOMLDocument) -> Mapping[str, Any]:
+    tables = document.get("clusters", {})
+    if not isinstance(tables, Mapping):
+        raise InputError(f"{str(path())!r}: `clusters` must hold tables such as [clusters.NAME]")
+    return tables
+
+
+@contextlib.contextmanager
+def _locked() -> Iterator[None]:
+    """Keep two notebooks from writing over each other's change."""
+    try:
+        # A linked file (people keep their settings elsewhere) is changed where it is.
+        folder = path().resolve().parent
+        make_private(folder)
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _unwritable(error) from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _write(document: tomlkit.TOMLDocument) -> None:
+    try:
+        write_bytes(path().resolve(), tomlkit.dumps(document).encode())
+    except OSError as error:
+        raise _unwritable(error) from None
+
+
+def _unwritable(error: OSError) -> InputError:
+    return InputError(f"cannot write the clusters to {str(path())!r}: {error.strerror or error}")

@@ -1,0 +1,128 @@
+"""`%%distribute` and `%dist`: from a cell to a run, and what the notebook shows of it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
+
+from . import start
+from ._commands import Context
+from ._help import help_text
+from ._plan import make_plan, read_command_line
+from ._table import Message
+from .command import dispatch, flag_groups
+from .errors import InputError
+
+__all__ = ["DistMagics"]
+
+_ABOUT = (
+    "Runs the cell on every rank, each in a process of its own, and shows their output. The notebook's "
+    "names that the cell uses go with it; the value of its last expression is the rank's result. "
+    "{name} and $name in a flag's value stand for a variable of the notebook, except in --metric."
+)
+_VARIABLE = re.compile(r"\{([^\W\d]\w*)\}|\$([^\W\d]\w*)")
+
+
+@magics_class
+class DistMagics(Magics):
+    """The magics of jupyter-dist."""
+
+    # IPython's own expansion is off: it would read the braces of a regular expression as Python.
+    @no_var_expand
+    @cell_magic
+    def distribute(self, line: str, cell: str) -> Any:
+        """Run this cell on every rank.
+
+        %%distribute [--backend B | --cluster C] [-np N] [--out VAR] [--detach] [flags]
+
+        Returns the Run: its `results`, `metrics`, `log(rank)`. `%%distribute --help` lists the flags.
+        """
+        shell = self.shell
+        assert shell is not None
+        given = read_command_line(line, expand=_expander(shell.user_ns))
+        if given.help:
+            usage = "%%distribute [flags]"
+            return Message(help_text(usage, _ABOUT, flag_groups(given.backend)))
+        if given.rest:
+            raise InputError(
+                f"%%distribute does not know what to do with {given.rest[0]!r}; flags begin with - or --"
+            )
+        if not _has_code(cell):
+            raise InputError("the cell is empty: there is nothing to run below %%distribute")
+        plan = make_plan(given.given)
+        origin = start.origin_in(shell)
+        if plan.run.dry_run:
+            return start.describe(cell, shell.user_ns, plan, origin)
+        start.warn(plan)
+        run = start.start_cell(cell, shell.user_ns, plan, origin)
+        if plan.run.out is not None:
+            # Before the run's end: it is there when the cell fails or is interrupted as well.
+            shell.user_ns[plan.run.out] = run
+        return run if plan.run.detach else start.finish(run)
+
+    @no_var_expand
+    @line_magic
+    def dist(self, line: str) -> Any:
+        """Runs, logs, clusters and backends: `%dist --help` lists the commands."""
+        shell = self.shell
+        assert shell is not None
+        return dispatch(line, Context(), _expander(shell.user_ns))
+
+
+def _has_code(cell: str) -> bool:
+    lines = (line.strip() for line in cell.splitlines())
+    return any(line and not line.startswith("#") for line in lines)
+
+
+def _expander(namespace: Mapping[str, Any]) -> Callable[[str], str]:
+    """Put notebook variables in for `{name}` and `$name`; what is no variable stays as it is.
+
+    Done after the line was split: a value with blanks or quotes stays one value."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        return str(namespace[name]) if name in namespace else match[0]
+
+    return lambda text: _VARIABLE.sub(value, text)
+
+
+class _Preloader:
+    """After each cell, has the warm template import what the notebook has imported."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = shell
+
+    def __call__(self, *_: object) -> None:
+        # A convenience: whatever goes wrong in it must not become a cell's problem.
+        with contextlib.suppress(Exception):
+            from . import template
+
+            template.observe(self._shell.user_ns)
+
+
+def _preloaders(shell: InteractiveShell) -> list[_Preloader]:
+    return [found for found in shell.events.callbacks["post_run_cell"] if isinstance(found, _Preloader)]
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Add the magics to a shell; loading again changes nothing."""
+    if _preloaders(shell):
+        return
+    shell.register_magics(DistMagics)
+    shell.events.register("post_run_cell", _Preloader(shell))
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """Take the magics away; runs go on."""
+    for preloader in _preloaders(shell):
+        shell.events.unregister("post_run_cell", preloader)
+    for kind, name in (("cell", "distribute"), ("line", "dist")):
+        shell.magics_manager.magics[kind].pop(name, None)
+    from . import template
+
+    template.close()

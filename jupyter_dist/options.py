@@ -1,0 +1,220 @@
+"""The options of a run, whatever its backend: the model that the flags, the form and the checks come from."""
+
+from __future__ import annotations
+
+import keyword
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from ._flags import shown
+
+__all__ = ["NOT_SAVED", "Host", "RunOptions", "parse_duration", "parse_hosts", "read_hostfile"]
+
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_METRIC_NAME = re.compile(r"[^\W\d][\w./ -]{0,99}")
+_SET_FOR_RANKS = frozenset(
+    ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG"]
+)
+
+
+def parse_duration(value: object) -> object:
+    """Seconds, from a number or from text such as `90`, `90s`, `10m`, `2h`, `30d`."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([smhd]?)\s*", value)
+        if match is None:
+            raise ValueError(f"needs a time such as 90, 90s, 10m or 2h, got {shown(value)}")
+        return float(match[1]) * _UNITS[match[2]]
+    if isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value)):
+        raise ValueError(f"needs a time in seconds, got {value!r}")
+    return value
+
+
+def _variable(value: str) -> str:
+    if not value.isidentifier() or keyword.iskeyword(value):
+        raise ValueError(f"needs the name of a variable, got {shown(value)}")
+    return value
+
+
+def _environment(value: dict[str, str]) -> dict[str, str]:
+    for name, text in value.items():
+        if not _ENV_NAME.fullmatch(name):
+            raise ValueError(
+                f"needs NAME=VALUE with a name of letters, digits and _, got the name {shown(name)}"
+            )
+        if name in _SET_FOR_RANKS or name.startswith("JUPYTER_DIST_"):
+            raise ValueError(f"cannot set {name}: every rank gets its own")
+        if "\0" in text:
+            raise ValueError(f"cannot set {name}: its value holds a NUL character")
+    return value
+
+
+def _patterns(value: dict[str, str]) -> dict[str, str]:
+    for name, pattern in value.items():
+        if not _METRIC_NAME.fullmatch(name):
+            raise ValueError(
+                f"needs NAME=REGEX with a name that begins with a letter, got the name {shown(name)}"
+            )
+        try:
+            compiled = re.compile(pattern)
+        except re.error as error:
+            raise ValueError(
+                f"{name!r}: {shown(pattern)} is not a regular expression ({error.msg})"
+            ) from None
+        if "value" not in compiled.groupindex and compiled.groups != 1:
+            raise ValueError(
+                f"{name!r}: {shown(pattern)} has {compiled.groups} groups; it needs exactly one, around the "
+                "number, as in 'loss=loss: ([0-9.]+)', or one named (?P<value>…)"
+            )
+    return value
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine and how many workers it takes."""
+
+    name: str
+    slots: int
+
+
+def parse_hosts(text: str) -> tuple[Host, ...]:
+    """Hosts from `a:4,b:4`; without a number a host takes one worker."""
+    found = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:]+\])(?::(\d+))?\s*", part)
+        if match is None or match[2] == "0" or match[1].startswith("-"):
+            raise ValueError(f"needs hosts such as node1:4,node2:4, got {shown(text)}")
+        found.append(Host(match[1], int(match[2] or 1)))
+    names = [host.name for host in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"names {name!r} twice")
+    return tuple(found)
+
+
+def read_hostfile(path: str) -> tuple[Host, ...]:
+    """Hosts from a file as mpirun and horovodrun read it: `NAME slots=N` or `NAME:N`, one per line."""
+    try:
+        lines = Path(path).expanduser().read_text("utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not a text file"
+        raise ValueError(f"cannot read {shown(path)}: {reason}") from None
+    found: list[Host] = []
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        name, slots = words[0], [w.removeprefix("slots=") for w in words[1:] if w.startswith("slots=")]
+        try:
+            found += parse_hosts(f"{name}:{slots[0]}" if slots else name)
+        except ValueError:
+            raise ValueError(
+                f"{shown(path)}, line {number}: expected `NAME slots=N`, got {shown(line.strip())}"
+            ) from None
+    if not found:
+        raise ValueError(f"{shown(path)} names no host")
+    return tuple(found)
+
+
+def _hosts(value: str) -> str:
+    parse_hosts(value)
+    return value
+
+
+def _modules(value: str) -> str:
+    if value not in ("auto", "none") and not all(
+        re.fullmatch(r"\s*[^\W\d]\w*(\.[^\W\d]\w*)*\s*", part) for part in value.split(",")
+    ):
+        raise ValueError(f"needs auto, none or names of modules such as model,data, got {shown(value)}")
+    return value
+
+
+Seconds = Annotated[float, BeforeValidator(parse_duration)]
+NOT_SAVED = ("backend", "cluster", "out", "detach", "dry_run")
+"""What belongs to one cell and not to a cluster (a cluster's backend stands beside its options)."""
+
+
+def _extra(*flags: str, **more: Any) -> dict[str, Any]:
+    return {"flags": list(flags), **more} if flags else dict(more)
+
+
+class RunOptions(BaseModel):
+    """How to run a cell, whatever the backend."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    backend: str | None = Field(
+        None, title="Backend", description="Where the cell runs; `%dist backends` lists them. Default: local"
+    )
+    cluster: str | None = Field(
+        None,
+        title="Cluster",
+        description="A saved choice of backend and flags (`%dist clusters`); flags given here win",
+        json_schema_extra=_extra(metavar="NAME"),
+    )
+    np: int | None = Field(
+        None,
+        ge=1,
+        le=65536,
+        title="Workers",
+        description="How many workers. Default: one per GPU, or 2 on a machine without",
+        json_schema_extra=_extra("-np", "--np", "-n", wanted="a whole number of at least 1"),
+    )
+    hosts: Annotated[str, AfterValidator(_hosts)] | None = Field(
+        None,
+        title="Hosts",
+        description="The machines, and how many workers each takes",
+        json_schema_extra=_extra("-H", "--hosts", metavar="A:4,B:4", wanted="hosts such as node1:4,node2:4"),
+    )
+    hostfile: str | None = Field(
+        None,
+        title="Host file",
+        description="A file that lists the machines as `NAME slots=N`",
+        json_schema_extra=_extra(metavar="FILE", wanted="the path of a file"),
+    )
+    out: Annotated[str, AfterValidator(_variable)] | None = Field(
+        None,
+        title="Variable",
+        description="Give the Run to this notebook variable, also when the run fails",
+        json_schema_extra=_extra(metavar="VAR", wanted="the name of a variable"),
+    )
+    detach: bool = Field(False, title="Detach", description="Return at once; the run goes on")
+    timeout: Annotated[Seconds, Field(gt=0)] | None = Field(
+        None,
+        title="Timeout",
+        description="Stop the run after this time: 90, 90s, 10m, 2h",
+        json_schema_extra=_extra(metavar="TIME", wanted="a time above 0 such as 90s, 10m or 2h"),
+    )
+    max_restarts: int = Field(
+        0, ge=0, title="Restarts", description="Start all ranks again, up to N times, when one fails"
+    )
+    env: Annotated[dict[str, str], AfterValidator(_environment)] = Field(
+        default_factory=dict,
+        title="Environment",
+        description="An environment variable for the ranks; repeatable. Its value is never written to disk",
+    )
+    dry_run: bool = Field(False, title="Dry run", description="Show what would be started, start nothing")
+    metric: Annotated[dict[str, str], AfterValidator(_patterns)] = Field(
+        default_factory=dict,
+        title="Metrics from the log",
+        description="Take a metric from what ranks print, as in 'loss=loss: ([0-9.]+)'; repeatable",
+        json_schema_extra=_extra(metavar="NAME=REGEX", wanted="NAME=REGEX", verbatim=True),
+    )
+    stall_timeout: Annotated[Seconds, Field(ge=0)] = Field(
+        300.0,
+        title="Stall timeout",
+        description="Show the stacks when no rank prints or logs for this time; 0: never. Default: 300",
+        json_schema_extra=_extra(metavar="TIME", wanted="a time such as 0, 300, 90s or 10m"),
+    )
+    ship_modules: Annotated[str, AfterValidator(_modules)] = Field(
+        "auto",
+        title="Modules to send along",
+        description="auto (those beside the notebook), none, or their names",
+        json_schema_extra=_extra(metavar="auto|none|A,B", wanted="auto, none or names of modules"),
+    )
+    cold: bool = Field(False, title="Cold start", description="Start new processes, no forks of a warm one")

@@ -1,0 +1,353 @@
+"""Flags from models, and one clear message for each that cannot be used."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict, Field
+
+from jupyter_dist import _flags, backends, clusters
+from jupyter_dist._flags import build, flags_of, scan, split_line
+from jupyter_dist._plan import make_plan, read_command_line
+from jupyter_dist.backends import Capabilities
+from jupyter_dist.errors import InputError, MissingEngine, UnknownBackend
+from jupyter_dist.options import Host, RunOptions, parse_hosts, read_hostfile
+
+
+class Colour(str, enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Every(BaseModel):
+    """A field of each kind."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    gpus_per_worker: int | None = Field(None, ge=0, description="GPUs")
+    ratio: float = Field(0.5, gt=0, le=1)
+    name: str = "x"
+    fast: bool = True
+    slow: bool | None = None
+    queue: Literal["long", "short"] = "long"
+    colour: Colour = Colour.RED
+    tags: list[str] = Field(default_factory=list)
+    labels: dict[str, str] = Field(default_factory=dict)
+    node_count: int = Field(1, ge=1, json_schema_extra={"flags": ["-N", "--nodes"]})
+
+
+def parse(line: str, model: type[BaseModel] = RunOptions) -> Any:
+    flags = flags_of(model)
+    names = {flag.field: flag.names[0] for flag in flags}
+    return build(model, scan(split_line(line), flags).values, names.__getitem__)
+
+
+def message(line: str, model: type[BaseModel] = RunOptions) -> str:
+    with pytest.raises(InputError) as caught:
+        parse(line, model)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+class TestFlagsOfAModel:
+    def test_every_kind_of_field(self) -> None:
+        found = parse(
+            "--gpus-per-worker 2 --ratio .25 --name 'a b' --no-fast --slow --queue short --colour blue "
+            "--tags a --tags=b --labels k=v --labels w=x=y -N 3",
+            Every,
+        )
+        assert found == Every(
+            gpus_per_worker=2,
+            ratio=0.25,
+            name="a b",
+            fast=False,
+            slow=True,
+            queue="short",
+            colour=Colour.BLUE,
+            tags=["a", "b"],
+            labels={"k": "v", "w": "x=y"},
+            node_count=3,
+        )
+        assert parse("", Every) == Every()
+        assert parse("--nodes 3", Every).node_count == 3
+
+    @pytest.mark.parametrize(
+        ("line", "expected"),
+        [
+            ("--gpus-per-worker x", "--gpus-per-worker needs a whole number of at least 0, got 'x'"),
+            ("--gpus-per-worker 1.5", "--gpus-per-worker needs a whole number of at least 0, got '1.5'"),
+            ("--ratio 2", "--ratio can be at most 1, got '2'"),
+            ("--ratio 0", "--ratio needs a number"),
+            ("--queue middle", "--queue needs one of long, short, got 'middle'"),
+            ("--colour green", "--colour needs one of red, blue, got 'green'"),
+            ("--fast=yes", "--fast takes no value, got 'yes'"),
+            ("--labels k", "--labels needs NAME=VALUE, got 'k'"),
+            ("--nodes 0", "-N needs a whole number of at least 1, got '0'"),
+        ],
+    )
+    def test_what_each_kind_needs(self, line: str, expected: str) -> None:
+        assert message(line, Every).startswith(expected)
+
+    def test_a_word_is_no_flag(self) -> None:
+        found = scan(["-np", "2", "a", "--", "--cold"], flags_of(RunOptions))
+        assert found.values == {"np": "2"}
+        assert found.rest == ("a", "--cold")
+
+    def test_the_first_word_can_end_the_flags(self) -> None:
+        found = scan(["-np", "2", "a.py", "--cold"], flags_of(RunOptions), first_word_ends=True)
+        assert found.values == {"np": "2"}
+        assert found.rest == ("a.py", "--cold")
+
+    @given(st.lists(st.text(max_size=8), max_size=8))
+    def test_any_words_give_values_or_an_input_error(self, words: list[str]) -> None:
+        try:
+            parse_words = scan(words, flags_of(RunOptions))
+            build(RunOptions, parse_words.values, str)
+        except InputError as error:
+            assert str(error)
+
+    @given(st.text(max_size=30))
+    def test_any_line_gives_words_or_an_input_error(self, line: str) -> None:
+        try:
+            assert all(isinstance(word, str) for word in split_line(line))
+        except InputError as error:
+            assert str(error)
+
+    @pytest.mark.parametrize("name", ["-np", "--np", "-n"])
+    def test_np_by_its_names(self, name: str) -> None:
+        assert parse(f"{name} 4").np == 4
+        assert parse(f"{name}=4").np == 4
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("-np abc", "-np needs a whole number of at least 1, got 'abc'"),
+        ("-np 0", "-np needs a whole number of at least 1, got '0'"),
+        ("-np -1", "-np needs a whole number of at least 1, got '-1'"),
+        ("-np 1.5", "-np needs a whole number of at least 1, got '1.5'"),
+        ("-np 99999999", "-np can be at most 65536, got '99999999'"),
+        ("-np", "-np needs a value after it: a whole number of at least 1"),
+        ("-np --cold", "-np needs a value after it: a whole number of at least 1"),
+        ("-np 2 --np 3", "-np is given twice"),
+        ("-np2", "unknown flag '-np2'; did you mean -np?"),
+        ("--max-restart 1", "unknown flag '--max-restart'; did you mean --max-restarts?"),
+        ("--frobnicate", "unknown flag '--frobnicate'; known are "),
+        ("--max-restarts -1", "--max-restarts needs a whole number of at least 0, got '-1'"),
+        ("--timeout soon", "--timeout needs a time such as 90, 90s, 10m or 2h, got 'soon'"),
+        ("--timeout -5", "--timeout needs a time such as 90, 90s, 10m or 2h, got '-5'"),
+        ("--timeout nan", "--timeout needs a time such as 90, 90s, 10m or 2h, got 'nan'"),
+        ("--timeout 0", "--timeout needs a time above 0"),
+        ("--env K", "--env needs NAME=VALUE, got 'K'"),
+        ("--env =v", "--env needs NAME=VALUE, got something else"),
+        ("--env 2K=v", "--env needs NAME=VALUE with a name of letters, digits and _, got the name '2K'"),
+        ("--env 'A\"B=v'", "--env needs NAME=VALUE with a name of letters, digits and _"),
+        ("--env '../x=v'", "--env needs NAME=VALUE with a name of letters, digits and _"),
+        ("--env RANK=1", "--env cannot set RANK: every rank gets its own"),
+        ("--env JUPYTER_DIST_RUN=x", "--env cannot set JUPYTER_DIST_RUN"),
+        ("--out a.b", "--out needs the name of a variable, got 'a.b'"),
+        ("--out class", "--out needs the name of a variable, got 'class'"),
+        ("--out ../x", "--out needs the name of a variable, got '../x'"),
+        ("""--out "it's" """, """--out needs the name of a variable, got "it's\""""),
+        ("--metric loss", "--metric needs NAME=REGEX, got 'loss'"),
+        ("--metric 'loss=(a'", "--metric 'loss': '(a' is not a regular expression (missing )"),
+        ("--metric loss=a", "--metric 'loss': 'a' has 0 groups; it needs exactly one"),
+        ("--metric 'loss=(a)(b)'", "--metric 'loss': '(a)(b)' has 2 groups; it needs exactly one"),
+        ("--metric '../x=(a)'", "--metric needs NAME=REGEX with a name that begins with a letter"),
+        ("-H a:b", "-H needs hosts such as node1:4,node2:4, got 'a:b'"),
+        ("-H a:0", "-H needs hosts such as"),
+        ("-H a,,b", "-H needs hosts such as"),
+        ("-H a,a:2", "-H names 'a' twice"),
+        ("-H '-oProxyCommand=x'", "-H needs"),
+        ("-H=-oProxyCommand=x", "-H needs hosts such as"),
+        ("--ship-modules ../x", "--ship-modules needs auto, none or names of modules such as"),
+        ("-np 'abc", "cannot read \"-np 'abc\": a quote is not closed"),
+        ("-np abc\\", "cannot read '-np abc\\\\': it ends in a lone backslash"),
+    ],
+)
+def test_each_bad_flag_has_one_clear_message(line: str, expected: str) -> None:
+    assert message(line).startswith(expected)
+
+
+def test_a_value_without_a_name_is_not_repeated() -> None:
+    """Who forgets the name of a variable must not find its secret in the notebook."""
+    assert "s3cr3t-!" not in message("--env s3cr3t-!")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("1d", 86400), (".5", 0.5)]
+)
+def test_times(text: str, seconds: float) -> None:
+    assert parse(f"--timeout {text}").timeout == seconds
+
+
+def test_values_as_given() -> None:
+    found = parse("--env A=1 --env B='x y=z' --env C= --metric 'loss=loss: ([0-9.]+)' --stall-timeout 0")
+    assert found.env == {"A": "1", "B": "x y=z", "C": ""}
+    assert found.metric == {"loss": "loss: ([0-9.]+)"}
+    assert found.stall_timeout == 0
+    assert parse("--metric 'acc=(?P<step>[0-9]+) (?P<value>[0-9.]+)'").metric
+    assert parse("--no-cold").cold is False
+
+
+def test_hosts(tmp_path: Path) -> None:
+    assert parse_hosts("a:4,b") == (Host("a", 4), Host("b", 1))
+    assert parse_hosts("10.0.0.1:2,[fe80::1]:3") == (Host("10.0.0.1", 2), Host("[fe80::1]", 3))
+    file = tmp_path / "hosts"
+    file.write_text("# ours\n\nnode1 slots=4 max_slots=8\nnode2:2\nnode3\n")
+    assert read_hostfile(str(file)) == (Host("node1", 4), Host("node2", 2), Host("node3", 1))
+    file.write_text("node1 slots=4\nno/de\n")
+    with pytest.raises(ValueError, match="line 2: expected `NAME slots=N`, got 'no/de'"):
+        read_hostfile(str(file))
+    file.write_text("\n")
+    with pytest.raises(ValueError, match="names no host"):
+        read_hostfile(str(file))
+    with pytest.raises(ValueError, match="cannot read '/nowhere': No such file"):
+        read_hostfile("/nowhere")
+
+
+def test_every_flag_is_explained_and_none_means_two_things() -> None:
+    common = flags_of(RunOptions)
+    for name in backends.names():
+        every = [*common, *flags_of(backends.load(name).options)]
+        names = [n for flag in every for n in flag.names]
+        assert len(names) == len(set(names))
+        fields = [flag.field for flag in every]
+        assert len(fields) == len(set(fields))
+        assert [flag.names for flag in every if not flag.help.strip()] == []
+
+
+class OtherOptions(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    queue: str = Field("short", description="A queue")
+    hosts: list[dict[str, Any]] = Field(default_factory=list, json_schema_extra={"flags": []})
+
+
+class Other:
+    """A backend that takes hosts and has a flag of its own."""
+
+    name: ClassVar[str] = "other"
+    options = OtherOptions
+    capabilities = Capabilities(hosts=True, restarts=False)
+
+    def default_np(self) -> int:
+        return 3
+
+    def check(self, world_size: int, options: dict[str, Any]) -> list[str]:
+        return [f"checked {world_size} {options['queue']}"]
+
+
+@pytest.fixture
+def other(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = backends.load
+
+    def load(name: str) -> Any:
+        if name == "absent":
+            raise MissingEngine("backend 'absent' needs Absent: pip install absent")
+        return Other() if name == "other" else real(name)
+
+    monkeypatch.setattr(backends, "load", load)
+    monkeypatch.setattr(backends, "names", lambda: ["absent", "local", "other"])
+
+
+def plan_of(line: str) -> Any:
+    return make_plan(read_command_line(line).given)
+
+
+@pytest.mark.usefixtures("other")
+class TestPlan:
+    def test_defaults(self) -> None:
+        plan = plan_of("")
+        assert (plan.backend.name, plan.world_size) == ("local", plan.backend.default_np())
+        assert plan_of("--backend other").world_size == 3
+
+    def test_a_backends_own_flag(self) -> None:
+        plan = plan_of("--queue long --backend other")
+        assert plan.options.queue == "long"
+        assert plan.warnings == ("checked 3 long",)
+
+    def test_another_backends_flag(self) -> None:
+        with pytest.raises(InputError, match=r"^--queue is a flag of the backend 'other', and this is 'local'$"):
+            plan_of("--queue long")
+
+    def test_unknown_backend_lists_the_known(self) -> None:
+        with pytest.raises(UnknownBackend, match="no backend 'locl'.* Did you mean 'local'"):
+            plan_of("--backend locl")
+
+    def test_missing_engine(self) -> None:
+        with pytest.raises(MissingEngine, match="pip install absent"):
+            plan_of("--backend absent -np 2")
+
+    def test_hosts_where_there_is_only_this_machine(self) -> None:
+        with pytest.raises(
+            InputError,
+            match=r"^-H cannot be used with the backend 'local', which runs on this machine only\. "
+            r"These take hosts: other$",
+        ):
+            plan_of("-H a:4,b:4")
+
+    def test_hosts(self, tmp_path: Path) -> None:
+        plan = plan_of("--backend other -H a:4,b:2")
+        assert plan.world_size == 6
+        assert plan.options.hosts == [{"name": "a", "slots": 4}, {"name": "b", "slots": 2}]
+        assert plan_of("--backend other -H a:4 -np 2").world_size == 2
+        with pytest.raises(InputError, match="-np 9 needs more than the 4 slots"):
+            plan_of("--backend other -H a:4 -np 9")
+        file = tmp_path / "hosts"
+        file.write_text("c slots=2\n")
+        assert plan_of(f"--backend other --hostfile {file}").world_size == 2
+        with pytest.raises(InputError, match="-H and --hostfile say the same thing"):
+            plan_of(f"--backend other -H a --hostfile {file}")
+        with pytest.raises(InputError, match="^--hostfile cannot read '/nowhere'"):
+            plan_of("--backend other --hostfile /nowhere")
+
+    def test_restarts_only_where_the_backend_can(self) -> None:
+        with pytest.raises(InputError, match="--max-restarts: the backend 'other' cannot restart"):
+            plan_of("--backend other --max-restarts 1")
+
+    def test_from_python_errors_name_the_parameter(self) -> None:
+        with pytest.raises(InputError, match="^np needs a whole number of at least 1, got 'abc'$"):
+            make_plan({"np": "abc"}, spelled_as_flags=False)
+        with pytest.raises(InputError, match="'queu' is not an option here; did you mean 'queue'"):
+            make_plan({"backend": "other", "queu": "x"}, spelled_as_flags=False)
+
+    def test_flags_beat_the_cluster_which_beats_the_default(self) -> None:
+        clusters.add(clusters.Cluster("big", "other", {"np": 4, "queue": "long", "env": {"A": "1", "B": "1"}}))
+        clusters.add(clusters.Cluster("small", "other", {"np": 1}))
+        plan = plan_of("--cluster big")
+        assert (plan.backend.name, plan.world_size, plan.options.queue) == ("other", 4, "long")
+        plan = plan_of("--cluster big -np 2 --queue short --env B=2")
+        assert (plan.world_size, plan.options.queue, plan.run.env) == (2, "short", {"A": "1", "B": "2"})
+        try:
+            clusters.use("small")
+            assert plan_of("").world_size == 1
+            assert plan_of("-np 5").world_size == 5
+            assert plan_of("--cluster big").world_size == 4
+            # A cluster of another backend has nothing to say.
+            assert plan_of("--backend local").backend.name == "local"
+        finally:
+            clusters.use(None)
+
+    def test_a_cluster_and_another_backend(self) -> None:
+        clusters.add(clusters.Cluster("big", "other", {}))
+        with pytest.raises(InputError, match="cluster 'big' is for the backend 'other', not 'local'"):
+            plan_of("--cluster big --backend local")
+
+    def test_notebook_variables_but_not_in_a_regex(self) -> None:
+        line = read_command_line(
+            "--backend $b -np {n} --metric 'x={n}([0-9]{2})'",
+            expand=lambda text: text.replace("{n}", "5").replace("$b", "other"),
+        )
+        assert line.backend.name == "other"
+        assert line.given == {"backend": "other", "np": "5", "metric": {"x": "{n}([0-9]{2})"}}
+
+
+def test_messages_are_one_line_and_short() -> None:
+    assert len(_flags.shown("x" * 1000)) < 80
+    assert "\n" not in _flags.shown("a\nb")
