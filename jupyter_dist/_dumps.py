@@ -1,0 +1,107 @@
+"""Parse what faulthandler writes: dumps of all threads of a process, one after another in a file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["Dump", "Frame", "Thread", "escaped", "parse"]
+
+_HEADER = re.compile(
+    r"(?P<current>Current thread|Thread) 0x(?P<id>[0-9a-fA-F]+)(?: \[(?P<name>.*)\])? "
+    r"\(most recent call first\):"
+)
+_FRAME = re.compile(r'  File (?:"(?P<file>.*)"|\?\?\?), line (?P<line>\d+|\?\?\?) in (?P<function>.*)')
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One call. `label` is how the file is shown: `In[3]` for a cell, else its path."""
+
+    file: str
+    line: int | None
+    function: str
+    label: str = ""
+    source: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.label or self.file}"
+        if self.line is not None:
+            where += f", line {self.line}"
+        text = f"{where}, in {self.function}" if self.file else self.function
+        return f"{text}\n    {self.source}" if self.source else text
+
+
+@dataclass(frozen=True)
+class Thread:
+    """One thread's frames, the most recent call last as in a traceback."""
+
+    frames: tuple[Frame, ...]
+    name: str = ""
+    current: bool = False
+
+
+@dataclass(frozen=True)
+class Dump:
+    """All threads of a rank at one moment, the main thread first."""
+
+    threads: tuple[Thread, ...]
+
+    @property
+    def main(self) -> Thread:
+        return self.threads[0]
+
+
+def parse(text: str) -> list[Dump]:
+    """The dumps in a `stacks.txt`, oldest first; lines that are no part of one are passed over.
+
+    Within a dump an empty line stands between two threads, so a header without one begins a dump.
+    """
+    dumps: list[list[Thread]] = []
+    frames: list[Frame] = []
+    header: re.Match[str] | None = None
+    apart = False
+
+    def close() -> None:
+        if header is not None:
+            thread = Thread(tuple(reversed(frames)), header["name"] or "", header["current"] != "Thread")
+            dumps[-1].append(thread)
+
+    for line in text.split("\n"):
+        found = _HEADER.fullmatch(line)
+        if found:
+            close()
+            if not dumps or not apart:
+                dumps.append([])
+            header, frames = found, []
+        elif header is not None:
+            frame = _frame(line)
+            if frame is not None:
+                frames.append(frame)
+        apart = not line
+    close()
+    # The list of threads begins with the newest: the main thread is the last of it.
+    return [Dump(tuple(reversed(threads))) for threads in dumps if threads]
+
+
+def _frame(line: str) -> Frame | None:
+    found = _FRAME.fullmatch(line)
+    if found:
+        number = found["line"]
+        return Frame(
+            found["file"] or "???", int(number) if number.isdigit() else None, found["function"] or "???"
+        )
+    if line.strip() == "...":
+        return Frame("", None, "… (older calls are left out)")
+    return None
+
+
+def escaped(name: str) -> str:
+    """A file name as faulthandler writes it: ASCII, everything else as an escape."""
+    return "".join(char if " " <= char <= "~" else _escape(ord(char)) for char in name)
+
+
+def _escape(code: int) -> str:
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,0 +1,139 @@
+"""Show a run under the cell, or in the terminal, while it runs; return when it has ended.
+
+A kernel gets one output that is updated in place and holds a bounded tail, so that nothing a
+rank prints can trip the server's limits or bloat the notebook. Elsewhere lines are printed as they come.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from . import reader
+from ._screens import KernelScreen, PlainScreen
+from ._view import View
+from .folder import RunFolder
+
+if TYPE_CHECKING:
+    from .run import Run
+
+__all__ = ["Screen", "follow"]
+
+_TAIL_BYTES = 64 << 10
+_ALL_TAIL_BYTES = 1 << 20
+_QUICK_S = 0.01
+_SLOW_S = 0.1
+_STAY_QUICK_S = 2.0
+
+
+class Screen(Protocol):
+    """Where a view is shown. Neither method raises when nobody is there to see it."""
+
+    colour: bool
+    keep: int
+
+    def show(self, view: View, changed: bool) -> None:
+        """Called after every poll, many times a second; decides itself when to draw."""
+
+    def close(self, view: View) -> None:
+        """Draw for the last time."""
+
+
+def follow(run: Run, *, interrupt: Literal["stop", "leave"] = "stop", display: Screen | None = None) -> None:
+    """Show `run` until it has ended.
+
+    An interrupt stops the run (`interrupt="stop"`; a second one kills it, a third one leaves with
+    KeyboardInterrupt), or ends the showing alone (`interrupt="leave"`).
+    """
+    screen: Screen = display or (KernelScreen() if in_kernel() else PlainScreen())
+    follower = _Follower(run.folder, screen)
+    while True:
+        try:
+            if follower.interrupts and follower.interrupted(interrupt):
+                return
+            if follower.step():
+                return
+        except KeyboardInterrupt:
+            # Only counted here; answered at the top, where another one is caught again.
+            follower.interrupts += 1
+
+
+def in_kernel() -> bool:
+    """Whether this process is an IPython kernel, whose front-end can update a display in place."""
+    # Without IPython imported there is no shell, and importing it costs half a second.
+    if "IPython" not in sys.modules:
+        return False
+    from IPython.core.getipython import get_ipython
+
+    return getattr(get_ipython(), "kernel", None) is not None
+
+
+class _Follower:
+    """One run, one screen, and where reading stands."""
+
+    def __init__(self, folder: RunFolder, screen: Screen) -> None:
+        job = reader.job(folder)
+        share = max(2 << 10, min(_TAIL_BYTES, _ALL_TAIL_BYTES // max(1, job.world_size)))
+        self._folder = folder
+        self._screen = screen
+        self._view = View(folder, job, keep=screen.keep, colour=screen.colour)
+        self._tail = reader.Tail(folder, tail_bytes=share)
+        self._pause = _QUICK_S
+        self._quick_until = time.monotonic() + _STAY_QUICK_S
+        self.interrupts = 0
+        self._answered = 0
+
+    def interrupted(self, answer: Literal["stop", "leave"]) -> bool:
+        """Answer the interrupts so far; true when the showing is over."""
+        if self.interrupts == self._answered:
+            return False
+        self._answered = self.interrupts
+        if answer == "leave":
+            self._view.note = (
+                f"left; the run goes on. See it again: %dist attach {self._folder.id}, "
+                f"stop it: %dist stop {self._folder.id}"
+            )
+            self._screen.close(self._view)
+            return True
+        if self._answered > 2:
+            self._screen.close(self._view)
+            raise KeyboardInterrupt
+        name, note = (
+            ("stop", "stopping … interrupt again to kill it")
+            if self._answered == 1
+            else ("kill", "killing … interrupt again to leave it")
+        )
+        try:
+            self._folder.request(name)
+        except OSError as error:
+            note = f"cannot be asked to {name}: {error.strerror}; interrupt again"
+        self._view.note = note
+        self._screen.show(self._view, True)
+        return False
+
+    def step(self) -> bool:
+        """Read, show, pause; true when the run has ended and all of it has been shown."""
+        began = time.monotonic()
+        batch = self._tail.poll()
+        changed = self._view.feed(batch, began)
+        if batch.status.state.ended:
+            # Bounded: of a lost run somebody may still be writing.
+            for rest in itertools.islice(self._tail.drain(), 20):
+                self._view.feed(rest, began)
+            self._view.note = None
+            self._screen.close(self._view)
+            return True
+        self._screen.show(self._view, changed)
+        now = time.monotonic()
+        if batch.skipped:
+            # More comes than can be shown: reading it often would only cost the ranks their cores.
+            self._pause = _SLOW_S
+        elif changed:
+            self._pause, self._quick_until = _QUICK_S, now + _STAY_QUICK_S
+        elif now > self._quick_until:
+            self._pause = min(_SLOW_S, 1.2 * self._pause)
+        # With many ranks a poll takes long: never more than a quarter of a core.
+        time.sleep(max(self._pause, 3 * (now - began)))
+        return False
