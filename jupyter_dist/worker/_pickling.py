@@ -20,7 +20,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -59,13 +59,13 @@ class Dumped(NamedTuple):
 def dump(
     value: Any,
     *,
-    main: dict[str, Any] | None = None,
+    mains: Sequence[dict[str, Any]] = (),
     hidden: Collection[str] = (),
     trace: Trace | None = None,
 ) -> Dumped:
     """Pickle a value; large buffers stay where they are.
 
-    Functions whose globals are `main` get the loading rank's main namespace; of the names they use,
+    Functions whose globals are one of `mains` get the loading rank's main namespace; of the names they use,
     `hidden` ones are left behind. Raises whatever the value's own pickling raises.
     """
     file = io.BytesIO()
@@ -78,7 +78,7 @@ def dump(
             return False
         return True
 
-    pickler = Pickler(file, buffer_callback=keep, main=main, hidden=hidden, trace=trace)
+    pickler = Pickler(file, buffer_callback=keep, mains=mains, hidden=hidden, trace=trace)
     pickler.dump(value)
     return Dumped(file.getvalue(), tuple(buffers), pickler.cuda_tensors)
 
@@ -95,20 +95,21 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         file: Any,
         *,
         buffer_callback: Any = None,
-        main: dict[str, Any] | None = None,
+        mains: Sequence[dict[str, Any]] = (),
         hidden: Collection[str] = (),
         trace: Trace | None = None,
     ) -> None:
         super().__init__(file, protocol=5, buffer_callback=buffer_callback)
         self.cuda_tensors = 0
-        self._main = main
+        self._mains = {id(space) for space in mains}
         self._hidden = hidden
         self._trace = Trace() if trace is None else trace
         self._torch = sys.modules.get("torch")
         self._numpy = sys.modules.get("numpy")
         self._storages: dict[int, Any] = {}
-        if main is not None:
-            self.globals_ref[id(main)] = _MainGlobals(__name__="__main__")
+        stand_in = _MainGlobals(__name__="__main__")
+        for space in mains:
+            self.globals_ref[id(space)] = stand_in
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
@@ -160,7 +161,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         trace.imports |= names.imports
         trace.words |= names.words
         trace.files.add(function.__code__.co_filename)
-        if space is self._main:
+        if id(space) in self._mains:
             for name in self._hidden:
                 used.pop(name, None)
             trace.globals.update(used)

@@ -97,7 +97,7 @@ def write_value(path: Path, value: Any) -> int:
     """
     main = sys.modules["__main__"].__dict__
     name_classes(main, os.environ.get("JUPYTER_DIST_RUN", ""))
-    dumped = dump(value, main=main)
+    dumped = dump(value, mains=[main])
     return write(path, {"kind": "result"}, dumped.body, dumped.buffers)
 
 
