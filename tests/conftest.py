@@ -10,7 +10,9 @@ import contextlib
 import importlib.util
 import os
 import re
+import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -197,7 +199,11 @@ class Kernel:
     def __init__(self, cwd: Path) -> None:
         from jupyter_client.manager import KernelManager
 
-        self.manager = KernelManager(kernel_name="python3")
+        # Unix sockets, so that kernels of tests that run side by side cannot race for a port;
+        # in a folder of their own, because the path of a socket must be short.
+        self._sockets = Path(tempfile.mkdtemp(prefix="jd-"))
+        connection = str(self._sockets / "kernel.json")
+        self.manager = KernelManager(kernel_name="python3", transport="ipc", connection_file=connection)
         self.manager.start_kernel(cwd=str(cwd))
         self._cells: dict[str, Cell] = {}
         self._connect()
@@ -252,6 +258,7 @@ class Kernel:
         self.client.stop_channels()
         self.manager.shutdown_kernel(now=True)
         self.manager.context.term()
+        shutil.rmtree(self._sockets)
 
 
 @pytest.fixture
