@@ -11,7 +11,9 @@ import sys
 import tempfile
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from .worker import _boot
 
@@ -19,6 +21,8 @@ __all__ = ["fork", "fork_rank", "is_warm", "mark_warm", "threads"]
 
 _inherited: frozenset[int] | None = None
 """Descriptors that imports opened and forks keep; None in a process that is not warm."""
+_blas: Any = None
+"""Finding the BLAS libraries takes as long as forking: done once, by the template."""
 
 
 def threads() -> int:
@@ -29,10 +33,15 @@ def threads() -> int:
         return 1
 
 
-def mark_warm() -> None:
-    """From here on this process forks; what is open now stays open in its forks."""
-    global _inherited
-    _inherited = frozenset(_open_fds())
+def mark_warm(own: int) -> None:
+    """From here on this process forks; what is open now, but for its `own` fd, stays open in its forks."""
+    global _inherited, _blas
+    _inherited = frozenset(_open_fds()) - {own}
+    if "numpy" in sys.modules:
+        import numpy.random  # noqa: F401  # loaded lazily, and every rank reseeds it
+        import threadpoolctl
+
+        _blas = threadpoolctl.ThreadpoolController().select(user_api="blas")
 
 
 def is_warm() -> bool:
@@ -54,6 +63,8 @@ def fork(child: Callable[[], None], keep: frozenset[int] = frozenset()) -> int:
             if fd not in kept:
                 with contextlib.suppress(OSError):
                     os.close(fd)
+        for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+            finalizer.atexit = False  # made before the fork: the parent's to run
         child()
     except BaseException:
         traceback.print_exc()
@@ -90,14 +101,20 @@ def _set_threads(env: Mapping[str, str]) -> None:
     torch = sys.modules.get("torch")
     if torch is not None and count:
         torch.set_num_threads(count)
-    if "numpy" in sys.modules:
-        import threadpoolctl
-
+    if _blas is not None:
         chosen = env.get("OPENBLAS_NUM_THREADS", "")
-        blas = int(chosen) if chosen.isdigit() else count or os.cpu_count()
-        threadpoolctl.threadpool_limits(limits=blas, user_api="blas")
+        _blas.limit(limits=int(chosen) if chosen.isdigit() else count or os.cpu_count())
 
 
 def _open_fds() -> list[int]:
-    place = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
-    return [int(name) for name in os.listdir(place)]
+    found = [int(name) for name in os.listdir("/proc/self/fd" if sys.platform == "linux" else "/dev/fd")]
+    # One of them was the listing's own: its number is free again and will be another's.
+    return [fd for fd in found if _is_open(fd)]
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True

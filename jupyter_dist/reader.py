@@ -103,7 +103,7 @@ def job(folder: RunFolder) -> Job:
     """The run's job. Raises RunNotFound when `job.json` is missing or not ours."""
     try:
         return Job.from_json(json.loads(folder.job.read_bytes()))
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise RunNotFound(f"{str(folder.path)!r} is not a run: job.json cannot be read ({error}).") from error
 
 

@@ -27,6 +27,7 @@ from types import ModuleType
 from typing import Any
 
 from . import _forking
+from .errors import MissingEngine
 from .folder import RunFolder
 
 __all__ = ["close", "launch", "observe", "wanted"]
@@ -234,11 +235,15 @@ def _exactly(sock: socket.socket, count: int) -> bytes | None:
 def _serve(sock: socket.socket) -> None:
     """The template process: import and fork on request until the kernel is gone or idle."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors are nobody's to wait for
-    from . import supervisor  # what every supervisor and rank needs
-    from .worker import __main__, api, payload  # noqa: F401
+    from . import backends, supervisor  # what every supervisor and rank needs
+    from .worker import __main__, _autolog, api  # noqa: F401
+
+    for name in backends.names():
+        with contextlib.suppress(MissingEngine):
+            backends.load(name)
 
     kernel = os.getppid()
-    _ready()
+    _ready(sock)
     used = time.monotonic()
     while os.getppid() == kernel and time.monotonic() - used < _IDLE_S:
         if not select.select([sock], [], [], 1.0)[0]:
@@ -248,7 +253,7 @@ def _serve(sock: socket.socket) -> None:
             return
         if "import" in message:
             answer = _import(message["import"], message["path"])
-            _ready()
+            _ready(sock)
         else:
             answer = _fork_supervisor(supervisor, message)
         _send(sock, answer)
@@ -257,10 +262,10 @@ def _serve(sock: socket.socket) -> None:
             return
 
 
-def _ready() -> None:
+def _ready(sock: socket.socket) -> None:
     gc.collect()
     gc.freeze()  # forks do not copy the pages by counting references in a collection
-    _forking.mark_warm()
+    _forking.mark_warm(sock.fileno())
 
 
 def _import(names: Sequence[str], path: Sequence[str]) -> dict[str, Any]:

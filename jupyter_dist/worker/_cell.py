@@ -76,14 +76,14 @@ def _execute(run_folder: Path, header: Mapping[str, Any]) -> Any:
     if header["kind"] == "call":
         return names["fn"](*names["args"], **names["kwargs"])
     main.__dict__.update(names)
-    return _run_cell(header["source"], header["filename"], main.__dict__)
+    return _run_cell(header["source"], header["filename"], header["flags"], main.__dict__)
 
 
-def _run_cell(source: str, filename: str, namespace: dict[str, Any]) -> Any:
+def _run_cell(source: str, filename: str, flags: int, namespace: dict[str, Any]) -> Any:
     """Run the statements; the value of a last expression is the rank's result."""
     tree = ast.parse(source, filename)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     codes = [compile(tree, filename, "exec", flags, dont_inherit=True)]
     if isinstance(last, ast.Expr):
         codes.append(compile(ast.Expression(last.value), filename, "eval", flags, dont_inherit=True))

@@ -1,0 +1,413 @@
+"""Runs as the supervisor leaves them: states, restarts, stops, kills; nothing left running."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_dist import failures, launch, reader, template
+from jupyter_dist.capture import capture_cell
+from jupyter_dist.errors import LaunchError
+from jupyter_dist.folder import RunFolder
+from jupyter_dist.job import State, Status
+from jupyter_dist.worker import payload as container
+
+WaitFor = Callable[..., Any]
+
+
+def start(source: str, np: int = 2, names: dict[str, Any] | None = None, **request: Any) -> RunFolder:
+    """Start a cold run of the local backend; returns while it runs."""
+    payload = capture_cell(source, names or {}, label="In[1]", directory=Path.cwd())
+    request.setdefault("cold", True)
+    return launch.launch(launch.Request("local", np, source, "In[1]", **request), payload)
+
+
+def ended(folder: RunFolder, timeout_s: float = 60.0) -> Status:
+    """Wait for the run's end."""
+    deadline = time.monotonic() + timeout_s
+    while not (status := reader.status(folder)).state.ended:
+        assert time.monotonic() < deadline, (status, folder.supervisor_log.read_text())
+        time.sleep(0.01)
+    return status
+
+
+def run(source: str, **options: Any) -> tuple[RunFolder, Status]:
+    folder = start(source, **options)
+    return folder, ended(folder)
+
+
+def logs(folder: RunFolder, rank: int, attempt: int | None = None) -> list[str]:
+    return reader.output(folder, rank, attempt).decode().splitlines()
+
+
+def rank_pids(folder: RunFolder, wait_for: WaitFor, ranks: Sequence[int] = (0, 1)) -> list[int]:
+    """The ranks' pids, once each has printed "up"."""
+    wait_for(lambda: all("up" in logs(folder, rank) for rank in ranks), what="the ranks")
+    return [rank.pid for rank in reader.status(folder).ranks if rank.pid is not None]
+
+
+def gone(*pids: int) -> bool:
+    return all(reader.start_ticks(pid) is None for pid in pids)
+
+
+def supervisor_pid(folder: RunFolder) -> int:
+    supervisor = reader.status(folder).supervisor
+    assert supervisor is not None
+    return supervisor.pid
+
+
+UP = "import time\nprint('up')\ntime.sleep(600)"
+
+
+def test_every_rank_runs_the_cell_and_returns_its_last_expression() -> None:
+    folder, status = run(
+        "import os\nr = int(os.environ['RANK'])\nprint('rank', r)\nX * 10 + r", names={"X": 4}
+    )
+    assert status.state is State.SUCCEEDED
+    assert [rank.state for rank in status.ranks] == [State.SUCCEEDED] * 2
+    assert [rank.exit_code for rank in status.ranks] == [0, 0]
+    assert [logs(folder, rank) for rank in (0, 1)] == [["rank 0"], ["rank 1"]]
+    assert [container.load(folder.rank(0, rank).result) for rank in (0, 1)] == [40, 41]
+
+
+def test_the_environment_is_what_torchrun_and_tensorflow_users_expect() -> None:
+    folder, _ = run("import os\ndict(os.environ)", env={"MINE": "yes", "SECRET": "hush"})
+    first, second = (container.load(folder.rank(0, rank).result) for rank in (0, 1))
+    for rank, env in enumerate((first, second)):
+        assert env["RANK"] == env["LOCAL_RANK"] == str(rank)
+        assert env["WORLD_SIZE"] == env["LOCAL_WORLD_SIZE"] == "2"
+        assert env["MASTER_ADDR"] == "127.0.0.1"
+        assert env["MINE"] == "yes"
+        config = json.loads(env["TF_CONFIG"])
+        assert config["task"] == {"type": "worker", "index": rank}
+        assert len(set(config["cluster"]["worker"])) == 2
+        assert int(env["OMP_NUM_THREADS"]) == max(1, len(os.sched_getaffinity(0)) // 2)
+    assert first["MASTER_PORT"] == second["MASTER_PORT"] != "0"
+    assert first["TF_CONFIG"] != second["TF_CONFIG"]
+    everything = "".join(path.read_text() for path in folder.path.rglob("*.json") if path.is_file())
+    assert "hush" not in everything
+    assert reader.job(folder).env_names == ("MINE", "SECRET")
+
+
+def test_omp_num_threads_of_the_user_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    folder, _ = run("import os\nos.environ['OMP_NUM_THREADS']", np=1)
+    assert container.load(folder.rank(0, 0).result) == "7"
+
+
+def test_output_of_print_c_and_subprocesses_arrives_whole() -> None:
+    source = """
+import ctypes, os, subprocess, sys
+print("from print", "in", "pieces")
+ctypes.CDLL(None).puts(b"from C")
+subprocess.run(["echo", "from a subprocess"])
+print("on stderr", file=sys.stderr)
+sys.stdout.write("no newline, ünïcode 🚀")
+"""
+    folder, status = run(source, np=1)
+    assert status.state is State.SUCCEEDED
+    assert sorted(logs(folder, 0)) == sorted(
+        ["from print in pieces", "from C", "from a subprocess", "on stderr", "no newline, ünïcode 🚀"]
+    )
+
+
+def test_a_failing_rank_ends_the_others_and_is_named_first() -> None:
+    started = time.monotonic()
+    folder, status = run(
+        "import os, time\nif os.environ['RANK'] == '1':\n    raise ValueError('boom')\ntime.sleep(600)"
+    )
+    assert time.monotonic() - started < 5
+    assert status.state is State.FAILED
+    assert status.reason == "rank 1 failed: ValueError: boom"
+    assert [rank.state for rank in status.ranks] == [State.STOPPED, State.FAILED]
+    (error,) = failures.failures(folder)
+    assert (error.rank, error.type, error.message) == (1, "ValueError", "boom")
+    assert 'File "In[1]", line 3' in error.text
+    assert "raise ValueError('boom')" in error.text
+    assert "jupyter_dist" not in error.text
+
+
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [("import sys\nsys.exit(3)", 3), ("import os\nos._exit(4)", 4), ("import sys\nsys.exit('no')", 1)],
+)
+def test_an_exit_code_is_a_failure_with_that_code(source: str, code: int) -> None:
+    folder, status = run(source, np=1)
+    assert status.state is State.FAILED
+    (error,) = failures.failures(folder)
+    assert (error.kind, error.exit_code) == ("exit", code)
+
+
+def test_sys_exit_zero_is_a_success() -> None:
+    _, status = run("import sys\nsys.exit()", np=1)
+    assert status.state is State.SUCCEEDED
+
+
+def test_a_result_that_cannot_be_pickled_fails_nobody() -> None:
+    folder, status = run("import os, threading\nthreading.Lock() if os.environ['RANK'] == '0' else 5")
+    assert status.state is State.SUCCEEDED
+    results = [event for event in reader.events(folder) if event.kind == "result"]
+    errors = {event.rank: event.data["error"] for event in results}
+    assert "lock" in errors[0]
+    assert errors[1] is None
+    assert container.load(folder.rank(0, 1).result) == 5
+
+
+def test_restarts_are_new_attempts_with_fresh_files_and_a_shared_checkpoint_folder() -> None:
+    source = """
+import jupyter_dist as dist
+seen = dist.checkpoint_dir() / f"seen-{dist.rank()}"
+if dist.attempt() < 2:
+    seen.write_text(str(dist.attempt()))
+    raise RuntimeError(f"attempt {dist.attempt()}")
+seen.read_text()
+"""
+    folder, status = run(source, max_restarts=2)
+    assert (status.state, status.attempt) == (State.SUCCEEDED, 2)
+    assert folder.attempts() == [0, 1, 2]
+    assert container.load(folder.rank(2, 0).result) == "1"
+    assert "attempt 0" in reader.output(folder, 0, 0).decode()
+    lines = [line for batch in reader.Tail(folder).drain() for line in batch.lines]
+    assert {line.attempt for line in lines} == {0, 1}
+
+
+def test_no_more_restarts_than_asked_for() -> None:
+    _, status = run("1 / 0", np=1, max_restarts=1)
+    assert (status.state, status.attempt) == (State.FAILED, 1)
+    assert status.reason == "rank 0 failed: ZeroDivisionError: division by zero"
+
+
+def test_a_taken_master_port_is_retried_with_another_one() -> None:
+    source = """
+import os, socket
+import jupyter_dist as dist
+port = int(os.environ["MASTER_PORT"])
+if dist.attempt() == 0:
+    taken = socket.create_server(("127.0.0.1", port))
+    socket.create_server(("127.0.0.1", port))
+port
+"""
+    folder, status = run(source, np=1)
+    assert (status.state, status.attempt) == (State.SUCCEEDED, 1)
+    assert "MASTER_PORT was taken" in folder.supervisor_log.read_text()
+
+
+def test_stop_lets_finally_blocks_run(wait_for: WaitFor) -> None:
+    folder = start("import time\ntry:\n    print('up')\n    time.sleep(600)\nfinally:\n    print('saved')")
+    rank_pids(folder, wait_for)
+    folder.request("stop")
+    status = ended(folder)
+    assert (status.state, status.reason) == (State.STOPPED, "stopped by the user")
+    assert [logs(folder, rank)[-1] for rank in (0, 1)] == ["saved", "saved"]
+    assert failures.failures(folder) == []
+
+
+def test_stop_ends_ranks_that_ignore_sigterm(wait_for: WaitFor) -> None:
+    folder = start("import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + UP)
+    pids = rank_pids(folder, wait_for)
+    folder.request("stop")
+    status = ended(folder, 20)
+    assert status.state is State.STOPPED
+    assert gone(*pids)
+
+
+def test_kill_ends_at_once(wait_for: WaitFor) -> None:
+    folder = start("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + UP)
+    pids = rank_pids(folder, wait_for)
+    folder.request("stop")
+    folder.request("kill")
+    started = time.monotonic()
+    assert ended(folder).state is State.STOPPED
+    assert time.monotonic() - started < 3
+    assert gone(*pids)
+
+
+def test_timeout_fails_the_run() -> None:
+    _, status = run(UP, timeout_s=0.5)
+    assert (status.state, status.reason) == (State.FAILED, "not done within --timeout 0.5 s")
+
+
+def test_a_killed_rank_takes_the_others_down_and_leaves_all_it_wrote(wait_for: WaitFor) -> None:
+    source = """
+import time
+import jupyter_dist as dist
+for step in range(10**9):
+    dist.log(loss=1 / (step + 1), step=step)
+    print("line", step)
+    if step == 1000:
+        print("up")
+    time.sleep(0 if step < 1000 else 0.001)
+"""
+    folder = start(source)
+    pids = rank_pids(folder, wait_for)
+    os.kill(pids[1], signal.SIGKILL)
+    started = time.monotonic()
+    status = ended(folder)
+    assert time.monotonic() - started < 5
+    assert (status.state, status.reason) == (State.FAILED, "rank 1 was ended by SIGKILL")
+    assert gone(*pids)
+    (error, *_) = failures.failures(folder)
+    assert (error.rank, error.kind, error.signal) == (1, "signal", signal.SIGKILL)
+    assert error.peak_memory_bytes is not None
+    assert error.peak_memory_bytes > 1 << 20
+    lines = [line for line in logs(folder, 1) if line != "up"]
+    assert len(lines) > 1000
+    assert lines == [f"line {step}" for step in range(len(lines))]
+    steps = [
+        event.data["step"] for event in reader.events(folder) if event.kind == "metric" and event.rank == 1
+    ]
+    assert steps == list(range(len(steps)))
+    assert len(steps) - len(lines) in (0, 1)
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_killed_supervisor_takes_its_ranks_and_their_subprocesses_with_it(
+    warm: bool, wait_for: WaitFor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = tmp_path / "child"
+    source = f"""
+import os, subprocess, sys, time
+p = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+open({str(child)!r} + os.environ["RANK"], "w").write(str(p.pid))
+print("up")
+time.sleep(600)
+"""
+    monkeypatch.setattr(template, "wanted", lambda: warm)
+    folder = start(source, cold=not warm)
+    try:
+        pids = rank_pids(folder, wait_for)
+        assert reader.status(folder).warm is warm
+        children = [int(Path(f"{child}{rank}").read_text()) for rank in (0, 1)]
+        os.kill(supervisor_pid(folder), signal.SIGKILL)
+        wait_for(lambda: reader.status(folder).state is State.LOST, 10, "the lost state")
+        wait_for(lambda: gone(*pids, *children), 10, "the end of the ranks and their subprocesses")
+        status = reader.status(folder)
+        assert status.reason is not None
+        assert "supervisor is gone" in status.reason
+        assert [rank.state for rank in status.ranks] == [State.LOST] * 2
+        assert logs(folder, 0) == ["up"]
+    finally:
+        template.close()
+
+
+def test_what_ranks_leave_running_is_ended_with_the_run(wait_for: WaitFor) -> None:
+    source = """
+import subprocess, sys
+sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+a = subprocess.Popen(sleep)
+b = subprocess.Popen(sleep, start_new_session=True)
+a.returncode = b.returncode = 0
+(a.pid, b.pid)
+"""
+    folder, status = run(source, np=1)
+    assert status.state is State.SUCCEEDED
+    pids = container.load(folder.rank(0, 0).result)
+    wait_for(lambda: gone(*pids), 5, "their end")
+
+
+def test_a_killed_guard_is_replaced(wait_for: WaitFor) -> None:
+    folder = start(UP)
+    pids = rank_pids(folder, wait_for)
+    supervisor = supervisor_pid(folder)
+
+    def guards() -> list[int]:
+        listed = subprocess.run(
+            ["ps", "-o", "pid=,comm=", "--ppid", str(supervisor)], capture_output=True, text=True, check=True
+        ).stdout
+        return [int(line.split()[0]) for line in listed.splitlines() if "jdist guard" in line]
+
+    (first,) = guards()
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: guards() not in ([], [first]), 10, "another guard")
+    os.kill(supervisor, signal.SIGKILL)
+    wait_for(lambda: gone(*pids), 10, "the end of the ranks")
+
+
+def test_a_silent_run_says_so_and_shows_stacks(wait_for: WaitFor) -> None:
+    folder = start(
+        "import time\ndef waits_here():\n    time.sleep(600)\nprint('up')\nwaits_here()", stall_timeout_s=0.5
+    )
+    wait_for(lambda: reader.status(folder).stall is not None, what="the stall")
+    for rank in (0, 1):
+        wait_for(
+            lambda rank=rank: (
+                folder.rank(0, rank).stacks.exists()
+                and b"in waits_here" in folder.rank(0, rank).stacks.read_bytes()
+            ),
+            what="its stacks",
+        )
+    assert reader.status(folder).state is State.RUNNING
+    folder.request("kill")
+    ended(folder)
+
+
+def test_asking_for_stacks_before_a_rank_can_answer_does_not_end_it(wait_for: WaitFor) -> None:
+    folder = start(UP)
+    wait_for(lambda: folder.state.exists() and any(r.pid for r in reader.status(folder).ranks), what="pids")
+    for rank in reader.status(folder).ranks:
+        if rank.pid is not None:
+            from jupyter_dist.worker._boot import STACK_SIGNAL
+
+            os.kill(rank.pid, STACK_SIGNAL)
+    rank_pids(folder, wait_for)
+    assert reader.status(folder).state is State.RUNNING
+    folder.request("kill")
+    ended(folder)
+
+
+def test_the_time_index_tells_when_a_line_came(wait_for: WaitFor) -> None:
+    folder, _ = run("import time\nprint('a')\ntime.sleep(0.5)\nprint('b')\nprint('c')", np=1)
+    times = {line.text: line.time for line in reader.line_times(folder, 0, 0)}
+    assert 0.3 < times["b"] - times["a"] < 2
+    assert times["c"] == times["b"]
+
+
+def test_files_are_private_whatever_the_umask() -> None:
+    before = os.umask(0)
+    try:
+        folder, _ = run("import jupyter_dist as dist\ndist.log(a=1)\nprint(1)\n1", np=1)
+    finally:
+        os.umask(before)
+    modes = {
+        str(path.relative_to(folder.path)): path.stat().st_mode & 0o777 for path in folder.path.rglob("*")
+    }
+    wrong = {p: oct(m) for p, m in modes.items() if m != (0o700 if (folder.path / p).is_dir() else 0o600)}
+    assert wrong == {}
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+    assert folder.path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_nothing_of_ours_listens(wait_for: WaitFor) -> None:
+    folder = start(UP)
+    pids = {*rank_pids(folder, wait_for), supervisor_pid(folder)}
+    sockets = set()
+    for pid in pids:
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            sockets.add(os.readlink(fd))
+    assert not any(name.startswith("socket:") for name in sockets)
+    folder.request("kill")
+    ended(folder)
+
+
+def test_a_supervisor_that_cannot_start_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, own_folders: Path
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(LaunchError, match="supervisor did not start"):
+        start("1")
+    assert list(own_folders.iterdir()) == []
+
+
+def test_many_ranks(wait_for: WaitFor) -> None:
+    folder, status = run("import os\nint(os.environ['RANK'])", np=24)
+    assert status.state is State.SUCCEEDED
+    assert [container.load(folder.rank(0, rank).result) for rank in range(24)] == list(range(24))
