@@ -65,20 +65,20 @@ class _Scale:
     def __init__(self, points: Sequence[tuple[float, float]]) -> None:
         self.x0, self.x1 = min(p[0] for p in points), max(p[0] for p in points)
         self.y0, self.y1 = min(p[1] for p in points), max(p[1] for p in points)
-        # Halves first: the span of two huge values is no float.
-        x_half, y_half = self.x1 / 2 - self.x0 / 2, self.y1 / 2 - self.y0 / 2
-        self._x = (_WIDTH - _LEFT - _RIGHT) / 2 / x_half if x_half > 0 else 0.0
-        self._y = (_HEIGHT - _TOP - _BOTTOM) / 2 / y_half if y_half > 0 else 0.0
+        self._high = _share(self.y1, self.y0, self.y1)
 
     def __call__(self, x: float, y: float) -> str:
-        px = _LEFT + 2 * (x / 2 - self.x0 / 2) * self._x
-        # One value alone, or a constant: in the middle.
-        py = (
-            _HEIGHT - _BOTTOM - 2 * (y / 2 - self.y0 / 2) * self._y
-            if self._y
-            else (_HEIGHT + _TOP - _BOTTOM) / 2
-        )
-        return f"{px:.1f},{py:.1f}"
+        px = _LEFT + _share(x, self.x0, self.x1) * (_WIDTH - _LEFT - _RIGHT)
+        # A constant lies in the middle.
+        up = _share(y, self.y0, self.y1) if self._high else 0.5
+        return f"{px:.1f},{_HEIGHT - _BOTTOM - up * (_HEIGHT - _TOP - _BOTTOM):.1f}"
+
+
+def _share(value: float, low: float, high: float) -> float:
+    """Where a value lies between two others, from 0 to 1."""
+    # Halves: the span of two huge values is no float.
+    span = high / 2 - low / 2
+    return (value / 2 - low / 2) / span if span > 0 else 0.0
 
 
 def _thinned(series: Series) -> list[tuple[float, float]]:

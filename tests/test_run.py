@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_maker import BEGAN, RunMaker
@@ -32,7 +34,7 @@ class Loud:
 
     loaded = 0
 
-    def __reduce__(self) -> object:
+    def __reduce__(self) -> tuple[Any, ...]:
         return _load_loud, ()
 
 
@@ -46,7 +48,7 @@ def _broken() -> None:
 
 
 class Broken:
-    def __reduce__(self) -> object:
+    def __reduce__(self) -> tuple[Any, ...]:
         return _broken, ()
 
 
@@ -115,7 +117,7 @@ def test_a_rank_that_failed_has_no_result(own_folders: Path) -> None:
     made.fail(1, "ValueError", "bad", "")
     run = Run(made.end(State.FAILED))
     assert run.results[0] == "fine"
-    with pytest.raises(ResultError, match="rank 1 .*no result, it failed"):
+    with pytest.raises(ResultError, match=r"rank 1 .*no result, it failed"):
         run.results[1]
 
 
@@ -145,7 +147,7 @@ def test_a_truncated_result_is_an_error_of_that_rank(own_folders: Path) -> None:
     path = made.rank(0).result
     path.write_bytes(path.read_bytes()[:-100])
     run = Run(made.end())
-    with pytest.raises(ResultError, match="rank 0 .*cannot be read back"):
+    with pytest.raises(ResultError, match=r"rank 0 .*cannot be read back"):
         run.results[0]
     assert run.results[1] == 2
 
@@ -236,7 +238,7 @@ def test_wait_returns_the_run_at_its_end(own_folders: Path) -> None:
 def test_wait_gives_up_and_leaves_the_run_alone(own_folders: Path) -> None:
     run = Run(RunMaker(own_folders).folder)
     began = time.monotonic()
-    with pytest.raises(TimeoutError, match="still running after 0.1 s"):
+    with pytest.raises(TimeoutError, match=r"still running after 0\.1 s"):
         run.wait(timeout_s=0.1)
     assert time.monotonic() - began < 10
     assert not any(run.folder.requests.iterdir())
@@ -270,7 +272,7 @@ def test_raise_for_state_raises_what_happened(own_folders: Path) -> None:
     assert stopped.value.run is run
     made.fail(1, "ValueError", "bad", "Traceback …\nValueError: bad\n")
     made.write(state=State.FAILED)
-    with pytest.raises(RunFailed, match="rank 1 failed first .*ValueError: bad"):
+    with pytest.raises(RunFailed, match=r"rank 1 failed first .*ValueError: bad"):
         run.raise_for_state()
 
 
@@ -280,10 +282,7 @@ def test_a_lost_run_says_so_and_can_still_be_read(own_folders: Path) -> None:
     made.metric(0, 1, {"loss": 1.0})
     supervisor = made.status.supervisor
     assert supervisor is not None
-    gone = supervisor.__class__(
-        supervisor.pid, supervisor.start_ticks + 1, supervisor.host, supervisor.boot_id
-    )
-    made.write(supervisor=gone)
+    made.write(supervisor=dataclasses.replace(supervisor, start_ticks=supervisor.start_ticks + 1))
     run = Run(made.folder)
     assert run.state is State.LOST
     with pytest.raises(RunFailed, match=r"(?s)is lost: the supervisor is gone.*can be read"):

@@ -1,0 +1,369 @@
+"""The failure report, the summary as text and HTML, and its curves."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from IPython.lib.pretty import pretty
+from run_maker import BEGAN, RunMaker
+
+from jupyter_dist import _format, report
+from jupyter_dist._svg import Series, chart
+from jupyter_dist.job import State
+from jupyter_dist.run import Run
+
+TRACEBACK = """Traceback (most recent call last):
+  File "In[3]", line 4, in train
+    raise ValueError("bad step")
+ValueError: bad step
+"""
+FRAMES = [
+    {"file": "/tmp/ipykernel_1/123.py", "label": "In[3]", "line": 4, "function": "train", "source": "raise …"}
+]
+
+
+def failed(root: Path, world_size: int = 8, **job: object) -> RunMaker:
+    """Rank 1 raised; the others were in a collective with it."""
+    made = RunMaker(root, world_size, **job)  # type: ignore[arg-type]
+    for number in range(30):
+        made.print(1, f"step {number}\n")
+    made.print(1, TRACEBACK)
+    made.fail(1, "ValueError", "bad step", TRACEBACK, BEGAN + 5, frames=FRAMES)
+    return made
+
+
+def test_the_first_failing_rank_comes_first_with_its_traceback_and_log(own_folders: Path) -> None:
+    made = failed(own_folders)
+    text = report.failure(made.end(State.FAILED))
+    lines = text.split("\n")
+    assert lines[0] == "rank 1 failed first (host node1, attempt 1, exit code 1): ValueError: bad step"
+    assert lines[2] == "  In[3], line 4, in train"
+    assert lines[4] == "ValueError: bad step"
+    assert lines[5] == "its last 20 lines before that:"
+    assert lines[6] == "  step 10"
+    assert lines[25] == "  step 29"
+    assert lines[26] == f"whole log: {made.rank(1).output}"
+    assert text.count("Traceback") == 1
+
+
+def test_collateral_is_folded_under_it_whatever_its_time(own_folders: Path) -> None:
+    made = failed(own_folders)
+    for rank in (0, 2, 3, 4):
+        message = f"Connection reset by peer [127.0.0.1]:{4000 + rank}"
+        made.fail(rank, "RuntimeError", message, "Traceback …", BEGAN + 4)
+    for rank in (5, 6, 7):
+        made.set_rank(rank, state=State.STOPPED, signal=15)
+    text = report.failure(made.end(State.FAILED))
+    assert text.startswith("rank 1 failed first")
+    assert "ranks 0,2-4 ended because of it: RuntimeError: Connection reset by peer [127.0.0.1]:4000" in text
+    assert "ranks 5-7 were ended because of it" in text
+    assert text.count("Connection reset") == 1
+
+
+def test_a_second_failure_of_its_own_is_named_as_such(own_folders: Path) -> None:
+    made = failed(own_folders, 3)
+    made.fail(2, "KeyError", "'x'", "Traceback …", BEGAN + 6)
+    assert "rank 2 also failed: KeyError: 'x'" in report.failure(made.end(State.FAILED))
+
+
+@pytest.mark.parametrize("oom_killer", [True, False])
+def test_sigkill_says_that_it_may_be_the_memory(own_folders: Path, oom_killer: bool) -> None:
+    made = RunMaker(own_folders)
+    made.print(0, "loading\n")
+    made.set_rank(0, state=State.FAILED, signal=9, ended=BEGAN + 1, peak_memory_bytes=12_300_000_000)
+    text = report.failure(made.end(State.FAILED, oom_killer=oom_killer))
+    assert text.startswith("rank 0 failed first (host node1, attempt 1, SIGKILL): ended by SIGKILL")
+    assert "it may have run out of memory. Its memory had peaked at 12.3 GB." in text
+    assert ("killer did run on this machine" in text) is oom_killer
+    assert "its last line:\n  loading\n" in text
+
+
+def test_an_exit_code_without_a_traceback(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 1)
+    made.set_rank(0, state=State.FAILED, exit_code=3, ended=BEGAN + 1)
+    text = report.failure(made.end(State.FAILED))
+    assert text.startswith("rank 0 failed (host node1, attempt 1, exit code 3): ended with exit code 3")
+    assert text.endswith(f"whole log: {made.rank(0).output}")
+
+
+def test_a_failure_without_a_failing_rank_gives_the_reason(own_folders: Path) -> None:
+    made = RunMaker(own_folders)
+    for rank in range(2):
+        made.set_rank(rank, state=State.STOPPED, signal=15)
+    text = report.failure(made.end(State.FAILED, reason="not done within --timeout 5 s"))
+    assert "failed: not done within --timeout 5 s\nranks 0-1 were ended\n" in text
+
+
+def test_a_supervisors_own_failure_shows_its_log(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 1)
+    made.folder.supervisor_log.write_text("12:00 started\n12:01 OSError: disk full\n")
+    made.set_rank(0, state=State.STOPPED)
+    text = report.failure(made.end(State.FAILED, reason="the supervisor failed: x (see supervisor.log)"))
+    assert "the supervisor's last lines:\n  12:00 started\n  12:01 OSError: disk full\n" in text
+
+
+def test_control_sequences_of_a_rank_do_not_reach_the_reader(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 1)
+    made.print(0, "\x1b]0;owned\x07\x1b[2J\x1b[31mred\x1b[0m\r\n 10%\r 20%\n")
+    made.fail(0, "Bad\x1b[2J", "multi\nline\x1b]0;t\x07", "Trace\x1b[2Jback\nBad\n")
+    text = report.failure(made.end(State.FAILED))
+    assert "\x1b" not in text
+    assert "  red\n   20%\n" in text
+    assert text.split("\n")[0].endswith("Bad: multi line")
+
+
+def test_a_huge_log_is_read_from_its_end(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 1)
+    made.print(0, b"".join(b"line %d\n" % n for n in range(200_000)))
+    made.set_rank(0, state=State.FAILED, exit_code=1)
+    text = report.failure(made.end(State.FAILED))
+    assert "  line 199980\n" in text
+    assert "  line 199979\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("message", "advice"),
+    [
+        ("CUDA error: invalid device ordinal", "dist.device()"),
+        ("[Errno 98] Address already in use", "MASTER_PORT"),
+        ("No module named 'helpers'", "'helpers' lies beside the notebook: --ship-modules helpers"),
+        ("No module named 'nowhere.sub'", "'nowhere' is not installed for /usr/bin/python3"),
+        ("Cannot re-initialize CUDA in forked subprocess", "--cold"),
+        ("Can't pickle local object 'f.<locals>.<lambda>'", "top level"),
+        ("Default process group has not been initialized", "dist.init()"),
+    ],
+)
+def test_a_hint_says_what_to_do(own_folders: Path, message: str, advice: str) -> None:
+    made = RunMaker(own_folders, 1)
+    (own_folders / "helpers.py").touch()
+    made.fail(0, "Error", message, f"Traceback …\nError: {message}\n")
+    assert advice in report.failure(made.end(State.FAILED)).split("\nhint: ")[1]
+
+
+def test_no_hint_without_a_cause(own_folders: Path) -> None:
+    assert "hint:" not in report.failure(failed(own_folders).end(State.FAILED))
+
+
+def test_a_run_that_went_well_has_no_failure(own_folders: Path) -> None:
+    assert report.failure(RunMaker(own_folders).end()) == ""
+
+
+# The summary
+
+
+def summary(made: RunMaker) -> str:
+    return pretty(Run(made.folder))
+
+
+def test_the_summary_is_one_table(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 8)
+    for rank in range(8):
+        made.metric(rank, 1, {"loss": 9.0})
+        made.metric(rank, 2, {"loss": 0.1 * (rank + 1), "acc": 0.97})
+        made.result(rank, {"acc": 0.97})
+        made.set_rank(rank, peak_memory_bytes=(500 + rank) * 10**6)
+    made.end()
+    assert summary(made).split("\n") == [
+        f"run {made.folder.id} succeeded: 8 ranks on local, 12.3 s",
+        "",
+        "rank  state      host   exit  duration  peak memory   result",
+        "0-7   succeeded  node1  0     12.3 s    500 – 507 MB  {'acc': 0.97}",
+        "",
+        "metric  step  mean  min – max    ranks",
+        "loss    2     0.45  0.1 – 0.8    0-7",
+        "acc     2     0.97  0.97 – 0.97  0-7",
+        "",
+        f"logs: {made.folder.path}/attempts/0/ranks/*/output.log",
+    ]
+
+
+def test_ranks_that_differ_have_rows_of_their_own(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 4)
+    for rank in (0, 1, 3):
+        made.result(rank, rank // 3)
+        made.set_rank(rank, state=State.SUCCEEDED, exit_code=0, ended=BEGAN + 2)
+    made.set_rank(2, state=State.FAILED, signal=9, ended=BEGAN + 3)
+    made.end(State.FAILED)
+    lines = summary(made).split("\n")
+    assert lines[1] == "rank 2 failed: ended by SIGKILL"
+    assert [line.split()[:2] for line in lines[4:7]] == [
+        ["0-1", "succeeded"],
+        ["2", "failed"],
+        ["3", "succeeded"],
+    ]
+    assert "1002  SIGKILL" in lines[5]
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_thousand_ranks_stay_short(own_folders: Path, same: bool) -> None:
+    made = RunMaker(own_folders, 1000)
+    for rank in range(0, 1000):
+        made.event(rank, "result", repr="same" if same else f"result {rank}", bytes=3, error=None)
+    made.set_rank(500, state=State.FAILED, exit_code=7, ended=BEGAN + 1)
+    made.end(State.FAILED)
+    text = summary(made)
+    assert len(text.split("\n")) < 20
+    assert re.search(r"^500 +failed", text, re.MULTILINE)
+    assert "0-499" in text
+    html = Run(made.folder)._repr_html_()
+    assert html is not None
+    assert len(html.encode()) < 60_000
+
+
+def test_a_running_run_says_how_to_come_back(own_folders: Path) -> None:
+    made = RunMaker(own_folders)
+    assert f"%dist attach {made.folder.id}" in summary(made)
+
+
+class _Checker(HTMLParser):
+    """Every element is closed, and none of them does anything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert not any(name.startswith("on") or name in ("src", "href") for name, _ in attrs)
+        self.open.append(tag)
+        self.tags.add(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>'\"&"
+
+
+def test_what_ranks_write_is_text_in_the_html(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 2)
+    made.metric(0, 1, {EVIL: 1.0})
+    made.metric(0, 2, {EVIL: 2.0})
+    made.event(0, "result", repr=EVIL, bytes=1, error=None)
+    made.event(1, "result", repr="x", bytes=None, error=EVIL)
+    made.print(0, EVIL)
+    made.set_rank(1, host=EVIL)
+    made.fail(0, EVIL, EVIL, EVIL)
+    made.end(State.FAILED, reason=EVIL)
+    html = Run(made.folder)._repr_html_()
+    assert html is not None
+    checker = _Checker()
+    checker.feed(html)
+    assert checker.open == []
+    assert not checker.tags & {"script", "img", "style", "link", "iframe"}
+    assert "&lt;script&gt;" in html
+
+
+def test_the_html_stays_small_whatever_there_is(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 8)
+    for rank in range(8):
+        lines = [
+            json.dumps(
+                {
+                    "seq": n,
+                    "time": BEGAN + n,
+                    "kind": "metric",
+                    "step": n,
+                    "values": {f"metric number {m} {'x' * 40}": math.sin(n * m + rank) for m in range(20)},
+                }
+            )
+            for n in range(300)
+        ]
+        made.rank(rank).events.write_text("\n".join(lines) + "\n")
+        made.event(rank, "result", repr="<>" * 5000, bytes=1, error=None)
+    made.fail(1, "E", "m" * 20_000, ("<line>\n" * 40) + "&" * 50_000)
+    made.end(State.FAILED)
+    html = Run(made.folder)._repr_html_()
+    assert html is not None
+    assert len(html.encode()) < 60_000
+    assert "more metrics" in html
+    assert "<svg" in html
+    checker = _Checker()
+    checker.feed(html)
+    assert checker.open == []
+
+
+# Curves
+
+values = st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=400)
+
+
+@given(st.text(max_size=40), st.lists(values, max_size=12))
+def test_any_values_make_a_wellformed_small_chart(name: str, ranks: list[list[float]]) -> None:
+    series = [Series(r, [float(i) for i in range(len(v))], v) for r, v in enumerate(ranks)]
+    svg = chart(name, series)
+    if not any(math.isfinite(value) for one in ranks for value in one):
+        assert svg == ""
+        return
+    ElementTree.fromstring(svg)
+    assert len(svg.encode()) < 20_000
+    shown = re.findall(r'points="([^"]*)"', svg)
+    for point in " ".join(shown).split():
+        x, y = map(float, point.split(","))
+        assert -1 <= x <= 301
+        assert -1 <= y <= 171
+
+
+def test_a_spike_survives_thinning() -> None:
+    series = [0.0] * 5000
+    series[1234] = 100.0
+    svg = chart("loss", [Series(0, [float(i) for i in range(5000)], series)])
+    lowest = min(float(p.split(",")[1]) for p in re.findall(r'polyline points="([^"]*)"', svg)[0].split())
+    assert lowest == 24.0  # the top of the chart
+    assert len(svg) < 5000
+
+
+def test_many_ranks_are_a_mean_and_a_band() -> None:
+    svg = chart("loss", [Series(r, [0.0, 1.0], [r / 100, r / 50]) for r in range(100)])
+    assert svg.count("<polyline") == 1
+    assert svg.count("<polygon") == 1
+    assert "mean and range of 100 ranks" in svg
+
+
+# Words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.1234, "0.12 s"), (12.34, "12.3 s"), (59.97, "1 min 0 s"), (125, "2 min 5 s"), (3780, "1 h 3 min")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert _format.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [
+        (0, "0 B"),
+        (812, "812 B"),
+        (12_345, "12.3 kB"),
+        (999_600, "1 MB"),
+        (507e6, "507 MB"),
+        (2e15, "2e+03 TB"),
+    ],
+)
+def test_sizes(nbytes: float, text: str) -> None:
+    assert _format.size(nbytes) == text
+
+
+def test_numbers_and_signals() -> None:
+    assert [_format.number(v) for v in (3.0, 0.12345, math.nan, -math.inf, 1.5e-5)] == [
+        "3",
+        "0.1235",
+        "nan",
+        "-inf",
+        "1.5e-05",
+    ]
+    assert (_format.signal_name(9), _format.signal_name(200)) == ("SIGKILL", "signal 200")
+    assert [_format.clock(s) for s in (7, 725, 3723)] == ["0:07", "12:05", "1:02:03"]
