@@ -7,6 +7,7 @@ import contextlib
 import functools
 import io
 import pickle
+import re
 import sys
 import types
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,11 +17,13 @@ from typing import Any
 import cloudpickle
 
 from .errors import CaptureError
-from .worker._pickling import Pickler, code_names, dump
+from .worker._names import code_names
+from .worker._pickling import Pickler, dump
 
 __all__ = ["sort_out"]
 
 _SHOWN = 5
+_UNSEEN = {"fget", "fset", "fdel", "__func__", "__wrapped__"}  # the user wrote one function, not two
 _MORE_FRAMES = 4000  # the tracer recurses in Python where the real pickler does so in C
 
 
@@ -38,9 +41,11 @@ def sort_out(
     optional: Collection[str],
     mains: Sequence[dict[str, Any]],
     hidden: Collection[str],
+    where: str,
 ) -> tuple[list[str], list[str]]:
     """Tell which values cannot travel, after pickling them together has failed.
 
+    `where` says where things can be made instead.
     Returns the `optional` ones that must stay behind, with a note on each. Raises CaptureError when
     another one cannot be pickled, naming up to five with their paths.
     """
@@ -49,7 +54,7 @@ def sort_out(
         try:
             dump(value, mains=mains, hidden=hidden)
         except Exception as error:
-            faults.append(_find(name, value, error, mains, hidden))
+            faults.append(_find(name, value, error, mains, hidden, where))
     needed = [fault for fault in faults if fault.name not in optional]
     if needed:
         raise CaptureError(_describe(needed))
@@ -74,22 +79,25 @@ def _describe(faults: Sequence[_Fault]) -> str:
 
 
 def _find(
-    name: str, value: Any, error: Exception, mains: Sequence[dict[str, Any]], hidden: Collection[str]
+    name: str,
+    value: Any,
+    error: Exception,
+    mains: Sequence[dict[str, Any]],
+    hidden: Collection[str],
+    where: str,
 ) -> _Fault:
     if isinstance(error.__cause__, RecursionError) or isinstance(error, RecursionError):
-        cure = f"Keep {name} in a flat list or dict, or build it inside the cell."
+        cure = f"Keep {name} in a flat list or dict, or build it {where}."
         return _Fault(name, name, "nested too deeply to be pickled", cure, None)
     tracer = _Tracer(Pickler(io.BytesIO(), mains=mains, hidden=hidden))
     try:
         with _deeper():
             tracer.dump(value)
     except Exception as traced:
-        error = traced if not isinstance(traced, RecursionError) else error
-    if not tracer.stack:
-        return _Fault(name, name, _message(error, value), _cure(name, value), None)
-    culprit = tracer.stack[-1]
-    path = _path(name, tracer.stack)
-    return _Fault(name, path, _message(error, culprit), _cure(name, culprit), id(culprit))
+        error = error if isinstance(traced, RecursionError) else traced
+    stack = tracer.stack or [value]
+    path = _path(name, stack)
+    return _Fault(name, path, _message(error, stack[-1]), _cure(path, stack[-1], where), id(stack[-1]))
 
 
 @contextlib.contextmanager
@@ -170,11 +178,14 @@ def _step(parent: Any, child: Any) -> str | None:
                 return f"[{index}]"
     elif isinstance(parent, set | frozenset) and any(value is child for value in parent):
         return " (an element of it)"
-    if type(child) in (dict, tuple) and child is getattr(parent, "__dict__", None):
-        return None
+    if isinstance(child, type):
+        if child is type(parent):
+            return f"'s class {child.__name__}"
+        if isinstance(parent, type) and child in parent.__bases__:
+            return f"'s base {child.__name__}"
     for name, value in _attributes(parent):
         if value is child:
-            return f".{name}"
+            return "" if name in _UNSEEN else f".{name}"
     return None
 
 
@@ -233,15 +244,15 @@ def _short(key: Any) -> str:
 def _message(error: Exception, culprit: Any) -> str:
     text = str(error).split("\n")[0]
     kind = type(culprit).__qualname__
-    if text.lower().startswith(("cannot pickle", "can't pickle", "can not pickle")):
+    if text.lower().startswith(("cannot pickle", "can't pickle")):
         return text
-    said = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return f"cannot pickle {kind!r} object ({said})"
+    if not text or kind in text:
+        return f"cannot pickle {kind!r} object"
+    return f"cannot pickle {kind!r} object ({type(error).__name__}: {text})"
 
 
-def _cure(name: str, culprit: Any) -> str:
+def _cure(path: str, culprit: Any, where: str) -> str:
     kind = type(culprit)
-    where = "inside the cell, or in a function that it calls"
     if isinstance(culprit, types.GeneratorType | types.CoroutineType | types.AsyncGeneratorType):
         return f"Make the {kind.__name__.replace('_', ' ')} {where}."
     if kind.__name__.endswith("DataLoaderIter"):
@@ -250,4 +261,11 @@ def _cure(name: str, culprit: Any) -> str:
         return f"Open the file {where}."
     if kind.__name__ in ("socket", "SSLSocket") or "onnection" in kind.__name__:
         return f"Connect {where}."
-    return f"Create {name} {where}, or leave this part out of it."
+    used = path.rpartition(" uses ")[2]
+    name = re.match(r"\w*", used)
+    assert name is not None
+    if used == name[0]:
+        return f"Create {used} {where}."
+    if "()" in used:  # something of a function's own
+        return f"Create it {where}."
+    return f"Create {name[0]} {where}, or leave this part out of it."

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import CaptureError
-from .worker._pickling import CodeNames, code_names
+from .worker._names import code_names
 
 __all__ = ["Cell", "parse"]
 
@@ -25,8 +25,8 @@ class Cell:
     """What to compile it with."""
     reads: frozenset[str]
     """Global names that may be read before the cell itself has surely bound them."""
-    writes: frozenset[str]
-    """Names that the cell binds somewhere."""
+    optional: frozenset[str]
+    """Those of them that the cell itself may bind in time."""
     imports: frozenset[str]
     words: frozenset[str]
 
@@ -54,7 +54,10 @@ def parse(source: str, label: str, flags: int = 0) -> Cell:
         warnings.simplefilter("ignore")
         scan.block(tree.body, set())
         names = code_names(compile(tree, filename, "exec", flags, dont_inherit=True, optimize=0))
-    return Cell(source, filename, flags, frozenset(scan.reads), names.writes, names.imports, names.words)
+    optional = (scan.reads & names.writes) - scan.needed
+    return Cell(
+        source, filename, flags, frozenset(scan.reads), frozenset(optional), names.imports, names.words
+    )
 
 
 def _parse(source: str, filename: str, flags: int) -> ast.Module | SyntaxError:
@@ -155,7 +158,11 @@ class _Scan:
     def __init__(self, filename: str, flags: int) -> None:
         self._filename = filename
         self._flags = flags
+        self._seen_bound: set[str] = set()
+        self._in_branch = 0
         self.reads: set[str] = set()
+        self.needed: set[str] = set()
+        """Names that are surely read before anything can have bound them."""
 
     def block(self, statements: Iterable[ast.stmt], bound: set[str]) -> set[str]:
         """Take the statements in; returns the names surely bound after them. `bound` is changed."""
@@ -163,20 +170,27 @@ class _Scan:
             self._statement(statement, bound)
         return bound
 
+    def _branch(self, statements: Iterable[ast.stmt], bound: set[str]) -> set[str]:
+        """The same for statements that may not run. `bound` is left alone."""
+        self._in_branch += 1
+        after = self.block(statements, set(bound))
+        self._in_branch -= 1
+        return after
+
     def _statement(self, node: ast.stmt, bound: set[str]) -> None:
         if isinstance(node, ast.If):
             self._expression(node.test, bound)
-            bound |= self.block(node.body, set(bound)) & self.block(node.orelse, set(bound))
+            bound |= self._branch(node.body, bound) & self._branch(node.orelse, bound)
         elif isinstance(node, ast.For | ast.AsyncFor):
             self._expression(node.iter, bound)
             inside = set(bound)
             self._bind(node.target, inside)
-            self.block(node.body, inside)
-            self.block(node.orelse, set(bound))
+            self._branch(node.body, inside)
+            self._branch(node.orelse, bound)
         elif isinstance(node, ast.While):
             self._expression(node.test, bound)
-            self.block(node.body, set(bound))
-            self.block(node.orelse, set(bound))
+            self._branch(node.body, bound)
+            self._branch(node.orelse, bound)
         elif isinstance(node, ast.With | ast.AsyncWith):
             for item in node.items:
                 self._expression(item.context_expr, bound)
@@ -192,16 +206,15 @@ class _Scan:
             self._bound_by(node, bound)
 
     def _try(self, node: Any, bound: set[str]) -> None:
-        after = self.block(node.orelse, self.block(node.body, set(bound)))
+        after = self._branch(node.orelse, self._branch(node.body, bound))
         for handler in node.handlers:
             if handler.type is not None:
                 self._expression(handler.type, bound)
-            inside = set(bound) | ({handler.name} if handler.name else set())
-            handled = self.block(handler.body, inside) - {handler.name}
+            named = {handler.name} if handler.name else set()
+            handled = self._branch(handler.body, bound | named) - named
             if not isinstance(handler.body[-1], ast.Raise | ast.Break | ast.Continue):
                 after &= handled
-        finally_ = self.block(node.finalbody, set(bound))
-        bound |= after | finally_
+        bound |= after | self._branch(node.finalbody, bound)
 
     def _bind(self, target: ast.expr, bound: set[str]) -> None:
         assignment = ast.Assign([target], ast.Constant(None))
@@ -211,9 +224,12 @@ class _Scan:
         self._take(ast.Expression(node), "eval", bound)
 
     def _take(self, tree: ast.Module | ast.Expression, mode: str, bound: set[str]) -> None:
-        tree = ast.fix_missing_locations(tree)
-        names: CodeNames = code_names(compile(tree, self._filename, mode, self._flags, True, 0))
+        code = compile(ast.fix_missing_locations(tree), self._filename, mode, self._flags, True, 0)
+        names = code_names(code)
         self.reads |= names.reads - bound
+        if not self._in_branch:
+            self.needed |= code_names(code, later=False).reads - bound - self._seen_bound
+        self._seen_bound |= names.writes
 
     def _bound_by(self, node: ast.stmt, bound: set[str]) -> None:
         targets: list[ast.expr] = []

@@ -82,7 +82,7 @@ def capture_cell(
     wanted = sorted(cell.reads & namespace.keys() - hidden, key=lambda name: (first_use[name], name))
     values = {name: namespace[name] for name in wanted}
     capture = _Capture(namespace, hidden)
-    capture.take(values, optional=cell.writes)
+    capture.take(values, optional=cell.optional)
     capture.trace.imports |= cell.imports
     capture.trace.words |= cell.words
     header = {
@@ -144,19 +144,24 @@ class _Capture:
         Raises CaptureError for any other one that cannot.
         """
         self._shown = {called if name == "fn" else name: value for name, value in values.items()}
-        try:
-            self._dump(values)
-        except Exception as error:
-            behind, notes = _preflight.sort_out(self._shown, optional, self._mains, self._hidden)
-            if not behind:  # each can be pickled, but not all together
-                raise CaptureError(f"cannot pickle what is used: {error}. Nothing was started.") from error
-            self._notes += notes
-            self._shown = values = {name: value for name, value in values.items() if name not in behind}
-            self._dump(values)
+        failure = self._dump(values)
+        if failure is None:
+            return
+        where = "inside the function" if called else "inside the cell, or in a function that it calls"
+        behind, notes = _preflight.sort_out(self._shown, optional, self._mains, self._hidden, where)
+        self._notes += notes
+        self._shown = {name: value for name, value in self._shown.items() if name not in behind}
+        failure = self._dump(self._shown)
+        if failure is not None:  # each can be pickled, but not all together
+            raise CaptureError(f"cannot pickle what is used: {failure}. Nothing was started.") from failure
 
-    def _dump(self, values: dict[str, Any]) -> None:
+    def _dump(self, values: dict[str, Any]) -> Exception | None:
         self.trace = Trace()
-        self._dumped = dump(values, mains=self._mains, hidden=self._hidden, trace=self.trace)
+        try:
+            self._dumped = dump(values, mains=self._mains, hidden=self._hidden, trace=self.trace)
+        except Exception as error:  # pickling runs the values' own code
+            return error
+        return None
 
     def payload(
         self,

@@ -10,10 +10,8 @@ from __future__ import annotations
 import builtins
 import contextlib
 import ctypes
-import dis
 import functools
 import hashlib
-import inspect
 import io
 import pickle
 import sys
@@ -27,7 +25,9 @@ from typing import Any, NamedTuple
 import cloudpickle
 from cloudpickle import cloudpickle as _cp
 
-__all__ = ["Dumped", "Pickler", "Trace", "code_names", "dump", "loading", "name_classes"]
+from ._names import code_names
+
+__all__ = ["Dumped", "Pickler", "Trace", "dump", "loading", "name_classes"]
 
 _IN_BAND_BELOW = 4096  # a smaller buffer costs more aside than inside
 
@@ -127,6 +127,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return NotImplemented
         if kind is functools._lru_cache_wrapper:
             return self._reduce_lru_cache(obj)
+        if kind is functools.cached_property:  # before Python 3.12 it holds a lock
+            return _cached_property, (obj.func, obj.attrname)
         if obj is sys.stdout or obj is sys.stderr:
             return getattr, (sys, "stdout" if obj is sys.stdout else "stderr")
         if kind is io.TextIOWrapper:
@@ -227,51 +229,6 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return _storage, (pickle.PickleBuffer(memory),)
 
 
-class CodeNames(NamedTuple):
-    """What a code object and those nested in it name."""
-
-    reads: frozenset[str]
-    """Global names that may be read or deleted; what a class body reads of its own is not among them."""
-    writes: frozenset[str]
-    """Names bound at the top or by a `global` statement."""
-    imports: frozenset[str]
-    words: frozenset[str]
-    """Every name and attribute."""
-
-
-_READS = {"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS", "DELETE_NAME", "DELETE_GLOBAL"}
-
-
-def code_names(code: types.CodeType, *, class_body: bool = False) -> CodeNames:
-    """The names in a code object and in all that are nested in it."""
-    reads: set[str] = set()
-    writes: set[str] = set()
-    imports: set[str] = set()
-    words = set(code.co_names)
-    own: set[str] = set()
-    constant: Any = None
-    for instruction in dis.get_instructions(code):
-        operation, name = instruction.opname, instruction.argval
-        if operation in _READS:
-            # `@data.setter` in a class body reads the line above, not the notebook.
-            reads |= {name} - own
-        elif operation in ("STORE_NAME", "STORE_GLOBAL"):
-            (own if class_body and operation == "STORE_NAME" else writes).add(name)
-        elif operation == "IMPORT_NAME":
-            imports.add(name)
-            imports |= {f"{name}.{part}" for part in constant or ()}
-        elif operation == "LOAD_CONST":
-            constant = name
-    for nested in code.co_consts:
-        if isinstance(nested, types.CodeType):
-            inner = code_names(nested, class_body=not nested.co_flags & inspect.CO_OPTIMIZED)
-            reads |= inner.reads
-            writes |= inner.writes
-            imports |= inner.imports
-            words |= inner.words
-    return CodeNames(frozenset(reads), frozenset(writes), frozenset(imports), frozenset(words))
-
-
 class _Loading:
     """What the functions below find out about the load that calls them."""
 
@@ -325,6 +282,13 @@ def _set_class_state(cls: Any, state: Any) -> Any:
 
 def _lru_cache(function: Any, parameters: dict[str, Any]) -> Any:
     return functools.lru_cache(**parameters)(function)
+
+
+def _cached_property(function: Any, name: str | None) -> Any:
+    made: Any = functools.cached_property(function)
+    if name is not None:
+        made.__set_name__(None, name)
+    return made
 
 
 def _same(value: Any) -> Any:
