@@ -63,6 +63,8 @@ def check(shown: dict[str, Any], epochs: int) -> None:
         assert len(losses) >= epochs
         assert all(math.isfinite(loss) for loss in losses)
         assert losses[-1] < losses[0] / 2
+    accuracies = [p["value"] for p in shown["metrics"] if p["name"] == "accuracy"]
+    assert max(accuracies) <= 1, "an average over the ranks, not their sum"
 
 
 @pytest.mark.timeout(300)

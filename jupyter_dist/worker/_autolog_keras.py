@@ -12,6 +12,7 @@ from typing import Any
 
 from ._autolog import guarded, record, wrap
 from ._meter import Meter
+from ._scalars import loose
 
 __all__ = ["patch"]
 
@@ -59,11 +60,21 @@ def _fit(original: Callable[..., Any], keras: ModuleType, callback: type) -> Cal
     return fit
 
 
+def _summed_replicas(model: Any) -> int:
+    """Over how many replicas tf_keras adds up what it tells callbacks at the end of a batch."""
+    strategy = model.distribute_strategy
+    reduction = model.distribute_reduction_method
+    if reduction == "auto" and not type(strategy).__name__.startswith("TPUStrategy"):
+        reduction = "sum"
+    return int(strategy.num_replicas_in_sync) if reduction == "sum" else 1
+
+
 def _callback_class(keras: ModuleType) -> type:
     base: Any = keras.callbacks.Callback
     # Steps go on counting when a model is fitted again.
     steps: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
     report = guarded(keras.__name__)
+    legacy = keras.__name__ == "tf_keras"
 
     # tf_keras times callbacks whose class name it does not know, and warns about slow ones.
     class Callback(base):  # type: ignore[misc]
@@ -105,7 +116,7 @@ def _callback_class(keras: ModuleType) -> type:
                 self._next = now + _EVERY_S
                 if self._meter is not None:
                     self._meter.update(self._done + batch + 1)
-                self._record(logs, self._before + self._done + batch + 1)
+                record(self._of_one_replica(logs or {}), self._before + self._done + batch + 1)
 
         @report
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -117,7 +128,7 @@ def _callback_class(keras: ModuleType) -> type:
                     if self._meter.total is None:
                         self._meter.total = self._total(self._batches)
                     self._meter.update(self._done)
-                self._record(logs, step)
+                record(logs or {}, step)
 
         @report
         def close(self) -> None:
@@ -129,8 +140,13 @@ def _callback_class(keras: ModuleType) -> type:
             iterations = int(getattr(self.model.optimizer, "iterations", 0))
             return max(1, iterations - self._before - self._done)
 
-        def _record(self, logs: Mapping[str, Any] | None, step: int) -> None:
-            record(logs or {}, step)
+        def _of_one_replica(self, logs: Mapping[str, Any]) -> Mapping[str, Any]:
+            # Keras 3 averages over the replicas of a strategy. tf_keras does so at an epoch's end, but
+            # has their sum at a batch's: an accuracy of 2.
+            replicas = _summed_replicas(self.model) if legacy else 1
+            if replicas == 1:
+                return logs
+            return {name: value / replicas for name, value in loose(logs).items()}
 
         def _total(self, steps_in_epoch: int | None) -> int | None:
             epochs = self.params.get("epochs")
