@@ -164,10 +164,8 @@ def test_a_killed_template(kernel: Any, wait_for: WaitFor) -> None:
     )
     before = len(reader.output(run, 1))
     wait_for(lambda: len(reader.output(run, 1)) > before + 200, 10, "the run to go on")
-    assert (
-        kernel.run("%%distribute -np 2 --out again\n6 * 7")
-        and kernel.run("list(again.results)").text.strip() == "[42, 42]"
-    )
+    kernel.run("%%distribute -np 2 --out again\n6 * 7")
+    assert kernel.run("list(again.results)").text.strip() == "[42, 42]"
     stop(run, wait_for)
     assert is_whole(run, 0)
 
@@ -242,10 +240,13 @@ def test_a_notebook_that_has_computed_starts_warm_all_the_same(kernel: Any) -> N
 %%distribute -np 2 --out run --timeout 60
 v = torch.randn(600, 600, requires_grad=True)
 (v @ torch.randn(600, 600)).exp().sum().backward()
-float(v.grad.isfinite().float().mean()) >= 0 and float(w.grad.shape[0])
+(tuple(v.grad.shape), tuple(w.shape))
 """.strip()
     )
-    assert kernel.run("(run.status.warm, list(run.results))").text.strip() == "(True, [600.0, 600.0])"
+    assert (
+        kernel.run("(run.status.warm, list(run.results))").text.strip()
+        == "(True, [((600, 600), (600, 600)), ((600, 600), (600, 600))])"
+    )
 
 
 def test_interrupting_a_cell_stops_its_run_and_twice_kills_it(kernel: Any, wait_for: WaitFor) -> None:
@@ -298,10 +299,7 @@ def test_the_saved_output_of_a_flood_stays_small(kernel: Any) -> None:
     ).finish(90)
     assert cell.error is None
     assert len(json.dumps(cell.displays)) + len(cell.stdout) + len(cell.stderr) < 100_000
-    sent = sum(len(json.dumps(content)) for kind, content in cell.messages)
+    sent = sum(len(json.dumps(content)) for _, content in cell.messages)
     assert sent < 1_000_000
-    for rank in (0, 1):
-        log = kernel.run(
-            f"print(hash(run.log({rank})) == hash(''.join(f'a line of the flood {{i}}\\n' for i in range(100_000))))"
-        )
-        assert log.stdout.strip() == "True"
+    kernel.run("whole = ''.join(f'a line of the flood {i}\\n' for i in range(100_000))")
+    assert kernel.run("[run.log(rank) == whole for rank in (0, 1)]").text.strip() == "[True, True]"
