@@ -30,7 +30,7 @@ from . import _forking
 from .errors import MissingEngine
 from .folder import RunFolder
 
-__all__ = ["close", "launch", "observe", "wanted"]
+__all__ = ["close", "import_environ", "launch", "observe", "wanted"]
 
 _IDLE_S = 600.0
 _REPLY_S = 60.0
@@ -163,6 +163,7 @@ def observe(namespace: Mapping[str, Any]) -> None:
 
 def _home(value: Any) -> str | None:
     """The installed module that a value is, or comes from; None for the user's own."""
+    name: Any
     if isinstance(value, ModuleType):
         name = value.__name__
     elif isinstance(value, type) or callable(value):
@@ -173,7 +174,7 @@ def _home(value: Any) -> str | None:
     file = getattr(module, "__file__", None)
     if name is None or not isinstance(file, str) or name.split(".")[0] in _NOT_ON_RANKS:
         return None
-    return name if "site-packages" in file or "dist-packages" in file else None
+    return str(name) if "site-packages" in file or "dist-packages" in file else None
 
 
 _NOT_ON_RANKS = frozenset(

@@ -66,7 +66,7 @@ def start(rank_folder: Path, rank: int) -> None:
     # layer: it would only be flushed after each line, and copying twice costs a fifth.
     for name, fd in (("stdout", 1), ("stderr", 2)):
         raw = io.FileIO(fd, "w", closefd=False)
-        stream = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)  # type: ignore[type-var]
+        stream = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     _line_buffer_c_stdout()
