@@ -106,6 +106,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._trace = Trace() if trace is None else trace
         self._torch = sys.modules.get("torch")
         self._numpy = sys.modules.get("numpy")
+        new_dtypes = getattr(getattr(self._torch, "storage", None), "_new_dtypes", set)
+        self._untyped_dtypes = frozenset(new_dtypes())
         self._storages: dict[int, Any] = {}
         stand_in = _MainGlobals(__name__="__main__")
         for space in mains:
@@ -208,8 +210,12 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             untyped = obj._untyped_storage
             untyped = self._storages.setdefault(untyped._cdata, untyped)
             return _typed_storage, (untyped, obj.dtype)
-        if issubclass(kind, torch.Tensor) and obj.is_cuda:
-            self.cuda_tensors += 1
+        if issubclass(kind, torch.Tensor):
+            self.cuda_tensors += bool(obj.is_cuda)
+            if kind is torch.Tensor and obj.dtype in self._untyped_dtypes:
+                rebuild, (first, *rest) = obj.__reduce_ex__(5)
+                if type(first) is torch.UntypedStorage:  # torch hands this out, but wants a typed one back
+                    return rebuild, (_typed_storage(first, torch.uint8), *rest)
         return NotImplemented
 
     def _reduce_storage(self, storage: Any) -> Any:
