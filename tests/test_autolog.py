@@ -358,17 +358,16 @@ else:
 os.unlink("broken")
 import keras
 try:
-    import tf_keras.no_such_module
+    import tensorboardX.writer
 except ModuleNotFoundError as error:
-    assert error.name.startswith("tf_keras")
+    assert error.name == "tensorboardX"
 else:
     raise AssertionError
 """
     path = tmp_path / "events.jsonl"
-    blocked = "sys.meta_path = [f for f in sys.meta_path]; sys.path.insert(0, os.getcwd())"
     env = {**os.environ, "EVENTS": str(path), "PYTHONPATH": str(Path(__file__).parents[1])}
     subprocess.run(
-        [sys.executable, "-c", SETUP.format(before=blocked, code=code)], env=env, check=True, cwd=tmp_path
+        [sys.executable, "-c", SETUP.format(before="", code=code)], env=env, check=True, cwd=tmp_path
     )
 
 

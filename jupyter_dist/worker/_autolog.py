@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.abc
+import importlib
 import importlib.machinery
-import importlib.util
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -125,7 +124,7 @@ def _run_hook(name: str, module: ModuleType) -> None:
         _complain(name, error)
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class _Finder:
     """Lets the other finders find, and has the hook run after the loader's work."""
 
     def find_spec(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
@@ -48,7 +47,7 @@ def arrange() -> None:
     sys.meta_path.insert(0, _Alias())
 
 
-class _Alias(importlib.abc.MetaPathFinder):
+class _Alias:
     """Finds `keras.X` as `tf_keras.X`: without it a submodule imported later would be a second copy."""
 
     def find_spec(
@@ -67,7 +66,7 @@ class _Alias(importlib.abc.MetaPathFinder):
         return importlib.machinery.ModuleSpec(fullname, _Found(module))
 
 
-class _Found(importlib.abc.Loader):
+class _Found:
     """Hands out a module that is imported under another name."""
 
     def __init__(self, module: ModuleType) -> None:

@@ -169,7 +169,7 @@ def init(communicator: str | None = None, timeout_s: float | None = None) -> Non
     collective waits for the other ranks, in seconds (default: torch's). Waits until every rank has
     called it. The group is closed for you when the cell has succeeded.
 
-    Outside a run: a group of one process, without a port. Raises ModuleNotFoundError when PyTorch is
+    Outside a run: a group of this process alone. Raises ModuleNotFoundError when PyTorch is
     not installed, RuntimeError when a group with another communicator is open.
     """
     global _ours

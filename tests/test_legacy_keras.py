@@ -1,0 +1,131 @@
+"""tf_keras under the name keras, and Keras code that really trains on two workers because of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from rank_maker import alone, free_port, outputs, ranks
+
+ARRANGE = "from jupyter_dist.worker import _legacy_keras\n_legacy_keras.arrange()\n"
+
+TRAIN = """
+import numpy as np, tensorflow as tf
+{imports}
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+assert strategy.num_replicas_in_sync == 2
+rng = np.random.default_rng(0)
+x = rng.normal(size=(64, 8)).astype("float32")
+y = rng.integers(0, 3, 64)
+data = tf.data.Dataset.from_tensor_slices((x, y)).repeat().batch(16)
+options = tf.data.Options()
+options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+keras.utils.set_random_seed(dist.rank())
+with strategy.scope():
+    model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(4, "relu"), layers.Dense(3)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+before = [w.copy() for w in model.get_weights()]
+model.fit(data.with_options(options), epochs=2, steps_per_epoch=4, verbose=0)
+assert any((a != b).any() for a, b in zip(before, model.get_weights()))
+import hashlib
+print("weights", hashlib.sha256(b"".join(w.tobytes() for w in model.get_weights())).hexdigest(), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.needs("tensorflow", "tf_keras")
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import keras\nfrom keras import layers",
+        "from tensorflow import keras\nfrom tensorflow.keras import layers",
+        "keras = tf.keras\nimport keras.layers as layers",
+    ],
+)
+def test_fit_on_two_workers_ends_with_equal_weights(tmp_path: Path, imports: str) -> None:
+    workers = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    code = f"""
+import json
+os.environ["TF_CONFIG"] = json.dumps(
+    {{"cluster": {{"worker": {json.dumps(workers)}}}, "task": {{"type": "worker", "index": dist.rank()}}}}
+)
+from jupyter_dist.worker import _autolog, _events
+_events.open_writer(os.environ["JUPYTER_DIST_RUN"] + f"/attempts/0/ranks/{{dist.rank()}}/events.jsonl")
+{ARRANGE}
+_autolog.install()
+{TRAIN.format(imports=imports)}
+"""
+    first, second = outputs(ranks(tmp_path, code))
+    assert first.startswith("weights ")
+    assert first == second
+    for rank in range(2):
+        lines = (tmp_path / f"attempts/0/ranks/{rank}/events.jsonl").read_text().splitlines()
+        metrics = [event for event in map(json.loads, lines) if event["kind"] == "metric"]
+        ends = [event for event in metrics if "accuracy" in event["values"] and event["step"] in (4, 8)]
+        assert [event["step"] for event in ends] == [4, 8]
+        assert not [event for event in map(json.loads, lines) if event["kind"] == "note"]
+
+
+@pytest.mark.needs("tensorflow", "tf_keras")
+def test_every_way_to_keras_is_tf_keras(tmp_path: Path) -> None:
+    code = f"""
+{ARRANGE}
+_legacy_keras.arrange()
+import keras, tf_keras, tensorflow as tf
+import keras.layers
+from keras import layers
+from keras.callbacks import Callback
+from tensorflow import keras as from_tf
+from tensorflow.keras.layers import Dense
+import tf_keras.src.engine.training
+from keras.src.engine.training import Model
+assert keras is tf_keras and keras.__spec__.name == "tf_keras"
+assert keras.Model is from_tf.Model is tf.keras.Model is Model
+assert Dense is layers.Dense is tf_keras.layers.Dense
+del sys.modules["keras.src.engine.training"]
+import keras.src.engine.training as again
+assert again is tf_keras.src.engine.training and again.__spec__.name == "tf_keras.src.engine.training"
+try:
+    import keras.ops
+except ModuleNotFoundError as error:
+    print(error)
+modern = [n for n, m in sys.modules.items() if n.startswith("keras") and not m.__name__.startswith("tf_keras")]
+assert not modern, modern
+"""
+    assert (
+        alone(code, tmp_path)
+        == "No module named 'keras.ops': in this cell keras is tf_keras, which lacks it\n"
+    )
+
+
+def test_without_tf_keras_it_says_what_to_install(tmp_path: Path) -> None:
+    code = f"""
+from importlib.machinery import PathFinder
+class Without:
+    def find_spec(name, path=None, target=None):
+        return None if name.startswith("tf_keras") else PathFinder.find_spec(name, path, target)
+sys.meta_path[sys.meta_path.index(PathFinder)] = Without
+try:
+    {ARRANGE.strip().replace(chr(10), chr(10) + "    ")}
+except RuntimeError as error:
+    print(error)
+assert "TF_USE_LEGACY_KERAS" not in os.environ and "tensorflow" not in sys.modules
+"""
+    message = alone(code, tmp_path)
+    assert "Keras 3 `fit` does not work under MultiWorkerMirroredStrategy" in message
+    assert "`pip install tf_keras`" in message
+    assert "`pip install --no-deps tf_keras`" in message
+
+
+def test_after_keras_3_it_is_too_late(tmp_path: Path) -> None:
+    (tmp_path / "keras.py").write_text("__version__ = '3.0'\n")
+    code = f"""
+import keras
+try:
+    {ARRANGE.strip().replace(chr(10), chr(10) + "    ")}
+except RuntimeError as error:
+    print(error)
+assert "TF_USE_LEGACY_KERAS" not in os.environ and "tensorflow" not in sys.modules
+"""
+    assert "Keras 3 is already imported in this process (keras)" in alone(code, tmp_path)
