@@ -7,11 +7,13 @@ order of each rank's lines is what it printed; no line is lost and none is inven
 from __future__ import annotations
 
 import bisect
-from collections import deque
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Entry", "Fold", "ranges"]
+__all__ = ["Entry", "Fold", "pick", "ranges"]
+
+_LOOK_BACK = 100
 
 
 @dataclass(eq=False)
@@ -47,59 +49,140 @@ def ranges(ranks: Iterable[int], limit: int | None = None) -> str:
 
 
 class Fold:
-    """Entries in the order in which their first line came; at most the last `keep` of them."""
+    """Entries in an order in which every rank printed its own lines: the last `keep` of them, and of
+    a rank that has been quiet while others printed more than that, its last one.
 
-    def __init__(self, keep: int) -> None:
-        self.entries: deque[Entry] = deque()
+    Ranks print the same things at slightly different times. A line that joins no other therefore
+    goes behind its rank's last one, if what follows that is younger than `window_s`: so the next
+    line that all ranks have in common still finds its like.
+    """
+
+    def __init__(self, keep: int, window_s: float = 0.3) -> None:
+        self.entries: list[Entry] = []
         self.dropped = 0
         """Lines (counted per rank) that fell off the front."""
         self._keep = keep
+        self._window_s = window_s
         self._next = 0
-        self._barrier = -1
-        self._last: dict[int, int] = {}
+        self._barrier: Entry | None = None
+        self._last: dict[int, Entry] = {}
         self._equal: dict[str, list[Entry]] = {}
+        self._pinned: dict[int, Entry] = {}
+
+    def shown(self) -> list[Entry]:
+        """All entries that are kept, oldest first."""
+        return [*self._pins(), *self.entries]
+
+    def _pins(self) -> list[Entry]:
+        return sorted(set(self._pinned.values()), key=_number)
 
     def add(self, rank: int, text: str, time: float = 0.0) -> None:
-        after = max(self._last.get(rank, -1), self._barrier)
-        equal = self._equal.get(text)
-        if equal:
-            at = bisect.bisect_right(equal, after, key=_number)
-            if at < len(equal):
-                equal[at].ranks.add(rank)
-                self._last[rank] = equal[at].number
-                return
-        entry = self._append(text, time)
-        entry.ranks.add(rank)
-        self._last[rank] = entry.number
-        self._equal.setdefault(text, []).append(entry)
+        """A line of a rank; `time` is when it came, on any clock."""
+        self._unpin(rank)
+        previous = self._last.get(rank, self._barrier)
+        if previous is None or (self._barrier is not None and previous.number < self._barrier.number):
+            previous = self._barrier
+        equal = self._equal.setdefault(text, [])
+        at = 0 if previous is None else bisect.bisect_right(equal, previous.number, key=_number)
+        if at < len(equal):
+            equal[at].ranks.add(rank)
+            self._last[rank] = equal[at]
+            return
+        entry = Entry(self._next, text, time, {rank})
+        self._insert(entry, self._place(rank, previous, time))
+        self._last[rank] = entry
+        equal.append(entry)
+        self._trim()
 
     def mark(self, text: str, time: float = 0.0) -> None:
         """A line of ours. Nothing that comes later joins what stands before it."""
-        self._barrier = self._append(text, time).number
+        self._barrier = Entry(self._next, text, time)
+        self._insert(self._barrier, len(self.entries))
+        self._trim()
 
     def take(self, until: float) -> list[Entry]:
         """Remove and return the entries at the front that came no later than `until`."""
-        taken = []
+        taken = self._pins()
+        self._pinned.clear()
         while self.entries and self.entries[0].time <= until:
             taken.append(self._pop())
         return taken
 
-    def _append(self, text: str, time: float) -> Entry:
-        entry = Entry(self._next, text, time)
+    def _place(self, rank: int, previous: Entry | None, time: float) -> int:
+        """Where a line that joins no other goes: among the newest entries, behind `previous`."""
+        end = len(self.entries)
+        for at in range(end, max(0, end - _LOOK_BACK), -1):
+            before = self.entries[at - 1]
+            if before is previous or before.time < time - self._window_s:
+                break
+        else:
+            at = max(0, end - _LOOK_BACK)
+            if at:
+                return end
+        # Side by side with what lower ranks said here alone: one line of each.
+        passed: set[int] = set()
+        while at < end and len(self.entries[at].ranks) == 1:
+            (other,) = self.entries[at].ranks
+            if other > rank or other in passed:
+                break
+            passed.add(other)
+            at += 1
+        return at
+
+    def _insert(self, entry: Entry, at: int) -> None:
         self._next += 1
-        self.entries.append(entry)
+        if at < len(self.entries):
+            entry.number = self.entries[at].number
+            for later in self.entries[at:]:
+                later.number += 1
+        self.entries.insert(at, entry)
+
+    def _trim(self) -> None:
         while len(self.entries) > self._keep:
-            self.dropped += len(self._pop().ranks)
-        return entry
+            self._drop(self._pop())
+
+    def _drop(self, entry: Entry) -> None:
+        """Pin it for the ranks that have printed nothing since."""
+        last = {rank for rank in entry.ranks if self._last.get(rank) is entry}
+        self.dropped += len(entry.ranks) - len(last)
+        entry.ranks = last
+        self._pinned.update(dict.fromkeys(last, entry))
+
+    def _unpin(self, rank: int) -> None:
+        entry = self._pinned.pop(rank, None)
+        if entry is not None:
+            entry.ranks.discard(rank)
+            self.dropped += 1
 
     def _pop(self) -> Entry:
-        entry = self.entries.popleft()
+        entry = self.entries.pop(0)
         equal = self._equal.get(entry.text, [])
         if entry in equal:
             equal.remove(entry)
         if not equal:
             self._equal.pop(entry.text, None)
         return entry
+
+
+def pick(entries: Sequence[Entry], limit: int) -> list[Entry]:
+    """At most `limit` entries, in order: the newest of every rank before more of one that floods."""
+    if len(entries) <= limit:
+        return list(entries)
+    ranks = {rank for entry in entries for rank in entry.ranks}
+    quota = max(1, limit // max(1, len(ranks)))
+    taken: Counter[int] = Counter()
+    picked: set[int] = set()
+    for entry in reversed(entries):
+        if len(picked) == limit:
+            break
+        if not entry.ranks or any(taken[rank] < quota for rank in entry.ranks):
+            picked.add(entry.number)
+            taken.update(entry.ranks)
+    for entry in reversed(entries):
+        if len(picked) == limit:
+            break
+        picked.add(entry.number)
+    return [entry for entry in entries if entry.number in picked]
 
 
 def _number(entry: Entry) -> int:

@@ -36,7 +36,7 @@ def size(nbytes: float) -> str:
         if nbytes < 999.5:
             return f"{nbytes:.0f} {unit}" if unit == "B" or nbytes >= 99.5 else f"{nbytes:.3g} {unit}"
         nbytes /= 1000
-    return f"{nbytes:.3g} TB"
+    return f"{nbytes:.0f} TB" if nbytes >= 99.5 else f"{nbytes:.3g} TB"
 
 
 def count(number: int, noun: str) -> str:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, TextIO
 
-from ._fold import Entry
+from ._fold import Entry, pick
 from ._text import clean
 from ._view import View
 
@@ -76,17 +76,28 @@ def kernel_text(view: View, now_epoch: float) -> str:
         below += ["", *bars]
     status = view.status_line(now_epoch)
     below += [status] if bars else ["", status]
-    entries = list(view.fold.entries)
+    entries = view.fold.shown()
     room = _MAX_BYTES - 400 - sum(_cost(line) for line in below)
-    shown = _prefixed(view.partial_entries(), view, room)
-    kept = _prefixed(entries[-_LINES:], view, room - sum(_cost(line) for line in shown))
-    hidden = sum(len(entry.ranks) for entry in entries[: len(entries) - len(kept)])
+    shown = _prefixed(view.partial_entries(), room)
+    room -= sum(_cost(line) for line in shown)
+    picked, kept = entries, list[str]()
+    for limit in (_LINES, _LINES // 2, _LINES // 4, _LINES // 8):
+        # Fewer lines of every rank rather than the oldest ones cut off: a quiet rank's would go first.
+        picked = pick(entries, limit)
+        kept = _prefixed(picked, room)
+        if len(kept) == len(picked):
+            break
+    hidden = _lines(entries) - _lines(picked[len(picked) - len(kept) :])
     head = view.left_out_text(hidden)
     lines = [*([head] if head else []), *kept, *shown, *below]
     return "\n".join(lines).lstrip("\n")
 
 
-def _prefixed(entries: list[Entry], view: View, room: int) -> list[str]:
+def _lines(entries: Iterable[Entry]) -> int:
+    return sum(len(entry.ranks) for entry in entries)
+
+
+def _prefixed(entries: list[Entry], room: int) -> list[str]:
     """The last entries that fit into `room` bytes, their prefixes aligned."""
     width = min(16, max((len(entry.label()) for entry in entries), default=0))
     lines: list[str] = []
@@ -154,9 +165,8 @@ class PlainScreen:
         width = len(f"[0-{view.job.world_size - 1}]") if view.job.world_size > 1 else len("[0]")
         entries = view.fold.take(until)
         out: list[str] = []
-        kept = entries[-self._MAX_LINES :]
-        hidden = sum(len(entry.ranks) for entry in entries[: len(entries) - len(kept)])
-        left_out = view.left_out_text(hidden)
+        kept = pick(entries, self._MAX_LINES)
+        left_out = view.left_out_text(_lines(entries) - _lines(kept))
         if left_out:
             out.append(left_out)
             view.left_out_lines = view.left_out_bytes = view.fold.dropped = 0

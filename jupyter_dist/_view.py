@@ -52,10 +52,8 @@ class View:
         before = (self.status and (self.status.state, self.status.ranks, self.status.reason), self.stall_text)
         self.status = batch.status
         events = [event for event in batch.events if event.kind in ("progress", "note")]
-        if len(batch.lines) > self.feed_limit:
-            self.left_out_lines += len(batch.lines) - self.feed_limit
         self.left_out_bytes += batch.skipped
-        for line in batch.lines[-self.feed_limit :]:
+        for line in self._newest(batch.lines):
             self._line(line, now)
         for event in events:
             self._event(event, now)
@@ -65,6 +63,21 @@ class View:
         self._read_stall(now)
         after = (self.status.state, self.status.ranks, self.status.reason), self.stall_text
         return changed or before != after
+
+    def _newest(self, lines: list[Line]) -> list[Line]:
+        """All lines, or the newest of every rank when there are more than anybody can see."""
+        if len(lines) <= self.feed_limit:
+            return lines
+        each = max(2, self.feed_limit // self.job.world_size)
+        too_many = {rank: n - each for rank, n in Counter(line.rank for line in lines).items() if n > each}
+        kept = []
+        for line in lines:
+            if too_many.get(line.rank, 0) > 0:
+                too_many[line.rank] -= 1
+            else:
+                kept.append(line)
+        self.left_out_lines += len(lines) - len(kept)
+        return kept
 
     def _line(self, line: Line, now: float) -> None:
         self._new_attempt(line.attempt, now)

@@ -19,7 +19,7 @@ from .folder import RunFolder
 if TYPE_CHECKING:
     from .run import Run
 
-__all__ = ["Screen", "follow"]
+__all__ = ["Screen", "follow", "in_kernel"]
 
 _TAIL_BYTES = 64 << 10
 _ALL_TAIL_BYTES = 1 << 20
@@ -51,13 +51,14 @@ def follow(run: Run, *, interrupt: Literal["stop", "leave"] = "stop", display: S
     follower = _Follower(run.folder, screen)
     while True:
         try:
-            if follower.interrupts and follower.interrupted(interrupt):
-                return
-            if follower.step():
+            if follower.interrupted(interrupt) or follower.step():
                 return
         except KeyboardInterrupt:
             # Only counted here; answered at the top, where another one is caught again.
             follower.interrupts += 1
+        if interrupt == "stop" and follower.interrupts > 2:
+            follower.close()
+            raise KeyboardInterrupt
 
 
 def in_kernel() -> bool:
@@ -97,9 +98,6 @@ class _Follower:
             )
             self._screen.close(self._view)
             return True
-        if self._answered > 2:
-            self._screen.close(self._view)
-            raise KeyboardInterrupt
         name, note = (
             ("stop", "stopping … interrupt again to kill it")
             if self._answered == 1
@@ -112,6 +110,9 @@ class _Follower:
         self._view.note = note
         self._screen.show(self._view, True)
         return False
+
+    def close(self) -> None:
+        self._screen.close(self._view)
 
     def step(self) -> bool:
         """Read, show, pause; true when the run has ended and all of it has been shown."""

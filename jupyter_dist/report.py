@@ -14,7 +14,7 @@ from .failures import RankError, failures
 from .folder import RunFolder
 from .job import Job, State, Status
 
-__all__ = ["failure", "headline", "stopped"]
+__all__ = ["failure", "headline", "log_tail", "stopped"]
 
 _LOG_LINES = 20
 _LOG_BYTES = 64 << 10

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_dist._fold import Entry, Fold, ranges
+from jupyter_dist._fold import Entry, Fold, pick, ranges
 from jupyter_dist._text import clean, clean_lines, one_line
 
 lines = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["a", "b", "c", "d"])), max_size=60)
@@ -35,6 +35,27 @@ def test_equal_lines_of_several_ranks_become_one() -> None:
     assert shown[0] == ("[0-7]", "epoch 1")
     assert ("[3]", "rank 3") in shown
     assert sum(text == "epoch 1" for _, text in shown) == 1
+
+
+def test_lines_fold_although_one_rank_is_ahead() -> None:
+    pairs = [(rank, line) for rank in (2, 0, 1) for line in ("a", f"rank {rank}", "b", f"{rank} done", "c")]
+    shown = texts(list(fold(pairs).entries))
+    assert [text for label, text in shown if label == "[0-2]"] == ["a", "b", "c"]
+    assert len(shown) == 9
+
+
+def test_what_is_older_than_the_window_stays_where_it_is() -> None:
+    folded = Fold(100, window_s=0.3)
+    for text in ("a", "b", "c"):
+        folded.add(0, text, 1.0)
+    folded.add(1, "a", 2.0)
+    folded.add(1, "x", 2.0)
+    assert [entry.text for entry in folded.entries] == ["a", "b", "c", "x"]
+
+
+def test_ranks_side_by_side_are_in_their_order() -> None:
+    folded = fold([(rank, line) for rank in range(4) for line in ("a", f"rank {rank}", "b")])
+    assert [entry.text for entry in folded.entries] == ["a", "rank 0", "rank 1", "rank 2", "rank 3", "b"]
 
 
 def test_a_line_never_moves_before_the_ranks_own_earlier_line() -> None:
@@ -65,18 +86,19 @@ def test_every_ranks_lines_keep_their_order_and_number(pairs: list[tuple[int, st
 @given(lines, st.integers(1, 8))
 def test_a_rolling_tail_is_the_end_of_every_ranks_lines(pairs: list[tuple[int, str]], keep: int) -> None:
     folded = fold(pairs, keep)
-    entries = list(folded.entries)
-    assert len(entries) <= keep
+    entries = folded.shown()
+    assert len(folded.entries) <= keep
     assert folded.dropped + sum(len(entry.ranks) for entry in entries) == len(pairs)
     for rank in range(4):
         printed = [text for r, text in pairs if r == rank]
         shown = of_rank(entries, rank)
         assert shown == printed[len(printed) - len(shown) :]
+        assert bool(shown) == bool(printed)  # a quiet rank's last line stays
 
 
 @given(lines, st.lists(st.integers(0, 60)))
 def test_taking_from_the_front_loses_and_moves_nothing(pairs: list[tuple[int, str]], cuts: list[int]) -> None:
-    folded, out = Fold(1000), []
+    folded, out = Fold(1000), list[Entry]()
     for now, (rank, text) in enumerate(pairs):
         folded.add(rank, text, now)
         if now in cuts:
@@ -84,6 +106,18 @@ def test_taking_from_the_front_loses_and_moves_nothing(pairs: list[tuple[int, st
     out += folded.take(1e9)
     for rank in range(4):
         assert of_rank(out, rank) == [text for r, text in pairs if r == rank]
+
+
+@given(lines, st.integers(1, 8), st.integers(4, 20))
+def test_what_is_picked_is_in_order_and_has_something_of_every_rank(
+    pairs: list[tuple[int, str]], keep: int, limit: int
+) -> None:
+    entries = fold(pairs, keep).shown()
+    picked = pick(entries, limit)
+    assert len(picked) == min(limit, len(entries))
+    assert [entry.number for entry in picked] == sorted({entry.number for entry in picked})
+    for rank in range(4):
+        assert bool(of_rank(picked, rank)) == bool(of_rank(entries, rank))
 
 
 @given(st.sets(st.integers(0, 40)))
