@@ -85,9 +85,8 @@ def end_leftovers(run_id: str) -> list[int]:
     for pid in pids:
         if pid == os.getpid():
             continue
-        with contextlib.suppress(OSError):
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                if marker in file.read().split(b"\0"):
-                    os.kill(pid, signal.SIGKILL)
-                    killed.append(pid)
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
+            if marker in file.read().split(b"\0"):
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
     return killed

@@ -85,7 +85,9 @@ def _of_rank(folder: RunFolder, attempt: int, rank: RankState) -> RankError | No
         return None
     when = rank.ended or 0.0
     if rank.signal is not None:
-        return RankError(time=when, kind="signal", type="", message=f"ended by signal {rank.signal}", **common)
+        return RankError(
+            time=when, kind="signal", type="", message=f"ended by signal {rank.signal}", **common
+        )
     return RankError(time=when, kind="exit", type="", message=f"exit code {rank.exit_code}", **common)
 
 

@@ -1,15 +1,15 @@
 """The run folder: paths, ids, and writes that a reader sees whole or not at all.
 
-    RUNS/ID/job.json            the Job, written once
-    RUNS/ID/payload.pkl         header pickle, then the captured names (worker/payload.py)
-    RUNS/ID/payload.buffers     out-of-band buffers, mapped by the ranks
-    RUNS/ID/modules/            the notebook's own .py files, first on the ranks' sys.path
-    RUNS/ID/state.json          the Status, replaced atomically by the supervisor
-    RUNS/ID/supervisor.log
-    RUNS/ID/requests/NAME       one empty file per request: stop, kill, stacks
-    RUNS/ID/checkpoints/        dist.checkpoint_dir(), shared by all attempts
-    RUNS/ID/attempts/A/ranks/R/ output.log  times.idx  events.jsonl  result.pkl  result.buffers
-                                error.json  stacks.txt
+RUNS/ID/job.json            the Job, written once
+RUNS/ID/payload.pkl         header pickle, then the captured names (worker/payload.py)
+RUNS/ID/payload.buffers     out-of-band buffers, mapped by the ranks
+RUNS/ID/modules/            the notebook's own .py files, first on the ranks' sys.path
+RUNS/ID/state.json          the Status, replaced atomically by the supervisor
+RUNS/ID/supervisor.log
+RUNS/ID/requests/NAME       one empty file per request: stop, kill, stacks
+RUNS/ID/checkpoints/        dist.checkpoint_dir(), shared by all attempts
+RUNS/ID/attempts/A/ranks/R/ output.log  times.idx  events.jsonl  result.pkl  result.buffers
+                            error.json  stacks.txt
 """
 
 from __future__ import annotations
@@ -26,7 +26,22 @@ from typing import Any
 
 from .errors import LaunchError, RunNotFound, UntrustedFile
 
-__all__ = ["RankFolder", "RunFolder", "check_owner", "find", "new_id", "runs", "runs_root", "write_json"]
+__all__ = [
+    "RankFolder",
+    "RunFolder",
+    "check_owner",
+    "create",
+    "find",
+    "make_attempt",
+    "make_private",
+    "new_id",
+    "open_private",
+    "runs",
+    "runs_root",
+    "unwritable",
+    "write_bytes",
+    "write_json",
+]
 
 _ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,8}")
 REQUESTS = ("stop", "kill", "stacks")
@@ -214,8 +229,10 @@ def find(run_id: str, root: Path | None = None) -> RunFolder:
         if len(close) == 1:
             return close[0]
         if close:
-            raise RunNotFound(f"{run_id!r} fits {len(close)} runs: {', '.join(f.id for f in close[:5])}. Give more of the id.")
+            some = ", ".join(f.id for f in close[:5])
+            raise RunNotFound(f"{run_id!r} fits {len(close)} runs: {some}. Give more of the id.")
     newest = ", ".join(f.id for f in known[:3])
     raise RunNotFound(
-        f"no run {run_id!r} in {str(root)!r}. " + (f"The newest are: {newest}." if known else "There are no runs yet.")
+        f"no run {run_id!r} in {str(root)!r}. "
+        + (f"The newest are: {newest}." if known else "There are no runs yet.")
     )

@@ -19,11 +19,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ._identity import boot_id, start_ticks
 from .errors import RunNotFound
 from .folder import RankFolder, RunFolder
 from .job import Job, RankState, State, Status, Supervisor
 
-__all__ = ["Batch", "Event", "Line", "Tail", "boot_id", "events", "job", "output", "start_ticks", "status"]
+__all__ = [
+    "Batch",
+    "Event",
+    "Line",
+    "Tail",
+    "boot_id",
+    "events",
+    "job",
+    "line_times",
+    "output",
+    "ranks",
+    "start_ticks",
+    "status",
+]
 
 _TIME = struct.Struct("<Qd")
 _GRACE_S = 30.0
@@ -64,31 +78,6 @@ class Batch:
     events: list[Event] = field(default_factory=list)
     partial: Mapping[int, str] = field(default_factory=dict)
     skipped: int = 0
-
-
-def boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def start_ticks(pid: int) -> int | None:
-    """When a process started, in clock ticks since the boot; None when it is gone or a zombie.
-
-    0 where there is no /proc: then only the pid is known."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        if os.path.isdir("/proc/self"):
-            return None
-        try:
-            os.kill(pid, 0)
-        except OSError:
-            return None
-        return 0
-    state, *fields = stat[stat.rindex(b")") + 2 :].split()
-    return None if state in (b"Z", b"X") else int(fields[18])
 
 
 def _alive(supervisor: Supervisor, heartbeat: float) -> bool:

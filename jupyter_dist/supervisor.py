@@ -28,7 +28,7 @@ from .job import Job, Poll, RankState, Stall, State, Status, Supervisor
 from .reader import boot_id, start_ticks
 from .worker._boot import STACK_SIGNAL, set_name
 
-__all__ = ["main", "supervise"]
+__all__ = ["main", "signal_name", "supervise"]
 
 _HEARTBEAT_S = 2.0
 _SETTLE_S = 0.3
@@ -143,7 +143,7 @@ class _Supervision:
                 self._write()
             self._wait(self._backend.poll_interval_s)
         indexer.tick(time.time())
-        if ending is not None and not (poll.state is State.SUCCEEDED):
+        if ending is not None and poll.state is not State.SUCCEEDED:
             return ending.state, ending.reason
         if poll.state is State.SUCCEEDED:
             return State.SUCCEEDED, None

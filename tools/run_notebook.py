@@ -21,7 +21,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 def run(path: Path, timeout_s: int) -> bool:
     """Execute the notebook in its own folder, printing each cell's text when the cell has ended."""
-    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(
         notebook,
         timeout=timeout_s,

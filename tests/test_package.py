@@ -1,0 +1,242 @@
+"""What the package promises as a whole: a light import, layers, complete `__all__`, docs that agree."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import jupyter_dist
+from jupyter_dist import errors
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "jupyter_dist"
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+ENGINES = {
+    "horovod",
+    "keras",
+    "lightning",
+    "ray",
+    "sklearn",
+    "tensorflow",
+    "tf_keras",
+    "torch",
+    "transformers",
+}
+HEAVY = {*ENGINES, "IPython", "numpy", "pandas", "pydantic"}
+
+# Who may import whom: a part imports its own group and the groups that its group names.
+GROUPS = {
+    "facts": {"errors", "folder", "job", "worker"},
+    "text": {"_dumps", "_fold", "_format", "_svg", "_table", "_text"},
+    "reading": {"_identity", "_interleave", "_results", "failures", "manage", "metrics", "reader", "stacks"},
+    "running": {"_forking", "_guard", "_indexing", "backends", "supervisor", "template"},
+    "sending": {"_preflight", "_ship", "_source", "capture", "launch"},
+    "choosing": {"_flags", "_help", "_plan", "clusters", "options"},
+    "showing": {"_progress", "_screens", "_summary", "_view", "live", "report", "run"},
+    "doing": {"_commands", "_commands_clusters", "command", "magics", "start"},
+}
+MAY_IMPORT = {
+    "facts": set[str](),
+    "text": set[str](),
+    "reading": {"facts", "text"},
+    "running": {"facts", "reading"},
+    "sending": {"facts", "running"},
+    "choosing": {"facts", "running"},
+    "showing": {"facts", "text", "reading"},
+    "doing": {"facts", "text", "reading", "running", "sending", "choosing", "showing"},
+}
+# These are the ground: what is read and sent is made of them.
+ALONE = {"errors", "job", "worker"}
+
+
+def imports(path: Path, *, everywhere: bool) -> Iterator[str]:
+    """Absolute names of the modules that a file imports; those for type checkers alone left out.
+
+    `everywhere` includes the ones inside of functions, which run only when the function does.
+    """
+    tree = ast.parse(path.read_text())
+    nodes: list[ast.AST] = [tree]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            nodes.extend(node.orelse)
+            continue
+        if not everywhere and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from _imported_from(node, path)
+        nodes.extend(ast.iter_child_nodes(node))
+
+
+def _imported_from(node: ast.ImportFrom, path: Path) -> Iterator[str]:
+    base = node.module or ""
+    if node.level:
+        folder = path.parents[node.level - 1].relative_to(ROOT)
+        base = ".".join([*folder.parts, *filter(None, [node.module])])
+    for alias in node.names:
+        name = f"{base}.{alias.name}"
+        yield name if name in MODULES else base
+
+
+def part_of(module: str) -> str:
+    """`jupyter_dist.worker.api` belongs to the part `worker`."""
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def run_python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    return done.stdout
+
+
+def test_import_is_light() -> None:
+    """Under 0.15 s. CPU time, and the best of several: other work on the machine does not count."""
+    code = "import time; a = time.process_time(); import jupyter_dist; print(time.process_time() - a)"
+    assert min(float(run_python(code)) for _ in range(5)) < 0.15
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["import jupyter_dist", "import jupyter_dist as dist; dist.rank(); dist.world_size()"],
+)
+def test_import_brings_nothing_else(statement: str) -> None:
+    code = f"""
+import json, sys
+before = set(sys.modules)
+{statement}
+print(json.dumps(sorted({{name.split(".")[0] for name in set(sys.modules) - before}})))
+"""
+    foreign = (
+        set(json.loads(run_python(code))) - set(sys.stdlib_module_names) - {"jupyter_dist", "cloudpickle"}
+    )
+    assert foreign == set()
+
+
+def test_no_module_imports_an_engine() -> None:
+    code = f"""
+import importlib, json, sys
+for name in {[name for name in MODULES if not name.endswith("__main__")]!r}:
+    importlib.import_module(name)
+print(json.dumps(sorted(sys.modules)))
+"""
+    loaded = {name.split(".")[0] for name in json.loads(run_python(code))}
+    assert loaded & {*ENGINES, "pandas"} == set()
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name != "jupyter_dist"])
+def test_who_imports_whom(module: str) -> None:
+    part = part_of(module)
+    home = next((name for name, parts in GROUPS.items() if part in parts), None)
+    assert home is not None, f"say in GROUPS of {Path(__file__).name} where {part!r} belongs"
+    allowed = {part}
+    if part not in ALONE:
+        allowed = allowed.union(GROUPS[home], *(GROUPS[name] for name in MAY_IMPORT[home]))
+    ours = {name for name in imports(MODULES[module], everywhere=True) if name.startswith("jupyter_dist")}
+    assert {name for name in ours if part_of(name) not in allowed} == set()
+
+
+def test_groups_name_no_part_that_is_gone() -> None:
+    named = set().union(*GROUPS.values())
+    assert named == {part_of(name) for name in MODULES} - {"__init__"}
+    assert MAY_IMPORT.keys() == GROUPS.keys()
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if part_of(name) == "worker"])
+def test_worker_needs_only_the_standard_library(module: str) -> None:
+    """It ships itself to machines where nothing is installed."""
+    at_import = {name.split(".")[0] for name in imports(MODULES[module], everywhere=False)}
+    assert at_import - set(sys.stdlib_module_names) - {"jupyter_dist", "cloudpickle"} == set()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_docstring_and_length(module: str) -> None:
+    text = MODULES[module].read_text()
+    assert ast.get_docstring(ast.parse(text)), f"{module} does not say what it does"
+    assert text.count("\n") <= 400, f"{module} does more than one thing: split it"
+
+
+@pytest.mark.parametrize(
+    "module", [name for name in MODULES if "._" not in name and not name.endswith("__main__")]
+)
+def test_all_is_complete(module: str) -> None:
+    """Each public function and class of a public module stands in `__all__`, and nothing is missing there.
+
+    Ruff keeps it sorted.
+    """
+    tree = ast.parse(MODULES[module].read_text())
+    public = {
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+    } - {"load_ipython_extension", "unload_ipython_extension"}
+    loaded = importlib.import_module(module)
+    listed = getattr(loaded, "__all__", [])
+    assert public <= set(listed)
+    assert [name for name in listed if not hasattr(loaded, name)] == []
+    assert len(set(listed)) == len(listed)
+
+
+def test_run_stays_a_function() -> None:
+    """`jupyter_dist.run` is a call; a submodule of that name would replace it once imported."""
+    code = """
+import jupyter_dist, sys
+jupyter_dist.Run, jupyter_dist.attach
+import jupyter_dist.run
+assert callable(jupyter_dist.run), jupyter_dist.run
+"""
+    run_python(code)
+
+
+def test_the_tree_in_errors_is_the_tree_of_classes() -> None:
+    assert errors.__doc__ is not None
+    drawn: dict[str, str] = {}
+    path: list[str] = []
+    for line in errors.__doc__.splitlines():
+        match = re.match(r"([│├└─ ]*)(\w+)(?:  |$)", line)
+        if match is None:
+            continue
+        depth = len(match[1]) // 4
+        path = [*path[:depth], match[2]]
+        drawn[match[2]] = path[depth - 1] if depth else "Exception"
+    real = {}
+    for name in errors.__all__:
+        bases = [
+            base.__name__ for base in getattr(errors, name).__mro__[1:] if not base.__name__.startswith("_")
+        ]
+        real[name] = bases[0]
+    assert drawn == real
+
+
+def test_readme_lists_the_backends_that_work() -> None:
+    from jupyter_dist import backends
+
+    rows = re.findall(r"^\| `(\w+)` \|.*\| (\w+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert {state for _, state in rows} <= {"works", "planned"}
+    assert sorted(name for name, state in rows if state == "works") == sorted(backends.names())
+
+
+def test_the_core_needs_no_engine() -> None:
+    from importlib.metadata import requires
+
+    core = [line for line in requires("jupyter-dist") or [] if "extra ==" not in line]
+    names = {re.split(r"[^\w-]", line)[0].lower() for line in core}
+    assert names & ENGINES == set()
+    assert "cloudpickle" in names
+
+
+def test_version() -> None:
+    from importlib.metadata import version
+
+    assert version("jupyter-dist") == jupyter_dist.__version__
