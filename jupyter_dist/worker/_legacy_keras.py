@@ -63,7 +63,7 @@ class _Alias:
             raise ModuleNotFoundError(
                 f"No module named {fullname!r}: in this cell keras is tf_keras, which lacks it", name=fullname
             ) from None
-        return importlib.machinery.ModuleSpec(fullname, _Found(module))
+        return importlib.machinery.ModuleSpec(fullname, _Found(module))  # type: ignore[arg-type]
 
 
 class _Found:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -227,40 +228,35 @@ def barrier(timeout_s: float | None = None) -> None:
     """
     group = _open_group()
     run = os.environ.get("JUPYTER_DIST_RUN")
-    if group is not None:
-        if group.get_backend() == "nccl":
-            _nccl_barrier(group, run, timeout_s)
-        elif timeout_s is None:
-            group.barrier()
-        else:
-            _timed_barrier(group, timeout_s)
-    elif world_size() == 1:
-        return
-    elif run is None:
-        raise RuntimeError("dist.barrier() has no run folder to meet in here: call dist.init() first")
-    else:
+    if group is None:
+        if world_size() == 1:
+            return
+        if run is None:
+            raise RuntimeError("dist.barrier() has no run folder to meet in here: call dist.init() first")
         _barrier.meet(run, attempt(), rank(), world_size(), timeout_s)
+    elif timeout_s is not None and group.get_backend() == "gloo":
+        _timed_barrier(group, timeout_s)
+    elif timeout_s is not None and run is not None:
+        # NCCL cannot give up on a barrier without ending the process: wait for the GPU, then meet in files.
+        if group.get_backend() == "nccl":
+            sys.modules["torch"].cuda.synchronize(device())
+        _barrier.meet(run, attempt(), rank(), world_size(), timeout_s)
+    elif group.get_backend() == "nccl":
+        group.barrier(device_ids=[device().index])
+    else:
+        group.barrier()
 
 
 def _timed_barrier(group: Any, timeout_s: float) -> None:
     from datetime import timedelta
 
+    start = time.monotonic()
     try:
         group.monitored_barrier(timeout=timedelta(seconds=timeout_s), wait_all_ranks=True)
     except RuntimeError as error:
+        if time.monotonic() - start < timeout_s:
+            raise
         raise TimeoutError(f"rank {rank()} waited {timeout_s:g} s at a barrier: {error}") from error
-
-
-def _nccl_barrier(group: Any, run: str | None, timeout_s: float | None) -> None:
-    place = device()
-    if timeout_s is None or run is None:
-        group.barrier(device_ids=[place.index])
-        return
-    # NCCL cannot give up on a barrier without ending the process: wait for the GPU, then meet in files.
-    import torch
-
-    torch.cuda.synchronize(place)
-    _barrier.meet(run, attempt(), rank(), world_size(), timeout_s)
 
 
 def checkpoint_dir() -> Path:
