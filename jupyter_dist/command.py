@@ -48,10 +48,11 @@ def _run(context: Context, tokens: Sequence[str]) -> Any:
             f"run takes one script and no arguments for it, got {shown(line.rest[1])}; "
             "flags stand before the script, and --env passes values to it"
         )
+    plan = make_plan(line.given)
     script = Path(line.rest[0])
     source = _read_script(script)
-    plan = make_plan(line.given)
     origin = start.Origin(script.name, script.absolute().parent)
+    sys.path.insert(0, str(origin.directory))  # as `python SCRIPT` would
     if plan.run.dry_run:
         return Message(json.dumps(start.describe(source, {}, plan, origin), indent=2))
     return _start(source, plan, origin)

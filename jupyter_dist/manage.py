@@ -162,6 +162,9 @@ def remove(folders: Iterable[RunFolder]) -> int:
     alive = [folder.id for folder in chosen if not reader.status(folder).state.ended]
     if alive:
         raise InputError(f"{', '.join(alive)} is not at its end: `stop` it first. Nothing was removed")
+    linked = [str(folder.path) for folder in chosen if folder.path.is_symlink()]
+    if linked:
+        raise InputError(f"{linked[0]!r} is a link, and runs never are. Nothing was removed")
     freed = 0
     for folder in chosen:
         size = disk_bytes(folder.path)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import capture, launch
+from ._format import size
 from ._plan import Plan, make_plan
 from .errors import InputError
 from .manage import choose
@@ -32,6 +33,7 @@ __all__ = [
     "warn",
 ]
 
+_WORTH_SAYING = 1_000_000
 _last_run_id: str | None = None
 
 
@@ -42,14 +44,14 @@ class Origin:
     label: str
     directory: Path
     notebook: str | None = None
-    sources: Mapping[str, str] | None = None
     labels: Mapping[str, str] | None = None
+    flags: int = 0
+    """Compiler flags that are in force, such as those of an earlier `from __future__ import`."""
 
     def for_capture(self) -> dict[str, Any]:
         return {
             "label": self.label,
-            "sources": None if self.sources is None else dict(self.sources),
-            "labels": None if self.labels is None else dict(self.labels),
+            "labels": self.labels,
             "directory": self.directory,
         }
 
@@ -59,10 +61,10 @@ def last_run_id() -> str | None:
     return _last_run_id
 
 
-def start_cell(source: str, namespace: Mapping[str, Any], plan: Plan, origin: Origin) -> Run:
+def start_cell(source: str, namespace: dict[str, Any], plan: Plan, origin: Origin) -> Run:
     """Start a run of a cell; returns at once. Raises DistError with nothing started."""
     payload = capture.capture_cell(
-        source, dict(namespace), ship_modules=plan.run.ship_modules, **origin.for_capture()
+        source, namespace, flags=origin.flags, ship_modules=plan.run.ship_modules, **origin.for_capture()
     )
     return _launch(payload, _request(plan, source, origin))
 
@@ -77,10 +79,10 @@ def start_call(
     return _launch(payload, _request(plan, getattr(fn, "__qualname__", repr(fn)), origin))
 
 
-def describe(source: str, namespace: Mapping[str, Any], plan: Plan, origin: Origin) -> dict[str, Any]:
+def describe(source: str, namespace: dict[str, Any], plan: Plan, origin: Origin) -> dict[str, Any]:
     """What `start_cell` would start, as JSON; the cell is checked as well. Starts and writes nothing."""
     payload = capture.capture_cell(
-        source, dict(namespace), ship_modules=plan.run.ship_modules, **origin.for_capture()
+        source, namespace, flags=origin.flags, ship_modules=plan.run.ship_modules, **origin.for_capture()
     )
     return {
         "backend": plan.backend.name,
@@ -116,6 +118,12 @@ def _request(plan: Plan, source: str, origin: Origin) -> launch.Request:
 def _launch(payload: capture.Payload, request: launch.Request) -> Run:
     from .run import Run
 
+    notes = payload.notes
+    if payload.nbytes >= _WORTH_SAYING:
+        notes = (f"{size(payload.nbytes)} travel with the cell", *notes)
+    # Before the start, which for a large payload takes a while.
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
     return _remember(Run(launch.launch(request, payload)))
 
 
@@ -221,7 +229,11 @@ def origin_in(shell: Any) -> Origin:
         directory = Path(notebook).absolute().parent
     numbers = getattr(shell.compile, "_filename_map", {})
     labels = {filename: f"In[{number}]" for filename, number in numbers.items()}
-    return Origin(f"In[{shell.execution_count}]", directory, notebook, labels=labels)
+    # IPython 9 counts up before it runs a cell, earlier ones after it.
+    number = shell.execution_count
+    if number not in numbers.values():
+        number = max(1, number - 1)
+    return Origin(f"In[{number}]", directory, notebook, labels, shell.compile.flags)
 
 
 def _notebook(shell: Any) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -105,18 +106,13 @@ class TestFlagsOfAModel:
 
     @given(st.lists(st.text(max_size=8), max_size=8))
     def test_any_words_give_values_or_an_input_error(self, words: list[str]) -> None:
-        try:
-            parse_words = scan(words, flags_of(RunOptions))
-            build(RunOptions, parse_words.values, str)
-        except InputError as error:
-            assert str(error)
+        with contextlib.suppress(InputError):
+            build(RunOptions, scan(words, flags_of(RunOptions)).values, str)
 
     @given(st.text(max_size=30))
     def test_any_line_gives_words_or_an_input_error(self, line: str) -> None:
-        try:
+        with contextlib.suppress(InputError):
             assert all(isinstance(word, str) for word in split_line(line))
-        except InputError as error:
-            assert str(error)
 
     @pytest.mark.parametrize("name", ["-np", "--np", "-n"])
     def test_np_by_its_names(self, name: str) -> None:
@@ -166,7 +162,7 @@ class TestFlagsOfAModel:
         ("-H '-oProxyCommand=x'", "-H needs"),
         ("-H=-oProxyCommand=x", "-H needs hosts such as"),
         ("--ship-modules ../x", "--ship-modules needs auto, none or names of modules such as"),
-        ("-np 'abc", "cannot read \"-np 'abc\": a quote is not closed"),
+        ("-np 'abc", 'cannot read "-np \'abc": a quote is not closed'),
         ("-np abc\\", "cannot read '-np abc\\\\': it ends in a lone backslash"),
     ],
 )
@@ -273,11 +269,13 @@ class TestPlan:
         assert plan.warnings == ("checked 3 long",)
 
     def test_another_backends_flag(self) -> None:
-        with pytest.raises(InputError, match=r"^--queue is a flag of the backend 'other', and this is 'local'$"):
+        with pytest.raises(
+            InputError, match=r"^--queue is a flag of the backend 'other', and this is 'local'$"
+        ):
             plan_of("--queue long")
 
     def test_unknown_backend_lists_the_known(self) -> None:
-        with pytest.raises(UnknownBackend, match="no backend 'locl'.* Did you mean 'local'"):
+        with pytest.raises(UnknownBackend, match=r"no backend 'locl'.* Did you mean 'local'"):
             plan_of("--backend locl")
 
     def test_missing_engine(self) -> None:
@@ -304,7 +302,7 @@ class TestPlan:
         assert plan_of(f"--backend other --hostfile {file}").world_size == 2
         with pytest.raises(InputError, match="-H and --hostfile say the same thing"):
             plan_of(f"--backend other -H a --hostfile {file}")
-        with pytest.raises(InputError, match="^--hostfile cannot read '/nowhere'"):
+        with pytest.raises(InputError, match=r"^--hostfile cannot read '/nowhere'"):
             plan_of("--backend other --hostfile /nowhere")
 
     def test_restarts_only_where_the_backend_can(self) -> None:
@@ -312,13 +310,15 @@ class TestPlan:
             plan_of("--backend other --max-restarts 1")
 
     def test_from_python_errors_name_the_parameter(self) -> None:
-        with pytest.raises(InputError, match="^np needs a whole number of at least 1, got 'abc'$"):
+        with pytest.raises(InputError, match=r"^np needs a whole number of at least 1, got 'abc'$"):
             make_plan({"np": "abc"}, spelled_as_flags=False)
         with pytest.raises(InputError, match="'queu' is not an option here; did you mean 'queue'"):
             make_plan({"backend": "other", "queu": "x"}, spelled_as_flags=False)
 
     def test_flags_beat_the_cluster_which_beats_the_default(self) -> None:
-        clusters.add(clusters.Cluster("big", "other", {"np": 4, "queue": "long", "env": {"A": "1", "B": "1"}}))
+        clusters.add(
+            clusters.Cluster("big", "other", {"np": 4, "queue": "long", "env": {"A": "1", "B": "1"}})
+        )
         clusters.add(clusters.Cluster("small", "other", {"np": 1}))
         plan = plan_of("--cluster big")
         assert (plan.backend.name, plan.world_size, plan.options.queue) == ("other", 4, "long")

@@ -1,0 +1,356 @@
+"""`%%distribute`, `%dist` and `jupyter_dist.run`, in a shell of this process and in real kernels."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+
+import jupyter_dist
+from jupyter_dist import clusters, folder, magics, manage, start, template
+from jupyter_dist.errors import InputError, RunFailed
+from jupyter_dist.job import State
+from jupyter_dist.run import Run
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[InteractiveShell]:
+    """A shell with the extension loaded; ranks start cold, as no template is to outlive a test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(template, "wanted", lambda: False)
+    monkeypatch.setattr(template, "observe", lambda namespace: None)
+    monkeypatch.setattr(start, "_last_run_id", None)
+    monkeypatch.setattr(clusters, "_used", None)
+    main = sys.modules["__main__"]
+    shell = InteractiveShell.instance()
+    shell.history_manager.enabled = False  # type: ignore[union-attr]
+    shell.reset()
+    jupyter_dist.load_ipython_extension(shell)
+    yield shell
+    jupyter_dist.unload_ipython_extension(shell)
+    shell.history_manager.end_session()  # type: ignore[union-attr]
+    InteractiveShell.clear_instance()
+    sys.modules["__main__"] = main
+
+
+def run_cell(shell: InteractiveShell, code: str) -> Any:
+    """The value of a cell; its error is raised."""
+    with capture_output():
+        done = shell.run_cell(code, store_history=True)
+    done.raise_error()
+    return done.result
+
+
+def fails(shell: InteractiveShell, code: str, kind: type[Exception] = InputError) -> str:
+    with pytest.raises(kind) as caught:
+        run_cell(shell, code)
+    return str(caught.value)
+
+
+class TestInTheShell:
+    def test_results_by_rank(self, shell: InteractiveShell) -> None:
+        run_cell(shell, "import os\nscale = 10\ndef f(x):\n    return scale * x")
+        run = run_cell(shell, "%%distribute -np 2\nf(int(os.environ['RANK']) + 1)")
+        assert isinstance(run, Run)
+        assert run.state is State.SUCCEEDED
+        assert list(run.results) == [10, 20]
+        assert run.job.label == "In[2]"
+        assert run.job.source == "f(int(os.environ['RANK']) + 1)\n"
+
+    def test_a_failure_raises_and_the_variable_is_set(self, shell: InteractiveShell) -> None:
+        code = "%%distribute -np 1 --out r\nx = 1\nraise KeyError('nope')"
+        text = fails(shell, code, RunFailed)
+        assert "rank 0" in text
+        assert "KeyError" in text
+        assert "In[1]" in text
+        assert "raise KeyError('nope')" in text
+        assert shell.user_ns["r"].state is State.FAILED
+
+    def test_the_error_is_shown_without_our_frames(self, shell: InteractiveShell) -> None:
+        with capture_output() as shown:
+            shell.run_cell("%%distribute -np 0\n1")
+        text = re.sub(r"\x1b\[[0-9;]*m", "", shown.stdout + shown.stderr)
+        assert text.strip() == "InputError: -np needs a whole number of at least 1, got '0'"
+
+    def test_out(self, shell: InteractiveShell) -> None:
+        run = run_cell(shell, "%%distribute -np 1 --out r\n7")
+        assert shell.user_ns["r"] is run
+        assert run.results[0] == 7
+
+    def test_notebook_variables_in_the_line(self, shell: InteractiveShell) -> None:
+        run_cell(shell, "n = 1; word = \"it's a 'word' {n}\"")
+        run = run_cell(
+            shell,
+            "%%distribute -np {n} --env WORD=$word --metric 'm=m{n}([0-9]{1})'\nimport os\n"
+            "os.environ['WORD']",
+        )
+        assert run.results[0] == "it's a 'word' {n}"
+        assert run.job.metrics == {"m": "m{n}([0-9]{1})"}
+        assert run.job.env_names == ("WORD",)
+
+    def test_env_is_for_the_ranks_and_not_for_the_disk(self, shell: InteractiveShell) -> None:
+        run = run_cell(shell, "%%distribute -np 1 --env TOKEN=s3cr3t\nimport os; len(os.environ['TOKEN'])")
+        assert run.results[0] == 6
+        for path in run.folder.path.rglob("*"):
+            if path.is_file():
+                assert b"s3cr3t" not in path.read_bytes(), path
+        assert "TOKEN" not in os.environ
+
+    def test_detach_and_the_commands_that_mean_it(self, shell: InteractiveShell) -> None:
+        run = run_cell(shell, "%%distribute -np 1 --detach --out r\nimport time; time.sleep(600)")
+        assert not run.state.ended
+        assert shell.user_ns["r"] is run
+        assert run_cell(shell, "%dist stop") == f"{run.id} stopped"
+        assert run.state is State.STOPPED
+
+    def test_dry_run_starts_nothing(self, shell: InteractiveShell, own_folders: Path) -> None:
+        run_cell(shell, "data = [1, 2, 3]")
+        shown = run_cell(shell, "%%distribute -np 3 --dry-run\nlen(data)")
+        assert (shown["np"], shown["payload"]["names"]) == (3, ["data"])
+        assert not own_folders.exists()
+
+    def test_help(self, shell: InteractiveShell, own_folders: Path) -> None:
+        text = str(run_cell(shell, "%%distribute --help\n1"))
+        assert text.startswith("usage: %%distribute [flags]")
+        assert "--out VAR" in text
+        assert "flags of the backend 'local'" in text
+        assert str(run_cell(shell, "%dist")).startswith("usage: %dist COMMAND")
+        assert not own_folders.exists()
+
+    def test_what_is_wrong_with_a_line_or_a_cell(self, shell: InteractiveShell, own_folders: Path) -> None:
+        assert "does not know what to do with 'x'" in fails(shell, "%%distribute x\n1")
+        for cell in ("\n", "  \n\n", "# only\n  # comments"):
+            assert fails(shell, f"%%distribute\n{cell}\n").startswith("the cell is empty")
+        assert "a quote is not closed" in fails(shell, "%%distribute --env 'A=1\n1")
+        assert not own_folders.exists()
+
+    def test_a_cluster(self, shell: InteractiveShell) -> None:
+        run_cell(shell, "%dist clusters add one -np 1 --env A=b")
+        run = run_cell(shell, "%%distribute --cluster one\nimport os; os.environ['A']")
+        assert list(run.results) == ["b"]
+        run_cell(shell, "%dist use one")
+        run = run_cell(shell, "%%distribute -np 2\nimport os; os.environ['A']")
+        assert list(run.results) == ["b", "b"]
+
+    def test_more_workers_than_cores_is_a_warning(self, shell: InteractiveShell) -> None:
+        count = len(os.sched_getaffinity(0)) + 1
+        with capture_output() as shown:
+            done = shell.run_cell(f"%%distribute -np {count} --detach --out r\nimport time; time.sleep(600)")
+        done.raise_error()
+        assert f"warning: {count} workers share {count - 1} CPU cores" in shown.stderr
+        assert not shell.user_ns["r"].state.ended
+        assert manage.stop(shell.user_ns["r"].folder, kill=True) is State.STOPPED
+
+    def test_a_large_payload_is_announced(self, shell: InteractiveShell) -> None:
+        run_cell(shell, "data = bytes(2_000_000)")
+        with capture_output() as shown:
+            shell.run_cell("%%distribute -np 1\nlen(data)").raise_error()
+        assert "note: 2 MB travel with the cell" in shown.stderr
+
+    def test_the_notebook_is_known(
+        self, shell: InteractiveShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        there = tmp_path / "it's\nthere"
+        there.mkdir()
+        (there / "n.ipynb").write_text("{}")
+        (there / "mine.py").write_text("WORD = 'mine'\n")
+        monkeypatch.setenv("JPY_SESSION_NAME", str(there / "n.ipynb"))
+        origin = start.origin_in(shell)
+        assert (origin.notebook, origin.directory) == (str(there / "n.ipynb"), there)
+        monkeypatch.setenv("JPY_SESSION_NAME", str(there / "renamed.ipynb"))
+        assert start.origin_in(shell).directory == tmp_path
+        shell.user_ns["__vsc_ipynb_file__"] = str(there / "n.ipynb")
+        assert start.origin_in(shell).notebook == str(there / "n.ipynb")
+        monkeypatch.syspath_prepend(there)
+        run = run_cell(shell, "%%distribute -np 1\nimport mine; mine.WORD, mine.__file__")
+        assert run.results[0] == ("mine", str(run.folder.modules / "mine.py"))
+        assert run.job.notebook == str(there / "n.ipynb")
+
+    def test_earlier_cells_have_their_names_in_tracebacks(self, shell: InteractiveShell) -> None:
+        run_cell(shell, "def broken():\n    return 1 / 0")
+        text = fails(shell, "%%distribute -np 1\nbroken()", RunFailed)
+        assert "In[1]" in text
+        assert "return 1 / 0" in text
+        assert "In[2]" in text
+
+    def test_loading_twice_and_unloading(self, shell: InteractiveShell) -> None:
+        def ours() -> int:
+            callbacks = shell.events.callbacks["post_run_cell"]
+            return sum(type(found).__module__ == magics.__name__ for found in callbacks)
+
+        assert ours() == 1
+        jupyter_dist.load_ipython_extension(shell)
+        assert ours() == 1
+        jupyter_dist.unload_ipython_extension(shell)
+        assert ours() == 0
+        assert "distribute" not in shell.magics_manager.magics["cell"]
+        assert "dist" not in shell.magics_manager.magics["line"]
+        jupyter_dist.unload_ipython_extension(shell)
+        jupyter_dist.load_ipython_extension(shell)
+        assert ours() == 1
+        assert str(run_cell(shell, "%dist")).startswith("usage")
+
+    def test_preloading_sees_each_cell_and_never_breaks_one(
+        self, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seen = []
+
+        def observe(namespace: dict[str, Any]) -> None:
+            seen.append("math" in namespace)
+            raise RuntimeError("broken")
+
+        monkeypatch.setattr(template, "observe", observe)
+        with capture_output() as shown:
+            shell.run_cell("import math").raise_error()
+        assert seen == [True]
+        assert shown.stderr == ""
+
+
+def double(x: int, *, plus: int = 0) -> int:
+    return 2 * x + plus
+
+
+class TestCall:
+    def test_results(self, shell: InteractiveShell) -> None:
+        with capture_output():
+            run = start.run(double, 4, np=2, plus=1)
+        assert list(run.results) == [9, 9]
+        assert run.job.source == "double"
+
+    def test_without_a_shell(self) -> None:
+        run = start.run(double, 4, np=1, detach=True, env={"A": "b"}, timeout="10m")
+        assert run.wait(60).results[0] == 8
+        assert run.job.timeout_s == 600
+        again = start.attach(run.id)
+        assert (again.id, again.results[0]) == (run.id, 8)
+        assert start.attach().id == run.id
+
+    def test_a_failure_raises(self) -> None:
+        with pytest.raises(RunFailed, match="unsupported operand") as caught:
+            start.run(double, None, np=1)
+        assert caught.value.run is not None
+        assert caught.value.run.state is State.FAILED
+
+    @pytest.mark.parametrize(
+        ("arguments", "expected"),
+        [
+            ({"np": 0}, "np needs a whole number of at least 1, got 0"),
+            ({"np": "abc"}, "np needs a whole number of at least 1, got 'abc'"),
+            ({"backend": "nope"}, "no backend 'nope'"),
+            ({"options": {"gpus": 1}}, "'gpus' is not an option here; did you mean 'gpus_per_worker'?"),
+            ({"options": {"np": 1}}, "'np' is no option of a backend: give it as a keyword of run()"),
+            ({"env": {"a b": "c"}}, "env needs NAME=VALUE with a name of letters"),
+            ({"metrics": {"x": "("}}, "metric 'x': '(' is not a regular expression"),
+            ({"timeout": -1}, "timeout needs a time above 0"),
+            ({"hosts": "a:2"}, "hosts cannot be used with the backend 'local'"),
+        ],
+    )
+    def test_bad_arguments(self, arguments: dict[str, Any], expected: str, own_folders: Path) -> None:
+        with pytest.raises(InputError) as caught:
+            start.run(double, 1, **arguments)
+        assert str(caught.value).startswith(expected)
+        assert not own_folders.exists()
+
+    def test_what_is_no_function(self) -> None:
+        with pytest.raises(InputError, match="run needs a function to call, got int"):
+            start.run(3)  # type: ignore[arg-type]
+
+    def test_a_cluster_sets_what_the_call_does_not(self) -> None:
+        clusters.add(clusters.Cluster("one", "local", {"np": 1, "timeout": 90.0}))
+        run = start.run(double, 1, cluster="one", detach=True)
+        assert (run.job.world_size, run.job.timeout_s) == (1, 90)
+        run.wait(60)
+
+
+SLEEPER = (
+    "%%distribute -np 2 --out r\nimport signal, time\n{before}\nprint('up', flush=True)\ntime.sleep(600)\n"
+)
+
+
+class TestInAKernel:
+    """What depends on a real one: interrupts, what is shown, what outlives it."""
+
+    @pytest.fixture(autouse=True)
+    def loaded(self, kernel: Any) -> None:
+        kernel.run("%load_ext jupyter_dist")
+
+    def test_a_cell(self, kernel: Any) -> None:
+        kernel.run("import os")
+        cell = kernel.run("%%distribute -np 2\nprint('rank', os.environ['RANK'])\nos.environ['RANK'] * 3")
+        assert "rank 0" in cell.text
+        assert "rank 1" in cell.text
+        assert "'111'" in kernel.run("_.results[1]").text
+
+    def test_interrupt_once_stops(self, kernel: Any) -> None:
+        cell = kernel.start(SLEEPER.format(before=""))
+        cell.until(lambda c: "up" in c.text)
+        kernel.interrupt()
+        cell.finish(30)
+        assert cell.error is not None
+        assert cell.error.startswith("RunStopped")
+        assert "stopped" in kernel.run("print(r.state)").text
+
+    def test_interrupt_twice_kills(self, kernel: Any) -> None:
+        cell = kernel.start(SLEEPER.format(before="signal.signal(signal.SIGTERM, signal.SIG_IGN)"))
+        cell.until(lambda c: "up" in c.text)
+        kernel.interrupt()
+        cell.until(lambda c: "stopping" in c.text)
+        assert not cell.done
+        kernel.interrupt()
+        began = time.monotonic()
+        cell.finish(30)
+        assert time.monotonic() - began < 4, "the second interrupt did not kill it"
+        assert "stopped" in kernel.run("print(r.state)").text
+
+    def test_detach_then_attach_from_another_kernel(
+        self, kernel: Any, start_kernel: Callable[[], Any], own_folders: Path
+    ) -> None:
+        code = SLEEPER.format(before="").replace("--out r", "--detach").replace("600", "3")
+        kernel.run(code)
+        (run,) = folder.runs()
+        kernel.kill()
+        other = start_kernel()
+        other.run("%load_ext jupyter_dist")
+        cell = other.start("r = %dist attach")
+        cell.until(lambda c: "up" in c.text)
+        cell.finish()
+        assert cell.error is None
+        assert f"{run.id} succeeded" in other.run("print(r.id, r.state)").text
+
+    def test_interrupting_attach_leaves_the_run(self, kernel: Any) -> None:
+        kernel.run(SLEEPER.format(before="").replace("--out r", "--detach --out r"))
+        cell = kernel.start("%dist attach")
+        cell.until(lambda c: "up" in c.text)
+        kernel.interrupt()
+        cell.finish(30)
+        assert cell.error is None
+        assert "running" in kernel.run("print(r.state)").text
+        assert "stopped" in kernel.run("%dist stop --kill").text
+
+    def test_stacks(self, kernel: Any) -> None:
+        kernel.run("%%distribute -np 2 --detach\nimport time\ndef waiting():\n    time.sleep(600)\nwaiting()")
+        deadline = time.monotonic() + 30
+        while "waiting" not in (text := kernel.run("%dist stacks").text):
+            assert time.monotonic() < deadline, text
+        kernel.run("%dist stop --kill")
+
+    def test_preloading_costs_nothing_when_nothing_changed(self, kernel: Any) -> None:
+        kernel.run("import os, json, re, jupyter_dist\nfor i in range(300): globals()[f'v{i}'] = [i]")
+        cost = kernel.run(
+            "import time\n"
+            "hook = [f for f in get_ipython().events.callbacks['post_run_cell']"
+            " if type(f).__module__ == 'jupyter_dist.magics'][0]\n"
+            "hook()\n"
+            "def once():\n"
+            "    began = time.process_time(); hook(); return time.process_time() - began\n"
+            "print(min(once() for _ in range(20)) < 0.001)"
+        )
+        assert "True" in cost.text
