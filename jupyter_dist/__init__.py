@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from .run import Run
+    from ._run import Run
     from .start import attach, run
     from .worker.api import (
         attempt,
@@ -49,7 +49,7 @@ _HOME = {
         ),
         "worker.api",
     ),
-    "Run": "run",
+    "Run": "_run",
     "attach": "start",
     "run": "start",
 }

@@ -214,7 +214,7 @@ def _backends(context: Context, _: Empty, __: tuple[str, ...]) -> Table:
 
 def _stacks(context: Context, _: Empty, ids: tuple[str, ...]) -> Any:
     folder = manage.choose(ids[0] if ids else None, running=not ids, last=start.last_run_id())
-    from .run import Run
+    from ._run import Run
 
     return Run(folder).stacks()
 

@@ -165,7 +165,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _show(value: Any) -> int:
-    from .run import Run
+    from ._run import Run
 
     if isinstance(value, Run):  # its output has been shown
         state = State(value.state)

@@ -17,7 +17,7 @@ from ._view import View
 from .folder import RunFolder
 
 if TYPE_CHECKING:
-    from .run import Run
+    from ._run import Run
 
 __all__ = ["Screen", "follow", "in_kernel"]
 

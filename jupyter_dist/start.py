@@ -17,7 +17,7 @@ from .manage import choose
 from .options import RunOptions
 
 if TYPE_CHECKING:
-    from .run import Run
+    from ._run import Run
 
 __all__ = [
     "Origin",
@@ -116,7 +116,7 @@ def _request(plan: Plan, source: str, origin: Origin) -> launch.Request:
 
 
 def _launch(payload: capture.Payload, request: launch.Request) -> Run:
-    from .run import Run
+    from ._run import Run
 
     notes = payload.notes
     if payload.nbytes >= _WORTH_SAYING:
@@ -251,7 +251,7 @@ def attach(run_id: str | None = None, *, follow: bool = False) -> Run:
     leaves the run alone. Raises RunNotFound.
     """
     from . import live
-    from .run import Run
+    from ._run import Run
 
     found = _remember(Run(choose(run_id)))
     if follow:

@@ -21,10 +21,10 @@ from run_maker import RunMaker
 import jupyter_dist
 from jupyter_dist import clusters, folder, manage, start, template
 from jupyter_dist._commands import Context
+from jupyter_dist._run import Run
 from jupyter_dist.command import dispatch
 from jupyter_dist.errors import CaptureError, DistError, InputError, ResultError, RunNotFound, UnknownBackend
 from jupyter_dist.job import State
-from jupyter_dist.run import Run
 
 ODD = 'it\'s "odd"\n$HOME `x` {y} ; é'
 

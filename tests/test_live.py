@@ -19,10 +19,10 @@ from test_stacks import waiting, write_payload
 
 from jupyter_dist import live, reader
 from jupyter_dist._progress import Progress
+from jupyter_dist._run import Run
 from jupyter_dist._screens import KernelScreen, PlainScreen, kernel_text
 from jupyter_dist._view import View
 from jupyter_dist.job import Stall, State
-from jupyter_dist.run import Run
 
 MAX_DISPLAY = 12_000
 
@@ -171,7 +171,7 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from run_maker import RunMaker
 from jupyter_dist import live
-from jupyter_dist.run import Run
+from jupyter_dist._run import Run
 made = RunMaker(Path({runs!r}), {world_size})
 """
 

@@ -16,9 +16,9 @@ from IPython.utils.capture import capture_output
 
 import jupyter_dist
 from jupyter_dist import clusters, folder, magics, manage, start, template
+from jupyter_dist._run import Run
 from jupyter_dist.errors import InputError, RunFailed
 from jupyter_dist.job import State
-from jupyter_dist.run import Run
 
 
 @pytest.fixture

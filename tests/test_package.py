@@ -43,7 +43,7 @@ GROUPS = {
     "running": {"_forking", "_guard", "_indexing", "backends", "supervisor", "template"},
     "sending": {"_preflight", "_ship", "_source", "capture", "launch"},
     "choosing": {"_flags", "_help", "_plan", "clusters", "options"},
-    "showing": {"_progress", "_screens", "_summary", "_view", "live", "report", "run"},
+    "showing": {"_progress", "_run", "_screens", "_summary", "_view", "live", "report"},
     "doing": {"_commands", "_commands_clusters", "command", "magics", "start"},
 }
 MAY_IMPORT = {
@@ -188,15 +188,10 @@ def test_all_is_complete(module: str) -> None:
     assert len(set(listed)) == len(listed)
 
 
-def test_run_stays_a_function() -> None:
-    """`jupyter_dist.run` is a call; a submodule of that name would replace it once imported."""
-    code = """
-import jupyter_dist, sys
-jupyter_dist.Run, jupyter_dist.attach
-import jupyter_dist.run
-assert callable(jupyter_dist.run), jupyter_dist.run
-"""
-    run_python(code)
+def test_no_public_name_is_a_module() -> None:
+    """`from .run import Run` anywhere would put the module in place of `jupyter_dist.run`."""
+    modules = {part_of(name) for name in MODULES}
+    assert modules & set(jupyter_dist.__all__) == set()
 
 
 def test_the_tree_in_errors_is_the_tree_of_classes() -> None:

@@ -16,9 +16,9 @@ from IPython.lib.pretty import pretty
 from run_maker import BEGAN, RunMaker
 
 from jupyter_dist import _format, report
+from jupyter_dist._run import Run
 from jupyter_dist._svg import Series, chart
 from jupyter_dist.job import State
-from jupyter_dist.run import Run
 
 TRACEBACK = """Traceback (most recent call last):
   File "In[3]", line 4, in train
@@ -160,7 +160,7 @@ def test_a_run_that_went_well_has_no_failure(own_folders: Path) -> None:
 
 
 def summary(made: RunMaker) -> str:
-    return str(pretty(Run(made.folder)))  # type: ignore[no-untyped-call]
+    return str(pretty(Run(made.folder)))
 
 
 def test_the_summary_is_one_table(own_folders: Path) -> None:

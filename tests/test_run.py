@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from run_maker import BEGAN, RunMaker
 
+from jupyter_dist._run import Run
 from jupyter_dist.errors import (
     DistError,
     InputError,
@@ -26,7 +27,6 @@ from jupyter_dist.errors import (
 )
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State
-from jupyter_dist.run import Run
 
 
 class Loud:
