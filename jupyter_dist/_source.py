@@ -81,7 +81,7 @@ def _transform(source: str) -> str | None:
     except ImportError:
         return None
     try:
-        text: str = TransformerManager().transform_cell(source)  # type: ignore[no-untyped-call]
+        text: str = TransformerManager().transform_cell(source)
     except SyntaxError:
         return None
     lines = source.splitlines()
