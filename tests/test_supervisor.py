@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -63,6 +62,12 @@ def supervisor_pid(folder: RunFolder) -> int:
     supervisor = reader.status(folder).supervisor
     assert supervisor is not None
     return supervisor.pid
+
+
+def children_of(pid: int) -> list[int]:
+    """Its living children, zombies left out."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in listed if reader.start_ticks(int(child)) is not None]
 
 
 UP = "import time\nprint('up')\ntime.sleep(600)"
@@ -320,16 +325,25 @@ def test_a_killed_guard_is_replaced(wait_for: WaitFor) -> None:
     supervisor = supervisor_pid(folder)
 
     def guards() -> list[int]:
-        listed = subprocess.run(
-            ["ps", "-o", "pid=,comm=", "--ppid", str(supervisor)], capture_output=True, text=True, check=True
-        ).stdout
-        return [int(line.split()[0]) for line in listed.splitlines() if "jdist guard" in line]
+        return [pid for pid in children_of(supervisor) if pid not in pids]
 
     (first,) = guards()
     os.kill(first, signal.SIGKILL)
     wait_for(lambda: guards() not in ([], [first]), 10, "another guard")
     os.kill(supervisor, signal.SIGKILL)
     wait_for(lambda: gone(*pids), 10, "the end of the ranks")
+
+
+def test_ranks_end_even_when_supervisor_and_guard_die_at_once(wait_for: WaitFor) -> None:
+    folder = start(UP)
+    pids = rank_pids(folder, wait_for)
+    supervisor = supervisor_pid(folder)
+    os.kill(supervisor, signal.SIGSTOP)  # it must not replace the guard before its own end
+    guard = next(pid for pid in children_of(supervisor) if pid not in pids)
+    os.kill(guard, signal.SIGKILL)
+    os.kill(supervisor, signal.SIGKILL)
+    wait_for(lambda: gone(*pids), 10, "the end of the ranks")
+    assert reader.status(folder).state is State.LOST
 
 
 def test_a_silent_run_says_so_and_shows_stacks(wait_for: WaitFor) -> None:
