@@ -61,7 +61,7 @@ class KernelScreen:
         # Whatever goes wrong between here and the browser: the run goes on, and so does its end.
         with contextlib.suppress(Exception):
             if self._handle is None:
-                self._handle = display(bundle, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+                self._handle = display(bundle, raw=True, display_id=True)
             else:
                 self._handle.update(bundle, raw=True)
 

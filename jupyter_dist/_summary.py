@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import metrics, reader, report
+from . import failures, metrics, reader, report
 from ._fold import ranges
 from ._format import count, duration, number, signal_name, size
 from ._svg import Series, charts
@@ -98,14 +98,15 @@ def gather(folder: RunFolder) -> Summary:
     """Read a run's folder. Unpickles nothing: results are shown by the reprs that the ranks wrote."""
     status = reader.status(folder)
     job = reader.job(folder)
-    results = _result_texts(folder, status)
+    errors = failures.failures(folder, status.attempt) if status.state is not State.SUCCEEDED else []
+    results = {**_result_texts(folder, status), **_error_texts(errors)}
     rows, more_ranks = _rows(status, results)
     curves = _curves(folder)
     last = [_last_values(name, series) for name, series in list(curves.items())[:_MAX_METRICS]]
-    text = report.failure(folder, status)
+    text = report.failure(folder, status, errors)
     return Summary(
         title=_title(job, status),
-        headline=report.headline(folder, status),
+        headline=report.headline(status, errors),
         rows=rows,
         more_ranks=more_ranks,
         metrics=last,
@@ -144,6 +145,17 @@ def _result_texts(folder: RunFolder, status: Status) -> dict[int, str]:
             text = one_line(str(event.data.get("repr", "")), _REPR)
             error = event.data.get("error")
             found[event.rank] = f"{text} ({one_line(str(error), _REPR)})" if error else text
+    return found
+
+
+def _error_texts(errors: Sequence[failures.RankError]) -> dict[int, str]:
+    """What failed ranks said stands in place of their results."""
+    found = {}
+    for error in errors:
+        alone = error is errors[0] or not error.collateral
+        found[error.rank] = one_line(
+            report.what(error) if alone else f"because of rank {errors[0].rank}", _REPR
+        )
     return found
 
 

@@ -31,13 +31,13 @@ class Series:
 def chart(name: str, series: Sequence[Series]) -> str:
     """One metric over its steps: a line per rank, or the mean and the band from least to greatest of many.
 
-    About 5 kB at most. Empty when there is no finite value.
+    Some kB, 20 at most. Empty when there is nothing to draw a line through.
     """
     many = len(series) > _MAX_LINES
     drawn = [_thinned(s) for s in series] if not many else []
     band = _band(series) if many else []
     points = [p for line in drawn for p in line] or [(x, y) for x, low, _, high in band for y in (low, high)]
-    if not points:
+    if len({x for x, _ in points}) < 2:
         return ""
     scale = _Scale(points)
     body = [_axes(scale), _title(name)]
@@ -129,9 +129,6 @@ def _band_shape(band: Sequence[tuple[float, float, float, float]], scale: _Scale
 
 
 def _polyline(points: Sequence[tuple[float, float]], scale: _Scale, colour: str) -> str:
-    if len(points) == 1:
-        x, y = scale(*points[0]).split(",")
-        return f'<circle cx="{x}" cy="{y}" r="2.5" fill="{colour}"/>'
     shape = " ".join(scale(x, y) for x, y in points)
     return f'<polyline points="{shape}" stroke="{colour}" stroke-width="1.5" stroke-linejoin="round"/>'
 
@@ -168,7 +165,8 @@ def _legend(series: Sequence[Series]) -> str:
         parts.append(
             f'<text x="{x}" y="14" text-anchor="end" fill="{colour}" font-weight="600">{one.rank}</text>'
         )
-    return "".join(parts)
+    x = _WIDTH - _RIGHT - 20 * len(series)
+    return _text(x, 14, "rank", "end", 0.7) + "".join(parts)
 
 
 def _text(x: float, y: float, text: str, anchor: str, opacity: float, weight: str = "400") -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from . import reader
@@ -14,7 +14,7 @@ from .failures import RankError, failures
 from .folder import RunFolder
 from .job import Job, State, Status
 
-__all__ = ["failure", "headline", "log_tail", "stopped"]
+__all__ = ["failure", "headline", "log_tail", "stopped", "what"]
 
 _LOG_LINES = 20
 _LOG_BYTES = 64 << 10
@@ -50,14 +50,16 @@ _SIMPLE_HINTS = (
 )
 
 
-def failure(folder: RunFolder, status: Status | None = None) -> str:
+def failure(
+    folder: RunFolder, status: Status | None = None, errors: Sequence[RankError] | None = None
+) -> str:
     """The whole story of a run that failed or was lost, for a person to read. Empty when it did neither."""
     status = reader.status(folder) if status is None else status
     if status.state is State.LOST:
         return _lost(folder, status)
     if status.state is not State.FAILED:
         return ""
-    errors = failures(folder, status.attempt)
+    errors = failures(folder, status.attempt) if errors is None else errors
     if not errors:
         return _without_rank(folder, status)
     first, others = errors[0], errors[1:]
@@ -67,12 +69,10 @@ def failure(folder: RunFolder, status: Status | None = None) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def headline(folder: RunFolder, status: Status) -> str:
+def headline(status: Status, errors: Sequence[RankError]) -> str:
     """One line that says why: `rank 1 failed: ValueError: bad`. Empty for a run that went well."""
-    if status.state is State.FAILED:
-        errors = failures(folder, status.attempt)
-        if errors:
-            return f"rank {errors[0].rank} failed: {_what(errors[0])}"
+    if status.state is State.FAILED and errors:
+        return f"rank {errors[0].rank} failed: {what(errors[0])}"
     return one_line(status.reason, 200) if status.reason and status.state.ended else ""
 
 
@@ -85,7 +85,8 @@ def stopped(status: Status) -> str:
     return f"run {status.id} was stopped{after}{why}"
 
 
-def _what(error: RankError) -> str:
+def what(error: RankError) -> str:
+    """One line: `ValueError: bad`, `ended by SIGKILL`."""
     if error.kind == "exception":
         message = one_line(error.message, 200)
         return f"{one_line(error.type, 80)}: {message}" if message else one_line(error.type, 80)
@@ -102,7 +103,7 @@ def _headline(error: RankError, status: Status) -> str:
     elif error.exit_code is not None:
         where.append(f"exit code {error.exit_code}")
     first = " first" if len(status.ranks) > 1 else ""
-    return f"rank {error.rank} failed{first} ({', '.join(where)}): {_what(error)}"
+    return f"rank {error.rank} failed{first} ({', '.join(where)}): {what(error)}"
 
 
 def _trace(error: RankError) -> str:
@@ -162,14 +163,14 @@ def log_tail(path: Path) -> list[str]:
     return lines if any(lines) else []
 
 
-def _collateral(others: list[RankError], first: RankError, status: Status) -> list[str]:
+def _collateral(others: Sequence[RankError], first: RankError, status: Status) -> list[str]:
     """The other ranks, folded by what they said."""
     kinds: dict[str, tuple[str, list[int]]] = {}
     for error in others:
-        what = _what(error)
+        said = what(error)
         # Ports, addresses and steps differ from rank to rank.
-        key = f"{error.collateral} {re.sub(r'0x[0-9a-f]+|[0-9]+', '#', what)}"
-        said = f"ended because of it: {what}" if error.collateral else f"also failed: {what}"
+        key = f"{error.collateral} {re.sub(r'0x[0-9a-f]+|[0-9]+', '#', said)}"
+        said = f"ended because of it: {said}" if error.collateral else f"also failed: {said}"
         kinds.setdefault(key, (said, []))[1].append(error.rank)
     named = {first.rank, *(error.rank for error in others)}
     ended = [r.rank for r in status.ranks if r.state is State.STOPPED and r.rank not in named]
