@@ -222,6 +222,22 @@ def test_readme_lists_the_backends_that_work() -> None:
     assert sorted(name for name, state in rows if state == "works") == sorted(backends.names())
 
 
+def test_readme_lists_every_flag_and_command() -> None:
+    readme = (ROOT / "README.md").read_text()
+    told = set(re.findall(r"^\| .*?`(--[a-z-]+)", readme, re.MULTILINE))
+    told |= set(re.findall(r"^\| `-.*, `(--[a-z-]+)", readme, re.MULTILINE))
+    flags = set(re.findall(r"^  (?:-.*, )?(--[a-z-]+)", command_line("run", "--help"), re.MULTILINE))
+    # A terminal has no variables; -np and -H have their long forms for scripts alone.
+    assert told == flags - {"--np", "--hosts"} | {"--out"}
+    for word in re.findall(r"^  ([a-z]+) ", command_line("--help"), re.MULTILINE):
+        assert re.search(rf"`(jupyter dist )?{word}[ `]", readme), f"the README does not tell of {word!r}"
+
+
+def command_line(*words: str) -> str:
+    command = [sys.executable, "-m", "jupyter_dist.command", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def test_the_core_needs_no_engine() -> None:
     from importlib.metadata import requires
 
