@@ -177,7 +177,7 @@ class _Capture:
         shipment = _ship.ship(ship_modules, used, directory)
         words = trace.words | shipment.words
         used |= shipment.imports
-        keras = words & _KERAS or any(name.partition(".")[0] in _KERAS for name in used)
+        keras = words & _KERAS or any(_KERAS & set(name.split(".")) for name in used)
         header["sources"].update(_texts(trace.files, sources))
         header["labels"].update({file: labels[file] for file in sorted(trace.files) if file in labels})
         header |= {
@@ -206,7 +206,7 @@ class _Capture:
 
     def _biggest(self) -> str:
         """The largest values with their sizes."""
-        values = {**self.trace.globals, **self._shown}
+        values = {**self._shown, **{n: v for n, v in self.trace.globals.items() if n not in self._shown}}
         counter = _Counter()
         pickler = Pickler(counter, buffer_callback=counter.aside, mains=self._mains, hidden=self._hidden)
         sizes = {}
@@ -247,8 +247,9 @@ def _hidden(namespace: Mapping[str, Any]) -> set[str]:
 
 
 def _is_ipythons(value: Any) -> bool:
-    module = getattr(value, "__module__", None) or type(value).__module__
-    return str(module).partition(".")[0] in ("IPython", "ipykernel")
+    # Its `open` claims to be from `io`; the globals of a function cannot lie.
+    space = getattr(value, "__globals__", {"__name__": type(value).__module__})
+    return str(space.get("__name__")).partition(".")[0] in ("IPython", "ipykernel")
 
 
 def _position(name: str, source: str) -> int:
