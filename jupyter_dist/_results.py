@@ -2,17 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
-from . import reader
 from ._text import one_line
 from .errors import DistError, ResultError, UntrustedFile
 from .folder import RunFolder, check_owner
 from .job import State, Status
 
-__all__ = ["MissingResult", "Results"]
+__all__ = ["MissingResult", "Results", "result_events"]
+
+_END_BYTES = 256 << 10
+"""A result is among a rank's last events, and its repr is cut to 10,000 characters."""
+
+
+def result_events(folder: RunFolder, attempt: int, world_size: int) -> dict[int, Mapping[str, Any]]:
+    """What each rank said of its result: "repr", "bytes", "error". Ranks that said nothing are left out.
+
+    Reads the ends of the files: a rank's metrics may be a million lines.
+    """
+    found = {}
+    for rank in range(world_size):
+        for line in _end(folder.rank(attempt, rank).events).split(b"\n"):
+            if b"result" not in line:
+                continue
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # its beginning was not read, or it is torn
+            if isinstance(event, dict) and event.get("kind") == "result":
+                found[rank] = event
+    return found
+
+
+def _end(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _END_BYTES))
+            return file.read()
+    except OSError:
+        return b""
 
 
 class MissingResult:
@@ -38,11 +70,7 @@ class Results(Sequence[Any]):
         self._status = status
         self._size = world_size
         self._loaded: dict[int, Any] = {}
-        self._events = {
-            event.rank: event.data
-            for event in reader.events(folder, status.attempt)
-            if event.kind == "result"
-        }
+        self._events = result_events(folder, status.attempt, world_size)
 
     def __len__(self) -> int:
         return self._size

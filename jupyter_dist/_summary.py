@@ -12,6 +12,7 @@ from pathlib import Path
 from . import failures, metrics, reader, report
 from ._fold import ranges
 from ._format import count, duration, number, signal_name, size
+from ._results import result_events
 from ._svg import Series, charts
 from ._text import one_line
 from .folder import RunFolder
@@ -99,7 +100,7 @@ def gather(folder: RunFolder) -> Summary:
     status = reader.status(folder)
     job = reader.job(folder)
     errors = failures.failures(folder, status.attempt) if status.state is not State.SUCCEEDED else []
-    results = {**_result_texts(folder, status), **_error_texts(errors)}
+    results = {**_result_texts(folder, status, job.world_size), **_error_texts(errors)}
     rows, more_ranks = _rows(status, results)
     curves = _curves(folder)
     last = [_last_values(name, series) for name, series in list(curves.items())[:_MAX_METRICS]]
@@ -138,13 +139,12 @@ def _logs(folder: RunFolder, job: Job, status: Status) -> str:
     return one_line(str(Path(folder.path, "attempts", str(status.attempt), "ranks", rank, "output.log")), 600)
 
 
-def _result_texts(folder: RunFolder, status: Status) -> dict[int, str]:
+def _result_texts(folder: RunFolder, status: Status, world_size: int) -> dict[int, str]:
     found = {}
-    for event in reader.events(folder, status.attempt):
-        if event.kind == "result":
-            text = one_line(str(event.data.get("repr", "")), _REPR)
-            error = event.data.get("error")
-            found[event.rank] = f"{text} ({one_line(str(error), _REPR)})" if error else text
+    for rank, event in result_events(folder, status.attempt, world_size).items():
+        text = one_line(str(event.get("repr", "")), _REPR)
+        error = event.get("error")
+        found[rank] = f"{text} ({one_line(str(error), _REPR)})" if error else text
     return found
 
 

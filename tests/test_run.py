@@ -110,6 +110,17 @@ def test_one_rank_that_cannot_be_pickled_does_not_hide_the_others(own_folders: P
     assert repr(run.results).startswith("[1, <rank 1: cannot pickle 'lock'; its repr: <unlocked")
 
 
+def test_a_result_is_found_behind_a_million_metrics(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 1)
+    made.rank(0).events.write_bytes(b'{"seq": 0, "time": 1.0, "kind": "metric"}\n' * 20_000)
+    made.event(0, "result", repr="é" * 10_000, bytes=None, error="cannot pickle 'x'")
+    made.event(0, "note", text="result")
+    run = Run(made.end())
+    with pytest.raises(ResultError, match=r"cannot pickle 'x'; its repr: éééé"):
+        run.results[0]
+    assert "éééé" in (run._repr_html_() or "")
+
+
 def test_a_rank_that_failed_has_no_result(own_folders: Path) -> None:
     made = RunMaker(own_folders)
     made.result(0, "fine")
