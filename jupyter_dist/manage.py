@@ -59,27 +59,31 @@ def list_runs(limit: int | None = 20) -> list[RunRow]:
 
 
 def _row(folder: RunFolder) -> RunRow | None:
-    status = reader.status(folder)
     try:
-        job = reader.job(folder)
-    except RunNotFound as error:
+        size = disk_bytes(folder.path)
+        return _healthy_row(folder, size)
+    except (RunNotFound, TypeError, ValueError) as error:
+        # Damaged, or another program's: it is listed, so that it can be removed.
         created = _modified(folder)
         if created is None:
             return None  # removed while we looked
-        size = disk_bytes(folder.path)
         return RunRow(folder.id, State.LOST, "?", 0, created, None, None, None, "", str(error), size)
+
+
+def _healthy_row(folder: RunFolder, size: int) -> RunRow:
+    status, job = reader.status(folder), reader.job(folder)
     return RunRow(
         id=folder.id,
         state=status.state,
-        backend=job.backend,
-        world_size=job.world_size,
-        created=job.created,
-        started=status.started,
-        ended=status.ended,
-        notebook=job.notebook,
-        label=job.label,
+        backend=str(job.backend),
+        world_size=int(job.world_size),
+        created=float(job.created),
+        started=None if status.started is None else float(status.started),
+        ended=None if status.ended is None else float(status.ended),
+        notebook=None if job.notebook is None else str(job.notebook),
+        label=str(job.label),
         reason=status.reason,
-        size_bytes=disk_bytes(folder.path),
+        size_bytes=size,
     )
 
 
@@ -138,7 +142,10 @@ def stop(folder: RunFolder, *, kill: bool = False, timeout_s: float = 15.0) -> S
     now = state(folder)
     if now.ended:
         return now
-    folder.request("kill" if kill else "stop")
+    try:
+        folder.request("kill" if kill else "stop")
+    except OSError as error:
+        raise DistError(f"run {folder.id} cannot be asked to stop: {error.strerror or error}") from None
     deadline = time.monotonic() + timeout_s
     while not now.ended and time.monotonic() < deadline:
         time.sleep(0.03)
@@ -151,7 +158,11 @@ def ended_before(when: float) -> list[RunFolder]:
     found = []
     for folder in runs():
         status = reader.status(folder)
-        if status.state.ended and (status.ended or status.created or _modified(folder) or 0.0) <= when:
+        try:
+            ended = float(status.ended or status.created or 0.0)
+        except (TypeError, ValueError):
+            ended = 0.0
+        if status.state.ended and (ended or _modified(folder) or 0.0) <= when:
             found.append(folder)
     return found
 

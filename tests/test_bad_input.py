@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -263,6 +264,25 @@ class TestDamagedFolders:
                 dispatch(f"{word} {bad.folder.id}", Context())
         assert repr(Run(bad.folder))
         assert dispatch(f"rm {bad.folder.id}", Context()).startswith("removed 1 run")
+
+    @pytest.mark.parametrize("name", ["job", "state"])
+    def test_other_types(self, name: str, own_folders: Path) -> None:
+        good, bad = RunMaker(own_folders), RunMaker(own_folders)
+        good.end()
+        bad.end()
+        path = getattr(bad.folder, name)
+        data = json.loads(path.read_bytes())
+        path.write_text(json.dumps({**data, "created": "x", "world_size": [], "started": {}, "ended": "x"}))
+        rows = self.listed()
+        assert rows[good.folder.id].state is State.SUCCEEDED
+        assert rows[bad.folder.id].state is State.LOST
+        assert dispatch("rm --all-ended", Context()).startswith("removed 2 runs")
+
+    def test_no_place_for_requests(self, own_folders: Path) -> None:
+        run = RunMaker(own_folders)
+        run.folder.requests.rmdir()
+        with pytest.raises(DistError, match=f"run {run.folder.id} cannot be asked to stop: No such file"):
+            dispatch("stop", Context())
 
     def test_events(self, own_folders: Path) -> None:
         run = RunMaker(own_folders)

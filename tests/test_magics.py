@@ -221,21 +221,21 @@ def double(x: int, *, plus: int = 0) -> int:
 class TestCall:
     def test_results(self, shell: InteractiveShell) -> None:
         with capture_output():
-            run = start.run(double, 4, np=2, plus=1)
+            run = jupyter_dist.run(double, 4, np=2, plus=1)
         assert list(run.results) == [9, 9]
         assert run.job.source == "double"
 
     def test_without_a_shell(self) -> None:
-        run = start.run(double, 4, np=1, detach=True, env={"A": "b"}, timeout="10m")
+        run = jupyter_dist.run(double, 4, np=1, detach=True, env={"A": "b"}, timeout="10m")
         assert run.wait(60).results[0] == 8
         assert run.job.timeout_s == 600
-        again = start.attach(run.id)
+        again = jupyter_dist.attach(run.id)
         assert (again.id, again.results[0]) == (run.id, 8)
-        assert start.attach().id == run.id
+        assert jupyter_dist.attach().id == run.id
 
     def test_a_failure_raises(self) -> None:
         with pytest.raises(RunFailed, match="unsupported operand") as caught:
-            start.run(double, None, np=1)
+            jupyter_dist.run(double, None, np=1)
         assert caught.value.run is not None
         assert caught.value.run.state is State.FAILED
 
@@ -245,7 +245,10 @@ class TestCall:
             ({"np": 0}, "np needs a whole number of at least 1, got 0"),
             ({"np": "abc"}, "np needs a whole number of at least 1, got 'abc'"),
             ({"backend": "nope"}, "no backend 'nope'"),
-            ({"options": {"gpus": 1}}, "'gpus' is not an option here; did you mean 'gpus_per_worker'?"),
+            (
+                {"options": {"gpu_per_worker": 1}},
+                "'gpu_per_worker' is not an option here; did you mean 'gpus_per_worker'?",
+            ),
             ({"options": {"np": 1}}, "'np' is no option of a backend: give it as a keyword of run()"),
             ({"env": {"a b": "c"}}, "env needs NAME=VALUE with a name of letters"),
             ({"metrics": {"x": "("}}, "metric 'x': '(' is not a regular expression"),
@@ -255,17 +258,17 @@ class TestCall:
     )
     def test_bad_arguments(self, arguments: dict[str, Any], expected: str, own_folders: Path) -> None:
         with pytest.raises(InputError) as caught:
-            start.run(double, 1, **arguments)
+            jupyter_dist.run(double, 1, **arguments)
         assert str(caught.value).startswith(expected)
         assert not own_folders.exists()
 
     def test_what_is_no_function(self) -> None:
         with pytest.raises(InputError, match="run needs a function to call, got int"):
-            start.run(3)  # type: ignore[arg-type]
+            jupyter_dist.run(3)  # type: ignore[arg-type]
 
     def test_a_cluster_sets_what_the_call_does_not(self) -> None:
         clusters.add(clusters.Cluster("one", "local", {"np": 1, "timeout": 90.0}))
-        run = start.run(double, 1, cluster="one", detach=True)
+        run = jupyter_dist.run(double, 1, cluster="one", detach=True)
         assert (run.job.world_size, run.job.timeout_s) == (1, 90)
         run.wait(60)
 
