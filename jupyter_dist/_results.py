@@ -24,7 +24,7 @@ def result_events(folder: RunFolder, attempt: int, world_size: int) -> dict[int,
 
     Reads the ends of the files: a rank's metrics may be a million lines.
     """
-    found = {}
+    found: dict[int, Mapping[str, Any]] = {}
     for rank in range(world_size):
         for line in _end(folder.rank(attempt, rank).events).split(b"\n"):
             if b"result" not in line:

@@ -47,18 +47,25 @@ def follow(run: Run, *, interrupt: Literal["stop", "leave"] = "stop", display: S
     An interrupt stops the run (`interrupt="stop"`; a second one kills it, a third one leaves with
     KeyboardInterrupt), or ends the showing alone (`interrupt="leave"`).
     """
-    screen: Screen = display or (KernelScreen() if in_kernel() else PlainScreen())
-    follower = _Follower(run.folder, screen)
+    follower: _Follower | None = None
+    interrupts = 0
     while True:
         try:
-            if follower.interrupted(interrupt) or follower.step():
+            if follower is None:
+                follower = _Follower(run.folder, display or _screen())
+            if follower.interrupted(interrupts, interrupt) or follower.step():
                 return
         except KeyboardInterrupt:
             # Only counted here; answered at the top, where another one is caught again.
-            follower.interrupts += 1
-        if interrupt == "stop" and follower.interrupts > 2:
-            follower.close()
+            interrupts += 1
+        if interrupt == "stop" and interrupts > 2:
+            if follower is not None:
+                follower.close()
             raise KeyboardInterrupt
+
+
+def _screen() -> Screen:
+    return KernelScreen() if in_kernel() else PlainScreen()
 
 
 def in_kernel() -> bool:
@@ -83,14 +90,13 @@ class _Follower:
         self._tail = reader.Tail(folder, tail_bytes=share)
         self._pause = _QUICK_S
         self._quick_until = time.monotonic() + _STAY_QUICK_S
-        self.interrupts = 0
         self._answered = 0
 
-    def interrupted(self, answer: Literal["stop", "leave"]) -> bool:
+    def interrupted(self, interrupts: int, answer: Literal["stop", "leave"]) -> bool:
         """Answer the interrupts so far; true when the showing is over."""
-        if self.interrupts == self._answered:
+        if interrupts == self._answered:
             return False
-        self._answered = self.interrupts
+        self._answered = interrupts
         if answer == "leave":
             self._view.note = (
                 f"left; the run goes on. See it again: %dist attach {self._folder.id}, "
