@@ -10,6 +10,9 @@ JOBS ?= 2
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
+# npm's store holds packages by their hash: a fresh clone downloads nothing that was seen before.
+NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --cache "$${XDG_CACHE_HOME:-$$HOME/.cache}/jupyter-dist/npm"
+FRONTEND := $(shell find labextension -type f -not -path 'labextension/lib/*' -not -path 'labextension/tests/*')
 APT := apt-get install python3 python3-venv
 
 .DEFAULT_GOAL := help
@@ -22,15 +25,17 @@ help: ## List what there is to make
 demo: .venv/.demo ## Train on 2 workers, without a browser, and print what each got
 	$(BIN)/python tools/run_notebook.py notebooks/quickstart.ipynb
 
-lab: .venv/.lab ## Open the notebooks in JupyterLab
+lab: .venv/.lab .venv/.js ## Open the notebooks in JupyterLab
 	$(BIN)/jupyter lab $(ARGS) notebooks/quickstart.ipynb
 
-check: .venv/.test ## Lint, formatting, types
+check: .venv/.test .venv/.js ## Lint, formatting, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(NPM) run -s check
 
 test: check ## Check, then every test; JUPYTER_DIST_REQUIRE_ALL=1 makes a skip a failure
+	$(NPM) test
 	$(PYTEST) -n $(JOBS) -m "not serial" && parallel=0 || parallel=$$?; \
 	$(PYTEST) -m serial && exit $$parallel
 
@@ -38,7 +43,8 @@ bench: .venv/.bench ## Measure against the peers, in one run
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove the environment and what was built
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv build dist node_modules .mypy_cache .ruff_cache .pytest_cache
+	rm -rf labextension/lib jupyter_dist/labextension jupyter_dist/static
 
 .venv/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
@@ -69,4 +75,17 @@ clean: ## Remove the environment and what was built
 
 .venv/.bench: .venv/.test
 	$(PIP) -e '.[bench]'
+	touch $@
+
+.venv/.npm: .venv/.python package.json package-lock.json .npmrc
+	@node -e 'process.exitCode = +(parseInt(process.versions.node) < 20)' 2>/dev/null || \
+		{ echo "The front-end is built with Node 20 or newer and npm: https://nodejs.org" >&2; exit 1; }
+	$(PIP) 'jupyter-builder>=1.2,<2'
+	$(NPM) ci --prefer-offline
+	touch $@
+
+# An editable install carries no front-end: it is linked, so that JupyterLab sees each build at once.
+.venv/.js: .venv/.npm tools/link_frontend.py $(FRONTEND)
+	$(NPM) run -s build:prod
+	$(BIN)/python tools/link_frontend.py
 	touch $@

@@ -1,0 +1,43 @@
+// Transpile for the federated bundle (`lib`), or bundle the widget (`widget`). Types are checked by `tsc`.
+import { readdirSync, readFileSync, rmSync } from 'node:fs';
+import { build } from 'esbuild';
+
+const target = 'es2020';
+const src = 'labextension/src';
+
+if (process.argv[2] === 'widget') {
+  // esbuild drops the licences of what it bundles; uPlot's (MIT) asks to be kept.
+  const uplot = readFileSync('node_modules/uplot/LICENSE', 'utf8').trim();
+  const banner = `/*! uPlot\n${uplot}\n*/`;
+  // anywidget takes one ES module with everything in it, and one style sheet.
+  await build({
+    entryPoints: { widget: `${src}/widget.ts` },
+    outdir: 'jupyter_dist/static',
+    banner: { js: banner },
+    bundle: true,
+    format: 'esm',
+    legalComments: 'none',
+    minify: true,
+    target
+  });
+  await build({
+    entryPoints: { widget: 'labextension/style/widget.css' },
+    outdir: 'jupyter_dist/static',
+    bundle: true,
+    minify: true
+  });
+} else {
+  const files = readdirSync(src, { recursive: true })
+    .filter(file => /\.tsx?$/.test(file) && !file.endsWith('.d.ts'))
+    .map(file => `${src}/${file}`);
+  rmSync('labextension/lib', { recursive: true, force: true });
+  await build({
+    entryPoints: files,
+    outdir: 'labextension/lib',
+    outbase: src,
+    format: 'esm',
+    jsx: 'transform',
+    sourcemap: true,
+    target
+  });
+}

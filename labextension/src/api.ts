@@ -1,0 +1,274 @@
+/** The server extension: REST, and one WebSocket for the whole page. */
+import { URLExt } from '@jupyterlab/coreutils';
+import { ServerConnection } from '@jupyterlab/services';
+import type {
+  ICurves,
+  IDisposable,
+  ILogPage,
+  IRankError,
+  IResult,
+  IRunInfo,
+  IRunSource,
+  ISearchQuery,
+  ISearchResult,
+  IStacks,
+  RunChange
+} from './run/source';
+import { RunMissing } from './run/source';
+
+const ROOT = 'jupyter-dist/api';
+const FIRST_RETRY_MS = 500;
+const LAST_RETRY_MS = 15_000;
+
+type Query = Record<string, string | number | boolean | null | undefined>;
+
+/** An answer of the server that says no; `message` is its own words. */
+export class ApiError extends Error {
+  constructor(
+    message: string,
+    readonly status: number,
+    readonly data: Record<string, unknown> = {}
+  ) {
+    super(message);
+    this.name = 'ApiError';
+  }
+}
+
+/** Ask the server extension and parse its JSON. Rejects with ApiError, or a network error. */
+export async function request<T>(
+  settings: ServerConnection.ISettings,
+  path: string,
+  init: RequestInit & { query?: Query } = {}
+): Promise<T> {
+  const { query, ...rest } = init;
+  const url = URLExt.join(settings.baseUrl, ROOT, path) + queryString(query);
+  const response = await ServerConnection.makeRequest(url, rest, settings);
+  const text = await response.text();
+  let data: unknown = null;
+  try {
+    data = text ? JSON.parse(text) : null;
+  } catch {
+    // A proxy's page, say: what counts is the status.
+  }
+  if (!response.ok) {
+    const details = (data && typeof data === 'object' ? data : {}) as Record<string, unknown>;
+    const message = typeof details.message === 'string' ? details.message : '';
+    throw new ApiError(
+      message || `${response.status} ${response.statusText}`,
+      response.status,
+      details
+    );
+  }
+  return data as T;
+}
+
+function queryString(query: Query = {}): string {
+  const known = Object.entries(query).filter(
+    ([, value]) => value !== null && value !== undefined
+  );
+  if (!known.length) {
+    return '';
+  }
+  return '?' + new URLSearchParams(known.map(([name, value]) => [name, String(value)])).toString();
+}
+
+/** A call with a JSON body. */
+export function send<T>(
+  settings: ServerConnection.ISettings,
+  method: 'POST' | 'PUT' | 'DELETE',
+  path: string,
+  body: unknown = {}
+): Promise<T> {
+  return request<T>(settings, path, {
+    method,
+    ...(method === 'DELETE' ? {} : { body: JSON.stringify(body) })
+  });
+}
+
+/** Hears of changes of runs and of the list of runs, over one WebSocket that reconnects by itself.
+ *
+ * It is open while somebody listens. After a lost connection all listeners hear
+ * `{kind: 'connection', online}` and should read anew what they show. */
+export class Watcher {
+  private readonly _listeners = new Map<string, Set<(change: RunChange) => void>>();
+  private _socket: WebSocket | null = null;
+  private _timer: ReturnType<typeof setTimeout> | null = null;
+  private _retry_ms = FIRST_RETRY_MS;
+  private _lost = false;
+
+  constructor(private readonly _settings: ServerConnection.ISettings) {}
+
+  /** Hear of one run (by id), or of the list of runs (`runs`). */
+  watch(subject: string, listener: (change: RunChange) => void): IDisposable {
+    const known = this._listeners.get(subject) ?? new Set();
+    this._listeners.set(subject, known.add(listener));
+    if (known.size === 1) {
+      this._subscribe();
+    }
+    return {
+      dispose: () => {
+        if (known.delete(listener) && !known.size && this._listeners.get(subject) === known) {
+          this._listeners.delete(subject);
+          this._subscribe();
+        }
+      }
+    };
+  }
+
+  private _subscribe(): void {
+    if (!this._listeners.size) {
+      this._close();
+    } else if (!this._socket) {
+      if (!this._timer) {
+        this._connect();
+      }
+    } else if (this._socket.readyState === 1) {
+      this._socket.send(JSON.stringify({ watch: [...this._listeners.keys()] }));
+    }
+  }
+
+  private _connect(): void {
+    this._timer = null;
+    const { wsUrl, appendToken, token, WebSocket: Socket } = this._settings;
+    const url =
+      URLExt.join(wsUrl, ROOT, 'watch') +
+      (appendToken && token ? queryString({ token }) : '');
+    const socket = new Socket(url);
+    this._socket = socket;
+    socket.onopen = () => {
+      this._retry_ms = FIRST_RETRY_MS;
+      this._subscribe();
+      if (this._lost) {
+        this._lost = false;
+        this._tell({ kind: 'connection', online: true });
+      }
+    };
+    socket.onmessage = (message: MessageEvent) => {
+      this._tell(JSON.parse(String(message.data)) as RunChange);
+    };
+    socket.onclose = () => {
+      if (this._socket !== socket) {
+        return;
+      }
+      this._socket = null;
+      if (!this._lost) {
+        this._lost = true;
+        this._tell({ kind: 'connection', online: false });
+      }
+      // Spread, so that many pages do not fall upon a restarted server at once.
+      this._timer = setTimeout(() => this._connect(), this._retry_ms * (0.75 + Math.random() / 2));
+      this._retry_ms = Math.min(LAST_RETRY_MS, this._retry_ms * 1.7);
+    };
+  }
+
+  private _close(): void {
+    if (this._timer) {
+      clearTimeout(this._timer);
+      this._timer = null;
+    }
+    const socket = this._socket;
+    this._socket = null;
+    this._lost = false;
+    this._retry_ms = FIRST_RETRY_MS;
+    socket?.close();
+  }
+
+  private _tell(change: RunChange): void {
+    const subject =
+      change.kind === 'run'
+        ? change.run.id
+        : change.kind === 'runs'
+          ? 'runs'
+          : change.kind === 'connection'
+            ? null
+            : change.id;
+    const subjects = subject === null ? [...this._listeners.values()] : [this._listeners.get(subject)];
+    for (const listeners of subjects) {
+      for (const listener of [...(listeners ?? [])]) {
+        listener(change);
+      }
+    }
+  }
+}
+
+const watchers = new WeakMap<ServerConnection.ISettings, Watcher>();
+
+/** The page's one watcher for a server. */
+export function watcher(settings: ServerConnection.ISettings): Watcher {
+  const known = watchers.get(settings) ?? new Watcher(settings);
+  watchers.set(settings, known);
+  return known;
+}
+
+/** A run that the server extension reads from the disk. */
+export class ServerRunSource implements IRunSource {
+  readonly kind = 'server';
+
+  constructor(
+    readonly id: string,
+    private readonly _settings: ServerConnection.ISettings
+  ) {}
+
+  run(): Promise<IRunInfo> {
+    return this._get('');
+  }
+
+  logPage(rank: number | null, start: number, count: number): Promise<ILogPage> {
+    return this._get('/log', { rank, start, count });
+  }
+
+  logSearch(rank: number | null, query: ISearchQuery): Promise<ISearchResult> {
+    return this._get('/log/search', { rank, ...query });
+  }
+
+  curves(points: number): Promise<ICurves> {
+    return this._get('/curves', { points });
+  }
+
+  errors(): Promise<IRankError[]> {
+    return this._get('/errors');
+  }
+
+  results(): Promise<IResult[]> {
+    return this._get('/results');
+  }
+
+  stacks(): Promise<IStacks> {
+    return send(this._settings, 'POST', `${this._path}/stacks`);
+  }
+
+  async stop(kill: boolean): Promise<void> {
+    await send(this._settings, 'POST', `${this._path}/stop`, { kill });
+  }
+
+  async download(rank: number | null): Promise<void> {
+    // A link rather than a fetch: the browser then writes the file as it comes, whatever its size.
+    const { baseUrl, appendToken, token } = this._settings;
+    const link = document.createElement('a');
+    link.href =
+      URLExt.join(baseUrl, ROOT, this._path, 'log/download') +
+      queryString({ rank, token: appendToken && token ? token : null });
+    link.download = `${this.id}${rank === null ? '' : `-rank-${rank}`}.log`;
+    link.click();
+  }
+
+  watch(listener: (change: RunChange) => void): IDisposable {
+    return watcher(this._settings).watch(this.id, listener);
+  }
+
+  private get _path(): string {
+    return `runs/${encodeURIComponent(this.id)}`;
+  }
+
+  private async _get<T>(path: string, query: Query = {}): Promise<T> {
+    try {
+      return await request<T>(this._settings, this._path + path, { query });
+    } catch (error) {
+      if (error instanceof ApiError && error.status === 404) {
+        const root = error.data.root;
+        throw new RunMissing(error.message, typeof root === 'string' ? root : null);
+      }
+      throw error;
+    }
+  }
+}

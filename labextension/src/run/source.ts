@@ -1,0 +1,195 @@
+/** What a run view shows, and where it gets it: the server's REST API, a kernel's comm, or a test. */
+
+export type State = 'pending' | 'running' | 'succeeded' | 'failed' | 'stopped' | 'lost';
+
+/** Whether a run in this state goes on no more. */
+export function ended(state: State): boolean {
+  return state !== 'pending' && state !== 'running';
+}
+
+export interface IRankInfo {
+  rank: number;
+  state: State;
+  pid: number | null;
+  host: string | null;
+  local_rank: number;
+  exit_code: number | null;
+  signal_name: string | null;
+  started: number | null;
+  ended: number | null;
+  peak_memory_bytes: number | null;
+}
+
+export interface IProgress {
+  n: number;
+  total: number | null;
+  desc: string;
+  /** Steps a second; null while unknown. */
+  rate: number | null;
+}
+
+/** One run as lists show it. Times are seconds since the epoch, by the clock of `host_time`. */
+export interface IRunSummary {
+  id: string;
+  name: string;
+  backend: string;
+  world_size: number;
+  state: State;
+  attempt: number;
+  created: number;
+  started: number | null;
+  ended: number | null;
+  reason: string | null;
+  notebook: string | null;
+  label: string;
+  warm: boolean;
+  stall: { since: number; noticed: number } | null;
+  /** That of the slowest rank. */
+  progress: IProgress | null;
+  /** What the other side's clock said when it answered. */
+  host_time: number;
+  max_restarts: number;
+  /** The folder that holds the run's logs. */
+  path: string;
+}
+
+export interface IRunInfo extends IRunSummary {
+  ranks: IRankInfo[];
+  progress_by_rank: (IProgress & { rank: number })[];
+  notes: string[];
+  source: string;
+}
+
+export interface ILogLine {
+  /** Index in this view of the log, from 0. */
+  n: number;
+  rank: number;
+  /** The ranks that wrote this line, folded; only where all ranks are shown. */
+  ranks?: number[];
+  time: number;
+  text: string;
+}
+
+export interface ILogPage {
+  start: number;
+  total: number;
+  /** Whether the log grows no more. */
+  complete: boolean;
+  lines: ILogLine[];
+}
+
+export interface ISearchResult {
+  count: number;
+  /** Line indexes, ascending; fewer than `count` when `truncated`. */
+  hits: number[];
+  truncated: boolean;
+}
+
+export interface ISearchQuery {
+  query: string;
+  regex?: boolean;
+  case?: boolean;
+}
+
+export interface IRankCurve {
+  rank: number;
+  steps: number[];
+  /** null where the value was not a finite number. */
+  values: (number | null)[];
+  times: number[];
+}
+
+export interface ICurve {
+  name: string;
+  ranks: IRankCurve[];
+  band: {
+    steps: number[];
+    mean: (number | null)[];
+    min: (number | null)[];
+    max: (number | null)[];
+  } | null;
+}
+
+export interface ICurves {
+  names: string[];
+  curves: ICurve[];
+}
+
+export interface IFrame {
+  label: string;
+  file?: string;
+  line: number | null;
+  function: string;
+  source: string;
+}
+
+export interface IRankError {
+  rank: number;
+  kind: 'exception' | 'exit' | 'signal';
+  type: string;
+  message: string;
+  text: string;
+  frames: IFrame[];
+  exit_code: number | null;
+  signal_name: string | null;
+  peak_memory_bytes: number | null;
+  /** Whether it failed because another rank did. */
+  collateral: boolean;
+  host: string | null;
+}
+
+export interface IResult {
+  ranks: number[];
+  repr: string;
+  error: string | null;
+  bytes: number | null;
+}
+
+export interface IStacks {
+  groups: { ranks: number[]; frames: IFrame[] }[];
+  /** Ranks that gave no stack. */
+  silent: number[];
+}
+
+/** What changed. `log.ranks` and `log.all` are numbers of lines. */
+export type RunChange =
+  | { kind: 'run'; run: IRunInfo }
+  | { kind: 'log'; id: string; ranks: Record<string, number>; all: number }
+  | { kind: 'curves'; id: string }
+  | { kind: 'runs' }
+  | { kind: 'connection'; online: boolean };
+
+/** Ends what it stands for; repeatable. */
+export interface IDisposable {
+  dispose(): void;
+}
+
+/** One run. Every method may be called at any time and rejects with an Error that a person can read. */
+export interface IRunSource {
+  /** How the host is called, for tests and styles: `server`, `kernel`. */
+  readonly kind: string;
+  readonly id: string;
+  run(): Promise<IRunInfo>;
+  /** Lines from `start` on (negative: counted from the end). `rank` null: all, by time, folded. */
+  logPage(rank: number | null, start: number, count: number): Promise<ILogPage>;
+  logSearch(rank: number | null, query: ISearchQuery): Promise<ISearchResult>;
+  curves(points: number): Promise<ICurves>;
+  errors(): Promise<IRankError[]>;
+  results(): Promise<IResult[]>;
+  stacks(): Promise<IStacks>;
+  stop(kill: boolean): Promise<void>;
+  /** Save a rank's whole log, or all ranks' one, as a file. */
+  download(rank: number | null): Promise<void>;
+  watch(listener: (change: RunChange) => void): IDisposable;
+}
+
+/** The run is not where it was looked for. `root` is the folder that was searched, where known. */
+export class RunMissing extends Error {
+  constructor(
+    message: string,
+    readonly root: string | null = null
+  ) {
+    super(message);
+    this.name = 'RunMissing';
+  }
+}

@@ -1,0 +1,3 @@
+import 'uplot/dist/uPlot.min.css';
+import './run.css';
+import './sidebar.css';

@@ -1,0 +1,28 @@
+// What jsdom lacks and @lumino, JupyterLab or the run view touch.
+
+class Observer extends Event {
+  constructor() {
+    super('observer');
+  }
+  observe(): void {}
+  unobserve(): void {}
+  disconnect(): void {}
+}
+
+const globals = globalThis as unknown as Record<string, unknown>;
+globals.DragEvent ??= Observer;
+globals.ResizeObserver ??= Observer;
+globals.IntersectionObserver ??= Observer;
+globals.Path2D ??= class {};
+
+window.matchMedia ??= (media: string): MediaQueryList =>
+  ({
+    media,
+    matches: false,
+    onchange: null,
+    addListener() {},
+    removeListener() {},
+    addEventListener() {},
+    removeEventListener() {},
+    dispatchEvent: () => false
+  }) as MediaQueryList;
