@@ -533,6 +533,10 @@ class TestRefusal:
         filled.cell("user = User()")
         assert filled.error("user").startswith(f"user's class User.ready() uses model.lock: {LOCK}")
 
+    def test_finds_what_lies_deep(self, filled: Notebook) -> None:
+        filled.cell("nest = [threading.Lock()]\nfor _ in range(250): nest = [nest]")
+        assert filled.error("nest").startswith(f"nest{'[0]' * 251}: {LOCK}")
+
     def test_names_open_files(self, filled: Notebook) -> None:
         (filled.folder / "data").write_text("x")
         with open(filled.folder / "data") as text, open(filled.folder / "data", "rb") as binary:

@@ -573,7 +573,6 @@ class TestTensors:
         on_cpu = torch.arange(5000).untyped_storage()
 
         class FakeStorage:
-            _cdata = -1
             device = types.SimpleNamespace(type="cuda")
 
             def cpu(self) -> Any:

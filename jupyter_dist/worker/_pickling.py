@@ -108,7 +108,6 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._numpy = sys.modules.get("numpy")
         new_dtypes = getattr(getattr(self._torch, "storage", None), "_new_dtypes", set)
         self._untyped_dtypes = frozenset(new_dtypes())
-        self._storages: dict[int, Any] = {}
         stand_in = _MainGlobals(__name__="__main__")
         for space in mains:
             self.globals_ref[id(space)] = stand_in
@@ -207,9 +206,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if kind is torch.UntypedStorage:
             return self._reduce_storage(obj)
         if kind is torch.storage.TypedStorage:
-            untyped = obj._untyped_storage
-            untyped = self._storages.setdefault(untyped._cdata, untyped)
-            return _typed_storage, (untyped, obj.dtype)
+            return _typed_storage, (obj._untyped_storage, obj.dtype)
         if issubclass(kind, torch.Tensor):
             self.cuda_tensors += bool(obj.is_cuda)
             if kind is torch.Tensor and obj.dtype in self._untyped_dtypes:
@@ -219,10 +216,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return NotImplemented
 
     def _reduce_storage(self, storage: Any) -> Any:
-        # One entry for each storage: tied weights stay tied, views stay views.
-        first = self._storages.setdefault(storage._cdata, storage)
-        if first is not storage:
-            return _same, (first,)
+        # torch has one object for each storage, and pickle one entry for each object:
+        # tied weights stay tied, views stay views.
         if storage.device.type == "cuda":
             return _cuda_storage, (storage.cpu(),)
         if storage.device.type != "cpu":
@@ -295,10 +290,6 @@ def _cached_property(function: Any, name: str | None) -> Any:
     if name is not None:
         made.__set_name__(None, name)
     return made
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def _storage(buffer: Any) -> Any:
