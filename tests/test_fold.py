@@ -148,6 +148,7 @@ def test_ranges_of_a_thousand_ranks_stay_short() -> None:
         ("a\x00b\x07c\x1b", "abc"),
         ("\r  0%|   | 0/10\r 50%|█  | 5/10\r100%|██| 10/10", "100%|██| 10/10"),
         ("long old state\rnew\x1b[K", "new"),
+        ("x" * 5000 + "\r\x1b[Knew", "new"),
         ("12345\b\b\b\b\b\r678", "67845"),
         ("10/10\r", "10/10"),
         ("a\u202eb", "ab"),

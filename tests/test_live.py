@@ -128,6 +128,14 @@ def test_notes_of_ranks_are_shown(own_folders: Path) -> None:
     assert shown(made)[0] == "[0-1] note: tf_keras is used here"
 
 
+def test_the_last_note_is_shown_although_much_came_before_it(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 1)
+    made.rank(0).events.write_bytes(b'{"seq": 0, "time": 1.0, "kind": "metric"}\n' * 120_000)
+    made.event(0, "note", text="at the end")
+    made.end()
+    assert "[0] note: at the end" in follow_plain(made)
+
+
 def test_a_stall_shows_where_the_ranks_are(own_folders: Path) -> None:
     made = RunMaker(own_folders, 4)
     write_payload(made)
@@ -383,6 +391,7 @@ def test_a_third_interrupt_leaves_with_keyboard_interrupt(own_folders: Path) -> 
     screen = Interrupting(made, 3, end_on=None)
     with pytest.raises(KeyboardInterrupt):
         live.follow(Run(made.folder), display=screen)
+    assert screen.closed == 1
     assert sorted(path.name for path in made.folder.requests.iterdir()) == ["kill", "stop"]
 
 

@@ -216,6 +216,20 @@ def test_taking_returns_as_soon_as_all_have_given_theirs(made: RunMaker) -> None
     assert "rank 3, thread 1\n  /usr/lib/python3.11/threading.py, line 320, in wait" in str(found)
 
 
+def test_taking_does_not_take_half_a_dump(made: RunMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rank in range(1, 8):
+        made.set_rank(rank, state=State.SUCCEEDED)
+    lines = iter(waiting().splitlines(True))
+
+    def write_a_line(seconds: float) -> None:
+        with made.rank(0).stacks.open("a") as file:
+            file.write(next(lines, ""))
+
+    monkeypatch.setattr(time, "sleep", write_a_line)
+    (_, frames), *_ = stacks.take(made.folder).groups
+    assert [frame.function for frame in frames] == ["<module>", "train", "all_reduce"]
+
+
 def test_a_run_that_has_ended_has_no_stacks(made: RunMaker) -> None:
     made.end()
     with pytest.raises(DistError, match="has ended"):
