@@ -16,7 +16,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SHOW_ALL = """
 import json
 points = json.loads(run.metrics.to_json(orient="records"))
-print("shown:", json.dumps({"state": str(run.state), "results": run.results, "metrics": points}))
+print("shown:", json.dumps({"state": str(run.state), "results": list(run.results), "metrics": points}))
 """
 
 
