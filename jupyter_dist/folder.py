@@ -18,6 +18,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import stat
 import time
 from collections.abc import Iterator
@@ -137,10 +138,14 @@ def create(root: Path, run_id: str, world_size: int) -> RunFolder:
     try:
         make_private(root)
         folder.path.mkdir(0o700)
+    except OSError as error:
+        raise unwritable(folder.path, error) from error
+    try:
         folder.path.chmod(0o700)
         make_private(folder.requests)
         make_attempt(folder, 0, world_size)
     except OSError as error:
+        shutil.rmtree(folder.path, ignore_errors=True)
         raise unwritable(folder.path, error) from error
     return folder
 

@@ -73,9 +73,11 @@ def launch(request: Request, payload: Payload) -> RunFolder:
 def _create(root: Any, request: Request, payload: Payload) -> RunFolder:
     existing = next((path for path in (root, *root.parents) if path.exists()), root)
     free = shutil.disk_usage(existing).free
-    if payload.nbytes > free:
+    # Beside the payload, what a run cannot do without: its state, each rank's first lines.
+    needed = payload.nbytes + 64_000 + 32_000 * request.world_size
+    if needed > free:
         raise LaunchError(
-            f"the payload is {payload.nbytes / 1e6:,.0f} MB, but only {free / 1e6:,.0f} MB are free in "
+            f"the run needs {needed / 1e6:,.1f} MB, but only {free / 1e6:,.1f} MB are free in "
             f"{str(root)!r}. Free some space or point JUPYTER_DIST_RUNS elsewhere. Nothing was started."
         )
     for _ in range(20):

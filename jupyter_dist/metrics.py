@@ -31,12 +31,10 @@ def to_number(value: object) -> float:
 
 def points(folder: RunFolder, attempt: int | None = None) -> list[MetricPoint]:
     """Every metric of a run in the order of its time; of all attempts by default."""
-    found = [
-        MetricPoint(event.rank, event.data.get("step"), name, to_number(value), event.time, event.attempt)
-        for event in reader.events(folder, attempt)
-        if event.kind == "metric"
-        for name, value in event.data.get("values", {}).items()
-    ]
+    found: list[MetricPoint] = []
+    for event in reader.events(folder, attempt):
+        if event.kind == "metric":
+            found += _of_event(event)
     patterns = {name: re.compile(pattern) for name, pattern in reader.job(folder).metrics.items()}
     if patterns:
         for number in folder.attempts() if attempt is None else [attempt]:
@@ -44,6 +42,16 @@ def points(folder: RunFolder, attempt: int | None = None) -> list[MetricPoint]:
                 found += _in_log(folder, rank, number, patterns)
         found.sort(key=lambda point: point.time)
     return found
+
+
+def _of_event(event: reader.Event) -> list[MetricPoint]:
+    try:
+        return [
+            MetricPoint(event.rank, event.data.get("step"), name, to_number(value), event.time, event.attempt)
+            for name, value in event.data["values"].items()
+        ]
+    except (KeyError, AttributeError, TypeError, ValueError):
+        return []  # a line that is JSON and yet not ours
 
 
 def _in_log(

@@ -190,14 +190,17 @@ class _RankTail:
         if size <= self.output:
             return [], "", 0
         start, skipped = self.output, 0
-        with open(self.folder.output, "rb") as file:
-            if tail_bytes is not None and size - start > tail_bytes:
-                file.seek(size - tail_bytes)
-                cut = file.readline(_MAX_LINE)  # the rest of a line that began before
-                skipped = size - tail_bytes + len(cut) - start
-                start += skipped
-            file.seek(start)
-            data = file.read(_MAX_READ)
+        try:
+            with open(self.folder.output, "rb") as file:
+                if tail_bytes is not None and size - start > tail_bytes:
+                    file.seek(size - tail_bytes)
+                    cut = file.readline(_MAX_LINE)  # the rest of a line that began before
+                    skipped = size - tail_bytes + len(cut) - start
+                    start += skipped
+                file.seek(start)
+                data = file.read(_MAX_READ)
+        except OSError:
+            return [], "", 0
         whole = data.rfind(b"\n") + 1
         if not whole and len(data) >= _MAX_LINE:
             whole = len(data)
