@@ -82,7 +82,7 @@ def _transform(source: str) -> str | None:
         return None
     try:
         text: str = TransformerManager().transform_cell(source)
-    except SyntaxError:
+    except (SyntaxError, ValueError):
         return None
     lines = source.splitlines()
     blank = next((i for i, line in enumerate(lines) if line.strip()), len(lines))

@@ -543,7 +543,9 @@ class TestRefusal:
             filled.names.update(text=text, binary=binary)
             assert filled.error("text").startswith("text: cannot pickle the open file '")
             message = filled.error("binary")
-        assert message.startswith("binary: cannot pickle '_io.BufferedReader' object\n    Open the file")
+        assert message.startswith("binary: cannot pickle '")
+        assert "BufferedReader" in message
+        assert "\n    Open the file" in message
 
     @pytest.mark.needs("torch")
     def test_names_data_loader_iterators(self, filled: Notebook) -> None:
@@ -745,8 +747,8 @@ class TestImports:
                 return np.linalg, JSONDecoder, sqlite3
             """
         )
-        captured = notebook.capture("import lightning, not_there\nf(), tree")
-        expected = {"json", "json.decoder", "lightning", "numpy", "sqlite3", "xml", "xml.etree"}
+        captured = notebook.capture("import wave, not_there\nf(), tree")
+        expected = {"json", "json.decoder", "numpy", "sqlite3", "wave", "xml", "xml.etree"}
         assert expected <= set(captured.imports)
         assert "not_there" not in captured.imports
         assert not [name for name in captured.imports if name.startswith("_") or "._" in name]
