@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from . import reader
 from .folder import RunFolder
@@ -12,8 +12,7 @@ from .folder import RunFolder
 __all__ = ["MetricPoint", "points", "to_number"]
 
 
-@dataclass(frozen=True)
-class MetricPoint:
+class MetricPoint(NamedTuple):
     """One value of one metric. `value` may be NaN or infinite; `time` is in seconds since the epoch."""
 
     rank: int

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ._identity import boot_id, start_ticks
 from .errors import RunNotFound
@@ -46,8 +46,7 @@ _MAX_LINE = 1 << 20
 _MAX_READ = 4 << 20
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """One line of a rank's output. `text` has no newline; bytes that are not UTF-8 are replaced."""
 
     rank: int
@@ -56,8 +55,7 @@ class Line:
     text: str
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """One line of a rank's `events.jsonl`; `data` is what the kind brings along."""
 
     rank: int
@@ -242,14 +240,26 @@ class _RankTail:
 
 
 def _parse_events(data: bytes, rank: int, attempt: int) -> Iterator[Event]:
-    for raw in data.split(b"\n"):
+    lines = data.split(b"\n")
+    try:
+        # All at once: a third faster, and a long run has a million of them.
+        parsed = json.loads(b"[" + b",".join(filter(None, lines)) + b"]")
+    except ValueError:
+        parsed = [_parsed(line) for line in lines]
+    for event in parsed:
         try:
-            event = json.loads(raw)
             yield Event(
                 rank, attempt, event.pop("seq"), float(event.pop("time")), str(event.pop("kind")), event
             )
         except (ValueError, KeyError, AttributeError, TypeError):
-            continue  # torn by a full disk, or not ours
+            continue  # not ours
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None  # torn by a full disk
 
 
 class Tail:
