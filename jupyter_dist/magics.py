@@ -55,11 +55,12 @@ class DistMagics(Magics):
         if not _has_code(cell):
             raise InputError("the cell is empty: there is nothing to run below %%distribute")
         plan = make_plan(given.given)
+        source = "\n" + cell  # the magic is the first line: tracebacks count as the editor does
         origin = start.origin_in(shell)
         if plan.run.dry_run:
-            return start.describe(cell, shell.user_ns, plan, origin)
+            return start.describe(source, shell.user_ns, plan, origin)
         start.warn(plan)
-        run = start.start_cell(cell, shell.user_ns, plan, origin)
+        run = start.start_cell(source, shell.user_ns, plan, origin)
         if plan.run.out is not None:
             # Before the run's end: it is there when the cell fails or is interrupted as well.
             shell.user_ns[plan.run.out] = run

@@ -97,7 +97,8 @@ def what(error: RankError) -> str:
 
 def _headline(error: RankError, status: Status) -> str:
     where = [f"host {one_line(error.host, 80)}"] if error.host else []
-    where.append(f"attempt {status.attempt + 1}")
+    if status.attempt:
+        where.append(f"attempt {status.attempt + 1}")
     if error.signal is not None:
         where.append(signal_name(error.signal))
     elif error.exit_code is not None:

@@ -66,7 +66,7 @@ def start_cell(source: str, namespace: dict[str, Any], plan: Plan, origin: Origi
     payload = capture.capture_cell(
         source, namespace, flags=origin.flags, ship_modules=plan.run.ship_modules, **origin.for_capture()
     )
-    return _launch(payload, _request(plan, source, origin))
+    return _launch(payload, _request(plan, source.removeprefix("\n"), origin))
 
 
 def start_call(

@@ -221,6 +221,7 @@ td.all_reduce(x)
     assert "rank 1" in root
     assert "rank 0" not in root
     assert 'raise ValueError("only here")' in cell.error
+    assert "In[4], line 7" in cell.error  # as the editor counts, the magic's line included
     assert "rank 0" in collateral
 
 

@@ -44,7 +44,7 @@ def test_the_first_failing_rank_comes_first_with_its_traceback_and_log(own_folde
     made = failed(own_folders)
     text = report.failure(made.end(State.FAILED))
     lines = text.split("\n")
-    assert lines[0] == "rank 1 failed first (host node1, attempt 1, exit code 1): ValueError: bad step"
+    assert lines[0] == "rank 1 failed first (host node1, exit code 1): ValueError: bad step"
     assert lines[2] == "  In[3], line 4, in train"
     assert lines[4] == "ValueError: bad step"
     assert lines[5] == "its last 20 lines before that:"
@@ -80,7 +80,7 @@ def test_sigkill_says_that_it_may_be_the_memory(own_folders: Path, oom_killer: b
     made.print(0, "loading\n")
     made.set_rank(0, state=State.FAILED, signal=9, ended=BEGAN + 1, peak_memory_bytes=12_300_000_000)
     text = report.failure(made.end(State.FAILED, oom_killer=oom_killer))
-    assert text.startswith("rank 0 failed first (host node1, attempt 1, SIGKILL): ended by SIGKILL")
+    assert text.startswith("rank 0 failed first (host node1, SIGKILL): ended by SIGKILL")
     assert "it may have run out of memory. Its memory had peaked at 12.3 GB." in text
     assert ("killer did run on this machine" in text) is oom_killer
     assert "its last line:\n  loading\n" in text
@@ -90,7 +90,7 @@ def test_an_exit_code_without_a_traceback(own_folders: Path) -> None:
     made = RunMaker(own_folders, 1)
     made.set_rank(0, state=State.FAILED, exit_code=3, ended=BEGAN + 1)
     text = report.failure(made.end(State.FAILED))
-    assert text.startswith("rank 0 failed (host node1, attempt 1, exit code 3): ended with exit code 3")
+    assert text.startswith("rank 0 failed (host node1, exit code 3): ended with exit code 3")
     assert text.endswith(f"whole log: {made.rank(0).output}")
 
 
