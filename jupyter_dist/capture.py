@@ -68,13 +68,14 @@ def capture_cell(
     labels: Mapping[str, str] | None = None,
     ship_modules: str = "auto",
     flags: int = 0,
+    argv: Sequence[str] = (),
 ) -> Payload:
     """Capture a cell with the names of `namespace` that it uses, and what those use in turn.
 
     `label` is how tracebacks call the cell; `labels` (file name → label) and `sources` (file name →
     text) tell about earlier cells, whose text is otherwise taken from `linecache`; `flags` are the
-    compiler flags that earlier cells have set. `directory` is the notebook's folder.
-    Raises CaptureError, with everything that is wrong; nothing is written.
+    compiler flags that earlier cells have set. `directory` is the notebook's folder; `argv` becomes the
+    rank's `sys.argv`. Raises CaptureError, with everything that is wrong; nothing is written.
     """
     cell = _source.parse(source, label, flags)
     hidden = _hidden(namespace)
@@ -90,6 +91,7 @@ def capture_cell(
         "source": cell.source,
         "filename": cell.filename,
         "flags": cell.flags,
+        "argv": list(argv) or [cell.filename],
         "sources": {cell.filename: cell.source},
         "labels": {cell.filename: label},
     }
@@ -120,6 +122,7 @@ def capture_call(
         "source": "",
         "filename": f"<{label}>",
         "flags": 0,
+        "argv": [f"<{label}>"],
         "sources": {},
         "labels": {},
     }

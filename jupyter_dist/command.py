@@ -43,15 +43,10 @@ def _run(context: Context, tokens: Sequence[str]) -> Any:
     line = read_command_line(tokens, leave_out=_NOT_IN_TERMINAL, first_word_ends=True)
     if not line.rest:
         raise InputError("run needs the path of a Python script")
-    if len(line.rest) > 1:
-        raise InputError(
-            f"run takes one script and no arguments for it, got {shown(line.rest[1])}; "
-            "flags stand before the script, and --env passes values to it"
-        )
     plan = make_plan(line.given)
     script = Path(line.rest[0])
     source = _read_script(script)
-    origin = start.Origin(script.name, script.absolute().parent)
+    origin = start.Origin(script.name, script.absolute().parent, argv=line.rest)
     sys.path.insert(0, str(origin.directory))  # as `python SCRIPT` would
     if plan.run.dry_run:
         return Message(json.dumps(start.describe(source, {}, plan, origin), indent=2))
@@ -87,7 +82,7 @@ def _run_groups() -> list[tuple[str, Sequence[Flag]]]:
 
 _RUN = Command(
     "run",
-    "run [flags] SCRIPT",
+    "run [flags] SCRIPT [its arguments]",
     "Run a Python file on every rank and show its output.",
     _run,
     _run_groups,

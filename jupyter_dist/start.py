@@ -47,6 +47,8 @@ class Origin:
     labels: Mapping[str, str] | None = None
     flags: int = 0
     """Compiler flags that are in force, such as those of an earlier `from __future__ import`."""
+    argv: tuple[str, ...] = ()
+    """A script and its arguments, for the ranks' `sys.argv`."""
 
     def for_capture(self) -> dict[str, Any]:
         return {
@@ -63,9 +65,7 @@ def last_run_id() -> str | None:
 
 def start_cell(source: str, namespace: dict[str, Any], plan: Plan, origin: Origin) -> Run:
     """Start a run of a cell; returns at once. Raises DistError with nothing started."""
-    payload = capture.capture_cell(
-        source, namespace, flags=origin.flags, ship_modules=plan.run.ship_modules, **origin.for_capture()
-    )
+    payload = _capture_cell(source, namespace, plan, origin)
     return _launch(payload, _request(plan, source.removeprefix("\n"), origin))
 
 
@@ -79,11 +79,20 @@ def start_call(
     return _launch(payload, _request(plan, getattr(fn, "__qualname__", repr(fn)), origin))
 
 
+def _capture_cell(source: str, namespace: dict[str, Any], plan: Plan, origin: Origin) -> capture.Payload:
+    return capture.capture_cell(
+        source,
+        namespace,
+        flags=origin.flags,
+        argv=origin.argv,
+        ship_modules=plan.run.ship_modules,
+        **origin.for_capture(),
+    )
+
+
 def describe(source: str, namespace: dict[str, Any], plan: Plan, origin: Origin) -> dict[str, Any]:
     """What `start_cell` would start, as JSON; the cell is checked as well. Starts and writes nothing."""
-    payload = capture.capture_cell(
-        source, namespace, flags=origin.flags, ship_modules=plan.run.ship_modules, **origin.for_capture()
-    )
+    payload = _capture_cell(source, namespace, plan, origin)
     return {
         "backend": plan.backend.name,
         "np": plan.world_size,

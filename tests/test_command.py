@@ -400,8 +400,6 @@ class TestTerminal:
             (tmp_path / name).write_bytes(content)
         with pytest.raises(InputError, match=re.escape(expected)):
             dispatch(["run", name], TERMINAL)
-        with pytest.raises(InputError, match="one script and no arguments"):
-            dispatch(["run", "-np", "2", name, "--epochs"], TERMINAL)
         with pytest.raises(InputError, match="run needs the path of a Python script"):
             dispatch(["run", "-np", "2"], TERMINAL)
 
@@ -409,11 +407,14 @@ class TestTerminal:
         (tmp_path / "beside.py").write_text("WORD = 'beside'\n")
         (tmp_path / "train.py").write_text(
             "import jupyter_dist as dist\nfrom beside import WORD\n"
-            "if __name__ == '__main__':\n    print(WORD, dist.rank(), flush=True)\n"
+            "import sys\nif __name__ == '__main__':\n"
+            "    print(WORD, dist.rank(), flush=True)\n    print(sys.argv)\n"
         )
-        # From another folder: modules are found beside the script.
-        done = terminal("run", "-np", "2", str(tmp_path / "train.py"), cwd=Path("/"))
+        # From another folder: modules are found beside the script. What follows it is its own.
+        script = str(tmp_path / "train.py")
+        done = terminal("run", "-np", "2", script, "--epochs", "3", "-np", "7", cwd=Path("/"))
         assert done.returncode == 0, done.stderr
+        assert str([script, "--epochs", "3", "-np", "7"]) in done.stdout
         assert "beside 0" in done.stdout
         assert "beside 1" in done.stdout
         assert done.stderr == ""

@@ -58,7 +58,7 @@ def _exit_code(error: SystemExit) -> tuple[int, bool]:
 def _execute(run_folder: Path, header: Mapping[str, Any]) -> Any:
     paths = [str(run_folder / "modules"), *header["sys_path"]]
     sys.path[:] = list(dict.fromkeys([*paths, *sys.path]))
-    sys.argv = [header["filename"]]
+    sys.argv = list(header["argv"])
     for filename, text in header["sources"].items():
         # A size of None as mtime keeps linecache from looking for the file.
         linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
