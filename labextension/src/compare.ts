@@ -1,0 +1,278 @@
+/** The metrics of several runs in the same charts: a line for each run. */
+import { Chart } from './run/chart';
+import { reason, stateName, type IContext } from './run/context';
+import { el, setText } from './run/dom';
+import type { ICurve, ICurves, IDisposable, IRankCurve, IRunInfo, IRunSource } from './run/source';
+import { ended } from './run/source';
+import { followTheme, rankVariable } from './run/theme';
+import { english, type Trans } from './run/trans';
+
+const POINTS = 2000;
+const PAUSE_MS = 500;
+
+export interface ICompareViewOptions {
+  sources: readonly IRunSource[];
+  trans?: Trans;
+}
+
+interface ICompared {
+  source: IRunSource;
+  run: IRunInfo | null;
+  curves: ICurves | null;
+  shown: boolean;
+  error: string | null;
+}
+
+export class CompareView implements IDisposable {
+  readonly node: HTMLElement;
+  private readonly _abort = new AbortController();
+  private readonly _context: IContext;
+  private readonly _trans: Trans;
+  private readonly _runs: ICompared[];
+  private readonly _legend: HTMLElement;
+  private readonly _grid = el('div', { class: 'jpd-charts' });
+  private readonly _note = el('p', { class: 'jpd-muted', role: 'status' });
+  private readonly _charts = new Map<string, Chart>();
+  private readonly _watches: IDisposable[] = [];
+  private readonly _timers = new Map<ICompared, ReturnType<typeof setTimeout>>();
+  private _smoothing = 0;
+  private _log = false;
+
+  constructor({ sources, trans = english }: ICompareViewOptions) {
+    const { signal } = this._abort;
+    this._trans = trans;
+    this._runs = sources.map(source => ({
+      source,
+      run: null,
+      curves: null,
+      shown: true,
+      error: null
+    }));
+    this._legend = el('div', {
+      class: 'jpd-compare-legend',
+      role: 'group',
+      'aria-label': trans('Runs')
+    });
+    const controls = el('div', { class: 'jpd-controls' }, this._smoothingControl(), this._logControl());
+    this.node = el(
+      'section',
+      { class: 'jpd-run jpd-compare', 'aria-label': trans('Comparison of runs') },
+      this._legend,
+      controls,
+      this._note,
+      this._grid
+    );
+    this._context = {
+      source: sources[0],
+      trans,
+      signal,
+      root: this.node,
+      announce: text => setText(this._note, text),
+      lineName: index => this._name(this._runs[index])
+    };
+    followTheme(this.node, () => this._charts.forEach(chart => chart.redraw(true)), signal);
+    for (const one of this._runs) {
+      this._watches.push(
+        one.source.watch(change => {
+          if (change.kind === 'run') {
+            one.run = change.run;
+            this._drawLegend();
+          }
+          if (change.kind === 'curves' || (change.kind === 'connection' && change.online)) {
+            this._soon(one);
+          }
+        })
+      );
+      void this._load(one);
+    }
+    this._draw();
+  }
+
+  dispose(): void {
+    this._watches.splice(0).forEach(watch => watch.dispose());
+    this._timers.forEach(timer => clearTimeout(timer));
+    this._abort.abort();
+    this.node.remove();
+  }
+
+  private _soon(one: ICompared): void {
+    if (!this._timers.has(one)) {
+      this._timers.set(
+        one,
+        setTimeout(() => {
+          this._timers.delete(one);
+          void this._load(one);
+        }, PAUSE_MS)
+      );
+    }
+  }
+
+  private async _load(one: ICompared): Promise<void> {
+    try {
+      const [run, curves] = await Promise.all([one.source.run(), one.source.curves(POINTS)]);
+      one.run = run;
+      one.curves = curves;
+      one.error = null;
+    } catch (error) {
+      one.error = reason(error);
+    }
+    if (!this._abort.signal.aborted) {
+      this._draw();
+    }
+  }
+
+  private _name(one: ICompared): string {
+    const { run, source } = one;
+    const same = this._runs.filter(other => other.run?.name === run?.name).length > 1;
+    return run ? (same ? `${run.name} · ${source.id.slice(-4)}` : run.name) : source.id;
+  }
+
+  private _draw(): void {
+    this._drawLegend();
+    const curves = merge(this._runs.map(one => (one.shown ? one.curves : null)));
+    const all = merge(this._runs.map(one => one.curves));
+    const errors = this._runs
+      .filter(one => one.error !== null)
+      .map(one => this._trans('%1 cannot be read: %2', this._name(one), one.error ?? ''));
+    const loading = this._runs.some(one => !one.curves && one.error === null);
+    setText(
+      this._note,
+      errors.join(' ') ||
+        (all.length ? '' : loading ? this._trans('Loading …') : this._trans('These runs have no metrics.'))
+    );
+    this._note.hidden = !this._note.textContent;
+    const drawn = {
+      smoothing: this._smoothing,
+      log: this._log,
+      ranks: new Set(this._runs.keys()),
+      band: false,
+      raw: true
+    };
+    for (const { name } of all) {
+      const curve = curves.find(one => one.name === name) ?? { name, ranks: [], band: null };
+      let chart = this._charts.get(name);
+      if (!chart) {
+        chart = new Chart(curve, this._context, `jpd-compare-${this._runs[0].source.id}`);
+        this._charts.set(name, chart);
+        this._grid.appendChild(chart.node);
+      }
+      chart.update(curve, drawn);
+    }
+  }
+
+  private _drawLegend(): void {
+    // Made once; afterwards only texts change, so that the focus stays.
+    if (!this._legend.childElementCount) {
+      this._runs.forEach((one, index) => this._legend.append(this._toggle(one, index)));
+    }
+    this._runs.forEach((one, index) => {
+      const toggle = this._legend.children[index];
+      setText(toggle.children[1], this._name(one));
+      setText(toggle.children[2], one.run ? this._describe(one.run) : '');
+    });
+  }
+
+  private _describe(run: IRunInfo): string {
+    const kind = this._trans('%1 × %2', run.backend, run.world_size);
+    const mean = run.world_size > 1 ? ` · ${this._trans('mean of ranks')}` : '';
+    return `${kind}${mean}${ended(run.state) ? '' : ` · ${stateName(run.state, this._trans)}`}`;
+  }
+
+  private _toggle(one: ICompared, index: number): HTMLElement {
+    const swatch = el('i', { class: 'jpd-swatch', 'aria-hidden': 'true' });
+    swatch.style.background = `var(${rankVariable(index)})`;
+    const toggle = el(
+      'button',
+      { type: 'button', class: 'jpd-toggle', 'aria-pressed': 'true', title: one.source.id },
+      swatch,
+      el('span', { class: 'jpd-compare-name' }),
+      el('span', { class: 'jpd-muted' })
+    );
+    toggle.addEventListener(
+      'click',
+      () => {
+        one.shown = !one.shown;
+        toggle.setAttribute('aria-pressed', String(one.shown));
+        this._draw();
+      },
+      { signal: this._abort.signal }
+    );
+    return toggle;
+  }
+
+  private _smoothingControl(): HTMLElement {
+    const slider = el('input', { type: 'range', min: 0, max: 0.99, step: 0.01, value: 0 });
+    const shown = el('output', {}, '0');
+    slider.addEventListener(
+      'input',
+      () => {
+        this._smoothing = Number(slider.value);
+        setText(shown, slider.value);
+        this._draw();
+      },
+      { signal: this._abort.signal }
+    );
+    const name = el('span', {}, this._trans('Smoothing'));
+    return el('label', { class: 'jpd-smoothing' }, name, slider, shown);
+  }
+
+  private _logControl(): HTMLElement {
+    const title = this._trans('Logarithmic axis');
+    const toggle = el(
+      'button',
+      { type: 'button', class: 'jpd-toggle', 'aria-pressed': 'false', title },
+      this._trans('log')
+    );
+    toggle.addEventListener(
+      'click',
+      () => {
+        this._log = !this._log;
+        toggle.setAttribute('aria-pressed', String(this._log));
+        this._draw();
+      },
+      { signal: this._abort.signal }
+    );
+    return toggle;
+  }
+}
+
+/** One curve per metric, in which the "ranks" are the runs; null stands for a run that is not shown. */
+export function merge(runs: readonly (ICurves | null)[]): ICurve[] {
+  const merged = new Map<string, ICurve>();
+  runs.forEach((curves, index) => {
+    for (const curve of curves?.curves ?? []) {
+      const line = meanOfRanks(curve);
+      if (line.steps.length) {
+        const known = merged.get(curve.name) ?? { name: curve.name, ranks: [], band: null };
+        known.ranks.push({ ...line, rank: index });
+        merged.set(curve.name, known);
+      }
+    }
+  });
+  // What more runs have in common is more likely what they are compared for.
+  return [...merged.values()].sort((a, b) => b.ranks.length - a.ranks.length);
+}
+
+/** A run as one line: its only rank, or the mean at each step of all that have a number there. */
+function meanOfRanks(curve: ICurve): IRankCurve {
+  if (curve.band) {
+    return { rank: 0, steps: curve.band.steps, values: curve.band.mean, times: [] };
+  }
+  if (curve.ranks.length === 1) {
+    return curve.ranks[0];
+  }
+  const sums = new Map<number, { sum: number; count: number }>();
+  for (const { steps, values } of curve.ranks) {
+    steps.forEach((step, i) => {
+      const value = values[i];
+      const known = sums.get(step) ?? { sum: 0, count: 0 };
+      sums.set(step, value === null ? known : { sum: known.sum + value, count: known.count + 1 });
+    });
+  }
+  const steps = [...sums.keys()].sort((a, b) => a - b);
+  const values = steps.map(step => {
+    const { sum, count } = sums.get(step) ?? { sum: 0, count: 0 };
+    return count ? sum / count : null;
+  });
+  return { rank: 0, steps, values, times: [] };
+}

@@ -1,0 +1,192 @@
+/** Saved clusters and backends, and what can be done with them. */
+import type { IDisposable } from '@lumino/disposable';
+import { type ISignal, Signal } from '@lumino/signaling';
+import { ended, type IRunInfo } from '../run/source';
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { explain } from './explain';
+import type { IBackend, ICluster, IClusterData, IServer } from './server';
+
+/** How the latest test of a cluster went. */
+export interface ITest {
+  readonly state: 'running' | 'passed' | 'failed';
+  readonly text: string;
+  readonly run: string | null;
+}
+
+export class ClustersModel implements IDisposable {
+  private readonly _changed = new Signal<this, void>(this);
+  private readonly _tests = new Map<string, ITest>();
+  private readonly _watched = new Map<string, { dispose(): void }>();
+  private _clusters: readonly ICluster[] = [];
+  private _backends: readonly IBackend[] = [];
+  private _path = '';
+  private _problem: string | null = null;
+  private _loaded = false;
+  private _asked = 0;
+  private _disposed = false;
+
+  constructor(
+    private readonly _server: IServer,
+    private readonly _trans: TranslationBundle
+  ) {}
+
+  get changed(): ISignal<this, void> {
+    return this._changed;
+  }
+
+  get clusters(): readonly ICluster[] {
+    return this._clusters;
+  }
+
+  get backends(): readonly IBackend[] {
+    return this._backends;
+  }
+
+  /** The file that holds the clusters. */
+  get path(): string {
+    return this._path;
+  }
+
+  get problem(): string | null {
+    return this._problem;
+  }
+
+  get loaded(): boolean {
+    return this._loaded;
+  }
+
+  get isDisposed(): boolean {
+    return this._disposed;
+  }
+
+  test(name: string): ITest | undefined {
+    return this._tests.get(name);
+  }
+
+  backend(name: string): IBackend | undefined {
+    return this._backends.find(backend => backend.name === name);
+  }
+
+  /** Read both anew. Failures end in `problem`; what was there stays. */
+  async refresh(): Promise<void> {
+    const asked = ++this._asked;
+    const [backends, clusters] = await Promise.allSettled([
+      this._server.backends(),
+      this._server.clusters()
+    ]);
+    if (asked !== this._asked || this._disposed) {
+      return;
+    }
+    this._problem = null;
+    if (backends.status === 'fulfilled') {
+      this._backends = backends.value;
+    }
+    if (clusters.status === 'fulfilled') {
+      this._clusters = clusters.value.clusters;
+      this._path = clusters.value.path;
+    }
+    for (const answer of [backends, clusters]) {
+      if (answer.status === 'rejected') {
+        this._problem ??= explain(answer.reason, this._trans);
+      }
+    }
+    this._loaded = this._loaded || this._problem === null;
+    this._changed.emit();
+  }
+
+  /** Save a cluster; rejects with the server's ApiError when it does not hold. */
+  async save(name: string, data: IClusterData, oldName: string | null): Promise<void> {
+    await this._server.saveCluster(name, data, oldName);
+    this._forget(oldName ?? name);
+    await this.refresh();
+  }
+
+  async remove(name: string): Promise<void> {
+    await this._server.deleteCluster(name);
+    this._forget(name);
+    await this.refresh();
+  }
+
+  /** Returns the copy's name. */
+  async duplicate(name: string): Promise<string> {
+    const copy = await this._server.duplicateCluster(name);
+    await this.refresh();
+    return copy;
+  }
+
+  /** Run a hello of one rank; how it goes is in `test(name)`. Never rejects. */
+  async startTest(name: string): Promise<void> {
+    this._forget(name);
+    this._tell(name, { state: 'running', text: this._trans.__('Testing…'), run: null });
+    let id: string;
+    try {
+      id = await this._server.testCluster(name);
+    } catch (error) {
+      this._tell(name, { state: 'failed', text: explain(error, this._trans), run: null });
+      return;
+    }
+    if (this._disposed) {
+      return;
+    }
+    this._tell(name, { state: 'running', text: this._trans.__('Testing…'), run: id });
+    const look = async () => {
+      try {
+        this._judge(name, await this._server.run(id));
+      } catch {
+        // The next change, or the next connection, brings it.
+      }
+    };
+    this._watched.set(
+      name,
+      this._server.watch(id, change => {
+        if (change.kind === 'run') {
+          this._judge(name, change.run);
+        } else if (change.kind === 'connection') {
+          void look();
+        }
+      })
+    );
+    // It may have ended before anybody listened.
+    await look();
+  }
+
+  dispose(): void {
+    this._disposed = true;
+    this._watched.forEach(watch => watch.dispose());
+    this._watched.clear();
+    Signal.clearData(this);
+  }
+
+  private _judge(name: string, run: IRunInfo): void {
+    if (!ended(run.state) || this._tests.get(name)?.run !== run.id) {
+      return;
+    }
+    this._watched.get(name)?.dispose();
+    this._watched.delete(name);
+    const host = run.ranks[0]?.host;
+    const passed = run.state === 'succeeded';
+    const seconds = (run.ended ?? run.created) - run.created;
+    this._tell(name, {
+      state: passed ? 'passed' : 'failed',
+      text: passed
+        ? host
+          ? this._trans.__('Works: %1 answered in %2 s', host, seconds.toFixed(1))
+          : this._trans.__('Works: answered in %1 s', seconds.toFixed(1))
+        : run.reason || this._trans.__('The test run %1.', run.state),
+      run: run.id
+    });
+  }
+
+  private _tell(name: string, test: ITest): void {
+    if (!this._disposed) {
+      this._tests.set(name, test);
+      this._changed.emit();
+    }
+  }
+
+  private _forget(name: string): void {
+    this._watched.get(name)?.dispose();
+    this._watched.delete(name);
+    this._tests.delete(name);
+  }
+}

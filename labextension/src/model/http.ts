@@ -1,0 +1,71 @@
+/** The server extension's REST API, as the models ask for it. */
+import type { ServerConnection } from '@jupyterlab/services';
+import { request, send, watcher } from '../api';
+import type { IDisposable, IRunInfo, RunChange } from '../run/source';
+import type { IBackend, ICluster, IClusterData, IRunPage, IRunQuery, IServer } from './server';
+
+export class HttpServer implements IServer {
+  constructor(private readonly _settings: ServerConnection.ISettings) {}
+
+  runs(query: IRunQuery): Promise<IRunPage> {
+    return request(this._settings, 'runs', { query: { ...query, text: query.text || null } });
+  }
+
+  run(id: string): Promise<IRunInfo> {
+    return request(this._settings, `runs/${encodeURIComponent(id)}`);
+  }
+
+  async stop(id: string, kill: boolean): Promise<void> {
+    await send(this._settings, 'POST', `runs/${encodeURIComponent(id)}/stop`, { kill });
+  }
+
+  remove(id: string): Promise<{ freed_bytes: number }> {
+    return send(this._settings, 'DELETE', `runs/${encodeURIComponent(id)}`);
+  }
+
+  async diskSize(id: string): Promise<number> {
+    const { bytes } = await request<{ bytes: number }>(
+      this._settings,
+      `runs/${encodeURIComponent(id)}/size`
+    );
+    return bytes;
+  }
+
+  clean(days: number): Promise<{ removed: string[]; freed_bytes: number }> {
+    return send(this._settings, 'POST', 'clean', { days });
+  }
+
+  async backends(): Promise<IBackend[]> {
+    return (await request<{ backends: IBackend[] }>(this._settings, 'backends')).backends;
+  }
+
+  clusters(): Promise<{ clusters: ICluster[]; path: string }> {
+    return request(this._settings, 'clusters');
+  }
+
+  async saveCluster(name: string, data: IClusterData, oldName: string | null): Promise<void> {
+    await send(this._settings, 'PUT', `clusters/${encodeURIComponent(name)}`, {
+      backend: data.backend,
+      options: data.options,
+      old_name: oldName
+    });
+  }
+
+  async deleteCluster(name: string): Promise<void> {
+    await send(this._settings, 'DELETE', `clusters/${encodeURIComponent(name)}`);
+  }
+
+  async duplicateCluster(name: string): Promise<string> {
+    const path = `clusters/${encodeURIComponent(name)}/duplicate`;
+    return (await send<{ name: string }>(this._settings, 'POST', path)).name;
+  }
+
+  async testCluster(name: string): Promise<string> {
+    const path = `clusters/${encodeURIComponent(name)}/test`;
+    return (await send<{ run_id: string }>(this._settings, 'POST', path)).run_id;
+  }
+
+  watch(subject: string, listener: (change: RunChange) => void): IDisposable {
+    return watcher(this._settings).watch(subject, listener);
+  }
+}

@@ -1,0 +1,28 @@
+/** Runs and comparisons as tabs of the main area, there again after a reload. */
+import {
+  ILayoutRestorer,
+  type JupyterFrontEnd,
+  type JupyterFrontEndPlugin
+} from '@jupyterlab/application';
+import { RunTabs } from '../tabs';
+import { IDistributed, IRunOpener } from '../tokens';
+
+export const opener: JupyterFrontEndPlugin<IRunOpener> = {
+  id: 'jupyter-dist:opener',
+  description: 'Opens distributed runs in the main area.',
+  autoStart: true,
+  provides: IRunOpener,
+  requires: [IDistributed],
+  optional: [ILayoutRestorer],
+  activate: (
+    app: JupyterFrontEnd,
+    dist: IDistributed,
+    restorer: ILayoutRestorer | null
+  ): IRunOpener => {
+    const tabs = new RunTabs(app, dist.trans);
+    if (restorer) {
+      tabs.restore(restorer);
+    }
+    return tabs;
+  }
+};

@@ -1,0 +1,82 @@
+/** The runs that go on, as the panel "Running" lists sessions: opened with a click, stopped with another. */
+import type { IRunningSessions } from '@jupyterlab/running';
+import { type ISignal, Signal } from '@lumino/signaling';
+import { distributedIcon } from './icons';
+import { RunsModel } from './model/runs';
+import { ended, type IRunSummary } from './run/source';
+import { stopRun } from './sidebar/ask';
+import { basename, stateName } from './sidebar/marks';
+import type { IDistributed, IRunOpener } from './tokens';
+
+export class RunningRuns implements IRunningSessions.IManager {
+  readonly name: string;
+  readonly shutdownLabel: string;
+  readonly shutdownAllLabel: string;
+  readonly shutdownAllConfirmationText: string;
+  readonly runningChanged: ISignal<this, void>;
+  private readonly _runningChanged = new Signal<this, void>(this);
+  private readonly _model: RunsModel;
+  private _shown = '';
+
+  constructor(
+    private readonly _dist: IDistributed,
+    private readonly _opener: IRunOpener
+  ) {
+    const { server, trans } = _dist;
+    this.name = trans.__('Distributed Runs');
+    this.shutdownLabel = trans.__('Stop');
+    this.shutdownAllLabel = trans.__('Stop All');
+    this.shutdownAllConfirmationText = trans.__('Stop all distributed runs that go on?');
+    this.runningChanged = this._runningChanged;
+    // A list of its own: it has no filter, whatever the sidebar shows.
+    this._model = new RunsModel({ server, trans, interval_s: 60 });
+    this._model.changed.connect(this._onChanged, this);
+    this._model.active = true;
+  }
+
+  running(): IRunningSessions.IRunningItem[] {
+    return this._alive().map(run => this._item(run));
+  }
+
+  shutdownAll(): void {
+    for (const run of this._alive()) {
+      void stopRun(this._model, run, this._dist.trans);
+    }
+  }
+
+  refreshRunning(): void {
+    void this._model.refresh();
+  }
+
+  private _alive(): IRunSummary[] {
+    return this._model.runs.filter(run => !ended(run.state));
+  }
+
+  private _item(run: IRunSummary): IRunningSessions.IRunningItem {
+    const { trans } = this._dist;
+    return {
+      open: () => this._opener.open(run.id),
+      shutdown: () => void stopRun(this._model, run, trans),
+      icon: () => distributedIcon,
+      label: () => run.name,
+      labelTitle: () =>
+        [trans.__('%1: %2', run.name, stateName(run.state, trans)), run.notebook, run.id]
+          .filter(Boolean)
+          .join('\n'),
+      detail: () =>
+        [run.notebook && basename(run.notebook), trans.__('%1 × %2', run.backend, run.world_size)]
+          .filter(Boolean)
+          .join(' · ')
+    };
+  }
+
+  private _onChanged(): void {
+    const shown = this._alive()
+      .map(run => run.id + run.state)
+      .join();
+    if (shown !== this._shown) {
+      this._shown = shown;
+      this._runningChanged.emit();
+    }
+  }
+}

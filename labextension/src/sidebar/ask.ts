@@ -1,0 +1,137 @@
+/** What is done with runs and clusters after asking; shared by the sidebar, commands and menus. */
+import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
+import type { TranslationBundle } from '@jupyterlab/translation';
+import type { ClustersModel } from '../model/clusters';
+import { explain } from '../model/explain';
+import type { RunsModel } from '../model/runs';
+import { ended, type IRunSummary } from '../run/source';
+import { bytes as size } from '../run/format';
+
+/** Do something; where it fails, say why in a notification that stays until it is read. */
+export async function attempt<T>(
+  what: () => Promise<T>,
+  failed: string,
+  trans: TranslationBundle
+): Promise<T | undefined> {
+  try {
+    return await what();
+  } catch (error) {
+    Notification.error(`${failed} ${explain(error, trans)}`, { autoClose: false });
+    return undefined;
+  }
+}
+
+/** Stop a run at once; where a stop was asked for already, ask whether to kill it. */
+export async function stopRun(
+  model: RunsModel,
+  run: IRunSummary,
+  trans: TranslationBundle
+): Promise<void> {
+  const kill = model.isStopping(run.id);
+  if (kill) {
+    const { button } = await showDialog({
+      title: trans.__('Kill %1?', run.name),
+      body: trans.__(
+        'It was asked to stop and still goes on. Killed ranks cannot save anything any more.'
+      ),
+      buttons: [
+        Dialog.cancelButton({ label: trans.__('Wait') }),
+        Dialog.warnButton({ label: trans.__('Kill') })
+      ]
+    });
+    if (!button.accept) {
+      return;
+    }
+  }
+  await attempt(() => model.stop(run.id, kill), trans.__('%1 was not stopped.', run.name), trans);
+}
+
+/** Remove a run from the disk, after asking; returns whether it is gone. */
+export async function removeRun(
+  model: RunsModel,
+  run: IRunSummary,
+  trans: TranslationBundle
+): Promise<boolean> {
+  if (!ended(run.state)) {
+    await showDialog({
+      title: trans.__('%1 goes on', run.name),
+      body: trans.__('A run can be removed after its end: stop it first.'),
+      buttons: [Dialog.okButton({ label: trans.__('OK') })]
+    });
+    return false;
+  }
+  const bytes = await model.diskSize(run.id).catch(() => null);
+  const { button } = await showDialog({
+    title: trans.__('Remove %1?', run.name),
+    body:
+      bytes === null
+        ? trans.__('Its logs, metrics and results are deleted from the disk.')
+        : trans.__('Its logs, metrics and results are deleted from the disk: %1.', size(bytes)),
+    buttons: [
+      Dialog.cancelButton({ label: trans.__('Keep') }),
+      Dialog.warnButton({ label: trans.__('Remove') })
+    ]
+  });
+  if (!button.accept) {
+    return false;
+  }
+  const freed = await attempt(
+    () => model.remove(run.id),
+    trans.__('%1 was not removed.', run.name),
+    trans
+  );
+  return freed !== undefined;
+}
+
+/** Remove old runs, after asking for how old. */
+export async function cleanRuns(
+  model: RunsModel,
+  days: number,
+  trans: TranslationBundle
+): Promise<void> {
+  const { button } = await showDialog({
+    title: trans.__('Remove old runs?'),
+    body: trans._n(
+      'All runs that ended more than a day ago are deleted from the disk.',
+      'All runs that ended more than %1 days ago are deleted from the disk.',
+      days,
+      days
+    ),
+    buttons: [
+      Dialog.cancelButton({ label: trans.__('Keep') }),
+      Dialog.warnButton({ label: trans.__('Remove') })
+    ]
+  });
+  if (button.accept) {
+    const done = await attempt(() => model.clean(days), trans.__('Nothing was removed.'), trans);
+    if (done) {
+      Notification.info(
+        trans._n(
+          '%2 run removed, %3 freed.',
+          '%2 runs removed, %3 freed.',
+          done.count,
+          done.count,
+          size(done.freed_bytes)
+        )
+      );
+    }
+  }
+}
+
+export async function removeCluster(
+  model: ClustersModel,
+  name: string,
+  trans: TranslationBundle
+): Promise<void> {
+  const { button } = await showDialog({
+    title: trans.__('Delete the cluster %1?', name),
+    body: trans.__('It is taken out of %1. Its runs stay.', model.path || 'clusters.toml'),
+    buttons: [
+      Dialog.cancelButton({ label: trans.__('Keep') }),
+      Dialog.warnButton({ label: trans.__('Delete') })
+    ]
+  });
+  if (button.accept) {
+    await attempt(() => model.remove(name), trans.__('%1 was not deleted.', name), trans);
+  }
+}

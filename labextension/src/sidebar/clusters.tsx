@@ -1,0 +1,252 @@
+/** The section "Clusters": cards of what cells can run on, for the notebook in front. */
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { addBelowIcon, checkIcon, ellipsesIcon } from '@jupyterlab/ui-components';
+import * as React from 'react';
+import type { ClustersModel, ITest } from '../model/clusters';
+import type { IBackend, ICluster } from '../model/server';
+import { IconButton } from './runrow';
+
+/** What a card stands for; a backend can be used as it is, like a cluster without options. */
+export interface ITarget {
+  kind: 'cluster' | 'backend';
+  name: string;
+}
+
+export interface IClustersSectionProps {
+  model: ClustersModel;
+  trans: TranslationBundle;
+  /** The name of the notebook in front; null: none is open. */
+  notebook: string | null;
+  used: string | null;
+  pending: boolean;
+  showBackends: boolean;
+  onUse: (target: ITarget) => void;
+  onInsert: (target: ITarget) => void;
+  onMenu: (target: ITarget, anchor: DOMRect) => void;
+  onDelete: (target: ITarget) => void;
+  onNew: () => void;
+  onOpenRun: (id: string) => void;
+}
+
+export function ClustersSection(props: IClustersSectionProps): React.ReactElement {
+  const { model, trans } = props;
+  const list = React.useRef<HTMLDivElement>(null);
+  const [currentKey, setCurrent] = React.useState('');
+  const targets: ITarget[] = [
+    ...model.clusters.map(({ name }) => ({ kind: 'cluster' as const, name })),
+    ...(props.showBackends || !model.clusters.length
+      ? model.backends.map(({ name }) => ({ kind: 'backend' as const, name }))
+      : [])
+  ];
+  const current = Math.max(
+    0,
+    targets.findIndex(target => keyOf(target) === currentKey)
+  );
+
+  const onKeyDown = (event: React.KeyboardEvent) => {
+    const step = { ArrowDown: 1, ArrowUp: -1, Home: -targets.length, End: targets.length }[
+      event.key
+    ];
+    if (step !== undefined && targets.length) {
+      event.preventDefault();
+      const to = Math.max(0, Math.min(targets.length - 1, current + step));
+      setCurrent(keyOf(targets[to]));
+      list.current?.querySelectorAll<HTMLElement>('[data-main]')[to]?.focus();
+    } else if (event.key === 'Delete' && targets[current]?.kind === 'cluster') {
+      event.preventDefault();
+      props.onDelete(targets[current]);
+    }
+  };
+
+  const card = (target: ITarget, index: number) => (
+    <Card
+      key={keyOf(target)}
+      {...props}
+      target={target}
+      current={index === current}
+      onFocus={() => setCurrent(keyOf(target))}
+    />
+  );
+  const saved = targets.filter(target => target.kind === 'cluster');
+  const backends = targets.slice(saved.length);
+  return (
+    <div className="jpd-section" aria-busy={!model.loaded && !model.problem}>
+      {model.problem && (
+        <div className="jpd-problem" role="alert">
+          <p>{model.problem}</p>
+          <button type="button" className="jpd-button" onClick={() => void model.refresh()}>
+            {trans.__('Try again')}
+          </button>
+        </div>
+      )}
+      <div className="jpd-cards" ref={list} onKeyDown={onKeyDown}>
+        {saved.length > 0 && (
+          <ul aria-label={trans.__('Saved clusters')}>
+            {saved.map((target, index) => card(target, index))}
+          </ul>
+        )}
+        {backends.length > 0 && (
+          <>
+            <h3 className="jpd-caption">{trans.__('Backends')}</h3>
+            <ul aria-label={trans.__('Backends')}>
+              {backends.map((target, index) => card(target, saved.length + index))}
+            </ul>
+          </>
+        )}
+        {model.loaded && !saved.length && (
+          <p className="jpd-empty jpd-dim">
+            {trans.__('A cluster is a backend and its options under a name.')}{' '}
+            <button type="button" className="jpd-link" onClick={props.onNew}>
+              {trans.__('New cluster')}
+            </button>
+          </p>
+        )}
+      </div>
+    </div>
+  );
+}
+
+function keyOf(target: ITarget): string {
+  return `${target.kind}:${target.name}`;
+}
+
+function Card(
+  props: IClustersSectionProps & { target: ITarget; current: boolean; onFocus: () => void }
+): React.ReactElement {
+  const { target, model, trans, notebook } = props;
+  const cluster = model.clusters.find(
+    ({ name }) => target.kind === 'cluster' && name === target.name
+  );
+  const backend = model.backend(cluster?.backend ?? target.name);
+  const detail = cluster ? describeCluster(cluster, trans) : describeBackend(backend, trans);
+  const found = cluster ? describeBackend(backend, trans) : null;
+  const missing = backend && !backend.available ? needs(backend, trans) : null;
+  const problem = missing ?? cluster?.problem ?? null;
+  const used = notebook !== null && props.used === target.name;
+  const tab = props.current ? 0 : -1;
+  const test = model.test(target.name);
+  return (
+    <li
+      className="jpd-card"
+      data-used={used || undefined}
+      data-problem={problem !== null || undefined}
+      onFocus={props.onFocus}
+    >
+      <button
+        type="button"
+        className="jpd-row-main"
+        data-main=""
+        tabIndex={tab}
+        aria-pressed={used}
+        aria-disabled={missing !== null || undefined}
+        title={
+          notebook === null
+            ? trans.__('Open a notebook to use %1 in it', target.name)
+            : used
+              ? trans.__('%1 uses %2; press to use the default again', notebook, target.name)
+              : trans.__('Use %1 for %2', target.name, notebook)
+        }
+        onClick={() => {
+          if (missing === null) {
+            props.onUse(target);
+          }
+        }}
+      >
+        <span className="jpd-row-text">
+          <span className="jpd-line">
+            <span className="jpd-row-name">{target.name}</span>
+            {used && (
+              <span className="jpd-badge" data-pending={props.pending || undefined}>
+                <checkIcon.react tag="span" elementSize="small" />
+                {props.pending ? trans.__('waiting for the kernel') : trans.__('in use')}
+              </span>
+            )}
+          </span>
+          <span className="jpd-line jpd-dim">
+            <span className="jpd-row-where">{detail}</span>
+          </span>
+          {found && !problem && (
+            <span className="jpd-line jpd-dim">
+              <span className="jpd-row-where">{found}</span>
+            </span>
+          )}
+          {problem && <span className="jpd-card-problem">{problem}</span>}
+        </span>
+      </button>
+      <span className="jpd-card-actions">
+        <IconButton
+          icon={addBelowIcon}
+          label={trans.__('Insert a cell that runs on %1', target.name)}
+          tab={tab}
+          disabled={notebook === null || missing !== null}
+          onClick={() => props.onInsert(target)}
+        />
+        <IconButton
+          icon={ellipsesIcon}
+          label={trans.__('More for %1', target.name)}
+          tab={tab}
+          onClick={event => props.onMenu(target, event.currentTarget.getBoundingClientRect())}
+        />
+      </span>
+      {test && <TestOutcome test={test} trans={trans} onOpenRun={props.onOpenRun} />}
+    </li>
+  );
+}
+
+function TestOutcome(props: {
+  test: ITest;
+  trans: TranslationBundle;
+  onOpenRun: (id: string) => void;
+}): React.ReactElement {
+  const { test } = props;
+  return (
+    <div className="jpd-card-test" data-state={test.state} role="status">
+      <span>{test.text}</span>
+      {test.state === 'failed' && test.run && (
+        <button type="button" className="jpd-link" onClick={() => props.onOpenRun(test.run ?? '')}>
+          {props.trans.__('Show the run')}
+        </button>
+      )}
+    </div>
+  );
+}
+
+function needs(backend: IBackend, trans: TranslationBundle): string {
+  return backend.install ? trans.__('needs: %1', backend.install) : trans.__('not installed');
+}
+
+/** `local × 4 · gpus_per_worker 1`: the backend, and what is set. */
+export function describeCluster(cluster: ICluster, trans: TranslationBundle): string {
+  const { np, ...rest } = cluster.options;
+  const head = typeof np === 'number' ? trans.__('%1 × %2', cluster.backend, np) : cluster.backend;
+  // Values of env can be secrets.
+  const set = Object.entries(rest).map(([name, value]) =>
+    typeof value === 'object' || value === true ? words(name) : `${words(name)} ${String(value)}`
+  );
+  return [head, ...set].join(' · ');
+}
+
+/** `2 cores · no GPU · Python 3.11.7`: what was found. */
+export function describeBackend(backend: IBackend | undefined, trans: TranslationBundle): string {
+  const parts: string[] = [];
+  for (const [name, value] of Object.entries(backend?.detail ?? {})) {
+    if (value === null || value === '' || value === undefined) {
+      continue;
+    }
+    if (name === 'cores') {
+      parts.push(trans._n('%1 core', '%1 cores', Number(value), Number(value)));
+    } else if (name === 'gpus') {
+      const count = Array.isArray(value) ? value.length : Number(value);
+      parts.push(count ? trans._n('%1 GPU', '%1 GPUs', count, count) : trans.__('no GPU'));
+    } else if (Array.isArray(value)) {
+      parts.push(value.map(String).join(', '));
+    } else if (typeof value !== 'object') {
+      parts.push(name === 'python' ? `Python ${String(value)}` : `${words(name)} ${String(value)}`);
+    }
+  }
+  return parts.join(' · ');
+}
+
+function words(name: string): string {
+  return name.replace(/_/g, ' ');
+}

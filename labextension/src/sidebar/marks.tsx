@@ -1,0 +1,107 @@
+/** Small things that rows and cards show: a state's mark, progress, times. */
+import type { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+import { ended, type IProgress, type IRunSummary, type State } from '../run/source';
+
+/** One shape for each state, so that none depends on its colour. */
+const SHAPES: Record<State, React.ReactElement> = {
+  pending: <circle cx="8" cy="8" r="5" fill="none" strokeDasharray="2.6 2.6" />,
+  running: (
+    <>
+      <circle cx="8" cy="8" r="6" fill="none" opacity="0.35" />
+      <path d="M8 2a6 6 0 0 1 6 6" fill="none" className="jpd-mark-arc" />
+    </>
+  ),
+  succeeded: <path d="M2.5 8.5l3.5 3.5 7.5-8" fill="none" />,
+  failed: <path d="M3.5 3.5l9 9m0-9l-9 9" fill="none" />,
+  stopped: <rect x="4" y="4" width="8" height="8" rx="1" className="jpd-mark-solid" />,
+  lost: (
+    <>
+      <path d="M5.2 5.8a2.8 2.8 0 1 1 4.6 2.2c-1.2.9-1.8 1.3-1.8 2.6" fill="none" />
+      <circle cx="8" cy="13.2" r="1" className="jpd-mark-solid" />
+    </>
+  )
+};
+
+export function StateMark({ state }: { state: State }): React.ReactElement {
+  return (
+    <svg className="jpd-mark" data-state={state} viewBox="0 0 16 16" aria-hidden="true">
+      {SHAPES[state] ?? SHAPES.lost}
+    </svg>
+  );
+}
+
+export function stateName(state: State, trans: TranslationBundle): string {
+  const names: Record<State, string> = {
+    pending: trans.__('pending'),
+    running: trans.__('running'),
+    succeeded: trans.__('succeeded'),
+    failed: trans.__('failed'),
+    stopped: trans.__('stopped'),
+    lost: trans.__('lost')
+  };
+  return names[state] ?? state;
+}
+
+/** Done of all, from 0 to 1; null where the total is unknown. */
+export function fraction(progress: IProgress | null): number | null {
+  return progress?.total ? Math.min(1, Math.max(0, progress.n / progress.total)) : null;
+}
+
+export function ProgressBar(props: { run: IRunSummary; label: string }): React.ReactElement | null {
+  const done = fraction(props.run.progress);
+  if (ended(props.run.state)) {
+    return null;
+  }
+  return (
+    <div
+      className="jpd-bar"
+      role="progressbar"
+      aria-label={props.label}
+      aria-valuemin={0}
+      aria-valuemax={100}
+      aria-valuenow={done === null ? undefined : Math.round(done * 100)}
+      data-unknown={done === null || undefined}
+    >
+      <div style={done === null ? undefined : { width: `${done * 100}%` }} />
+    </div>
+  );
+}
+
+export function age(seconds: number, trans: TranslationBundle): string {
+  if (seconds < 60) {
+    return trans.__('just now');
+  }
+  if (seconds < 3600) {
+    return trans.__('%1 min ago', Math.floor(seconds / 60));
+  }
+  return seconds < 86_400
+    ? trans.__('%1 h ago', Math.floor(seconds / 3600))
+    : trans.__('%1 d ago', Math.floor(seconds / 86_400));
+}
+
+/** How long a run has taken, by its host's clock: ours may be another one. */
+export function elapsed(run: IRunSummary, skew_s: number): number {
+  return (run.ended ?? Date.now() / 1000 + skew_s) - (run.started ?? run.created);
+}
+
+/** The last part of a path. */
+export function basename(path: string): string {
+  return path.slice(path.lastIndexOf('/') + 1);
+}
+
+/** Draw again every second while `on`. */
+export function useTick(on: boolean): void {
+  const [, tick] = React.useReducer((count: number) => count + 1, 0);
+  React.useEffect(() => {
+    if (!on) {
+      return;
+    }
+    const timer = setInterval(() => {
+      if (!document.hidden) {
+        tick();
+      }
+    }, 1000);
+    return () => clearInterval(timer);
+  }, [on]);
+}

@@ -1,0 +1,349 @@
+/** The panel "Distributed": its two sections, their toolbars, and what their buttons do. */
+import { Notification } from '@jupyterlab/apputils';
+import { PathExt } from '@jupyterlab/coreutils';
+import type { ITranslator } from '@jupyterlab/translation';
+import {
+  addIcon,
+  MenuSvg,
+  PanelWithToolbar,
+  ReactWidget,
+  refreshIcon,
+  SidePanel,
+  ToolbarButton
+} from '@jupyterlab/ui-components';
+import { CommandRegistry } from '@lumino/commands';
+import type { Message } from '@lumino/messaging';
+import { Signal } from '@lumino/signaling';
+import { AccordionPanel, type Widget } from '@lumino/widgets';
+import * as React from 'react';
+import { compareIcon, distributedIcon } from '../icons';
+import { KernelRefused } from '../model/notebooks';
+import type { IClusterData } from '../model/server';
+import type { IDistributed, IRunOpener } from '../tokens';
+import { attempt, removeCluster, removeRun, stopRun } from './ask';
+import { ClustersSection, type ITarget } from './clusters';
+import { ClusterForm } from './form';
+import { insertCell } from './insert';
+import { RunsSection } from './runs';
+
+interface IEditing {
+  name: string;
+  data: IClusterData;
+  oldName: string | null;
+}
+
+export class DistributedPanel extends SidePanel {
+  private readonly _clusters: PanelWithToolbar;
+  private readonly _runs: PanelWithToolbar;
+  private readonly _changed = new Signal<this, void>(this);
+  private readonly _menu: CardMenu;
+  private _editing: IEditing | null = null;
+  private _comparing = false;
+  private _showBackends = true;
+
+  constructor(
+    private readonly _dist: IDistributed,
+    private readonly _opener: IRunOpener,
+    translator: ITranslator
+  ) {
+    super({ translator });
+    const { trans, runs, clusters, notebooks } = _dist;
+    this.id = 'jupyter-dist-sidebar';
+    this.addClass('jpd-panel');
+    this.title.icon = distributedIcon;
+    this.title.caption = trans.__('Distributed');
+    this.node.setAttribute('role', 'region');
+    this.node.setAttribute('aria-label', trans.__('Distributed'));
+    this._menu = new CardMenu(this, _dist);
+
+    this._clusters = this._section(trans.__('Clusters'), () => this._drawClusters());
+    this._clusters.toolbar.addItem(
+      'new',
+      new ToolbarButton({
+        icon: addIcon,
+        tooltip: trans.__('New cluster'),
+        onClick: () => this.edit(null)
+      })
+    );
+    this._runs = this._section(trans.__('Runs'), () => this._drawRuns());
+    this._runs.toolbar.addItem(
+      'compare',
+      new ToolbarButton({
+        icon: compareIcon,
+        tooltip: trans.__('Choose runs to compare'),
+        onClick: () => this.startComparing(!this._comparing)
+      })
+    );
+    for (const [section, refresh] of [
+      [this._clusters, () => clusters.refresh()],
+      [this._runs, () => runs.refresh()]
+    ] as const) {
+      section.toolbar.addItem(
+        'refresh',
+        new ToolbarButton({
+          icon: refreshIcon,
+          tooltip: trans.__('Refresh'),
+          onClick: () => void refresh()
+        })
+      );
+      this.addWidget(section);
+    }
+    (this.content as AccordionPanel).setRelativeSizes([2, 3]);
+
+    runs.changed.connect(this._redraw, this);
+    clusters.changed.connect(this._redraw, this);
+    notebooks.changed.connect(this._redraw, this);
+  }
+
+  /** Backends beside the saved clusters. */
+  set showBackends(show: boolean) {
+    this._showBackends = show;
+    this._redraw();
+  }
+
+  /** Open the form: for a saved cluster by its name, or for a new one. */
+  edit(name: string | null, backend = 'local'): void {
+    const cluster = this._dist.clusters.clusters.find(one => one.name === name);
+    this._editing = cluster
+      ? { name: cluster.name, oldName: cluster.name, data: cluster }
+      : { name: '', oldName: null, data: { backend, options: {} } };
+    this._expand(this._clusters);
+    this._redraw();
+  }
+
+  startComparing(on: boolean): void {
+    this._comparing = on;
+    if (!on) {
+      this._dist.runs.clearSelected();
+    }
+    this._expand(this._runs);
+    this._redraw();
+  }
+
+  /** Bring the cards into sight and focus the first. */
+  focusClusters(): void {
+    this._editing = null;
+    this._expand(this._clusters);
+    this._redraw();
+    requestAnimationFrame(() => {
+      this._clusters.node.querySelector<HTMLElement>('[data-main][tabindex="0"]')?.focus();
+    });
+  }
+
+  insert(target: ITarget): void {
+    const { front } = this._dist.notebooks;
+    if (front) {
+      insertCell(front, target);
+    }
+  }
+
+  /** Use a cluster for the notebook in front; once more: go back to the default. */
+  async use(target: ITarget): Promise<void> {
+    const { notebooks, trans } = this._dist;
+    const panel = notebooks.front;
+    if (!panel) {
+      Notification.info(trans.__('Open a notebook to use %1 in it.', target.name));
+      return;
+    }
+    const name = notebooks.of(panel).name === target.name ? null : target.name;
+    const failed = trans.__(
+      '%1 does not use %2.',
+      PathExt.basename(panel.context.path),
+      target.name
+    );
+    try {
+      await notebooks.use(panel, name);
+    } catch (error) {
+      const why = error instanceof KernelRefused ? error.message : String(error);
+      Notification.error(`${failed} ${why}`, { autoClose: false });
+    }
+  }
+
+  override dispose(): void {
+    if (this.isDisposed) {
+      return;
+    }
+    this._menu.dispose();
+    this._dist.runs.active = false;
+    Signal.clearData(this);
+    super.dispose();
+  }
+
+  protected override onAfterShow(message: Message): void {
+    super.onAfterShow(message);
+    this._dist.runs.active = true;
+    void this._dist.clusters.refresh();
+  }
+
+  protected override onAfterAttach(message: Message): void {
+    super.onAfterAttach(message);
+    if (this.isVisible) {
+      this.onAfterShow(message);
+    }
+  }
+
+  protected override onAfterHide(message: Message): void {
+    super.onAfterHide(message);
+    this._dist.runs.active = false;
+  }
+
+  private _section(title: string, draw: () => React.ReactElement): PanelWithToolbar {
+    const section = new PanelWithToolbar();
+    section.addClass('jpd-section-panel');
+    section.title.label = title;
+    section.addWidget(ReactWidget.create(<Redrawn signal={this._changed} draw={draw} />));
+    return section;
+  }
+
+  private _expand(section: Widget): void {
+    const accordion = this.content as AccordionPanel;
+    accordion.expand(accordion.widgets.indexOf(section));
+  }
+
+  private _redraw(): void {
+    this._changed.emit();
+  }
+
+  private _drawClusters(): React.ReactElement {
+    const { clusters, notebooks, trans } = this._dist;
+    if (this._editing) {
+      const { name, data, oldName } = this._editing;
+      return (
+        <ClusterForm
+          key={oldName ?? ''}
+          backends={clusters.backends}
+          name={name}
+          data={data}
+          oldName={oldName}
+          trans={trans}
+          onSave={async (newName, newData) => {
+            await clusters.save(newName, newData, oldName);
+            this._editing = null;
+            this._redraw();
+          }}
+          onCancel={() => this.focusClusters()}
+        />
+      );
+    }
+    const choice = notebooks.of(notebooks.front);
+    return (
+      <ClustersSection
+        model={clusters}
+        trans={trans}
+        notebook={notebooks.front ? PathExt.basename(notebooks.front.context.path) : null}
+        used={choice.name}
+        pending={choice.pending}
+        showBackends={this._showBackends}
+        onUse={target => void this.use(target)}
+        onInsert={target => this.insert(target)}
+        onMenu={(target, anchor) => this._menu.openFor(target, anchor)}
+        onDelete={target => void removeCluster(clusters, target.name, trans)}
+        onNew={() => this.edit(null)}
+        onOpenRun={id => this._opener.open(id)}
+      />
+    );
+  }
+
+  private _drawRuns(): React.ReactElement {
+    const { runs, notebooks, trans } = this._dist;
+    const { root } = notebooks.of(notebooks.front);
+    return (
+      <RunsSection
+        model={runs}
+        trans={trans}
+        comparing={this._comparing}
+        elsewhere={root !== null && runs.root !== null && root !== runs.root ? root : null}
+        onOpen={run => this._opener.open(run.id)}
+        onStop={run => void stopRun(runs, run, trans)}
+        onRemove={run => void removeRun(runs, run, trans)}
+        onCompare={ids => {
+          this._opener.compare([...ids]);
+          this.startComparing(false);
+        }}
+        onStartCompare={() => {
+          this._comparing = true;
+        }}
+        onEndCompare={() => this.startComparing(false)}
+      />
+    );
+  }
+}
+
+/** Draws again whenever the signal comes. */
+function Redrawn(props: {
+  signal: Signal<unknown, void>;
+  draw: () => React.ReactElement;
+}): React.ReactElement {
+  const [, redraw] = React.useReducer((count: number) => count + 1, 0);
+  React.useEffect(() => {
+    const listener = () => redraw();
+    props.signal.connect(listener);
+    redraw();
+    return () => {
+      props.signal.disconnect(listener);
+    };
+  }, [props.signal]);
+  return props.draw();
+}
+
+/** The menu of a card, for the card it was opened from. */
+class CardMenu {
+  private readonly _menu: MenuSvg;
+  private _target: ITarget = { kind: 'backend', name: 'local' };
+
+  constructor(panel: DistributedPanel, { clusters, trans }: IDistributed) {
+    const commands = new CommandRegistry();
+    this._menu = new MenuSvg({ commands });
+    const isCluster = () => this._target.kind === 'cluster';
+    const add = (id: string, label: string, execute: () => void, isVisible = () => true) => {
+      commands.addCommand(id, {
+        label,
+        execute,
+        isVisible,
+        describedBy: { args: { type: 'object', properties: {} } }
+      });
+      this._menu.addItem({ command: id });
+    };
+    const name = () => this._target.name;
+    const failed = () => trans.__('%1 was not duplicated.', name());
+    add(
+      'jupyter-dist:card-use',
+      trans.__('Use for This Notebook'),
+      () => void panel.use(this._target)
+    );
+    add('jupyter-dist:card-insert', trans.__('Insert Cell'), () => panel.insert(this._target));
+    add(
+      'jupyter-dist:card-test',
+      trans.__('Test with One Rank'),
+      () => void clusters.startTest(name())
+    );
+    add(
+      'jupyter-dist:card-new',
+      trans.__('New Cluster…'),
+      () => panel.edit(null, name()),
+      () => !isCluster()
+    );
+    add('jupyter-dist:card-edit', trans.__('Edit…'), () => panel.edit(name()), isCluster);
+    add(
+      'jupyter-dist:card-duplicate',
+      trans.__('Duplicate'),
+      () => void attempt(() => clusters.duplicate(name()), failed(), trans),
+      isCluster
+    );
+    add(
+      'jupyter-dist:card-delete',
+      trans.__('Delete…'),
+      () => void removeCluster(clusters, name(), trans),
+      isCluster
+    );
+  }
+
+  openFor(target: ITarget, anchor: DOMRect): void {
+    this._target = target;
+    this._menu.open(anchor.left, anchor.bottom);
+  }
+
+  dispose(): void {
+    this._menu.dispose();
+  }
+}

@@ -1,0 +1,172 @@
+/** One run in the list: state, name, progress, and what can be done with it. */
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { closeIcon, deleteIcon, type LabIcon, stopIcon } from '@jupyterlab/ui-components';
+import * as React from 'react';
+import { ended, type IRunSummary } from '../run/source';
+import { duration } from '../run/format';
+import {
+  age,
+  basename,
+  elapsed,
+  fraction,
+  ProgressBar,
+  StateMark,
+  stateName,
+  useTick
+} from './marks';
+
+export interface IRunRowProps {
+  run: IRunSummary;
+  /** Whether the keyboard reaches this row with Tab. */
+  current: boolean;
+  /** null while runs are not being chosen for a comparison. */
+  chosen: boolean | null;
+  stopping: boolean;
+  trans: TranslationBundle;
+  onOpen: () => void;
+  onChoose: () => void;
+  onStop: () => void;
+  onRemove: () => void;
+}
+
+export function RunRow(props: IRunRowProps): React.ReactElement {
+  const { run, trans } = props;
+  const alive = !ended(run.state);
+  // The clock of the run's host, as far as its last answer told.
+  const skew = React.useMemo(() => run.host_time - Date.now() / 1000, [run.host_time]);
+  useTick(alive);
+  const tab = props.current ? 0 : -1;
+  const took = duration(elapsed(run, skew));
+  const where = run.notebook ? basename(run.notebook) : '';
+  const kind = trans.__('%1 × %2', run.backend, run.world_size);
+  const status = statusText(run, props.stopping, skew, trans);
+  return (
+    <div className="jpd-row" data-state={run.state} data-chosen={props.chosen || undefined}>
+      {props.chosen !== null && (
+        <input
+          type="checkbox"
+          className="jpd-row-check"
+          checked={props.chosen}
+          tabIndex={tab}
+          aria-label={trans.__('Compare %1', run.name)}
+          onChange={props.onChoose}
+        />
+      )}
+      <button
+        type="button"
+        className="jpd-row-main"
+        data-main=""
+        tabIndex={tab}
+        title={tooltip(run, skew, trans)}
+        aria-label={[run.name, stateName(run.state, trans), status, where, kind, took]
+          .filter(Boolean)
+          .join(', ')}
+        onClick={props.chosen === null ? props.onOpen : props.onChoose}
+      >
+        <StateMark state={run.state} />
+        <span className="jpd-row-text">
+          <span className="jpd-line">
+            <span className="jpd-row-name">{run.name}</span>
+            <span className="jpd-aside">{took}</span>
+          </span>
+          <span className="jpd-line jpd-dim">
+            <span className="jpd-row-where">
+              {where && where !== run.name ? `${where} · ${kind}` : kind}
+            </span>
+            <span
+              className="jpd-aside"
+              data-tone={props.stopping || run.stall ? 'warn' : undefined}
+            >
+              {status}
+            </span>
+          </span>
+        </span>
+      </button>
+      <span className="jpd-row-actions">
+        {alive ? (
+          <IconButton
+            icon={props.stopping ? closeIcon : stopIcon}
+            label={props.stopping ? trans.__('Kill %1', run.name) : trans.__('Stop %1', run.name)}
+            tab={tab}
+            onClick={props.onStop}
+          />
+        ) : (
+          <IconButton
+            icon={deleteIcon}
+            label={trans.__('Remove %1', run.name)}
+            tab={tab}
+            onClick={props.onRemove}
+          />
+        )}
+      </span>
+      <ProgressBar run={run} label={trans.__('Progress of %1', run.name)} />
+    </div>
+  );
+}
+
+function statusText(
+  run: IRunSummary,
+  stopping: boolean,
+  skew: number,
+  trans: TranslationBundle
+): string {
+  if (ended(run.state)) {
+    const when = age(Date.now() / 1000 + skew - (run.ended ?? run.created), trans);
+    return run.state === 'succeeded' ? when : `${stateName(run.state, trans)} · ${when}`;
+  }
+  if (stopping) {
+    return trans.__('stopping…');
+  }
+  if (run.stall) {
+    return trans.__('stalled');
+  }
+  const done = fraction(run.progress);
+  if (done !== null && run.progress) {
+    const left = run.progress.rate
+      ? (run.progress.total! - run.progress.n) / run.progress.rate
+      : null;
+    const percent = trans.__('%1 %', Math.floor(done * 100));
+    return left === null ? percent : trans.__('%1, %2 left', percent, duration(left));
+  }
+  if (run.progress) {
+    return String(run.progress.n);
+  }
+  return run.state === 'pending' ? trans.__('starting…') : '';
+}
+
+function tooltip(run: IRunSummary, skew: number, trans: TranslationBundle): string {
+  const begun = new Date((run.created - skew) * 1000).toLocaleString();
+  return [
+    trans.__('%1: %2', run.name, stateName(run.state, trans)),
+    run.reason,
+    trans.__('%1 workers on %2, started %3', run.world_size, run.backend, begun),
+    run.notebook,
+    run.id
+  ]
+    .filter(Boolean)
+    .join('\n');
+}
+
+export function IconButton(props: {
+  icon: LabIcon;
+  label: string;
+  tab?: number;
+  pressed?: boolean;
+  disabled?: boolean;
+  onClick: (event: React.MouseEvent<HTMLButtonElement>) => void;
+}): React.ReactElement {
+  return (
+    <button
+      type="button"
+      className="jpd-icon-button"
+      title={props.label}
+      aria-label={props.label}
+      aria-pressed={props.pressed}
+      tabIndex={props.tab}
+      disabled={props.disabled}
+      onClick={props.onClick}
+    >
+      <props.icon.react tag="span" elementSize="normal" />
+    </button>
+  );
+}

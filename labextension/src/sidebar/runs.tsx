@@ -1,0 +1,207 @@
+/** The section "Runs": filter, list, and the choice of runs to compare. */
+import type { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+import type { RunsModel } from '../model/runs';
+import type { IRunSummary, State } from '../run/source';
+import { basename, stateName } from './marks';
+import { RunRow } from './runrow';
+import { WindowedList } from './windowed';
+
+const ROW_HEIGHT = 44;
+const TYPING_MS = 200;
+const STATES: State[] = ['running', 'pending', 'succeeded', 'failed', 'stopped', 'lost'];
+
+export interface IRunsSectionProps {
+  model: RunsModel;
+  trans: TranslationBundle;
+  comparing: boolean;
+  /** The notebook in front keeps its runs in this folder, and the server reads another one. */
+  elsewhere: string | null;
+  onOpen: (run: IRunSummary) => void;
+  onStop: (run: IRunSummary) => void;
+  onRemove: (run: IRunSummary) => void;
+  onCompare: (ids: readonly string[]) => void;
+  onEndCompare: () => void;
+  onStartCompare: () => void;
+}
+
+export function RunsSection(props: IRunsSectionProps): React.ReactElement {
+  const { model, trans } = props;
+  const { runs, selected } = model;
+  const choose = (id: string) => {
+    props.onStartCompare();
+    model.toggleSelected(id);
+  };
+  const onKey = (run: IRunSummary, event: React.KeyboardEvent) => {
+    const onMain = (event.target as HTMLElement).hasAttribute('data-main');
+    if (event.key === 'Delete' || event.key === 'Backspace') {
+      event.preventDefault();
+      props.onRemove(run);
+    } else if (event.key === ' ' && onMain) {
+      event.preventDefault();
+      choose(run.id);
+    } else if (event.key === 'Enter' && onMain) {
+      event.preventDefault();
+      props.onOpen(run);
+    } else if (event.key === 'Escape' && props.comparing) {
+      props.onEndCompare();
+    }
+  };
+  const nothing = model.loaded && !runs.length;
+  return (
+    <div className="jpd-section" aria-busy={!model.loaded && !model.problem}>
+      {(model.total > 0 || model.filtered) && <FilterBar model={model} trans={trans} />}
+      {model.problem && <Problem text={model.problem} model={model} trans={trans} />}
+      {nothing && !model.problem && <NoRuns {...props} />}
+      {runs.length > 0 && (
+        <WindowedList
+          items={runs}
+          keyOf={run => run.id}
+          label={trans.__('Runs, newest first')}
+          total={model.total}
+          rowHeight={ROW_HEIGHT}
+          onEnd={() => void model.more()}
+          onKey={onKey}
+          render={(run, current) => (
+            <RunRow
+              run={run}
+              current={current}
+              chosen={props.comparing ? selected.includes(run.id) : null}
+              stopping={model.isStopping(run.id)}
+              trans={trans}
+              onOpen={() => props.onOpen(run)}
+              onChoose={() => choose(run.id)}
+              onStop={() => props.onStop(run)}
+              onRemove={() => props.onRemove(run)}
+            />
+          )}
+        />
+      )}
+      {props.comparing && (
+        <div className="jpd-foot" role="group" aria-label={trans.__('Compare runs')}>
+          <span className="jpd-foot-text" role="status">
+            {selected.length < 2
+              ? trans.__('Choose two or more runs')
+              : trans.__('%1 runs chosen', selected.length)}
+          </span>
+          <button type="button" className="jpd-button" onClick={props.onEndCompare}>
+            {trans.__('Cancel')}
+          </button>
+          <button
+            type="button"
+            className="jpd-button jpd-primary"
+            disabled={selected.length < 2}
+            onClick={() => props.onCompare(selected)}
+          >
+            {trans.__('Compare')}
+          </button>
+        </div>
+      )}
+    </div>
+  );
+}
+
+function FilterBar({
+  model,
+  trans
+}: Pick<IRunsSectionProps, 'model' | 'trans'>): React.ReactElement {
+  const [text, setText] = React.useState(model.filter.text);
+  React.useEffect(() => {
+    if (text === model.filter.text) {
+      return;
+    }
+    const timer = setTimeout(() => void model.setFilter({ text }), TYPING_MS);
+    return () => clearTimeout(timer);
+  }, [text]);
+  const notebooks = model.notebooks;
+  return (
+    <div className="jpd-filter" role="search" aria-label={trans.__('Filter runs')}>
+      <input
+        type="search"
+        className="jpd-input"
+        placeholder={trans.__('Filter runs')}
+        aria-label={trans.__('Filter runs by text')}
+        value={text}
+        onChange={event => setText(event.target.value)}
+      />
+      <select
+        className="jpd-input"
+        aria-label={trans.__('Filter runs by state')}
+        value={model.filter.state ?? ''}
+        onChange={event =>
+          void model.setFilter({ state: (event.target.value || null) as State | null })
+        }
+      >
+        <option value="">{trans.__('Any state')}</option>
+        {STATES.map(state => (
+          <option key={state} value={state}>
+            {stateName(state, trans)}
+          </option>
+        ))}
+      </select>
+      {notebooks.length > 0 && (
+        <select
+          className="jpd-input"
+          aria-label={trans.__('Filter runs by notebook')}
+          value={model.filter.notebook ?? ''}
+          onChange={event => void model.setFilter({ notebook: event.target.value || null })}
+        >
+          <option value="">{trans.__('Any notebook')}</option>
+          {notebooks.map(path => (
+            <option key={path} value={path} title={path}>
+              {basename(path)}
+            </option>
+          ))}
+        </select>
+      )}
+    </div>
+  );
+}
+
+function Problem(
+  props: Pick<IRunsSectionProps, 'model' | 'trans'> & { text: string }
+): React.ReactElement {
+  return (
+    <div className="jpd-problem" role="alert">
+      <p>{props.text}</p>
+      <button type="button" className="jpd-button" onClick={() => void props.model.refresh()}>
+        {props.trans.__('Try again')}
+      </button>
+    </div>
+  );
+}
+
+function NoRuns(props: IRunsSectionProps): React.ReactElement {
+  const { model, trans } = props;
+  if (model.filtered) {
+    return (
+      <div className="jpd-empty">
+        <p>{trans.__('No run matches this filter.')}</p>
+        <button
+          type="button"
+          className="jpd-button"
+          onClick={() => void model.setFilter({ text: '', state: null, notebook: null })}
+        >
+          {trans.__('Show all runs')}
+        </button>
+      </div>
+    );
+  }
+  return (
+    <div className="jpd-empty">
+      <p>{trans.__('No runs yet. Put this line on top of a cell, and run the cell:')}</p>
+      <pre className="jpd-code">%%distribute -np 2</pre>
+      {props.elsewhere ? (
+        <p>
+          {trans.__(
+            'This notebook’s kernel keeps its runs in %1, and this server reads %2: they are shown under their cells only.',
+            props.elsewhere,
+            model.root ?? ''
+          )}
+        </p>
+      ) : (
+        <p className="jpd-dim">{trans.__('This server looks for them in %1.', model.root ?? '')}</p>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,113 @@
+/** The tabs of the main area: one for each open run, one for each comparison. */
+import type { ILayoutRestorer, JupyterFrontEnd } from '@jupyterlab/application';
+import { MainAreaWidget, WidgetTracker } from '@jupyterlab/apputils';
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { Widget } from '@lumino/widgets';
+import { ServerRunSource } from './api';
+import { compareIcon, distributedIcon } from './icons';
+import type { IDisposable } from './run/source';
+import { CompareView } from './compare';
+import type { Trans } from './run/trans';
+import { RunView } from './run/view';
+import type { IRunOpener } from './tokens';
+
+const TAB = 'jupyter-dist:tab';
+
+/** A plain view in a widget. */
+class ViewHost extends Widget {
+  constructor(
+    readonly ids: readonly string[],
+    private readonly _view: IDisposable & { node: HTMLElement }
+  ) {
+    super();
+    this.addClass('jpd-tab');
+    this.node.appendChild(_view.node);
+  }
+
+  override dispose(): void {
+    if (!this.isDisposed) {
+      this._view.dispose();
+      super.dispose();
+    }
+  }
+}
+
+export class RunTabs implements IRunOpener {
+  private readonly _tracker = new WidgetTracker<MainAreaWidget<ViewHost>>({
+    namespace: 'jupyter-dist'
+  });
+
+  constructor(
+    private readonly _app: JupyterFrontEnd,
+    private readonly _trans: TranslationBundle
+  ) {
+    _app.commands.addCommand(TAB, {
+      label: _trans.__('Open a Tab of Runs'),
+      isVisible: () => false,
+      execute: ({ ids }) => {
+        const known = Array.isArray(ids) ? ids.map(String) : [];
+        if (known.length) {
+          this._show(known);
+        }
+      },
+      describedBy: {
+        args: {
+          type: 'object',
+          properties: { ids: { type: 'array', items: { type: 'string' } } },
+          required: ['ids']
+        }
+      }
+    });
+  }
+
+  restore(restorer: ILayoutRestorer): void {
+    void restorer.restore(this._tracker, {
+      command: TAB,
+      args: tab => ({ ids: [...tab.content.ids] }),
+      name: tab => tab.content.ids.join('+')
+    });
+  }
+
+  open(id: string): void {
+    this._show([id]);
+  }
+
+  compare(ids: readonly string[]): void {
+    this._show(ids);
+  }
+
+  private _show(ids: readonly string[]): void {
+    const known = this._tracker.find(tab => tab.content.ids.join() === ids.join());
+    const tab = known ?? this._make(ids);
+    if (!tab.isAttached) {
+      this._app.shell.add(tab, 'main', { type: 'Distributed Run' });
+    }
+    this._app.shell.activateById(tab.id);
+  }
+
+  private _make(ids: readonly string[]): MainAreaWidget<ViewHost> {
+    const trans: Trans = (text, ...args) => this._trans.__(text, ...args.map(String));
+    const settings = this._app.serviceManager.serverSettings;
+    const sources = ids.map(id => new ServerRunSource(id, settings));
+    const single = sources.length === 1;
+    const view = single
+      ? new RunView({ source: sources[0], trans })
+      : new CompareView({ sources, trans });
+    const tab = new MainAreaWidget({ content: new ViewHost(ids, view) });
+    tab.id = `jupyter-dist-${ids.join('-')}`;
+    tab.title.icon = single ? distributedIcon : compareIcon;
+    tab.title.closable = true;
+    tab.title.label = single ? this._trans.__('Run') : this._trans.__('Compare');
+    tab.title.caption = ids.join('\n');
+    void Promise.all(sources.map(source => source.run()))
+      .then(runs => {
+        const names = runs.map(run => run.name);
+        tab.title.label = single
+          ? names[0]
+          : this._trans.__('Compare %1', names.join(this._trans.__(' and ')));
+      })
+      .catch(() => undefined); // the view says why
+    void this._tracker.add(tab);
+    return tab;
+  }
+}
