@@ -25,7 +25,10 @@ export class RunRenderer extends Widget implements IRenderMime.IRenderer {
   async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
     const { run } = model.data[RUN_MIME] as { run: string };
     this._view?.dispose();
-    this._view = new RunView({ source: new ServerRunSource(run, this._settings), trans: this._trans });
+    this._view = new RunView({
+      source: new ServerRunSource(run, this._settings),
+      trans: this._trans
+    });
     this.node.appendChild(this._view.node);
   }
 

@@ -89,6 +89,7 @@ export interface ISearchQuery {
   query: string;
   regex?: boolean;
   case?: boolean;
+  limit?: number;
 }
 
 export interface IRankCurve {

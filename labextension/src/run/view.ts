@@ -1,5 +1,23 @@
-/** The view of one run: header, ranks, what went wrong, metrics, logs, results. */
-import type { IDisposable, IRunSource } from './source';
+/** The view of one run: header, ranks, what went wrong, results, metrics, logs. */
+import { reason, type IContext } from './context';
+import { el, setText } from './dom';
+import { failureNode, notice, stacksNode } from './failure';
+import { duration } from './format';
+import { Header } from './header';
+import { Logs } from './logs';
+import { Metrics } from './metrics';
+import { ProgressRows } from './progress';
+import { resultsNode } from './results';
+import {
+  ended,
+  RunMissing,
+  type IDisposable,
+  type IRunInfo,
+  type IRunSource,
+  type RunChange
+} from './source';
+import { Strip } from './strip';
+import { followTheme } from './theme';
 import { english, type Trans } from './trans';
 
 export interface IRunViewOptions {
@@ -7,19 +25,277 @@ export interface IRunViewOptions {
   trans?: Trans;
   /** Opens the run where there is more room; without it there is no such button. */
   openElsewhere?: { label: string; open: () => void };
-  /** Said once, in place of the view, when there is no such run. */
+  /** There is no such run here, and why. */
   onMissing?: (reason: string) => void;
 }
 
 export class RunView implements IDisposable {
-  readonly node: HTMLElement = document.createElement('section');
+  readonly node: HTMLElement;
+  private readonly _abort = new AbortController();
+  private readonly _context: IContext;
+  private readonly _status = el('div', { class: 'jpd-sr', role: 'status', 'aria-live': 'polite' });
+  private readonly _header: Header;
+  private readonly _strip: Strip;
+  private readonly _progress: ProgressRows;
+  private readonly _notices = el('div', { class: 'jpd-notices' });
+  private readonly _failure = el('div', { class: 'jpd-slot' });
+  private readonly _results = el('div', { class: 'jpd-slot' });
+  private readonly _metrics: Metrics;
+  private readonly _logs: Logs;
+  private readonly _stacks: HTMLElement;
+  private readonly _main: HTMLElement;
+  private readonly _loading: HTMLElement;
+  private _watching: IDisposable | null = null;
+  private _run: IRunInfo | null = null;
+  private _online = true;
+  private _ending = '';
+  private _noticesKey = '';
 
-  constructor(options: IRunViewOptions) {
-    this.node.className = 'jpd-run';
-    this.node.textContent = (options.trans ?? english)('Run %1', options.source.id);
+  constructor(private readonly _options: IRunViewOptions) {
+    const { source, trans = english } = _options;
+    const { signal } = this._abort;
+    this.node = el('section', {
+      class: 'jpd-run',
+      'data-source': source.kind,
+      'data-run': source.id,
+      'aria-label': trans('Run %1', source.id)
+    });
+    this._context = {
+      source,
+      trans,
+      signal,
+      root: this.node,
+      announce: text => setText(this._status, text)
+    };
+    this._header = new Header(this._context, _options.openElsewhere);
+    this._strip = new Strip(this._context, rank => this._logs.select(rank));
+    this._progress = new ProgressRows(this._context);
+    this._metrics = new Metrics(this._context);
+    this._logs = new Logs(this._context, rank => this._strip.select(rank));
+    this._stacks = stacksNode(this._context);
+    this._main = el(
+      'div',
+      { class: 'jpd-main', hidden: true },
+      this._header.node,
+      this._strip.node,
+      this._notices,
+      this._failure,
+      this._progress.node,
+      this._results,
+      this._metrics.node,
+      this._logs.node
+    );
+    this._loading = el(
+      'div',
+      { class: 'jpd-loading jpd-muted' },
+      trans('Loading run %1 …', source.id)
+    );
+    this.node.append(this._loading, this._main, this._status);
+    followTheme(this.node, () => this._metrics.recolour(), signal);
+    this._followVisibility(signal);
+    this._watching = source.watch(change => this._onChange(change));
+    void this._load();
   }
 
   dispose(): void {
+    this._watching?.dispose();
+    this._watching = null;
+    this._abort.abort();
     this.node.remove();
   }
+
+  private async _load(): Promise<void> {
+    const { source, trans, signal } = this._context;
+    try {
+      const run = await source.run();
+      if (!signal.aborted) {
+        this._update(run);
+      }
+    } catch (error) {
+      if (signal.aborted || this._run) {
+        return;
+      }
+      if (error instanceof RunMissing) {
+        this._watching?.dispose();
+        this._options.onMissing?.(missing(error, trans));
+        this._loading.replaceChildren(
+          notice(
+            'warning',
+            trans('Run %1 is not here', source.id),
+            missing(error, trans)
+          )
+        );
+      } else {
+        this._loading.replaceChildren(
+          notice('warning', trans('Run %1 cannot be read', source.id), reason(error))
+        );
+      }
+    }
+  }
+
+  private _onChange(change: RunChange): void {
+    switch (change.kind) {
+      case 'run':
+        this._update(change.run);
+        break;
+      case 'log':
+        this._logs.changed(change);
+        break;
+      case 'curves':
+        this._metrics.changed(this._run?.world_size ?? 0);
+        break;
+      case 'connection':
+        this._online = change.online;
+        this._showNotices();
+        if (change.online) {
+          void this._load();
+          this._logs.reload();
+          this._metrics.changed(this._run?.world_size ?? 0);
+        }
+        break;
+    }
+  }
+
+  private _update(run: IRunInfo): void {
+    const before = this._run;
+    this._run = run;
+    this._loading.hidden = true;
+    this._main.hidden = false;
+    this.node.dataset.state = run.state;
+    this._header.update(run);
+    this._strip.update(run);
+    this._progress.update(run);
+    this._logs.setWorldSize(run.world_size);
+    this._showNotices();
+    if (!before || before.attempt !== run.attempt || before.world_size !== run.world_size) {
+      this._metrics.changed(run.world_size);
+    }
+    if (before && before.attempt !== run.attempt) {
+      this._logs.reload();
+    }
+    if (before && !ended(before.state) && ended(run.state)) {
+      this._metrics.changed(run.world_size);
+      this._context.announce(this._context.trans('The run has ended: %1', run.state));
+    }
+    void this._showEnding(run);
+  }
+
+  /** The failure report and the results: once for each end. */
+  private async _showEnding(run: IRunInfo): Promise<void> {
+    const { source, signal } = this._context;
+    const ending = ended(run.state) ? `${run.state} ${run.attempt}` : '';
+    if (ending === this._ending) {
+      return;
+    }
+    this._ending = ending;
+    if (!ending) {
+      this._failure.replaceChildren();
+      this._results.replaceChildren();
+      return;
+    }
+    const [errors, results] = await Promise.all([
+      run.state === 'succeeded' ? [] : source.errors().catch(() => []),
+      source.results().catch(() => [])
+    ]);
+    if (signal.aborted || this._ending !== ending) {
+      return;
+    }
+    if (errors.length && run.state !== 'stopped') {
+      this._failure.replaceChildren(failureNode(errors, run, this._context));
+    }
+    if (results.length) {
+      this._results.replaceChildren(resultsNode(results, run.world_size, this._context));
+    }
+    this._showNotices();
+  }
+
+  private _showNotices(): void {
+    const run = this._run;
+    const { trans } = this._context;
+    if (!run) {
+      return;
+    }
+    const failed = this._failure.childElementCount > 0;
+    const stall = ended(run.state) ? null : run.stall;
+    const key = JSON.stringify([run.state, run.reason, stall, run.notes, this._online, failed]);
+    if (key === this._noticesKey) {
+      return;
+    }
+    this._noticesKey = key;
+    const nodes: HTMLElement[] = [];
+    if (!this._online) {
+      nodes.push(
+        notice(
+          'info',
+          trans('No connection'),
+          trans('The run goes on; what it does is shown again soon.')
+        )
+      );
+    }
+    if (stall) {
+      const quiet = duration(Math.max(60, stall.noticed - stall.since));
+      nodes.push(
+        notice(
+          'warning',
+          trans('No rank has printed or logged for %1', quiet),
+          trans('They may be waiting for each other.'),
+          this._stacks
+        )
+      );
+    }
+    if (run.state === 'lost') {
+      nodes.push(
+        notice(
+          'warning',
+          trans('The run is lost'),
+          run.reason ?? trans('Its supervisor is gone.'),
+          trans('What its ranks wrote until then is shown below. Files: %1', run.path)
+        )
+      );
+    } else if (run.reason && ended(run.state) && !failed) {
+      nodes.push(notice(run.state === 'failed' ? 'warning' : 'info', run.reason));
+    }
+    for (const note of run.notes.slice(0, 5)) {
+      nodes.push(notice('info', note));
+    }
+    if (!stall && !ended(run.state) && run.state === 'running') {
+      nodes.push(
+        el('details', { class: 'jpd-asides' }, el('summary', {}, trans('Stacks')), this._stacks)
+      );
+    }
+    this._notices.replaceChildren(...nodes);
+    if (stall) {
+      this._context.announce(trans('No rank has printed or logged for a while'));
+    }
+  }
+
+  /** What nobody sees costs nothing. */
+  private _followVisibility(signal: AbortSignal): void {
+    let near = true;
+    const apply = () => {
+      const visible = near && document.visibilityState !== 'hidden';
+      this._metrics.visible = visible;
+      this._logs.visible = visible;
+    };
+    const observer = new IntersectionObserver(
+      entries => {
+        near = entries[entries.length - 1]?.isIntersecting ?? true;
+        apply();
+      },
+      { rootMargin: '200px' }
+    );
+    observer.observe(this.node);
+    signal.addEventListener('abort', () => observer.disconnect());
+    document.addEventListener('visibilitychange', apply, { signal });
+  }
+}
+
+function missing(error: RunMissing, trans: Trans): string {
+  const where = error.root
+    ? trans('It was looked for in %1.', error.root)
+    : trans('It was looked for among the runs of this server.');
+  const why = trans(
+    'It may have been removed, or belongs to a kernel with another data directory or on another machine.'
+  );
+  return `${where} ${why}`;
 }

@@ -1,0 +1,366 @@
+/** One metric as a chart: lines of ranks, a band over many of them, values under the pointer. */
+import uPlot from 'uplot';
+import type { IContext } from './context';
+import { curveCsv } from './csv';
+import { button, el, saveFile, setAttribute, setText } from './dom';
+import { value } from './format';
+import { chartData, lastValue, type IChartData, type IDrawn, type ILine } from './series';
+import type { ICurve } from './source';
+import { cssVariable, rankVariable } from './theme';
+
+const HEIGHT = 168;
+const TIP_ROWS = 10;
+
+export class Chart {
+  readonly node: HTMLElement;
+  private readonly _value = el('span', { class: 'jpd-chart-value' });
+  private readonly _box = el('div', { class: 'jpd-chart-box', tabindex: 0, role: 'img' });
+  private readonly _tip = el('div', { class: 'jpd-tip', hidden: true });
+  private readonly _reset: HTMLButtonElement;
+  private _plot: uPlot | null = null;
+  private _shape = '';
+  private _data: IChartData = { xs: [], lines: [] };
+  private _curve: ICurve;
+  private _drawn: IDrawn | null = null;
+  private _zoom: { min: number; max: number } | null = null;
+
+  constructor(
+    curve: ICurve,
+    private readonly _context: IContext,
+    private readonly _syncKey: string
+  ) {
+    this._curve = curve;
+    const { trans, signal } = _context;
+    this._reset = button(
+      { label: trans('Reset zoom'), icon: 'reset' },
+      () => this._zoomTo(null),
+      signal
+    );
+    this._reset.hidden = true;
+    this.node = el(
+      'figure',
+      { class: 'jpd-chart' },
+      el(
+        'figcaption',
+        {},
+        el('b', { class: 'jpd-chart-name', title: curve.name }, curve.name),
+        this._value,
+        el(
+          'span',
+          { class: 'jpd-chart-tools' },
+          this._reset,
+          button(
+            { label: trans('Save %1 as a picture (PNG)', curve.name), icon: 'image' },
+            () => this._savePng(),
+            signal
+          ),
+          button(
+            { label: trans('Save %1 as a table (CSV)', curve.name), icon: 'table' },
+            () => this._saveCsv(),
+            signal
+          )
+        )
+      ),
+      this._box,
+      this._tip
+    );
+    const resize = new ResizeObserver(() => this._resize());
+    resize.observe(this._box);
+    signal.addEventListener('abort', () => {
+      resize.disconnect();
+      this.dispose();
+    });
+    this._box.addEventListener('keydown', event => this._key(event), { signal });
+    this._box.addEventListener('blur', () => this._point(null), { signal });
+  }
+
+  update(curve: ICurve, drawn: IDrawn): void {
+    this._curve = curve;
+    this._drawn = drawn;
+    this._data = chartData(curve, drawn);
+    const last = lastValue(curve);
+    setText(this._value, last ? value(last.value) : '');
+    const { trans } = this._context;
+    setAttribute(
+      this._box,
+      'aria-label',
+      last
+        ? trans('%1 over steps; at step %2 it is %3', curve.name, last.step, value(last.value))
+        : trans('%1 over steps; no values yet', curve.name)
+    );
+    this.redraw();
+  }
+
+  /** Draw anew; from scratch when the lines, the axes or the colours are others. */
+  redraw(recolour = false): void {
+    const width = this._box.clientWidth;
+    if (!this._drawn || width < 40 || this._context.signal.aborted) {
+      return;
+    }
+    const shape = [this._drawn.log, ...this._data.lines.map(l => `${l.rank}${l.raw}`)].join();
+    if (!this._plot || recolour || shape !== this._shape) {
+      this._shape = shape;
+      this._plot?.destroy();
+      this._plot = new uPlot(this._options(width), this._aligned(), this._box);
+      if (this._zoom) {
+        this._plot.setScale('x', this._zoom);
+      }
+    } else if (this._zoom) {
+      this._plot.setData(this._aligned(), false);
+      this._plot.setScale('x', this._zoom);
+    } else {
+      this._plot.setData(this._aligned());
+    }
+  }
+
+  dispose(): void {
+    this._plot?.destroy();
+    this._plot = null;
+  }
+
+  private _aligned(): uPlot.AlignedData {
+    return [this._data.xs, ...this._data.lines.map(line => line.ys)] as uPlot.AlignedData;
+  }
+
+  private _colour(line: ILine): string {
+    const { root } = this._context;
+    return typeof line.rank === 'number'
+      ? cssVariable(root, rankVariable(line.rank))
+      : cssVariable(root, '--jpd-mean');
+  }
+
+  private _options(width: number): uPlot.Options {
+    const { root } = this._context;
+    const text = cssVariable(root, '--jpd-axis') || '#666';
+    const grid = { stroke: cssVariable(root, '--jpd-grid') || '#8883', width: 1 };
+    const font = `10px ${cssVariable(root, '--jpd-font') || 'sans-serif'}`;
+    const axis = { stroke: text, grid, font, ticks: { ...grid, size: 4 }, gap: 3 };
+    const { lines } = this._data;
+    const [min, max] = ['min', 'max'].map(part => lines.findIndex(l => l.rank === part) + 1);
+    const many = lines.length > 12;
+    return {
+      width,
+      height: HEIGHT,
+      padding: [8, 10, 0, 0],
+      legend: { show: false },
+      cursor: {
+        drag: { x: true, y: false, setScale: false },
+        points: { size: 5 },
+        sync: { key: this._syncKey, setSeries: false },
+        focus: { prox: 24 },
+        // Here and not on each move, so that a click resets nothing.
+        bind: {
+          dblclick: () => () => {
+            this._zoomTo(null);
+            return null;
+          }
+        }
+      },
+      focus: { alpha: many ? 0.25 : 1 },
+      scales: { x: { time: false }, y: { distr: this._drawn?.log ? 3 : 1 } },
+      axes: [
+        { ...axis, size: 22, space: 56 },
+        {
+          ...axis,
+          size: axisSize,
+          values: (_u, ticks) => ticks.map(t => (t === null ? '' : value(t)))
+        }
+      ],
+      bands:
+        min && max
+          ? [{ series: [max, min], fill: cssVariable(root, '--jpd-band') || '#8884' }]
+          : undefined,
+      series: [
+        {},
+        ...lines.map(line => {
+          const edge = line.rank === 'min' || line.rank === 'max';
+          return {
+            stroke: edge ? undefined : this._colour(line),
+            width: edge ? 0 : line.rank === 'mean' ? 2 : many ? 1 : 1.5,
+            alpha: line.raw ? 0.25 : 1,
+            points: edge || many ? { show: false } : { size: 4 }
+          };
+        })
+      ],
+      hooks: {
+        setCursor: [u => this._showTip(u)],
+        setSelect: [u => this._select(u)]
+      }
+    };
+  }
+
+  private _select(plot: uPlot): void {
+    const { left, width } = plot.select;
+    if (width >= 4) {
+      const zoom = { min: plot.posToVal(left, 'x'), max: plot.posToVal(left + width, 'x') };
+      plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+      this._zoomTo(zoom);
+    }
+  }
+
+  private _zoomTo(zoom: { min: number; max: number } | null): void {
+    const hadFocus = document.activeElement === this._reset;
+    this._zoom = zoom;
+    this._reset.hidden = !zoom;
+    if (!zoom && hadFocus) {
+      this._box.focus();
+    }
+    if (this._plot) {
+      if (zoom) {
+        this._plot.setScale('x', zoom);
+      } else {
+        this._plot.setData(this._aligned());
+      }
+    }
+  }
+
+  private _key(event: KeyboardEvent): void {
+    const plot = this._plot;
+    if (!plot || !this._data.xs.length) {
+      return;
+    }
+    const end = this._data.xs.length - 1;
+    const now = plot.cursor.idx ?? end;
+    const by = event.shiftKey ? Math.max(1, Math.round(end / 20)) : 1;
+    if (event.key === 'ArrowRight' || event.key === 'ArrowLeft') {
+      const next = plot.cursor.idx === null ? end : now + (event.key === 'ArrowRight' ? by : -by);
+      this._point(Math.min(end, Math.max(0, next)));
+    } else if (event.key === 'Escape') {
+      this._point(null);
+      this._zoomTo(null);
+    } else if (event.key === '+') {
+      const x = this._data.xs[now];
+      const { min = 0, max = 0 } = plot.scales.x;
+      this._zoomTo({ min: x - (x - min) / 2, max: x + (max - x) / 2 });
+    } else {
+      return;
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  /** Put the cursor on a point, as the pointer would. */
+  private _point(index: number | null): void {
+    const plot = this._plot;
+    if (!plot) {
+      return;
+    }
+    if (index === null) {
+      plot.setCursor({ left: -10, top: -10 });
+      return;
+    }
+    const y = this._data.lines.find(line => typeof line.ys[index] === 'number')?.ys[index];
+    plot.setCursor({
+      left: plot.valToPos(this._data.xs[index], 'x'),
+      top: typeof y === 'number' ? plot.valToPos(y, 'y') : 0
+    });
+  }
+
+  private _showTip(plot: uPlot): void {
+    const { idx, left = -1 } = plot.cursor;
+    // A chart that only follows another one's pointer has its line, but no tip of its own.
+    const own = this._box.matches(':hover') || document.activeElement === this._box;
+    const rows = idx === null || idx === undefined || left < 0 || !own ? [] : this._rows(plot, idx);
+    this._tip.hidden = !rows.length;
+    if (!rows.length || idx === null || idx === undefined) {
+      return;
+    }
+    this._tip.replaceChildren(
+      el('div', { class: 'jpd-muted' }, this._context.trans('step %1', this._data.xs[idx])),
+      ...rows
+    );
+    const x = left + plot.over.offsetLeft;
+    const room = this._box.clientWidth - this._tip.offsetWidth;
+    const right = x + 14 <= room;
+    this._tip.style.left = `${Math.max(0, right ? x + 14 : x - 14 - this._tip.offsetWidth)}px`;
+    this._tip.style.top = `${this._box.offsetTop + 6}px`;
+  }
+
+  private _rows(plot: uPlot, idx: number): HTMLElement[] {
+    const { trans, lineName = String } = this._context;
+    const rows: { line: ILine; y: number; far: number }[] = [];
+    for (const line of this._data.lines) {
+      const y = line.ys[idx];
+      if (!line.raw && typeof y === 'number') {
+        rows.push({ line, y, far: Math.abs(plot.valToPos(y, 'y') - (plot.cursor.top ?? 0)) });
+      }
+    }
+    const ranks = rows.filter(row => typeof row.line.rank === 'number');
+    // Of many lines, those nearest to the pointer.
+    const near = ranks.sort((a, b) => a.far - b.far).slice(0, TIP_ROWS);
+    near.sort((a, b) => Number(a.line.rank) - Number(b.line.rank));
+    const names = { mean: trans('mean'), min: trans('min'), max: trans('max') };
+    const parts = (['max', 'mean', 'min'] as const).flatMap(part =>
+      rows
+        .filter(row => row.line.rank === part)
+        .map(row => el('div', {}, el('span', {}, `${names[part]} `), value(row.y)))
+    );
+    const shown = near.map(({ line, y }) => {
+      const swatch = el('i', { class: 'jpd-swatch' });
+      swatch.style.background = this._colour(line);
+      return el('div', {}, swatch, el('span', {}, `${lineName(Number(line.rank))} `), value(y));
+    });
+    const left = ranks.length - near.length;
+    return [
+      ...parts,
+      ...shown,
+      ...(left > 0 ? [el('div', { class: 'jpd-muted' }, trans('and %1 more ranks', left))] : [])
+    ];
+  }
+
+  private _resize(): void {
+    const width = this._box.clientWidth;
+    if (width < 40) {
+      return;
+    }
+    if (this._plot) {
+      if (this._plot.width !== width) {
+        this._plot.setSize({ width, height: HEIGHT });
+      }
+    } else {
+      this.redraw();
+    }
+  }
+
+  private _saveCsv(): void {
+    saveFile(
+      `${this._fileName()}.csv`,
+      new Blob([curveCsv(this._curve)], { type: 'text/csv;charset=utf-8' })
+    );
+  }
+
+  private _savePng(): void {
+    if (!this._plot) {
+      return;
+    }
+    const drawn = this._plot.ctx.canvas;
+    const ratio = drawn.width / this._plot.width;
+    const head = Math.round(22 * ratio);
+    const canvas = el('canvas', { width: drawn.width, height: drawn.height + head });
+    const context = canvas.getContext('2d');
+    if (!context) {
+      return;
+    }
+    const { root } = this._context;
+    context.fillStyle = cssVariable(root, '--jpd-page') || '#fff';
+    context.fillRect(0, 0, canvas.width, canvas.height);
+    context.fillStyle = getComputedStyle(root).color;
+    context.font = `600 ${Math.round(12 * ratio)}px ${cssVariable(root, '--jpd-font') || 'sans-serif'}`;
+    context.fillText(this._curve.name, 8 * ratio, 16 * ratio);
+    context.drawImage(drawn, 0, head);
+    canvas.toBlob(blob => {
+      if (blob) {
+        saveFile(`${this._fileName()}.png`, blob);
+      }
+    });
+  }
+
+  private _fileName(): string {
+    return `${this._context.source.id}-${this._curve.name}`.replace(/[^\w.-]+/g, '_');
+  }
+}
+
+function axisSize(_plot: uPlot, values: string[] | null): number {
+  const longest = Math.max(2, ...(values ?? []).map(text => text.length));
+  return 14 + 6 * longest;
+}

@@ -1,0 +1,41 @@
+/** What every part of a run view is given. */
+import type { IRunSource, State } from './source';
+import type { Trans } from './trans';
+
+export interface IContext {
+  source: IRunSource;
+  trans: Trans;
+  /** Aborted when the view is disposed of: every listener, observer and timer hangs on it. */
+  signal: AbortSignal;
+  /** Say something to those who cannot see it. */
+  announce: (text: string) => void;
+  /** The view's own element, from which colours are read. */
+  root: HTMLElement;
+  /** What a line of a chart is called; without it by its rank. */
+  lineName?: (rank: number) => string;
+}
+
+export function stateName(state: State, trans: Trans): string {
+  switch (state) {
+    case 'pending':
+      return trans('Pending');
+    case 'running':
+      return trans('Running');
+    case 'succeeded':
+      return trans('Succeeded');
+    case 'failed':
+      return trans('Failed');
+    case 'stopped':
+      return trans('Stopped');
+    case 'lost':
+      return trans('Lost');
+  }
+}
+
+export function rankCount(count: number, trans: Trans): string {
+  return count === 1 ? trans('1 rank') : trans('%1 ranks', count);
+}
+
+export function reason(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

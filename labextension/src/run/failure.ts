@@ -1,0 +1,217 @@
+/** What went wrong: the first failing rank with the cell's lines, the others folded under it; stacks. */
+import { reason, type IContext } from './context';
+import { button, el, icon } from './dom';
+import { bytes, ranges } from './format';
+import type { IFrame, IRankError, IRunInfo, IStacks } from './source';
+
+/** The report of a failed run. */
+export function failureNode(errors: IRankError[], run: IRunInfo, context: IContext): HTMLElement {
+  const { trans } = context;
+  const [first, ...others] = errors;
+  const node = el('section', {
+    class: 'jpd-failure',
+    'aria-label': trans('Why it failed')
+  });
+  const where = [
+    first.host ? trans('host %1', first.host) : null,
+    run.max_restarts ? trans('attempt %1', run.attempt + 1) : null,
+    first.signal_name ?? (first.exit_code === null ? null : trans('exit code %1', first.exit_code))
+  ].filter(text => text !== null);
+  node.append(
+    el(
+      'div',
+      { class: 'jpd-failure-head' },
+      el('i', { class: 'jpd-shape', 'data-state': 'failed', 'aria-hidden': 'true' }),
+      el(
+        'b',
+        {},
+        run.world_size > 1 ? trans('Rank %1 failed first', first.rank) : trans('Rank 0 failed')
+      ),
+      el('span', { class: 'jpd-muted' }, where.join(' · '))
+    ),
+    el('div', { class: 'jpd-failure-what' }, what(first, trans))
+  );
+  const cause = outOfMemory(first, context);
+  if (cause) {
+    node.appendChild(el('div', { class: 'jpd-muted' }, cause));
+  }
+  if (first.frames.length) {
+    node.appendChild(framesNode(first.frames, trans));
+  }
+  if (first.text) {
+    node.appendChild(
+      el(
+        'details',
+        {},
+        el('summary', {}, trans('Full traceback')),
+        el('pre', { class: 'jpd-pre', tabindex: 0 }, first.text.trimEnd())
+      )
+    );
+  }
+  if (others.length) {
+    node.appendChild(othersNode(others, trans));
+  }
+  return node;
+}
+
+function what(error: IRankError, trans: IContext['trans']): string {
+  if (error.kind === 'exception') {
+    return error.message ? `${error.type}: ${error.message}` : error.type;
+  }
+  return error.signal_name
+    ? trans('ended by %1', error.signal_name)
+    : trans('ended with exit code %1', error.exit_code ?? '?');
+}
+
+function outOfMemory(error: IRankError, { trans }: IContext): string | null {
+  if (error.signal_name !== 'SIGKILL') {
+    return null;
+  }
+  const text = trans('Something outside of it killed it: it may have run out of memory.');
+  return error.peak_memory_bytes
+    ? `${text} ${trans('Its memory had peaked at %1.', bytes(error.peak_memory_bytes))}`
+    : text;
+}
+
+/** Frames, the cell's own ones marked; libraries' frames in between are folded. */
+export function framesNode(frames: IFrame[], trans: IContext['trans']): HTMLElement {
+  const list = el('ol', { class: 'jpd-frames' });
+  const own = (frame: IFrame) => Boolean(frame.label) && frame.label !== frame.file;
+  const shown = frames.filter(own);
+  let hidden: IFrame[] = [];
+  const flush = () => {
+    if (hidden.length) {
+      const inner = el('ol', { class: 'jpd-frames' }, ...hidden.map(f => frameNode(f, false)));
+      const text =
+        hidden.length === 1 ? trans('1 library frame') : trans('%1 library frames', hidden.length);
+      list.appendChild(el('li', {}, el('details', {}, el('summary', {}, text), inner)));
+      hidden = [];
+    }
+  };
+  frames.forEach((frame, i) => {
+    // The last one is where it happened, whosever it is.
+    if (own(frame) || !shown.length || i === frames.length - 1) {
+      flush();
+      list.appendChild(frameNode(frame, own(frame)));
+    } else {
+      hidden.push(frame);
+    }
+  });
+  flush();
+  return list;
+}
+
+function frameNode(frame: IFrame, own: boolean): HTMLElement {
+  const place = [frame.label || frame.file || '', frame.line === null ? '' : String(frame.line)];
+  return el(
+    'li',
+    { class: own ? 'jpd-frame jpd-frame-own' : 'jpd-frame' },
+    el(
+      'span',
+      { class: 'jpd-frame-place', title: frame.file || null },
+      `${place.filter(Boolean).join(':')}${frame.function ? ` · ${frame.function}` : ''}`
+    ),
+    frame.source ? el('code', {}, frame.source.trim()) : null
+  );
+}
+
+function othersNode(others: IRankError[], trans: IContext['trans']): HTMLElement {
+  const kinds = new Map<string, IRankError[]>();
+  for (const error of others) {
+    // Ports, addresses and steps differ from rank to rank.
+    const key = `${error.collateral} ${what(error, trans).replace(/0x[0-9a-f]+|\d+/g, '#')}`;
+    kinds.set(key, [...(kinds.get(key) ?? []), error]);
+  }
+  const also = others.filter(error => !error.collateral).length;
+  const parts = [
+    also ? (also === 1 ? trans('1 other rank failed') : trans('%1 other ranks failed', also)) : '',
+    others.length > also
+      ? others.length - also === 1
+        ? trans('1 rank ended because of it')
+        : trans('%1 ranks ended because of it', others.length - also)
+      : ''
+  ].filter(Boolean);
+  return el(
+    'details',
+    {},
+    el('summary', {}, parts.join(' · ')),
+    ...[...kinds.values()].map(group =>
+      el(
+        'details',
+        { class: 'jpd-collateral' },
+        el(
+          'summary',
+          {},
+          el('span', { class: 'jpd-ranks' }, `[${ranges(group.map(error => error.rank))}]`),
+          ` ${what(group[0], trans)}`
+        ),
+        el(
+          'pre',
+          { class: 'jpd-pre', tabindex: 0 },
+          group[0].text.trimEnd() || what(group[0], trans)
+        )
+      )
+    )
+  );
+}
+
+/** A button that asks every rank where it is, and the answer, equal stacks in one group. */
+export function stacksNode(context: IContext): HTMLElement {
+  const { trans, signal, source, announce } = context;
+  const answer = el('div', { class: 'jpd-stacks' });
+  const ask = button(
+    { label: trans('Show stacks'), text: trans('Show stacks') },
+    () => {
+      ask.disabled = true;
+      answer.replaceChildren(el('span', { class: 'jpd-muted' }, trans('Asking every rank …')));
+      source
+        .stacks()
+        .then(stacks => {
+          answer.replaceChildren(...stackGroups(stacks, trans));
+          announce(trans('The stacks are shown'));
+        })
+        .catch((error: unknown) => {
+          answer.replaceChildren(el('span', { class: 'jpd-muted' }, reason(error)));
+          announce(reason(error));
+        })
+        .finally(() => {
+          ask.disabled = false;
+        });
+    },
+    signal
+  );
+  return el('div', { class: 'jpd-stacks-box' }, ask, answer);
+}
+
+function stackGroups(stacks: IStacks, trans: IContext['trans']): HTMLElement[] {
+  const nodes = stacks.groups.map(({ ranks, frames }) =>
+    el(
+      'div',
+      { class: 'jpd-stack' },
+      el(
+        'b',
+        {},
+        ranks.length === 1 ? trans('Rank %1', ranks[0]) : trans('Ranks %1', ranges(ranks))
+      ),
+      framesNode(frames, trans)
+    )
+  );
+  if (stacks.silent.length) {
+    nodes.push(
+      el('div', { class: 'jpd-muted' }, trans('No answer from ranks %1', ranges(stacks.silent)))
+    );
+  }
+  return nodes.length ? nodes : [el('div', { class: 'jpd-muted' }, trans('No rank is running'))];
+}
+
+export type NoticeKind = 'warning' | 'info';
+
+/** One or two lines that ask for attention. */
+export function notice(kind: NoticeKind, title: string, ...more: (Node | string)[]): HTMLElement {
+  return el(
+    'div',
+    { class: `jpd-notice jpd-notice-${kind}` },
+    kind === 'warning' ? icon('warning') : null,
+    el('div', {}, el('b', {}, title), ...more.map(part => el('div', {}, part)))
+  );
+}

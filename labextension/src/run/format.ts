@@ -1,0 +1,84 @@
+/** Numbers, times and ranks as people read them. */
+
+/** `0.8 s`, `12 s`, `3:07`, `1:02:03`. */
+export function duration(seconds: number): string {
+  const s = Math.max(0, seconds);
+  if (s < 10) {
+    return `${s.toFixed(1)} s`;
+  }
+  if (s < 60) {
+    return `${Math.floor(s)} s`;
+  }
+  const whole = Math.floor(s);
+  const two = (n: number) => String(n).padStart(2, '0');
+  const hours = Math.floor(whole / 3600);
+  const minutes = Math.floor((whole % 3600) / 60);
+  const rest = two(whole % 60);
+  return hours ? `${hours}:${two(minutes)}:${rest}` : `${minutes}:${rest}`;
+}
+
+export function bytes(count: number): string {
+  let value = count;
+  for (const unit of ['B', 'kB', 'MB', 'GB']) {
+    if (value < 1000) {
+      return `${unit === 'B' ? value : value.toPrecision(3)} ${unit}`;
+    }
+    value /= 1000;
+  }
+  return `${value.toPrecision(3)} TB`;
+}
+
+/** A metric's value in about four digits. */
+export function value(x: number | null | undefined): string {
+  if (x === null || x === undefined || !Number.isFinite(x)) {
+    return '–';
+  }
+  const size = Math.abs(x);
+  if (size !== 0 && (size < 1e-3 || size >= 1e6)) {
+    return x.toExponential(2);
+  }
+  return String(Number(x.toPrecision(4)));
+}
+
+export function rate(perSecond: number): string {
+  return perSecond >= 100 ? perSecond.toFixed(0) : String(Number(perSecond.toPrecision(3)));
+}
+
+/** `1,234,567`: the same in every locale, as the log's numbers are. */
+export function count(n: number): string {
+  return String(n).replace(/\B(?=(\d{3})+$)/g, ',');
+}
+
+/** Ranks as ranges: [0,1,2,5] is `0-2,5`. */
+export function ranges(ranks: readonly number[]): string {
+  const sorted = [...ranks].sort((a, b) => a - b);
+  const parts: string[] = [];
+  for (let i = 0; i < sorted.length;) {
+    let j = i;
+    while (j + 1 < sorted.length && sorted[j + 1] <= sorted[j] + 1) {
+      j++;
+    }
+    parts.push(sorted[i] === sorted[j] ? `${sorted[i]}` : `${sorted[i]}-${sorted[j]}`);
+    i = j + 1;
+  }
+  return parts.join(',');
+}
+
+/** The ranks that `0-2,5` names, below `worldSize`; null when it cannot be read. */
+export function parseRanges(text: string, worldSize: number): number[] | null {
+  const found = new Set<number>();
+  for (const part of text.split(',').map(p => p.trim())) {
+    if (!part) {
+      continue;
+    }
+    const match = /^(\d+)(?:\s*-\s*(\d+))?$/.exec(part);
+    if (!match) {
+      return null;
+    }
+    const last = Math.min(Number(match[2] ?? match[1]), worldSize - 1);
+    for (let rank = Number(match[1]); rank <= last; rank++) {
+      found.add(rank);
+    }
+  }
+  return [...found].sort((a, b) => a - b);
+}

@@ -1,0 +1,170 @@
+/** The first row of a run: state, what it is, how long, how far, and Stop. */
+import { rankCount, reason, stateName, type IContext } from './context';
+import { button, el, setAttribute, setText } from './dom';
+import { bytes, count, duration, rate } from './format';
+import { ended, type IProgress, type IRunInfo } from './source';
+
+export class Header {
+  readonly node: HTMLElement;
+  private readonly _shape = el('i', { class: 'jpd-shape', 'aria-hidden': 'true' });
+  private readonly _state = el('b', { class: 'jpd-state' });
+  private readonly _name = el('span', { class: 'jpd-name' });
+  private readonly _facts = el('span', { class: 'jpd-facts' });
+  private readonly _elapsed = el('span', { class: 'jpd-elapsed' });
+  private readonly _progress = el('div', { class: 'jpd-progress', hidden: true });
+  private readonly _bar = el('div', { class: 'jpd-bar', role: 'progressbar', 'aria-valuemin': 0 });
+  private readonly _fill = el('i');
+  private readonly _pace = el('span', { class: 'jpd-pace' });
+  private readonly _stop: HTMLButtonElement;
+  private _run: IRunInfo | null = null;
+  private _received = 0;
+  private _stopping: 'no' | 'asked' | 'killing' = 'no';
+  private _timer: ReturnType<typeof setInterval> | undefined;
+
+  constructor(
+    private readonly _context: IContext,
+    openElsewhere?: { label: string; open: () => void }
+  ) {
+    const { trans, signal } = _context;
+    this._bar.appendChild(this._fill);
+    this._bar.setAttribute('aria-label', trans('Progress'));
+    this._progress.append(this._bar, this._pace);
+    this._stop = button(
+      { label: trans('Stop'), text: trans('Stop'), icon: 'stop', class: 'jpd-stop' },
+      () => void this._askStop(),
+      signal
+    );
+    this._stop.hidden = true;
+    this.node = el(
+      'header',
+      { class: 'jpd-header' },
+      el('span', { class: 'jpd-status' }, this._shape, this._state),
+      el('span', { class: 'jpd-what' }, this._name, this._facts),
+      this._elapsed,
+      this._progress,
+      el(
+        'span',
+        { class: 'jpd-actions' },
+        this._stop,
+        openElsewhere
+          ? button({ label: openElsewhere.label, icon: 'open' }, openElsewhere.open, signal)
+          : null
+      )
+    );
+    signal.addEventListener('abort', () => clearInterval(this._timer));
+  }
+
+  update(run: IRunInfo): void {
+    const { trans } = this._context;
+    if (ended(run.state) || run.attempt !== this._run?.attempt) {
+      this._stopping = 'no';
+    }
+    this._run = run;
+    this._received = performance.now();
+    setAttribute(this._shape, 'data-state', run.state);
+    setAttribute(this._state, 'data-state', run.state);
+    setText(this._state, stateName(run.state, trans));
+    setText(this._name, run.name || run.label || run.id);
+    setAttribute(this._name, 'title', run.id);
+    const facts = [run.backend, rankCount(run.world_size, trans)];
+    if (run.attempt || run.max_restarts) {
+      facts.push(trans('attempt %1 of %2', run.attempt + 1, run.max_restarts + 1));
+    }
+    setText(this._facts, facts.join(' · '));
+    this._showStop(run);
+    this._showProgress(run);
+    this._tick();
+    clearInterval(this._timer);
+    if (!ended(run.state) && !this._context.signal.aborted) {
+      this._timer = setInterval(() => this._tick(), run.started === null ? 1000 : 250);
+    }
+  }
+
+  private _showStop(run: IRunInfo): void {
+    const { trans } = this._context;
+    this._stop.hidden = ended(run.state);
+    const text =
+      this._stopping === 'asked'
+        ? trans('Kill')
+        : this._stopping === 'killing'
+          ? trans('Killing …')
+          : trans('Stop');
+    setText(this._stop.lastChild as Text, text);
+    setAttribute(
+      this._stop,
+      'title',
+      this._stopping === 'asked' ? trans('It is stopping. Kill it now, without waiting') : null
+    );
+    this._stop.disabled = this._stopping === 'killing';
+  }
+
+  private _showProgress(run: IRunInfo): void {
+    const { trans } = this._context;
+    const progress = run.progress;
+    this._progress.hidden = !progress;
+    if (!progress) {
+      return;
+    }
+    const { n, total, desc } = progress;
+    const part = total ? Math.min(1, n / total) : null;
+    this._bar.hidden = part === null;
+    this._fill.style.width = `${100 * (part ?? 0)}%`;
+    setAttribute(this._bar, 'aria-valuemax', total === null ? null : String(total));
+    setAttribute(this._bar, 'aria-valuenow', String(n));
+    const texts = [
+      `${desc ? `${desc} ` : ''}${count(n)}${total === null ? '' : `/${count(total)}`}`,
+      ...pace(progress, ended(run.state), trans)
+    ];
+    setText(this._pace, texts.join(' · '));
+  }
+
+  private _tick(): void {
+    const run = this._run;
+    if (!run) {
+      return;
+    }
+    const began = run.started ?? run.created;
+    const now = run.host_time + (performance.now() - this._received) / 1000;
+    const seconds = (run.ended ?? now) - began;
+    const text =
+      !ended(run.state) && seconds >= 1 ? duration(Math.floor(seconds)) : duration(seconds);
+    setText(this._elapsed, text.replace(/^(\d)\.0 s/, run.ended === null ? '$1 s' : '$1.0 s'));
+  }
+
+  private async _askStop(): Promise<void> {
+    const run = this._run;
+    if (!run) {
+      return;
+    }
+    const kill = this._stopping === 'asked';
+    this._stopping = kill ? 'killing' : 'asked';
+    this._showStop(run);
+    const { source, announce, trans } = this._context;
+    try {
+      await source.stop(kill);
+      announce(kill ? trans('Killing the run') : trans('Stopping the run'));
+    } catch (error) {
+      this._stopping = 'no';
+      this._showStop(run);
+      announce(trans('The run cannot be stopped: %1', reason(error)));
+      setAttribute(this._stop, 'title', reason(error));
+    }
+  }
+}
+
+function pace(progress: IProgress, over: boolean, trans: IContext['trans']): string[] {
+  const perSecond = progress.rate;
+  if (!perSecond || over) {
+    return [];
+  }
+  const texts = [trans('%1 steps/s', rate(perSecond))];
+  if (progress.total !== null && progress.total > progress.n) {
+    texts.push(trans('%1 left', duration(Math.ceil((progress.total - progress.n) / perSecond))));
+  }
+  return texts;
+}
+
+/** Memory as a text for the tips of the ranks. */
+export function memory(peak: number | null, trans: IContext['trans']): string | null {
+  return peak ? trans('memory peaked at %1', bytes(peak)) : null;
+}

@@ -1,0 +1,261 @@
+/** A scrolling list of a log's lines, of which only those in sight exist. */
+import type { IContext } from './context';
+import { el, setAttribute } from './dom';
+import type { LogPages } from './pages';
+import { rowNode } from './rows';
+import * as virtual from './virtual';
+
+const OVERSCAN = 12;
+const DEFAULT_ROW_HEIGHT = 18;
+
+export class LogList {
+  readonly node: HTMLElement;
+  /** Stay at the end as the log grows. */
+  following = true;
+  private readonly _spacer = el('div', { class: 'jpd-spacer' });
+  private readonly _rows = el('div', { class: 'jpd-rows' });
+  private readonly _drawn = new Map<number, { key: string; node: HTMLElement }>();
+  private _offset = 0;
+  private _expected = 0;
+  private _rowHeight = 0;
+  private _match: RegExp | null = null;
+  private _current = -1;
+  private _selection: { anchor: number; focus: number } | null = null;
+  private _frame = 0;
+
+  constructor(
+    private readonly _context: IContext,
+    private readonly _pages: LogPages,
+    private readonly _ranks: boolean,
+    label: string,
+    private readonly _moved: () => void
+  ) {
+    const { signal } = _context;
+    this._spacer.appendChild(this._rows);
+    // Not aria-live: a flood of lines would be read out; news are announced by the view, in numbers.
+    this.node = el(
+      'div',
+      { class: 'jpd-log', role: 'log', 'aria-live': 'off', 'aria-label': label, tabindex: 0 },
+      this._spacer
+    );
+    this.node.addEventListener('scroll', () => this._onScroll(), { signal, passive: true });
+    this.node.addEventListener('wheel', event => this._onWheel(event), { signal, passive: false });
+    this.node.addEventListener('keydown', event => this._onKey(event), { signal });
+    this.node.addEventListener('mousedown', event => this._onMouseDown(event), { signal });
+    const resize = new ResizeObserver(() => this.draw());
+    resize.observe(this.node);
+    signal.addEventListener('abort', () => {
+      resize.disconnect();
+      cancelAnimationFrame(this._frame);
+    });
+  }
+
+  /** Draw in the next frame. */
+  draw(): void {
+    if (!this._frame && !this._context.signal.aborted) {
+      this._frame = requestAnimationFrame(() => {
+        this._frame = 0;
+        this._draw();
+      });
+    }
+  }
+
+  get selection(): { first: number; end: number } | null {
+    if (!this._selection) {
+      return null;
+    }
+    const { anchor, focus } = this._selection;
+    return { first: Math.min(anchor, focus), end: Math.max(anchor, focus) + 1 };
+  }
+
+  /** Mark what a search finds; `current` is the line it stands at. */
+  mark(match: RegExp | null, current: number): void {
+    this._match = match;
+    this._current = current;
+    this._drawn.clear();
+    this.draw();
+  }
+
+  /** Scroll until the line is in sight. */
+  reveal(line: number): void {
+    this.following = false;
+    this._scrollTo(virtual.reveal(line, this._offset, this._geometry()));
+    this._moved();
+  }
+
+  toEnd(): void {
+    this.following = true;
+    this.draw();
+    this._moved();
+  }
+
+  /** Line numbers that are drawn, for tests and for those who measure. */
+  get visible(): number[] {
+    return [...this._drawn.keys()];
+  }
+
+  private _geometry(): virtual.IGeometry {
+    return {
+      rows: this._pages.total,
+      rowHeight: this._rowHeight || DEFAULT_ROW_HEIGHT,
+      viewport: this.node.clientHeight
+    };
+  }
+
+  private _draw(): void {
+    const viewport = this.node.clientHeight;
+    if (!viewport) {
+      return;
+    }
+    this._rowHeight ||=
+      Number.parseFloat(getComputedStyle(this._rows).lineHeight) || DEFAULT_ROW_HEIGHT;
+    const geometry = this._geometry();
+    this._spacer.style.height = `${virtual.contentHeight(geometry)}px`;
+    if (this.following) {
+      this._offset = virtual.maxOffset(geometry);
+    }
+    this._offset = virtual.clamp(this._offset, geometry);
+    this._expected = virtual.scrollTopOf(this._offset, geometry);
+    if (Math.abs(this.node.scrollTop - this._expected) >= 1) {
+      this.node.scrollTop = this._expected;
+    }
+    const { first, end } = virtual.window(this._offset, geometry, OVERSCAN);
+    this._pages.ensure(first, end);
+    this._place(first, end, geometry);
+  }
+
+  private _place(first: number, end: number, geometry: virtual.IGeometry): void {
+    for (const [n, { node }] of this._drawn) {
+      if (n < first || n >= end) {
+        node.remove();
+        this._drawn.delete(n);
+      }
+    }
+    const selected = this.selection;
+    let before: ChildNode | null = this._rows.firstChild;
+    for (let n = first; n < end; n++) {
+      const line = this._pages.line(n);
+      const key = line ? `${line.ranks?.length ?? 1} ${line.text}` : '';
+      let known = this._drawn.get(n);
+      if (!known || known.key !== key) {
+        const node = line
+          ? rowNode(line, { ranks: this._ranks, match: this._match, trans: this._context.trans })
+          : el('div', { class: 'jpd-row jpd-row-missing' }, '\u00a0');
+        if (known?.node.parentNode) {
+          if (before === known.node) {
+            before = node;
+          }
+          known.node.replaceWith(node);
+        }
+        known = { key, node };
+        this._drawn.set(n, known);
+      }
+      const { node } = known;
+      setAttribute(node, 'data-n', String(n));
+      node.classList.toggle(
+        'jpd-row-selected',
+        !!selected && n >= selected.first && n < selected.end
+      );
+      node.classList.toggle('jpd-row-current', n === this._current);
+      if (node === before) {
+        before = node.nextSibling;
+      } else {
+        this._rows.insertBefore(node, before);
+      }
+    }
+    while (before) {
+      const next: ChildNode | null = before.nextSibling;
+      before.remove();
+      before = next;
+    }
+    const scrollTop = virtual.scrollTopOf(this._offset, geometry);
+    this._rows.style.top = `${scrollTop + first * geometry.rowHeight - this._offset}px`;
+  }
+
+  private _onScroll(): void {
+    const top = this.node.scrollTop;
+    if (Math.abs(top - this._expected) < 1.5) {
+      return; // our own doing
+    }
+    const geometry = this._geometry();
+    this._offset = virtual.offsetOf(top, geometry);
+    this._expected = top;
+    this._settle(geometry);
+  }
+
+  private _onWheel(event: WheelEvent): void {
+    const geometry = this._geometry();
+    // Where the scroll bar is coarser than the rows, the wheel still moves by rows.
+    if (virtual.scale(geometry) > 1 && event.deltaY && !event.ctrlKey) {
+      const unit =
+        event.deltaMode === 1 ? geometry.rowHeight : event.deltaMode === 2 ? geometry.viewport : 1;
+      event.preventDefault();
+      this._scrollTo(this._offset + event.deltaY * unit);
+    }
+  }
+
+  private _onKey(event: KeyboardEvent): void {
+    const geometry = this._geometry();
+    const page = Math.max(geometry.rowHeight, geometry.viewport - geometry.rowHeight);
+    if ((event.ctrlKey || event.metaKey) && event.key === 'a') {
+      this._select(0, this._pages.total - 1);
+    } else if (event.ctrlKey || event.metaKey || event.altKey) {
+      return;
+    } else if (event.key === 'Escape' && this._selection) {
+      this._selection = null;
+      this.draw();
+      this._moved();
+    } else {
+      const steps: Record<string, number> = {
+        ArrowDown: geometry.rowHeight,
+        ArrowUp: -geometry.rowHeight,
+        PageDown: page,
+        PageUp: -page,
+        ' ': page,
+        Home: -Infinity,
+        End: Infinity
+      };
+      const step = steps[event.key];
+      if (step === undefined) {
+        return;
+      }
+      this._scrollTo(this._offset + step);
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  /** A click on a line's number selects the line, with Shift all lines from there. */
+  private _onMouseDown(event: MouseEvent): void {
+    const target = event.target as HTMLElement;
+    const n = Number(target.closest<HTMLElement>('.jpd-row')?.dataset.n ?? NaN);
+    if (event.button === 0 && target.classList.contains('jpd-number') && Number.isFinite(n)) {
+      event.preventDefault();
+      this.node.focus();
+      this._select(event.shiftKey && this._selection ? this._selection.anchor : n, n);
+    } else if (this._selection && event.button === 0) {
+      this._selection = null;
+      this.draw();
+      this._moved();
+    }
+  }
+
+  private _select(anchor: number, focus: number): void {
+    this._selection = focus < 0 ? null : { anchor, focus };
+    this.draw();
+    this._moved();
+  }
+
+  private _scrollTo(offset: number): void {
+    const geometry = this._geometry();
+    this._offset = virtual.clamp(offset, geometry);
+    this._settle(geometry);
+  }
+
+  /** After a move: at the very end the list follows, elsewhere it stays. */
+  private _settle(geometry: virtual.IGeometry): void {
+    this.following = this._offset >= virtual.maxOffset(geometry) - geometry.rowHeight / 2;
+    this.draw();
+    this._moved();
+  }
+}

@@ -1,0 +1,487 @@
+/** The logs: all ranks by time, or one rank, with search, copy and download. */
+import { plainLine } from './ansi';
+import { reason, type IContext } from './context';
+import { button, el, roving, setAttribute, setText } from './dom';
+import { count, ranges } from './format';
+import { LogList } from './list';
+import { LogPages } from './pages';
+import type { RunChange } from './source';
+import { rankVariable } from './theme';
+
+/** Above this many ranks the tabs become a list to choose from. */
+const TABS = 12;
+const TAIL = 200;
+const MAX_COPIED = 100_000;
+const SEARCH_PAUSE_MS = 200;
+const HITS = 10_000;
+
+let views = 0;
+
+/** One log that is shown: its lines, its list, and what it counts as seen. */
+interface IShown {
+  rank: number | null;
+  pages: LogPages;
+  list: LogList;
+  seen: number;
+  abort: AbortController;
+}
+
+export class Logs {
+  readonly node: HTMLElement;
+  private readonly _tabs: HTMLElement;
+  private readonly _panel: HTMLElement;
+  private readonly _body = el('div', { class: 'jpd-log-body' });
+  private readonly _message = el('div', { class: 'jpd-log-message jpd-muted', hidden: true });
+  private readonly _news: HTMLButtonElement;
+  private readonly _search: HTMLInputElement;
+  private readonly _hits = el('output', { class: 'jpd-hits' });
+  private readonly _copy: HTMLButtonElement;
+  private readonly _prefix = `jpd-logs-${++views}`;
+  private readonly _toggles = { regex: false, case: false };
+  private _worldSize = 0;
+  private _totals: { all: number; ranks: Record<string, number> } | null = null;
+  private _shown: IShown | null = null;
+  private _visible = true;
+  private _found: { hits: number[]; count: number; at: number } | null = null;
+  private _searchTimer: ReturnType<typeof setTimeout> | undefined;
+  private _searches = 0;
+
+  constructor(
+    private readonly _context: IContext,
+    private readonly _selected: (rank: number | null) => void
+  ) {
+    const { trans, signal } = _context;
+    this._tabs = el('div', { class: 'jpd-tabs' });
+    this._news = button(
+      { label: '', text: ' ', icon: 'down', class: 'jpd-news' },
+      () => {
+        this._shown?.list.toEnd();
+        this._shown?.list.node.focus();
+      },
+      signal
+    );
+    this._news.hidden = true;
+    this._search = el('input', {
+      type: 'search',
+      class: 'jpd-input jpd-search',
+      placeholder: trans('Search the whole log'),
+      'aria-label': trans('Search the whole log'),
+      spellcheck: 'false'
+    });
+    this._copy = button(
+      { label: trans('Copy the selected lines'), icon: 'copy' },
+      () => void this._copyLines(),
+      signal
+    );
+    this._panel = el(
+      'div',
+      { class: 'jpd-log-panel', id: `${this._prefix}-panel` },
+      this._body,
+      this._news,
+      this._message
+    );
+    this.node = el(
+      'section',
+      { class: 'jpd-logs', 'aria-label': trans('Logs') },
+      el('div', { class: 'jpd-bar-row' }, this._tabs, this._tools()),
+      this._panel
+    );
+    this._search.addEventListener('input', () => this._searchSoon(), { signal });
+    this._search.addEventListener(
+      'keydown',
+      event => {
+        if (event.key === 'Enter') {
+          event.preventDefault();
+          this._step(event.shiftKey ? -1 : 1);
+        } else if (event.key === 'Escape' && this._search.value) {
+          event.preventDefault();
+          event.stopPropagation();
+          this._search.value = '';
+          void this._find();
+        }
+      },
+      { signal }
+    );
+    this.node.addEventListener('copy', event => this._onCopy(event), { signal });
+    this.node.addEventListener(
+      'keydown',
+      event => {
+        if ((event.ctrlKey || event.metaKey) && event.key === 'f') {
+          event.preventDefault();
+          event.stopPropagation();
+          this._search.focus();
+          this._search.select();
+        }
+      },
+      { signal }
+    );
+    signal.addEventListener('abort', () => {
+      clearTimeout(this._searchTimer);
+      this._close();
+    });
+  }
+
+  /** Known now: how many ranks there are. The first call shows a log. */
+  setWorldSize(worldSize: number): void {
+    if (worldSize === this._worldSize) {
+      return;
+    }
+    this._worldSize = worldSize;
+    this._makeTabs();
+    this.select(worldSize === 1 ? 0 : null);
+  }
+
+  /** Show one rank's log, or that of all (null). */
+  select(rank: number | null): void {
+    if (this._shown && this._shown.rank === rank) {
+      return;
+    }
+    this._close();
+    const { trans } = this._context;
+    const abort = new AbortController();
+    const context = { ...this._context, signal: abort.signal };
+    const label = rank === null ? trans('Log of all ranks') : trans('Log of rank %1', rank);
+    const pages = new LogPages(
+      (start, lines) => this._context.source.logPage(rank, start, lines),
+      () => this._update()
+    );
+    const list = new LogList(context, pages, rank === null, label, () => this._update());
+    this._shown = { rank, pages, list, seen: 0, abort };
+    this._body.replaceChildren(list.node);
+    this._found = null;
+    this._markTab(rank);
+    this._selected(rank);
+    void pages.tail(TAIL);
+    if (this._search.value) {
+      void this._find();
+    }
+    this._update();
+  }
+
+  /** The log has grown. */
+  changed(change: Extract<RunChange, { kind: 'log' }>): void {
+    this._totals = { all: change.all, ranks: change.ranks };
+    this._refresh();
+  }
+
+  /** Read anew: after a lost connection, or another attempt. */
+  reload(): void {
+    const shown = this._shown;
+    if (shown) {
+      shown.pages.clear();
+      void shown.pages.tail(TAIL);
+    }
+  }
+
+  set visible(visible: boolean) {
+    this._visible = visible;
+    if (visible) {
+      this._refresh();
+      this._shown?.list.draw();
+    }
+  }
+
+  private _refresh(): void {
+    const shown = this._shown;
+    if (!shown || !this._visible || !this._totals) {
+      return;
+    }
+    const total =
+      shown.rank === null ? this._totals.all : (this._totals.ranks[String(shown.rank)] ?? 0);
+    if (shown.list.following) {
+      void shown.pages.tail(TAIL);
+    } else {
+      shown.pages.grown(Math.max(total, shown.pages.total));
+    }
+    if (this._search.value) {
+      this._searchSoon(2000);
+    }
+  }
+
+  private _close(): void {
+    const shown = this._shown;
+    this._shown = null;
+    shown?.abort.abort();
+    shown?.pages.close();
+    shown?.list.node.remove();
+  }
+
+  /** What stands around the list. */
+  private _update(): void {
+    const shown = this._shown;
+    if (!shown) {
+      return;
+    }
+    const { trans } = this._context;
+    const { pages, list } = shown;
+    if (list.following) {
+      shown.seen = pages.total;
+    }
+    const news = pages.total - shown.seen;
+    this._news.hidden = list.following || pages.total === 0;
+    setText(
+      this._news.lastChild as Text,
+      news > 0
+        ? news === 1
+          ? trans('1 new line')
+          : trans('%1 new lines', count(news))
+        : trans('To the end')
+    );
+    this._message.hidden = pages.total > 0 && !pages.error;
+    setText(
+      this._message,
+      pages.error ? trans('The log cannot be read: %1', pages.error) : trans('Nothing printed yet')
+    );
+    this._copy.disabled = !list.selection;
+    list.draw();
+  }
+
+  private _tools(): HTMLElement {
+    const { trans, signal } = this._context;
+    const toggle = (name: 'regex' | 'case', text: string, label: string) => {
+      const node = el(
+        'button',
+        {
+          type: 'button',
+          class: 'jpd-toggle',
+          'aria-pressed': 'false',
+          'aria-label': label,
+          title: label
+        },
+        text
+      );
+      node.addEventListener(
+        'click',
+        () => {
+          this._toggles[name] = !this._toggles[name];
+          node.setAttribute('aria-pressed', String(this._toggles[name]));
+          void this._find();
+        },
+        { signal }
+      );
+      return node;
+    };
+    return el(
+      'div',
+      { class: 'jpd-controls' },
+      el(
+        'span',
+        { class: 'jpd-search-box' },
+        this._search,
+        this._hits,
+        toggle('case', 'Aa', trans('Match case')),
+        toggle('regex', '.*', trans('Regular expression'))
+      ),
+      button({ label: trans('Previous hit'), icon: 'up' }, () => this._step(-1), signal),
+      button({ label: trans('Next hit'), icon: 'down' }, () => this._step(1), signal),
+      this._copy,
+      button(
+        { label: trans('Download the whole log'), icon: 'download' },
+        () => void this._download(),
+        signal
+      )
+    );
+  }
+
+  private _makeTabs(): void {
+    const { trans, signal } = this._context;
+    const size = this._worldSize;
+    if (size === 1) {
+      this._tabs.replaceChildren(el('h4', { class: 'jpd-title' }, trans('Log')));
+      return;
+    }
+    if (size > TABS) {
+      const select = el('select', { class: 'jpd-input', 'aria-label': trans('Log of') });
+      select.append(
+        el('option', { value: 'all' }, trans('All ranks')),
+        ...Array.from({ length: size }, (_, rank) =>
+          el('option', { value: rank }, trans('Rank %1', rank))
+        )
+      );
+      select.addEventListener(
+        'change',
+        () => this.select(select.value === 'all' ? null : Number(select.value)),
+        { signal }
+      );
+      this._tabs.replaceChildren(el('h4', { class: 'jpd-title' }, trans('Log')), select);
+      return;
+    }
+    this._tabs.setAttribute('role', 'tablist');
+    this._tabs.setAttribute('aria-label', trans('Logs'));
+    this._panel.setAttribute('role', 'tabpanel');
+    const ranks: (number | null)[] = [null, ...Array.from({ length: size }, (_, rank) => rank)];
+    const tabs = ranks.map(rank => {
+      const tab = el(
+        'button',
+        {
+          type: 'button',
+          role: 'tab',
+          class: 'jpd-log-tab',
+          id: this._tabId(rank),
+          'aria-controls': this._panel.id,
+          'aria-label': rank === null ? null : trans('Rank %1', rank)
+        },
+        rank === null ? trans('All') : String(rank)
+      );
+      if (rank !== null) {
+        tab.style.setProperty('--jpd-log-tab-colour', `var(${rankVariable(rank)})`);
+      }
+      // The arrow keys move the focus, and with it what is shown.
+      for (const type of ['click', 'focus']) {
+        tab.addEventListener(type, () => this.select(rank), { signal });
+      }
+      return tab;
+    });
+    this._tabs.replaceChildren(...tabs);
+    roving(this._tabs, () => tabs, signal);
+  }
+
+  private _tabId(rank: number | null): string {
+    return `${this._prefix}-${rank ?? 'all'}`;
+  }
+
+  private _markTab(rank: number | null): void {
+    const select = this._tabs.querySelector('select');
+    if (select) {
+      select.value = rank === null ? 'all' : String(rank);
+      return;
+    }
+    for (const tab of this._tabs.querySelectorAll<HTMLElement>('[role=tab]')) {
+      const chosen = tab.id === this._tabId(rank);
+      tab.setAttribute('aria-selected', String(chosen));
+      tab.tabIndex = chosen ? 0 : -1;
+      if (chosen) {
+        this._panel.setAttribute('aria-labelledby', tab.id);
+      }
+    }
+  }
+
+  private _searchSoon(after = SEARCH_PAUSE_MS): void {
+    clearTimeout(this._searchTimer);
+    this._searchTimer = setTimeout(() => void this._find(after > SEARCH_PAUSE_MS), after);
+  }
+
+  /** Ask for the hits. `again`: the log has grown; the place in it is kept. */
+  private async _find(again = false): Promise<void> {
+    const shown = this._shown;
+    const query = this._search.value;
+    const search = ++this._searches;
+    if (!shown || !query) {
+      this._found = null;
+      this._search.removeAttribute('aria-invalid');
+      setText(this._hits, '');
+      shown?.list.mark(null, -1);
+      return;
+    }
+    const { source, trans, announce } = this._context;
+    try {
+      const { hits, count: found } = await source.logSearch(shown.rank, {
+        query,
+        ...this._toggles,
+        limit: HITS
+      });
+      if (search !== this._searches || shown !== this._shown) {
+        return;
+      }
+      this._search.removeAttribute('aria-invalid');
+      const at = again && this._found ? Math.min(this._found.at, hits.length - 1) : -1;
+      this._found = { hits, count: found, at };
+      shown.list.mark(this._expression(query), at >= 0 ? hits[at] : -1);
+      this._showHits();
+      if (!again) {
+        announce(found === 1 ? trans('1 line found') : trans('%1 lines found', count(found)));
+      }
+    } catch (error) {
+      if (search === this._searches) {
+        this._found = null;
+        this._search.setAttribute('aria-invalid', 'true');
+        setText(this._hits, '–');
+        setAttribute(this._hits, 'title', reason(error));
+        announce(reason(error));
+      }
+    }
+  }
+
+  private _showHits(): void {
+    const found = this._found;
+    setAttribute(this._hits, 'title', null);
+    setText(
+      this._hits,
+      !found
+        ? ''
+        : found.at < 0
+          ? count(found.count)
+          : `${count(found.at + 1)}/${count(found.count)}`
+    );
+  }
+
+  private _step(by: 1 | -1): void {
+    const { _shown: shown, _found: found } = this;
+    if (!shown || !found?.hits.length) {
+      return;
+    }
+    const { hits } = found;
+    found.at =
+      found.at < 0 && by < 0 ? hits.length - 1 : (found.at + by + hits.length) % hits.length;
+    shown.list.mark(this._expression(this._search.value), hits[found.at]);
+    shown.list.reveal(hits[found.at]);
+    this._showHits();
+  }
+
+  /** What the server searched for, to mark it here; null where this browser cannot read it. */
+  private _expression(query: string): RegExp | null {
+    const pattern = this._toggles.regex ? query : query.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
+    try {
+      return new RegExp(pattern, this._toggles.case ? 'g' : 'gi');
+    } catch {
+      return null;
+    }
+  }
+
+  private _onCopy(event: ClipboardEvent): void {
+    const native = document.getSelection();
+    if (this._shown?.list.selection && (!native || native.isCollapsed)) {
+      event.preventDefault();
+      event.stopPropagation();
+      void this._copyLines();
+    }
+  }
+
+  private async _copyLines(): Promise<void> {
+    const { trans, announce } = this._context;
+    const shown = this._shown;
+    const chosen = shown?.list.selection;
+    if (!shown || !chosen) {
+      return;
+    }
+    const lines: string[] = [];
+    try {
+      const end = Math.min(chosen.end, chosen.first + MAX_COPIED);
+      for await (const part of shown.pages.read(chosen.first, end)) {
+        for (const line of part) {
+          const ranks = shown.rank === null ? `[${ranges(line.ranks ?? [line.rank])}] ` : '';
+          lines.push(ranks + plainLine(line.text));
+        }
+      }
+      await navigator.clipboard.writeText(lines.join('\n') + '\n');
+      announce(
+        chosen.end > end
+          ? trans('The first %1 lines are copied; download the log for all', count(lines.length))
+          : lines.length === 1
+            ? trans('1 line copied')
+            : trans('%1 lines copied', count(lines.length))
+      );
+    } catch (error) {
+      announce(trans('The lines cannot be copied: %1', reason(error)));
+    }
+  }
+
+  private async _download(): Promise<void> {
+    const { source, trans, announce } = this._context;
+    try {
+      await source.download(this._shown?.rank ?? null);
+    } catch (error) {
+      announce(trans('The log cannot be downloaded: %1', reason(error)));
+    }
+  }
+}

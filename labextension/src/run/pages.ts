@@ -1,0 +1,158 @@
+/** The few pages of a log that are kept here, of a log of any length that is kept elsewhere. */
+import type { ILogLine, ILogPage } from './source';
+
+const PAGE = 200;
+const KEPT_PAGES = 36;
+/** Lines at the end that may still change: an unfinished one, or one that more ranks join. */
+const UNSETTLED = 64;
+
+type Fetch = (start: number, count: number) => Promise<ILogPage>;
+
+/** Lines by number. Missing ones are fetched when asked for; `changed` says when there are new ones. */
+export class LogPages {
+  total = 0;
+  complete = false;
+  error: string | null = null;
+  private readonly _pages = new Map<number, (ILogLine | undefined)[]>();
+  private readonly _pending = new Set<number>();
+  private readonly _stale = new Set<number>();
+  private _tailing = false;
+  private _tailAgain = false;
+  private _closed = false;
+
+  constructor(
+    private readonly _fetch: Fetch,
+    private readonly _changed: () => void
+  ) {}
+
+  line(n: number): ILogLine | undefined {
+    return this._pages.get(Math.floor(n / PAGE))?.[n % PAGE];
+  }
+
+  /** Have the lines [first, end) soon. Returns whether all are here. */
+  ensure(first: number, end: number): boolean {
+    let whole = true;
+    for (let page = Math.floor(first / PAGE); page * PAGE < Math.min(end, this.total); page++) {
+      const lines = this._pages.get(page);
+      if (lines) {
+        // The most recently used are the last in the map's order.
+        this._pages.delete(page);
+        this._pages.set(page, lines);
+      }
+      const last = Math.min(end, this.total, (page + 1) * PAGE) - 1;
+      let missing = this._stale.has(page);
+      for (let n = Math.max(first, page * PAGE); n <= last && !missing; n++) {
+        missing = lines?.[n % PAGE] === undefined;
+      }
+      if (missing) {
+        whole = false;
+        void this._load(page);
+      }
+    }
+    return whole;
+  }
+
+  /** The other side said that the log has this many lines by now. */
+  grown(total: number): void {
+    const from = Math.max(0, Math.min(this.total, total) - UNSETTLED);
+    this.total = total;
+    for (const page of this._pages.keys()) {
+      if ((page + 1) * PAGE > from) {
+        this._stale.add(page);
+      }
+    }
+    this._changed();
+  }
+
+  /** Fetch the last lines, and with them the length. At most one such request is under way. */
+  async tail(count: number): Promise<void> {
+    if (this._tailing) {
+      this._tailAgain = true;
+      return;
+    }
+    this._tailing = true;
+    try {
+      do {
+        this._tailAgain = false;
+        this._take(await this._fetch(-count, count));
+      } while (this._tailAgain && !this._closed);
+    } catch (error) {
+      this._fail(error);
+    } finally {
+      this._tailing = false;
+    }
+  }
+
+  /** Lines [first, end) for good, a page at a time, not kept. */
+  async *read(first: number, end: number): AsyncGenerator<ILogLine[]> {
+    for (let at = first; at < end;) {
+      const page = await this._fetch(at, Math.min(1000, end - at));
+      if (!page.lines.length) {
+        return;
+      }
+      yield page.lines;
+      at += page.lines.length;
+    }
+  }
+
+  /** Forget all: another attempt, or the connection was lost. */
+  clear(): void {
+    this._pages.clear();
+    this._stale.clear();
+    this.total = 0;
+    this.complete = false;
+  }
+
+  close(): void {
+    this._closed = true;
+    this._pages.clear();
+  }
+
+  private async _load(page: number): Promise<void> {
+    if (this._pending.has(page)) {
+      return;
+    }
+    this._pending.add(page);
+    this._stale.delete(page);
+    try {
+      this._take(await this._fetch(page * PAGE, PAGE));
+    } catch (error) {
+      this._fail(error);
+    } finally {
+      this._pending.delete(page);
+    }
+  }
+
+  private _take(answer: ILogPage): void {
+    if (this._closed) {
+      return;
+    }
+    this.error = null;
+    this.total = Math.max(answer.total, answer.start + answer.lines.length);
+    this.complete = answer.complete;
+    for (const line of answer.lines) {
+      const page = Math.floor(line.n / PAGE);
+      let lines = this._pages.get(page);
+      if (!lines) {
+        lines = [];
+        this._pages.set(page, lines);
+      }
+      lines[line.n % PAGE] = line;
+    }
+    for (const page of this._pages.keys()) {
+      if (this._pages.size <= KEPT_PAGES) {
+        break;
+      }
+      this._pages.delete(page);
+      this._stale.delete(page);
+    }
+    this._changed();
+  }
+
+  private _fail(error: unknown): void {
+    if (!this._closed) {
+      this.error = error instanceof Error ? error.message : String(error);
+      this._changed();
+    }
+  }
+}

@@ -1,0 +1,114 @@
+/** A line of the log as an element: number, ranks, text with its colours and the hits of a search. */
+import { parseLine, type IPiece } from './ansi';
+import { el } from './dom';
+import { count, ranges } from './format';
+import type { ILogLine } from './source';
+import { rankVariable } from './theme';
+import type { Trans } from './trans';
+
+export interface IRowOptions {
+  /** Show which ranks wrote it. */
+  ranks: boolean;
+  match: RegExp | null;
+  trans: Trans;
+}
+
+export function rowNode(line: ILogLine, options: IRowOptions): HTMLElement {
+  const text = el('span', { class: 'jpd-text' });
+  const { pieces, cut } = parseLine(line.text);
+  for (const piece of options.match ? marked(pieces, options.match) : pieces) {
+    text.appendChild(pieceNode(piece));
+  }
+  if (cut) {
+    text.appendChild(
+      el('span', { class: 'jpd-cut' }, options.trans(' … %1 more characters', count(cut)))
+    );
+  }
+  const row = el(
+    'div',
+    { class: 'jpd-row' },
+    el('span', { class: 'jpd-number' }, String(line.n + 1))
+  );
+  if (options.ranks) {
+    row.appendChild(ranksNode(line.ranks ?? [line.rank]));
+  }
+  row.appendChild(text);
+  return row;
+}
+
+function ranksNode(ranks: number[]): HTMLElement {
+  const node = el('span', { class: 'jpd-rank' }, `[${ranges(ranks)}]`);
+  if (ranks.length === 1) {
+    node.style.color = `var(${rankVariable(ranks[0])})`;
+  }
+  return node;
+}
+
+interface IMarked extends IPiece {
+  hit?: boolean;
+}
+
+function pieceNode(piece: IMarked): Node {
+  const { text, hit, ...style } = piece;
+  const classes: string[] = [];
+  const css: string[] = [];
+  const [fg, bg] = style.inverse ? [style.bg ?? 'bg', style.fg ?? 'fg'] : [style.fg, style.bg];
+  for (const [property, colour] of [
+    ['color', fg],
+    ['background-color', bg]
+  ] as const) {
+    if (colour !== undefined) {
+      const known = typeof colour === 'number' || colour === 'fg' || colour === 'bg';
+      css.push(`${property}:${known ? `var(--jpd-ansi-${colour})` : colour}`);
+    }
+  }
+  for (const name of ['bold', 'dim', 'italic', 'underline', 'strike'] as const) {
+    if (style[name]) {
+      classes.push(`jpd-${name}`);
+    }
+  }
+  if (!hit && !classes.length && !css.length) {
+    return document.createTextNode(text);
+  }
+  const node = el(hit ? 'mark' : 'span', { class: classes.join(' ') || null }, text);
+  node.style.cssText = css.join(';');
+  return node;
+}
+
+/** The pieces cut where a match begins or ends. */
+function marked(pieces: IPiece[], match: RegExp): IMarked[] {
+  const whole = pieces.map(piece => piece.text).join('');
+  const spans: [number, number][] = [];
+  for (const found of whole.matchAll(match)) {
+    if (found[0]) {
+      spans.push([found.index, found.index + found[0].length]);
+    }
+    if (spans.length > 200) {
+      break;
+    }
+  }
+  if (!spans.length) {
+    return pieces;
+  }
+  const result: IMarked[] = [];
+  let at = 0;
+  for (const piece of pieces) {
+    const end = at + piece.text.length;
+    let from = at;
+    for (const [first, last] of spans) {
+      if (last > from && first < end) {
+        if (first > from) {
+          result.push({ ...piece, text: piece.text.slice(from - at, first - at) });
+        }
+        const start = Math.max(from, first);
+        from = Math.min(end, last);
+        result.push({ ...piece, text: piece.text.slice(start - at, from - at), hit: true });
+      }
+    }
+    if (from < end) {
+      result.push({ ...piece, text: piece.text.slice(from - at) });
+    }
+    at = end;
+  }
+  return result;
+}

@@ -1,0 +1,115 @@
+/** From a metric's curves to what uPlot draws: one x for all, a y for each line. */
+import { smooth } from './smooth';
+import type { ICurve, IRankCurve } from './source';
+
+/** undefined: this line has no point here; null: its value was not a number, so the line breaks. */
+export type Ys = (number | null | undefined)[];
+
+export interface ILine {
+  /** A rank, or a part of the band over all ranks. */
+  rank: number | 'mean' | 'min' | 'max';
+  /** Drawn faintly behind the smoothed line. */
+  raw: boolean;
+  ys: Ys;
+}
+
+export interface IChartData {
+  xs: number[];
+  lines: ILine[];
+}
+
+export interface IDrawn {
+  smoothing: number;
+  log: boolean;
+  /** The ranks that get a line. */
+  ranks: ReadonlySet<number>;
+  band: boolean;
+  /** Show the unsmoothed line as well. */
+  raw: boolean;
+}
+
+interface IPart {
+  rank: ILine['rank'];
+  steps: number[];
+  values: (number | null)[];
+}
+
+export function chartData(curve: ICurve, options: IDrawn): IChartData {
+  const parts: IPart[] = [];
+  const { band } = curve;
+  if (options.band && band) {
+    const { steps } = band;
+    parts.push({ rank: 'min', steps, values: band.min }, { rank: 'max', steps, values: band.max });
+  }
+  for (const rank of curve.ranks) {
+    if (options.ranks.has(rank.rank)) {
+      parts.push(rank);
+    }
+  }
+  if (options.band && band) {
+    parts.push({ rank: 'mean', steps: band.steps, values: band.mean });
+  }
+  const { xs, ys } = align(parts);
+  const lines: ILine[] = [];
+  parts.forEach(({ rank }, i) => {
+    const raw = options.log ? ys[i].map(positive) : ys[i];
+    const smoothed = options.smoothing > 0 && rank !== 'min' && rank !== 'max';
+    if (smoothed && options.raw) {
+      lines.push({ rank, raw: true, ys: raw });
+    }
+    lines.push({ rank, raw: false, ys: smoothed ? smooth(raw, options.smoothing) : raw });
+  });
+  // The lines that matter are drawn last.
+  lines.sort((a, b) => Number(b.raw) - Number(a.raw));
+  return { xs, lines };
+}
+
+/** A logarithm has no place for the others. */
+function positive(y: number | null | undefined): number | null | undefined {
+  return y !== null && y !== undefined && y <= 0 ? null : y;
+}
+
+function align(parts: IPart[]): { xs: number[]; ys: Ys[] } {
+  if (!parts.length) {
+    return { xs: [], ys: [] };
+  }
+  const first = parts[0].steps;
+  if (increasing(first) && parts.every(part => same(part.steps, first))) {
+    // The usual case: all ranks log the same steps. Nothing is copied.
+    return { xs: first, ys: parts.map(part => part.values) };
+  }
+  const xs = [...new Set(parts.flatMap(part => part.steps))].sort((a, b) => a - b);
+  const place = new Map(xs.map((x, i) => [x, i]));
+  const ys = parts.map(({ steps, values }) => {
+    const line: Ys = new Array<number | null | undefined>(xs.length).fill(undefined);
+    // A step that was logged twice keeps its last value.
+    steps.forEach((step, i) => {
+      line[place.get(step) as number] = values[i];
+    });
+    return line;
+  });
+  return { xs, ys };
+}
+
+function same(a: number[], b: number[]): boolean {
+  return a === b || (a.length === b.length && a.every((x, i) => x === b[i]));
+}
+
+function increasing(xs: number[]): boolean {
+  return xs.every((x, i) => i === 0 || x > xs[i - 1]);
+}
+
+/** The curve's last number, for its title: of the mean where there are many ranks. */
+export function lastValue(curve: ICurve): { step: number; value: number | null } | null {
+  const candidates: Pick<IRankCurve, 'steps' | 'values'>[] = curve.band
+    ? [{ steps: curve.band.steps, values: curve.band.mean }]
+    : curve.ranks;
+  let best: { step: number; value: number | null } | null = null;
+  for (const { steps, values } of candidates) {
+    const end = steps.length - 1;
+    if (end >= 0 && (best === null || steps[end] > best.step)) {
+      best = { step: steps[end], value: values[end] };
+    }
+  }
+  return best;
+}
