@@ -100,3 +100,8 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     from .magics import unload_ipython_extension
 
     unload_ipython_extension(shell)
+
+
+def _jupyter_server_extension_points() -> list[dict[str, str]]:
+    """Where jupyter_server finds the extension."""
+    return [{"module": "jupyter_dist.server"}]

@@ -24,7 +24,7 @@ from .folder import RunFolder
 
 __all__ = ["curves"]
 
-_METRIC = b'"kind":"metric"'
+_METRIC = b'"metric"'
 _BAND_ABOVE = 8
 _ALL_POINTS = 32_000
 """Points of one metric in an answer, all ranks together: what a browser draws without effort."""
@@ -80,7 +80,7 @@ class _Metrics:
         own: dict[str, tuple[Any, ...]] = {}
         for event in parse_lines([line for line in data.split(b"\n") if _METRIC in line]):
             values, step, when = event.get("values"), event.get("step"), event.get("time")
-            if not isinstance(values, dict) or type(when) is not float:
+            if event.get("kind") != "metric" or not isinstance(values, dict) or type(when) is not float:
                 continue
             for name, value in values.items():
                 try:
@@ -257,9 +257,9 @@ def _band(by_rank: Mapping[int, tuple[Floats, Floats, Floats]], points: int) -> 
 
 def _whole(steps: Floats) -> list[int | float]:
     """Steps as whole numbers, which they nearly always are: shorter to send."""
-    if not len(steps) or (np.abs(steps) < 2**53).all() and (steps == np.floor(steps)).all():
-        return steps.astype(np.int64).tolist()
-    return steps.tolist()
+    whole = bool((np.abs(steps) < 2**53).all() and (steps == np.floor(steps)).all())
+    found: list[int | float] = (steps.astype(np.int64) if whole else steps).tolist()
+    return found
 
 
 def _numbers(values: Floats) -> list[float | None]:
@@ -268,9 +268,10 @@ def _numbers(values: Floats) -> list[float | None]:
         scale = 10.0 ** (6 - np.floor(np.log10(np.abs(values))))
         rounded = np.round(values * scale) / scale
     rounded = np.where(np.isfinite(rounded), rounded, values)  # 0, and what is too small to be scaled
-    if np.isfinite(rounded).all():
-        return rounded.tolist()
-    return [value if math.isfinite(value) else None for value in rounded.tolist()]
+    found: list[float | None] = rounded.tolist()
+    if not np.isfinite(rounded).all():
+        return [value if value is not None and math.isfinite(value) else None for value in found]
+    return found
 
 
 def _name(value: float) -> str:

@@ -103,9 +103,14 @@ def _check_name_in_file(name: str) -> None:
 
 
 def get(name: str) -> Cluster:
-    """The cluster of that name, checked. Raises InputError, listing what there is."""
+    """The cluster of that name, checked. Raises InputError, listing what there is.
+
+    A backend is a cluster of its own name, with nothing set, unless one is saved under that name."""
     check_name(name)
     saved = load()
+    if name not in saved and name in backends.names():
+        backends.load(name)
+        return Cluster(name, name)
     if name not in saved:
         near = nearest(name, saved)
         listed = f"There are: {', '.join(saved)}." if saved else "None is saved: `%dist clusters add NAME …`."
@@ -134,23 +139,47 @@ def split(backend: Backend, options: Mapping[str, Any]) -> tuple[dict[str, Any],
     return run, {k: v for k, v in options.items() if k not in run}
 
 
-def add(cluster: Cluster, *, replace: bool = False) -> None:
-    """Save a cluster. Raises InputError when it is not valid, or is there and not to be replaced."""
+def add(cluster: Cluster, *, replace: bool = False, old_name: str | None = None) -> None:
+    """Save a cluster, in the place of `old_name` if given; comments beside what stays are kept.
+
+    Raises InputError when it is not valid, or is there and not to be replaced."""
     check_name(cluster.name)
     validate(cluster)
     with _locked():
         document = _read()
         tables = _tables(document)
-        if cluster.name in tables and not replace:
+        if old_name is not None and old_name not in tables:
+            raise InputError(f"no cluster {old_name!r}")
+        if cluster.name in tables and not replace and cluster.name != old_name:
             raise InputError(f"there is a cluster {cluster.name!r} already; add --replace to change it")
-        table = tomlkit.table()
-        table["backend"] = cluster.backend
-        for key, value in cluster.options.items():
-            table[key] = value
         if not isinstance(document.get("clusters"), Table):
             document["clusters"] = tomlkit.table(is_super_table=True)
-        document["clusters"][cluster.name] = table
+        saved = document["clusters"]
+        if old_name is not None and cluster.name != old_name:
+            _rename(saved, old_name, cluster.name)
+        if not isinstance(saved.get(cluster.name), Table):
+            saved[cluster.name] = tomlkit.table()
+        _update(saved[cluster.name], {"backend": cluster.backend, **cluster.options})
         _write(document)
+
+
+def _rename(saved: Any, old: str, new: str) -> None:
+    """All tables are taken out and put back: the renamed one stays where it was."""
+    if new in saved:
+        saved.remove(new)
+    items = [(name, saved[name]) for name in saved]
+    for name, _ in items:
+        saved.remove(name)
+    for name, table in items:
+        saved.append(new if name == old else name, table)
+
+
+def _update(table: Any, values: Mapping[str, Any]) -> None:
+    for key in [key for key in table if key not in values]:
+        del table[key]
+    for key, value in values.items():
+        if key not in table or table[key] != value:
+            table[key] = value
 
 
 def remove(name: str) -> None:

@@ -45,6 +45,22 @@ GROUPS = {
     "choosing": {"_flags", "_help", "_plan", "clusters", "options"},
     "showing": {"_progress", "_run", "_screens", "_summary", "_view", "live", "report"},
     "doing": {"_commands", "_commands_clusters", "command", "magics", "start"},
+    "asking": {
+        "_appended",
+        "_cluster_queries",
+        "_curves",
+        "_line_index",
+        "_log_all",
+        "_log_fold",
+        "_log_times",
+        "_logs",
+        "_run_info",
+        "_said",
+        "_search",
+        "_watch",
+        "queries",
+    },
+    "serving": {"server"},
 }
 MAY_IMPORT = {
     "facts": set[str](),
@@ -55,6 +71,8 @@ MAY_IMPORT = {
     "choosing": {"facts", "running"},
     "showing": {"facts", "text", "reading"},
     "doing": {"facts", "text", "reading", "running", "sending", "choosing", "showing"},
+    "asking": {"facts", "text", "reading", "running", "choosing", "doing"},
+    "serving": {"facts", "asking"},
 }
 # These are the ground: what is read and sent is made of them.
 ALONE = {"errors", "job", "worker"}

@@ -15,7 +15,7 @@ from importlib.metadata import entry_points
 from ..errors import MissingEngine, UnknownBackend
 from ._base import Backend, Capabilities
 
-__all__ = ["Backend", "Capabilities", "load", "names"]
+__all__ = ["Backend", "Capabilities", "install_hint", "load", "names"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,11 @@ def _table() -> dict[str, _Entry]:
 def names() -> list[str]:
     """All backend names, sorted."""
     return sorted(_table())
+
+
+def install_hint(name: str) -> str:
+    """What to run when the engine of a known backend is missing."""
+    return _table()[name].install
 
 
 @cache

@@ -1,0 +1,176 @@
+"""What the REST API can be asked: each operation, its parameters, and the question that answers it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .. import queries
+from ..errors import InputError
+
+__all__ = ["OPERATIONS", "Operation", "Param"]
+
+Kind = Literal["integer", "number", "boolean", "string", "names", "object"]
+_CLEAN_EVERY_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Param:
+    """One parameter, in the query of a GET and in the JSON body of the other methods."""
+
+    name: str
+    kind: Kind
+    required: bool = False
+
+    def read(self, raw: object) -> Any:
+        """The value, from a query's text or from JSON. Raises InputError."""
+        if isinstance(raw, str) and self.kind not in ("string", "object"):
+            return self._from_text(raw)
+        fits = {
+            "integer": isinstance(raw, int) and not isinstance(raw, bool),
+            "number": isinstance(raw, (int, float)) and not isinstance(raw, bool),
+            "boolean": isinstance(raw, bool),
+            "string": isinstance(raw, str),
+            "names": isinstance(raw, list) and all(isinstance(name, str) for name in raw),
+            "object": isinstance(raw, dict),
+        }
+        if not fits[self.kind]:
+            raise self._wrong(raw)
+        return raw
+
+    def _from_text(self, text: str) -> Any:
+        try:
+            if self.kind == "integer":
+                return int(text)
+            if self.kind == "number":
+                return float(text)
+            if self.kind == "names":
+                return text.split(",")
+            return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+        except (ValueError, KeyError):
+            raise self._wrong(text) from None
+
+    def _wrong(self, raw: object) -> InputError:
+        return InputError(f"{self.name} must be of type {self.kind}, got {str(raw)[:80]!r}")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One method of one path. `slow`: it may take seconds, and must not keep pages waiting."""
+
+    method: Literal["GET", "POST", "PUT", "DELETE"]
+    path: str
+    answer: Callable[..., Any]
+    params: tuple[Param, ...] = ()
+    slow: bool = False
+    stream: bool = False
+    """The answer is a text file, in pieces."""
+
+    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer's arguments from a query or a body. Raises InputError; unknown names are passed over."""
+        found = {}
+        for param in self.params:
+            raw = given.get(param.name)
+            if raw is not None and raw != "":
+                found[param.name] = param.read(raw)
+            elif param.required:
+                raise InputError(f"{param.name} must be given")
+        return found
+
+
+def _save(name: str, backend: str, options: dict[str, Any], old_name: str | None = None) -> Any:
+    return queries.cluster_save(name, {"backend": backend, "options": options}, old_name)
+
+
+class _Cleaner:
+    """Removes old runs, at most once an hour: every page of a browser asks for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._cleaned: float | None = None
+
+    def __call__(self, days: float) -> dict[str, Any]:
+        with self._lock:
+            now = time.monotonic()
+            if self._cleaned is not None and now - self._cleaned < _CLEAN_EVERY_S:
+                return {"removed": [], "freed_bytes": 0, "skipped": True}
+            answer = queries.clean(days)
+            self._cleaned = now
+            return {**answer, "skipped": False}
+
+
+_WHICH_LOG = (Param("rank", "integer"), Param("attempt", "integer"))
+
+OPERATIONS = (
+    Operation(
+        "GET",
+        "/runs",
+        queries.runs,
+        (
+            Param("text", "string"),
+            Param("state", "string"),
+            Param("notebook", "string"),
+            Param("limit", "integer"),
+            Param("before", "string"),
+        ),
+    ),
+    Operation("GET", "/runs/{id}", queries.run),
+    Operation("DELETE", "/runs/{id}", queries.remove, slow=True),
+    Operation("GET", "/runs/{id}/size", queries.disk_size, slow=True),
+    Operation("POST", "/runs/{id}/stop", queries.stop, (Param("kill", "boolean"),)),
+    Operation(
+        "GET",
+        "/runs/{id}/log",
+        queries.log_page,
+        (*_WHICH_LOG, Param("start", "integer"), Param("count", "integer")),
+    ),
+    Operation(
+        "GET",
+        "/runs/{id}/log/search",
+        queries.log_search,
+        (
+            *_WHICH_LOG,
+            Param("query", "string", required=True),
+            Param("regex", "boolean"),
+            Param("case", "boolean"),
+            Param("limit", "integer"),
+        ),
+        slow=True,
+    ),
+    Operation("GET", "/runs/{id}/log/download", queries.log_download, _WHICH_LOG, stream=True),
+    Operation(
+        "GET",
+        "/runs/{id}/curves",
+        queries.curves,
+        (
+            Param("attempt", "integer"),
+            Param("points", "integer"),
+            Param("names", "names"),
+            Param("version", "string"),
+        ),
+    ),
+    Operation("GET", "/runs/{id}/errors", queries.errors, (Param("attempt", "integer"),)),
+    Operation("GET", "/runs/{id}/results", queries.results),
+    Operation("POST", "/runs/{id}/stacks", queries.stacks, slow=True),
+    Operation("POST", "/clean", _Cleaner(), (Param("days", "number", required=True),), slow=True),
+    Operation("GET", "/backends", queries.backends, slow=True),
+    Operation("GET", "/clusters", queries.clusters),
+    Operation(
+        "PUT",
+        "/clusters/{name}",
+        _save,
+        (
+            Param("backend", "string", required=True),
+            Param("options", "object", required=True),
+            Param("old_name", "string"),
+        ),
+    ),
+    Operation("DELETE", "/clusters/{name}", queries.cluster_delete),
+    Operation(
+        "POST", "/clusters/{name}/duplicate", queries.cluster_duplicate, (Param("new_name", "string"),)
+    ),
+    Operation("POST", "/clusters/{name}/test", queries.cluster_test, slow=True),
+)

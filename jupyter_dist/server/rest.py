@@ -1,0 +1,139 @@
+"""REST: one class of request handlers, driven by the table of operations."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import APIHandler
+from jupyter_server.utils import url_path_join
+from tornado import web
+from tornado.iostream import StreamClosedError
+
+from ..errors import DistError, InputError, RunNotFound
+from ..folder import runs_root
+from .operations import OPERATIONS, Operation
+from .socket import WatchSocket
+
+__all__ = ["RestHandler", "add_routes"]
+
+BASE = "jupyter-dist/api"
+T = TypeVar("T")
+# Two pools: a stack dump or a search takes seconds, and pages of logs must not queue behind them.
+_quick = ThreadPoolExecutor(4, "jupyter-dist")
+_slow = ThreadPoolExecutor(4, "jupyter-dist-slow")
+
+
+class RestHandler(APIHandler):
+    """All methods of one path."""
+
+    auth_resource = "jupyter_dist"
+
+    def initialize(self, operations: dict[str, Operation]) -> None:
+        self._operations = operations
+
+    @web.authenticated
+    @authorized
+    async def get(self, **path: str) -> None:
+        await self._do("GET", path)
+
+    @web.authenticated
+    @authorized
+    async def post(self, **path: str) -> None:
+        await self._do("POST", path)
+
+    @web.authenticated
+    @authorized
+    async def put(self, **path: str) -> None:
+        await self._do("PUT", path)
+
+    @web.authenticated
+    @authorized
+    async def delete(self, **path: str) -> None:
+        await self._do("DELETE", path)
+
+    async def _do(self, method: str, path: dict[str, str]) -> None:
+        operation = self._operations.get(method)
+        if operation is None:
+            self.set_header("Allow", ", ".join(sorted(self._operations)))
+            raise web.HTTPError(405)
+        try:
+            arguments = {**operation.arguments(self._given(method)), **path}
+            if operation.stream:
+                await self._send_file(operation, arguments)
+                return
+            answer = await _in_thread(_encoded, operation, arguments, slow=operation.slow)
+        except DistError as error:
+            self._refuse(error)
+            return
+        self.set_header("Cache-Control", "no-store")
+        self.finish(answer)
+
+    def _given(self, method: str) -> dict[str, Any]:
+        if method in ("GET", "DELETE"):
+            return {name: self.get_query_argument(name) for name in self.request.query_arguments}
+        body = self.get_json_body()
+        if body is None:
+            return {}
+        if not isinstance(body, dict):
+            raise InputError("the body must be a JSON object")
+        return body
+
+    def _refuse(self, error: DistError) -> None:
+        answer: dict[str, Any] = {"message": str(error)}
+        if isinstance(error, RunNotFound):
+            # The kernel may keep its runs elsewhere: the view says both places.
+            answer["root"] = str(runs_root())
+            self.set_status(404)
+        else:
+            self.set_status(400 if isinstance(error, InputError) else 409)
+        self.finish(json.dumps(answer))
+
+    async def _send_file(self, operation: Operation, arguments: dict[str, Any]) -> None:
+        pieces: Iterator[bytes] = await _in_thread(_called, operation, arguments)
+        rank = arguments.get("rank")
+        name = f"{arguments['id']}{'' if rank is None else f'-rank-{rank}'}.log"
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.set_header("Content-Disposition", f'attachment; filename="{name}"')
+        try:
+            while piece := await _in_thread(next, pieces, b""):
+                self.write(piece)
+                await self.flush()  # waits for a slow client: one piece is kept, never the file
+        except StreamClosedError:
+            return
+        self.finish(set_content_type="text/plain; charset=utf-8")
+
+
+def _called(operation: Operation, arguments: dict[str, Any]) -> Any:
+    return operation.answer(**arguments)
+
+
+def _encoded(operation: Operation, arguments: dict[str, Any]) -> str:
+    # In the thread as well: a page or many curves are a megabyte.
+    return json.dumps(operation.answer(**arguments), allow_nan=False)
+
+
+async def _in_thread(fn: Callable[..., T], *args: Any, slow: bool = False) -> T:
+    return await asyncio.get_running_loop().run_in_executor(_slow if slow else _quick, fn, *args)
+
+
+def add_routes(app: web.Application) -> None:
+    """Put the API under the server's base URL."""
+    base = url_path_join(app.settings["base_url"], BASE)
+    paths: dict[str, dict[str, Operation]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method] = operation
+    routes: list[tuple[Any, ...]] = [
+        (_pattern(base, path), RestHandler, {"operations": methods}) for path, methods in paths.items()
+    ]
+    app.add_handlers(".*$", [*routes, (_pattern(base, "/watch"), WatchSocket)])
+
+
+def _pattern(base: str, path: str) -> str:
+    return re.escape(base) + re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path)
