@@ -63,9 +63,7 @@ export async function request<T>(
 }
 
 function queryString(query: Query = {}): string {
-  const known = Object.entries(query).filter(
-    ([, value]) => value !== null && value !== undefined
-  );
+  const known = Object.entries(query).filter(([, value]) => value !== null && value !== undefined);
   if (!known.length) {
     return '';
   }
@@ -131,8 +129,7 @@ export class Watcher {
     this._timer = null;
     const { wsUrl, appendToken, token, WebSocket: Socket } = this._settings;
     const url =
-      URLExt.join(wsUrl, ROOT, 'watch') +
-      (appendToken && token ? queryString({ token }) : '');
+      URLExt.join(wsUrl, ROOT, 'watch') + (appendToken && token ? queryString({ token }) : '');
     const socket = new Socket(url);
     this._socket = socket;
     socket.onopen = () => {
@@ -182,7 +179,8 @@ export class Watcher {
           : change.kind === 'connection'
             ? null
             : change.id;
-    const subjects = subject === null ? [...this._listeners.values()] : [this._listeners.get(subject)];
+    const subjects =
+      subject === null ? [...this._listeners.values()] : [this._listeners.get(subject)];
     for (const listeners of subjects) {
       for (const listener of [...(listeners ?? [])]) {
         listener(change);

@@ -27,7 +27,9 @@ export class Chart {
   constructor(
     curve: ICurve,
     private readonly _context: IContext,
-    private readonly _syncKey: string
+    private readonly _syncKey: string,
+    /** What to call a line; its rank, if nothing else. */
+    private readonly _label: (rank: number) => string = String
   ) {
     this._curve = curve;
     const { trans, signal } = _context;

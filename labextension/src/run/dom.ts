@@ -43,6 +43,8 @@ export function setAttribute(node: Element, name: string, value: string | null):
 }
 
 const PATHS = {
+  close:
+    'M4.3 3.2 8 6.900l3.700-3.700 1.100 1.100L9.100 8l3.700 3.700-1.100 1.100L8 9.100l-3.700 3.700-1.100-1.100L6.900 8 3.200 4.300z',
   stop: 'M4 4h8v8H4z',
   open: 'M9 2h5v5h-1.6V4.7L8.6 8.5 7.5 7.4l3.8-3.8H9zM3 4h4v1.5H4.5v6h6V9H12v4H3z',
   up: 'M8 5 13 10.2 11.8 11.4 8 7.5 4.2 11.4 3 10.2z',

@@ -155,32 +155,55 @@ function othersNode(others: IRankError[], trans: IContext['trans']): HTMLElement
   );
 }
 
-/** A button that asks every rank where it is, and the answer, equal stacks in one group. */
-export function stacksNode(context: IContext): HTMLElement {
-  const { trans, signal, source, announce } = context;
-  const answer = el('div', { class: 'jpd-stacks' });
-  const ask = button(
-    { label: trans('Show stacks'), text: trans('Show stacks') },
-    () => {
-      ask.disabled = true;
-      answer.replaceChildren(el('span', { class: 'jpd-muted' }, trans('Asking every rank …')));
-      source
-        .stacks()
-        .then(stacks => {
-          answer.replaceChildren(...stackGroups(stacks, trans));
-          announce(trans('The stacks are shown'));
-        })
-        .catch((error: unknown) => {
-          answer.replaceChildren(el('span', { class: 'jpd-muted' }, reason(error)));
-          announce(reason(error));
-        })
-        .finally(() => {
-          ask.disabled = false;
-        });
-    },
-    signal
-  );
-  return el('div', { class: 'jpd-stacks-box' }, ask, answer);
+/** Where every rank is: asked for when somebody wants to know, equal stacks in one group. */
+export class Stacks {
+  readonly node: HTMLElement;
+  private readonly _answer = el('div', { class: 'jpd-stacks' });
+  private _asking = false;
+
+  constructor(private readonly _context: IContext) {
+    const { trans, signal } = _context;
+    this.node = el(
+      'section',
+      { class: 'jpd-stacks-box', 'aria-label': trans('Stacks'), hidden: true },
+      el(
+        'div',
+        { class: 'jpd-stacks-head' },
+        el('h4', { class: 'jpd-title' }, trans('Stacks')),
+        button({ label: trans('Ask again'), icon: 'reset' }, () => void this.ask(), signal),
+        button(
+          { label: trans('Close the stacks'), icon: 'close' },
+          () => {
+            this.node.hidden = true;
+          },
+          signal
+        )
+      ),
+      this._answer
+    );
+  }
+
+  async ask(): Promise<void> {
+    const { trans, source, announce, signal } = this._context;
+    this.node.hidden = false;
+    if (this._asking) {
+      return;
+    }
+    this._asking = true;
+    this._answer.replaceChildren(el('span', { class: 'jpd-muted' }, trans('Asking every rank …')));
+    try {
+      const stacks = await source.stacks();
+      if (!signal.aborted) {
+        this._answer.replaceChildren(...stackGroups(stacks, trans));
+        announce(trans('The stacks are shown'));
+      }
+    } catch (error) {
+      this._answer.replaceChildren(el('span', { class: 'jpd-muted' }, reason(error)));
+      announce(reason(error));
+    } finally {
+      this._asking = false;
+    }
+  }
 }
 
 function stackGroups(stacks: IStacks, trans: IContext['trans']): HTMLElement[] {

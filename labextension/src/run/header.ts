@@ -16,6 +16,7 @@ export class Header {
   private readonly _fill = el('i');
   private readonly _pace = el('span', { class: 'jpd-pace' });
   private readonly _stop: HTMLButtonElement;
+  private readonly _stacks: HTMLButtonElement;
   private _run: IRunInfo | null = null;
   private _received = 0;
   private _stopping: 'no' | 'asked' | 'killing' = 'no';
@@ -23,7 +24,8 @@ export class Header {
 
   constructor(
     private readonly _context: IContext,
-    openElsewhere?: { label: string; open: () => void }
+    openElsewhere?: { label: string; open: () => void },
+    showStacks?: () => void
   ) {
     const { trans, signal } = _context;
     this._bar.appendChild(this._fill);
@@ -35,6 +37,12 @@ export class Header {
       signal
     );
     this._stop.hidden = true;
+    this._stacks = button(
+      { label: trans('Show where every rank is'), text: trans('Stacks') },
+      () => showStacks?.(),
+      signal
+    );
+    this._stacks.hidden = true;
     this.node = el(
       'header',
       { class: 'jpd-header' },
@@ -45,6 +53,7 @@ export class Header {
       el(
         'span',
         { class: 'jpd-actions' },
+        this._stacks,
         this._stop,
         openElsewhere
           ? button({ label: openElsewhere.label, icon: 'open' }, openElsewhere.open, signal)
@@ -83,6 +92,7 @@ export class Header {
   private _showStop(run: IRunInfo): void {
     const { trans } = this._context;
     this._stop.hidden = ended(run.state);
+    this._stacks.hidden = run.state !== 'running';
     const text =
       this._stopping === 'asked'
         ? trans('Kill')
@@ -101,7 +111,9 @@ export class Header {
   private _showProgress(run: IRunInfo): void {
     const { trans } = this._context;
     const progress = run.progress;
-    this._progress.hidden = !progress;
+    // Of a run that went well it says nothing any more.
+    this._progress.hidden = !progress || run.state === 'succeeded';
+    setAttribute(this._bar, 'data-state', run.state);
     if (!progress) {
       return;
     }

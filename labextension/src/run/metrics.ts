@@ -39,7 +39,16 @@ export class Metrics {
   constructor(private readonly _context: IContext) {
     const { trans, signal } = _context;
     this._controls = el('div', { class: 'jpd-controls' }, this._ranksBox);
-    this._controls.append(this._smoothingControl(), this._logControl());
+    this._controls.append(
+      smoothingControl(_context, value => {
+        this._smoothing = value;
+        this._draw();
+      }),
+      logControl(_context, on => {
+        this._log = on;
+        this._draw();
+      })
+    );
     this._more = button(
       { label: '', text: ' ' },
       () => {
@@ -215,57 +224,55 @@ export class Metrics {
       })
     );
   }
+}
 
-  private _smoothingControl(): HTMLElement {
-    const { trans, signal } = this._context;
-    const slider = el('input', {
-      type: 'range',
-      min: 0,
-      max: 0.99,
-      step: 0.01,
-      value: 0,
-      'aria-label': trans('Smoothing')
-    });
-    const shown = el('output', {}, '0');
-    slider.addEventListener(
-      'input',
-      () => {
-        this._smoothing = Number(slider.value);
-        setText(shown, slider.value);
-        this._draw();
-      },
-      { signal }
-    );
-    return el(
-      'label',
-      { class: 'jpd-smoothing' },
-      el('span', {}, trans('Smoothing')),
-      slider,
-      shown
-    );
-  }
+/** A slider from 0 (none) to 0.99. */
+export function smoothingControl(
+  { trans, signal }: IContext,
+  changed: (value: number) => void
+): HTMLElement {
+  const slider = el('input', {
+    type: 'range',
+    min: 0,
+    max: 0.99,
+    step: 0.01,
+    value: 0,
+    'aria-label': trans('Smoothing')
+  });
+  const shown = el('output', {}, '0');
+  slider.addEventListener(
+    'input',
+    () => {
+      setText(shown, slider.value);
+      changed(Number(slider.value));
+    },
+    { signal }
+  );
+  return el('label', { class: 'jpd-smoothing' }, el('span', {}, trans('Smoothing')), slider, shown);
+}
 
-  private _logControl(): HTMLElement {
-    const { trans, signal } = this._context;
-    const toggle = el(
-      'button',
-      {
-        type: 'button',
-        class: 'jpd-toggle',
-        'aria-pressed': 'false',
-        title: trans('Logarithmic axis')
-      },
-      trans('log')
-    );
-    toggle.addEventListener(
-      'click',
-      () => {
-        this._log = !this._log;
-        toggle.setAttribute('aria-pressed', String(this._log));
-        this._draw();
-      },
-      { signal }
-    );
-    return toggle;
-  }
+export function logControl(
+  { trans, signal }: IContext,
+  changed: (on: boolean) => void
+): HTMLElement {
+  const toggle = el(
+    'button',
+    {
+      type: 'button',
+      class: 'jpd-toggle',
+      'aria-pressed': 'false',
+      title: trans('Logarithmic axis')
+    },
+    trans('log')
+  );
+  toggle.addEventListener(
+    'click',
+    () => {
+      const on = toggle.getAttribute('aria-pressed') !== 'true';
+      toggle.setAttribute('aria-pressed', String(on));
+      changed(on);
+    },
+    { signal }
+  );
+  return toggle;
 }

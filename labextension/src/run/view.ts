@@ -1,7 +1,7 @@
 /** The view of one run: header, ranks, what went wrong, results, metrics, logs. */
 import { reason, type IContext } from './context';
-import { el, setText } from './dom';
-import { failureNode, notice, stacksNode } from './failure';
+import { button, el, setText } from './dom';
+import { failureNode, notice, Stacks } from './failure';
 import { duration } from './format';
 import { Header } from './header';
 import { Logs } from './logs';
@@ -42,7 +42,7 @@ export class RunView implements IDisposable {
   private readonly _results = el('div', { class: 'jpd-slot' });
   private readonly _metrics: Metrics;
   private readonly _logs: Logs;
-  private readonly _stacks: HTMLElement;
+  private readonly _stacks: Stacks;
   private readonly _main: HTMLElement;
   private readonly _loading: HTMLElement;
   private _watching: IDisposable | null = null;
@@ -67,18 +67,19 @@ export class RunView implements IDisposable {
       root: this.node,
       announce: text => setText(this._status, text)
     };
-    this._header = new Header(this._context, _options.openElsewhere);
+    this._stacks = new Stacks(this._context);
+    this._header = new Header(this._context, _options.openElsewhere, () => void this._stacks.ask());
     this._strip = new Strip(this._context, rank => this._logs.select(rank));
     this._progress = new ProgressRows(this._context);
     this._metrics = new Metrics(this._context);
     this._logs = new Logs(this._context, rank => this._strip.select(rank));
-    this._stacks = stacksNode(this._context);
     this._main = el(
       'div',
       { class: 'jpd-main', hidden: true },
       this._header.node,
       this._strip.node,
       this._notices,
+      this._stacks.node,
       this._failure,
       this._progress.node,
       this._results,
@@ -119,11 +120,7 @@ export class RunView implements IDisposable {
         this._watching?.dispose();
         this._options.onMissing?.(missing(error, trans));
         this._loading.replaceChildren(
-          notice(
-            'warning',
-            trans('Run %1 is not here', source.id),
-            missing(error, trans)
-          )
+          notice('warning', trans('Run %1 is not here', source.id), missing(error, trans))
         );
       } else {
         this._loading.replaceChildren(
@@ -239,7 +236,7 @@ export class RunView implements IDisposable {
           'warning',
           trans('No rank has printed or logged for %1', quiet),
           trans('They may be waiting for each other.'),
-          this._stacks
+          this._stacksButton()
         )
       );
     }
@@ -248,25 +245,26 @@ export class RunView implements IDisposable {
         notice(
           'warning',
           trans('The run is lost'),
-          run.reason ?? trans('Its supervisor is gone.'),
+          capital(run.reason ?? trans('its supervisor is gone')),
           trans('What its ranks wrote until then is shown below. Files: %1', run.path)
         )
       );
     } else if (run.reason && ended(run.state) && !failed) {
-      nodes.push(notice(run.state === 'failed' ? 'warning' : 'info', run.reason));
+      nodes.push(notice(run.state === 'failed' ? 'warning' : 'info', capital(run.reason)));
     }
     for (const note of run.notes.slice(0, 5)) {
       nodes.push(notice('info', note));
-    }
-    if (!stall && !ended(run.state) && run.state === 'running') {
-      nodes.push(
-        el('details', { class: 'jpd-asides' }, el('summary', {}, trans('Stacks')), this._stacks)
-      );
     }
     this._notices.replaceChildren(...nodes);
     if (stall) {
       this._context.announce(trans('No rank has printed or logged for a while'));
     }
+  }
+
+  private _stacksButton(): HTMLElement {
+    const { trans, signal } = this._context;
+    const text = trans('Show stacks');
+    return button({ label: text, text }, () => void this._stacks.ask(), signal);
   }
 
   /** What nobody sees costs nothing. */
@@ -288,6 +286,10 @@ export class RunView implements IDisposable {
     signal.addEventListener('abort', () => observer.disconnect());
     document.addEventListener('visibilitychange', apply, { signal });
   }
+}
+
+function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 function missing(error: RunMissing, trans: Trans): string {
