@@ -62,6 +62,9 @@ class RestHandler(APIHandler):
         if operation is None:
             self.set_header("Allow", ", ".join(sorted(self._operations)))
             raise web.HTTPError(405)
+        # Tornado asks for it where something changes; a log is not for other sites either. A browser's
+        # own Referer is as good, so that a link downloads.
+        self.check_xsrf_cookie()
         try:
             arguments = {**operation.arguments(self._given(method)), **path}
             if operation.stream:

@@ -29,6 +29,9 @@ class WatchSocket(WebSocketMixin, JupyterHandler, WebSocketHandler):
     @ws_authenticated
     @authorized(action="read")  # type: ignore[untyped-decorator]
     async def get(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        if not self.request.headers.get("Origin"):
+            # Every browser sends it, and it was checked. Without it a cookie needs its XSRF token.
+            self.check_xsrf_cookie()
         self._watch = Watch()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
