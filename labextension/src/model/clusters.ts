@@ -84,6 +84,7 @@ export class ClustersModel implements IDisposable {
     if (clusters.status === 'fulfilled') {
       this._clusters = clusters.value.clusters;
       this._path = clusters.value.path;
+      this._problem = clusters.value.problem;
     }
     for (const answer of [backends, clusters]) {
       if (answer.status === 'rejected') {

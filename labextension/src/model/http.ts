@@ -2,7 +2,7 @@
 import type { ServerConnection } from '@jupyterlab/services';
 import { request, send, watcher } from '../api';
 import type { IDisposable, IRunInfo, RunChange } from '../run/source';
-import type { IBackend, ICluster, IClusterData, IRunPage, IRunQuery, IServer } from './server';
+import type { IBackend, ICleaned, IClusterData, IClusterList, IRunPage, IRunQuery, IServer } from './server';
 
 export class HttpServer implements IServer {
   constructor(private readonly _settings: ServerConnection.ISettings) {}
@@ -31,15 +31,15 @@ export class HttpServer implements IServer {
     return bytes;
   }
 
-  clean(days: number): Promise<{ removed: string[]; freed_bytes: number }> {
+  clean(days: number): Promise<ICleaned> {
     return send(this._settings, 'POST', 'clean', { days });
   }
 
-  async backends(): Promise<IBackend[]> {
-    return (await request<{ backends: IBackend[] }>(this._settings, 'backends')).backends;
+  backends(): Promise<IBackend[]> {
+    return request(this._settings, 'backends');
   }
 
-  clusters(): Promise<{ clusters: ICluster[]; path: string }> {
+  clusters(): Promise<IClusterList> {
     return request(this._settings, 'clusters');
   }
 

@@ -5,7 +5,7 @@ import { type ISignal, Signal } from '@lumino/signaling';
 import { ended, type IRunSummary, type State } from '../run/source';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { explain } from './explain';
-import type { IServer } from './server';
+import type { ICleaned, IServer } from './server';
 
 const PAGE = 100;
 const BACKOFF_MS = 30_000;
@@ -38,6 +38,7 @@ export class RunsModel implements IDisposable {
   private _filter: IRunFilter = NO_FILTER;
   private _total = 0;
   private _root: string | null = null;
+  private _hint: string | null = null;
   private _problem: string | null = null;
   private _loaded = false;
   private _active = false;
@@ -76,6 +77,11 @@ export class RunsModel implements IDisposable {
 
   get root(): string | null {
     return this._root;
+  }
+
+  /** What to do where there are no runs at all, as the server sees it. */
+  get hint(): string | null {
+    return this._hint;
   }
 
   /** Why the list may be old or empty, in one sentence. */
@@ -117,7 +123,7 @@ export class RunsModel implements IDisposable {
     this._active = active;
     if (active) {
       this._follow();
-      void this._poll.start().then(() => this._poll.refresh());
+      void this._poll.start();
     } else {
       void this._poll.stop();
       this._unwatch(() => false);
@@ -207,13 +213,13 @@ export class RunsModel implements IDisposable {
     return this._server.diskSize(id);
   }
 
-  /** Remove what ended more than `days` ago; returns how many runs that were. */
-  async clean(days: number): Promise<{ count: number; freed_bytes: number }> {
-    const { removed, freed_bytes } = await this._server.clean(days);
-    if (removed.length) {
+  /** Remove what ended more than `days` ago. */
+  async clean(days: number): Promise<ICleaned> {
+    const cleaned = await this._server.clean(days);
+    if (cleaned.removed.length) {
       await this.refresh();
     }
-    return { count: removed.length, freed_bytes };
+    return cleaned;
   }
 
   private async _read(): Promise<void> {
@@ -239,6 +245,7 @@ export class RunsModel implements IDisposable {
       }
       if (asked === this._asked && !this._disposed) {
         this._root = page.root;
+        this._hint = page.hint;
         this._problem = null;
         this._loaded = true;
         this._put(runs, page.total);

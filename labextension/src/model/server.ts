@@ -31,8 +31,9 @@ export interface IBackend {
   detail: Record<string, unknown>;
   /** What to run where its engine is missing. */
   install: string | null;
+  /** null where its engine is missing. */
   schema: ISchema | null;
-  run_schema: ISchema;
+  run_schema: ISchema | null;
 }
 
 export interface ICluster {
@@ -40,6 +41,14 @@ export interface ICluster {
   backend: string;
   options: Record<string, unknown>;
   /** Why it cannot be used as it stands in the file. */
+  problem: string | null;
+}
+
+export interface IClusterList {
+  clusters: ICluster[];
+  /** The file that holds them. */
+  path: string;
+  /** Why that file cannot be read. */
   problem: string | null;
 }
 
@@ -62,6 +71,15 @@ export interface IRunPage {
   total: number;
   /** The folder that the server reads. */
   root: string;
+  /** What to do where there are no runs at all. */
+  hint: string | null;
+}
+
+export interface ICleaned {
+  removed: string[];
+  freed_bytes: number;
+  /** Nothing was done: it was done a short while ago, for this page or another. */
+  skipped: boolean;
 }
 
 export interface IServer {
@@ -71,9 +89,9 @@ export interface IServer {
   remove(id: string): Promise<{ freed_bytes: number }>;
   diskSize(id: string): Promise<number>;
   /** Remove the runs that ended more than `days` ago. */
-  clean(days: number): Promise<{ removed: string[]; freed_bytes: number }>;
+  clean(days: number): Promise<ICleaned>;
   backends(): Promise<IBackend[]>;
-  clusters(): Promise<{ clusters: ICluster[]; path: string }>;
+  clusters(): Promise<IClusterList>;
   saveCluster(name: string, data: IClusterData, oldName: string | null): Promise<void>;
   deleteCluster(name: string): Promise<void>;
   duplicateCluster(name: string): Promise<string>;

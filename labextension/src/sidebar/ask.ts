@@ -94,7 +94,6 @@ export async function cleanRuns(
     body: trans._n(
       'All runs that ended more than a day ago are deleted from the disk.',
       'All runs that ended more than %1 days ago are deleted from the disk.',
-      days,
       days
     ),
     buttons: [
@@ -105,14 +104,16 @@ export async function cleanRuns(
   if (button.accept) {
     const done = await attempt(() => model.clean(days), trans.__('Nothing was removed.'), trans);
     if (done) {
+      const { length } = done.removed;
       Notification.info(
-        trans._n(
-          '%2 run removed, %3 freed.',
-          '%2 runs removed, %3 freed.',
-          done.count,
-          done.count,
-          size(done.freed_bytes)
-        )
+        done.skipped
+          ? trans.__('Old runs were removed less than an hour ago.')
+          : trans._n(
+              '%1 run removed, %2 freed.',
+              '%1 runs removed, %2 freed.',
+              length,
+              size(done.freed_bytes)
+            )
       );
     }
   }

@@ -70,16 +70,16 @@ export function ClustersSection(props: IClustersSectionProps): React.ReactElemen
   const saved = targets.filter(target => target.kind === 'cluster');
   const backends = targets.slice(saved.length);
   return (
-    <div className="jpd-section" aria-busy={!model.loaded && !model.problem}>
+    <div className="jpd-sb-section" aria-busy={!model.loaded && !model.problem}>
       {model.problem && (
-        <div className="jpd-problem" role="alert">
+        <div className="jpd-sb-problem" role="alert">
           <p>{model.problem}</p>
-          <button type="button" className="jpd-button" onClick={() => void model.refresh()}>
+          <button type="button" className="jpd-sb-button" onClick={() => void model.refresh()}>
             {trans.__('Try again')}
           </button>
         </div>
       )}
-      <div className="jpd-cards" ref={list} onKeyDown={onKeyDown}>
+      <div className="jpd-sb-cards" ref={list} onKeyDown={onKeyDown}>
         {saved.length > 0 && (
           <ul aria-label={trans.__('Saved clusters')}>
             {saved.map((target, index) => card(target, index))}
@@ -87,16 +87,16 @@ export function ClustersSection(props: IClustersSectionProps): React.ReactElemen
         )}
         {backends.length > 0 && (
           <>
-            <h3 className="jpd-caption">{trans.__('Backends')}</h3>
+            <h3 className="jpd-sb-caption">{trans.__('Backends')}</h3>
             <ul aria-label={trans.__('Backends')}>
               {backends.map((target, index) => card(target, saved.length + index))}
             </ul>
           </>
         )}
         {model.loaded && !saved.length && (
-          <p className="jpd-empty jpd-dim">
+          <p className="jpd-sb-empty jpd-sb-dim">
             {trans.__('A cluster is a backend and its options under a name.')}{' '}
-            <button type="button" className="jpd-link" onClick={props.onNew}>
+            <button type="button" className="jpd-sb-link" onClick={props.onNew}>
               {trans.__('New cluster')}
             </button>
           </p>
@@ -127,14 +127,14 @@ function Card(
   const test = model.test(target.name);
   return (
     <li
-      className="jpd-card"
+      className="jpd-sb-card"
       data-used={used || undefined}
       data-problem={problem !== null || undefined}
       onFocus={props.onFocus}
     >
       <button
         type="button"
-        className="jpd-row-main"
+        className="jpd-sb-row-main"
         data-main=""
         tabIndex={tab}
         aria-pressed={used}
@@ -152,28 +152,28 @@ function Card(
           }
         }}
       >
-        <span className="jpd-row-text">
-          <span className="jpd-line">
-            <span className="jpd-row-name">{target.name}</span>
+        <span className="jpd-sb-row-text">
+          <span className="jpd-sb-line">
+            <span className="jpd-sb-row-name">{target.name}</span>
             {used && (
-              <span className="jpd-badge" data-pending={props.pending || undefined}>
+              <span className="jpd-sb-badge" data-pending={props.pending || undefined}>
                 <checkIcon.react tag="span" elementSize="small" />
                 {props.pending ? trans.__('waiting for the kernel') : trans.__('in use')}
               </span>
             )}
           </span>
-          <span className="jpd-line jpd-dim">
-            <span className="jpd-row-where">{detail}</span>
+          <span className="jpd-sb-line jpd-sb-dim">
+            <span className="jpd-sb-row-where">{detail}</span>
           </span>
           {found && !problem && (
-            <span className="jpd-line jpd-dim">
-              <span className="jpd-row-where">{found}</span>
+            <span className="jpd-sb-line jpd-sb-dim">
+              <span className="jpd-sb-row-where">{found}</span>
             </span>
           )}
-          {problem && <span className="jpd-card-problem">{problem}</span>}
+          {problem && <span className="jpd-sb-card-problem">{problem}</span>}
         </span>
       </button>
-      <span className="jpd-card-actions">
+      <span className="jpd-sb-card-actions">
         <IconButton
           icon={addBelowIcon}
           label={trans.__('Insert a cell that runs on %1', target.name)}
@@ -200,10 +200,10 @@ function TestOutcome(props: {
 }): React.ReactElement {
   const { test } = props;
   return (
-    <div className="jpd-card-test" data-state={test.state} role="status">
+    <div className="jpd-sb-card-test" data-state={test.state} role="status">
       <span>{test.text}</span>
       {test.state === 'failed' && test.run && (
-        <button type="button" className="jpd-link" onClick={() => props.onOpenRun(test.run ?? '')}>
+        <button type="button" className="jpd-sb-link" onClick={() => props.onOpenRun(test.run ?? '')}>
           {props.trans.__('Show the run')}
         </button>
       )}
@@ -234,10 +234,10 @@ export function describeBackend(backend: IBackend | undefined, trans: Translatio
       continue;
     }
     if (name === 'cores') {
-      parts.push(trans._n('%1 core', '%1 cores', Number(value), Number(value)));
+      parts.push(trans._n('%1 core', '%1 cores', Number(value)));
     } else if (name === 'gpus') {
       const count = Array.isArray(value) ? value.length : Number(value);
-      parts.push(count ? trans._n('%1 GPU', '%1 GPUs', count, count) : trans.__('no GPU'));
+      parts.push(count ? trans._n('%1 GPU', '%1 GPUs', count) : trans.__('no GPU'));
     } else if (Array.isArray(value)) {
       parts.push(value.map(String).join(', '));
     } else if (typeof value !== 'object') {

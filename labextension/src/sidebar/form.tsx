@@ -59,8 +59,7 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
       });
     } catch (error) {
       setSaving(false);
-      const field = error instanceof ApiError ? error.data.field : null;
-      setProblem({ field: typeof field === 'string' ? field : null, text: explain(error, trans) });
+      setProblem({ field: fieldOf(error), text: explain(error, trans) });
     }
   };
 
@@ -88,7 +87,7 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
 
   return (
     <form
-      className="jpd-form"
+      className="jpd-sb-form"
       ref={form}
       aria-label={props.oldName ? trans.__('Edit %1', props.oldName) : trans.__('New cluster')}
       noValidate
@@ -103,12 +102,12 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
         }
       }}
     >
-      <div className="jpd-form-fields">
+      <div className="jpd-sb-form-fields">
         <Labelled id="name" title={trans.__('Name')} help="" error={errorOf('name')}>
           {ids => (
             <input
               {...ids}
-              className="jpd-input"
+              className="jpd-sb-input"
               value={name}
               required
               autoComplete="off"
@@ -121,7 +120,7 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
           {ids => (
             <select
               {...ids}
-              className="jpd-input"
+              className="jpd-sb-input"
               value={backendName}
               onChange={event => setBackend(event.target.value)}
             >
@@ -144,20 +143,29 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
         )}
       </div>
       {problem && !inField && (
-        <p className="jpd-field-error" role="alert">
+        <p className="jpd-sb-field-error" role="alert">
           {problem.text}
         </p>
       )}
-      <div className="jpd-foot">
-        <button type="button" className="jpd-button" onClick={props.onCancel}>
+      <div className="jpd-sb-foot">
+        <button type="button" className="jpd-sb-button" onClick={props.onCancel}>
           {trans.__('Cancel')}
         </button>
-        <button type="submit" className="jpd-button jpd-primary" disabled={saving || !name.trim()}>
+        <button type="submit" className="jpd-sb-button jpd-sb-primary" disabled={saving || !name.trim()}>
           {saving ? trans.__('Saving…') : trans.__('Save')}
         </button>
       </div>
     </form>
   );
+}
+
+/** The field that the server's answer is about: what it names, else the word it begins with. */
+function fieldOf(error: unknown): string | null {
+  if (!(error instanceof ApiError)) {
+    return null;
+  }
+  const { field } = error.data;
+  return typeof field === 'string' ? field : (/^\w+/.exec(error.message)?.[0] ?? null);
 }
 
 function SchemaField(props: {
@@ -178,7 +186,7 @@ function SchemaField(props: {
       inline={about.kind === 'switch'}
     >
       {ids => {
-        const given = { ...ids, className: 'jpd-input', value: text, required: about.required };
+        const given = { ...ids, className: 'jpd-sb-input', value: text, required: about.required };
         switch (about.kind) {
           case 'switch':
             return (
@@ -254,7 +262,7 @@ function Labelled(props: {
   const id = `jpd-field-${props.id}`;
   const described = [props.help && `${id}-help`, props.error && `${id}-error`].filter(Boolean);
   return (
-    <div className="jpd-field" data-inline={props.inline || undefined}>
+    <div className="jpd-sb-field" data-inline={props.inline || undefined}>
       <label htmlFor={id}>{props.title}</label>
       {props.children({
         id,
@@ -262,12 +270,12 @@ function Labelled(props: {
         'aria-invalid': props.error !== null || undefined
       })}
       {props.help && (
-        <p className="jpd-field-help" id={`${id}-help`}>
+        <p className="jpd-sb-field-help" id={`${id}-help`}>
           {props.help}
         </p>
       )}
       {props.error && (
-        <p className="jpd-field-error" id={`${id}-error`} role="alert">
+        <p className="jpd-sb-field-error" id={`${id}-error`} role="alert">
           {props.error}
         </p>
       )}

@@ -9,23 +9,23 @@ const SHAPES: Record<State, React.ReactElement> = {
   running: (
     <>
       <circle cx="8" cy="8" r="6" fill="none" opacity="0.35" />
-      <path d="M8 2a6 6 0 0 1 6 6" fill="none" className="jpd-mark-arc" />
+      <path d="M8 2a6 6 0 0 1 6 6" fill="none" className="jpd-sb-mark-arc" />
     </>
   ),
   succeeded: <path d="M2.5 8.5l3.5 3.5 7.5-8" fill="none" />,
   failed: <path d="M3.5 3.5l9 9m0-9l-9 9" fill="none" />,
-  stopped: <rect x="4" y="4" width="8" height="8" rx="1" className="jpd-mark-solid" />,
+  stopped: <rect x="4" y="4" width="8" height="8" rx="1" className="jpd-sb-mark-solid" />,
   lost: (
     <>
       <path d="M5.2 5.8a2.8 2.8 0 1 1 4.6 2.2c-1.2.9-1.8 1.3-1.8 2.6" fill="none" />
-      <circle cx="8" cy="13.2" r="1" className="jpd-mark-solid" />
+      <circle cx="8" cy="13.2" r="1" className="jpd-sb-mark-solid" />
     </>
   )
 };
 
 export function StateMark({ state }: { state: State }): React.ReactElement {
   return (
-    <svg className="jpd-mark" data-state={state} viewBox="0 0 16 16" aria-hidden="true">
+    <svg className="jpd-sb-mark" data-state={state} viewBox="0 0 16 16" aria-hidden="true">
       {SHAPES[state] ?? SHAPES.lost}
     </svg>
   );
@@ -55,7 +55,7 @@ export function ProgressBar(props: { run: IRunSummary; label: string }): React.R
   }
   return (
     <div
-      className="jpd-bar"
+      className="jpd-sb-bar"
       role="progressbar"
       aria-label={props.label}
       aria-valuemin={0}

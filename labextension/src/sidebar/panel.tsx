@@ -14,7 +14,7 @@ import {
 import { CommandRegistry } from '@lumino/commands';
 import type { Message } from '@lumino/messaging';
 import { Signal } from '@lumino/signaling';
-import { AccordionPanel, type Widget } from '@lumino/widgets';
+import type { AccordionPanel, Widget } from '@lumino/widgets';
 import * as React from 'react';
 import { compareIcon, distributedIcon } from '../icons';
 import { KernelRefused } from '../model/notebooks';
@@ -189,7 +189,7 @@ export class DistributedPanel extends SidePanel {
 
   private _section(title: string, draw: () => React.ReactElement): PanelWithToolbar {
     const section = new PanelWithToolbar();
-    section.addClass('jpd-section-panel');
+    section.addClass('jpd-sb-section-panel');
     section.title.label = title;
     section.addWidget(ReactWidget.create(<Redrawn signal={this._changed} draw={draw} />));
     return section;

@@ -41,11 +41,11 @@ export function RunRow(props: IRunRowProps): React.ReactElement {
   const kind = trans.__('%1 × %2', run.backend, run.world_size);
   const status = statusText(run, props.stopping, skew, trans);
   return (
-    <div className="jpd-row" data-state={run.state} data-chosen={props.chosen || undefined}>
+    <div className="jpd-sb-row" data-state={run.state} data-chosen={props.chosen || undefined}>
       {props.chosen !== null && (
         <input
           type="checkbox"
-          className="jpd-row-check"
+          className="jpd-sb-row-check"
           checked={props.chosen}
           tabIndex={tab}
           aria-label={trans.__('Compare %1', run.name)}
@@ -54,7 +54,7 @@ export function RunRow(props: IRunRowProps): React.ReactElement {
       )}
       <button
         type="button"
-        className="jpd-row-main"
+        className="jpd-sb-row-main"
         data-main=""
         tabIndex={tab}
         title={tooltip(run, skew, trans)}
@@ -64,17 +64,17 @@ export function RunRow(props: IRunRowProps): React.ReactElement {
         onClick={props.chosen === null ? props.onOpen : props.onChoose}
       >
         <StateMark state={run.state} />
-        <span className="jpd-row-text">
-          <span className="jpd-line">
-            <span className="jpd-row-name">{run.name}</span>
-            <span className="jpd-aside">{took}</span>
+        <span className="jpd-sb-row-text">
+          <span className="jpd-sb-line">
+            <span className="jpd-sb-row-name">{run.name}</span>
+            <span className="jpd-sb-aside">{took}</span>
           </span>
-          <span className="jpd-line jpd-dim">
-            <span className="jpd-row-where">
+          <span className="jpd-sb-line jpd-sb-dim">
+            <span className="jpd-sb-row-where">
               {where && where !== run.name ? `${where} · ${kind}` : kind}
             </span>
             <span
-              className="jpd-aside"
+              className="jpd-sb-aside"
               data-tone={props.stopping || run.stall ? 'warn' : undefined}
             >
               {status}
@@ -82,7 +82,7 @@ export function RunRow(props: IRunRowProps): React.ReactElement {
           </span>
         </span>
       </button>
-      <span className="jpd-row-actions">
+      <span className="jpd-sb-row-actions">
         {alive ? (
           <IconButton
             icon={props.stopping ? closeIcon : stopIcon}
@@ -158,7 +158,7 @@ export function IconButton(props: {
   return (
     <button
       type="button"
-      className="jpd-icon-button"
+      className="jpd-sb-icon-button"
       title={props.label}
       aria-label={props.label}
       aria-pressed={props.pressed}

@@ -49,7 +49,7 @@ export function RunsSection(props: IRunsSectionProps): React.ReactElement {
   };
   const nothing = model.loaded && !runs.length;
   return (
-    <div className="jpd-section" aria-busy={!model.loaded && !model.problem}>
+    <div className="jpd-sb-section" aria-busy={!model.loaded && !model.problem}>
       {(model.total > 0 || model.filtered) && <FilterBar model={model} trans={trans} />}
       {model.problem && <Problem text={model.problem} model={model} trans={trans} />}
       {nothing && !model.problem && <NoRuns {...props} />}
@@ -78,18 +78,18 @@ export function RunsSection(props: IRunsSectionProps): React.ReactElement {
         />
       )}
       {props.comparing && (
-        <div className="jpd-foot" role="group" aria-label={trans.__('Compare runs')}>
-          <span className="jpd-foot-text" role="status">
+        <div className="jpd-sb-foot" role="group" aria-label={trans.__('Compare runs')}>
+          <span className="jpd-sb-foot-text" role="status">
             {selected.length < 2
               ? trans.__('Choose two or more runs')
               : trans.__('%1 runs chosen', selected.length)}
           </span>
-          <button type="button" className="jpd-button" onClick={props.onEndCompare}>
+          <button type="button" className="jpd-sb-button" onClick={props.onEndCompare}>
             {trans.__('Cancel')}
           </button>
           <button
             type="button"
-            className="jpd-button jpd-primary"
+            className="jpd-sb-button jpd-sb-primary"
             disabled={selected.length < 2}
             onClick={() => props.onCompare(selected)}
           >
@@ -115,17 +115,17 @@ function FilterBar({
   }, [text]);
   const notebooks = model.notebooks;
   return (
-    <div className="jpd-filter" role="search" aria-label={trans.__('Filter runs')}>
+    <div className="jpd-sb-filter" role="search" aria-label={trans.__('Filter runs')}>
       <input
         type="search"
-        className="jpd-input"
+        className="jpd-sb-input"
         placeholder={trans.__('Filter runs')}
         aria-label={trans.__('Filter runs by text')}
         value={text}
         onChange={event => setText(event.target.value)}
       />
       <select
-        className="jpd-input"
+        className="jpd-sb-input"
         aria-label={trans.__('Filter runs by state')}
         value={model.filter.state ?? ''}
         onChange={event =>
@@ -141,7 +141,7 @@ function FilterBar({
       </select>
       {notebooks.length > 0 && (
         <select
-          className="jpd-input"
+          className="jpd-sb-input"
           aria-label={trans.__('Filter runs by notebook')}
           value={model.filter.notebook ?? ''}
           onChange={event => void model.setFilter({ notebook: event.target.value || null })}
@@ -162,9 +162,9 @@ function Problem(
   props: Pick<IRunsSectionProps, 'model' | 'trans'> & { text: string }
 ): React.ReactElement {
   return (
-    <div className="jpd-problem" role="alert">
+    <div className="jpd-sb-problem" role="alert">
       <p>{props.text}</p>
-      <button type="button" className="jpd-button" onClick={() => void props.model.refresh()}>
+      <button type="button" className="jpd-sb-button" onClick={() => void props.model.refresh()}>
         {props.trans.__('Try again')}
       </button>
     </div>
@@ -175,11 +175,11 @@ function NoRuns(props: IRunsSectionProps): React.ReactElement {
   const { model, trans } = props;
   if (model.filtered) {
     return (
-      <div className="jpd-empty">
+      <div className="jpd-sb-empty">
         <p>{trans.__('No run matches this filter.')}</p>
         <button
           type="button"
-          className="jpd-button"
+          className="jpd-sb-button"
           onClick={() => void model.setFilter({ text: '', state: null, notebook: null })}
         >
           {trans.__('Show all runs')}
@@ -188,9 +188,9 @@ function NoRuns(props: IRunsSectionProps): React.ReactElement {
     );
   }
   return (
-    <div className="jpd-empty">
+    <div className="jpd-sb-empty">
       <p>{trans.__('No runs yet. Put this line on top of a cell, and run the cell:')}</p>
-      <pre className="jpd-code">%%distribute -np 2</pre>
+      <pre className="jpd-sb-code">%%distribute -np 2</pre>
       {props.elsewhere ? (
         <p>
           {trans.__(
@@ -200,7 +200,7 @@ function NoRuns(props: IRunsSectionProps): React.ReactElement {
           )}
         </p>
       ) : (
-        <p className="jpd-dim">{trans.__('This server looks for them in %1.', model.root ?? '')}</p>
+        <p className="jpd-sb-dim">{trans.__('This server looks for them in %1.', model.root ?? '')}</p>
       )}
     </div>
   );

@@ -106,7 +106,7 @@ export function WindowedList<T>(props: IWindowedListProps<T>): React.ReactElemen
 
   return (
     <div
-      className="jpd-window"
+      className="jpd-sb-window"
       ref={box}
       role="list"
       aria-label={props.label}
@@ -117,14 +117,14 @@ export function WindowedList<T>(props: IWindowedListProps<T>): React.ReactElemen
       onKeyDown={onKeyDown}
     >
       <div
-        className="jpd-window-all"
+        className="jpd-sb-window-all"
         role="presentation"
         style={{ height: items.length * rowHeight }}
       >
         {rows.map(index => (
           <div
             key={keyOf(items[index])}
-            className="jpd-window-row"
+            className="jpd-sb-window-row"
             role="listitem"
             data-index={index}
             aria-setsize={props.total}

@@ -1,0 +1,113 @@
+import { nullTranslator } from '@jupyterlab/translation';
+import { beforeEach, describe, expect, it } from 'vitest';
+import { ApiError } from '../../src/api';
+import { ClustersModel } from '../../src/model/clusters';
+import { describeBackend, describeCluster } from '../../src/sidebar/clusters';
+import { draftOf, fieldsOf, optionsOf } from '../../src/sidebar/schema';
+import { FakeServer, LOCAL } from './fakeserver';
+
+const trans = nullTranslator.load('');
+let server: FakeServer;
+let model: ClustersModel;
+
+beforeEach(() => {
+  server = new FakeServer();
+  model = new ClustersModel(server, trans);
+});
+
+describe('ClustersModel', () => {
+  it('saves, renames, duplicates and deletes', async () => {
+    await model.save('a', { backend: 'local', options: { np: 2 } }, null);
+    await model.save('b', { backend: 'local', options: { np: 3 } }, 'a');
+    expect(model.clusters.map(one => [one.name, one.options.np])).toEqual([['b', 3]]);
+    expect(await model.duplicate('b')).toBe('b-2');
+    await model.remove('b');
+    expect(model.clusters.map(one => one.name)).toEqual(['b-2']);
+    expect(model.path).toBe('/etc/clusters.toml');
+  });
+
+  it('keeps what it has when the server says no', async () => {
+    await model.refresh();
+    server.down = new ApiError('500 Oops', 500);
+    await model.refresh();
+    expect(model.problem).toBe('500 Oops');
+    expect(model.backends.length).toBe(2);
+  });
+
+  it('tells how a test goes, from its start to its end', async () => {
+    const running = model.startTest('local');
+    expect(model.test('local')?.state).toBe('running');
+    await running;
+    const id = model.test('local')?.run ?? '';
+    server.set(id, { state: 'succeeded', created: 10, ended: 12.5 });
+    expect(model.test('local')).toMatchObject({ state: 'passed', text: 'Works: answered in 2.5 s' });
+    expect(server.listeners.size).toBe(0);
+  });
+
+  it('says why a test failed', async () => {
+    await model.startTest('local');
+    const id = model.test('local')?.run ?? '';
+    server.set(id, { state: 'failed', ended: 1, reason: 'rank 0 was killed' });
+    expect(model.test('local')).toMatchObject({ state: 'failed', text: 'rank 0 was killed' });
+    server.down = new ApiError('no such engine', 400, { message: 'no such engine' });
+    await model.startTest('local');
+    expect(model.test('local')).toMatchObject({ state: 'failed', text: 'no such engine', run: null });
+  });
+});
+
+describe('the form', () => {
+  const fields = [...fieldsOf(LOCAL.run_schema), ...fieldsOf(LOCAL.schema)];
+
+  it('is made from the schema', () => {
+    expect(fields.map(({ name, kind, title }) => [name, kind, title])).toEqual([
+      ['np', 'integer', 'Workers'],
+      ['env', 'pairs', 'Environment'],
+      ['cold', 'switch', 'Cold start'],
+      ['gpus_per_worker', 'integer', 'GPUs per worker']
+    ]);
+    expect(fields[0]).toMatchObject({ minimum: 1, maximum: 65536, required: false });
+    expect(fields[3].help).toBe('GPUs that each rank sees.');
+  });
+
+  it('gives back what it was given', () => {
+    const options = { np: 4, env: { A: 'b=c', D: '' }, cold: true, gpus_per_worker: 0 };
+    expect(optionsOf(fields, draftOf(fields, options))).toEqual(options);
+    expect(optionsOf(fields, draftOf(fields, {}))).toEqual({});
+  });
+
+  it('leaves what cannot be read to the server', () => {
+    const draft = { ...draftOf(fields, {}), np: 'four', env: 'no value' };
+    expect(optionsOf(fields, draft)).toEqual({ np: 'four', env: 'no value' });
+  });
+
+  it('follows references, enums, lists and switches that are on by default', () => {
+    const [mode, hosts, warm] = fieldsOf({
+      $defs: { Mode: { enum: ['a', 'b'], type: 'string', title: 'Mode' } },
+      properties: {
+        mode: { $ref: '#/$defs/Mode', default: 'a', description: 'Which one' },
+        hosts: { type: 'array', items: { type: 'string' } },
+        warm: { type: 'boolean', default: true }
+      },
+      required: ['hosts']
+    });
+    expect(mode).toMatchObject({ kind: 'choice', choices: ['a', 'b'], help: 'Which one' });
+    expect(hosts).toMatchObject({ kind: 'list', required: true, title: 'hosts' });
+    const options = { hosts: ['x', 'y z'], warm: false };
+    expect(optionsOf([mode, hosts, warm], draftOf([mode, hosts, warm], options))).toEqual(options);
+  });
+});
+
+describe('descriptions', () => {
+  it('tell what was found', () => {
+    expect(describeBackend(LOCAL, trans)).toBe('Python 3.11.7 · 2 cores · no GPU');
+    expect(describeBackend({ ...LOCAL, detail: { gpus: ['A', 'B'], address: 'ray://x' } }, trans)).toBe(
+      '2 GPUs · address ray://x'
+    );
+  });
+
+  it('do not show the values of variables', () => {
+    const cluster = { name: 'a', backend: 'local', problem: null };
+    const options = { np: 4, env: { TOKEN: 'secret' }, max_restarts: 2 };
+    expect(describeCluster({ ...cluster, options }, trans)).toBe('local × 4 · env · max restarts 2');
+  });
+});

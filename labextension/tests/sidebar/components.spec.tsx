@@ -1,0 +1,292 @@
+import { nullTranslator } from '@jupyterlab/translation';
+import * as React from 'react';
+import { act } from 'react';
+import { createRoot, type Root } from 'react-dom/client';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { ApiError } from '../../src/api';
+import { ClustersModel } from '../../src/model/clusters';
+import { RunsModel } from '../../src/model/runs';
+import { ClustersSection } from '../../src/sidebar/clusters';
+import { ClusterForm } from '../../src/sidebar/form';
+import { RunsSection } from '../../src/sidebar/runs';
+import { FakeServer, LOCAL, makeRun, RAY, STATES } from './fakeserver';
+
+const trans = nullTranslator.load('');
+let root: Root;
+let box: HTMLElement;
+let server: FakeServer;
+
+beforeEach(() => {
+  (globalThis as unknown as Record<string, unknown>).IS_REACT_ACT_ENVIRONMENT = true;
+  box = document.createElement('div');
+  document.body.appendChild(box);
+  root = createRoot(box);
+  server = new FakeServer();
+});
+
+afterEach(() => {
+  act(() => root.unmount());
+  box.remove();
+});
+
+function draw(element: React.ReactElement): void {
+  act(() => root.render(element));
+}
+
+function press(target: Element | null, key: string): void {
+  act(() => {
+    target?.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true, cancelable: true }));
+  });
+}
+
+function type(target: Element | null, text: string): void {
+  const input = target as HTMLInputElement;
+  const set = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(input) as object, 'value')?.set;
+  act(() => {
+    set?.call(input, text);
+    input.dispatchEvent(new Event('input', { bubbles: true }));
+  });
+}
+
+function all(selector: string): HTMLElement[] {
+  return [...box.querySelectorAll<HTMLElement>(selector)];
+}
+
+function named(label: string): HTMLElement | null {
+  return box.querySelector(`[aria-label="${label}"]`);
+}
+
+describe('RunsSection', () => {
+  const did = vi.fn();
+
+  async function show(change: { comparing?: boolean; elsewhere?: string } = {}): Promise<RunsModel> {
+    const model = new RunsModel({ server, trans });
+    await model.refresh();
+    did.mockReset();
+    const render = () =>
+      draw(
+        <RunsSection
+          model={model}
+          trans={trans}
+          comparing={change.comparing ?? false}
+          elsewhere={change.elsewhere ?? null}
+          onOpen={run => did('open', run.name)}
+          onStop={run => did('stop', run.name)}
+          onRemove={run => did('remove', run.name)}
+          onCompare={ids => did('compare', ids.length)}
+          onStartCompare={() => did('choose')}
+          onEndCompare={() => did('end')}
+        />
+      );
+    model.changed.connect(render);
+    render();
+    return model;
+  }
+
+  it('has one row for each run, with a mark of its own for each state', async () => {
+    server.all = STATES.map((state, index) =>
+      makeRun(index, { state, ended: index < 4 ? null : 1 })
+    );
+    await show();
+    expect(all('[role=listitem]').length).toBe(6);
+    const shapes = all('.jpd-sb-mark').map(mark => mark.innerHTML);
+    expect(new Set(shapes).size).toBe(6);
+    expect(named('Stop In[1]')).not.toBeNull();
+    expect(named('Remove In[1]')).toBeNull();
+    expect(named('Remove In[3]')).not.toBeNull();
+  });
+
+  it('draws the rows in sight only, however many there are', async () => {
+    server.all = Array.from({ length: 500 }, (_, index) => makeRun(index));
+    const model = await show();
+    await act(() => model.more());
+    expect(model.runs.length).toBeGreaterThanOrEqual(200);
+    expect(all('[role=listitem]').length).toBeLessThan(40);
+    expect(all('[role=listitem]')[0].getAttribute('aria-setsize')).toBe('500');
+  });
+
+  it('is one stop of the Tab key; arrows, Enter, Space and Delete do the rest', async () => {
+    server.all = [makeRun(1), makeRun(2), makeRun(3)];
+    await show();
+    const mains = () => all('[data-main]');
+    expect(mains().map(main => main.tabIndex)).toEqual([0, -1, -1]);
+    act(() => mains()[0].focus());
+    press(document.activeElement, 'ArrowDown');
+    expect(document.activeElement).toBe(mains()[1]);
+    expect(mains().map(main => main.tabIndex)).toEqual([-1, 0, -1]);
+    press(document.activeElement, 'Enter');
+    press(document.activeElement, 'Delete');
+    press(document.activeElement, ' ');
+    expect(did.mock.calls).toEqual([['open', 'In[2]'], ['remove', 'In[2]'], ['choose']]);
+    press(document.activeElement, 'End');
+    expect(document.activeElement).toBe(mains()[2]);
+  });
+
+  it('leaves the keys of the filter alone', async () => {
+    server.all = [makeRun(1)];
+    await show();
+    press(named('Filter runs by text'), 'Delete');
+    expect(did).not.toHaveBeenCalled();
+  });
+
+  it('compares two runs or more', async () => {
+    server.all = [makeRun(1), makeRun(2)];
+    const model = await show({ comparing: true });
+    const button = () => all('.jpd-sb-primary')[0] as HTMLButtonElement;
+    act(() => model.toggleSelected(server.all[0].id));
+    expect(button().disabled).toBe(true);
+    act(() => model.toggleSelected(server.all[1].id));
+    act(() => button().click());
+    expect(did).toHaveBeenCalledWith('compare', 2);
+  });
+
+  it('says what to do where there is nothing, and where this server does not look', async () => {
+    await show();
+    expect(box.textContent).toContain('%%distribute -np 2');
+    expect(box.textContent).toContain('/runs');
+    await show({ elsewhere: '/other/runs' });
+    expect(box.textContent).toContain('/other/runs');
+  });
+
+  it('offers a way back from a filter that nothing passes', async () => {
+    server.all = [makeRun(1)];
+    const model = await show();
+    await act(() => model.setFilter({ text: 'xyz' }));
+    expect(box.textContent).toContain('No run matches');
+    expect(named('Filter runs by text')).not.toBeNull();
+  });
+
+  it('says why there is no list', async () => {
+    server.down = new ApiError('404 Not Found', 404);
+    await show();
+    expect(box.querySelector('[role=alert]')?.textContent).toContain('lacks jupyter-dist');
+  });
+});
+
+describe('ClustersSection', () => {
+  const did = vi.fn();
+
+  async function show(used: string | null = null, notebook: string | null = 'a.ipynb'): Promise<void> {
+    const model = new ClustersModel(server, trans);
+    await model.refresh();
+    did.mockReset();
+    draw(
+      <ClustersSection
+        model={model}
+        trans={trans}
+        notebook={notebook}
+        used={used}
+        pending={false}
+        showBackends
+        onUse={target => did('use', target)}
+        onInsert={target => did('insert', target)}
+        onMenu={target => did('menu', target)}
+        onDelete={target => did('delete', target)}
+        onNew={() => did('new')}
+        onOpenRun={id => did('run', id)}
+      />
+    );
+  }
+
+  it('has a card for each cluster and backend, with what was found or what is missing', async () => {
+    server.saved = [{ name: 'box', backend: 'local', options: { np: 4 }, problem: null }];
+    await show();
+    const cards = all('li').map(card => card.textContent);
+    expect(cards[0]).toContain('local × 4');
+    expect(cards[1]).toContain('2 cores');
+    expect(cards[2]).toContain('needs: pip install "jupyter-dist[ray]"');
+  });
+
+  it('uses a cluster with one click, and not one whose engine is missing', async () => {
+    server.saved = [{ name: 'box', backend: 'local', options: {}, problem: null }];
+    await show('box');
+    const [box_, local, ray] = all('[data-main]');
+    expect(box_.getAttribute('aria-pressed')).toBe('true');
+    act(() => local.click());
+    act(() => ray.click());
+    expect(did.mock.calls).toEqual([['use', { kind: 'backend', name: 'local' }]]);
+  });
+
+  it('asks before Delete deletes, and leaves backends alone', async () => {
+    server.saved = [{ name: 'box', backend: 'local', options: {}, problem: null }];
+    await show();
+    const [box_, local] = all('[data-main]');
+    act(() => box_.focus());
+    press(box_, 'Delete');
+    act(() => local.focus());
+    press(local, 'Delete');
+    expect(did.mock.calls).toEqual([['delete', { kind: 'cluster', name: 'box' }]]);
+  });
+
+  it('inserts cells only where a notebook is open', async () => {
+    await show(null, null);
+    expect((named('Insert a cell that runs on local') as HTMLButtonElement).disabled).toBe(true);
+  });
+});
+
+describe('ClusterForm', () => {
+  const model = () => new ClustersModel(server, trans);
+
+  function show(clusters: ClustersModel, done = vi.fn()): void {
+    draw(
+      <ClusterForm
+        backends={[LOCAL, RAY]}
+        name=""
+        data={{ backend: 'local', options: {} }}
+        oldName={null}
+        trans={trans}
+        onSave={async (name, data) => {
+          await clusters.save(name, data, null);
+          done();
+        }}
+        onCancel={() => done('cancelled')}
+      />
+    );
+  }
+
+  const submit = () => act(async () => (box.querySelector('[type=submit]') as HTMLElement).click());
+
+  it('binds every label and help to its field', () => {
+    show(model());
+    const labels = all('label') as HTMLLabelElement[];
+    expect(labels.map(label => label.textContent)).toEqual([
+      'Name',
+      'Backend',
+      'Workers',
+      'GPUs per worker',
+      'Environment',
+      'Cold start'
+    ]);
+    expect(labels.every(label => label.control !== null)).toBe(true);
+    const described = labels[3].control?.getAttribute('aria-describedby') ?? '';
+    expect(document.getElementById(described)?.textContent).toBe('GPUs that each rank sees.');
+  });
+
+  it('shows the server’s answer at the field it is about', async () => {
+    const done = vi.fn();
+    show(model(), done);
+    type(box.querySelector('#jpd-field-name'), 'mine');
+    type(box.querySelector('#jpd-field-np'), '0');
+    await submit();
+    const np = box.querySelector('#jpd-field-np');
+    expect(np?.getAttribute('aria-invalid')).toBe('true');
+    expect(box.querySelector('#jpd-field-np-error')?.textContent).toContain('at least 1');
+    expect(document.activeElement).toBe(np);
+    type(np, '3');
+    await submit();
+    expect(done).toHaveBeenCalled();
+    expect(server.saved).toEqual([
+      { name: 'mine', backend: 'local', options: { np: 3 }, problem: null }
+    ]);
+  });
+
+  it('shows other errors beside the buttons', async () => {
+    show(model());
+    type(box.querySelector('#jpd-field-name'), 'mine');
+    server.down = new ApiError('cannot write the clusters', 500, {
+      message: 'cannot write the clusters'
+    });
+    await submit();
+    expect(box.querySelector('form > [role=alert]')?.textContent).toBe('cannot write the clusters');
+  });
+});

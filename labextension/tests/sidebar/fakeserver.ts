@@ -1,0 +1,205 @@
+/** A server that keeps its runs and clusters in memory, and says no where the real one would. */
+import { ApiError } from '../../src/api';
+import type {
+  IBackend,
+  ICleaned,
+  ICluster,
+  IClusterData,
+  IClusterList,
+  IRunPage,
+  IRunQuery,
+  IServer
+} from '../../src/model/server';
+import { ended, type IDisposable, type IRunInfo, type RunChange, type State } from '../../src/run/source';
+
+export function makeRun(index: number, change: Partial<IRunInfo> = {}): IRunInfo {
+  const id = `20260101-${String(index).padStart(6, '0')}-abcd`;
+  return {
+    id,
+    name: `In[${index}]`,
+    backend: 'local',
+    world_size: 2,
+    state: 'succeeded',
+    attempt: 0,
+    created: index,
+    started: index,
+    ended: index + 1,
+    reason: null,
+    notebook: '/work/train.ipynb',
+    label: `In[${index}]`,
+    warm: false,
+    stall: null,
+    progress: null,
+    host_time: Date.now() / 1000,
+    max_restarts: 0,
+    path: `/runs/${id}`,
+    ranks: [],
+    progress_by_rank: [],
+    notes: [],
+    source: '',
+    ...change
+  };
+}
+
+export const LOCAL: IBackend = {
+  name: 'local',
+  available: true,
+  detail: { python: '3.11.7', cores: 2, gpus: 0 },
+  install: null,
+  schema: {
+    properties: {
+      gpus_per_worker: {
+        anyOf: [{ type: 'integer', minimum: 0 }, { type: 'null' }],
+        default: null,
+        title: 'GPUs per worker',
+        description: 'GPUs that each rank sees.'
+      }
+    }
+  },
+  run_schema: {
+    properties: {
+      np: {
+        anyOf: [{ type: 'integer', minimum: 1, maximum: 65536 }, { type: 'null' }],
+        default: null,
+        title: 'Workers'
+      },
+      env: { type: 'object', additionalProperties: { type: 'string' }, title: 'Environment' },
+      cold: { type: 'boolean', default: false, title: 'Cold start' }
+    }
+  }
+};
+
+export const RAY: IBackend = {
+  name: 'ray',
+  available: false,
+  detail: {},
+  install: 'pip install "jupyter-dist[ray]"',
+  schema: null,
+  run_schema: null
+};
+
+export class FakeServer implements IServer {
+  all: IRunInfo[] = [];
+  saved: ICluster[] = [];
+  down: Error | null = null;
+  readonly asked: string[] = [];
+  readonly listeners = new Map<string, Set<(change: RunChange) => void>>();
+
+  tell(subject: string, change: RunChange): void {
+    this.listeners.get(subject)?.forEach(listener => listener(change));
+  }
+
+  set(id: string, change: Partial<IRunInfo>): void {
+    this.all = this.all.map(run => (run.id === id ? { ...run, ...change } : run));
+    this.tell(id, { kind: 'run', run: this._find(id) });
+  }
+
+  async runs(query: IRunQuery): Promise<IRunPage> {
+    this._ask(`runs ${query.before ?? ''}`);
+    const found = [...this.all]
+      .sort((a, b) => b.id.localeCompare(a.id))
+      .filter(run => !query.state || run.state === query.state)
+      .filter(run => !query.notebook || run.notebook === query.notebook)
+      .filter(run => !query.text || run.name.includes(query.text));
+    const older = found.filter(run => !query.before || run.id < query.before);
+    return { runs: older.slice(0, query.limit), total: found.length, root: '/runs', hint: null };
+  }
+
+  async run(id: string): Promise<IRunInfo> {
+    this._ask(`run ${id}`);
+    return this._find(id);
+  }
+
+  async stop(id: string, kill: boolean): Promise<void> {
+    this._ask(`stop ${id} ${kill}`);
+  }
+
+  async remove(id: string): Promise<{ freed_bytes: number }> {
+    this._ask(`remove ${id}`);
+    if (!ended(this._find(id).state)) {
+      throw new ApiError(`${id} is not at its end`, 409, { message: `${id} is not at its end` });
+    }
+    this.all = this.all.filter(run => run.id !== id);
+    return { freed_bytes: 4096 };
+  }
+
+  async diskSize(): Promise<number> {
+    return 4096;
+  }
+
+  async clean(days: number): Promise<ICleaned> {
+    this._ask(`clean ${days}`);
+    return { removed: [], freed_bytes: 0, skipped: false };
+  }
+
+  async backends(): Promise<IBackend[]> {
+    this._ask('backends');
+    return [LOCAL, RAY];
+  }
+
+  async clusters(): Promise<IClusterList> {
+    this._ask('clusters');
+    return { clusters: this.saved, path: '/etc/clusters.toml', problem: null };
+  }
+
+  async saveCluster(name: string, data: IClusterData, oldName: string | null): Promise<void> {
+    this._ask(`save ${name} ${JSON.stringify(data)}`);
+    if (typeof data.options.np === 'number' && data.options.np < 1) {
+      const message = `np needs a whole number of at least 1, got ${data.options.np}`;
+      throw new ApiError(message, 400, { message });
+    }
+    const cluster = { name, ...data, problem: null };
+    const at = this.saved.findIndex(one => one.name === (oldName ?? name));
+    this.saved = at < 0 ? [...this.saved, cluster] : this.saved.map((one, i) => (i === at ? cluster : one));
+  }
+
+  async deleteCluster(name: string): Promise<void> {
+    this.saved = this.saved.filter(one => one.name !== name);
+  }
+
+  async duplicateCluster(name: string): Promise<string> {
+    const found = this.saved.find(one => one.name === name);
+    if (!found) {
+      throw new ApiError(`no cluster '${name}'`, 404, { message: `no cluster '${name}'` });
+    }
+    this.saved = [...this.saved, { ...found, name: `${name}-2` }];
+    return `${name}-2`;
+  }
+
+  async testCluster(name: string): Promise<string> {
+    this._ask(`test ${name}`);
+    const run = makeRun(900_000, { state: 'running', ended: null });
+    this.all = [...this.all, run];
+    return run.id;
+  }
+
+  watch(subject: string, listener: (change: RunChange) => void): IDisposable {
+    const known = this.listeners.get(subject) ?? new Set();
+    this.listeners.set(subject, known.add(listener));
+    return {
+      dispose: () => {
+        known.delete(listener);
+        if (!known.size) {
+          this.listeners.delete(subject);
+        }
+      }
+    };
+  }
+
+  private _find(id: string): IRunInfo {
+    const run = this.all.find(one => one.id === id);
+    if (!run) {
+      throw new ApiError(`no run ${id}`, 404, { message: `no run ${id}` });
+    }
+    return run;
+  }
+
+  private _ask(what: string): void {
+    this.asked.push(what);
+    if (this.down) {
+      throw this.down;
+    }
+  }
+}
+
+export const STATES: State[] = ['pending', 'running', 'succeeded', 'failed', 'stopped', 'lost'];
