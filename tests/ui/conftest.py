@@ -1,0 +1,143 @@
+"""One server and one browser for all tests in here; every test gets a clean page.
+
+`lab` is JupyterLab in a page that tests share: after each its notebooks are closed, its kernels and
+runs ended and removed. A test that fails leaves a screenshot, and the next one gets a new page.
+Set JUPYTER_DIST_PICTURES to a folder to keep the screenshots of passing tests as well.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+import jupyter_dist
+from jupyter_dist import folder as folders
+from jupyter_dist import manage
+
+from .pages import WAIT_MS, Lab
+from .server import JupyterServer
+
+_BUILT = Path(jupyter_dist.__file__).parent / "labextension" / "package.json"
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterServer]:
+    if not _BUILT.exists():
+        pytest.skip("needs the built front-end: make .venv/.js")
+    found = JupyterServer(tmp_path_factory.mktemp("jupyter"))
+    try:
+        found.start()
+        yield found
+    finally:
+        found.stop()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    path = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    if path is None:
+        pytest.skip("needs Chromium: apt-get install chromium, or set CHROMIUM to its path")
+    expect.set_options(timeout=WAIT_MS)
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="session")
+def _shared(server: JupyterServer, browser: Browser) -> Iterator[dict[str, Lab]]:
+    """The page that tests share, under "lab" as soon as there is one."""
+    kept: dict[str, Lab] = {}
+    yield kept
+    for lab in kept.values():
+        lab.close()
+
+
+@pytest.fixture
+def own_folders(server: JupyterServer, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The runs of the server, for this process as well."""
+    monkeypatch.setenv("JUPYTER_DIST_RUNS", str(server.runs))
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(server.config))
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(server.data))
+    return server.runs
+
+
+@pytest.fixture
+def no_leftovers(own_folders: Path) -> Iterator[None]:
+    """Stop and remove the runs of a test, so that the next one finds none."""
+    yield
+    end_runs()
+
+
+def end_runs() -> None:
+    for run in list(folders.runs()):
+        if not manage.state(run).ended:
+            manage.stop(run, kill=True)
+        shutil.rmtree(run.path)
+
+
+@pytest.fixture
+def lab(
+    request: pytest.FixtureRequest, server: JupyterServer, browser: Browser, _shared: dict[str, Lab]
+) -> Iterator[Lab]:
+    """JupyterLab in a page, with no notebook open and no kernel running."""
+    if "lab" not in _shared:
+        _shared["lab"] = Lab(browser, server)
+        _shared["lab"].open()
+    found = _shared["lab"]
+    found.complaints.clear()
+    yield found
+    server.clusters.unlink(missing_ok=True)
+    if request.node.stash.get(FAILED, False):
+        _shared.pop("lab").close()
+        return
+    found.renew()
+    complaints = list(found.complaints)
+    assert not complaints, "\n\n".join(complaints)
+
+
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Take a picture of a test that fails, before its fixtures clean up."""
+    report = yield
+    if report.when == "call" and report.failed:
+        item.stash[FAILED] = True
+        for name, value in getattr(item, "funcargs", {}).items():
+            page = value.page if isinstance(value, Lab) else value
+            if isinstance(page, Page) and not page.is_closed():
+                path = pictures_folder(item) / f"failed-{item.name}-{name}.png".replace("/", "-")
+                page.screenshot(path=path)
+                report.sections.append(("picture", str(path)))
+    return report
+
+
+def pictures_folder(item: pytest.Item) -> Path:
+    kept = os.environ.get("JUPYTER_DIST_PICTURES")
+    if kept:
+        folder = Path(kept).absolute()
+    else:
+        folder = Path(str(item.config._tmp_path_factory.getbasetemp())) / "pictures"  # type: ignore[attr-defined]
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def picture(request: pytest.FixtureRequest) -> Callable[[Page, str], Path]:
+    """`picture(page, "dark")`: a screenshot under that name; returns its path."""
+
+    def take(page: Page, name: str) -> Path:
+        path = pictures_folder(request.node) / f"{name}.png"
+        page.screenshot(path=path)
+        return path
+
+    return take

@@ -1,0 +1,316 @@
+"""What a user has before the eyes: JupyterLab in a browser, a notebook, a run's view, the sidebar.
+
+Every wait is for a condition with a deadline; locators are scoped to the part they belong to.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, ConsoleMessage, Error, Locator, Page, expect
+
+from .server import TOKEN, JupyterServer
+
+__all__ = ["ENDED", "LOAD", "WAIT_MS", "Lab", "Notebook", "RunView", "Sidebar"]
+
+LOAD = "%load_ext jupyter_dist"
+ENDED = re.compile("succeeded|failed|stopped|lost")
+WAIT_MS = 60_000
+"""How long any one thing may take: much on a machine with other work, and never slept away."""
+
+_STARTED = "() => window.jupyterapp?.started.then(() => true)"
+_PANEL = """path => [...window.jupyterapp.shell.widgets('main')].find(w => w.context?.path === path)"""
+# Cells run before the session is ready are dropped silently.
+_READY = f"""async path => {{
+  const panel = ({_PANEL})(path);
+  await panel.context.ready;
+  await panel.sessionContext.ready;
+  const info = await panel.sessionContext.session?.kernel?.info;
+  return Boolean(info);
+}}"""
+_OPEN = """async path => {
+  await window.jupyterapp.commands.execute('docmanager:open', { path, factory: 'Notebook' });
+}"""
+_APPEND = f"""async ([path, source, execute]) => {{
+  const {{ commands, shell }} = window.jupyterapp;
+  const panel = ({_PANEL})(path);
+  shell.activateById(panel.id);
+  const notebook = panel.content;
+  const shared = notebook.model.sharedModel;
+  const last = shared.cells.length - 1;
+  // A new notebook has one empty cell, which is there to be filled.
+  if (last >= 0 && shared.cells[last].cell_type === 'code' && !shared.cells[last].source) {{
+    shared.cells[last].setSource(source);
+    notebook.activeCellIndex = last;
+  }} else {{
+    shared.insertCell(last + 1, {{ cell_type: 'code', source, metadata: {{}} }});
+    notebook.activeCellIndex = last + 1;
+  }}
+  if (execute) {{
+    // Resolves when the cell is done, which may be what the test prevents.
+    void commands.execute('notebook:run-cell');
+  }}
+  return notebook.activeCellIndex;
+}}"""
+_CLOSE_ALL = """async () => {
+  const { shell, serviceManager } = window.jupyterapp;
+  for (const widget of [...shell.widgets('main')]) {
+    widget.dispose(); // not `close`, which asks about what is not saved
+  }
+  await serviceManager.sessions.shutdownAll();
+}"""
+_COMMAND = "([id, args]) => window.jupyterapp.commands.execute(id, args ?? {}).then(() => null)"
+_NOTEBOOK = {
+    "cells": [],
+    "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+    "nbformat": 4,
+    "nbformat_minor": 5,
+}
+
+_numbers = itertools.count(1)
+
+
+class Lab:
+    """One page of the browser. `open` it first; `renew` gives the next test a clean one quickly."""
+
+    def __init__(self, browser: Browser, server: JupyterServer, *, scale: float = 1.0) -> None:
+        self.server = server
+        self._context = browser.new_context(
+            viewport={"width": 1280, "height": 800},
+            device_scale_factor=scale,
+            reduced_motion="reduce",
+            permissions=["clipboard-read", "clipboard-write"],
+        )
+        self._context.set_default_timeout(WAIT_MS)
+        self.page = self._new_page()
+        self.complaints: list[str] = []
+        """Uncaught errors of this page that our code had a part in."""
+
+    def _new_page(self) -> Page:
+        page = self._context.new_page()
+        page.on("pageerror", self._on_error)
+        page.on("console", self._on_console)
+        return page
+
+    def _on_error(self, error: Error) -> None:
+        stack = error.stack or str(error)
+        if "jupyter-dist" in stack or "jpd" in stack:
+            self.complaints.append(stack)
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        # What we warn of ourselves is meant; what React and Lumino say of us is not.
+        if message.type == "error" and "jupyter-dist" in message.text:
+            self.complaints.append(message.text)
+
+    def open(self, workspace: str | None = None) -> None:
+        """Load JupyterLab in a workspace of its own, which a `reload` finds again."""
+        name = workspace or f"w{next(_numbers)}"
+        self.page.goto(self.server.url(f"lab/workspaces/{name}?token={TOKEN}"))
+        self._started()
+
+    def reload(self) -> None:
+        # Unsaved changes would make the browser ask.
+        self.page.once("dialog", lambda dialog: dialog.accept())
+        self.page.reload()
+        self._started()
+
+    def close_tab(self) -> None:
+        """Close the browser's tab and open another one in its place, in which nothing is loaded yet."""
+        self.page.close()
+        self.page = self._new_page()
+
+    def _started(self) -> None:
+        self.page.wait_for_function(_STARTED)
+        # The splash screen takes the clicks as long as it is there.
+        expect(self.page.locator("#jupyterlab-splash")).to_have_count(0)
+
+    def renew(self) -> None:
+        """Close every tab of the main area and end every kernel."""
+        self.page.evaluate(_CLOSE_ALL)
+
+    def close(self) -> None:
+        self._context.close()
+
+    def command(self, name: str, **args: Any) -> None:
+        """Execute a command as a menu does, to its end."""
+        self.page.evaluate(_COMMAND, [name, args])
+
+    def notebook(self, *cells: str) -> Notebook:
+        """A new notebook with a kernel that is ready; the given cells have been run, one by one."""
+        path = f"Untitled{next(_numbers)}.ipynb"
+        (self.server.root / path).write_text(json.dumps(_NOTEBOOK))
+        found = self.open_notebook(path)
+        for cell in cells:
+            found.run(cell)
+        return found
+
+    def open_notebook(self, path: str) -> Notebook:
+        self.page.evaluate(_OPEN, path)
+        found = Notebook(self, path)
+        found.ready()
+        return found
+
+    def sidebar(self) -> Sidebar:
+        """The panel "Distributed", shown."""
+        self.command("jupyter-dist:show")
+        found = Sidebar(self.page.locator("#jupyter-dist-sidebar"))
+        expect(found.node).to_be_visible()
+        return found
+
+    def tab(self, run: str) -> RunView:
+        """The tab of the main area that shows a run."""
+        return RunView(self.page.locator(f".jpd-tab .jpd-run[data-run='{run}']"))
+
+    def set_theme(self, name: str) -> None:
+        self.command("apputils:change-theme", theme=name)
+        dark = "true" if name.endswith("Light") else "false"
+        expect(self.page.locator(f"body[data-jp-theme-light='{dark}']")).to_be_attached()
+
+    def notification(self) -> Locator:
+        return self.page.locator(".Toastify__toast")
+
+    @contextmanager
+    def dialog(self) -> Iterator[Locator]:
+        """The dialog that is open; gone at the end."""
+        found = self.page.locator(".jp-Dialog")
+        expect(found).to_be_visible()
+        yield found
+        expect(found).to_have_count(0)
+
+
+class Notebook:
+    """A notebook of a `Lab`, by its path; it survives a reload of the page."""
+
+    def __init__(self, lab: Lab, path: str) -> None:
+        self.lab = lab
+        self.path = path
+
+    @property
+    def file(self) -> Path:
+        return self.lab.server.root / self.path
+
+    @property
+    def panel(self) -> Locator:
+        return self.lab.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
+
+    def cell(self, index: int) -> Locator:
+        return self.panel.locator(f".jp-Cell[data-windowed-list-index='{index}']")
+
+    def ready(self) -> None:
+        """Wait for the panel and its kernel."""
+        page = self.lab.page
+        page.wait_for_function(f"path => Boolean(({_PANEL})(path))", arg=self.path)
+        page.wait_for_function(_READY, arg=self.path)
+        expect(self.panel).to_have_count(1)
+
+    def append(self, source: str) -> Locator:
+        """Add a cell at the end without running it."""
+        return self.cell(self.lab.page.evaluate(_APPEND, [self.path, source, False]))
+
+    def start(self, source: str) -> Locator:
+        """Add a cell at the end and start it."""
+        return self.cell(self.lab.page.evaluate(_APPEND, [self.path, source, True]))
+
+    def run(self, source: str) -> Locator:
+        """Add a cell at the end and wait until it is done, well or not."""
+        cell = self.start(source)
+        self.done(cell)
+        return cell
+
+    def done(self, cell: Locator) -> None:
+        expect(cell.locator(".jp-InputPrompt").first).to_have_text(re.compile(r"\[\d+\]"))
+
+    def view(self, cell: Locator) -> RunView:
+        """The run shown under a cell."""
+        return RunView(cell.locator(".jpd-run"))
+
+    def distribute(self, source: str) -> RunView:
+        """Start a `%%distribute` cell; returns its view, which is there."""
+        view = self.view(self.start(source))
+        expect(view.node).to_be_visible()
+        return view
+
+    def save(self) -> None:
+        self.lab.command("docmanager:save")
+
+    def restart_kernel(self) -> None:
+        self.lab.page.evaluate(
+            f"path => ({_PANEL})(path).sessionContext.session.kernel.restart().then(() => null)", self.path
+        )
+        self.ready()
+
+
+class RunView:
+    """The view of one run, wherever it is shown."""
+
+    def __init__(self, node: Locator) -> None:
+        self.node = node
+        self.header = node.locator(".jpd-header")
+        self.chips = node.get_by_role("group", name="Ranks").get_by_role("button")
+        self.logs = node.get_by_role("region", name="Logs")
+        self.log = self.logs.locator(".jpd-log-body")
+        self.rows = self.log.locator(".jpd-row")
+        self.failure = node.get_by_role("region", name="Why it failed")
+        self.metrics = node.get_by_role("region", name="Metrics")
+        self.stop = self.header.get_by_role("button", name="Stop")
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        found = self.node.get_attribute("data-run")
+        assert found
+        return found
+
+    def to_be(self, state: str | re.Pattern[str]) -> RunView:
+        """Wait until the run has come to that state."""
+        expect(self.node).to_have_attribute("data-state", state)
+        return self
+
+    def to_end(self) -> str:
+        """Wait for the end; returns the state."""
+        self.to_be(ENDED)
+        return self.node.get_attribute("data-state") or ""
+
+    def rank(self, rank: int | None) -> RunView:
+        """Show the log of a rank, or of all."""
+        name = "All" if rank is None else f"Rank {rank}"
+        self.logs.get_by_role("tab", name=name, exact=True).click()
+        return self
+
+    def to_show(self, *texts: str | re.Pattern[str]) -> RunView:
+        """Wait until the log shows these texts, each in a line."""
+        for text in texts:
+            expect(self.rows.filter(has_text=text).first).to_be_visible()
+        return self
+
+
+class Sidebar:
+    """The panel "Distributed"."""
+
+    def __init__(self, node: Locator) -> None:
+        self.node = node
+        sections = node.locator(".jpd-section-panel")
+        self.clusters = sections.nth(0)
+        self.runs = sections.nth(1)
+        self.rows = self.runs.locator(".jpd-row")
+        self.form = self.clusters.locator("form")
+
+    def row(self, name: str) -> Locator:
+        return self.rows.filter(has=self.node.page.locator(".jpd-row-name", has_text=name))
+
+    def card(self, name: str) -> Locator:
+        exactly = re.compile(f"^{re.escape(name)}$")
+        return self.clusters.locator(".jpd-card").filter(
+            has=self.node.page.locator(".jpd-row-name", has_text=exactly)
+        )
+
+    def menu(self, name: str, item: str) -> None:
+        """Choose from the menu of a card."""
+        self.card(name).get_by_role("button", name=f"More for {name}").click()
+        self.node.page.locator(".lm-Menu").get_by_role("menuitem", name=item).click()
