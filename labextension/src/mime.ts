@@ -4,17 +4,16 @@ import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import { PanelLayout, Widget } from '@lumino/widgets';
-import { ServerRunSource } from './api';
 import type { IRunSource } from './run/source';
 import type { Trans } from './run/trans';
-import { RunView } from './run/view';
+import type { RunView } from './run/view';
 import { IRunOpener } from './tokens';
 
 export const RUN_MIME = 'application/x-jupyter-dist-run+json';
 const SUMMARIES = ['text/html', 'text/plain'];
 
 export interface IRendererOptions {
-  makeSource: (run: string) => IRunSource;
+  makeSource: (run: string) => Promise<IRunSource>;
   trans: Trans;
   /** Renders a static summary; the host's own renderers clean the HTML. */
   createRenderer: (mimeType: string) => IRenderMime.IRenderer;
@@ -48,8 +47,13 @@ export class RunRenderer extends Widget implements IRenderMime.IRenderer {
       return;
     }
     this._shown = run;
+    // Loaded when the first run is shown: most notebooks have none.
+    const [{ RunView }, source] = await Promise.all([import('./run/view'), makeSource(run)]);
+    if (this.isDisposed || this._shown !== run) {
+      return;
+    }
     this._view = new RunView({
-      source: makeSource(run),
+      source,
       trans,
       openElsewhere: open && { label: trans('Open in a tab'), open: () => open(run) },
       onMissing: () => void this._showSummary(model)
@@ -112,7 +116,10 @@ export const renderer: JupyterFrontEndPlugin<void> = {
       defaultRank: -10,
       createRenderer: () =>
         new RunRenderer({
-          makeSource: run => new ServerRunSource(run, app.serviceManager.serverSettings),
+          makeSource: async run => {
+            const { ServerRunSource } = await import('./api');
+            return new ServerRunSource(run, app.serviceManager.serverSettings);
+          },
           trans,
           createRenderer: mimeType => registry.createRenderer(mimeType),
           open: opener ? run => opener.open(run) : undefined

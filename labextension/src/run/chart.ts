@@ -11,6 +11,12 @@ import { cssVariable, rankVariable } from './theme';
 const HEIGHT = 168;
 const TIP_ROWS = 10;
 
+/** The steps that are shown. */
+export interface IZoom {
+  min: number;
+  max: number;
+}
+
 export class Chart {
   readonly node: HTMLElement;
   private readonly _value = el('span', { class: 'jpd-chart-value' });
@@ -22,14 +28,14 @@ export class Chart {
   private _data: IChartData = { xs: [], lines: [] };
   private _curve: ICurve;
   private _drawn: IDrawn | null = null;
-  private _zoom: { min: number; max: number } | null = null;
+  private _zoom: IZoom | null = null;
 
   constructor(
     curve: ICurve,
     private readonly _context: IContext,
     private readonly _syncKey: string,
-    /** What to call a line; its rank, if nothing else. */
-    private readonly _label: (rank: number) => string = String
+    /** Called when the user zooms, or ends it (null). */
+    private readonly _zoomed?: (zoom: IZoom | null) => void
   ) {
     this._curve = curve;
     const { trans, signal } = _context;
@@ -200,7 +206,16 @@ export class Chart {
     }
   }
 
-  private _zoomTo(zoom: { min: number; max: number } | null): void {
+  private _zoomTo(zoom: IZoom | null): void {
+    if (this._zoomed) {
+      this._zoomed(zoom);
+    } else {
+      this.zoom(zoom);
+    }
+  }
+
+  /** Show these steps; all with null. */
+  zoom(zoom: IZoom | null): void {
     const hadFocus = document.activeElement === this._reset;
     this._zoom = zoom;
     this._reset.hidden = !zoom;

@@ -138,7 +138,10 @@ export class Metrics {
     for (const curve of shown) {
       let chart = this._charts.get(curve.name);
       if (!chart) {
-        chart = new Chart(curve, this._context, this._syncKey);
+        chart = new Chart(curve, this._context, this._syncKey, zoom =>
+          // All charts have the same steps.
+          this._charts.forEach(other => other.zoom(zoom))
+        );
         this._charts.set(curve.name, chart);
         this._grid.appendChild(chart.node);
       }
