@@ -59,8 +59,11 @@ def runs_root() -> Path:
 
 
 def new_id() -> str:
-    """A run id that sorts by time, such as `20261120-113455-3f2a`."""
-    return time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
+    """A run id that sorts by time, such as `20261120-113455-3f2a91`: the last six digits are the
+    fraction of the second and two random ones."""
+    now = time.time()
+    second = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
+    return f"{second}-{int(now % 1 * 65536):04x}{secrets.token_hex(1)}"
 
 
 class RankFolder:

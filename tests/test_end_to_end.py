@@ -167,6 +167,7 @@ def test_a_killed_template(kernel: Any, wait_for: WaitFor) -> None:
     assert is_whole(run, 0)
 
 
+@pytest.mark.needs("torch")
 def test_two_kernels_at_once(start_kernel: Callable[[], Any], wait_for: WaitFor) -> None:
     kernels = [start_kernel(), start_kernel()]
     for kernel in kernels:
