@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from . import _interleave, _summary, failures, metrics, reader, report, stacks
+from . import _display, _interleave, _summary, failures, metrics, reader, report, stacks
 from ._results import Results
 from .errors import DistError, InputError, MissingEngine, RunFailed, RunStopped
 from .failures import RankError
@@ -28,6 +28,8 @@ class Run:
         self.folder = folder
         self._results: Results | None = None
         self._shown: _summary.Summary | None = None
+        self._shown_in: str | None = None
+        self._story_shown = False
 
     @property
     def id(self) -> str:
@@ -139,6 +141,32 @@ class Run:
         except DistError as error:
             return f"<Run {self.id}: {error}>"
 
+    def _is_shown(self, *, whole_story: bool) -> None:
+        """Its view is under the cell that runs now: it is not shown there once more as the result.
+
+        `whole_story`: a failure's traceback and log stand in the view.
+        """
+        self._shown_in = _display.cell_id()
+        self._story_shown = whole_story
+
+    def _story_is_shown(self) -> bool:
+        """Whether the cell that runs now shows all there is to say of a failure."""
+        return self._story_shown and self._shown_in is not None and self._shown_in == _display.cell_id()
+
+    def _ipython_display_(self) -> None:
+        if self._shown_in is None or self._shown_in != _display.cell_id():
+            raise NotImplementedError  # IPython then asks for the bundle
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        summary = self._summary()
+        if summary is None:
+            return {"text/plain": repr(self)}
+        if not _display.in_kernel():
+            return {"text/plain": summary.text(), "text/html": summary.html()}
+        return _display.bundle(
+            self.folder, text=summary.text(), html=summary.html(), view=_display.widget_view(self.folder)
+        )
+
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         summary = self._summary()
         printer.text(repr(self) if summary is None else summary.text())
@@ -148,7 +176,8 @@ class Run:
         return None if summary is None else summary.html()
 
     def _summary(self) -> _summary.Summary | None:
-        """Read once when the run has ended: a long run's metrics take a while."""
+        """What notebooks show of it; None when the run was removed."""
+        # Read once when the run has ended: a long run's metrics take a while.
         if self._shown is not None:
             return self._shown
         try:

@@ -7,11 +7,16 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
+from . import _display, _frontends
 from ._fold import Entry, pick
 from ._text import clean
 from ._view import View
+from .job import State
+
+if TYPE_CHECKING:
+    from ._run import Run
 
 __all__ = ["KernelScreen", "PlainScreen"]
 
@@ -22,23 +27,36 @@ _BURST = 2
 
 
 class KernelScreen:
-    """One output of a cell, updated in place: its size does not depend on what the ranks print.
+    """One output of a cell, the same whatever the ranks print.
 
-    At first up to five updates a second. Updates become rarer in a long run, because a server
-    whose browser is gone keeps every one of them until it is back.
+    It begins with all kinds of data. Our labextension and our widget draw themselves from then on and
+    are not redrawn: JupyterLab makes a new view of a widget for each update of its output. A front-end
+    that has not said that it shows widgets gets the text updated in place, at first up to five times a
+    second. Updates become rarer in a long run, because a server whose browser is gone keeps every one
+    of them until it is back. Our labextension ignores those as well: what it draws from stays the same.
+
+    The end makes the output what a saved notebook shows. With `result`, the run that the cell returns,
+    it has the run's summary; `raises` says that a failure follows as an exception.
     """
 
     colour = True
     keep = 10 * _LINES
 
-    def __init__(self) -> None:
+    def __init__(self, result: Run | None = None, *, raises: bool = False) -> None:
+        self._result = result
+        self._raises = raises
         self._handle: Any = None
+        self._view: dict[str, Any] = {}
+        self._note: str | None = None
         self._tokens = float(_BURST)
         self._born = self._refilled = self._drawn = time.monotonic()
         self._pending = False
 
     def show(self, view: View, changed: bool) -> None:
         now = time.monotonic()
+        if self._view:
+            self._say(view)
+            return
         age = now - self._born
         every = min(2.0, max(0.2, age / 300))
         self._tokens = min(_BURST, self._tokens + (now - self._refilled) / every)
@@ -52,18 +70,48 @@ class KernelScreen:
             self._draw(view)
 
     def close(self, view: View) -> None:
-        self._draw(view)
+        self._draw(view, last=True)
 
-    def _draw(self, view: View) -> None:
-        from IPython.display import display
-
-        bundle = {"text/plain": kernel_text(view, time.time())}
+    def _draw(self, view: View, last: bool = False) -> None:
         # Whatever goes wrong between here and the browser: the run goes on, and so does its end.
         with contextlib.suppress(Exception):
+            self._view = self._view or _display.widget_view(view.folder, blocking=not last)
+        if last:
+            with contextlib.suppress(Exception):
+                _display.end_widget(view.folder)
+        text, html = kernel_text(view, time.time()), None
+        if last and self._result is not None:
+            text, html = self._ending(view, text, self._result)
+        with contextlib.suppress(Exception):
+            from IPython.display import display
+
+            data = _display.bundle(view.folder, text=text, html=html, view=self._view)
             if self._handle is None:
-                self._handle = display(bundle, raw=True, display_id=True)
+                self._handle = display(data, raw=True, display_id=True)
+                _frontends.probe()
             else:
-                self._handle.update(bundle, raw=True)
+                self._handle.update(data, raw=True)
+            if last and self._result is not None:
+                self._result._is_shown(whole_story=bool(self._view))
+
+    def _ending(self, view: View, text: str, run: Run) -> tuple[str, str | None]:
+        summary = run._summary()
+        if summary is None:
+            return text, None
+        status = view.status
+        if self._raises and status is not None and status.state.ended and status.state is not State.SUCCEEDED:
+            if not self._view:
+                return text, None  # the traceback below has it all, and everyone shows that
+            below = summary.failure or summary.headline
+        else:
+            below = summary.text()
+        return f"{text}\n\n{below}", _display.static_html(summary.html(), text)
+
+    def _say(self, view: View) -> None:
+        """What an interrupt does: the view shows the run, and knows nothing of the cell."""
+        if view.note and view.note != self._note:
+            print(view.note)
+        self._note = view.note
 
 
 def kernel_text(view: View, now_epoch: float) -> str:

@@ -77,6 +77,12 @@ class _RunError(DistError):
         super().__init__(message)
         self.run = run
 
+    def _render_traceback_(self) -> list[str]:
+        if self.run is None or not self.run._story_is_shown():
+            return super()._render_traceback_()
+        first = str(self).partition("\n")[0]
+        return [f"{type(self).__name__}: {first}", "Its traceback and log are in the view above."]
+
 
 class RunFailed(_RunError):
     """At least one rank failed. `run` is the run it happened in."""

@@ -1,17 +1,18 @@
 """Show a run under the cell, or in the terminal, while it runs; return when it has ended.
 
-A kernel gets one output that is updated in place and holds a bounded tail, so that nothing a
-rank prints can trip the server's limits or bloat the notebook. Elsewhere lines are printed as they come.
+A kernel gets one output: a live view where the front-end has one, else a bounded tail that is updated
+in place, so that nothing a rank prints can trip the server's limits or bloat the notebook. Elsewhere
+lines are printed as they come.
 """
 
 from __future__ import annotations
 
 import itertools
-import sys
 import time
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from . import reader
+from ._display import in_kernel
 from ._screens import KernelScreen, PlainScreen
 from ._view import View
 from .folder import RunFolder
@@ -19,7 +20,7 @@ from .folder import RunFolder
 if TYPE_CHECKING:
     from ._run import Run
 
-__all__ = ["Screen", "follow", "in_kernel"]
+__all__ = ["Screen", "follow"]
 
 _TAIL_BYTES = 64 << 10
 _ALL_TAIL_BYTES = 1 << 20
@@ -41,8 +42,17 @@ class Screen(Protocol):
         """Draw for the last time."""
 
 
-def follow(run: Run, *, interrupt: Literal["stop", "leave"] = "stop", display: Screen | None = None) -> None:
+def follow(
+    run: Run,
+    *,
+    interrupt: Literal["stop", "leave"] = "stop",
+    display: Screen | None = None,
+    result: bool = False,
+) -> None:
     """Show `run` until it has ended.
+
+    `result` says that the run is what the cell returns: its summary is then shown with the view, and
+    not once more as the result.
 
     An interrupt stops the run (`interrupt="stop"`; a second one kills it, a third one leaves with
     KeyboardInterrupt), or ends the showing alone (`interrupt="leave"`).
@@ -52,7 +62,7 @@ def follow(run: Run, *, interrupt: Literal["stop", "leave"] = "stop", display: S
     while True:
         try:
             if follower is None:
-                follower = _Follower(run.folder, display or _screen())
+                follower = _Follower(run.folder, display or _screen(run if result else None, interrupt))
             if follower.interrupted(interrupts, interrupt) or follower.step():
                 return
         except KeyboardInterrupt:
@@ -64,18 +74,8 @@ def follow(run: Run, *, interrupt: Literal["stop", "leave"] = "stop", display: S
             raise KeyboardInterrupt
 
 
-def _screen() -> Screen:
-    return KernelScreen() if in_kernel() else PlainScreen()
-
-
-def in_kernel() -> bool:
-    """Whether this process is an IPython kernel, whose front-end can update a display in place."""
-    # Without IPython imported there is no shell, and importing it costs half a second.
-    if "IPython" not in sys.modules:
-        return False
-    from IPython.core.getipython import get_ipython
-
-    return getattr(get_ipython(), "kernel", None) is not None
+def _screen(result: Run | None, interrupt: str) -> Screen:
+    return KernelScreen(result, raises=interrupt == "stop") if in_kernel() else PlainScreen()
 
 
 class _Follower:

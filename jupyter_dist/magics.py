@@ -10,7 +10,7 @@ from typing import Any
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 
-from . import start
+from . import _display, _frontends, start
 from ._commands import Context
 from ._help import help_text
 from ._plan import make_plan, read_command_line
@@ -115,6 +115,8 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     if _preloaders(shell):
         return
     shell.register_magics(DistMagics)
+    if _display.in_kernel():
+        _frontends.probe()
     shell.events.register("post_run_cell", _Preloader(shell))
 
 

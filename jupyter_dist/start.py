@@ -154,7 +154,7 @@ def finish(run: Run) -> Run:
     Raises RunFailed, RunStopped."""
     from . import live
 
-    live.follow(run)
+    live.follow(run, result=True)
     run.raise_for_state()
     return run
 
@@ -264,5 +264,5 @@ def attach(run_id: str | None = None, *, follow: bool = False) -> Run:
 
     found = _remember(Run(choose(run_id)))
     if follow:
-        live.follow(found, interrupt="leave")
+        live.follow(found, interrupt="leave", result=True)
     return found

@@ -43,7 +43,17 @@ GROUPS = {
     "running": {"_forking", "_guard", "_indexing", "backends", "supervisor", "template"},
     "sending": {"_preflight", "_ship", "_source", "capture", "launch"},
     "choosing": {"_flags", "_help", "_plan", "clusters", "options"},
-    "showing": {"_progress", "_run", "_screens", "_summary", "_view", "live", "report"},
+    "showing": {
+        "_display",
+        "_frontends",
+        "_progress",
+        "_run",
+        "_screens",
+        "_summary",
+        "_view",
+        "live",
+        "report",
+    },
     "doing": {"_commands", "_commands_clusters", "command", "magics", "start"},
     "asking": {
         "_appended",
@@ -61,6 +71,7 @@ GROUPS = {
         "queries",
     },
     "serving": {"server"},
+    "feeding": {"_snapshot", "widget"},
 }
 MAY_IMPORT = {
     "facts": set[str](),
@@ -69,10 +80,11 @@ MAY_IMPORT = {
     "running": {"facts", "reading"},
     "sending": {"facts", "running"},
     "choosing": {"facts", "running"},
-    "showing": {"facts", "text", "reading"},
+    "showing": {"facts", "text", "reading", "feeding"},
     "doing": {"facts", "text", "reading", "running", "sending", "choosing", "showing"},
     "asking": {"facts", "text", "reading", "running", "choosing", "doing"},
     "serving": {"facts", "asking"},
+    "feeding": {"facts", "asking", "showing"},
 }
 # These are the ground: what is read and sent is made of them.
 ALONE = {"errors", "job", "worker"}
