@@ -53,7 +53,12 @@ export class CompareView implements IDisposable {
       role: 'group',
       'aria-label': trans('Runs')
     });
-    const controls = el('div', { class: 'jpd-controls' }, this._smoothingControl(), this._logControl());
+    const controls = el(
+      'div',
+      { class: 'jpd-controls' },
+      this._smoothingControl(),
+      this._logControl()
+    );
     this.node = el(
       'section',
       { class: 'jpd-run jpd-compare', 'aria-label': trans('Comparison of runs') },
@@ -138,7 +143,11 @@ export class CompareView implements IDisposable {
     setText(
       this._note,
       errors.join(' ') ||
-        (all.length ? '' : loading ? this._trans('Loading …') : this._trans('These runs have no metrics.'))
+        (all.length
+          ? ''
+          : loading
+            ? this._trans('Loading …')
+            : this._trans('These runs have no metrics.'))
     );
     this._note.hidden = !this._note.textContent;
     const drawn = {

@@ -101,10 +101,8 @@ export class RunTabs implements IRunOpener {
     tab.title.caption = ids.join('\n');
     void Promise.all(sources.map(source => source.run()))
       .then(runs => {
-        const names = runs.map(run => run.name);
-        tab.title.label = single
-          ? names[0]
-          : this._trans.__('Compare %1', names.join(this._trans.__(' and ')));
+        const names = [...new Set(runs.map(run => run.name))].join(', ');
+        tab.title.label = single ? names : this._trans.__('Compare %1', names);
       })
       .catch(() => undefined); // the view says why
     void this._tracker.add(tab);

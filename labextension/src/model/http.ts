@@ -2,7 +2,15 @@
 import type { ServerConnection } from '@jupyterlab/services';
 import { request, send, watcher } from '../api';
 import type { IDisposable, IRunInfo, RunChange } from '../run/source';
-import type { IBackend, ICleaned, IClusterData, IClusterList, IRunPage, IRunQuery, IServer } from './server';
+import type {
+  IBackend,
+  ICleaned,
+  IClusterData,
+  IClusterList,
+  IRunPage,
+  IRunQuery,
+  IServer
+} from './server';
 
 export class HttpServer implements IServer {
   constructor(private readonly _settings: ServerConnection.ISettings) {}

@@ -163,7 +163,7 @@ function Card(
             )}
           </span>
           <span className="jpd-sb-line jpd-sb-dim">
-            <span className="jpd-sb-row-where">{detail}</span>
+            <span className="jpd-sb-detail">{detail}</span>
           </span>
           {found && !problem && (
             <span className="jpd-sb-line jpd-sb-dim">
@@ -203,7 +203,11 @@ function TestOutcome(props: {
     <div className="jpd-sb-card-test" data-state={test.state} role="status">
       <span>{test.text}</span>
       {test.state === 'failed' && test.run && (
-        <button type="button" className="jpd-sb-link" onClick={() => props.onOpenRun(test.run ?? '')}>
+        <button
+          type="button"
+          className="jpd-sb-link"
+          onClick={() => props.onOpenRun(test.run ?? '')}
+        >
           {props.trans.__('Show the run')}
         </button>
       )}
@@ -226,10 +230,11 @@ export function describeCluster(cluster: ICluster, trans: TranslationBundle): st
   return [head, ...set].join(' · ');
 }
 
-/** `2 cores · no GPU · Python 3.11.7`: what was found. */
+/** `2 cores · no GPU · Python 3.11.7`: what was found, and what matters most first. */
 export function describeBackend(backend: IBackend | undefined, trans: TranslationBundle): string {
   const parts: string[] = [];
-  for (const [name, value] of Object.entries(backend?.detail ?? {})) {
+  const found = Object.entries(backend?.detail ?? {}).sort(([a], [b]) => weight(b) - weight(a));
+  for (const [name, value] of found) {
     if (value === null || value === '' || value === undefined) {
       continue;
     }
@@ -245,6 +250,10 @@ export function describeBackend(backend: IBackend | undefined, trans: Translatio
     }
   }
   return parts.join(' · ');
+}
+
+function weight(name: string): number {
+  return ['gpus', 'cores'].indexOf(name);
 }
 
 function words(name: string): string {

@@ -59,7 +59,7 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
       });
     } catch (error) {
       setSaving(false);
-      setProblem({ field: fieldOf(error), text: explain(error, trans) });
+      setProblem({ field: fieldOf(error, name.trim()), text: explain(error, trans) });
     }
   };
 
@@ -70,7 +70,8 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
     ...own.map(about => about.name)
   ];
   const inField = problem?.field && known.includes(problem.field) ? problem.field : null;
-  const errorOf = (field: string) => (inField === field ? (problem?.text ?? null) : null);
+  const errorOf = (field: string) =>
+    inField === field && problem ? withoutName(problem.text, field) : null;
   const draw = (about: IField) => (
     <SchemaField
       key={about.name}
@@ -151,7 +152,11 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
         <button type="button" className="jpd-sb-button" onClick={props.onCancel}>
           {trans.__('Cancel')}
         </button>
-        <button type="submit" className="jpd-sb-button jpd-sb-primary" disabled={saving || !name.trim()}>
+        <button
+          type="submit"
+          className="jpd-sb-button jpd-sb-primary"
+          disabled={saving || !name.trim()}
+        >
           {saving ? trans.__('Saving…') : trans.__('Save')}
         </button>
       </div>
@@ -159,12 +164,21 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
   );
 }
 
+/** An error beside its field need not begin with the field's name. */
+function withoutName(text: string, field: string): string {
+  const rest = text.startsWith(`${field} `) ? text.slice(field.length + 1) : text;
+  return rest.charAt(0).toUpperCase() + rest.slice(1);
+}
+
 /** The field that the server's answer is about: what it names, else the word it begins with. */
-function fieldOf(error: unknown): string | null {
+function fieldOf(error: unknown, name: string): string | null {
   if (!(error instanceof ApiError)) {
     return null;
   }
   const { field } = error.data;
+  if (error.message.startsWith(`'${name}' `) || /^there is a cluster\b/.test(error.message)) {
+    return 'name';
+  }
   return typeof field === 'string' ? field : (/^\w+/.exec(error.message)?.[0] ?? null);
 }
 

@@ -10,8 +10,7 @@ export function cellFor(target: ITarget): string {
     `%%distribute --${target.kind} ${target.name}`,
     'import jupyter_dist as dist',
     '',
-    'print(f"rank {dist.rank()} of {dist.world_size()}")',
-    ''
+    'print(f"rank {dist.rank()} of {dist.world_size()}")'
   ].join('\n');
 }
 

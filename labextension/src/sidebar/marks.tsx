@@ -50,7 +50,7 @@ export function fraction(progress: IProgress | null): number | null {
 
 export function ProgressBar(props: { run: IRunSummary; label: string }): React.ReactElement | null {
   const done = fraction(props.run.progress);
-  if (ended(props.run.state)) {
+  if (done === null || ended(props.run.state)) {
     return null;
   }
   return (
@@ -60,10 +60,9 @@ export function ProgressBar(props: { run: IRunSummary; label: string }): React.R
       aria-label={props.label}
       aria-valuemin={0}
       aria-valuemax={100}
-      aria-valuenow={done === null ? undefined : Math.round(done * 100)}
-      data-unknown={done === null || undefined}
+      aria-valuenow={Math.round(done * 100)}
     >
-      <div style={done === null ? undefined : { width: `${done * 100}%` }} />
+      <div style={{ width: `${done * 100}%` }} />
     </div>
   );
 }

@@ -26,6 +26,10 @@ import { ClusterForm } from './form';
 import { insertCell } from './insert';
 import { RunsSection } from './runs';
 
+/** Heights of the sections: the runs get more, but while the form is open. */
+const WITH_CARDS = [1, 2];
+const WITH_FORM = [3, 1];
+
 interface IEditing {
   name: string;
   data: IClusterData;
@@ -38,6 +42,7 @@ export class DistributedPanel extends SidePanel {
   private readonly _changed = new Signal<this, void>(this);
   private readonly _menu: CardMenu;
   private _editing: IEditing | null = null;
+  private _heights: number[] | null = null;
   private _comparing = false;
   private _showBackends = true;
 
@@ -88,7 +93,7 @@ export class DistributedPanel extends SidePanel {
       );
       this.addWidget(section);
     }
-    (this.content as AccordionPanel).setRelativeSizes([2, 3]);
+    this._accordion.setRelativeSizes(WITH_CARDS);
 
     runs.changed.connect(this._redraw, this);
     clusters.changed.connect(this._redraw, this);
@@ -108,6 +113,10 @@ export class DistributedPanel extends SidePanel {
       ? { name: cluster.name, oldName: cluster.name, data: cluster }
       : { name: '', oldName: null, data: { backend, options: {} } };
     this._expand(this._clusters);
+    if (!this._heights) {
+      this._heights = this._accordion.relativeSizes();
+      this._accordion.setRelativeSizes(WITH_FORM);
+    }
     this._redraw();
   }
 
@@ -122,7 +131,7 @@ export class DistributedPanel extends SidePanel {
 
   /** Bring the cards into sight and focus the first. */
   focusClusters(): void {
-    this._editing = null;
+    this._closeForm();
     this._expand(this._clusters);
     this._redraw();
     requestAnimationFrame(() => {
@@ -191,13 +200,26 @@ export class DistributedPanel extends SidePanel {
     const section = new PanelWithToolbar();
     section.addClass('jpd-sb-section-panel');
     section.title.label = title;
-    section.addWidget(ReactWidget.create(<Redrawn signal={this._changed} draw={draw} />));
+    const body = ReactWidget.create(<Redrawn signal={this._changed} draw={draw} />);
+    body.addClass('jpd-sb-body');
+    section.addWidget(body);
     return section;
   }
 
+  private get _accordion(): AccordionPanel {
+    return this.content as AccordionPanel;
+  }
+
   private _expand(section: Widget): void {
-    const accordion = this.content as AccordionPanel;
-    accordion.expand(accordion.widgets.indexOf(section));
+    this._accordion.expand(this._accordion.widgets.indexOf(section));
+  }
+
+  private _closeForm(): void {
+    this._editing = null;
+    if (this._heights) {
+      this._accordion.setRelativeSizes(this._heights);
+      this._heights = null;
+    }
   }
 
   private _redraw(): void {
@@ -218,7 +240,7 @@ export class DistributedPanel extends SidePanel {
           trans={trans}
           onSave={async (newName, newData) => {
             await clusters.save(newName, newData, oldName);
-            this._editing = null;
+            this._closeForm();
             this._redraw();
           }}
           onCancel={() => this.focusClusters()}

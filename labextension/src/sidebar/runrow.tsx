@@ -71,7 +71,7 @@ export function RunRow(props: IRunRowProps): React.ReactElement {
           </span>
           <span className="jpd-sb-line jpd-sb-dim">
             <span className="jpd-sb-row-where">
-              {where && where !== run.name ? `${where} · ${kind}` : kind}
+              {where && where !== run.name ? `${kind} · ${where}` : kind}
             </span>
             <span
               className="jpd-sb-aside"

@@ -7,6 +7,7 @@ import { basename, stateName } from './marks';
 import { RunRow } from './runrow';
 import { WindowedList } from './windowed';
 
+const FIRST_LINE = '%%distribute -np 2';
 const ROW_HEIGHT = 44;
 const TYPING_MS = 200;
 const STATES: State[] = ['running', 'pending', 'succeeded', 'failed', 'stopped', 'lost'];
@@ -190,7 +191,7 @@ function NoRuns(props: IRunsSectionProps): React.ReactElement {
   return (
     <div className="jpd-sb-empty">
       <p>{trans.__('No runs yet. Put this line on top of a cell, and run the cell:')}</p>
-      <pre className="jpd-sb-code">%%distribute -np 2</pre>
+      <pre className="jpd-sb-code">{FIRST_LINE}</pre>
       {props.elsewhere ? (
         <p>
           {trans.__(
@@ -200,7 +201,9 @@ function NoRuns(props: IRunsSectionProps): React.ReactElement {
           )}
         </p>
       ) : (
-        <p className="jpd-sb-dim">{trans.__('This server looks for them in %1.', model.root ?? '')}</p>
+        <p className="jpd-sb-dim">
+          {trans.__('This server looks for them in %1.', model.root ?? '')}
+        </p>
       )}
     </div>
   );

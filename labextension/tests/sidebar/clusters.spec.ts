@@ -40,7 +40,10 @@ describe('ClustersModel', () => {
     await running;
     const id = model.test('local')?.run ?? '';
     server.set(id, { state: 'succeeded', created: 10, ended: 12.5 });
-    expect(model.test('local')).toMatchObject({ state: 'passed', text: 'Works: answered in 2.5 s' });
+    expect(model.test('local')).toMatchObject({
+      state: 'passed',
+      text: 'Works: answered in 2.5 s'
+    });
     expect(server.listeners.size).toBe(0);
   });
 
@@ -51,7 +54,11 @@ describe('ClustersModel', () => {
     expect(model.test('local')).toMatchObject({ state: 'failed', text: 'rank 0 was killed' });
     server.down = new ApiError('no such engine', 400, { message: 'no such engine' });
     await model.startTest('local');
-    expect(model.test('local')).toMatchObject({ state: 'failed', text: 'no such engine', run: null });
+    expect(model.test('local')).toMatchObject({
+      state: 'failed',
+      text: 'no such engine',
+      run: null
+    });
   });
 });
 
@@ -99,15 +106,17 @@ describe('the form', () => {
 
 describe('descriptions', () => {
   it('tell what was found', () => {
-    expect(describeBackend(LOCAL, trans)).toBe('Python 3.11.7 · 2 cores · no GPU');
-    expect(describeBackend({ ...LOCAL, detail: { gpus: ['A', 'B'], address: 'ray://x' } }, trans)).toBe(
-      '2 GPUs · address ray://x'
-    );
+    expect(describeBackend(LOCAL, trans)).toBe('2 cores · no GPU · Python 3.11.7');
+    expect(
+      describeBackend({ ...LOCAL, detail: { gpus: ['A', 'B'], address: 'ray://x' } }, trans)
+    ).toBe('2 GPUs · address ray://x');
   });
 
   it('do not show the values of variables', () => {
     const cluster = { name: 'a', backend: 'local', problem: null };
     const options = { np: 4, env: { TOKEN: 'secret' }, max_restarts: 2 };
-    expect(describeCluster({ ...cluster, options }, trans)).toBe('local × 4 · env · max restarts 2');
+    expect(describeCluster({ ...cluster, options }, trans)).toBe(
+      'local × 4 · env · max restarts 2'
+    );
   });
 });

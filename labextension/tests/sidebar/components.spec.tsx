@@ -59,7 +59,9 @@ function named(label: string): HTMLElement | null {
 describe('RunsSection', () => {
   const did = vi.fn();
 
-  async function show(change: { comparing?: boolean; elsewhere?: string } = {}): Promise<RunsModel> {
+  async function show(
+    change: { comparing?: boolean; elsewhere?: string } = {}
+  ): Promise<RunsModel> {
     const model = new RunsModel({ server, trans });
     await model.refresh();
     did.mockReset();
@@ -166,7 +168,10 @@ describe('RunsSection', () => {
 describe('ClustersSection', () => {
   const did = vi.fn();
 
-  async function show(used: string | null = null, notebook: string | null = 'a.ipynb'): Promise<void> {
+  async function show(
+    used: string | null = null,
+    notebook: string | null = 'a.ipynb'
+  ): Promise<void> {
     const model = new ClustersModel(server, trans);
     await model.refresh();
     did.mockReset();

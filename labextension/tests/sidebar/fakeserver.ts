@@ -10,7 +10,13 @@ import type {
   IRunQuery,
   IServer
 } from '../../src/model/server';
-import { ended, type IDisposable, type IRunInfo, type RunChange, type State } from '../../src/run/source';
+import {
+  ended,
+  type IDisposable,
+  type IRunInfo,
+  type RunChange,
+  type State
+} from '../../src/run/source';
 
 export function makeRun(index: number, change: Partial<IRunInfo> = {}): IRunInfo {
   const id = `20260101-${String(index).padStart(6, '0')}-abcd`;
@@ -150,7 +156,8 @@ export class FakeServer implements IServer {
     }
     const cluster = { name, ...data, problem: null };
     const at = this.saved.findIndex(one => one.name === (oldName ?? name));
-    this.saved = at < 0 ? [...this.saved, cluster] : this.saved.map((one, i) => (i === at ? cluster : one));
+    this.saved =
+      at < 0 ? [...this.saved, cluster] : this.saved.map((one, i) => (i === at ? cluster : one));
   }
 
   async deleteCluster(name: string): Promise<void> {

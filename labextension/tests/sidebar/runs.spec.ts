@@ -90,7 +90,11 @@ describe('RunsModel', () => {
   });
 
   it('filters on the server', async () => {
-    server.all = [makeRun(1), makeRun(2, { state: 'failed' }), makeRun(3, { notebook: '/b.ipynb' })];
+    server.all = [
+      makeRun(1),
+      makeRun(2, { state: 'failed' }),
+      makeRun(3, { notebook: '/b.ipynb' })
+    ];
     await model.setFilter({ state: 'failed' });
     expect(model.runs.map(run => run.name)).toEqual(['In[2]']);
     await model.setFilter({ state: null, notebook: '/b.ipynb' });
