@@ -1,22 +1,24 @@
 """All ranks' logs as one: by time, equal lines of several ranks folded, pageable by row number.
 
 A *segment* is what one rank's log gained in whole lines between two records of its time index.
-Segments stand in the order of (time, rank). A line belongs to the record that saw its end, so a row
-that was shown once keeps its number for good. Segments are put into *groups* of at most half a
-second and 256 kB, and lines are folded within their group: `_fold` is a function of the group's
-segments, so that all that is kept of a group is its first row and its first segment. A group that
-is still open may gain rows at its end, and its rows ranks; nothing else ever changes. A segment
-above 64 kB is a group of its own, unfolded: nobody reads along with such a flood.
+Segments stand in the order of (time, rank); those of one time that were taken in at once are a
+*moment*. A line belongs to the record that saw its end, so a row that was shown once keeps its number
+for good. Segments are put into *groups* of at most half a second and 256 kB, and lines are folded
+within their group: `fold` is a function of the group's segments, so that all that is kept of a group is
+its first row and its first segment. A group that is still open may gain rows at its end, and its rows
+ranks; nothing else ever changes. A segment above 64 kB is a group of its own, unfolded: nobody reads
+along with such a flood.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +34,8 @@ _WINDOW_S = 0.5
 _GROUP_BYTES = 256 << 10
 _PLAIN_BYTES = 64 << 10
 _CHUNK = 4 << 20
+_SETTLE_S = 0.01
+"""Within that time the supervisor has written the records of a moment for all ranks."""
 
 
 class Row(NamedTuple):
@@ -51,7 +55,8 @@ class _Segment:
     end: int
     line: int
     """Number of its first line in the rank's own log."""
-    count: int
+    count: int = 0
+    moment: int = 0
 
 
 class _Columns:
@@ -60,6 +65,7 @@ class _Columns:
     def __init__(self) -> None:
         self.times, self.ranks = array("d"), array("I")
         self.starts, self.ends, self.lines = array("Q"), array("Q"), array("Q")
+        self.moments = array("Q")
         self.group_rows, self.group_segments, self.group_plain = array("Q"), array("Q"), array("B")
         self.total = 0
         self.stable = 0
@@ -71,6 +77,7 @@ class _Columns:
         self.starts.append(segment.start)
         self.ends.append(segment.end)
         self.lines.append(segment.line)
+        self.moments.append(segment.moment)
 
     def begin_group(self, plain: bool) -> None:
         self.group_rows.append(self.total)
@@ -81,7 +88,14 @@ class _Columns:
         first = self.group_segments[group]
         last = self.group_segments[group + 1] if group + 1 < len(self.group_segments) else len(self.times)
         for i in range(first, last):
-            yield _Segment(self.times[i], self.ranks[i], self.starts[i], self.ends[i], self.lines[i], 0)
+            yield _Segment(
+                self.times[i],
+                self.ranks[i],
+                self.starts[i],
+                self.ends[i],
+                self.lines[i],
+                moment=self.moments[i],
+            )
 
 
 class _Rank:
@@ -158,6 +172,7 @@ class AllIndex:
         self._parts: list[Part] | None = None
         self._counted = self._bytes = 0
         self._began = 0.0
+        self._moment = 0
         self._final: list[int] | None = None
 
     def refresh(self, *, ended: float | None) -> _Columns:
@@ -189,6 +204,8 @@ class AllIndex:
         if more:  # only as far as all are known
             until = min(float(rank.pending["time"][-1]) for rank in more)
         else:
+            # A moment that is taken in two halves is merged a little differently by who comes later.
+            time.sleep(min(_SETTLE_S, max(0.0, until + _SETTLE_S - time.time())))
             for rank in reversed(self._ranks):
                 rank.read_times()
         times, numbers, offsets = [], [], []
@@ -198,18 +215,25 @@ class AllIndex:
             offsets.append(rank.pending["offset"][:fit])
             numbers.append(np.full(fit, rank.number))
             rank.pending = rank.pending[fit:]
-        time, number, offset = np.concatenate(times), np.concatenate(numbers), np.concatenate(offsets)
-        order = np.lexsort((number, time))
-        for when, rank_number, end in zip(
-            time[order].tolist(), number[order].tolist(), offset[order].tolist(), strict=True
+        when, number, offset = np.concatenate(times), np.concatenate(numbers), np.concatenate(offsets)
+        order = np.lexsort((number, when))
+        latest: tuple[float, int] | None = None
+        for moment, rank_number, end in zip(
+            when[order].tolist(), number[order].tolist(), offset[order].tolist(), strict=True
         ):
-            self._add(self._ranks[rank_number].segment(when, end))
+            # A rank that comes a second time (the clock was set back) begins another one.
+            if latest is None or moment != latest[0] or rank_number <= latest[1]:
+                self._moment += 1
+            latest = (moment, rank_number)
+            self._add(self._ranks[rank_number].segment(moment, end))
         return bool(more)
 
     def _take_rest(self, ended: float) -> None:
         sizes = [rank.size() for rank in self._ranks]
+        self._moment += 1
         for rank, size in zip(self._ranks, sizes, strict=True):
             self._add(rank.segment(ended, size))
+        self._moment += 1
         for rank, size in zip(self._ranks, sizes, strict=True):
             self._add(rank.segment(ended, size, unfinished=True))
         self._final = sizes
@@ -217,6 +241,7 @@ class AllIndex:
     def _add(self, segment: _Segment | None) -> None:
         if segment is None:
             return
+        segment = replace(segment, moment=self._moment)
         columns, size = self._columns, segment.end - segment.start
         if size > _PLAIN_BYTES:
             self._close()
@@ -252,7 +277,7 @@ class AllIndex:
                 data = os.pread(file.fileno(), segment.end - segment.start, segment.start)
         except OSError:
             data = b""  # the run was removed meanwhile
-        return Part(segment.rank, segment.time, split(data))
+        return Part(segment.rank, segment.time, split(data), segment.moment)
 
     def rows(self, columns: _Columns, start: int, count: int) -> Iterator[Row]:
         """Rows from number `start` on, as far as there are any; at most `count`."""
@@ -297,11 +322,7 @@ class AllIndex:
                 yield from self._raw(segment)
                 continue
             folded = fold([self._part(segment) for segment in columns.segments(group)])
-            if folded.joined is None:
-                for part in folded.parts:
-                    yield b"\n".join(part.lines) + b"\n"
-                continue
-            yield b"\n".join([folded.parts[part].lines[line] for part, line, _ in folded.joined]) + b"\n"
+            yield b"\n".join(folded.lines()) + b"\n"
 
     def _raw(self, segment: _Segment) -> Iterator[bytes]:
         last = b""

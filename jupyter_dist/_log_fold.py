@@ -6,20 +6,31 @@ of each rank's lines is what it printed; no line is lost and none is invented.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 __all__ = ["Folded", "Part", "fold", "split"]
 
 
 @dataclass(frozen=True)
 class Part:
-    """Whole lines of one rank, without their newlines, that were there by `time`."""
+    """Whole lines of one rank, without their newlines, that were there by `time`.
+
+    Parts of one `moment` were seen at once, each of another rank."""
 
     rank: int
     time: float
     lines: list[bytes]
+    moment: int = 0
+
+
+@dataclass
+class _Row:
+    part: int
+    line: int
+    ranks: list[int]
 
 
 @dataclass(frozen=True)
@@ -28,13 +39,13 @@ class Folded:
 
     parts: Sequence[Part]
     count: int
-    joined: list[tuple[int, int, list[int]]] | None
+    joined: list[_Row] | None
 
     def rows(self, start: int, stop: int) -> Iterator[tuple[Part, int, tuple[int, ...]]]:
         """(part, line number in it, ranks) of some of the rows. The first rank is the part's own."""
         if self.joined is not None:
-            for number, line, ranks in self.joined[start:stop]:
-                yield self.parts[number], line, (ranks[0], *sorted(ranks[1:]))
+            for row in self.joined[start:stop]:
+                yield self.parts[row.part], row.line, (row.ranks[0], *sorted(row.ranks[1:]))
             return
         for part in self.parts:
             size = len(part.lines)
@@ -42,35 +53,93 @@ class Folded:
                 yield part, line, (part.rank,)
             start, stop = start - size, stop - size
 
+    def lines(self) -> list[bytes]:
+        """The rows' lines."""
+        if self.joined is not None:
+            return [self.parts[row.part].lines[row.line] for row in self.joined]
+        return [line for part in self.parts for line in part.lines]
+
 
 def split(data: bytes) -> list[bytes]:
     return data.removesuffix(b"\n").split(b"\n")
 
 
 def fold(parts: Sequence[Part]) -> Folded:
-    """What a view of all ranks shows of the parts, in their order."""
-    count = sum(len(part.lines) for part in parts)
+    """What a view of all ranks shows of the parts.
+
+    The parts of one moment are merged at the lines they have in common: `epoch 1` of all ranks, then
+    what each said after it in the order of ranks, then `epoch 2`. Rows of earlier moments gain ranks
+    and change in nothing else. Where nothing is in common it is the order of the parts.
+    """
     if _differ(parts):
-        return Folded(parts, count, None)
-    rows: list[tuple[int, int, list[int]]] = []
-    equal: dict[bytes, list[int]] = {}
-    last: dict[int, int] = {}
-    for number, part in enumerate(parts):
-        after = last.get(part.rank, -1)
+        return Folded(parts, sum(len(part.lines) for part in parts), None)
+    folding = _Folding(parts)
+    for _, moment in groupby(range(len(parts)), key=lambda number: parts[number].moment):
+        merged: list[_Row] = []
+        for number in moment:
+            merged = folding.merge(merged, number)
+        folding.keep(merged)
+    return Folded(parts, len(folding.rows), folding.rows)
+
+
+class _Folding:
+    """The rows of the moments so far."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.rows: list[_Row] = []
+        self._parts = parts
+        self._places: dict[bytes, list[int]] = {}
+        self._last: dict[int, int] = {}
+        """Where each rank's newest line is."""
+
+    def keep(self, merged: list[_Row]) -> None:
+        for row in merged:
+            for rank in row.ranks:
+                self._last[rank] = len(self.rows)
+            self._places.setdefault(self._parts[row.part].lines[row.line], []).append(len(self.rows))
+            self.rows.append(row)
+
+    def merge(self, merged: list[_Row], number: int) -> list[_Row]:
+        """The rows of this moment with one more part's lines among them."""
+        part = self._parts[number]
+        first = self._join_earlier(part)
+        places = _places(self._parts, merged)
+        found: list[_Row] = []
+        own: list[_Row] = []
+        passed = 0
+        for line in range(first, len(part.lines)):
+            equal = places.get(part.lines[line], ())
+            at = bisect_left(equal, passed)
+            if at == len(equal):
+                own.append(_Row(number, line, [part.rank]))
+                continue
+            # What the rank said since the last common line comes after what the others said.
+            found += merged[passed : equal[at]]
+            found += own
+            own = []
+            merged[equal[at]].ranks.append(part.rank)
+            found.append(merged[equal[at]])
+            passed = equal[at] + 1
+        return [*found, *merged[passed:], *own]
+
+    def _join_earlier(self, part: Part) -> int:
+        """Join the part's first lines to rows of earlier moments; returns how many did."""
+        after = self._last.get(part.rank, -1)
         for line, text in enumerate(part.lines):
-            places = equal.get(text)
-            if places is None:
-                places = equal[text] = []
-            at = bisect_right(places, after)
-            if at < len(places):
-                after = places[at]
-                rows[after][2].append(part.rank)
-            else:
-                after = len(rows)
-                places.append(after)
-                rows.append((number, line, [part.rank]))
-        last[part.rank] = after
-    return Folded(parts, len(rows), rows)
+            equal = self._places.get(text, ())
+            at = bisect_left(equal, after + 1)
+            if at == len(equal):
+                return line
+            after = self._last[part.rank] = equal[at]
+            self.rows[after].ranks.append(part.rank)
+        return len(part.lines)
+
+
+def _places(parts: Sequence[Part], rows: list[_Row]) -> dict[bytes, list[int]]:
+    found: dict[bytes, list[int]] = {}
+    for place, row in enumerate(rows):
+        found.setdefault(parts[row.part].lines[row.line], []).append(place)
+    return found
 
 
 def _differ(parts: Sequence[Part]) -> bool:

@@ -83,11 +83,9 @@ def test_equal_lines_are_folded(make: Callable[..., RunMaker]) -> None:
     assert [(line["rank"], line["ranks"], line["text"]) for line in page(run)["lines"]] == [
         (0, [0, 1, 2], "epoch 1"),
         (0, [0], "rank 0"),
-        (0, [0], "epoch 1"),
         (1, [1], "rank 1"),
-        (1, [1], "epoch 1"),
         (2, [2], "rank 2"),
-        (2, [2], "epoch 1"),
+        (0, [0, 1, 2], "epoch 1"),
     ]
 
 
@@ -143,27 +141,32 @@ def test_rows_keep_their_numbers(make: Callable[..., RunMaker]) -> None:
         assert (found["count"], found["hits"]) == (len(hits), hits[:10_000])
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 3), st.lists(st.sampled_from([b"a", b"b", b"c"]), min_size=1)), max_size=8
-    )
-)
-@settings(max_examples=200, deadline=None)
-def test_folding_loses_and_invents_nothing(segments: list[tuple[int, list[bytes]]]) -> None:
-    parts = [Part(rank, 0.0, lines) for rank, lines in segments]
+LINES = st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]), min_size=1)
+
+
+@given(st.lists(st.dictionaries(st.integers(0, 3), LINES, max_size=4), max_size=5))
+@settings(max_examples=300, deadline=None)
+def test_folding_loses_and_invents_nothing(moments: list[dict[int, list[bytes]]]) -> None:
+    parts = [
+        Part(rank, 0.0, moment[rank], number)
+        for number, moment in enumerate(moments)
+        for rank in sorted(moment)
+    ]
     folded = fold(parts)
     rows = [(part.lines[line], ranks) for part, line, ranks in folded.rows(0, folded.count)]
+    assert folded.lines() == [text for text, _ in rows]
     assert len(rows) == folded.count
     for rank in range(4):
         wanted = [line for part in parts if part.rank == rank for line in part.lines]
         assert [text for text, ranks in rows if rank in ranks] == wanted
     middle = [(part.lines[line], ranks) for part, line, ranks in folded.rows(2, 5)]
     assert middle == rows[2:5]
-    # More segments may only add ranks and rows.
-    fewer = fold(parts[:-1])
+    # Another moment only adds ranks, and rows at the end.
+    fewer = fold([part for part in parts if part.moment < len(moments) - 1])
     earlier = [(part.lines[line], ranks) for part, line, ranks in fewer.rows(0, fewer.count)]
     assert [text for text, _ in earlier] == [text for text, _ in rows[: len(earlier)]]
     for (_, ranks), (_, before) in zip(rows, earlier, strict=False):
+        assert ranks[0] == before[0]
         assert set(before) <= set(ranks)
 
 
