@@ -26,12 +26,15 @@ export function followTheme(node: HTMLElement, changed: () => void, signal: Abor
     observer.disconnect();
     clearTimeout(timer);
   });
+  apply();
+  // Outside of the page there are no colours yet.
   requestAnimationFrame(() => {
-    if (!signal.aborted) {
-      update();
+    const before = node.dataset.jpdTheme;
+    apply();
+    if (node.dataset.jpdTheme !== before && !signal.aborted) {
+      changed();
     }
   });
-  apply();
 }
 
 function isDark(node: HTMLElement): boolean {

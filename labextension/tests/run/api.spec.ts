@@ -1,0 +1,132 @@
+import { ServerConnection } from '@jupyterlab/services';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { ServerRunSource, Watcher, request } from '../../src/api';
+import { RunMissing, type RunChange } from '../../src/run/source';
+
+class FakeSocket {
+  static all: FakeSocket[] = [];
+  readyState = 0;
+  sent: string[] = [];
+  closed = false;
+  onopen: (() => void) | null = null;
+  onmessage: ((message: { data: string }) => void) | null = null;
+  onclose: (() => void) | null = null;
+  constructor(readonly url: string) {
+    FakeSocket.all.push(this);
+  }
+  open(): void {
+    this.readyState = 1;
+    this.onopen?.();
+  }
+  lose(): void {
+    this.readyState = 3;
+    this.onclose?.();
+  }
+  send(data: string): void {
+    this.sent.push(data);
+  }
+  close(): void {
+    this.closed = true;
+    this.lose();
+  }
+}
+
+function settings(answer: () => Response = () => new Response('{}')) {
+  const fetch = vi.fn(async (_request: Request) => answer());
+  return {
+    fetch,
+    settings: ServerConnection.makeSettings({
+      baseUrl: 'http://host/user/me/',
+      wsUrl: 'ws://host/user/me/',
+      token: 'secret',
+      appendToken: true,
+      fetch: fetch as unknown as typeof globalThis.fetch,
+      WebSocket: FakeSocket as unknown as typeof WebSocket
+    })
+  };
+}
+
+afterEach(() => {
+  FakeSocket.all = [];
+  vi.useRealTimers();
+});
+
+describe('requests', () => {
+  it('go below the base URL, with what is known in the query', async () => {
+    const { settings: server, fetch } = settings();
+    await new ServerRunSource('a/../b', server).logPage(null, -200, 200);
+    expect(fetch.mock.calls[0][0].url).toMatch(
+      /^http:\/\/host\/user\/me\/jupyter-dist\/api\/runs\/a%2F\.\.%2Fb\/log\?start=-200&count=200/
+    );
+  });
+
+  it('fail with the server’s own words', async () => {
+    const { settings: server } = settings(
+      () => new Response('{"message": "it has ended"}', { status: 409 })
+    );
+    await expect(request(server, 'x')).rejects.toThrow('it has ended');
+  });
+
+  it('fail readably where a proxy answers', async () => {
+    const { settings: server } = settings(
+      () => new Response('<html>', { status: 502, statusText: 'Bad Gateway' })
+    );
+    await expect(request(server, 'x')).rejects.toThrow('502 Bad Gateway');
+  });
+
+  it('tell a missing run from other failures', async () => {
+    const { settings: server } = settings(
+      () => new Response('{"message": "no run", "root": "/runs"}', { status: 404 })
+    );
+    const failed = new ServerRunSource('r', server).run();
+    await expect(failed).rejects.toBeInstanceOf(RunMissing);
+    await expect(failed).rejects.toMatchObject({ root: '/runs' });
+  });
+});
+
+describe('the watcher', () => {
+  it('has one socket for all, and subscribes to what is listened to', () => {
+    const watcher = new Watcher(settings().settings);
+    const heard: RunChange[] = [];
+    const a = watcher.watch('a', change => heard.push(change));
+    const b = watcher.watch('runs', change => heard.push(change));
+    expect(FakeSocket.all.length).toBe(1);
+    const [socket] = FakeSocket.all;
+    expect(socket.url).toBe('ws://host/user/me/jupyter-dist/api/watch?token=secret');
+    socket.open();
+    expect(socket.sent.at(-1)).toBe('{"watch":["a","runs"]}');
+    socket.onmessage?.({ data: '{"kind":"curves","id":"a"}' });
+    socket.onmessage?.({ data: '{"kind":"curves","id":"other"}' });
+    expect(heard).toEqual([{ kind: 'curves', id: 'a' }]);
+    a.dispose();
+    expect(socket.sent.at(-1)).toBe('{"watch":["runs"]}');
+    b.dispose();
+    b.dispose();
+    expect(socket.closed).toBe(true);
+  });
+
+  it('comes back after a lost connection, waits longer each time, and says so once', () => {
+    vi.useFakeTimers();
+    const watcher = new Watcher(settings().settings);
+    const heard: RunChange[] = [];
+    const watching = watcher.watch('a', change => heard.push(change));
+    FakeSocket.all[0].open();
+    FakeSocket.all[0].lose();
+    vi.advanceTimersByTime(700);
+    expect(FakeSocket.all.length).toBe(2);
+    FakeSocket.all[1].lose();
+    vi.advanceTimersByTime(400);
+    expect(FakeSocket.all.length).toBe(2);
+    vi.advanceTimersByTime(1000);
+    expect(FakeSocket.all.length).toBe(3);
+    FakeSocket.all[2].open();
+    expect(FakeSocket.all[2].sent).toEqual(['{"watch":["a"]}']);
+    expect(heard).toEqual([
+      { kind: 'connection', online: false },
+      { kind: 'connection', online: true }
+    ]);
+    watching.dispose();
+    vi.advanceTimersByTime(60_000);
+    expect(FakeSocket.all.length).toBe(3);
+  });
+});

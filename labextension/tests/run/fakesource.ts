@@ -1,0 +1,148 @@
+/** A run in memory, whose facts a test changes and tells of. */
+import type {
+  ICurve,
+  IDisposable,
+  ILogLine,
+  ILogPage,
+  IRankError,
+  IResult,
+  IRunInfo,
+  IRunSource,
+  ISearchQuery,
+  RunChange,
+  State
+} from '../../src/run/source';
+
+export function runInfo(
+  worldSize: number,
+  state: State = 'running',
+  more: Partial<IRunInfo> = {}
+): IRunInfo {
+  return {
+    id: 'r-1',
+    name: 'In[7]',
+    backend: 'local',
+    world_size: worldSize,
+    state,
+    attempt: 0,
+    created: 1000,
+    started: 1001,
+    ended: state === 'running' ? null : 1011,
+    reason: null,
+    notebook: null,
+    label: 'In[7]',
+    warm: false,
+    stall: null,
+    progress: null,
+    host_time: 1006,
+    max_restarts: 0,
+    path: '/runs/r-1',
+    ranks: Array.from({ length: worldSize }, (_, rank) => ({
+      rank,
+      state,
+      pid: 100 + rank,
+      host: 'node-0',
+      local_rank: rank,
+      exit_code: null,
+      signal_name: null,
+      started: 1001,
+      ended: null,
+      peak_memory_bytes: null
+    })),
+    progress_by_rank: [],
+    notes: [],
+    source: 'train()',
+    ...more
+  };
+}
+
+export class FakeSource implements IRunSource {
+  readonly kind = 'fake';
+  readonly id = 'r-1';
+  readonly listeners = new Set<(change: RunChange) => void>();
+  readonly asked: string[] = [];
+  readonly stops: boolean[] = [];
+  lines: string[] = [];
+  ranksOf: (n: number) => number[] = () => [0];
+  curveList: ICurve[] = [];
+  errorList: IRankError[] = [];
+  resultList: IResult[] = [];
+  failure: Error | null = null;
+
+  constructor(public info: IRunInfo) {}
+
+  tell(change: RunChange): void {
+    this.listeners.forEach(listener => listener(change));
+  }
+
+  grow(...lines: string[]): void {
+    this.lines.push(...lines);
+    this.tell({
+      kind: 'log',
+      id: this.id,
+      ranks: { '0': this.lines.length },
+      all: this.lines.length
+    });
+  }
+
+  async run(): Promise<IRunInfo> {
+    if (this.failure) {
+      throw this.failure;
+    }
+    return this.info;
+  }
+
+  async logPage(rank: number | null, start: number, count: number): Promise<ILogPage> {
+    this.asked.push(`${rank ?? 'all'} ${start} ${count}`);
+    const total = this.lines.length;
+    const first = start < 0 ? Math.max(0, total + start) : start;
+    const lines = this.lines.slice(first, first + count).map((text, i): ILogLine => {
+      const ranks = this.ranksOf(first + i);
+      return {
+        n: first + i,
+        rank: rank ?? ranks[0],
+        ranks: rank === null ? ranks : undefined,
+        time: 0,
+        text
+      };
+    });
+    return { start: first, total, complete: false, lines };
+  }
+
+  async logSearch(_rank: number | null, { query }: ISearchQuery) {
+    const hits = this.lines.flatMap((line, n) => (line.includes(query) ? [n] : []));
+    return { count: hits.length, hits, truncated: false };
+  }
+
+  async curves() {
+    return { names: this.curveList.map(curve => curve.name), curves: this.curveList };
+  }
+
+  async errors() {
+    return this.errorList;
+  }
+
+  async results() {
+    return this.resultList;
+  }
+
+  async stacks() {
+    return {
+      groups: [
+        { ranks: [0, 1], frames: [{ label: 'In[7]', line: 3, function: 'f', source: 'wait()' }] }
+      ],
+      silent: [2]
+    };
+  }
+
+  async stop(kill: boolean): Promise<void> {
+    this.stops.push(kill);
+  }
+
+  async download(): Promise<void> {}
+
+  watch(listener: (change: RunChange) => void): IDisposable {
+    this.listeners.add(listener);
+    return { dispose: () => void this.listeners.delete(listener) };
+  }
+}

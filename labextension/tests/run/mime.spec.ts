@@ -1,0 +1,54 @@
+import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
+import { Widget } from '@lumino/widgets';
+import { describe, expect, it, vi } from 'vitest';
+import { RUN_MIME, RunRenderer } from '../../src/mime';
+import { RunMissing } from '../../src/run/source';
+import { english } from '../../src/run/trans';
+import { FakeSource, runInfo } from './fakesource';
+
+vi.mock('uplot', () => ({ default: class {} }));
+
+class Summary extends Widget implements IRenderMime.IRenderer {
+  async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
+    this.node.textContent = `summary: ${String(model.data['text/html'])}`;
+  }
+}
+
+const model = (data: unknown) =>
+  ({
+    data: { [RUN_MIME]: data, 'text/html': '12 s, 4 ranks' }
+  }) as unknown as IRenderMime.IMimeModel;
+
+function make(source: FakeSource) {
+  const makeSource = vi.fn(async () => source);
+  const createRenderer = vi.fn(() => new Summary());
+  return { makeSource, renderer: new RunRenderer({ makeSource, trans: english, createRenderer }) };
+}
+
+describe('the renderer', () => {
+  it('draws a run from the server, once', async () => {
+    const { makeSource, renderer } = make(new FakeSource(runInfo(2)));
+    await renderer.renderModel(model({ run: 'r-1' }));
+    await renderer.renderModel(model({ run: 'r-1' }));
+    expect(makeSource).toHaveBeenCalledOnce();
+    expect(renderer.node.querySelectorAll('.jpd-run').length).toBe(1);
+    renderer.dispose();
+  });
+
+  it('shows the saved summary under the reason when there is no such run', async () => {
+    const source = new FakeSource(runInfo(2));
+    source.failure = new RunMissing('no run', '/runs');
+    const { renderer } = make(source);
+    await renderer.renderModel(model({ run: 'r-1' }));
+    await vi.waitFor(() => expect(renderer.node.textContent).toContain('summary: 12 s, 4 ranks'));
+    expect(renderer.node.textContent).toMatch(/Run r-1 is not here.*\/runs.*summary/s);
+    renderer.dispose();
+  });
+
+  it('survives an output that is not ours', async () => {
+    const { renderer } = make(new FakeSource(runInfo(2)));
+    await renderer.renderModel(model('nonsense'));
+    expect(renderer.node.textContent).toContain('does not name a run');
+    renderer.dispose();
+  });
+});

@@ -1,0 +1,78 @@
+import { describe, expect, it, vi } from 'vitest';
+import { LogPages } from '../../src/run/pages';
+import { FakeSource, runInfo } from './fakesource';
+
+function make(total: number) {
+  const source = new FakeSource(runInfo(1));
+  source.lines = Array.from({ length: total }, (_, n) => `line ${n}`);
+  const changed = vi.fn();
+  const pages = new LogPages((start, count) => source.logPage(0, start, count), changed);
+  return { source, pages, changed };
+}
+
+describe('the pages of a log', () => {
+  it('begin with the end, and fetch a page once', async () => {
+    const { source, pages } = make(1000);
+    await pages.tail(200);
+    expect(pages.total).toBe(1000);
+    expect(pages.line(999)?.text).toBe('line 999');
+    expect(pages.line(0)).toBeUndefined();
+    expect(pages.ensure(0, 30)).toBe(false);
+    expect(pages.ensure(0, 30)).toBe(false);
+    await vi.waitFor(() => expect(pages.line(0)?.text).toBe('line 0'));
+    expect(pages.ensure(0, 30)).toBe(true);
+    expect(source.asked).toEqual(['0 -200 200', '0 0 200']);
+  });
+
+  it('keep few pages of a log of any length', async () => {
+    const { pages } = make(100_000);
+    await pages.tail(200);
+    for (let first = 0; first < 100_000; first += 1000) {
+      pages.ensure(first, first + 30);
+      await new Promise(resolve => setTimeout(resolve));
+      expect(pages.line(first)).toBeDefined();
+    }
+    const kept = Array.from({ length: 100_000 }, (_, n) => n).filter(n => pages.line(n));
+    expect(kept.length).toBeLessThanOrEqual(36 * 200);
+    expect(pages.line(99_000)).toBeDefined();
+  });
+
+  it('read again what may have changed when the log has grown', async () => {
+    const { source, pages } = make(10);
+    await pages.tail(200);
+    source.lines[9] = 'line 9, finished';
+    source.lines.push('line 10');
+    pages.grown(11);
+    expect(pages.line(9)?.text).toBe('line 9'); // the old one, rather than nothing, until then
+    pages.ensure(0, 11);
+    await vi.waitFor(() => expect(pages.line(9)?.text).toBe('line 9, finished'));
+    expect(pages.line(10)?.text).toBe('line 10');
+  });
+
+  it('ask for the end once at a time, and once more if asked meanwhile', async () => {
+    const { source, pages } = make(10);
+    const first = pages.tail(200);
+    void pages.tail(200);
+    void pages.tail(200);
+    await first;
+    expect(source.asked.length).toBe(2);
+  });
+
+  it('say what went wrong, and recover', async () => {
+    let broken = true;
+    const pages = new LogPages(
+      async () => {
+        if (broken) {
+          throw new Error('disk on fire');
+        }
+        return { start: 0, total: 0, complete: true, lines: [] };
+      },
+      () => undefined
+    );
+    await pages.tail(10);
+    expect(pages.error).toBe('disk on fire');
+    broken = false;
+    await pages.tail(10);
+    expect(pages.error).toBeNull();
+  });
+});

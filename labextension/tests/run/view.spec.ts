@@ -1,0 +1,384 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { RunMissing } from '../../src/run/source';
+import type { IRunInfo } from '../../src/run/source';
+import { RunView } from '../../src/run/view';
+import { FakeSource, runInfo } from './fakesource';
+
+const plots = vi.hoisted(() => ({ made: 0, alive: 0, data: [] as unknown[] }));
+
+vi.mock('uplot', () => ({
+  // There is no canvas here.
+  default: class {
+    width = 300;
+    series: unknown[];
+    cursor = {};
+    constructor(options: { series: unknown[] }, data: unknown) {
+      plots.made++;
+      plots.alive++;
+      plots.data.push(data);
+      this.series = options.series;
+    }
+    setData(data: unknown) {
+      plots.data.push(data);
+    }
+    setScale() {}
+    setSize() {}
+    setCursor() {}
+    destroy() {
+      plots.alive--;
+    }
+  }
+}));
+
+let view: RunView | null = null;
+
+beforeEach(() => {
+  // jsdom lays nothing out.
+  vi.spyOn(HTMLElement.prototype, 'clientHeight', 'get').mockReturnValue(180);
+  vi.spyOn(HTMLElement.prototype, 'clientWidth', 'get').mockReturnValue(600);
+  Object.assign(plots, { made: 0, alive: 0, data: [] });
+});
+
+afterEach(() => {
+  view?.dispose();
+  view = null;
+  vi.restoreAllMocks();
+});
+
+async function show(source: FakeSource): Promise<HTMLElement> {
+  view = new RunView({ source });
+  document.body.appendChild(view.node);
+  const { node } = view;
+  await vi.waitFor(() => expect(node.querySelector<HTMLElement>('.jpd-main')?.hidden).toBe(false));
+  return node;
+}
+
+const all = (node: HTMLElement, selector: string) => [
+  ...node.querySelectorAll<HTMLElement>(selector)
+];
+const text = (node: HTMLElement, selector: string) =>
+  node.querySelector(selector)?.textContent ?? null;
+
+function byName(node: HTMLElement, name: string): HTMLElement {
+  const found = all(node, 'button').find(
+    button => (button.getAttribute('aria-label') ?? button.textContent) === name
+  );
+  if (!found) {
+    throw new Error(`no button is called ${name}`);
+  }
+  return found;
+}
+
+function press(target: HTMLElement, key: string, more: KeyboardEventInit = {}): void {
+  target.dispatchEvent(
+    new KeyboardEvent('keydown', { key, bubbles: true, cancelable: true, ...more })
+  );
+}
+
+describe('the header', () => {
+  it('says state, backend, ranks and time', async () => {
+    const node = await show(new FakeSource(runInfo(4)));
+    expect(text(node, '.jpd-state')).toBe('Running');
+    expect(text(node, '.jpd-facts')).toBe('local · 4 ranks');
+    expect(text(node, '.jpd-elapsed')).toBe('5 s');
+  });
+
+  it('says pace and what is left', async () => {
+    const progress = { n: 40, total: 100, desc: 'epoch 1', rate: 2 };
+    const node = await show(new FakeSource(runInfo(2, 'running', { progress })));
+    expect(text(node, '.jpd-pace')).toBe('epoch 1 40/100 · 2 steps/s · 30 s left');
+    expect(node.querySelector('[role=progressbar]')?.getAttribute('aria-valuenow')).toBe('40');
+  });
+
+  it('stops, and kills when asked again', async () => {
+    const source = new FakeSource(runInfo(2));
+    const node = await show(source);
+    byName(node, 'Stop').click();
+    await vi.waitFor(() => expect(text(node, '[role=status]')).toBe('Stopping the run'));
+    byName(node, 'Kill').click();
+    expect(source.stops).toEqual([false, true]);
+    source.tell({ kind: 'run', run: runInfo(2, 'stopped') });
+    expect(node.querySelector<HTMLElement>('.jpd-stop')?.hidden).toBe(true);
+  });
+});
+
+describe('the ranks', () => {
+  it.each([1, 8, 64, 65, 1000])('are %d chips, one of them in the tab order', async size => {
+    const node = await show(new FakeSource(runInfo(size)));
+    const chips = all(node, '.jpd-chip');
+    expect(chips.length).toBe(size);
+    expect(chips.filter(chip => chip.tabIndex === 0).length).toBe(1);
+  });
+
+  it('tell their state without colour, and where they are', async () => {
+    const info = runInfo(3, 'failed');
+    info.ranks[1] = { ...info.ranks[1], state: 'stopped', signal_name: 'SIGTERM' };
+    const node = await show(new FakeSource(info));
+    expect(all(node, '.jpd-chip .jpd-shape').map(shape => shape.dataset.state)).toEqual([
+      'failed',
+      'stopped',
+      'failed'
+    ]);
+    expect(all(node, '.jpd-chip')[1].getAttribute('aria-label')).toBe(
+      'Rank 1, stopped, host node-0, pid 101, ended by SIGTERM'
+    );
+    all(node, '.jpd-chip')[1].dispatchEvent(new FocusEvent('focusin', { bubbles: true }));
+    expect(text(node, '.jpd-strip [role=tooltip]')).toContain('pid 101');
+  });
+
+  it('are walked with the arrow keys, and open their log', async () => {
+    const source = new FakeSource(runInfo(4));
+    source.lines = ['x'];
+    const node = await show(source);
+    const chips = all(node, '.jpd-chip');
+    chips[0].focus();
+    press(chips[0], 'ArrowRight');
+    press(chips[1], 'End');
+    expect(document.activeElement).toBe(chips[3]);
+    chips[3].click();
+    expect(chips[3].getAttribute('aria-pressed')).toBe('true');
+    expect(node.querySelector('[role=tab][aria-selected=true]')?.getAttribute('aria-label')).toBe(
+      'Rank 3'
+    );
+    await vi.waitFor(() => expect(source.asked).toContain('3 -200 200'));
+  });
+});
+
+describe('the logs', () => {
+  it('show all ranks folded, and follow the end', async () => {
+    const source = new FakeSource(runInfo(4));
+    source.lines = ['a', 'b'];
+    source.ranksOf = n => (n ? [2] : [0, 1, 2, 3]);
+    const node = await show(source);
+    await vi.waitFor(() => expect(all(node, '.jpd-row').length).toBe(2));
+    expect(all(node, '.jpd-rank').map(rank => rank.textContent)).toEqual(['[0-3]', '[2]']);
+    source.grow('c');
+    await vi.waitFor(() => expect(all(node, '.jpd-text').at(-1)?.textContent).toBe('c'));
+  });
+
+  it('stay where the reader is, and count what is new', async () => {
+    const source = new FakeSource(runInfo(1));
+    source.lines = Array.from({ length: 500 }, (_, n) => `line ${n}`);
+    const node = await show(source);
+    const log = node.querySelector<HTMLElement>('.jpd-log') as HTMLElement;
+    await vi.waitFor(() => expect(all(node, '.jpd-text').at(-1)?.textContent).toBe('line 499'));
+    press(log, 'Home');
+    await vi.waitFor(() => expect(all(node, '.jpd-text')[0].textContent).toBe('line 0'));
+    source.grow('more', 'and more');
+    const news = node.querySelector<HTMLElement>('.jpd-news') as HTMLElement;
+    await vi.waitFor(() => expect(news.textContent).toBe('2 new lines'));
+    expect(all(node, '.jpd-text')[0].textContent).toBe('line 0');
+    news.click();
+    await vi.waitFor(() => expect(all(node, '.jpd-text').at(-1)?.textContent).toBe('and more'));
+    expect(news.hidden).toBe(true);
+  });
+
+  it('search the whole log and step through the hits', async () => {
+    const source = new FakeSource(runInfo(1));
+    source.lines = Array.from({ length: 2000 }, (_, n) => (n % 500 === 0 ? `needle ${n}` : 'hay'));
+    const node = await show(source);
+    const search = node.querySelector<HTMLInputElement>('[type=search]') as HTMLInputElement;
+    search.value = 'needle';
+    search.dispatchEvent(new Event('input'));
+    await vi.waitFor(() => expect(text(node, '.jpd-hits')).toBe('4'));
+    press(search, 'Enter');
+    press(search, 'Enter');
+    expect(text(node, '.jpd-hits')).toBe('2/4');
+    await vi.waitFor(() => expect(text(node, '.jpd-row-current .jpd-text')).toBe('needle 500'));
+    expect(text(node, '.jpd-row-current mark')).toBe('needle');
+    press(search, 'Enter', { shiftKey: true });
+    expect(text(node, '.jpd-hits')).toBe('1/4');
+  });
+
+  it('copy a range chosen by its numbers, without colours', async () => {
+    const source = new FakeSource(runInfo(2));
+    source.lines = ['one', '\x1b[31mtwo\x1b[0m', 'three'];
+    source.ranksOf = n => (n === 1 ? [0, 1] : [1]);
+    const written = vi.fn(async () => undefined);
+    Object.defineProperty(navigator, 'clipboard', {
+      value: { writeText: written },
+      configurable: true
+    });
+    const node = await show(source);
+    await vi.waitFor(() => expect(all(node, '.jpd-row').length).toBe(3));
+    const click = (n: number, shiftKey = false) =>
+      all(node, '.jpd-number')[n].dispatchEvent(
+        new MouseEvent('mousedown', { bubbles: true, shiftKey })
+      );
+    click(0);
+    click(1, true);
+    const copy = byName(node, 'Copy the selected lines') as HTMLButtonElement;
+    expect(copy.disabled).toBe(false);
+    copy.click();
+    await vi.waitFor(() => expect(written).toHaveBeenCalledWith('[1] one\n[0-1] two\n'));
+  });
+
+  it('have tabs for few ranks and a list for many', async () => {
+    expect(all(await show(new FakeSource(runInfo(12))), '[role=tab]').length).toBe(13);
+    view?.dispose();
+    const node = await show(new FakeSource(runInfo(13)));
+    expect(all(node, '[role=tab]').length).toBe(0);
+    expect(all(node, 'select option').length).toBe(14);
+  });
+
+  it('have tabs that the arrow keys walk through', async () => {
+    const node = await show(new FakeSource(runInfo(3)));
+    const tabs = all(node, '[role=tab]');
+    tabs[0].focus();
+    press(tabs[0], 'ArrowRight');
+    expect(tabs[1].getAttribute('aria-selected')).toBe('true');
+    expect(node.querySelector('[role=tabpanel]')?.getAttribute('aria-labelledby')).toBe(tabs[1].id);
+  });
+});
+
+describe('the metrics', () => {
+  const curve = (ranks: number) => ({
+    name: 'loss',
+    band: null,
+    ranks: Array.from({ length: ranks }, (_, rank) => ({
+      rank,
+      steps: [0, 1],
+      values: [2, 1],
+      times: [0, 1]
+    }))
+  });
+
+  it('have a chart each; ranks are switched off and on', async () => {
+    const source = new FakeSource(runInfo(2));
+    source.curveList = [curve(2)];
+    const node = await show(source);
+    await vi.waitFor(() => expect(plots.alive).toBe(1));
+    expect(text(node, '.jpd-chart-name')).toBe('loss');
+    const toggle = all(node, '.jpd-rank-toggles button')[1];
+    toggle.click();
+    expect(toggle.getAttribute('aria-pressed')).toBe('false');
+    expect((plots.data.at(-1) as unknown[]).length).toBe(2);
+    toggle.click();
+    expect((plots.data.at(-1) as unknown[]).length).toBe(3);
+  });
+
+  it('are drawn in the new colours when the theme changes', async () => {
+    const source = new FakeSource(runInfo(2));
+    source.curveList = [curve(2)];
+    document.body.dataset.jpThemeLight = 'true';
+    const node = await show(source);
+    await vi.waitFor(() => expect(plots.made).toBeGreaterThan(0));
+    const made = plots.made;
+    document.body.dataset.jpThemeLight = 'false';
+    await vi.waitFor(() => expect(plots.made).toBeGreaterThan(made));
+    expect(node.dataset.jpdTheme).toBe('dark');
+    delete document.body.dataset.jpThemeLight;
+  });
+});
+
+describe('how a run ends', () => {
+  const error = {
+    kind: 'exception' as const,
+    type: 'ValueError',
+    message: 'bad <b>luck</b>',
+    text: 'Traceback …\nValueError: bad luck',
+    exit_code: 1,
+    signal_name: null,
+    peak_memory_bytes: null,
+    host: 'node-0'
+  };
+
+  it('the root cause comes first, with the cell’s lines; the others are folded', async () => {
+    const source = new FakeSource(runInfo(3, 'failed'));
+    const frames = [
+      {
+        label: 'In[7]',
+        file: '/tmp/7.py',
+        line: 2,
+        function: 'train',
+        source: 'raise ValueError("bad")'
+      },
+      { label: '', file: '/lib/a.py', line: 1, function: 'f', source: 'g()' },
+      { label: '', file: '/lib/b.py', line: 1, function: 'g', source: 'boom()' }
+    ];
+    source.errorList = [
+      { ...error, rank: 1, frames, collateral: false },
+      { ...error, rank: 0, frames: [], collateral: true, message: 'port 3940' },
+      { ...error, rank: 2, frames: [], collateral: true, message: 'port 3941' }
+    ];
+    const node = await show(source);
+    await vi.waitFor(() => expect(text(node, '.jpd-failure-head b')).toBe('Rank 1 failed first'));
+    expect(text(node, '.jpd-failure-what')).toBe('ValueError: bad <b>luck</b>');
+    expect(text(node, '.jpd-frame-own code')).toBe('raise ValueError("bad")');
+    expect(all(node, '.jpd-collateral .jpd-ranks').map(ranks => ranks.textContent)).toEqual([
+      '[0,2]'
+    ]);
+    expect(node.querySelector('b b')).toBeNull();
+  });
+
+  it('results are shown once, equal ones folded', async () => {
+    const source = new FakeSource(runInfo(4, 'succeeded'));
+    source.resultList = [{ ranks: [0, 1, 3], repr: '0.5', error: null, bytes: 3 }];
+    const node = await show(source);
+    await vi.waitFor(() => expect(text(node, '.jpd-result .jpd-ranks')).toBe('[0-1,3]'));
+  });
+
+  it('a lost run says where its files are', async () => {
+    const node = await show(
+      new FakeSource(runInfo(1, 'lost', { reason: 'the supervisor is gone' }))
+    );
+    expect(text(node, '.jpd-notice')).toContain('The supervisor is gone');
+    expect(text(node, '.jpd-notice')).toContain('/runs/r-1');
+  });
+
+  it('a stall offers stacks, grouped', async () => {
+    const stall = { since: 1000, noticed: 1300 };
+    const node = await show(new FakeSource(runInfo(3, 'running', { stall })));
+    expect(text(node, '.jpd-notice b')).toBe('No rank has printed or logged for 5:00');
+    byName(node, 'Show stacks').click();
+    await vi.waitFor(() => expect(text(node, '.jpd-stack b')).toBe('Ranks 0-1'));
+    expect(text(node, '.jpd-stacks')).toContain('No answer from ranks 2');
+  });
+
+  it('a run that is not here: says where it was looked for', async () => {
+    const source = new FakeSource(runInfo(1));
+    source.failure = new RunMissing('no run', '/home/me/runs');
+    const missing = vi.fn();
+    view = new RunView({ source, onMissing: missing });
+    await vi.waitFor(() => expect(missing).toHaveBeenCalledOnce());
+    expect(text(view.node, '.jpd-notice')).toContain('/home/me/runs');
+  });
+});
+
+describe('what is left after disposal', () => {
+  it('nothing listens, nothing draws', async () => {
+    const added: [EventTarget, string, AbortSignal | undefined][] = [];
+    const original = EventTarget.prototype.addEventListener;
+    vi.spyOn(EventTarget.prototype, 'addEventListener').mockImplementation(function (
+      this: EventTarget,
+      type: string,
+      listener: EventListenerOrEventListenerObject | null,
+      options?: boolean | AddEventListenerOptions
+    ) {
+      if (!(this instanceof AbortSignal)) {
+        added.push([this, type, typeof options === 'object' ? options.signal : undefined]);
+      }
+      original.call(this, type, listener, options);
+    });
+    const source = new FakeSource(runInfo(8));
+    source.lines = ['a'];
+    source.curveList = [
+      { name: 'loss', band: null, ranks: [{ rank: 0, steps: [0], values: [1], times: [0] }] }
+    ];
+    const node = await show(source);
+    await vi.waitFor(() => expect(plots.alive).toBe(1));
+    const ours = added.filter(
+      ([target]) => target === document || target === window || node.contains(target as Node)
+    );
+    expect(ours.length).toBeGreaterThan(20);
+    expect(ours.filter(([, , signal]) => !signal)).toEqual([]);
+    view?.dispose();
+    expect(ours.filter(([, , signal]) => !signal?.aborted)).toEqual([]);
+    expect(source.listeners.size).toBe(0);
+    expect(plots.alive).toBe(0);
+    expect(node.isConnected).toBe(false);
+    const before: IRunInfo = source.info;
+    source.tell({ kind: 'run', run: before });
+    view = null;
+  });
+});
