@@ -32,7 +32,7 @@ class FakeSocket {
 }
 
 function settings(answer: () => Response = () => new Response('{}')) {
-  const fetch = vi.fn(async (_request: Request) => answer());
+  const fetch = vi.fn<(request: Request) => Promise<Response>>(async () => answer());
   return {
     fetch,
     settings: ServerConnection.makeSettings({
