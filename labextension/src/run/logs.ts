@@ -127,8 +127,6 @@ export class Logs {
       return;
     }
     this._worldSize = worldSize;
-    const widest = `[0-${worldSize - 1}]`.length;
-    this.node.style.setProperty('--jpd-rank-width', `${widest}ch`);
     this._makeTabs();
     this.select(worldSize === 1 ? 0 : null);
   }

@@ -159,6 +159,8 @@ export class RunView implements IDisposable {
     this._loading.hidden = true;
     this._main.hidden = false;
     this.node.dataset.state = run.state;
+    const widest = `[0-${run.world_size - 1}]`.length;
+    this.node.style.setProperty('--jpd-rank-width', `${widest}ch`);
     this._header.update(run);
     this._strip.update(run);
     this._progress.update(run);
