@@ -1,4 +1,4 @@
-/** The tabs of the main area: one for each open run, one for each comparison. */
+/** The tabs: one for each open run, one for each comparison. */
 import type { ILayoutRestorer, JupyterFrontEnd } from '@jupyterlab/application';
 import { MainAreaWidget, WidgetTracker } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
@@ -39,7 +39,9 @@ export class RunTabs implements IRunOpener {
 
   constructor(
     private readonly _app: JupyterFrontEnd,
-    private readonly _trans: TranslationBundle
+    private readonly _trans: TranslationBundle,
+    /** Notebook 7 has room for one document in `main`. */
+    private readonly _area: 'main' | 'down'
   ) {
     _app.commands.addCommand(TAB, {
       label: _trans.__('Open a Tab of Runs'),
@@ -80,7 +82,8 @@ export class RunTabs implements IRunOpener {
     const known = this._tracker.find(tab => tab.content.ids.join() === ids.join());
     const tab = known ?? this._make(ids);
     if (!tab.isAttached) {
-      this._app.shell.add(tab, 'main', { type: 'Distributed Run' });
+      tab.toggleClass('jpd-tab-down', this._area === 'down');
+      this._app.shell.add(tab, this._area, { type: 'Distributed Run' });
     }
     this._app.shell.activateById(tab.id);
   }

@@ -1,5 +1,6 @@
 /** Runs and comparisons as tabs of the main area, there again after a reload. */
 import {
+  ILabShell,
   ILayoutRestorer,
   type JupyterFrontEnd,
   type JupyterFrontEndPlugin
@@ -13,13 +14,14 @@ export const opener: JupyterFrontEndPlugin<IRunOpener> = {
   autoStart: true,
   provides: IRunOpener,
   requires: [IDistributed],
-  optional: [ILayoutRestorer],
+  optional: [ILabShell, ILayoutRestorer],
   activate: (
     app: JupyterFrontEnd,
     dist: IDistributed,
+    labShell: ILabShell | null,
     restorer: ILayoutRestorer | null
   ): IRunOpener => {
-    const tabs = new RunTabs(app, dist.trans);
+    const tabs = new RunTabs(app, dist.trans, labShell ? 'main' : 'down');
     if (restorer) {
       tabs.restore(restorer);
     }

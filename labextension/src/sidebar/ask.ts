@@ -34,6 +34,7 @@ export async function stopRun(
       body: trans.__(
         'It was asked to stop and still goes on. Killed ranks cannot save anything any more.'
       ),
+      defaultButton: 0,
       buttons: [
         Dialog.cancelButton({ label: trans.__('Wait') }),
         Dialog.warnButton({ label: trans.__('Kill') })
@@ -67,6 +68,7 @@ export async function removeRun(
       bytes === null
         ? trans.__('Its logs, metrics and results are deleted from the disk.')
         : trans.__('Its logs, metrics and results are deleted from the disk: %1.', size(bytes)),
+    defaultButton: 0,
     buttons: [
       Dialog.cancelButton({ label: trans.__('Keep') }),
       Dialog.warnButton({ label: trans.__('Remove') })
@@ -96,6 +98,7 @@ export async function cleanRuns(
       'All runs that ended more than %1 days ago are deleted from the disk.',
       days
     ),
+    defaultButton: 0,
     buttons: [
       Dialog.cancelButton({ label: trans.__('Keep') }),
       Dialog.warnButton({ label: trans.__('Remove') })
@@ -127,6 +130,7 @@ export async function removeCluster(
   const { button } = await showDialog({
     title: trans.__('Delete the cluster %1?', name),
     body: trans.__('It is taken out of %1. Its runs stay.', model.path || 'clusters.toml'),
+    defaultButton: 0,
     buttons: [
       Dialog.cancelButton({ label: trans.__('Keep') }),
       Dialog.warnButton({ label: trans.__('Delete') })

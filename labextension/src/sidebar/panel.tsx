@@ -180,6 +180,7 @@ export class DistributedPanel extends SidePanel {
 
   protected override onAfterShow(message: Message): void {
     super.onAfterShow(message);
+    requestAnimationFrame(() => this._correctHeights());
     this._dist.runs.active = true;
     void this._dist.clusters.refresh();
   }
@@ -212,6 +213,14 @@ export class DistributedPanel extends SidePanel {
 
   private _expand(section: Widget): void {
     this._accordion.expand(this._accordion.widgets.indexOf(section));
+  }
+
+  /** JupyterLab saves and restores equal heights for a panel that had no size yet. */
+  private _correctHeights(): void {
+    const [first, second] = this.isDisposed ? [] : this._accordion.relativeSizes();
+    if (first === second && !this._heights) {
+      this._accordion.setRelativeSizes(WITH_CARDS);
+    }
   }
 
   private _closeForm(): void {
