@@ -38,7 +38,7 @@ export class Header {
     );
     this._stop.hidden = true;
     this._stacks = button(
-      { label: trans('Show where every rank is'), text: trans('Stacks') },
+      { label: trans('Stacks: where every rank is'), text: trans('Stacks') },
       () => showStacks?.(),
       signal
     );

@@ -11,12 +11,13 @@ const MOST = 256;
 
 export class ProgressRows {
   readonly node: HTMLDetailsElement;
-  private readonly _rows = el('div', { class: 'jpd-progress-rows' });
+  private readonly _rows = el('div', { class: 'jpd-progress-rows', tabindex: 0, role: 'group' });
   private readonly _known = new Map<number, { fill: HTMLElement; text: HTMLElement }>();
   private _decided = false;
 
   constructor(private readonly _context: IContext) {
     const { trans } = _context;
+    this._rows.setAttribute('aria-label', trans('Progress of each rank'));
     this.node = el(
       'details',
       { class: 'jpd-asides', hidden: true },
