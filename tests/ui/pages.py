@@ -21,7 +21,7 @@ __all__ = ["ENDED", "LOAD", "WAIT_MS", "Lab", "Notebook", "RunView", "Sidebar"]
 
 LOAD = "%load_ext jupyter_dist"
 ENDED = re.compile("succeeded|failed|stopped|lost")
-WAIT_MS = 60_000
+WAIT_MS = 30_000
 """How long any one thing may take: much on a machine with other work, and never slept away."""
 
 _STARTED = "() => window.jupyterapp?.started.then(() => true)"
@@ -57,6 +57,12 @@ _APPEND = f"""async ([path, source, execute]) => {{
     void commands.execute('notebook:run-cell');
   }}
   return notebook.activeCellIndex;
+}}"""
+_SOURCES = f"path => ({_PANEL})(path).content.model.sharedModel.cells.map(cell => cell.source)"
+_SELECT = f"""async ([path, index]) => {{
+  const notebook = ({_PANEL})(path).content;
+  notebook.activeCellIndex = index;
+  await notebook.scrollToItem(index);
 }}"""
 _CLOSE_ALL = """async () => {
   const { shell, serviceManager } = window.jupyterapp;
@@ -94,6 +100,9 @@ class Lab:
 
     def _new_page(self) -> Page:
         page = self._context.new_page()
+        # JupyterLab's own words on a server that is gone, in front of everything.
+        lost = page.locator(".jp-Dialog").filter(has_text=re.compile("Server Connection Error|Error", re.I))
+        page.add_locator_handler(lost, lambda dialog: dialog.get_by_role("button").last.click())
         page.on("pageerror", self._on_error)
         page.on("console", self._on_console)
         return page
@@ -209,6 +218,15 @@ class Notebook:
         page.wait_for_function(_READY, arg=self.path)
         expect(self.panel).to_have_count(1)
 
+    def find(self, text: str) -> int:
+        """The index of the first cell that holds the text."""
+        sources: list[str] = self.lab.page.evaluate(_SOURCES, self.path)
+        return next(index for index, source in enumerate(sources) if text in source)
+
+    def select(self, index: int) -> None:
+        """Make a cell the active one, brought into sight."""
+        self.lab.page.evaluate(_SELECT, [self.path, index])
+
     def append(self, source: str) -> Locator:
         """Add a cell at the end without running it."""
         return self.cell(self.lab.page.evaluate(_APPEND, [self.path, source, False]))
@@ -241,7 +259,7 @@ class Notebook:
 
     def restart_kernel(self) -> None:
         self.lab.page.evaluate(
-            f"path => ({_PANEL})(path).sessionContext.session.kernel.restart().then(() => null)", self.path
+            f"path => ({_PANEL})(path).sessionContext.restartKernel().then(() => null)", self.path
         )
         self.ready()
 
@@ -295,22 +313,21 @@ class Sidebar:
 
     def __init__(self, node: Locator) -> None:
         self.node = node
-        sections = node.locator(".jpd-section-panel")
-        self.clusters = sections.nth(0)
-        self.runs = sections.nth(1)
-        self.rows = self.runs.locator(".jpd-row")
-        self.form = self.clusters.locator("form")
+        self.clusters = node.get_by_role("region", name="Clusters")
+        self.runs = node.get_by_role("region", name="Runs")
+        self.rows = self.runs.get_by_role("list", name="Runs, newest first").get_by_role("listitem")
+        self.form = self.clusters.get_by_role("form")
 
     def row(self, name: str) -> Locator:
-        return self.rows.filter(has=self.node.page.locator(".jpd-row-name", has_text=name))
+        """A run by its name, such as `In[2]`."""
+        remove_or_stop = re.compile(f"(Remove|Stop|Kill) {re.escape(name)}$")
+        return self.rows.filter(has=self.node.page.get_by_role("button", name=remove_or_stop))
 
     def card(self, name: str) -> Locator:
-        exactly = re.compile(f"^{re.escape(name)}$")
-        return self.clusters.locator(".jpd-card").filter(
-            has=self.node.page.locator(".jpd-row-name", has_text=exactly)
-        )
+        menu = self.node.page.get_by_role("button", name=f"More for {name}", exact=True)
+        return self.clusters.get_by_role("listitem").filter(has=menu)
 
-    def menu(self, name: str, item: str) -> None:
+    def choose(self, name: str, item: str) -> None:
         """Choose from the menu of a card."""
-        self.card(name).get_by_role("button", name=f"More for {name}").click()
-        self.node.page.locator(".lm-Menu").get_by_role("menuitem", name=item).click()
+        self.card(name).get_by_role("button", name=f"More for {name}", exact=True).click()
+        self.node.page.get_by_role("menuitem", name=item).click()

@@ -1,0 +1,207 @@
+"""The view under a cell: a run from its first line to its end, and what can be done with it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from .pages import LOAD, Lab
+from .server import JupyterServer
+
+pytestmark = [pytest.mark.serial, pytest.mark.timeout(240)]
+
+Picture = Callable[[Page, str], Path]
+ROOT = Path(__file__).parents[2]
+
+HELLO = """%%distribute -np 2
+import jupyter_dist as dist, time
+print("hello from", dist.rank())
+time.sleep(0.3)
+print("hello to all")
+dist.log(loss=0.5, step=0)
+dist.log(loss=0.25, step=1)
+"result of", dist.rank()
+"""
+ENDLESS = """%%distribute -np 2
+import itertools, time
+for tick in itertools.count():
+    print("tick", tick)
+    time.sleep(0.1)
+"""
+FAILS = """%%distribute -np 4
+import jupyter_dist as dist, time
+def step(batch):
+    if dist.rank() == 2:
+        raise ValueError("bad <b>batch</b> of rank 2")
+    time.sleep(60)
+print("before the end")
+step(batch=7)
+"""
+HOSTILE = r"""%%distribute -np 1
+import os
+os.write(1, b"<script>window.jpdWasHere = 1</script> & <img src=x onerror=\"window.jpdWasHere = 1\">\n")
+os.write(1, b"\x1b[31mred\x1b[0m plain \x1b]8;;javascript:alert(1)\x07link\x1b]8;;\x07 \x1b]0;hijacked\x07\n")
+os.write(1, b"broken \xff\xfe utf-8, a \0 NUL\n")
+os.write(1, b"long " + b"x" * 1_000_000 + b"\n")
+os.write(1, b"10%\r50%\rdone 100%\n")
+print("the last line")
+"""
+
+
+def test_quickstart(lab: Lab, server: JupyterServer, picture: Picture) -> None:
+    shutil.copy(ROOT / "notebooks" / "quickstart.ipynb", server.root)
+    notebook = lab.open_notebook("quickstart.ipynb")
+    number = notebook.find("%%distribute")
+    notebook.select(number)
+    lab.command("notebook:run-all-above")
+    notebook.select(number)
+    lab.page.evaluate("() => void window.jupyterapp.commands.execute('notebook:run-cell')")
+    view = notebook.view(notebook.cell(number)).to_be("running")
+    expect(view.header.get_by_role("progressbar")).to_be_visible()
+    view.to_be("succeeded")
+    expect(view.metrics.get_by_role("figure")).to_have_count(2)
+    expect(
+        view.metrics.get_by_role("img", name=re.compile("^accuracy over steps; at step 14"))
+    ).to_be_visible()
+    expect(view.node.get_by_role("region", name="Results")).to_contain_text("weights")
+    sidebar = lab.sidebar()
+    expect(sidebar.rows.get_by_role("button", name=re.compile("succeeded"))).to_contain_text(
+        "quickstart.ipynb"
+    )
+    view.node.scroll_into_view_if_needed()
+    picture(lab.page, "quickstart")
+    lab.command("notebook:run-all-below")
+    notebook.save()
+    cells = json.loads(notebook.file.read_text())["cells"]
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    assert not [output for output in outputs if output["output_type"] == "error"]
+    assert any("of the test digits right" in "".join(output.get("text", "")) for output in outputs)
+    # All that a saved notebook keeps of the view: which run it was, and a summary without us.
+    ours = [o["data"] for o in outputs if "application/x-jupyter-dist-run+json" in o.get("data", {})]
+    assert [data["application/x-jupyter-dist-run+json"]["run"] for data in ours] == [view.run]
+    assert "succeeded" in "".join(ours[0]["text/html"])
+
+
+def test_a_run_from_its_lines_to_its_results(lab: Lab) -> None:
+    notebook = lab.notebook(LOAD)
+    view = notebook.distribute(HELLO).to_be("succeeded")
+    expect(view.header).to_contain_text("local · 2 ranks")
+    expect(view.stop).to_be_hidden()
+    expect(view.chips).to_have_count(2)
+    view.to_show("hello from 0", "hello from 1")
+    both = view.rows.filter(has_text="hello to all")
+    expect(both).to_have_count(1)
+    expect(both).to_contain_text("[0-1]")
+    view.rank(1).to_show("hello from 1")
+    expect(view.rows).to_have_count(2)
+    expect(view.rows.filter(has_text="hello from 0")).to_have_count(0)
+    expect(view.node.get_by_role("region", name="Results")).to_contain_text("('result of', 1)")
+    expect(view.metrics.get_by_role("img", name="loss over steps; at step 1 it is 0.25")).to_be_visible()
+    # A chip opens the log of its rank.
+    view.chips.first.click()
+    view.to_show("hello from 0")
+    expect(view.rows.filter(has_text="hello from 1")).to_have_count(0)
+
+
+def test_stop(lab: Lab, picture: Picture) -> None:
+    notebook = lab.notebook(LOAD)
+    cell = notebook.start(ENDLESS)
+    view = notebook.view(cell).to_be("running").to_show("tick 3")
+    view.stop.click()
+    view.to_be("stopped")
+    expect(view.stop).to_be_hidden()
+    expect(view.chips.and_(lab.page.get_by_role("button", name=re.compile("stopped")))).to_have_count(2)
+    notebook.done(cell)
+    assert notebook.run("1 + 1").locator(".jp-OutputArea").inner_text().strip().endswith("2")
+    view.node.scroll_into_view_if_needed()
+    picture(lab.page, "stopped")
+
+
+def test_the_rank_that_failed_is_named_with_its_line(lab: Lab, picture: Picture) -> None:
+    notebook = lab.notebook(LOAD)
+    cell = notebook.start(FAILS)
+    view = notebook.view(cell).to_be("failed")
+    expect(view.failure).to_contain_text("Rank 2 failed first")
+    expect(view.failure).to_contain_text("ValueError: bad <b>batch</b> of rank 2")
+    expect(view.failure).to_contain_text('raise ValueError("bad <b>batch</b> of rank 2")')
+    expect(view.failure.locator("b", has_text=re.compile("^batch$"))).to_have_count(0)
+    expect(view.chips.nth(2)).to_have_accessible_name(re.compile("^Rank 2, failed"))
+    view.to_show("before the end")
+    # Above the fold of the view: the cause comes before metrics and logs.
+    cause, logs = view.failure.bounding_box(), view.logs.bounding_box()
+    assert cause
+    assert logs
+    assert cause["y"] < logs["y"]
+    view.node.scroll_into_view_if_needed()
+    picture(lab.page, "failed")
+
+
+def test_hostile_output_is_text(lab: Lab, picture: Picture) -> None:
+    notebook = lab.notebook(LOAD)
+    view = notebook.distribute(HOSTILE).to_be("succeeded")
+    view.to_show("<script>window.jpdWasHere = 1</script> & <img src=x", "the last line", "red plain link")
+    expect(view.rows.filter(has_text="broken")).to_contain_text("broken \ufffd\ufffd utf-8")
+    expect(view.rows.filter(has_text="long xxx")).to_contain_text("more characters")
+    assert len(view.rows.filter(has_text="long xxx").inner_text()) < 50_000
+    expect(view.rows.filter(has_text="done 100%")).not_to_contain_text("50%")
+    assert view.node.locator("script, img, a[href^='javascript']").count() == 0
+    assert lab.page.evaluate("() => window.jpdWasHere") is None
+    assert "hijacked" not in lab.page.title()
+    red = view.rows.get_by_text("red", exact=True)
+    assert red.evaluate("node => getComputedStyle(node).color") != view.rows.first.evaluate(
+        "node => getComputedStyle(node).color"
+    )
+    picture(lab.page, "hostile")
+
+
+def test_a_long_log_is_searched_copied_and_downloaded(lab: Lab, picture: Picture) -> None:
+    notebook = lab.notebook(LOAD)
+    view = notebook.distribute(
+        "%%distribute -np 1\n"
+        "for i in range(50_000):\n"
+        "    print('line', i, 'needle' if i % 5000 == 77 else 'hay')"
+    ).to_be("succeeded")
+    view.to_show("line 49999 hay")
+    assert view.rows.count() < 500
+    search = view.logs.get_by_role("searchbox")
+    search.fill("needle")
+    hits = view.logs.locator("output")
+    expect(hits).to_have_text("10")
+    view.logs.get_by_role("button", name="Next hit").click()
+    expect(hits).to_have_text("1/10")
+    view.to_show("line 77 needle")
+    search.press("Enter")
+    expect(hits).to_have_text("2/10")
+    view.to_show("line 5077 needle")
+    picture(lab.page, "search")
+    # Not at the end any more, and one press goes there.
+    view.logs.get_by_role("button", name="To the end").click()
+    view.to_show("line 49999 hay")
+    with lab.page.expect_download() as download:
+        view.logs.get_by_role("button", name="Download the whole log").click()
+    saved = Path(download.value.path()).read_text()
+    assert saved.count("\n") == 50_000
+    assert saved.endswith("line 49999 hay\n")
+
+
+def test_new_lines_do_not_move_what_is_read(lab: Lab) -> None:
+    notebook = lab.notebook(LOAD)
+    view = notebook.distribute(ENDLESS).to_be("running")
+    view.to_show(re.compile(r"tick 4\d"))
+    scrolled = view.log.get_by_role("log")
+    scrolled.hover()
+    lab.page.mouse.wheel(0, -10_000)
+    view.to_show(re.compile(r"tick 0$"))
+    news = view.logs.get_by_role("button", name=re.compile(r"\d+ new lines?"))
+    expect(news).to_be_visible()
+    assert scrolled.evaluate("node => node.scrollTop") == 0
+    news.click()
+    view.to_show(re.compile(r"tick (?:[6-9]\d|\d{3})"))
+    view.stop.click()
+    view.to_end()
