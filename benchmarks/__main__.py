@@ -7,13 +7,15 @@ import re
 import signal
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from . import _machine, first_line, lines, log_call, ship_array
-from ._race import race, table
+from ._race import Result, race, table
 
 __all__ = ["main"]
 
+_IDLE_WITHIN_S = 10.0
 _README = Path(__file__).parent / "README.md"
 _BENCHMARKS = {
     "first-line": first_line.benchmark,
@@ -32,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--quick", action="store_true", help="small and once: shows that it runs, not how fast"
     )
-    parser.add_argument("--rounds", type=int, metavar="N", help="how often each contender measures")
+    parser.add_argument("--rounds", type=_count, metavar="N", help="how often each contender measures")
     parser.add_argument("--write", action="store_true", help="put the tables into benchmarks/README.md")
     given = parser.parse_args(argv)
     unknown = sorted(set(given.names) - _BENCHMARKS.keys())
@@ -45,16 +47,29 @@ def main(argv: list[str] | None = None) -> int:
     failed = False
     for name in given.names or _BENCHMARKS:
         benchmark = _BENCHMARKS[name](given.quick)
-        load = _machine.load()
+        rounds = given.rounds or benchmark.rounds
+        idle = 0.0 if given.quick else _IDLE_WITHIN_S
         with tempfile.TemporaryDirectory(prefix="jupyter-dist-bench-", ignore_cleanup_errors=True) as folder:
-            results = race(benchmark, Path(folder), ours_only=given.ours, rounds=given.rounds)
-        facts = _machine.describe(benchmark.packages, load)
-        text = f"{table(benchmark, results)}\n\n{facts}"
+            results = race(benchmark, Path(folder), ours_only=given.ours, rounds=rounds, idle_within_s=idle)
+        text = f"{table(benchmark, results)}\n\n{_facts(rounds, results, benchmark.packages)}"
         print(f"## {benchmark.title}\n\n{text}\n", flush=True)
         failed = failed or any(result.failure for result in results if result.contender.ours)
         if given.write:
             _write(name, text)
     return int(failed)
+
+
+def _facts(rounds: int, results: Sequence[Result], packages: Sequence[str]) -> str:
+    disturbed = sum(result.disturbed for result in results)
+    total = sum(len(result.samples) for result in results)
+    busy = f", {disturbed} of {total} measurements on a busy machine" if disturbed else ""
+    return f"Medians of {rounds} round{'s'[: rounds != 1]}{busy}. {_machine.describe(packages)}"
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1")
+    return int(text)
 
 
 def _write(name: str, text: str) -> None:

@@ -63,9 +63,7 @@ class Family:
         while pids := self.pids():
             if time.monotonic() > deadline:
                 raise Failed(f"processes {pids} could not be ended")
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+            self._signal(pids, signal.SIGKILL)
             time.sleep(0.02)
 
     def run(
@@ -94,17 +92,30 @@ class Family:
         return text
 
     def memory(self) -> int:
-        """Bytes of memory of all members; a page that several share counts once (the sum of PSS)."""
+        """Bytes of memory of all members; a page that several share counts once (the sum of PSS).
+
+        They stand still meanwhile: a page that another one begins or ends to share would count twice.
+        """
         total = 0
-        for pid in self.pids():
-            with contextlib.suppress(OSError):
-                for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-                    if line.startswith("Pss:"):
-                        total += int(line.split()[1]) * 1024
+        pids = self.pids()
+        try:
+            self._signal(pids, signal.SIGSTOP)
+            for pid in pids:
+                with contextlib.suppress(OSError):
+                    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                        if line.startswith("Pss:"):
+                            total += int(line.split()[1]) * 1024
+        finally:
+            self._signal(pids, signal.SIGCONT)
         return total
 
+    def _signal(self, pids: Sequence[int], signum: int) -> None:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signum)
+
     @contextlib.contextmanager
-    def peak_memory(self, every_s: float = 0.02) -> Iterator[list[int]]:
+    def peak_memory(self, every_s: float = 0.05) -> Iterator[list[int]]:
         """While it is open, the first item of the list is the most memory seen so far."""
         peak = [self.memory()]
         stop = threading.Event()

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ._machine import wait_until_idle
 from ._processes import Failed
 
 __all__ = ["Benchmark", "Column", "Contender", "Measure", "Result", "race", "table"]
@@ -58,6 +59,8 @@ class Result:
     contender: Contender
     samples: list[Mapping[str, float]] = field(default_factory=list)
     failure: str | None = None
+    disturbed: int = 0
+    """How many samples began while something else kept the machine busy."""
 
     def median(self, key: str) -> float | None:
         values = [sample[key] for sample in self.samples if key in sample]
@@ -68,10 +71,18 @@ class Result:
         return (min(values), max(values)) if values else None
 
 
-def race(benchmark: Benchmark, folder: Path, *, ours_only: bool, rounds: int | None = None) -> list[Result]:
+def race(
+    benchmark: Benchmark,
+    folder: Path,
+    *,
+    ours_only: bool = False,
+    rounds: int | None = None,
+    idle_within_s: float = 0.0,
+) -> list[Result]:
     """In each round every contender measures once, one after the other.
 
-    A contender that fails is left out from there on, and its failure kept.
+    Before each measurement it is waited until the machine is idle, at most `idle_within_s`. A
+    contender that fails is left out from there on, and its failure kept.
     """
     results = [Result(c) for c in benchmark.contenders if c.ours or not ours_only]
     with ExitStack() as stack:
@@ -85,10 +96,12 @@ def race(benchmark: Benchmark, folder: Path, *, ours_only: bool, rounds: int | N
         for number in range(total):
             for index, measure in list(running.items()):
                 result = results[index]
+                idle = idle_within_s == 0 or wait_until_idle(idle_within_s)
                 with _failing(result):
                     sample = measure()
                     if number >= benchmark.warm_up:
                         result.samples.append(sample)
+                        result.disturbed += not idle
                 if result.failure is not None:
                     del running[index]
             _say(f"{benchmark.name}: round {number + 1} of {total}")
@@ -121,7 +134,7 @@ def table(benchmark: Benchmark, results: Sequence[Result]) -> str:
         ]
         lines.append(f"| {' | '.join(cells)} |")
     failures = [
-        f"\n{result.contender.name} failed after {len(result.samples)} rounds: {result.failure}."
+        f"\n{result.contender.name} failed, with {len(result.samples)} of its measurements done: {result.failure}."
         for result in results
         if result.failure is not None
     ]

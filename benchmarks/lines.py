@@ -48,7 +48,7 @@ def benchmark(quick: bool = False) -> Benchmark:
         ],
         headline="rate",
         more_is_better=True,
-        rounds=1 if quick else 7,
+        rounds=1 if quick else 5,
         warm_up=0 if quick else 1,
         packages=["ipyparallel", "torch", "ipykernel"],
     )

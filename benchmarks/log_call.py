@@ -37,7 +37,7 @@ def benchmark(quick: bool = False) -> Benchmark:
             Column("kept", "readable after kill -9", lambda share: f"{share:.1%}"),
         ],
         headline="cost",
-        rounds=1 if quick else 7,
+        rounds=1 if quick else 5,
         warm_up=0,
         packages=["torch", "tensorboard", "mlflow-skinny"],
     )

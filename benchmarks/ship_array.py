@@ -17,6 +17,7 @@ __all__ = ["benchmark"]
 
 _RANKS = 4
 _LIMIT_S = 240.0
+_HOLD_S = 0.5
 
 
 def benchmark(quick: bool = False) -> Benchmark:
@@ -34,7 +35,7 @@ def benchmark(quick: bool = False) -> Benchmark:
             Column("memory", "memory on top, MB", lambda size: f"{size / 1e6:,.0f}"),
         ],
         headline="seconds",
-        rounds=1 if quick else 5,
+        rounds=1 if quick else 3,
         warm_up=0 if quick else 1,
         packages=["numpy", "ipyparallel", "accelerate"],
     )
@@ -45,28 +46,32 @@ def _array(megabytes: int) -> str:
     return f"import numpy as np\na = np.arange({megabytes} * 125_000, dtype=np.float64) % 7\n"
 
 
-def _measured(found: Notebook, run: Callable[[], tuple[float, list[float]]]) -> dict[str, float]:
+def _sum(hold_s: float) -> str:
+    """What a rank does, as one expression: sum, and keep the array for a moment so that it can be weighed."""
+    return f"(float(a.sum()), __import__('time').sleep({hold_s}))[0]"
+
+
+def _measured(found: Notebook, run: Callable[[float], tuple[float, list[float]]]) -> dict[str, float]:
     """Once for the time, and once more for the memory: looking at it takes time from the ranks."""
     expected = answer(found, "float(a.sum())")
 
-    def checked() -> float:
-        seconds, sums = run()
+    def checked(hold_s: float) -> float:
+        seconds, sums = run(hold_s)
         if sums != [expected] * _RANKS:
             raise Failed(f"the sums are {sums}, not {_RANKS} times {expected}")
         return seconds
 
-    seconds = checked()
+    seconds = checked(0.0)
     before = found.family.memory()
     with found.family.peak_memory() as peak:
-        checked()
+        checked(_HOLD_S)
     return {"seconds": seconds, "memory": peak[0] - before}
 
 
 @contextlib.contextmanager
 def _ours(folder: Path, megabytes: int) -> Iterator[Measure]:
-    cell = f"%%distribute -np {_RANKS} --out bench_run\nfloat(a.sum())"
-
-    def run() -> tuple[float, list[float]]:
+    def run(hold_s: float) -> tuple[float, list[float]]:
+        cell = f"%%distribute -np {_RANKS} --out bench_run\n{_sum(hold_s)}"
         cells = found.run_all([cell, "print(list(bench_run.results))"], timeout_s=_LIMIT_S)
         # Otherwise every round leaves 1 GB on the disk.
         found.run("import shutil; shutil.rmtree(bench_run.folder.path)", timeout_s=_LIMIT_S)
@@ -78,13 +83,12 @@ def _ours(folder: Path, megabytes: int) -> Iterator[Measure]:
 
 @contextlib.contextmanager
 def _ipyparallel(folder: Path, megabytes: int) -> Iterator[Measure]:
-    cell = (
-        "dv.push({'a': a}, block=True)\n"
-        "dv.execute('result = float(a.sum())', block=True)\n"
-        "print(list(dv['result']))"
-    )
-
-    def run() -> tuple[float, list[float]]:
+    def run(hold_s: float) -> tuple[float, list[float]]:
+        cell = (
+            "dv.push({'a': a}, block=True)\n"
+            f"dv.execute({f'result = {_sum(hold_s)}'!r}, block=True)\n"
+            "print(list(dv['result']))"
+        )
         done = found.run(cell, timeout_s=_LIMIT_S)
         found.run("dv.execute('del a', block=True); dv.results.clear(); rc.purge_everything()", timeout_s=60)
         return done.done - done.sent, json.loads(done.text.splitlines()[-1])
@@ -96,13 +100,12 @@ def _ipyparallel(folder: Path, megabytes: int) -> Iterator[Measure]:
 
 @contextlib.contextmanager
 def _accelerate(folder: Path, megabytes: int) -> Iterator[Measure]:
-    # Its ranks are forks of the notebook: they see the array, and can only print what they found.
-    cell = (
-        'def total():\n    print(f"@@{float(a.sum())}@@", flush=True)\n'
-        f"notebook_launcher(total, num_processes={_RANKS})"
-    )
-
-    def run() -> tuple[float, list[float]]:
+    def run(hold_s: float) -> tuple[float, list[float]]:
+        # Its ranks are forks of the notebook: they see the array, and can only print what they found.
+        cell = (
+            f'def total():\n    print(f"@@{{{_sum(hold_s)}}}@@", flush=True)\n'
+            f"notebook_launcher(total, num_processes={_RANKS})"
+        )
         done = found.run(cell, timeout_s=_LIMIT_S)
         return done.done - done.sent, [float(text) for text in re.findall(r"@@([\d.]+)@@", done.text)]
 

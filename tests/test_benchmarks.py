@@ -74,9 +74,9 @@ def test_a_contender_that_fails_is_shown_and_the_others_go_on(tmp_path: Path) ->
         rounds=3,
         packages=[],
     )
-    results = race(benchmark, tmp_path, ours_only=False)
+    results = race(benchmark, tmp_path)
     assert [len(result.samples) for result in results] == [3, 1]
     text = table(benchmark, results)
     assert "2 (1 – 3)" in text
     assert "20 ×" in text
-    assert "takes 40 failed after 1 rounds: not done within 60 s." in text
+    assert "takes 40 failed, with 1 of its measurements done: not done within 60 s." in text
