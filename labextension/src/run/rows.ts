@@ -59,7 +59,12 @@ function pieceNode(piece: IMarked): Node {
   ] as const) {
     if (colour !== undefined) {
       const known = typeof colour === 'number' || colour === 'fg' || colour === 'bg';
-      css.push(`${property}:${known ? `var(--jpd-ansi-${colour})` : colour}`);
+      // A rank knows nothing of the page's background: towards the text's colour it can be read on any.
+      const readable =
+        property === 'color' && bg === undefined
+          ? `color-mix(in srgb, ${colour} 55%, var(--jpd-ansi-fg))`
+          : String(colour);
+      css.push(`${property}:${known ? `var(--jpd-ansi-${colour})` : readable}`);
     }
   }
   for (const name of ['bold', 'dim', 'italic', 'underline', 'strike'] as const) {
