@@ -134,7 +134,8 @@ def table(benchmark: Benchmark, results: Sequence[Result]) -> str:
         ]
         lines.append(f"| {' | '.join(cells)} |")
     failures = [
-        f"\n{result.contender.name} failed, with {len(result.samples)} of its measurements done: {result.failure}."
+        f"\n{result.contender.name} failed, with {len(result.samples)} of its measurements done: "
+        f"{result.failure}."
         for result in results
         if result.failure is not None
     ]
