@@ -201,3 +201,12 @@ def test_use() -> None:
     assert clusters.used() == "a"
     clusters.remove("a")
     assert clusters.used() is None
+
+
+def test_a_backend_is_a_cluster_of_its_own_name() -> None:
+    assert clusters.get("local") == Cluster("local", "local")
+    clusters.use("local")
+    assert clusters.used() == "local"
+    assert clusters.load() == {}, "nothing is saved by that"
+    clusters.add(Cluster("local", "local", {"np": 3}))
+    assert clusters.get("local").options == {"np": 3}

@@ -6,27 +6,36 @@ import { Widget } from '@lumino/widgets';
 import { ServerRunSource } from './api';
 import { compareIcon, distributedIcon } from './icons';
 import type { IDisposable } from './run/source';
-import { CompareView } from './compare';
 import type { Trans } from './run/trans';
-import { RunView } from './run/view';
 import type { IRunOpener } from './tokens';
 
 const TAB = 'jupyter-dist:tab';
 
-/** A plain view in a widget. */
+type View = IDisposable & { node: HTMLElement };
+
+/** A plain view in a widget, once its code is there. */
 class ViewHost extends Widget {
+  private _view: View | null = null;
+
   constructor(
     readonly ids: readonly string[],
-    private readonly _view: IDisposable & { node: HTMLElement }
+    make: () => Promise<View>
   ) {
     super();
     this.addClass('jpd-tab');
-    this.node.appendChild(_view.node);
+    void make().then(view => {
+      if (this.isDisposed) {
+        view.dispose();
+      } else {
+        this._view = view;
+        this.node.appendChild(view.node);
+      }
+    });
   }
 
   override dispose(): void {
     if (!this.isDisposed) {
-      this._view.dispose();
+      this._view?.dispose();
       super.dispose();
     }
   }
@@ -93,10 +102,11 @@ export class RunTabs implements IRunOpener {
     const settings = this._app.serviceManager.serverSettings;
     const sources = ids.map(id => new ServerRunSource(id, settings));
     const single = sources.length === 1;
-    const view = single
-      ? new RunView({ source: sources[0], trans })
-      : new CompareView({ sources, trans });
-    const tab = new MainAreaWidget({ content: new ViewHost(ids, view) });
+    // Loaded when the first run is shown, as under the cells.
+    const make = single
+      ? async () => new (await import('./run/view')).RunView({ source: sources[0], trans })
+      : async () => new (await import('./compare')).CompareView({ sources, trans });
+    const tab = new MainAreaWidget({ content: new ViewHost(ids, make) });
     tab.id = `jupyter-dist-${ids.join('-')}`;
     tab.title.icon = single ? distributedIcon : compareIcon;
     tab.title.closable = true;
