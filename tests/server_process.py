@@ -144,11 +144,21 @@ class Server:
     def _cookie_text(self) -> str:
         return "; ".join(f"{name}={value}" for name, value in self.cookies.items())
 
-    async def connect(self, headers: Mapping[str, str] | None = None) -> WebSocketClientConnection:
-        """Open the WebSocket; by default with the token."""
-        given = {"Authorization": f"token {TOKEN}"} if headers is None else dict(headers)
+    def shake_hands(self, headers: Mapping[str, str]) -> int:
+        """Ask for the WebSocket with these headers alone; returns the status, 101 for yes."""
+        asked = {
+            **headers,
+            "Upgrade": "websocket",
+            "Connection": "Upgrade",
+            "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+            "Sec-WebSocket-Version": "13",
+        }
+        return self.request("GET", api("/watch"), asked).status
+
+    async def connect(self) -> WebSocketClientConnection:
+        """Open the WebSocket with the token."""
         url = f"ws://127.0.0.1:{self.port}{api('/watch')}"
-        return await websocket_connect(HTTPRequest(url, headers=given))
+        return await websocket_connect(HTTPRequest(url, headers={"Authorization": f"token {TOKEN}"}))
 
     def watching(self, use: Callable[[WebSocketClientConnection], Awaitable[T]]) -> T:
         """Run a coroutine with an open socket."""
@@ -158,7 +168,10 @@ class Server:
             try:
                 return await use(socket)
             finally:
-                socket.close()
+                if socket.close_code is None:  # else the server has closed it
+                    socket.close()
+                    while await asyncio.wait_for(socket.read_message(), 30) is not None:
+                        pass  # on its way when it was closed
 
         return asyncio.run(run())
 

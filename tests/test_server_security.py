@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 from run_maker import RunMaker
 from server_process import TOKEN, Answer, Server, api, fill
-from tornado.httpclient import HTTPClientError
 
 from jupyter_dist.server.operations import OPERATIONS, Operation
 
@@ -30,7 +28,10 @@ OUTSIDE = [
     "%2fetc",
     "{id}%00",
     "%00",
-    "{id}%2f..%2f..%2foutside",
+    "..%2foutside%2f{secret}",
+    "{id}%2f..%2f..%2foutside%2f{secret}",
+    "..%2fruns%2f{id}",
+    "{id}%2f",
     "{id}%0a",
     "{half}",
     "*",
@@ -102,47 +103,44 @@ def test_a_cookie_alone_is_refused(server: Server, run: RunMaker, op: Operation)
     assert untouched(run)
 
 
-def refused(server: Server, headers: dict[str, str]) -> int:
-    async def connect() -> int:
-        try:
-            socket = await server.connect(headers)
-        except HTTPClientError as error:
-            return error.code
-        socket.close()
-        return 101
-
-    return asyncio.run(connect())
-
-
 def test_the_socket_refuses(server: Server) -> None:
     headers = server.log_in()
-    assert refused(server, {}) == 403
-    assert refused(server, {"Authorization": "token wrong"}) == 403
-    assert refused(server, {"Cookie": headers["Cookie"], "Origin": "https://evil.example"}) == 403
-    assert refused(server, {**headers, "Origin": "https://evil.example"}) == 403
-    assert refused(server, {"Cookie": headers["Cookie"]}) == 403
+    assert server.shake_hands({}) == 403
+    assert server.shake_hands({"Authorization": "token wrong"}) == 403
+    assert server.shake_hands({"Cookie": headers["Cookie"], "Origin": "https://evil.example"}) == 403
+    assert server.shake_hands({**headers, "Origin": "https://evil.example"}) == 403
+    assert server.shake_hands({"Cookie": headers["Cookie"]}) == 403
     # What a browser sends for a page of this server; it cannot add headers of its own.
-    assert refused(server, {"Cookie": headers["Cookie"], "Origin": server.origin}) == 101
-    assert refused(server, {"Authorization": f"token {TOKEN}"}) == 101
+    assert server.shake_hands({"Cookie": headers["Cookie"], "Origin": server.origin}) == 101
+    assert server.shake_hands({"Authorization": f"token {TOKEN}"}) == 101
+
+
+@pytest.fixture(scope="module")
+def secret(server: Server) -> RunMaker:
+    """A run that this server must not find: it lies beside its folder of runs."""
+    maker = RunMaker(server.home / "outside", 1)
+    maker.print(0, "a secret\n", 1_700_000_001.0)
+    maker.end()
+    return maker
 
 
 @pytest.mark.parametrize("op", RUN_CASES)
 @pytest.mark.parametrize("name", OUTSIDE)
-def test_no_way_out_of_the_runs(server: Server, run: RunMaker, op: Operation, name: str) -> None:
+def test_no_way_out_of_the_runs(
+    server: Server, run: RunMaker, secret: RunMaker, op: Operation, name: str
+) -> None:
     """Nothing is read, changed or removed but what has exactly that id."""
-    outside = server.home / "outside"
-    secret = RunMaker(outside, 1) if not outside.exists() else None
-    if secret is not None:
-        secret.print(0, "a secret\n", 1_700_000_001.0)
-        secret.end()
-    before = sorted(path for path in server.home.rglob("*") if outside in path.parents)
-    spelled = name.replace("{id}", run.folder.id).replace("{half}", run.folder.id[:12])
+    before = sorted(secret.folder.path.rglob("*"))
+    run_id = run.folder.id
+    spelled = (
+        name.replace("{id}", run_id).replace("{half}", run_id[:12]).replace("{secret}", secret.folder.id)
+    )
     query = "?query=e" if op.path.endswith("/search") else ""
     headers = {"Authorization": f"token {TOKEN}"}
-    answer = server.request(op.method, api(fill(op.path, id=spelled)) + query, headers, b"{}")
+    answer = server.request(op.method, api(fill(op.path, id=name)) + query, headers, b"{}")
     assert answer.status in (400, 404, 405)
-    assert b"secret" not in answer.body
-    assert sorted(path for path in server.home.rglob("*") if outside in path.parents) == before
+    assert b"a secret" not in answer.body
+    assert sorted(secret.folder.path.rglob("*")) == before
     assert untouched(run)
 
 
