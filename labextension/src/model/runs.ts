@@ -122,7 +122,10 @@ export class RunsModel implements IDisposable {
     }
     this._active = active;
     if (active) {
-      this._follow();
+      // Not before the first answer: a server without us has nothing to listen to.
+      if (this._loaded) {
+        this._follow();
+      }
       void this._poll.start();
     } else {
       void this._poll.stop();

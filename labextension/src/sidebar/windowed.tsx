@@ -2,6 +2,8 @@
 import * as React from 'react';
 
 const SPARE_ROWS = 8;
+/** So many rows before the end the next ones are asked for. */
+const AHEAD_ROWS = 30;
 
 export interface IWindowedListProps<T> {
   items: readonly T[];
@@ -63,7 +65,7 @@ export function WindowedList<T>(props: IWindowedListProps<T>): React.ReactElemen
   }, [items.length === 0]);
 
   React.useEffect(() => {
-    if (last >= items.length && items.length < props.total) {
+    if (last + AHEAD_ROWS >= items.length && items.length < props.total) {
       props.onEnd();
     }
   }, [last, items.length, props.total]);
