@@ -168,8 +168,9 @@ class Server:
             try:
                 return await use(socket)
             finally:
-                if socket.close_code is None:  # else the server has closed it
-                    socket.close()
+                open_still = socket.close_code is None  # else the server has closed it
+                socket.close()
+                if open_still:
                     while await asyncio.wait_for(socket.read_message(), 30) is not None:
                         pass  # on its way when it was closed
 

@@ -132,9 +132,8 @@ def test_no_way_out_of_the_runs(
     """Nothing is read, changed or removed but what has exactly that id."""
     before = sorted(secret.folder.path.rglob("*"))
     run_id = run.folder.id
-    spelled = (
-        name.replace("{id}", run_id).replace("{half}", run_id[:12]).replace("{secret}", secret.folder.id)
-    )
+    for word, stands_for in (("{id}", run_id), ("{half}", run_id[:12]), ("{secret}", secret.folder.id)):
+        name = name.replace(word, stands_for)
     query = "?query=e" if op.path.endswith("/search") else ""
     headers = {"Authorization": f"token {TOKEN}"}
     answer = server.request(op.method, api(fill(op.path, id=name)) + query, headers, b"{}")
