@@ -10,7 +10,16 @@ from . import _frontends
 from ._text import clean_lines
 from .folder import RunFolder
 
-__all__ = ["RUN_MIME", "bundle", "cell_id", "end_widget", "in_kernel", "static_html", "widget_view"]
+__all__ = [
+    "RUN_MIME",
+    "bundle",
+    "cell_id",
+    "end_widget",
+    "in_kernel",
+    "kernel_is_ending",
+    "static_html",
+    "widget_view",
+]
 
 RUN_MIME = "application/x-jupyter-dist-run+json"
 """Data: `{"run": id, "root": folder of all runs}`. Whoever renders it reads the run itself."""
@@ -19,6 +28,11 @@ RUN_MIME = "application/x-jupyter-dist-run+json"
 def in_kernel() -> bool:
     """Whether this process is an IPython kernel, whose front-end can update a display in place."""
     return getattr(_shell(), "kernel", None) is not None
+
+
+def kernel_is_ending() -> bool:
+    """Whether this kernel was asked to shut down or restart; its main thread may not have heard of it."""
+    return in_kernel() and bool(getattr(_shell(), "exit_now", False))
 
 
 def cell_id() -> str | None:

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from . import reader
-from ._display import in_kernel
+from ._display import in_kernel, kernel_is_ending
 from ._screens import KernelScreen, PlainScreen
 from ._view import View
 from .folder import RunFolder
@@ -27,6 +27,7 @@ _ALL_TAIL_BYTES = 1 << 20
 _QUICK_S = 0.01
 _SLOW_S = 0.1
 _STAY_QUICK_S = 2.0
+_RESTART_FOLLOWS_S = 0.5
 
 
 class Screen(Protocol):
@@ -55,7 +56,8 @@ def follow(
     not once more as the result.
 
     An interrupt stops the run (`interrupt="stop"`; a second one kills it, a third one leaves with
-    KeyboardInterrupt), or ends the showing alone (`interrupt="leave"`).
+    KeyboardInterrupt), or ends the showing alone (`interrupt="leave"`). The interrupt that Jupyter
+    sends before it restarts or shuts down a kernel ends the showing alone, too.
     """
     follower: _Follower | None = None
     interrupts = 0
@@ -78,6 +80,19 @@ def _screen(result: Run | None, interrupt: str) -> Screen:
     return KernelScreen(result, raises=interrupt == "stop") if in_kernel() else PlainScreen()
 
 
+def _kernel_ends() -> bool:
+    """Whether the interrupt is the first half of a kernel's restart or shutdown, which a run outlives.
+
+    Jupyter interrupts a kernel before it asks it to end; the request comes on another thread.
+    """
+    deadline = time.monotonic() + _RESTART_FOLLOWS_S
+    while in_kernel() and time.monotonic() < deadline:
+        if kernel_is_ending():
+            return True
+        time.sleep(_QUICK_S)
+    return False
+
+
 class _Follower:
     """One run, one screen, and where reading stands."""
 
@@ -97,6 +112,8 @@ class _Follower:
         if interrupts == self._answered:
             return False
         self._answered = interrupts
+        if answer == "stop" and interrupts == 1 and _kernel_ends():
+            return True
         if answer == "leave":
             self._view.note = (
                 f"left; the run goes on. See it again: %dist attach {self._folder.id}, "
