@@ -42,9 +42,9 @@ def probe() -> None:
 
 def heard() -> None:
     """A front-end's message has come, in this very thread."""
-    _Known.said_hello = True
     # Kernels with subshells take messages in other threads, also while a cell runs in the main one.
     _Known.while_busy = threading.current_thread() is not threading.main_thread()
+    _Known.said_hello = True  # last: who sees it finds the other as well
 
 
 def shows_widgets() -> bool:

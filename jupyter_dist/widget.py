@@ -187,7 +187,7 @@ class RunWidget(anywidget.AnyWidget):
         except RunNotFound:
             return 0
         with self._lock:
-            if self._blocking:  # `end` has not come meanwhile
+            if self._unheard():  # `end` has not come meanwhile, nor a view's word
                 self.snapshot = {**found, "told": True}
         return len(json.dumps(found))
 

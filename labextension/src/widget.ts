@@ -1,2 +1,73 @@
 /** The run view as an anywidget, fed by the kernel, where the labextension is missing. */
-export { RunView } from './run/view';
+import { english } from './run/trans';
+import { RunView } from './run/view';
+import type { IModel } from './widget/model';
+import { KernelRunSource } from './widget/source';
+
+interface IShown {
+  node: HTMLElement;
+  place: HTMLElement;
+  since: number;
+  dispose: () => void;
+}
+
+/** Every view that is shown, by the widget that it is a view of. */
+const shown = new Map<string, Set<IShown>>();
+const MOUNTED_MS = 500;
+
+/** anywidget calls this for each place that shows the widget; what is returned cleans up. */
+function render({ model, el }: { model: IModel; el: HTMLElement }): () => void {
+  const widget = `${String(model.get('code'))} ${String(model.get('run'))}`;
+  const views = shown.get(widget) ?? new Set();
+  shown.set(widget, views);
+  // JupyterLab renders an output that was updated once more, and merely wipes what was there. The view
+  // goes on in the new place: with its chosen rank, its search, its zoom.
+  const view = [...views].find(isWiped) ?? makeView(model);
+  views.add(view);
+  view.place = el;
+  view.since = performance.now();
+  el.classList.add('jpd-widget');
+  el.replaceChildren(view.node);
+  return () => {
+    if (view.place === el) {
+      views.delete(view);
+      view.dispose();
+    }
+  };
+}
+
+/** Whether the place was taken out of its output; one that is scrolled out of sight keeps it. */
+function isWiped({ place, since }: IShown): boolean {
+  const mounted = performance.now() - since > MOUNTED_MS;
+  return mounted && !place.isConnected && !place.closest('.jp-OutputArea');
+}
+
+function makeView(model: IModel): IShown {
+  const source = new KernelRunSource(model, english);
+  const view = new RunView({ source, trans: english });
+  const refused = document.createElement('div');
+  refused.className = 'jpd-refused';
+  refused.setAttribute('role', 'alert');
+  refused.hidden = true;
+  source.onRefused = why => {
+    refused.hidden = false;
+    refused.textContent = why;
+  };
+  const node = document.createElement('div');
+  node.append(view.node, refused);
+  const abort = new AbortController();
+  const { signal } = abort;
+  const watching = source.watch(change => {
+    if (change.kind === 'connection') {
+      refused.hidden = true;
+    }
+  });
+  signal.addEventListener('abort', () => {
+    watching.dispose();
+    view.dispose();
+    source.dispose();
+  });
+  return { node, place: node, since: 0, dispose: () => abort.abort() };
+}
+
+export default { render };

@@ -1,0 +1,326 @@
+/** A run that a kernel tells of, over a widget's comm.
+ *
+ * The kernel is in one of three conditions. It answers: then this works like the server. It cannot be
+ * heard, because a cell runs and there are no subshells: then it renews a snapshot, and what is not in
+ * there waits. It is gone: then the snapshot is all there is. */
+import type {
+  ICurves,
+  IDisposable,
+  ILogPage,
+  IRankError,
+  IResult,
+  IRunInfo,
+  IRunSource,
+  ISearchQuery,
+  ISearchResult,
+  IStacks,
+  RunChange
+} from '../run/source';
+import { RunMissing } from '../run/source';
+import type { Trans } from '../run/trans';
+import { keptPage, keptPageWhole } from './kept';
+import { snapshotOf, type IModel, type ISnapshot, type Message } from './model';
+
+const HEARTBEAT_MS = 10_000;
+/** A kernel that says nothing for that long after it was spoken to is not listening. */
+const DEAF_MS = 3_000;
+
+class Deaf extends Error {}
+
+interface IAsked {
+  resolve: (result: unknown) => void;
+  reject: (error: Error) => void;
+  method: string;
+  args: Record<string, unknown>;
+}
+
+export class KernelRunSource implements IRunSource {
+  readonly kind = 'kernel';
+  readonly id: string;
+  /** Told why something cannot be done now, for those who tried. */
+  onRefused: (why: string) => void = () => {};
+  private readonly _listeners = new Set<(change: RunChange) => void>();
+  private readonly _asked = new Map<number, IAsked>();
+  private readonly _whenHeard: (() => void)[] = [];
+  private readonly _abort = new AbortController();
+  private readonly _timers = new Set<ReturnType<typeof setTimeout>>();
+  private _asks = 0;
+  private _heard = 0;
+  private _answers = false;
+  private _lost = false;
+  private _shown: ISnapshot | null;
+
+  constructor(
+    private readonly _model: IModel,
+    private readonly _trans: Trans
+  ) {
+    this.id = String(_model.get('run'));
+    this._shown = snapshotOf(_model);
+    const onMessage = (message: Message, buffers: unknown) => this._take(message, buffers);
+    const onSnapshot = () => this._retold();
+    _model.on('msg:custom', onMessage);
+    _model.on('change:snapshot', onSnapshot);
+    const beat = setInterval(() => this._beat(), HEARTBEAT_MS);
+    this._abort.signal.addEventListener('abort', () => {
+      _model.off('msg:custom', onMessage);
+      _model.off('change:snapshot', onSnapshot);
+      clearInterval(beat);
+      this._timers.forEach(timer => clearTimeout(timer));
+      this._send({ kind: 'unwatch' });
+    });
+    this._beat();
+  }
+
+  dispose(): void {
+    this._abort.abort();
+    this._listeners.clear();
+    const gone = new Error('disposed');
+    this._asked.forEach(asked => asked.reject(gone));
+    this._asked.clear();
+  }
+
+  run(): Promise<IRunInfo> {
+    return this._get('run', {}, kept => kept.run);
+  }
+
+  logPage(rank: number | null, start: number, count: number): Promise<ILogPage> {
+    return this._get('log_page', { rank, start, count }, kept => {
+      const known = keptPage(kept, rank, start, count);
+      if (known && (start < 0 || known.start <= start)) {
+        return known;
+      }
+      return this._isGone ? keptPageWhole(kept, rank, start, count) : null;
+    });
+  }
+
+  async logSearch(rank: number | null, query: ISearchQuery): Promise<ISearchResult> {
+    this._refuseIfDeaf(
+      this._trans('The log can be searched when the cell has ended.'),
+      this._trans('The log cannot be searched without its kernel.')
+    );
+    return this._ask('log_search', { rank, ...query });
+  }
+
+  curves(points: number): Promise<ICurves> {
+    return this._get('curves', { points }, kept => kept.curves);
+  }
+
+  errors(): Promise<IRankError[]> {
+    return this._get('errors', {}, kept => kept.errors);
+  }
+
+  results(): Promise<IResult[]> {
+    return this._get('results', {}, kept => kept.results);
+  }
+
+  async stacks(): Promise<IStacks> {
+    this._refuseIfDeaf(
+      this._trans(
+        'This kernel hears nothing while its cell runs. In a terminal: jupyter dist stacks'
+      ),
+      this._trans('The kernel is gone.')
+    );
+    return this._ask('stacks');
+  }
+
+  async stop(kill: boolean): Promise<void> {
+    this._refuseIfDeaf(
+      this._trans(
+        'This kernel hears nothing while its cell runs: use Interrupt (the ■ above) to stop the run.'
+      ),
+      this._trans('The kernel is gone. In a terminal: jupyter dist stop %1', this.id)
+    );
+    await this._ask('stop', { kill });
+  }
+
+  async download(rank: number | null): Promise<void> {
+    this._refuseIfDeaf(
+      this._trans('The log can be downloaded when the cell has ended.'),
+      this._trans('The log cannot be downloaded without its kernel.')
+    );
+    const key = `${Math.random()}`;
+    const pieces: BlobPart[] = [];
+    for (;;) {
+      const piece = await this._ask<BlobPart | null>('download', { key, rank });
+      if (piece === null) {
+        break;
+      }
+      pieces.push(piece);
+    }
+    const link = document.createElement('a');
+    link.href = URL.createObjectURL(new Blob(pieces, { type: 'text/plain' }));
+    link.download = `${this.id}${rank === null ? '' : `-rank-${rank}`}.log`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+  }
+
+  watch(listener: (change: RunChange) => void): IDisposable {
+    this._listeners.add(listener);
+    return { dispose: () => void this._listeners.delete(listener) };
+  }
+
+  /** The snapshot, when it is better than asking. */
+  private get _kept(): ISnapshot | null {
+    return this._answers ? null : this._shown;
+  }
+
+  /** Nobody answers, and nobody will. */
+  private get _isGone(): boolean {
+    return !this._answers && !this._shown?.told;
+  }
+
+  private _refuseIfDeaf(busy: string, gone: string): void {
+    const kept = this._kept;
+    if (kept) {
+      const why = kept.told ? busy : gone;
+      this.onRefused(why);
+      throw new Error(why);
+    }
+  }
+
+  /** From the snapshot where that is better, else by asking. */
+  private async _get<T>(
+    method: string,
+    args: Record<string, unknown>,
+    kept: (snapshot: ISnapshot) => T | null
+  ): Promise<T> {
+    const known = this._kept && kept(this._kept);
+    if (known) {
+      return known;
+    }
+    try {
+      return await this._ask<T>(method, args);
+    } catch (error) {
+      if (!(error instanceof Deaf) || !this._kept) {
+        throw error;
+      }
+      return this._get(method, args, kept);
+    }
+  }
+
+  private _ask<T>(method: string, args: Record<string, unknown> = {}): Promise<T> {
+    return new Promise<unknown>((resolve, reject) => {
+      const asked = { resolve, reject, method, args };
+      if (this._kept) {
+        // It would stand in a queue behind the cell, and be answered when nobody wants it any more.
+        this._whenHeard.push(() => this._put(asked));
+      } else {
+        this._put(asked);
+      }
+    }) as Promise<T>;
+  }
+
+  private _put(asked: IAsked): void {
+    const ask = ++this._asks;
+    this._asked.set(ask, asked);
+    this._send({ kind: 'ask', ask, method: asked.method, args: asked.args });
+    const began = performance.now();
+    const waiting = () => this._asked.has(ask) && this._heard < began;
+    // A search takes seconds, and a kernel that listens says so meanwhile.
+    this._later(DEAF_MS / 2, () => waiting() && this._send({ kind: 'watch' }));
+    this._later(DEAF_MS, () => {
+      if (waiting() && this._shown) {
+        this._asked.delete(ask);
+        this._answers = false;
+        asked.reject(new Deaf(this._trans('The kernel does not answer.')));
+      }
+    });
+  }
+
+  private _later(delay_ms: number, go: () => void): void {
+    const timer = setTimeout(() => {
+      this._timers.delete(timer);
+      go();
+    }, delay_ms);
+    this._timers.add(timer);
+  }
+
+  private _send(content: unknown): void {
+    try {
+      this._model.send(content);
+    } catch {
+      // No comm: a saved notebook without a kernel.
+    }
+  }
+
+  private _take(message: Message, buffers: unknown): void {
+    this._heard = performance.now();
+    const asked = message.kind === 'answer' ? this._asked.get(message.ask) : undefined;
+    if (message.kind === 'answer' && asked) {
+      this._asked.delete(message.ask);
+      if (message.error !== undefined) {
+        asked.reject(
+          message.missing === undefined
+            ? new Error(message.error)
+            : new RunMissing(message.error, message.missing)
+        );
+      } else if (asked.method === 'download') {
+        asked.resolve((buffers as BlobPart[] | undefined)?.[0] ?? null);
+      } else {
+        asked.resolve(message.result);
+      }
+    }
+    if (!this._answers) {
+      const known = this._lost || this._shown !== null;
+      this._answers = true;
+      this._lost = false;
+      this._whenHeard.splice(0).forEach(go => go());
+      if (known) {
+        this._tell({ kind: 'connection', online: true }); // what was shown is read anew
+      }
+    }
+    if (message.kind === 'changes') {
+      message.changes.forEach(change => this._tell(change));
+    }
+  }
+
+  /** The kernel has renewed the snapshot. */
+  private _retold(): void {
+    const before = this._shown;
+    const shown = (this._shown = snapshotOf(this._model));
+    if (!shown) {
+      return;
+    }
+    if (shown.told) {
+      this._answers = false;
+    }
+    this._tell({ kind: 'run', run: shown.run });
+    if (!this._answers) {
+      this._tell({
+        kind: 'log',
+        id: this.id,
+        ranks: shown.totals,
+        all: shown.log.total
+      });
+      this._tell({ kind: 'curves', id: this.id });
+    }
+    if (before?.told && !shown.told) {
+      this._send({ kind: 'watch' }); // it can be heard again
+    }
+  }
+
+  /** Say that somebody is looking, and notice when nothing comes back. */
+  private _beat(): void {
+    const began = performance.now();
+    this._send({ kind: 'watch' });
+    this._later(DEAF_MS, () => {
+      const over = this._shown?.final || this._heard >= began || this._shown?.told;
+      if (over || this._lost) {
+        return;
+      }
+      this._lost = true;
+      this._answers = false;
+      this._tell({ kind: 'connection', online: false });
+      if (!this._shown && !this._heard) {
+        const error = new Error(
+          this._trans('The kernel that knows this run does not answer. It may be busy, or gone.')
+        );
+        this._asked.forEach(({ method, reject }) => method === 'run' && reject(error));
+      }
+    });
+  }
+
+  private _tell(change: RunChange): void {
+    [...this._listeners].forEach(listener => listener(change));
+  }
+}
