@@ -18,7 +18,9 @@ export default defineConfig([
     rules: {
       '@typescript-eslint/no-explicit-any': 'error',
       '@typescript-eslint/no-floating-promises': 'error',
-      '@typescript-eslint/consistent-type-imports': 'error'
+      '@typescript-eslint/consistent-type-imports': 'error',
+      // Our plugins need at once what they import: commands and models that others ask for.
+      'jupyter/prefer-lazy-imports': 'off'
     }
   },
   {

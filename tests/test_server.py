@@ -197,6 +197,7 @@ def test_old_runs_are_removed_once_an_hour(server: Server) -> None:
     assert new.folder.path.exists()
     assert not old.folder.path.exists()
     assert server.call("POST", "/clean", {"days": 9}).json["skipped"] is True
+    assert server.call("POST", "/clean", {"days": 8}).json["skipped"] is False
 
 
 def test_clusters_and_a_real_run(server: Server, wait_for: Callable[..., Any]) -> None:

@@ -86,19 +86,19 @@ def _save(name: str, backend: str, options: dict[str, Any], old_name: str | None
 
 
 class _Cleaner:
-    """Removes old runs, at most once an hour: every page of a browser asks for it."""
+    """Removes old runs, of each age at most once an hour: every page of a browser asks for it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._cleaned: float | None = None
+        self._cleaned: dict[float, float] = {}
 
     def __call__(self, days: float) -> dict[str, Any]:
         with self._lock:
             now = time.monotonic()
-            if self._cleaned is not None and now - self._cleaned < _CLEAN_EVERY_S:
+            if now - self._cleaned.get(days, -_CLEAN_EVERY_S) < _CLEAN_EVERY_S:
                 return {"removed": [], "freed_bytes": 0, "skipped": True}
             answer = queries.clean(days)
-            self._cleaned = now
+            self._cleaned[days] = now
             return {**answer, "skipped": False}
 
 

@@ -70,6 +70,11 @@ function queryString(query: Query = {}): string {
   return '?' + new URLSearchParams(known.map(([name, value]) => [name, String(value)])).toString();
 }
 
+/** What a link must carry where the page is logged in by a cookie; requests have it as a header. */
+function xsrfToken(): string | null {
+  return /(?:^|;\s*)_xsrf=([^;]*)/.exec(document.cookie)?.[1] ?? null;
+}
+
 /** A call with a JSON body. */
 export function send<T>(
   settings: ServerConnection.ISettings,
@@ -245,7 +250,7 @@ export class ServerRunSource implements IRunSource {
     const link = document.createElement('a');
     link.href =
       URLExt.join(baseUrl, ROOT, this._path, 'log/download') +
-      queryString({ rank, token: appendToken && token ? token : null });
+      queryString({ rank, token: appendToken && token ? token : null, _xsrf: xsrfToken() });
     link.download = `${this.id}${rank === null ? '' : `-rank-${rank}`}.log`;
     link.click();
   }

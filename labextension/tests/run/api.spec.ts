@@ -60,6 +60,22 @@ describe('requests', () => {
     );
   });
 
+  it('carry what a cookie login asks of a link', async () => {
+    document.cookie = '_xsrf=2|abc';
+    const links: string[] = [];
+    const click = vi.spyOn(HTMLAnchorElement.prototype, 'click').mockImplementation(function (
+      this: HTMLAnchorElement
+    ) {
+      links.push(this.href);
+    });
+    await new ServerRunSource('id', settings().settings).download(3);
+    click.mockRestore();
+    document.cookie = '_xsrf=; max-age=0';
+    expect(links).toEqual([
+      'http://host/user/me/jupyter-dist/api/runs/id/log/download?rank=3&token=secret&_xsrf=2%7Cabc'
+    ]);
+  });
+
   it('fail with the server’s own words', async () => {
     const { settings: server } = settings(
       () => new Response('{"message": "it has ended"}', { status: 409 })
