@@ -1,0 +1,50 @@
+"""The built wheel: one `pip install` of it brings the magics, the server extension, and the front-end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from jupyter_dist import __version__
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.timeout(400)
+def test_the_wheel_is_small_and_has_everything_in_its_place(tmp_path: Path) -> None:
+    # In a copy: the build writes where other tests read.
+    source = tmp_path / "source"
+    source.mkdir()
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, check=True
+    )
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_bytes((ROOT / name).read_bytes())
+    (source / "node_modules").symlink_to(ROOT / "node_modules")
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), "."]
+    done = subprocess.run(build, cwd=source, capture_output=True, text=True, timeout=380, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.stat().st_size < 1_000_000
+    names = set(zipfile.ZipFile(wheel).namelist())
+    data = f"jupyter_dist-{__version__}.data/data/"
+    for place in (
+        "jupyter_dist/static/widget.js",
+        "jupyter_dist/static/widget.css",
+        "jupyter_dist/server/openapi.json",
+        "jupyter_dist/py.typed",
+        f"{data}share/jupyter/labextensions/jupyter-dist/package.json",
+        f"{data}share/jupyter/labextensions/jupyter-dist/install.json",
+        f"{data}share/jupyter/labextensions/jupyter-dist/static/style.js",
+        f"{data}share/jupyter/labextensions/jupyter-dist/schemas/jupyter-dist/plugin.json",
+        f"{data}etc/jupyter/jupyter_server_config.d/jupyter_dist.json",
+    ):
+        assert place in names, sorted(names)
+    assert not [name for name in names if name.endswith((".ts", ".tsx", ".map")) or "node_modules" in name]
