@@ -1,4 +1,4 @@
-"""Without our labextension the kernel's widget shows the run: live, while its cell blocks, and after."""
+"""Without our labextension the kernel's widget shows the run: live, while its cell blocks, and saved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from .pages import LOAD, Lab, Notebook
+from .pages import LOAD, Lab
 from .server import JupyterServer
 
 OURS = "jupyter-dist"
@@ -22,24 +22,31 @@ for step in dist.progress(range({steps})):
     dist.log(loss=1 / (step + 1) + 0.1 * dist.rank(), step=step)
     print("step", step)
     time.sleep(0.05)
-dist.rank()
+dist.rank() * 111
 """
-SUBSHELLS = "@jupyterlab/services-extension:kernel-settings"
+KERNELS = "@jupyterlab/apputils-extension:kernels-settings"
+WIDGETS = "@jupyter-widgets/jupyterlab-manager:plugin"
 
 
 @pytest.fixture
-def bare(server: JupyterServer, browser: Browser) -> Iterator[Lab]:
+def preferences() -> dict[str, dict[str, Any]]:
+    """Settings of JupyterLab by plugin: a test that wants others parametrizes this."""
+    return {}
+
+
+@pytest.fixture
+def bare(server: JupyterServer, browser: Browser, preferences: dict[str, dict[str, Any]]) -> Iterator[Lab]:
     """JupyterLab as it is where our labextension is not installed."""
+    for plugin, values in preferences.items():
+        server.set_preferences(plugin, values)
     with server.without(OURS):
         found = Lab(browser, server)
         found.open()
         yield found
         found.renew()
         found.close()
-
-
-def output(notebook: Notebook, cell: Any) -> Any:
-    return cell.locator(".jp-OutputArea-output")
+    for plugin in preferences:
+        server.set_preferences(plugin, {})
 
 
 def test_the_widget_is_live_while_its_cell_blocks(bare: Lab, picture: Callable[[Page, str], Path]) -> None:
@@ -55,6 +62,63 @@ def test_the_widget_is_live_while_its_cell_blocks(bare: Lab, picture: Callable[[
     view.to_be("stopped")
     notebook.done(cell)
     expect(cell.locator(".jpd-run")).to_have_count(1)
+    # The end redraws the output; the view goes on as it was.
     expect(view.logs.get_by_role("tab", name="Rank 1")).to_have_attribute("aria-selected", "true")
-    picture(bare.page, "fallback-stopped")
-    assert bare.complaints == []
+    expect(cell).to_contain_text("RunStopped")
+
+
+@pytest.mark.parametrize("preferences", [{KERNELS: {"commsOverSubshells": "disabled"}}])
+def test_where_the_kernel_cannot_be_heard_it_tells_and_stop_says_what_to_do(
+    bare: Lab, picture: Callable[[Page, str], Path]
+) -> None:
+    notebook = bare.notebook(LOAD)
+    cell = notebook.start(TRAIN.format(steps=100_000))
+    view = notebook.view(cell)
+    view.to_be("running").to_show("step 20")
+    expect(view.metrics.locator("canvas").first).to_be_visible()
+    view.rank(0).to_show("step 30")
+    view.stop.click()
+    expect(cell.get_by_role("alert")).to_contain_text("use Interrupt")
+    view.to_be("running")
+    picture(bare.page, "fallback-told")
+    bare.command("notebook:interrupt-kernel")
+    view.to_be("stopped")
+    notebook.done(cell)
+    # Now it hears again: all of the log is there to be searched.
+    view.logs.get_by_role("searchbox").fill("step 1")
+    expect(view.logs.locator(".jpd-hits")).to_contain_text(re.compile(r"\d"))
+
+
+@pytest.mark.parametrize("preferences", [{WIDGETS: {"saveState": True}}])
+def test_a_saved_notebook_shows_the_end_without_its_kernel(
+    bare: Lab, picture: Callable[[Page, str], Path]
+) -> None:
+    notebook = bare.notebook(LOAD)
+    cell = notebook.run(TRAIN.format(steps=300))
+    view = notebook.view(cell).to_be("succeeded")
+    expect(cell.locator(".jp-OutputArea-output")).to_have_count(1)
+    notebook.save()
+    saved = json.loads(notebook.file.read_text())
+    assert len(json.dumps(saved["cells"])) < 100_000
+    bare.renew()
+    bare.reload()
+    notebook = bare.open_notebook(notebook.path)
+    view = notebook.view(notebook.cell(1)).to_be("succeeded")
+    view.to_show("step 299")
+    expect(view.metrics.locator("canvas").first).to_be_visible()
+    expect(view.node).to_contain_text("111")
+    # The notebook keeps the end of the log, and says so of the rest.
+    view.log.locator(".jpd-scroller, [role=log]").first.press("Control+Home")
+    expect(view.rows.filter(has_text="not kept").first).to_be_visible()
+    picture(bare.page, "fallback-saved")
+
+
+def test_a_failure_is_told_once_and_in_full_in_the_view(bare: Lab) -> None:
+    notebook = bare.notebook(LOAD)
+    cell = notebook.run("%%distribute -np 2 --cold\nimport jupyter_dist as dist\n1 / dist.rank()")
+    view = notebook.view(cell).to_be("failed")
+    expect(view.failure).to_contain_text("1 / dist.rank()")
+    error = cell.locator("[data-mime-type='application/vnd.jupyter.stderr']")
+    expect(error).to_contain_text("rank 0 failed first")
+    expect(error).to_contain_text("ZeroDivisionError")
+    expect(error).not_to_contain_text("1 / dist.rank()")
