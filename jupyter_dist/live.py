@@ -112,9 +112,7 @@ class _Follower:
         if interrupts == self._answered:
             return False
         self._answered = interrupts
-        if answer == "stop" and interrupts == 1 and _kernel_ends():
-            return True
-        if answer == "leave":
+        if answer == "leave" or (interrupts == 1 and _kernel_ends()):
             self._view.note = (
                 f"left; the run goes on. See it again: %dist attach {self._folder.id}, "
                 f"stop it: %dist stop {self._folder.id}"

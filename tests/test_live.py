@@ -246,7 +246,7 @@ def test_the_first_line_is_there_at_once_and_later_ones_come(kernel: Any, own_fo
 
 def test_a_restart_of_the_kernel_does_not_stop_what_a_cell_shows(kernel: Any, own_folders: Path) -> None:
     prepare(kernel, own_folders, 1)
-    cell = kernel.start("live.follow(Run(made.folder))")
+    cell = kernel.start("run = Run(made.folder)\nlive.follow(run, result=True)\nrun")
     cell.until(lambda cell: "running" in cell.text)
     made = _attached(own_folders)
     # As the server does for Restart Kernel and at its own end: interrupted, then asked to end.

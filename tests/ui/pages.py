@@ -26,13 +26,14 @@ WAIT_MS = 30_000
 
 _STARTED = "() => window.jupyterapp?.started.then(() => true)"
 _PANEL = """path => [...window.jupyterapp.shell.widgets('main')].find(w => w.context?.path === path)"""
-# Cells run before the session is ready are dropped silently.
-_READY = f"""async path => {{
+# Cells run before the session is ready are dropped silently. A kernel that is busy with a cell
+# answers for its info when that cell is done.
+_READY = f"""async ([path, free]) => {{
   const panel = ({_PANEL})(path);
   await panel.context.ready;
   await panel.sessionContext.ready;
-  const info = await panel.sessionContext.session?.kernel?.info;
-  return Boolean(info);
+  const kernel = panel.sessionContext.session?.kernel;
+  return Boolean(kernel && (!free || (await kernel.info)));
 }}"""
 _OPEN = """async path => {
   await window.jupyterapp.commands.execute('docmanager:open', { path, factory: 'Notebook' });
@@ -64,6 +65,10 @@ _SELECT = f"""async ([path, index]) => {{
   notebook.activeCellIndex = index;
   await notebook.scrollToItem(index);
 }}"""
+_KEPT = """async ([url, texts]) => {
+  const kept = JSON.stringify(await (await fetch(url)).json());
+  return texts.every(text => kept.includes(text));
+}"""
 _CLOSE_ALL = """async () => {
   const { shell, serviceManager } = window.jupyterapp;
   for (const widget of [...shell.widgets('main')]) {
@@ -113,14 +118,15 @@ class Lab:
             self.complaints.append(stack)
 
     def _on_console(self, message: ConsoleMessage) -> None:
-        # What we warn of ourselves is meant; what React and Lumino say of us is not.
-        if message.type == "error" and "jupyter-dist" in message.text:
+        # A server that is gone is no error of ours, and no code can keep the browser from saying so.
+        network = message.text.startswith(("WebSocket connection", "Failed to load resource"))
+        if message.type == "error" and "jupyter-dist" in message.text and not network:
             self.complaints.append(message.text)
 
     def open(self, workspace: str | None = None) -> None:
         """Load JupyterLab in a workspace of its own, which a `reload` finds again."""
-        name = workspace or f"w{next(_numbers)}"
-        self.page.goto(self.server.url(f"lab/workspaces/{name}?token={TOKEN}"))
+        self._workspace = workspace or f"w{next(_numbers)}"
+        self.page.goto(self.server.url(f"lab/workspaces/{self._workspace}?token={TOKEN}"))
         self._started()
 
     def reload(self) -> None:
@@ -128,6 +134,11 @@ class Lab:
         self.page.once("dialog", lambda dialog: dialog.accept())
         self.page.reload()
         self._started()
+
+    def wait_until_kept(self, *texts: str) -> None:
+        """Wait until the server has the workspace with these in it: JupyterLab saves it now and then."""
+        url = self.server.url(f"lab/api/workspaces/{self._workspace}")
+        self.page.wait_for_function(_KEPT, arg=[url, texts])
 
     def close_tab(self) -> None:
         """Close the browser's tab and open another one in its place, in which nothing is loaded yet."""
@@ -159,10 +170,11 @@ class Lab:
             found.run(cell)
         return found
 
-    def open_notebook(self, path: str) -> Notebook:
+    def open_notebook(self, path: str, *, free: bool = True) -> Notebook:
+        """Open a notebook; with `free` its kernel is waited for."""
         self.page.evaluate(_OPEN, path)
         found = Notebook(self, path)
-        found.ready()
+        found.ready(free=free)
         return found
 
     def sidebar(self) -> Sidebar:
@@ -211,11 +223,11 @@ class Notebook:
     def cell(self, index: int) -> Locator:
         return self.panel.locator(f".jp-Cell[data-windowed-list-index='{index}']")
 
-    def ready(self) -> None:
-        """Wait for the panel and its kernel."""
+    def ready(self, *, free: bool = True) -> None:
+        """Wait for the panel and its kernel, which may be busy unless it is to be `free`."""
         page = self.lab.page
         page.wait_for_function(f"path => Boolean(({_PANEL})(path))", arg=self.path)
-        page.wait_for_function(_READY, arg=self.path)
+        page.wait_for_function(_READY, arg=[self.path, free])
         expect(self.panel).to_have_count(1)
 
     def find(self, text: str) -> int:
