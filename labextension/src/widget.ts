@@ -50,20 +50,14 @@ function makeView(model: IModel): IShown {
   refused.setAttribute('role', 'alert');
   refused.hidden = true;
   source.onRefused = why => {
-    refused.hidden = false;
+    refused.hidden = why === null;
     refused.textContent = why;
   };
   const node = document.createElement('div');
-  node.append(view.node, refused);
+  node.append(refused, view.node);
   const abort = new AbortController();
   const { signal } = abort;
-  const watching = source.watch(change => {
-    if (change.kind === 'connection') {
-      refused.hidden = true;
-    }
-  });
   signal.addEventListener('abort', () => {
-    watching.dispose();
     view.dispose();
     source.dispose();
   });

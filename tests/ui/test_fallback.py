@@ -107,9 +107,8 @@ def test_a_saved_notebook_shows_the_end_without_its_kernel(
     view.to_show("step 299")
     expect(view.metrics.locator("canvas").first).to_be_visible()
     expect(view.node).to_contain_text("111")
-    # The notebook keeps the end of the log, and says so of the rest.
-    view.log.locator(".jpd-scroller, [role=log]").first.press("Control+Home")
-    expect(view.rows.filter(has_text="not kept").first).to_be_visible()
+    expect(notebook.cell(1).get_by_role("alert")).to_contain_text(re.compile(r"the last 200 of \d+ lines"))
+    view.rank(1).to_show("step 299")
     picture(bare.page, "fallback-saved")
 
 

@@ -18,7 +18,7 @@ import type {
 } from '../run/source';
 import { RunMissing } from '../run/source';
 import type { Trans } from '../run/trans';
-import { keptPage, keptPageWhole } from './kept';
+import { keptPage, keptPageAlone } from './kept';
 import { snapshotOf, type IModel, type ISnapshot, type Message } from './model';
 
 const HEARTBEAT_MS = 10_000;
@@ -37,8 +37,8 @@ interface IAsked {
 export class KernelRunSource implements IRunSource {
   readonly kind = 'kernel';
   readonly id: string;
-  /** Told why something cannot be done now, for those who tried. */
-  onRefused: (why: string) => void = () => {};
+  /** Told why something cannot be done now, for those who tried; null when it is over. */
+  onRefused: (why: string | null) => void = () => {};
   private readonly _listeners = new Set<(change: RunChange) => void>();
   private readonly _asked = new Map<number, IAsked>();
   private readonly _whenHeard: (() => void)[] = [];
@@ -85,11 +85,9 @@ export class KernelRunSource implements IRunSource {
 
   logPage(rank: number | null, start: number, count: number): Promise<ILogPage> {
     return this._get('log_page', { rank, start, count }, kept => {
-      const known = keptPage(kept, rank, start, count);
-      if (known && (start < 0 || known.start <= start)) {
-        return known;
-      }
-      return this._isGone ? keptPageWhole(kept, rank, start, count) : null;
+      return kept.told
+        ? keptPage(kept, rank, start, count)
+        : keptPageAlone(kept, rank, start, count);
     });
   }
 
@@ -162,11 +160,6 @@ export class KernelRunSource implements IRunSource {
   /** The snapshot, when it is better than asking. */
   private get _kept(): ISnapshot | null {
     return this._answers ? null : this._shown;
-  }
-
-  /** Nobody answers, and nobody will. */
-  private get _isGone(): boolean {
-    return !this._answers && !this._shown?.told;
   }
 
   private _refuseIfDeaf(busy: string, gone: string): void {
@@ -261,6 +254,7 @@ export class KernelRunSource implements IRunSource {
       }
     }
     if (!this._answers) {
+      this.onRefused(null);
       const known = this._lost || this._shown !== null;
       this._answers = true;
       this._lost = false;
@@ -285,7 +279,7 @@ export class KernelRunSource implements IRunSource {
       this._answers = false;
     }
     this._tell({ kind: 'run', run: shown.run });
-    if (!this._answers) {
+    if (shown.told) {
       this._tell({
         kind: 'log',
         id: this.id,
@@ -304,8 +298,11 @@ export class KernelRunSource implements IRunSource {
     const began = performance.now();
     this._send({ kind: 'watch' });
     this._later(DEAF_MS, () => {
-      const over = this._shown?.final || this._heard >= began || this._shown?.told;
-      if (over || this._lost) {
+      if (this._heard >= began || this._shown?.told || this._lost) {
+        return;
+      }
+      if (this._shown?.final) {
+        this._sayWhatIsKept(this._shown);
         return;
       }
       this._lost = true;
@@ -318,6 +315,19 @@ export class KernelRunSource implements IRunSource {
         this._asked.forEach(({ method, reject }) => method === 'run' && reject(error));
       }
     });
+  }
+
+  private _sayWhatIsKept({ log }: ISnapshot): void {
+    if (!this._answers && log.total > log.lines.length) {
+      const [kept, all] = [log.lines.length, log.total].map(n => n.toLocaleString('en'));
+      this.onRefused(
+        this._trans(
+          'Its kernel is not there: of the log you see the last %1 of %2 lines.',
+          kept,
+          all
+        )
+      );
+    }
   }
 
   private _tell(change: RunChange): void {
