@@ -8,6 +8,7 @@ lines are printed as they come.
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Screen", "follow"]
 
-_TAIL_BYTES = 64 << 10
+_TAIL_BYTES = 16 << 10
 _ALL_TAIL_BYTES = 1 << 20
 _QUICK_S = 0.01
 _SLOW_S = 0.1
+_FLOOD_S = 0.2
+_GLANCE_S = 0.01
 _STAY_QUICK_S = 2.0
 _RESTART_FOLLOWS_S = 0.5
 
@@ -151,11 +154,26 @@ class _Follower:
         now = time.monotonic()
         if batch.skipped:
             # More comes than can be shown: reading it often would only cost the ranks their cores.
-            self._pause = _SLOW_S
+            self._pause = _FLOOD_S
         elif changed:
             self._pause, self._quick_until = _QUICK_S, now + _STAY_QUICK_S
         elif now > self._quick_until:
             self._pause = min(_SLOW_S, 1.2 * self._pause)
         # With many ranks a poll takes long: never more than a quarter of a core.
-        time.sleep(max(self._pause, 3 * (now - began)))
+        self._rest(max(self._pause, 3 * (now - began)))
         return False
+
+    def _rest(self, seconds: float) -> None:
+        """Sleep, but not past a change of the run's state: its end is shown at once."""
+        until = time.monotonic() + seconds
+        before = self._state_written()
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, _GLANCE_S))
+            if self._state_written() != before:
+                return
+
+    def _state_written(self) -> int:
+        try:
+            return os.stat(self._folder.state).st_mtime_ns
+        except OSError:
+            return 0
