@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,11 @@ ENDED = re.compile("succeeded|failed|stopped|lost")
 WAIT_MS = 30_000
 """How long any one thing may take: much on a machine with other work, and never slept away."""
 
-_STARTED = "() => window.jupyterapp?.started.then(() => true)"
+_WITHIN_A_SECOND = """async argument => Promise.race([
+  ({condition})(argument),
+  new Promise(done => setTimeout(done, 1000, false))
+])"""
+_STARTED = "() => window.jupyterapp.restored.then(() => true)"
 _PANEL = """path => [...window.jupyterapp.shell.widgets('main')].find(w => w.context?.path === path)"""
 # Cells run before the session is ready are dropped silently. A kernel that is busy with a cell
 # answers for its info when that cell is done.
@@ -138,7 +143,16 @@ class Lab:
     def wait_until_kept(self, *texts: str) -> None:
         """Wait until the server has the workspace with these in it: JupyterLab saves it now and then."""
         url = self.server.url(f"lab/api/workspaces/{self._workspace}")
-        self.page.wait_for_function(_KEPT, arg=[url, texts])
+        self.until(_KEPT, [url, texts])
+
+    def until(self, condition: str, argument: Any = None) -> None:
+        """Wait until a function of the page, which may be async, gives something true.
+
+        `Page.wait_for_function` takes the promise of an async function for its answer."""
+        deadline = time.monotonic() + WAIT_MS / 1000
+        while not self.page.evaluate(_WITHIN_A_SECOND.format(condition=condition), argument):
+            assert time.monotonic() < deadline, f"waited {WAIT_MS} ms for {condition} of {argument}"
+            self.page.wait_for_timeout(50)
 
     def close_tab(self) -> None:
         """Close the browser's tab and open another one in its place, in which nothing is loaded yet."""
@@ -146,7 +160,8 @@ class Lab:
         self.page = self._new_page()
 
     def _started(self) -> None:
-        self.page.wait_for_function(_STARTED)
+        self.page.wait_for_function("() => window.jupyterapp")
+        self.until(_STARTED)
         # The splash screen takes the clicks as long as it is there.
         expect(self.page.locator("#jupyterlab-splash")).to_have_count(0)
 
@@ -225,9 +240,8 @@ class Notebook:
 
     def ready(self, *, free: bool = True) -> None:
         """Wait for the panel and its kernel, which may be busy unless it is to be `free`."""
-        page = self.lab.page
-        page.wait_for_function(f"path => Boolean(({_PANEL})(path))", arg=self.path)
-        page.wait_for_function(_READY, arg=[self.path, free])
+        self.lab.until(f"path => Boolean(({_PANEL})(path))", self.path)
+        self.lab.until(_READY, [self.path, free])
         expect(self.panel).to_have_count(1)
 
     def find(self, text: str) -> int:
@@ -273,7 +287,7 @@ class Notebook:
         self.lab.page.evaluate(
             f"path => ({_PANEL})(path).sessionContext.restartKernel().then(() => null)", self.path
         )
-        self.ready()
+        self.ready(free=False)
 
 
 class RunView:

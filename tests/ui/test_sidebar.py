@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-
 from .pages import LOAD, Lab
 from .server import JupyterServer
 
