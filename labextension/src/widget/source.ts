@@ -45,7 +45,7 @@ export class KernelRunSource implements IRunSource {
   private readonly _abort = new AbortController();
   private readonly _timers = new Set<ReturnType<typeof setTimeout>>();
   private _asks = 0;
-  private _heard = 0;
+  private _heard = -Infinity;
   private _answers = false;
   private _lost = false;
   private _shown: ISnapshot | null;
@@ -208,7 +208,7 @@ export class KernelRunSource implements IRunSource {
     this._asked.set(ask, asked);
     this._send({ kind: 'ask', ask, method: asked.method, args: asked.args });
     const began = performance.now();
-    const waiting = () => this._asked.has(ask) && this._heard < began;
+    const waiting = () => this._asked.has(ask) && this._heard <= began;
     // A search takes seconds, and a kernel that listens says so meanwhile.
     this._later(DEAF_MS / 2, () => waiting() && this._send({ kind: 'watch' }));
     this._later(DEAF_MS, () => {
@@ -308,7 +308,7 @@ export class KernelRunSource implements IRunSource {
       this._lost = true;
       this._answers = false;
       this._tell({ kind: 'connection', online: false });
-      if (!this._shown && !this._heard) {
+      if (!this._shown && this._heard < 0) {
         const error = new Error(
           this._trans('The kernel that knows this run does not answer. It may be busy, or gone.')
         );
