@@ -14,6 +14,7 @@ const TAIL = 200;
 const MAX_COPIED = 100_000;
 const SEARCH_PAUSE_MS = 200;
 const HITS = 10_000;
+const SHORT = 3;
 
 let views = 0;
 
@@ -42,6 +43,7 @@ export class Logs {
   private _totals: { all: number; ranks: Record<string, number> } | null = null;
   private _shown: IShown | null = null;
   private _visible = true;
+  private _ended = false;
   private _found: { hits: number[]; count: number; at: number } | null = null;
   private _searchTimer: ReturnType<typeof setTimeout> | undefined;
   private _searches = 0;
@@ -173,6 +175,14 @@ export class Logs {
     }
   }
 
+  /** Whether the run has ended, and no line will come any more. */
+  set ended(ended: boolean) {
+    if (ended !== this._ended) {
+      this._ended = ended;
+      this._update();
+    }
+  }
+
   set visible(visible: boolean) {
     this._visible = visible;
     if (visible) {
@@ -230,8 +240,14 @@ export class Logs {
     this._message.hidden = pages.total > 0 && !pages.error;
     setText(
       this._message,
-      pages.error ? trans('The log cannot be read: %1', pages.error) : trans('Nothing printed yet')
+      pages.error
+        ? trans('The log cannot be read: %1', pages.error)
+        : this._ended
+          ? trans('Nothing was printed')
+          : trans('Nothing printed yet')
     );
+    // A short log takes no more room than it needs, once it cannot grow.
+    list.node.classList.toggle('jpd-log-short', this._ended && pages.total <= SHORT);
     this._copy.disabled = !list.selection;
     list.draw();
   }

@@ -165,6 +165,7 @@ export class RunView implements IDisposable {
     this._strip.update(run);
     this._progress.update(run);
     this._logs.setWorldSize(run.world_size);
+    this._logs.ended = ended(run.state);
     this._showNotices();
     if (!before || before.attempt !== run.attempt || before.world_size !== run.world_size) {
       this._metrics.changed(run.world_size);
