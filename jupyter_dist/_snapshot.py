@@ -40,7 +40,11 @@ def snapshot(run_id: str, *, lines: int, points: int, each: int, final: bool) ->
         "results": [],
     }
     if run["ended"] is not None:
-        found["errors"] = [_short(error) for error in queries.errors(run_id)[:_MAX_ERRORS]]
+        found["errors"] = [
+            # The first one is why the run failed; the others are mostly its victims.
+            _short(error, _MAX_REPR if number else _MAX_TEXT)
+            for number, error in enumerate(queries.errors(run_id)[:_MAX_ERRORS])
+        ]
         found["results"] = [
             {**result, "repr": result["repr"][:_MAX_REPR]}
             for result in queries.results(run_id)[:_MAX_RESULTS]
@@ -71,10 +75,10 @@ def _curves(run_id: str, points: int, each: int) -> dict[str, Any]:
     return {**found, "names": names, "curves": kept}
 
 
-def _short(error: dict[str, Any]) -> dict[str, Any]:
+def _short(error: dict[str, Any], room: int) -> dict[str, Any]:
     return {
         **error,
         "message": error["message"][:_MAX_REPR],
-        "text": error["text"][-_MAX_TEXT:],
+        "text": error["text"][-room:],
         "frames": error["frames"][-_MAX_FRAMES:],
     }
