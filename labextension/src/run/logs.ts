@@ -44,7 +44,7 @@ export class Logs {
   private _shown: IShown | null = null;
   private _visible = true;
   private _ended = false;
-  private _found: { hits: number[]; count: number; at: number } | null = null;
+  private _found: { query: string; hits: number[]; count: number; at: number } | null = null;
   private _searchTimer: ReturnType<typeof setTimeout> | undefined;
   private _searches = 0;
 
@@ -94,7 +94,7 @@ export class Logs {
       event => {
         if (event.key === 'Enter') {
           event.preventDefault();
-          this._step(event.shiftKey ? -1 : 1);
+          void this._stepWhenFound(event.shiftKey ? -1 : 1);
         } else if (event.key === 'Escape' && this._search.value) {
           event.preventDefault();
           event.stopPropagation();
@@ -401,7 +401,7 @@ export class Logs {
       }
       this._search.removeAttribute('aria-invalid');
       const at = again && this._found ? Math.min(this._found.at, hits.length - 1) : -1;
-      this._found = { hits, count: found, at };
+      this._found = { query, hits, count: found, at };
       shown.list.mark(this._expression(query), at >= 0 ? hits[at] : -1);
       this._showHits();
       if (!again) {
@@ -429,6 +429,15 @@ export class Logs {
           ? count(found.count)
           : `${count(found.at + 1)}/${count(found.count)}`
     );
+  }
+
+  /** Enter may come before what was typed has been searched for. */
+  private async _stepWhenFound(by: 1 | -1): Promise<void> {
+    if (this._found?.query !== this._search.value) {
+      clearTimeout(this._searchTimer);
+      await this._find();
+    }
+    this._step(by);
   }
 
   private _step(by: 1 | -1): void {

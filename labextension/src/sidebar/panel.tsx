@@ -134,8 +134,16 @@ export class DistributedPanel extends SidePanel {
     this._closeForm();
     this._expand(this._clusters);
     this._redraw();
+    const focus = () => {
+      const card = this._clusters.node.querySelector<HTMLElement>('[data-main][tabindex="0"]');
+      card?.focus();
+      return card !== null;
+    };
     requestAnimationFrame(() => {
-      this._clusters.node.querySelector<HTMLElement>('[data-main][tabindex="0"]')?.focus();
+      if (!focus()) {
+        // Shown for the first time: there is no card yet.
+        void this._dist.clusters.refresh().then(() => requestAnimationFrame(focus));
+      }
     });
   }
 
