@@ -121,3 +121,16 @@ def test_a_failure_is_told_once_and_in_full_in_the_view(bare: Lab) -> None:
     expect(error).to_contain_text("rank 0 failed first")
     expect(error).to_contain_text("ZeroDivisionError")
     expect(error).not_to_contain_text("1 / dist.rank()")
+
+
+def test_a_run_that_the_server_does_not_have_is_shown_by_its_kernel(lab: Lab, tmp_path: Path) -> None:
+    """A kernel of another environment or host, which does not share the data directory."""
+    elsewhere = f"import os\nos.environ['JUPYTER_DIST_RUNS'] = {str(tmp_path / 'elsewhere')!r}"
+    notebook = lab.notebook(elsewhere, LOAD)
+    cell = notebook.start(TRAIN.format(steps=100))
+    view = notebook.view(cell)
+    expect(view.node).to_have_attribute("data-source", "kernel")
+    view.to_be("running").to_show("step 20")
+    view.to_be("succeeded").to_show("step 99")
+    expect(cell.locator(".jpd-run")).to_have_count(1)
+    expect(cell).not_to_contain_text("is not here")

@@ -6,6 +6,8 @@ import { RunMissing } from '../../src/run/source';
 import { english } from '../../src/run/trans';
 import { FakeSource, runInfo } from './fakesource';
 
+const WIDGET = 'application/vnd.jupyter.widget-view+json';
+
 vi.mock('uplot', () => ({ default: class {} }));
 
 class Summary extends Widget implements IRenderMime.IRenderer {
@@ -19,9 +21,18 @@ const model = (data: unknown) =>
     data: { [RUN_MIME]: data, 'text/html': '12 s, 4 ranks' }
   }) as unknown as IRenderMime.IMimeModel;
 
+class WidgetView extends Widget implements IRenderMime.IRenderer {
+  private _times = 0;
+  async renderModel(): Promise<void> {
+    this.node.textContent = `widget ${++this._times}`;
+  }
+}
+
 function make(source: FakeSource) {
   const makeSource = vi.fn(async () => source);
-  const createRenderer = vi.fn(() => new Summary());
+  const createRenderer = vi.fn((type: string) =>
+    type === WIDGET ? new WidgetView() : new Summary()
+  );
   return { makeSource, renderer: new RunRenderer({ makeSource, trans: english, createRenderer }) };
 }
 
@@ -42,6 +53,20 @@ describe('the renderer', () => {
     await renderer.renderModel(model({ run: 'r-1' }));
     await vi.waitFor(() => expect(renderer.node.textContent).toContain('summary: 12 s, 4 ranks'));
     expect(renderer.node.textContent).toMatch(/Run r-1 is not here.*\/runs.*summary/s);
+    renderer.dispose();
+  });
+
+  it('gives way to the widget of a kernel that has the run', async () => {
+    const source = new FakeSource(runInfo(2));
+    source.failure = new RunMissing('no run', '/runs');
+    const { renderer } = make(source);
+    await renderer.renderModel(model({ run: 'r-1' }));
+    await vi.waitFor(() => expect(renderer.node.textContent).toContain('summary'));
+    const withWidget = model({ run: 'r-1' });
+    (withWidget.data as Record<string, unknown>)[WIDGET] = { model_id: 'm' };
+    await renderer.renderModel(withWidget);
+    await renderer.renderModel(withWidget);
+    expect(renderer.node.textContent).toBe('widget 1');
     renderer.dispose();
   });
 
