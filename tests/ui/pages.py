@@ -178,12 +178,26 @@ class Lab:
 
     def notebook(self, *cells: str) -> Notebook:
         """A new notebook with a kernel that is ready; the given cells have been run, one by one."""
-        path = f"Untitled{next(_numbers)}.ipynb"
-        (self.server.root / path).write_text(json.dumps(_NOTEBOOK))
-        found = self.open_notebook(path)
+        found = self.open_notebook(self._new_notebook())
         for cell in cells:
             found.run(cell)
         return found
+
+    def open_in_notebook7(self, *cells: str) -> Notebook:
+        """A new notebook in a page of Notebook 7, which shows one document per page."""
+        path = self._new_notebook()
+        self.page.goto(self.server.url(f"notebooks/{path}?token={TOKEN}"))
+        self._started()
+        found = Notebook(self, path)
+        found.ready()
+        for cell in cells:
+            found.run(cell)
+        return found
+
+    def _new_notebook(self) -> str:
+        path = f"Untitled{next(_numbers)}.ipynb"
+        (self.server.root / path).write_text(json.dumps(_NOTEBOOK))
+        return path
 
     def open_notebook(self, path: str, *, free: bool = True) -> Notebook:
         """Open a notebook; with `free` its kernel is waited for."""

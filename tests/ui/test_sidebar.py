@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
+from run_maker import RunMaker
+
+from jupyter_dist.job import State
 
 from .pages import LOAD, Lab
 from .server import JupyterServer
@@ -16,14 +19,10 @@ from .server import JupyterServer
 pytestmark = [pytest.mark.serial, pytest.mark.timeout(240)]
 
 Picture = Callable[[Page, str], Path]
-WaitFor = Callable[..., Any]
 
 
-def test_a_cluster_is_added_used_inserted_and_run(
-    lab: Lab, server: JupyterServer, wait_for: WaitFor, picture: Picture
-) -> None:
-    server.clusters.parent.mkdir(parents=True, exist_ok=True)
-    server.clusters.write_text("# ours, by hand\n")
+def test_a_cluster_is_added_used_inserted_and_run(lab: Lab, server: JupyterServer, picture: Picture) -> None:
+    write_clusters(server, "# ours, by hand\n")
     notebook = lab.notebook(LOAD)
     sidebar = lab.sidebar()
     expect(sidebar.card("local")).to_contain_text("core")
@@ -59,3 +58,101 @@ def test_a_cluster_is_added_used_inserted_and_run(
     said = notebook.run("%dist use")
     expect(said).to_contain_text("three")
     picture(lab.page, "cluster-in-use")
+
+
+def test_a_cluster_is_edited_duplicated_tested_and_deleted(lab: Lab, server: JupyterServer) -> None:
+    write_clusters(server, '# mine\n[clusters.small]\nbackend = "local"\nnp = 2 # two\n')
+    sidebar = lab.sidebar()
+    sidebar.clusters.page.get_by_role("button", name="Refresh").first.click()
+    expect(sidebar.card("small")).to_contain_text("local × 2")
+    sidebar.choose("small", "Test with One Rank")
+    expect(sidebar.card("small").get_by_role("status")).to_contain_text(re.compile("works|answered|ok", re.I))
+    sidebar.choose("small", "Duplicate")
+    copy = sidebar.card("small-2")
+    expect(copy).to_be_visible()
+    sidebar.choose("small-2", "Edit…")
+    expect(sidebar.form.get_by_label("Workers", exact=True)).to_have_value("2")
+    sidebar.form.get_by_label("Name").fill("large")
+    sidebar.form.get_by_label("Workers", exact=True).fill("8")
+    sidebar.form.get_by_role("button", name="Save").click()
+    expect(sidebar.card("large")).to_contain_text("local × 8")
+    sidebar.choose("small", "Delete…")
+    with lab.dialog() as dialog:
+        dialog.get_by_role("button", name="Delete").click()
+    expect(sidebar.card("small")).to_have_count(0)
+    left = server.clusters.read_text()
+    assert left.startswith("# mine")
+    assert "[clusters.large]" in left
+    assert "[clusters.small" not in left
+
+
+def test_runs_are_listed_filtered_opened_stopped_and_removed(
+    lab: Lab, own_folders: Path, picture: Picture
+) -> None:
+    long_ago = RunMaker(own_folders, 4, label="an old one", began=time.time() - 86_400)
+    long_ago.print(0, "hello from yesterday\n")
+    long_ago.end(State.FAILED)
+    made = RunMaker(own_folders, 2, label="the other", notebook="work/other.ipynb", began=time.time() - 60)
+    made.end()
+    sidebar = lab.sidebar()
+    expect(sidebar.rows).to_have_count(2)
+    # Newest first.
+    expect(sidebar.rows.nth(0)).to_contain_text("the other")
+    expect(sidebar.rows.nth(1)).to_contain_text("an old one")
+
+    notebook = lab.notebook(LOAD)
+    view = notebook.distribute("%%distribute -np 2\nimport time\nfor i in range(10_000): time.sleep(0.1)")
+    running = sidebar.rows.filter(has_text=notebook.path)
+    expect(running).to_be_visible()
+    sidebar.runs.get_by_label("Filter runs by state").select_option("running")
+    expect(sidebar.rows).to_have_count(1)
+    # The panel of JupyterLab that lists what runs has it as well.
+    lab.command("running:show-panel")
+    expect(lab.page.locator("#jp-running-sessions").get_by_text("Distributed Runs")).to_be_visible()
+    lab.sidebar()
+    running.get_by_role("button", name=re.compile("^Stop")).click()
+    view.to_be("stopped")
+    expect(sidebar.runs.get_by_text("No run matches this filter")).to_be_visible()
+    sidebar.runs.get_by_role("button", name="Show all runs").click()
+    expect(sidebar.rows).to_have_count(3)
+    sidebar.runs.get_by_label("Filter runs by text").fill("old")
+    expect(sidebar.rows).to_have_count(1)
+    sidebar.rows.get_by_role("button", name=re.compile("^an old one, failed")).click()
+    lab.tab(long_ago.folder.id).to_be("failed").to_show("hello from yesterday")
+    picture(lab.page, "runs")
+
+    sidebar.rows.hover()
+    sidebar.rows.get_by_role("button", name="Remove an old one").click()
+    with lab.dialog() as dialog:
+        expect(dialog).to_contain_text(re.compile(r"\d+(\.\d+)? [kMG]?B"))
+        dialog.get_by_role("button", name="Remove").click()
+    expect(sidebar.runs.get_by_text("No run matches this filter")).to_be_visible()
+    assert not long_ago.folder.path.exists()
+    sidebar.runs.get_by_role("button", name="Show all runs").click()
+    expect(sidebar.rows).to_have_count(2)
+
+
+def test_curves_of_two_runs_are_compared(lab: Lab, own_folders: Path, picture: Picture) -> None:
+    for number in (1, 2):
+        made = RunMaker(own_folders, 2, label=f"run {number}", began=time.time() - 60 * number)
+        for step in range(50):
+            for rank in (0, 1):
+                made.metric(rank, step, {"loss": number / (step + 1) + rank / 50})
+        made.end()
+    sidebar = lab.sidebar()
+    expect(sidebar.rows).to_have_count(2)
+    sidebar.node.get_by_role("button", name="Choose runs to compare").click()
+    for number in (1, 2):
+        sidebar.runs.get_by_role("checkbox", name=f"Compare run {number}").check()
+    sidebar.runs.get_by_role("button", name="Compare", exact=True).click()
+    view = lab.page.get_by_role("region", name="Comparison of runs")
+    expect(view.get_by_role("group", name="Runs")).to_contain_text("run 1")
+    expect(view.get_by_role("group", name="Runs")).to_contain_text("run 2")
+    expect(view.get_by_role("img", name=re.compile("^loss"))).to_be_visible()
+    expect(view.locator("canvas")).to_be_visible()
+    picture(lab.page, "compare")
+
+
+def write_clusters(server: JupyterServer, text: str) -> None:
+    server.clusters.parent.mkdir(parents=True, exist_ok=True)
+    server.clusters.write_text(text)
