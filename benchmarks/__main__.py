@@ -15,7 +15,7 @@ from ._race import Result, race, table
 
 __all__ = ["main"]
 
-_IDLE_WITHIN_S = 10.0
+_IDLE_WITHIN_S = 30.0
 _README = Path(__file__).parent / "README.md"
 _BENCHMARKS = {
     "first-line": first_line.benchmark,
