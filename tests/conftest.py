@@ -20,6 +20,11 @@ from queue import Empty
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import settings
+
+# CI tries the same examples for the same code; elsewhere each run tries new ones.
+settings.register_profile("ci", derandomize=True, deadline=None)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 T = TypeVar("T")
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,8}")
