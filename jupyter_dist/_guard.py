@@ -20,19 +20,24 @@ class Guard:
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
         self._watched: set[int] = set()
-        self._start()
+        self._pid: int | None = None
 
-    def _start(self) -> None:
+    def _start(self) -> int:
         read, self._write = os.pipe()
         run_id = self._run_id
         self._pid = _forking.fork(lambda: _wait(read, run_id), frozenset({read}))
         os.close(read)
+        return self._pid
 
     def watch(self, pids: Iterable[int]) -> None:
-        """Say which process groups are the run's now. Also replaces a guard that was killed."""
+        """Say which process groups are the run's now. Also replaces a guard that was killed.
+
+        The first call starts the guard: after the ranks, whom a fork before them would keep waiting.
+        """
         current = set(pids)
+        pid = self._start() if self._pid is None else self._pid
         with contextlib.suppress(ChildProcessError):
-            if os.waitpid(self._pid, os.WNOHANG)[0]:
+            if os.waitpid(pid, os.WNOHANG)[0]:
                 os.close(self._write)
                 self._start()
                 self._watched = set()
@@ -42,6 +47,8 @@ class Guard:
 
     def release(self) -> None:
         """The run has ended in order; the guard ends without doing anything."""
+        if self._pid is None:
+            return
         self._say("done\n")
         os.close(self._write)
         with contextlib.suppress(ChildProcessError):
