@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import jupyter_dist
 from jupyter_dist import folder as folders
-from jupyter_dist import manage
+from jupyter_dist import manage, reader
 
 from .pages import WAIT_MS, Lab
 from .server import JupyterServer
@@ -78,7 +78,9 @@ def no_leftovers(own_folders: Path) -> Iterator[None]:
 
 def end_runs() -> None:
     for run in list(folders.runs()):
-        if not manage.state(run).ended:
+        owner = reader.status(run).supervisor
+        # Of runs made by hand this process is the supervisor.
+        if not manage.state(run).ended and owner is not None and owner.pid != os.getpid():
             manage.stop(run, kill=True)
         shutil.rmtree(run.path)
 
@@ -101,6 +103,14 @@ def lab(
     found.renew()
     complaints = list(found.complaints)
     assert not complaints, "\n\n".join(complaints)
+
+
+@pytest.fixture
+def themed(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """`lab` with the theme that is the parameter."""
+    lab.set_theme(request.param)
+    yield lab
+    lab.set_theme("JupyterLab Light")
 
 
 FAILED = pytest.StashKey[bool]()

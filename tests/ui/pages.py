@@ -65,10 +65,10 @@ _APPEND = f"""async ([path, source, execute]) => {{
   return notebook.activeCellIndex;
 }}"""
 _SOURCES = f"path => ({_PANEL})(path).content.model.sharedModel.cells.map(cell => cell.source)"
-_SELECT = f"""async ([path, index]) => {{
+_SELECT = f"""async ([path, index, at]) => {{
   const notebook = ({_PANEL})(path).content;
   notebook.activeCellIndex = index;
-  await notebook.scrollToItem(index);
+  await notebook.scrollToItem(index, at);
 }}"""
 _KEPT = """async ([url, texts]) => {
   const kept = JSON.stringify(await (await fetch(url)).json());
@@ -162,7 +162,10 @@ class Lab:
     def _started(self) -> None:
         self.page.wait_for_function("() => window.jupyterapp")
         self.until(_STARTED)
-        # The splash screen takes the clicks as long as it is there.
+        self._no_splash()
+
+    def _no_splash(self) -> None:
+        # As long as it is there it takes the clicks.
         expect(self.page.locator("#jupyterlab-splash")).to_have_count(0)
 
     def renew(self) -> None:
@@ -219,8 +222,9 @@ class Lab:
 
     def set_theme(self, name: str) -> None:
         self.command("apputils:change-theme", theme=name)
-        dark = "true" if name.endswith("Light") else "false"
-        expect(self.page.locator(f"body[data-jp-theme-light='{dark}']")).to_be_attached()
+        light = "true" if name.endswith("Light") else "false"
+        expect(self.page.locator(f"body[data-jp-theme-light='{light}']")).to_be_attached()
+        self._no_splash()
 
     def notification(self) -> Locator:
         return self.page.locator(".Toastify__toast")
@@ -263,9 +267,9 @@ class Notebook:
         sources: list[str] = self.lab.page.evaluate(_SOURCES, self.path)
         return next(index for index, source in enumerate(sources) if text in source)
 
-    def select(self, index: int) -> None:
-        """Make a cell the active one, brought into sight."""
-        self.lab.page.evaluate(_SELECT, [self.path, index])
+    def select(self, index: int, at: str = "auto") -> None:
+        """Make a cell the active one, brought into sight: anywhere, or `at` the "start" of what is seen."""
+        self.lab.page.evaluate(_SELECT, [self.path, index, at])
 
     def append(self, source: str) -> Locator:
         """Add a cell at the end without running it."""
@@ -357,6 +361,20 @@ class Sidebar:
         self.runs = node.get_by_role("region", name="Runs")
         self.rows = self.runs.get_by_role("list", name="Runs, newest first").get_by_role("listitem")
         self.form = self.clusters.get_by_role("form")
+
+    def set_width(self, width: int) -> None:
+        """Drag the border of the left area."""
+        page = self.node.page
+        left = self.node.bounding_box()
+        assert left
+        border = left["x"] + left["width"] + 2
+        page.mouse.move(border, left["y"] + 300)
+        page.mouse.down()
+        page.mouse.move(left["x"] + width + 2, left["y"] + 300, steps=4)
+        page.mouse.up()
+        now = self.node.bounding_box()
+        assert now
+        assert abs(now["width"] - width) <= 3, now
 
     def row(self, name: str) -> Locator:
         """A run by its name, such as `In[2]`."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,12 +10,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from .pages import LOAD, Lab
-from .server import JupyterServer
 
 pytestmark = [pytest.mark.serial, pytest.mark.timeout(240)]
 
 Picture = Callable[[Page, str], Path]
-ROOT = Path(__file__).parents[2]
 
 HELLO = """%%distribute -np 2
 import jupyter_dist as dist, time
@@ -52,40 +48,6 @@ os.write(1, b"long " + b"x" * 1_000_000 + b"\n")
 os.write(1, b"10%\r50%\rdone 100%\n")
 print("the last line")
 """
-
-
-def test_quickstart(lab: Lab, server: JupyterServer, picture: Picture) -> None:
-    shutil.copy(ROOT / "notebooks" / "quickstart.ipynb", server.root)
-    notebook = lab.open_notebook("quickstart.ipynb")
-    number = notebook.find("%%distribute")
-    notebook.select(number)
-    lab.command("notebook:run-all-above")
-    notebook.select(number)
-    lab.page.evaluate("() => void window.jupyterapp.commands.execute('notebook:run-cell')")
-    view = notebook.view(notebook.cell(number)).to_be("running")
-    expect(view.header.get_by_role("progressbar")).to_be_visible()
-    view.to_be("succeeded")
-    expect(view.metrics.get_by_role("figure")).to_have_count(2)
-    expect(
-        view.metrics.get_by_role("img", name=re.compile("^accuracy over steps; at step 14"))
-    ).to_be_visible()
-    expect(view.node.get_by_role("region", name="Results")).to_contain_text("weights")
-    sidebar = lab.sidebar()
-    expect(sidebar.rows.get_by_role("button", name=re.compile("succeeded"))).to_contain_text(
-        "quickstart.ipynb"
-    )
-    view.node.scroll_into_view_if_needed()
-    picture(lab.page, "quickstart")
-    lab.command("notebook:run-all-below")
-    notebook.save()
-    cells = json.loads(notebook.file.read_text())["cells"]
-    outputs = [output for cell in cells for output in cell.get("outputs", [])]
-    assert not [output for output in outputs if output["output_type"] == "error"]
-    assert any("of the test digits right" in "".join(output.get("text", "")) for output in outputs)
-    # All that a saved notebook keeps of the view: which run it was, and a summary without us.
-    ours = [o["data"] for o in outputs if "application/x-jupyter-dist-run+json" in o.get("data", {})]
-    assert [data["application/x-jupyter-dist-run+json"]["run"] for data in ours] == [view.run]
-    assert "succeeded" in "".join(ours[0]["text/html"])
 
 
 def test_a_run_from_its_lines_to_its_results(lab: Lab) -> None:

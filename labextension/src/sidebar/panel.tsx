@@ -30,6 +30,9 @@ import { RunsSection } from './runs';
 const WITH_CARDS = [1, 2];
 const WITH_FORM = [3, 1];
 
+/** Two seconds: after that the user is elsewhere, and the focus would be taken away. */
+const FRAMES_TO_FIRST_CARD = 120;
+
 interface IEditing {
   name: string;
   data: IClusterData;
@@ -134,17 +137,16 @@ export class DistributedPanel extends SidePanel {
     this._closeForm();
     this._expand(this._clusters);
     this._redraw();
-    const focus = () => {
+    // Shown for the first time the panel has no card yet.
+    const focus = (frames: number) => {
       const card = this._clusters.node.querySelector<HTMLElement>('[data-main][tabindex="0"]');
-      card?.focus();
-      return card !== null;
-    };
-    requestAnimationFrame(() => {
-      if (!focus()) {
-        // Shown for the first time: there is no card yet.
-        void this._dist.clusters.refresh().then(() => requestAnimationFrame(focus));
+      if (card) {
+        card.focus();
+      } else if (frames) {
+        requestAnimationFrame(() => focus(frames - 1));
       }
-    });
+    };
+    requestAnimationFrame(() => focus(FRAMES_TO_FIRST_CARD));
   }
 
   insert(target: ITarget): void {
