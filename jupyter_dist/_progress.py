@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections import deque
-from dataclasses import dataclass, field
-
+from ._bar import Bar
 from ._format import clock, number
 from ._text import one_line
 from .reader import Event
@@ -14,43 +11,14 @@ __all__ = ["Progress"]
 
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 _BAR_WIDTH = 20
-_SAMPLES = 20
 _KEEP = 16
-
-
-@dataclass
-class _Bar:
-    """One rank's bar. `samples` holds its last (time, n)."""
-
-    desc: str = ""
-    total: float | None = None
-    samples: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
-
-    @property
-    def n(self) -> float:
-        return self.samples[-1][1]
-
-    @property
-    def share(self) -> float:
-        return self.n / self.total if self.total else self.n
-
-    @property
-    def done(self) -> bool:
-        return self.total is not None and self.n >= self.total
-
-    def rate(self) -> float | None:
-        (first, low), (last, high) = self.samples[0], self.samples[-1]
-        if not (last > first and high > low):
-            return None
-        rate = (high - low) / (last - first)
-        return rate if 1e-9 < rate < math.inf else None
 
 
 class Progress:
     """The newest bars of all ranks. Fed with events; a bar is known by the id its rank gave it."""
 
     def __init__(self) -> None:
-        self._bars: dict[int, dict[int, _Bar]] = {}
+        self._bars: dict[int, dict[int, Bar]] = {}
         self._newest: dict[int, float] = {}
 
     def clear(self) -> None:
@@ -62,12 +30,9 @@ class Progress:
         key, n, total = event.data.get("id"), _float(event.data.get("n")), _float(event.data.get("total"))
         if not isinstance(key, int) or n is None:
             return
-        bar = self._bars.setdefault(key, {}).setdefault(event.rank, _Bar())
-        bar.desc = one_line(str(event.data.get("desc") or ""), 40)
-        bar.total = total if total and total > 0 else None
-        if bar.samples and n < bar.n:
-            bar.samples.clear()  # the loop began again
-        bar.samples.append((event.time, n))
+        bar = self._bars.setdefault(key, {}).setdefault(event.rank, Bar())
+        desc = one_line(str(event.data.get("desc") or ""), 40)
+        bar.take(event.time, n, total if total and total > 0 else None, desc)
         self._newest[key] = event.time
         if len(self._bars) > _KEEP:
             oldest = min(self._newest, key=lambda k: self._newest[k])
@@ -80,7 +45,7 @@ class Progress:
         return [_line(self._bars[key]) for key in sorted((active or newest[-1:])[-limit:])]
 
 
-def _line(bars: dict[int, _Bar]) -> str:
+def _line(bars: dict[int, Bar]) -> str:
     slowest = min(bars, key=lambda rank: (bars[rank].share, rank))
     bar = bars[slowest]
     parts = [f"{bar.desc}:"] if bar.desc else []

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 from ._appended import Appended, parse_lines
+from ._bar import Bar
 from ._text import one_line
 from .folder import RunFolder
 
 __all__ = ["Said", "said"]
 
 _PROGRESS_TAIL = 64 << 10
-_SAMPLES = 20
 _MAX_BARS = 16
 _MAX_NOTES = 50
 _MAX_REPR = 20_000
@@ -26,41 +25,13 @@ _known: OrderedDict[tuple[Path, int], Said] = OrderedDict()
 _known_lock = threading.Lock()
 
 
-@dataclass
-class _Bar:
-    """One progress bar of one rank; `samples` holds its last (time, n)."""
-
-    desc: str = ""
-    total: float | None = None
-    samples: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
-
-    @property
-    def n(self) -> float:
-        return self.samples[-1][1]
-
-    @property
-    def done(self) -> bool:
-        return self.total is not None and self.n >= self.total
-
-    def take(self, when: float, n: float, total: float | None, desc: str) -> None:
-        if self.samples and n < self.n:
-            self.samples.clear()  # the loop began again
-        self.desc, self.total = desc, total
-        self.samples.append((when, n))
-
-    def to_json(self, key: int) -> dict[str, Any]:
-        (first, low), (last, high) = self.samples[0], self.samples[-1]
-        rate = (high - low) / (last - first) if last > first and high > low else None
-        return {"id": key, "n": _short(self.n), "total": _short(self.total), "desc": self.desc, "rate": rate}
-
-
 class Said:
     """The events of one attempt other than metrics, up to the last `refresh`. Used by several threads."""
 
     def __init__(self, folder: RunFolder, attempt: int, world_size: int) -> None:
         self._lock = threading.Lock()
         self._files = [Appended(folder.rank(attempt, rank).events) for rank in range(world_size)]
-        self._bars: list[dict[int, _Bar]] = [{} for _ in range(world_size)]
+        self._bars: list[dict[int, Bar]] = [{} for _ in range(world_size)]
         self.notes: dict[str, list[int]] = {}
         """Text → the ranks that said it."""
         self.results: dict[int, dict[str, Any]] = {}
@@ -108,7 +79,7 @@ class Said:
         bars = self._bars[rank]
         total = _number(event.get("total"))
         desc = one_line(str(event.get("desc") or ""), 80)
-        bars.setdefault(key, _Bar()).take(when, n, total if total and total > 0 else None, desc)
+        bars.setdefault(key, Bar()).take(when, n, total if total and total > 0 else None, desc)
         if len(bars) > _MAX_BARS:
             del bars[min(bars, key=lambda k: bars[k].samples[-1][0])]
 
@@ -120,8 +91,12 @@ class Said:
                 if bars:
                     active = [key for key in sorted(bars) if not bars[key].done]
                     key = active[0] if active else max(bars, key=lambda k: bars[k].samples[-1][0])
-                    found.append({"rank": rank, **bars[key].to_json(key)})
+                    found.append({"rank": rank, "id": key, **_shown(bars[key])})
         return found
+
+
+def _shown(bar: Bar) -> dict[str, Any]:
+    return {"n": _short(bar.n), "total": _short(bar.total), "desc": bar.desc, "rate": bar.rate()}
 
 
 def said(folder: RunFolder, attempt: int, world_size: int) -> Said:

@@ -38,7 +38,7 @@ HEAVY = {*ENGINES, "IPython", "numpy", "pandas", "pydantic"}
 # Who may import whom: a part imports its own group and the groups that its group names.
 GROUPS = {
     "facts": {"errors", "folder", "job", "worker"},
-    "text": {"_dumps", "_fold", "_format", "_svg", "_table", "_text"},
+    "text": {"_bar", "_dumps", "_fold", "_format", "_svg", "_table", "_text"},
     "reading": {"_identity", "_interleave", "_results", "failures", "manage", "metrics", "reader", "stacks"},
     "running": {"_forking", "_guard", "_indexing", "backends", "supervisor", "template"},
     "sending": {"_preflight", "_ship", "_source", "capture", "launch"},
