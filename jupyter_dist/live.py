@@ -141,6 +141,7 @@ class _Follower:
     def step(self) -> bool:
         """Read, show, pause; true when the run has ended and all of it has been shown."""
         began = time.monotonic()
+        written = self._state_written()
         batch = self._tail.poll()
         changed = self._view.feed(batch, began)
         if batch.status.state.ended:
@@ -160,17 +161,16 @@ class _Follower:
         elif now > self._quick_until:
             self._pause = min(_SLOW_S, 1.2 * self._pause)
         # With many ranks a poll takes long: never more than a quarter of a core.
-        self._rest(max(self._pause, 3 * (now - began)))
+        self._rest(max(self._pause, 3 * (now - began)), written)
         return False
 
-    def _rest(self, seconds: float) -> None:
-        """Sleep, but not past a change of the run's state: its end is shown at once."""
+    def _rest(self, seconds: float, written: int) -> None:
+        """Sleep, but not when the state is newer than the one `written` then: an end is shown at once."""
         until = time.monotonic() + seconds
-        before = self._state_written()
         while (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, _GLANCE_S))
-            if self._state_written() != before:
+            if self._state_written() != written:
                 return
+            time.sleep(min(left, _GLANCE_S))
 
     def _state_written(self) -> int:
         try:
