@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import _machine, first_line, lines, log_call, ship_array
+from . import _machine, browser, first_line, lines, log_call, ship_array
 from ._race import Result, race, table
 
 __all__ = ["main"]
@@ -22,6 +22,10 @@ _BENCHMARKS = {
     "log-call": log_call.benchmark,
     "lines": lines.benchmark,
     "ship-array": ship_array.benchmark,
+    "browser-latency": browser.latency,
+    "browser-flood": browser.flood,
+    "browser-curves": browser.curves,
+    "browser-runs": browser.runs,
 }
 
 

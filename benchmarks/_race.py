@@ -122,9 +122,11 @@ def _say(text: str) -> None:
 
 
 def table(benchmark: Benchmark, results: Sequence[Result]) -> str:
-    """The medians as a Markdown table, with each contender's headline over that of the first one."""
+    """The medians as a Markdown table; with peers, each one's headline over that of the first one."""
     heads = ["", *(column.title for column in benchmark.columns), "ratio"]
     rows = [_row(benchmark, result, results[0]) for result in results]
+    if len(benchmark.contenders) == 1:
+        heads, rows = heads[:-1], [row[:-1] for row in rows]
     widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
     rule = ["-" * width if i == 0 else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
     lines = []

@@ -67,8 +67,8 @@ _APPEND = f"""async ([path, source, execute]) => {{
 _SOURCES = f"path => ({_PANEL})(path).content.model.sharedModel.cells.map(cell => cell.source)"
 _SELECT = f"""async ([path, index, at]) => {{
   const notebook = ({_PANEL})(path).content;
-  notebook.activeCellIndex = index;
-  await notebook.scrollToItem(index, at);
+  notebook.activeCellIndex = index < 0 ? notebook.widgets.length + index : index;
+  await notebook.scrollToItem(notebook.activeCellIndex, at);
 }}"""
 _KEPT = """async ([url, texts]) => {
   const kept = JSON.stringify(await (await fetch(url)).json());
@@ -268,7 +268,7 @@ class Notebook:
         return next(index for index, source in enumerate(sources) if text in source)
 
     def select(self, index: int, at: str = "auto") -> None:
-        """Make a cell the active one, brought into sight: anywhere, or `at` the "start" of what is seen."""
+        """Make a cell the active one (negative: from the end), in sight, or `at` the "start" of what is."""
         self.lab.page.evaluate(_SELECT, [self.path, index, at])
 
     def append(self, source: str) -> Locator:
