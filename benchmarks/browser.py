@@ -113,6 +113,7 @@ def curves(quick: bool = False) -> Benchmark:
         [
             Column("redraw", "a redraw", "{:.1f} ms".format),
             Column("slowest", "slowest", "{:.0f} ms".format),
+            Column("work", "all work for one", "{:.0f} ms".format),
             Column("rate", "redraws/s", "{:.1f}".format),
             Column("share", "page's thread busy", "{:.0%}".format),
         ],
@@ -194,10 +195,10 @@ def _flood(folder: Path, lines: int) -> Iterator[Measure]:
 
         def measure() -> dict[str, float]:
             before = browser.heap_bytes()
-            browser.lab.page.evaluate(_WATCH_FRAMES)
             view = notebook.distribute(_FLOOD.format(lines=lines))
             notebook.select(-1, "start")
             browser.lab.page.evaluate(_WATCH_LINES)
+            browser.lab.page.evaluate(_WATCH_FRAMES)
             view.to_be("succeeded")
             total = f"{8 * (lines + 1)}"
             expect(view.rows.locator(".jpd-number", has_text=re.compile(f"^{total}$"))).to_be_visible()
@@ -252,6 +253,7 @@ def _curves(folder: Path, points: int, seconds: float) -> Iterator[Measure]:
             return {
                 "redraw": statistics.median(redraws),
                 "slowest": max(redraws),
+                "work": 1000 * busy / len(redraws),
                 "rate": len(redraws) / took,
                 "share": busy / took,
             }
