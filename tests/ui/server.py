@@ -18,6 +18,8 @@ from typing import Any
 __all__ = ["JupyterServer", "free_port"]
 
 TOKEN = "of-the-tests"
+PYTHON = os.environ.get("JUPYTER_DIST_SERVER_PYTHON", sys.executable)
+"""Where JupyterLab and its kernels run: another environment, such as one with the built wheel, or this."""
 # What else may be installed beside us, for the benchmarks, and would speak up in the page.
 PEERS_ON_THE_SERVER = ("ipyparallel", "jupyter_distributed")
 PEERS_IN_THE_PAGE = ("ipyparallel-labextension", "jupyter-distributed")
@@ -80,7 +82,7 @@ class JupyterServer:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "jupyterlab", "--no-browser", f"--port={self.port}"),
+                    *(PYTHON, "-m", "jupyterlab", "--no-browser", f"--port={self.port}"),
                     *("--ServerApp.port_retries=0", f"--ServerApp.base_url={self.base_url}"),
                     *(f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={self.root}"),
                     *(
