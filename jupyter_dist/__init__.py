@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         progress,
         rank,
         shard,
+        strategy,
         world_size,
     )
 
@@ -45,6 +46,7 @@ _HOME = {
             "progress",
             "rank",
             "shard",
+            "strategy",
             "world_size",
         ),
         "worker.api",
@@ -69,6 +71,7 @@ __all__ = [
     "rank",
     "run",
     "shard",
+    "strategy",
     "world_size",
 ]
 

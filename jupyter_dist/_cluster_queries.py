@@ -24,6 +24,7 @@ __all__ = [
     "cluster_test",
 ]
 
+_DEFAULT = "local"
 _FRESH_S = 15.0
 _HELLO = """\
 import platform
@@ -37,8 +38,9 @@ _detect_lock = threading.Lock()
 
 
 def backend_list() -> list[dict[str, Any]]:
-    """All backends: what was detected, how to install what is missing, the schemas of their forms."""
-    return [_backend(name) for name in backends.names()]
+    """All backends, the default one first: what was detected, how to install what is missing, the schemas
+    of their forms."""
+    return [_backend(name) for name in sorted(backends.names(), key=lambda name: name != _DEFAULT)]
 
 
 def _backend(name: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from . import backends, manage, start
+from . import backends, launch, manage, start
 from ._flags import Flag, build, flags_of, scan
 from ._format import count, duration, size
 from ._table import Message, Table
@@ -123,6 +123,7 @@ def _stop(context: Context, flags: _Stop, ids: tuple[str, ...]) -> Message:
     chosen = [find(i) for i in ids] or [manage.choose(None, running=True, last=last)]
     lines = []
     for folder in chosen:
+        launch.resume(folder)  # ranks that have outlived their supervisor are ended by another one
         before = manage.state(folder)
         after = before if before.ended else manage.stop(folder, kill=flags.kill)
         if before.ended:

@@ -20,7 +20,8 @@ from ._appended import Appended, parse_lines
 from ._line_index import LineIndex, cut_text
 from ._log_times import times_of
 from .errors import InputError
-from .folder import RunFolder
+from .folder import RankFolder, RunFolder
+from .job import rank_count
 
 __all__ = ["curves"]
 
@@ -57,16 +58,27 @@ class _Metrics:
 
     def __init__(self, folder: RunFolder, attempt: int) -> None:
         job = reader.job(folder)
-        ranks = [folder.rank(attempt, rank) for rank in range(job.world_size)]
         self.lock = threading.Lock()
-        self.world_size = job.world_size
+        self.world_size = 0
         self.series: dict[str, dict[int, _Series]] = {}
         self.version = 0
-        self._events = [Appended(rank.events) for rank in ranks]
         self._patterns = {name: re.compile(pattern) for name, pattern in job.metrics.items()}
-        self._ranks = ranks
-        self._logs = [LineIndex(rank.output) for rank in ranks] if self._patterns else []
-        self._read = [0] * len(self._logs)
+        self._folder, self._attempt = folder, attempt
+        self._ranks: list[RankFolder] = []
+        self._events: list[Appended] = []
+        self._logs: list[LineIndex] = []
+        self._read: list[int] = []
+
+    def grow(self, world_size: int) -> None:
+        """Read that many ranks from now on: to an elastic run some are added."""
+        for rank in range(self.world_size, world_size):
+            place = self._folder.rank(self._attempt, rank)
+            self._ranks.append(place)
+            self._events.append(Appended(place.events))
+            if self._patterns:
+                self._logs.append(LineIndex(place.output))
+                self._read.append(0)
+        self.world_size = max(self.world_size, world_size)
 
     def refresh(self) -> None:
         for rank, events in enumerate(self._events):
@@ -147,12 +159,14 @@ def curves(
     """
     if not 10 <= points <= 100_000:
         raise InputError(f"points must be 10 to 100,000, got {points}")
+    status = reader.status(folder)
     if attempt is None:
-        attempt = reader.status(folder).attempt
+        attempt = status.attempt
     elif attempt not in folder.attempts():
         raise InputError(f"run {folder.id} has no attempt {attempt}; it has {folder.attempts()}")
     metrics = _of_attempt(folder, attempt)
     with metrics.lock:
+        metrics.grow(rank_count(reader.job(folder), status))
         metrics.refresh()
         current = f"{attempt}-{metrics.version}"
         if version == current:

@@ -140,8 +140,8 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def _is_flag(token: str) -> bool:
-    # "-1" and "-.5" are values: no flag of ours begins with a digit.
-    return re.match(r"--?[A-Za-z]", token) is not None
+    # "-1" and "-.5" are values, no flag of ours begins with a digit; so is the quoted "--bind-to core".
+    return re.match(r"--?[A-Za-z][^\s=]*(=|$)", token) is not None
 
 
 def scan(
@@ -185,7 +185,9 @@ def scan(
             continue
         if not equals:
             if not left or _is_flag(left[0]) or left[0] == "--":
-                raise InputError(f"{name} needs a value after it: {flag.wanted}")
+                after = left[0] if left and left[0] not in (*by_name, "--") else None
+                how = "" if after is None else f"; one that begins with a dash as {shown(f'{name}={after}')}"
+                raise InputError(f"{name} needs a value after it: {flag.wanted}{how}")
             value = left.pop(0)
         if expand and not flag.verbatim:
             value = expand(value)

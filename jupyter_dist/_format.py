@@ -1,11 +1,14 @@
-"""Durations, sizes, numbers and signals in the words a report uses."""
+"""Durations, sizes, numbers and signals in the words that people use."""
 
 from __future__ import annotations
 
 import math
+import re
 import signal
 
-__all__ = ["clock", "count", "duration", "number", "signal_name", "size"]
+__all__ = ["clock", "count", "duration", "number", "parse_duration", "signal_name", "size"]
+
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def duration(seconds: float) -> str:
@@ -19,6 +22,18 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def parse_duration(value: object) -> object:
+    """Seconds, from a number or from text such as `90`, `90s`, `10m`, `2h`, `30d`."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([smhd]?)\s*", value)
+        if match is None:
+            raise ValueError(f"needs a time such as 90, 90s, 10m or 2h, got {value!r:.80}")
+        return float(match[1]) * _UNITS[match[2]]
+    if isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value)):
+        raise ValueError(f"needs a time in seconds, got {value!r}")
+    return value
 
 
 def clock(seconds: float) -> str:

@@ -14,11 +14,11 @@ __all__ = ["Guard", "end_leftovers"]
 
 
 class Guard:
-    """Holds one end of a pipe; when the other end closes without a word, it kills the ranks' groups
-    and whatever else carries the run's id in its environment."""
+    """Holds one end of a pipe; when the other end closes without a word, it kills the groups it watches
+    and, unless ranks are to outlive the supervisor, whatever else carries the run's id in its environment."""
 
-    def __init__(self, run_id: str) -> None:
-        self._run_id = run_id
+    def __init__(self, run_id: str, *, outlives: bool = False) -> None:
+        self._run_id = None if outlives else run_id
         self._watched: set[int] = set()
         self._pid: int | None = None
 
@@ -59,7 +59,7 @@ class Guard:
             os.write(self._write, text.encode())
 
 
-def _wait(read: int, run_id: str) -> None:
+def _wait(read: int, run_id: str | None) -> None:
     os.setsid()
     set_name("jdist guard")
     signal.set_wakeup_fd(-1)
@@ -74,26 +74,29 @@ def _wait(read: int, run_id: str) -> None:
     for pid in lines[-1].split() if lines else ():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(int(pid), signal.SIGKILL)
-    end_leftovers(run_id)
+    if run_id is not None:
+        end_leftovers(run_id)
     os._exit(0)
 
 
 def end_leftovers(run_id: str) -> list[int]:
     """Kill every process of ours that was started with this run's id in its environment.
 
-    Finds what left its rank's process group. Returns the pids it killed; empty without /proc.
+    Finds what left its rank's process group. Containers on this machine are hosts of their own, which
+    their agents look after. Returns the pids it killed; empty without /proc.
     """
     marker = f"JUPYTER_DIST_RUN_ID={run_id}".encode()
     killed: list[int] = []
     try:
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        here = os.readlink("/proc/self/ns/pid")
     except OSError:
         return killed
     for pid in pids:
         if pid == os.getpid():
             continue
         with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
-            if marker in file.read().split(b"\0"):
+            if marker in file.read().split(b"\0") and os.readlink(f"/proc/{pid}/ns/pid") == here:
                 os.kill(pid, signal.SIGKILL)
                 killed.append(pid)
     return killed

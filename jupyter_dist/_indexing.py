@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import struct
 
-from .folder import RunFolder, open_private
+from .folder import RankFolder, RunFolder, open_private
 
 __all__ = ["Indexer"]
 
@@ -15,13 +15,22 @@ _RECORD = struct.Struct("<Qd")
 class Indexer:
     """Appends (offset, time) to `times.idx` whenever a log has grown: at most one record per tick."""
 
-    def __init__(self, folder: RunFolder, attempt: int, world_size: int) -> None:
-        self._folders = [folder.rank(attempt, rank) for rank in range(world_size)]
-        self._sizes = [0] * world_size
-        self._event_sizes = [0] * world_size
+    def __init__(self, folder: RunFolder, attempt: int) -> None:
+        self._folder, self._attempt = folder, attempt
+        self._folders: list[RankFolder] = []
+        self._sizes: list[int] = []
+        self._event_sizes: list[int] = []
 
-    def tick(self, now: float) -> bool:
-        """Record what has grown since the last tick; returns whether anything has."""
+    def tick(self, now: float, ranks: int) -> bool:
+        """Record what has grown since the last tick; returns whether anything has.
+
+        `ranks`: how many there are by now.
+        """
+        for rank in range(len(self._folders), ranks):
+            folder = self._folder.rank(self._attempt, rank)
+            self._folders.append(folder)
+            self._sizes.append(_indexed(folder.times))
+            self._event_sizes.append(0)
         grown = False
         for rank, folder in enumerate(self._folders):
             size = _size(folder.output)
@@ -44,6 +53,16 @@ class Indexer:
                 os.close(fd)
         except OSError:
             pass  # a full disk costs the times of these lines, not the run
+
+
+def _indexed(path: os.PathLike[str]) -> int:
+    """How far an earlier supervisor has come."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(-_RECORD.size, os.SEEK_END)
+            return int(_RECORD.unpack(file.read(_RECORD.size))[0])
+    except (OSError, struct.error):
+        return 0
 
 
 def _size(path: os.PathLike[str]) -> int:

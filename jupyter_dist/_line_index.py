@@ -39,7 +39,7 @@ class LineIndex:
     """The lines of one file. Used by several threads."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._lock = threading.Lock()
         self._reset()
 
@@ -57,7 +57,7 @@ class LineIndex:
         """Take in what was appended (up to the offset `until`, if given); returns the lines there are."""
         with self._lock:
             try:
-                with open(self._path, "rb") as file:
+                with open(self.path, "rb") as file:
                     self._extend(file, until)
             except OSError:
                 self._reset()  # removed, or not there yet
@@ -98,7 +98,7 @@ class LineIndex:
             line, offset, end = self._lines[at], self._offsets[at], self.whole
         if count <= 0:
             return
-        for found in _lines(self._path, offset, end, start - line):
+        for found in _lines(self.path, offset, end, start - line):
             yield found
             count -= 1
             if not count:
@@ -110,7 +110,7 @@ class LineIndex:
         if end <= start:
             return None
         try:
-            with open(self._path, "rb") as file:
+            with open(self.path, "rb") as file:
                 head = os.pread(file.fileno(), min(end - start, 2 * _KEPT), start)
                 if end - start <= 2 * _KEPT:
                     return RawLine(head, end)

@@ -1,6 +1,7 @@
 """Pages, searches and downloads of a run's logs, read from the disk.
 
-`rank` None is the view of all ranks (_log_all.py): by time, equal lines folded. Line numbers are
+`rank` None is the view of all ranks (_log_all.py): by time, equal lines folded. `launcher` names the
+log of a launcher (_run_files.py) in place of the ranks' ones; its lines have no rank. Line numbers are
 stable: a log only grows at its end. A line without a newline is a line once its rank has ended (in
 the view of all ranks: once the attempt has); before that it is in a page's `partial`.
 """
@@ -16,17 +17,18 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import _search, reader
+from . import _run_files, _search, reader
 from ._fold import ranges
 from ._line_index import MAX_CHARS, LineIndex, RawLine, cut_text
 from ._log_all import AllIndex
 from ._log_times import times_of
 from .errors import DistError, InputError
 from .folder import RunFolder
-from .job import Status
+from .job import Status, rank_count
 
 __all__ = ["AttemptLogs", "download", "page", "search"]
 
@@ -51,6 +53,14 @@ class AttemptLogs:
         self.folders = [folder.rank(attempt, rank) for rank in range(world_size)]
         self.ranks = [LineIndex(rank.output) for rank in self.folders]
         self.all = AllIndex(self.folders, self.ranks)
+        self._folder = folder
+        self._launchers: dict[str, LineIndex] = {}
+
+    def launcher(self, name: str) -> LineIndex:
+        """The log of one launcher. Raises InputError when there is none of that name."""
+        if name not in self._launchers:
+            self._launchers[name] = LineIndex(_run_files.launcher_log(self._folder, self.attempt, name))
+        return self._launchers[name]
 
     @staticmethod
     def of(folder: RunFolder, attempt: int, world_size: int) -> AttemptLogs:
@@ -73,18 +83,40 @@ class AttemptLogs:
             return status.ranks[rank].ended or time.time()
         return None
 
-    def total(self, status: Status, rank: int | None) -> int:
+    def total(self, status: Status, rank: int | None, launcher: str | None = None) -> int:
         """How many lines there are. The status must be older than this call."""
-        if rank is None and self.world_size > 1:
+        if launcher is None and rank is None and self.world_size > 1:
             return self.all.refresh(ended=self.ended(status, None)).total
-        index = self.ranks[rank or 0]
-        count = index.refresh()
-        return count + (self.ended(status, rank or 0) is not None and index.size > index.whole)
+        log = self.one(status, rank, launcher)
+        count = log.index.refresh()
+        return count + (log.ended is not None and log.index.size > log.index.whole)
+
+    def one(self, status: Status, rank: int | None, launcher: str | None) -> OneLog:
+        """The log of a launcher, or else of a rank (None: of the only one)."""
+        if launcher is not None:
+            index = self.launcher(launcher)
+            return OneLog(None, index, index.path.with_suffix(".idx"), self.ended(status, None))
+        rank = rank or 0
+        return OneLog(rank, self.ranks[rank], self.folders[rank].times, self.ended(status, rank))
 
 
-def _open(folder: RunFolder, rank: int | None, attempt: int | None) -> tuple[AttemptLogs, Status]:
+@dataclass(frozen=True)
+class OneLog:
+    """One log file: its lines, and the index of their times (that of a launcher's log does not exist)."""
+
+    rank: int | None
+    index: LineIndex
+    times: Path
+    ended: float | None
+
+
+def _open(
+    folder: RunFolder, rank: int | None, attempt: int | None, launcher: str | None
+) -> tuple[AttemptLogs, Status]:
+    if rank is not None and launcher is not None:
+        raise InputError(f"either a rank or a launcher can be asked for, got {rank} and {launcher[:80]!r}")
     status = reader.status(folder)  # before the logs: with a final one they are complete
-    size = reader.job(folder).world_size
+    size = rank_count(reader.job(folder), status)
     if rank is not None and not 0 <= rank < size:
         known = "rank 0" if size == 1 else f"ranks 0 to {size - 1}"
         raise InputError(f"run {folder.id} has {known}, not {rank}")
@@ -96,19 +128,26 @@ def _open(folder: RunFolder, rank: int | None, attempt: int | None) -> tuple[Att
 
 
 def page(
-    folder: RunFolder, rank: int | None = None, attempt: int | None = None, start: int = 0, count: int = 200
+    folder: RunFolder,
+    rank: int | None = None,
+    attempt: int | None = None,
+    start: int = 0,
+    count: int = 200,
+    launcher: str | None = None,
 ) -> dict[str, Any]:
     """Lines from number `start` on (negative: counted from the end), at most 1,000.
 
     `settled`: rows before this one are final; later ones may still gain `ranks`, nothing else.
     """
-    logs, status = _open(folder, rank, attempt)
+    logs, status = _open(folder, rank, attempt, launcher)
     if not 1 <= count <= _MAX_COUNT:
         raise InputError(f"count must be 1 to {_MAX_COUNT}, got {count}")
-    total = logs.total(status, rank)
+    total = logs.total(status, rank, launcher)
     start = max(0, total + start) if start < 0 else min(start, total)
     complete = logs.ended(status, rank) is not None
-    if rank is None and logs.world_size > 1:
+    folded = rank is None and launcher is None
+    rows: list[tuple[tuple[int, ...], float, RawLine]]
+    if folded and logs.world_size > 1:
         columns = logs.all.refresh(ended=logs.ended(status, None))
         rows = [
             (row.ranks, row.time, RawLine(row.data, 0, row.whole))
@@ -116,7 +155,9 @@ def page(
         ]
         settled = total if complete else min(columns.stable, total)
     else:
-        rows = [((rank or 0,), *timed) for timed in _rank_lines(logs, status, rank or 0, start, count)]
+        log = logs.one(status, rank, launcher)
+        ranks = () if log.rank is None else (log.rank,)
+        rows = [(ranks, *timed) for timed in _lines(log, start, count)]
         settled = total
     return {
         "attempt": logs.attempt,
@@ -124,20 +165,17 @@ def page(
         "total": total,
         "settled": settled,
         "complete": complete,
-        "lines": list(_shown(rows, start, folded=rank is None)),
-        "partial": [] if complete or start + count < total else _partial(logs, status, rank),
+        "lines": list(_shown(rows, start, folded=folded)),
+        "partial": [] if complete or start + count < total else _partial(logs, status, rank, launcher),
     }
 
 
-def _rank_lines(
-    logs: AttemptLogs, status: Status, rank: int, start: int, count: int
-) -> list[tuple[float, RawLine]]:
-    index, ended = logs.ranks[rank], logs.ended(status, rank)
-    lines = list(index.read(start, count))
-    if ended is not None and len(lines) < count and start + len(lines) == index.count:
-        rest = index.partial()
+def _lines(log: OneLog, start: int, count: int) -> list[tuple[float, RawLine]]:
+    lines = list(log.index.read(start, count))
+    if log.ended is not None and len(lines) < count and start + len(lines) == log.index.count:
+        rest = log.index.partial()
         lines += [rest] if rest is not None else []
-    times = times_of(logs.folders[rank].times, [line.end for line in lines], ended or time.time())
+    times = times_of(log.times, [line.end for line in lines], log.ended or time.time())
     return list(zip(times, lines, strict=True))
 
 
@@ -148,7 +186,12 @@ def _shown(
     for number, (ranks, when, raw) in enumerate(rows, start):
         text, cut = cut_text(raw, MAX_CHARS if room > 0 else _CROWDED_CHARS)
         room -= len(text)
-        line: dict[str, Any] = {"n": number, "rank": ranks[0], "time": when, "text": text}
+        line: dict[str, Any] = {
+            "n": number,
+            "rank": ranks[0] if ranks else None,
+            "time": when,
+            "text": text,
+        }
         if folded:
             line["ranks"] = list(ranks)
         if cut:
@@ -156,16 +199,19 @@ def _shown(
         yield line
 
 
-def _partial(logs: AttemptLogs, status: Status, rank: int | None) -> list[dict[str, Any]]:
+def _partial(
+    logs: AttemptLogs, status: Status, rank: int | None, launcher: str | None
+) -> list[dict[str, Any]]:
     """The unfinished lines, such as progress bars, of ranks whose last line is none yet."""
     found = []
-    for number in range(logs.world_size) if rank is None else [rank]:
-        index = logs.ranks[number]
-        index.refresh()
-        raw = index.partial()
+    every = rank is None and launcher is None
+    for number in range(logs.world_size) if every else [rank]:
+        log = logs.one(status, number, launcher)
+        log.index.refresh()
+        raw = log.index.partial()
         if raw is not None:
             text, cut = cut_text(raw)
-            (when,) = times_of(logs.folders[number].times, [raw.end], time.time())
+            (when,) = times_of(log.times, [raw.end], time.time())
             found.append({"rank": number, "time": when, "text": text, "cut": cut})
     return found
 
@@ -178,6 +224,7 @@ def search(
     regex: bool = False,
     case: bool = False,
     limit: int = 1000,
+    launcher: str | None = None,
 ) -> dict[str, Any]:
     """Search a whole log: how many lines hold the query, and the numbers of the first ones.
 
@@ -191,13 +238,13 @@ def search(
         pattern = _search.compiled(query, regex=regex, case=case)
     except (re.error, OverflowError, RecursionError) as error:
         raise InputError(f"not a regular expression: {error}") from None
-    logs, status = _open(folder, rank, attempt)
-    if rank is None and logs.world_size > 1:
+    logs, status = _open(folder, rank, attempt, launcher)
+    if rank is None and launcher is None and logs.world_size > 1:
         columns = logs.all.refresh(ended=logs.ended(status, None))
         chunks, unfinished = logs.all.text(columns), True
     else:
-        chunks = _file(logs.folders[rank or 0].output)
-        unfinished = logs.ended(status, rank or 0) is not None
+        log = logs.one(status, rank, launcher)
+        chunks, unfinished = _file(log.index.path), log.ended is not None
     if not regex:
         return _search.search(chunks, pattern, limit=limit, unfinished=unfinished)
     return _search_in_child(chunks, {"query": query, "case": case, "limit": limit, "unfinished": unfinished})
@@ -246,11 +293,13 @@ def _file(path: Path) -> Iterator[bytes]:
         return
 
 
-def download(folder: RunFolder, rank: int | None = None, attempt: int | None = None) -> Iterator[bytes]:
-    """A rank's log byte for byte, or all ranks' by time, each line behind `[ranks] `. In pieces."""
-    logs, status = _open(folder, rank, attempt)
-    if rank is not None:
-        return _file(logs.folders[rank].output)
+def download(
+    folder: RunFolder, rank: int | None = None, attempt: int | None = None, launcher: str | None = None
+) -> Iterator[bytes]:
+    """A rank's or launcher's log byte for byte, or all ranks' by time, each line behind `[ranks] `."""
+    logs, status = _open(folder, rank, attempt, launcher)
+    if rank is not None or launcher is not None:
+        return _file(logs.one(status, rank, launcher).index.path)
     return _download_all(logs, status)
 
 

@@ -134,7 +134,7 @@ def make_plan(given: Mapping[str, Any], *, spelled_as_flags: bool = True, cluste
         own_values["hosts"] = [{"name": host.name, "slots": host.slots} for host in hosts]
     options = build(backend.options, own_values, spelled)
     slots = sum(host.slots for host in hosts)
-    world_size = run.np or slots or backend.default_np()
+    world_size = run.np or getattr(options, "ranks", None) or slots or backend.default_np()
     if slots and world_size > slots:
         raise InputError(f"{spelled('np')} {world_size} needs more than the {slots} slots of the hosts given")
     warnings = backend.check(world_size, options.model_dump(mode="json"))

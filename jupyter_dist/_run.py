@@ -10,7 +10,7 @@ from ._results import Results
 from .errors import DistError, InputError, MissingEngine, RunFailed, RunStopped
 from .failures import RankError
 from .folder import RunFolder
-from .job import Job, State, Status
+from .job import Job, State, Status, rank_count
 
 if TYPE_CHECKING:
     import pandas
@@ -59,7 +59,7 @@ class Run:
         if not status.state.ended:
             raise DistError(f"run {self.id} is still {status.state}: its results come at its end. run.wait()")
         if self._results is None:
-            self._results = Results(self.folder, status, self.job.world_size)
+            self._results = Results(self.folder, status, rank_count(self.job, status))
         return self._results
 
     @property
@@ -92,7 +92,7 @@ class Run:
             attempt = self.status.attempt
         elif attempt not in known:
             raise InputError(f"run {self.id} has no attempt {attempt}; it has {known}")
-        size = self.job.world_size
+        size = rank_count(self.job, self.status)
         if rank is None:
             return _interleave.interleaved(self.folder, range(size), attempt)
         if not 0 <= rank < size:

@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import reader
+from . import _run_files, reader
 from ._format import signal_name
 from ._said import said, slowest
 from .errors import InputError, RunNotFound
 from .folder import RunFolder, runs, runs_root
-from .job import Job, RankState, State, Status
+from .job import Job, RankState, State, Status, rank_count
 
 __all__ = ["find", "full", "listing", "short"]
 
@@ -46,14 +46,15 @@ def full(folder: RunFolder) -> dict[str, Any]:
 def _info(folder: RunFolder, status: Status, job: Job, *, details: bool) -> dict[str, Any]:
     bars: list[dict[str, Any]] = []
     heard = None
+    size = rank_count(job, status)
     if details or not status.state.ended:
-        heard = said(folder, status.attempt, job.world_size).refresh(progress_only=not details)
+        heard = said(folder, status.attempt, size).refresh(progress_only=not details)
         bars = heard.progress()
     info: dict[str, Any] = {
         "id": folder.id,
         "name": job.label or (os.path.basename(job.notebook) if job.notebook else folder.id),
         "backend": job.backend,
-        "world_size": job.world_size,
+        "world_size": size,
         "state": status.state.value,
         "attempt": status.attempt,
         "created": job.created,
@@ -70,12 +71,14 @@ def _info(folder: RunFolder, status: Status, job: Job, *, details: bool) -> dict
         "path": str(folder.path),
     }
     if heard is not None and details:
-        ranks = status.ranks or tuple(RankState(rank) for rank in range(job.world_size))
-        info["ranks"] = [_rank(rank) for rank in ranks]
+        waited_for = (RankState(rank) for rank in range(len(status.ranks), size))
+        info["ranks"] = [_rank(rank) for rank in (*status.ranks, *waited_for)]
         info["progress_by_rank"] = bars
         info["notes"] = [*job.notes, *heard.notes]
         info["source"] = job.source
         info["attempts"] = folder.attempts()
+        info["launchers"] = _run_files.launchers(folder, status.attempt)
+        info["files"] = [{"name": name, "bytes": size} for name, size in _run_files.downloadable(folder)]
     return info
 
 

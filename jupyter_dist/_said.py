@@ -30,12 +30,21 @@ class Said:
 
     def __init__(self, folder: RunFolder, attempt: int, world_size: int) -> None:
         self._lock = threading.Lock()
-        self._files = [Appended(folder.rank(attempt, rank).events) for rank in range(world_size)]
-        self._bars: list[dict[int, Bar]] = [{} for _ in range(world_size)]
+        self._folder, self._attempt = folder, attempt
+        self._files: list[Appended] = []
+        self._bars: list[dict[int, Bar]] = []
+        self.grow(world_size)
         self.notes: dict[str, list[int]] = {}
         """Text → the ranks that said it."""
         self.results: dict[int, dict[str, Any]] = {}
         """Rank → `repr`, `bytes`, `error`."""
+
+    def grow(self, world_size: int) -> None:
+        """Read that many ranks from now on: to an elastic run some are added."""
+        with self._lock:
+            for rank in range(len(self._files), world_size):
+                self._files.append(Appended(self._folder.rank(self._attempt, rank).events))
+                self._bars.append({})
 
     def refresh(self, *, progress_only: bool = False) -> Said:
         """Read what is new. `progress_only`: of files not read yet only the end, for a list of runs."""
@@ -107,6 +116,7 @@ def said(folder: RunFolder, attempt: int, world_size: int) -> Said:
         _known[key] = found
         while len(_known) > _KEPT:
             _known.popitem(last=False)
+    found.grow(world_size)
     return found
 
 

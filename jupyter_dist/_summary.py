@@ -16,7 +16,7 @@ from ._results import result_events
 from ._svg import Series, charts
 from ._text import one_line
 from .folder import RunFolder
-from .job import Job, RankState, State, Status
+from .job import Job, RankState, State, Status, rank_count
 
 __all__ = ["Summary", "gather"]
 
@@ -100,7 +100,7 @@ def gather(folder: RunFolder) -> Summary:
     status = reader.status(folder)
     job = reader.job(folder)
     errors = failures.failures(folder, status.attempt) if status.state is not State.SUCCEEDED else []
-    results = {**_result_texts(folder, status, job.world_size), **_error_texts(errors)}
+    results = {**_result_texts(folder, status, rank_count(job, status)), **_error_texts(errors)}
     rows, more_ranks = _rows(status, results)
     curves = _curves(folder)
     last = [_last_values(name, series) for name, series in list(curves.items())[:_MAX_METRICS]]
@@ -121,7 +121,7 @@ def gather(folder: RunFolder) -> Summary:
 
 def title_of(job: Job, status: Status) -> str:
     """`succeeded: 8 ranks on local, 12.3 s`."""
-    text = f"{status.state}: {count(job.world_size, 'rank')} on {one_line(job.backend, 40)}"
+    text = f"{status.state}: {count(rank_count(job, status), 'rank')} on {one_line(job.backend, 40)}"
     began = status.started or status.created
     if began:
         text += f", {duration((status.ended or time.time()) - began)}"
@@ -135,7 +135,7 @@ def _title(job: Job, status: Status) -> str:
 
 
 def _logs(folder: RunFolder, job: Job, status: Status) -> str:
-    rank = "0" if job.world_size == 1 else "*"
+    rank = "0" if rank_count(job, status) == 1 else "*"
     return one_line(str(Path(folder.path, "attempts", str(status.attempt), "ranks", rank, "output.log")), 600)
 
 

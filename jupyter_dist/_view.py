@@ -12,7 +12,7 @@ from ._format import count, duration, size
 from ._progress import Progress
 from ._text import clean, one_line
 from .folder import RunFolder
-from .job import Job, State, Status
+from .job import Job, State, Status, rank_count
 from .reader import Batch, Event, Line
 
 __all__ = ["View"]
@@ -44,6 +44,8 @@ class View:
         self.feed_limit = max(400, 4 * job.world_size)
         self._colour = colour
         self._attempt: int | None = None
+        self._restarted: str | None = None
+        """Why this attempt was started, which its mark among the lines says."""
         self._stall: tuple[float, str] | None = None
         self._stall_read = 0.0
 
@@ -95,6 +97,7 @@ class View:
         if self._attempt is not None and attempt > self._attempt:
             reason = self.status.reason if self.status else None
             why = f": {one_line(reason, 200)}" if reason else ""
+            self._restarted = reason
             self.fold.mark(f"── attempt {attempt + 1} of {self.job.max_restarts + 1}{why} ──", now)
             self.progress.clear()
         if self._attempt is None or attempt > self._attempt:
@@ -171,11 +174,11 @@ class View:
             listed = [f"{number} {state}" for state, number in states.items()]
             parts.append(f"{'rank' if len(status.ranks) == 1 else 'ranks'}: {', '.join(listed)}")
         else:
-            parts.append(count(self.job.world_size, "rank"))
+            parts.append(count(rank_count(self.job, status), "rank"))
         if status.attempt or self.job.max_restarts:
             parts.append(f"attempt {status.attempt + 1} of {self.job.max_restarts + 1}")
         if self.note:
             parts.append(self.note)
-        elif status.reason and status.state.ended:
+        elif status.reason and (status.state.ended or status.reason != self._restarted):
             parts.append(one_line(status.reason, 200))
         return " · ".join(parts)

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from . import reader
+from . import _run_files, reader
 from ._logs import AttemptLogs
 from ._run_info import find, full, short
 from .errors import DistError
 from .folder import RunFolder, runs, runs_root
+from .job import rank_count
 
 __all__ = ["LIST", "Watch"]
 
@@ -48,8 +49,8 @@ class Watch:
         return not self._wanted
 
     def poll(self) -> list[dict[str, Any]]:
-        """JSON messages: `{kind: "run", run}`, `{kind: "log", id, attempt, ranks, all, complete}` (numbers
-        of lines), `{kind: "curves", id}`, `{kind: "gone", id}`, `{kind: "runs"}`."""
+        """JSON messages: `{kind: "run", run}`, `{kind: "log", id, attempt, ranks, launchers, all, complete}`
+        (numbers of lines), `{kind: "curves", id}`, `{kind: "gone", id}`, `{kind: "runs"}`."""
         with self._lock:
             wanted = self._wanted
         for name in self._runs.keys() - wanted:
@@ -113,8 +114,10 @@ class _WatchedRun:
         if state != self._state or now - self._looked_at >= _LOOK_S or not self._looked_at:
             self._looked_at, self._state = now, state
             self._status = reader.status(self._folder)
-            world_size = reader.job(self._folder).world_size
-            self._logs = AttemptLogs.of(self._folder, self._status.attempt, world_size)
+            size = rank_count(reader.job(self._folder), self._status)
+            self._logs = AttemptLogs.of(self._folder, self._status.attempt, size)
+            self._launchers = _run_files.launchers(self._folder, self._status.attempt)
+            self._files = [name for name, _ in _run_files.downloadable(self._folder)]
         ranks = self._logs.folders
         events = [self._status.attempt, *(_size(rank.events) for rank in ranks)]
         # A row of the view of all ranks is there once the supervisor has noted its time.
@@ -123,6 +126,7 @@ class _WatchedRun:
             self._status.state.ended,
             [(_size(rank.output), _size(rank.times)) for rank in ranks],
             [rank.state.ended for rank in self._status.ranks],
+            [(name, _size(self._logs.launcher(name).path)) for name in self._launchers],
         )
         yield from self._run(now, events != self._events)
         if log != self._log:
@@ -134,7 +138,10 @@ class _WatchedRun:
 
     def _run(self, now: float, progress: bool) -> Iterator[dict[str, Any]]:
         status = self._status
-        telling = (status.state, status.attempt, status.reason, status.ranks, status.stall)
+        telling = (
+            *(status.state, status.attempt, status.reason, status.ranks, status.stall),
+            *(self._launchers, self._files),
+        )
         self._progress_due = self._progress_due or progress
         if telling == self._told and not (self._progress_due and now - self._told_at >= _INFO_S):
             return
@@ -148,6 +155,7 @@ class _WatchedRun:
             "id": self._id,
             "attempt": status.attempt,
             "ranks": {str(rank): logs.total(status, rank) for rank in range(logs.world_size)},
+            "launchers": {name: logs.total(status, None, name) for name in self._launchers},
             "all": logs.total(status, None),
             "complete": status.state.ended,
         }

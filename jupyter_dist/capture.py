@@ -5,6 +5,7 @@ Nothing is copied on the way: the buffers of a payload are views of the live arr
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import os
 import pickle
@@ -20,6 +21,7 @@ from ._ship import ShippedFile
 from .errors import CaptureError
 from .worker import payload
 from .worker._pickling import Dumped, Pickler, Trace, dump
+from .worker._strategy import kind_of, spans_ranks
 
 __all__ = ["Payload", "ShippedFile", "capture_call", "capture_cell"]
 
@@ -33,6 +35,10 @@ _NEED_LEGACY_KERAS = {
     *("MultiWorkerMirroredStrategy", "ParameterServerStrategy", "ParameterServerStrategyV2"),
     "CollectiveAllReduceStrategy",  # what the first one is called inside
 }
+_CALLS_STRATEGY = re.compile(
+    r"""^[^#\n]*\bstrategy\(\s*(?:kind\s*=\s*)?(?:['"]([\w. -]+)['"])?""", re.MULTILINE
+)
+_HOROVODS_KERAS = ("horovod.keras", "horovod.tensorflow.keras", "horovod._keras")
 
 
 @dataclass(frozen=True)
@@ -180,13 +186,15 @@ class _Capture:
         shipment = _ship.ship(ship_modules, used, directory)
         words = trace.words | shipment.words
         used |= shipment.imports
-        keras = words & _KERAS or any(_KERAS & set(name.split(".")) for name in used)
         header["sources"].update(_texts(trace.files, sources))
         header["labels"].update({file: labels[file] for file in sorted(trace.files) if file in labels})
         header |= {
             "sys_path": _sys_path(),
             "names": list(self._shown) if header["kind"] == "cell" else [],
-            "legacy_keras": bool(keras and words & _NEED_LEGACY_KERAS),
+            "legacy_keras": _needs_legacy_keras(words, used),
+            "legacy_keras_if_several": _strategy_needs_legacy_keras(
+                words, used, [*header["sources"].values(), *_decoded(shipment.files)]
+            ),
         }
         size = len(dumped.body) + sum(view.nbytes for view in dumped.buffers)
         size += sum(len(file.data) for file in shipment.files)
@@ -220,6 +228,37 @@ class _Capture:
             sizes[name] = counter.size - before
         largest = sorted(sizes.items(), key=lambda item: -item[1])[:3]
         return ", ".join(f"{name} {_bytes(size)}" for name, size in largest if size > _LARGE / 100)
+
+
+def _needs_legacy_keras(words: Collection[str], modules: Collection[str]) -> str:
+    """What in the code cannot do with Keras 3; empty when nothing is."""
+    if any(f"{name}.".startswith(f"{own}.") for name in modules for own in _HOROVODS_KERAS):
+        return "Horovod's Keras API"
+    found = sorted(_NEED_LEGACY_KERAS & set(words)) if _uses_keras(words, modules) else []
+    return f"{found[0]} with Keras" if found else ""
+
+
+def _uses_keras(words: Collection[str], modules: Collection[str]) -> bool:
+    return bool(_KERAS & set(words)) or any(_KERAS & set(name.split(".")) for name in modules)
+
+
+def _strategy_needs_legacy_keras(
+    words: Collection[str], modules: Collection[str], texts: Collection[str]
+) -> str:
+    """The same, but only where several ranks train together: what `dist.strategy` gives one rank can do
+    with Keras 3, and so can what is asked for by the name of such a one."""
+    ours = any(name.partition(".")[0] == "jupyter_dist" for name in modules)
+    if not (ours and "strategy" in words and _uses_keras(words, modules)):
+        return ""
+    for match in (match for text in texts for match in _CALLS_STRATEGY.finditer(text)):
+        with contextlib.suppress(ValueError):  # the rank says which names there are
+            if match[1] is None or spans_ranks(kind_of(match[1])):
+                return "`fit` over several ranks, as with dist.strategy(),"
+    return ""
+
+
+def _decoded(files: Collection[ShippedFile]) -> list[str]:
+    return [bytes(file.data).decode(errors="replace") for file in files if file.path.endswith(".py")]
 
 
 class _Counter:

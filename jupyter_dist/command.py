@@ -19,6 +19,7 @@ from typing import Any
 from . import start
 from ._commands import RUN_COMMANDS, Command, Context
 from ._commands_clusters import CLUSTER_COMMANDS
+from ._commands_horovod import HOROVOD_COMMANDS
 from ._flags import Flag, flags_of, nearest, shown, split_line
 from ._help import entry, help_text
 from ._plan import Plan, make_plan, read_command_line, run_flags
@@ -76,8 +77,9 @@ def _read_script(script: Path) -> str:
     return source
 
 
-def _run_groups() -> list[tuple[str, Sequence[Flag]]]:
-    return flag_groups(read_command_line([]).backend, _NOT_IN_TERMINAL)
+def _run_groups(tokens: Sequence[str] = ()) -> list[tuple[str, Sequence[Flag]]]:
+    line = read_command_line(tokens, leave_out=_NOT_IN_TERMINAL, first_word_ends=True)
+    return flag_groups(line.backend, _NOT_IN_TERMINAL)
 
 
 _RUN = Command(
@@ -91,7 +93,7 @@ _RUN = Command(
 
 
 def _tree(context: Context) -> tuple[Command, ...]:
-    return (*((_RUN,) if context.terminal else ()), *RUN_COMMANDS, *CLUSTER_COMMANDS)
+    return (*((_RUN,) if context.terminal else ()), *RUN_COMMANDS, *CLUSTER_COMMANDS, *HOROVOD_COMMANDS)
 
 
 def dispatch(words: str | Sequence[str], context: Context, expand: Callable[[str], str] = str) -> Any:
@@ -113,7 +115,8 @@ def _descend(tokens: list[str], commands: tuple[Command, ...], context: Context,
     if _asks_for_help(rest):
         if chosen.children:
             return Message(_overview(chosen.children, f"{path} {chosen.name}"))
-        return Message(help_text(f"{path} {chosen.usage}", chosen.about, chosen.flags()))
+        groups = _run_groups(rest) if chosen is _RUN else chosen.flags()
+        return Message(help_text(f"{path} {chosen.usage}", chosen.about, groups))
     return chosen.do(context, rest)
 
 

@@ -19,7 +19,7 @@ _COLLATERAL = re.compile(
     r"connection (was )?(reset|closed|refused|aborted)|broken pipe|closed by peer|socket closed|"
     r"remote process exited|NCCL communicator was aborted|ncclRemoteError|ncclSystemError|"
     r"UNAVAILABLE:|CANCELLED:|ABORTED:|Connecting to .*failed|store.*(timed out|timeout)|"
-    r"timed out waiting .*(recv|send|clients)|will never reach this barrier",
+    r"timed out waiting .*(recv|send|clients)|will never reach this barrier|Horovod has been shut down",
     re.IGNORECASE,
 )
 
@@ -28,7 +28,7 @@ _COLLATERAL = re.compile(
 class RankError:
     """How one rank failed.
 
-    `kind` is "exception", "exit" (non-zero code without an exception) or "signal".
+    `kind` is "exception", "exit" (non-zero code without an exception), "signal" or "lost" (with its host).
     `text` is the traceback with the cell's own lines; empty where there is none.
     `collateral` says that the rank failed, or was ended, because another one had failed.
     """
@@ -53,7 +53,7 @@ def failures(folder: RunFolder, attempt: int | None = None) -> list[RankError]:
     attempt = status.attempt if attempt is None else attempt
     found = []
     for rank in reader.ranks(folder, attempt):
-        error = _of_rank(folder, attempt, rank)
+        error = _of_rank(folder, attempt, rank, alone=status.state is not State.LOST)
         if error is not None:
             found.append(error)
     if any(not error.collateral for error in found):
@@ -68,7 +68,8 @@ def _blames_another(error: RankError) -> bool:
     return error.kind == "exception" and bool(_COLLATERAL.search(f"{error.type}: {error.message}"))
 
 
-def _of_rank(folder: RunFolder, attempt: int, rank: RankState) -> RankError | None:
+def _of_rank(folder: RunFolder, attempt: int, rank: RankState, *, alone: bool) -> RankError | None:
+    """`alone`: a rank that is lost is so by itself, and not with the whole run."""
     stopped = rank.state is State.STOPPED
     common: dict[str, Any] = {
         "rank": rank.rank,
@@ -81,9 +82,12 @@ def _of_rank(folder: RunFolder, attempt: int, rank: RankState) -> RankError | No
     written = _error_file(folder, attempt, rank.rank)
     if written is not None:
         return RankError(kind="exception", **{**common, **written})
+    when = rank.ended or 0.0
+    if rank.state is State.LOST and alone:
+        message = f"nothing more was heard of it on host {rank.host}"
+        return RankError(time=when, kind="lost", type="", message=message, **common)
     if rank.state is not State.FAILED:
         return None
-    when = rank.ended or 0.0
     if rank.signal is not None:
         return RankError(
             time=when, kind="signal", type="", message=f"ended by signal {rank.signal}", **common

@@ -8,6 +8,9 @@ RUNS/ID/state.json          the Status, replaced atomically by the supervisor
 RUNS/ID/supervisor.log
 RUNS/ID/requests/NAME       one empty file per request: stop, kill, stacks
 RUNS/ID/checkpoints/        dist.checkpoint_dir(), shared by all attempts
+RUNS/ID/resume.lock         held by a supervisor that has taken the run on from another one
+RUNS/ID/files/              what a launcher has written for the user, such as a timeline
+RUNS/ID/attempts/A/launcher.log
 RUNS/ID/attempts/A/ranks/R/ output.log  times.idx  events.jsonl  result.pkl  result.buffers
                             error.json  stacks.txt
 """
@@ -92,6 +95,7 @@ class RunFolder:
         self.supervisor_log = path / "supervisor.log"
         self.requests = path / "requests"
         self.checkpoints = path / "checkpoints"
+        self.files = path / "files"
 
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r})"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Job", "Poll", "RankState", "Stall", "State", "Status", "Supervisor"]
+__all__ = ["Job", "Poll", "RankState", "Stall", "State", "Status", "Supervisor", "rank_count"]
 
 
 class State(str, enum.Enum):
@@ -133,6 +133,8 @@ class Status:
     ranks: tuple[RankState, ...] = ()
     oom_killer: bool = False
     """Whether the kernel's out-of-memory killer ran on this machine during the run."""
+    handle: Mapping[str, Any] | None = None
+    """With which a new supervisor finds the ranks again, where they go on without one."""
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -150,15 +152,30 @@ class Status:
         return cls(**kept)
 
 
+def rank_count(job: Job, status: Status) -> int:
+    """How many ranks there are to show: an elastic run may have more than were asked for."""
+    return max(job.world_size, len(status.ranks))
+
+
 @dataclass(frozen=True)
 class Poll:
-    """What a backend's `poll` saw. `ranks` holds every rank whose state is known.
+    """What a backend's `poll` saw. `ranks` holds every rank in order, in an elastic run more than
+    `world_size` of them.
 
     `chunks` and `cursor` serve backends where only text travels; a backend whose ranks
     write their own files leaves them empty."""
 
     state: State
     ranks: tuple[RankState, ...] = ()
+    pids: tuple[int, ...] = ()
+    """The process groups on this machine that are to be killed if the supervisor dies."""
+    attempt: int | None = None
+    """The newest attempt, where the launcher starts its ranks again by itself."""
+    replaces: bool = False
+    """Whether the launcher answers a rank's failure (replaces it, starts all again); if not,
+    the supervisor ends the attempt."""
     chunks: tuple[Mapping[str, Any], ...] = ()
     cursor: Any = None
     detail: str | None = None
+    """One line for the user: what hinders the run at the moment, or, with a final state, why it came to it
+    where no rank tells."""

@@ -11,13 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import backends, folder, template
+from . import backends, folder, reader, template
 from .capture import Payload
 from .errors import LaunchError
 from .folder import RunFolder
-from .job import Job
+from .job import Job, State
 
-__all__ = ["Request", "dry_run", "launch"]
+__all__ = ["Request", "dry_run", "launch", "resume"]
+
+_RESUME_LIMIT_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,24 @@ def launch(request: Request, payload: Payload) -> RunFolder:
         place.request("kill")  # interrupted: a supervisor may just have started
         raise
     return place
+
+
+def resume(place: RunFolder) -> bool:
+    """Start a new supervisor for a run whose own has died while the ranks go on; returns whether there is
+    such a one by now. False for every other run, which is left as it is.
+
+    Raises LaunchError.
+    """
+    status = reader.status(place)
+    if status.state is not State.LOST or status.handle is None:
+        return False
+    _start_cold(place, os.environ, "--resume")
+    deadline = time.monotonic() + _RESUME_LIMIT_S
+    while reader.status(place).state is State.LOST:
+        if time.monotonic() > deadline:
+            raise LaunchError(f"no new supervisor for run {place.id}: see {str(place.supervisor_log)!r}")
+        time.sleep(0.02)
+    return True
 
 
 def _create(root: Any, request: Request, payload: Payload) -> RunFolder:
@@ -123,12 +143,15 @@ def _start_warm(place: RunFolder, request: Request, payload: Payload, env: Mappi
     """Returns None when the run has started, else why it has to start cold."""
     if request.cold:
         return "--cold"
-    if not backends.load(request.backend).capabilities.warm:
-        return f"backend {request.backend!r} starts its own processes"
-    if payload.header["legacy_keras"]:
-        return "the cell needs tf_keras in place of keras, which is arranged before any import"
     if not template.wanted():
         return "not in a notebook"
+    if not backends.load(request.backend).capabilities.warm:
+        # The supervisor alone: it saves its own imports.
+        why_cold = f"backend {request.backend!r} starts its own processes"
+        return template.launch(place, env, (), why_cold=why_cold)
+    several = request.world_size > 1
+    if payload.header["legacy_keras"] or (several and payload.header["legacy_keras_if_several"]):
+        return "the cell needs tf_keras in place of keras, which is arranged before any import"
     return template.launch(place, env, payload.imports)
 
 

@@ -198,7 +198,7 @@ def remove(folders: Iterable[RunFolder]) -> int:
 
 
 def _check_rank(folder: RunFolder, rank: int) -> None:
-    size = reader.job(folder).world_size
+    size = max(reader.job(folder).world_size, len(reader.status(folder).ranks))
     if not 0 <= rank < size:
         known = "rank 0" if size == 1 else f"ranks 0 to {size - 1}"
         raise InputError(f"run {folder.id} has {known}, not {rank}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import keyword
-import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,27 +11,15 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from ._flags import shown
+from ._format import parse_duration
 
-__all__ = ["NOT_SAVED", "Host", "RunOptions", "parse_duration", "parse_hosts", "read_hostfile"]
+__all__ = ["NOT_SAVED", "Host", "RunOptions", "parse_hosts", "read_hostfile"]
 
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _METRIC_NAME = re.compile(r"[^\W\d][\w./ -]{0,99}")
 _SET_FOR_RANKS = frozenset(
     ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG"]
 )
-
-
-def parse_duration(value: object) -> object:
-    """Seconds, from a number or from text such as `90`, `90s`, `10m`, `2h`, `30d`."""
-    if isinstance(value, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([smhd]?)\s*", value)
-        if match is None:
-            raise ValueError(f"needs a time such as 90, 90s, 10m or 2h, got {shown(value)}")
-        return float(match[1]) * _UNITS[match[2]]
-    if isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value)):
-        raise ValueError(f"needs a time in seconds, got {value!r}")
-    return value
 
 
 def _variable(value: str) -> str:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from . import _curves, _logs, _run_info, failures, manage, reader
+from . import _curves, _logs, _run_files, _run_info, failures, launch, manage, reader
 from . import stacks as _stacks
 from ._cluster_queries import (
     backend_list as backends,
@@ -31,7 +31,7 @@ from ._run_info import find
 from ._said import said
 from ._watch import Watch
 from .errors import DistError, InputError
-from .job import State
+from .job import State, rank_count
 
 __all__ = [
     "Watch",
@@ -45,6 +45,7 @@ __all__ = [
     "curves",
     "disk_size",
     "errors",
+    "file_download",
     "find",
     "log_download",
     "log_page",
@@ -83,10 +84,15 @@ def run(id: str) -> dict[str, Any]:
 
 
 def log_page(
-    id: str, rank: int | None = None, attempt: int | None = None, start: int = 0, count: int = 200
+    id: str,
+    rank: int | None = None,
+    attempt: int | None = None,
+    start: int = 0,
+    count: int = 200,
+    launcher: str | None = None,
 ) -> dict[str, Any]:
-    """Lines of one rank's log, or of all by time (`rank` None); see `_logs.page`."""
-    return _logs.page(find(id), rank, attempt, start, count)
+    """Lines of one rank's log, of a launcher's, or of all ranks by time; see `_logs.page`."""
+    return _logs.page(find(id), rank, attempt, start, count, launcher)
 
 
 def log_search(
@@ -97,14 +103,22 @@ def log_search(
     regex: bool = False,
     case: bool = False,
     limit: int = 1000,
+    launcher: str | None = None,
 ) -> dict[str, Any]:
     """Search a whole log: `{count, hits: [line numbers], truncated}`."""
-    return _logs.search(find(id), rank, attempt, query, regex, case, limit)
+    return _logs.search(find(id), rank, attempt, query, regex, case, limit, launcher)
 
 
-def log_download(id: str, rank: int | None = None, attempt: int | None = None) -> Iterator[bytes]:
-    """A whole log in pieces: a rank's own bytes, or all ranks' lines by time."""
-    return _logs.download(find(id), rank, attempt)
+def log_download(
+    id: str, rank: int | None = None, attempt: int | None = None, launcher: str | None = None
+) -> Iterator[bytes]:
+    """A whole log in pieces: a rank's or launcher's own bytes, or all ranks' lines by time."""
+    return _logs.download(find(id), rank, attempt, launcher)
+
+
+def file_download(id: str, file: str) -> Iterator[bytes]:
+    """One of the run's `files`, in pieces."""
+    return _run_files.read(find(id), file)
 
 
 def curves(
@@ -154,7 +168,7 @@ def results(id: str) -> list[dict[str, Any]]:
     """What the ranks' results look like, equal ones together: `{ranks, repr, error, bytes}`."""
     place = find(id)
     status = reader.status(place)
-    heard = said(place, status.attempt, reader.job(place).world_size).refresh()
+    heard = said(place, status.attempt, rank_count(reader.job(place), status)).refresh()
     folded: dict[tuple[Any, ...], list[int]] = {}
     for rank, result in sorted(heard.results.items()):
         folded.setdefault(tuple(result.items()), []).append(rank)
@@ -192,6 +206,7 @@ def stacks(id: str, timeout_s: float = 5.0) -> dict[str, Any]:
 def stop(id: str, kill: bool = False) -> dict[str, Any]:
     """Ask for the end of a run; returns at once, and does nothing to one that has ended."""
     place = find(id)
+    launch.resume(place)  # ranks that have outlived their supervisor are ended by another one
     state = reader.status(place).state
     if not state.ended:
         try:

@@ -11,7 +11,6 @@ import bisect
 import dataclasses
 import json
 import os
-import socket
 import struct
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ._identity import boot_id, start_ticks
+from ._identity import boot_id, start_ticks, supervised
 from .errors import RunNotFound
 from .folder import RankFolder, RunFolder
-from .job import Job, RankState, State, Status, Supervisor
+from .job import Job, RankState, State, Status
 
 __all__ = [
     "Batch",
@@ -37,11 +36,12 @@ __all__ = [
     "ranks",
     "start_ticks",
     "status",
+    "supervised",
 ]
 
 _TIME = struct.Struct("<Qd")
 _GRACE_S = 30.0
-"""A run without a supervisor is pending for that long, a heartbeat from another host as well."""
+"""A run is pending for that long before its supervisor has written anything."""
 _MAX_LINE = 1 << 20
 _MAX_READ = 4 << 20
 
@@ -78,14 +78,6 @@ class Batch:
     skipped: int = 0
 
 
-def _alive(supervisor: Supervisor, heartbeat: float) -> bool:
-    if supervisor.host != socket.gethostname():
-        return time.time() - heartbeat < _GRACE_S
-    if supervisor.boot_id != boot_id():
-        return False
-    return start_ticks(supervisor.pid) == supervisor.start_ticks
-
-
 def job(folder: RunFolder) -> Job:
     """The run's job. Raises RunNotFound when `job.json` is missing or not ours."""
     try:
@@ -110,15 +102,22 @@ def status(folder: RunFolder) -> Status:
     """How the run stands now. A run whose supervisor is gone is `lost`; nothing is written."""
     try:
         found = _stored(folder)
-        if found is not None and not found.state.ended and not _supervised(found):
+        if found is not None and not found.state.ended and not supervised(found):
             # It may have written its last state between our reading and its end.
             found = _stored(folder)
     except (OSError, ValueError) as error:
         return Status(folder.id, State.LOST, reason=f"state.json cannot be read: {error}")
     if found is None:
         return _unsupervised(folder)
-    if found.state.ended or _supervised(found):
+    if found.state.ended or supervised(found):
         return found
+    if found.handle is not None:
+        return dataclasses.replace(
+            found,
+            state=State.LOST,
+            ended=found.heartbeat,
+            reason="the supervisor is gone; the ranks go on for a while: attach to the run to take it on",
+        )
     ranks = tuple(
         r if r.state.ended else dataclasses.replace(r, state=State.LOST, ended=found.heartbeat)
         for r in found.ranks
@@ -130,10 +129,6 @@ def status(folder: RunFolder) -> Status:
         ended=found.heartbeat,
         reason="the supervisor is gone; its ranks were ended with it",
     )
-
-
-def _supervised(found: Status) -> bool:
-    return found.supervisor is not None and _alive(found.supervisor, found.heartbeat)
 
 
 def _unsupervised(folder: RunFolder) -> Status:

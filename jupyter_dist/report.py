@@ -92,6 +92,8 @@ def what(error: RankError) -> str:
         return f"{one_line(error.type, 80)}: {message}" if message else one_line(error.type, 80)
     if error.signal is not None:
         return f"ended by {signal_name(error.signal)}"
+    if error.kind == "lost":
+        return one_line(error.message, 200)
     return f"ended with exit code {error.exit_code}"
 
 
@@ -209,14 +211,17 @@ def _missing_module(name: str, job: Job) -> str:
 
 
 def _without_rank(folder: RunFolder, status: Status) -> str:
-    reason = one_line(status.reason, 400) if status.reason else "no rank said why"
+    reason = clean_lines(status.reason, limit=400)[:4000] if status.reason else "no rank said why"
     parts = [f"run {folder.id} failed: {reason}"]
-    running = [rank.rank for rank in status.ranks if rank.state is State.STOPPED]
+    running = [rank.rank for rank in status.ranks if rank.state is State.STOPPED and rank.started]
     if running:
         parts.append(f"{_ranks(running)} {'was' if len(running) == 1 else 'were'} ended")
     lines = log_tail(folder.supervisor_log)[-_LOG_LINES:]
     if lines and status.reason and "supervisor.log" in status.reason:
         parts += ["the supervisor's last lines:", *(f"  {line}" for line in lines)]
+    for path in sorted(folder.rank(status.attempt, 0).path.parents[1].glob("launcher*.log")):
+        lines = log_tail(path)[-_LOG_LINES:]
+        parts += [f"{path.name}, its last lines:", *(f"  {line}" for line in lines)] if lines else []
     return "\n".join([*parts, f"logs: {one_line(str(folder.path / 'attempts' / str(status.attempt)), 600)}"])
 
 

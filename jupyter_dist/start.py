@@ -262,7 +262,10 @@ def attach(run_id: str | None = None, *, follow: bool = False) -> Run:
     from . import live
     from ._run import Run
 
-    found = _remember(Run(choose(run_id)))
+    folder = choose(run_id)
+    # Where the ranks have outlived their supervisor, the run gets another one.
+    launch.resume(folder)
+    found = _remember(Run(folder))
     if follow:
         live.follow(found, interrupt="leave", result=True)
     return found

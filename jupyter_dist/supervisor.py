@@ -2,12 +2,14 @@
 
 Detached from the kernel: `python -m jupyter_dist.supervisor FOLDER`, or a fork of the template.
 It wakes when a child ends, and every 50 ms to look for requests and to index the logs.
+Where ranks go on without one (`Capabilities.outlives`), a new supervisor takes their run on again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import select
@@ -19,39 +21,24 @@ import traceback
 from pathlib import Path
 
 from . import backends
+from ._ending import FAILURE_GRACE_S, SETTLE_S, STOP_GRACE_S, Ending, first_failed, why, why_again, why_failed
 from ._guard import Guard, end_leftovers
 from ._indexing import Indexer
 from .backends._base import Handle
-from .backends._process import ask_for_stacks
-from .folder import RunFolder, make_attempt, write_json
+from .errors import DistError
+from .folder import RunFolder, make_attempt, open_private, write_json
 from .job import Job, Poll, RankState, Stall, State, Status, Supervisor
-from .reader import boot_id, start_ticks
+from .reader import boot_id, start_ticks, supervised
 from .worker._boot import STACK_SIGNAL, set_name
 
-__all__ = ["main", "signal_name", "supervise"]
+__all__ = ["main", "supervise"]
 
 _HEARTBEAT_S = 2.0
-_SETTLE_S = 0.3
-"""After a failure, other ranks get that long to say what they saw."""
-_FAILURE_GRACE_S = 1.0
-"""From SIGTERM to SIGKILL when another rank has failed: they may wait in a collective for ever."""
-_STOP_GRACE_S = 5.0
-"""From SIGTERM to SIGKILL when the user stops the run: time for a checkpoint."""
 _PORT_RETRIES = 3
 
 
-class _Ending:
-    """How an attempt is being brought to its end."""
-
-    def __init__(self, state: State, reason: str, term_at: float, grace_s: float) -> None:
-        self.state, self.reason = state, reason
-        self.term_at, self.kill_at = term_at, term_at + grace_s
-        self.termed_at: float | None = None
-        self.killed = False
-
-
 class _Supervision:
-    def __init__(self, folder: RunFolder, job: Job, warm: bool) -> None:
+    def __init__(self, folder: RunFolder, job: Job, warm: bool, resumed: Status | None = None) -> None:
         self._folder, self._job = folder, job
         self._backend = backends.load(job.backend)
         self._requests_seen: dict[str, float] = {}
@@ -67,90 +54,124 @@ class _Supervision:
         for signum in (signal.SIGINT, signal.SIGHUP, STACK_SIGNAL):
             # Ranks inherit "ignored" until they have a handler: asking early does not end them.
             signal.signal(signum, signal.SIG_IGN)
-        self._guard = Guard(job.id)
+        self._guard = Guard(job.id, outlives=self._backend.capabilities.outlives)
+        self._handle: Handle | None = None if resumed is None else resumed.handle
+        fresh = Status(job.id, State.PENDING, created=job.created, warm=warm, ranks=_pending(job))
         ticks = start_ticks(os.getpid()) or 0
-        self._status = Status(
-            id=job.id,
-            state=State.PENDING,
-            created=job.created,
-            warm=warm,
+        self._status = dataclasses.replace(
+            resumed or fresh,
             supervisor=Supervisor(os.getpid(), ticks, socket.gethostname(), boot_id()),
-            ranks=tuple(RankState(rank) for rank in range(job.world_size)),
         )
 
     def _on_term(self, *_: object) -> None:
         self._term_requested = True
 
     def run(self) -> None:
-        restarts, port_retries, attempt = 0, 0, 0
+        restarts = port_retries = 0
+        able = self._backend.capabilities
+        # A second supervisor does not know the values of --env, which are nowhere on the disk.
+        restartable = able.restarts and not (self._handle is not None and self._job.env_names)
         self._write()
         while True:
-            ended, reason = self._attempt(attempt)
+            ended, reason = self._attempt()
+            attempt = self._status.attempt
             again = None
-            if ended is State.FAILED and self._backend.capabilities.restarts:
+            if ended is State.FAILED and restartable:
                 if port_retries < _PORT_RETRIES and self._port_was_taken(attempt):
                     port_retries += 1
                     again = (
                         f"MASTER_PORT was taken by another process; attempt {attempt + 1} takes another one"
                     )
-                elif restarts < self._job.max_restarts:
+                elif restarts < self._job.max_restarts and not able.own_restarts:
                     restarts += 1
                     again = f"{reason}; restart {restarts} of {self._job.max_restarts}"
             if again is None or self._asked("stop") or self._asked("kill"):
                 break
-            attempt += 1
-            _log(again)
-            make_attempt(self._folder, attempt, self._job.world_size)
-            self._update(reason=again)
+            self._next(attempt + 1, again)
+            self._handle = None
+        if self._handle is not None:
+            self._backend.release(self._handle)
         end_leftovers(self._job.id)
         self._guard.release()
-        self._update(state=ended, reason=reason, ended=time.time(), oom_killer=_oom_kills() > self._oom_kills)
+        self._update(
+            state=ended,
+            reason=reason,
+            ended=time.time(),
+            oom_killer=_oom_kills() > self._oom_kills,
+            handle=None,
+        )
         self._write()
 
-    def _attempt(self, attempt: int) -> tuple[State, str | None]:
+    def _next(self, attempt: int, why: str) -> None:
+        _log(why)
+        make_attempt(self._folder, attempt, self._job.world_size)
+        self._update(attempt=attempt, reason=why, ranks=_pending(self._job))
+
+    def _started(self) -> Handle:
+        """The handle of the ranks that run: just submitted, or those of the supervisor before."""
+        if self._handle is None:
+            self._update(
+                state=State.RUNNING,
+                started=self._status.started or time.time(),
+                ranks=_pending(self._job),
+                stall=None,
+            )
+            self._handle = self._backend.submit(self._job, self._folder, self._status.attempt)
+        if self._backend.capabilities.outlives:
+            self._update(handle=self._handle)
+        return self._handle
+
+    def _attempt(self) -> tuple[State, str | None]:
         """One start of all ranks, until the last one has ended."""
-        self._update(
-            state=State.RUNNING,
-            attempt=attempt,
-            started=self._status.started or time.time(),
-            ranks=tuple(RankState(rank) for rank in range(self._job.world_size)),
-            stall=None,
-        )
-        handle = self._backend.submit(self._job, self._folder, attempt)
-        indexer = Indexer(self._folder, attempt, self._job.world_size)
-        ending: _Ending | None = None
+        try:
+            handle = self._started()
+        except DistError as error:
+            _log(str(error))
+            stopped = (dataclasses.replace(rank, state=State.STOPPED) for rank in _pending(self._job))
+            self._update(ranks=tuple(stopped))
+            return State.FAILED, str(error)
+        attempt, base = self._status.attempt, self._status.reason
+        indexer = Indexer(self._folder, attempt)
+        ending: Ending | None = None
         active = time.time()
         while True:
             poll = self._backend.poll(handle, None)
             now = time.time()
+            if poll.attempt is not None and poll.attempt > attempt:
+                indexer.tick(now, len(self._status.ranks))
+                base = why_again(self._folder, self._status.ranks, attempt)
+                attempt = poll.attempt
+                self._next(attempt, base)
+                indexer = Indexer(self._folder, attempt)
             ranks = self._judged(poll, attempt, ending)
-            self._guard.watch(rank.pid for rank in ranks if rank.pid and not rank.state.ended)
-            if indexer.tick(now):
+            self._guard.watch(poll.pids)
+            if indexer.tick(now, len(ranks)):
                 active = now
                 if self._status.stall is not None:
                     self._update(stall=None)
             self._update(ranks=ranks)
             if poll.state.ended:
                 break
-            ending = self._decide(ending, ranks, attempt, now)
+            ending = self._decide(ending, ranks, None if poll.replaces else attempt, now)
             if ending is not None:
                 self._push(ending, handle, now)
             else:
-                self._look_for_stall(ranks, active, now)
-            if self._asked("stacks"):
-                ask_for_stacks(ranks)
+                self._update(reason=poll.detail or base)
+                self._look_for_stall(handle, active, now)
+            if self._asked("stacks") and self._backend.capabilities.stacks:
+                self._backend.stacks(handle)
             if now - self._status.heartbeat >= _HEARTBEAT_S:
                 self._write()
             self._wait(self._backend.poll_interval_s)
-        indexer.tick(time.time())
-        if ending is not None and poll.state is not State.SUCCEEDED:
-            return ending.state, ending.reason
+        indexer.tick(time.time(), len(ranks))
         if poll.state is State.SUCCEEDED:
             return State.SUCCEEDED, None
-        first = _first_failed(ranks) or ranks[0]
-        return State.FAILED, self._why(first, attempt)
+        told = "; ".join(filter(None, (None if ending is None else ending.reason, poll.detail)))
+        if ending is not None and not ending.of_rank:
+            return ending.state, told
+        return State.FAILED, why_failed(self._folder, ranks, attempt, told)
 
-    def _judged(self, poll: Poll, attempt: int, ending: _Ending | None) -> tuple[RankState, ...]:
+    def _judged(self, poll: Poll, attempt: int, ending: Ending | None) -> tuple[RankState, ...]:
         """A rank that reported an error before it was told to end has failed by itself."""
         if ending is None or ending.termed_at is None:
             return poll.ranks
@@ -168,20 +189,23 @@ class _Supervision:
             return False
 
     def _decide(
-        self, ending: _Ending | None, ranks: tuple[RankState, ...], attempt: int, now: float
-    ) -> _Ending | None:
+        self, ending: Ending | None, ranks: tuple[RankState, ...], attempt: int | None, now: float
+    ) -> Ending | None:
+        """Whether the attempt is to be ended. `attempt` None: not for the failure of a rank."""
         if self._asked("kill"):
             reason = "killed by the user"
-            return _Ending(State.STOPPED, reason, now, 0.0) if ending is None else _now(ending, now)
+            return Ending(State.STOPPED, reason, now, 0.0) if ending is None else ending.hurry(now)
         if ending is not None:
             return ending
         if self._asked("stop") or self._term_requested:
             reason = "stopped by the user" if not self._term_requested else "the supervisor was told to end"
-            return _Ending(State.STOPPED, reason, now, _STOP_GRACE_S)
+            return Ending(State.STOPPED, reason, now, STOP_GRACE_S)
         if self._deadline is not None and now >= self._deadline:
             reason = f"not done within --timeout {self._job.timeout_s:g} s"
-            return _Ending(State.FAILED, reason, now, _STOP_GRACE_S)
-        failed = _first_failed(ranks)
+            return Ending(State.FAILED, reason, now, STOP_GRACE_S)
+        if attempt is None:
+            return None
+        failed = first_failed(ranks)
         if failed is None:
             for rank in ranks:
                 # It may still be at the door, held by a thread or an exit handler of its own.
@@ -190,9 +214,11 @@ class _Supervision:
                     break
         if failed is None:
             return None
-        return _Ending(State.FAILED, self._why(failed, attempt), now + _SETTLE_S, _FAILURE_GRACE_S)
+        return Ending(
+            State.FAILED, why(self._folder, failed, attempt), now + SETTLE_S, FAILURE_GRACE_S, of_rank=True
+        )
 
-    def _push(self, ending: _Ending, handle: Handle, now: float) -> None:
+    def _push(self, ending: Ending, handle: Handle, now: float) -> None:
         if now >= ending.kill_at and not ending.killed:
             ending.killed = True
             ending.termed_at = ending.termed_at or now
@@ -203,24 +229,14 @@ class _Supervision:
             self._backend.stop(handle, kill=False)
             self._update(reason=ending.reason)
 
-    def _look_for_stall(self, ranks: tuple[RankState, ...], active: float, now: float) -> None:
+    def _look_for_stall(self, handle: Handle, active: float, now: float) -> None:
         limit = self._job.stall_timeout_s
         if limit is None or self._status.stall is not None or now - active < limit:
             return
         _log(f"no rank has printed or logged for {limit:g} s")
-        ask_for_stacks(ranks)
+        if self._backend.capabilities.stacks:
+            self._backend.stacks(handle)
         self._update(stall=Stall(since=active, noticed=now))
-
-    def _why(self, rank: RankState, attempt: int) -> str:
-        try:
-            error = json.loads(self._folder.rank(attempt, rank.rank).error.read_bytes())
-            message = str(error["message"]).strip().split("\n")[0][:200]
-            return f"rank {rank.rank} failed: {error['type']}: {message}"
-        except (OSError, ValueError, KeyError, TypeError):
-            pass
-        if rank.signal is not None:
-            return f"rank {rank.rank} was ended by {signal_name(rank.signal)}"
-        return f"rank {rank.rank} ended with exit code {rank.exit_code}"
 
     def _port_was_taken(self, attempt: int) -> bool:
         for rank in range(self._job.world_size):
@@ -265,22 +281,8 @@ class _Supervision:
                 os.read(self._wake, 4096)
 
 
-def _now(ending: _Ending, now: float) -> _Ending:
-    ending.kill_at = min(ending.kill_at, now)
-    return ending
-
-
-def _first_failed(ranks: tuple[RankState, ...]) -> RankState | None:
-    failed = [rank for rank in ranks if rank.state in (State.FAILED, State.LOST)]
-    return min(failed, key=lambda rank: rank.ended or 0.0, default=None)
-
-
-def signal_name(signum: int) -> str:
-    """A signal's name, such as SIGKILL."""
-    try:
-        return signal.Signals(signum).name
-    except ValueError:
-        return f"signal {signum}"
+def _pending(job: Job) -> tuple[RankState, ...]:
+    return tuple(RankState(rank) for rank in range(job.world_size))
 
 
 def _oom_kills() -> int:
@@ -296,8 +298,11 @@ def _log(text: str) -> None:
     print(time.strftime("%H:%M:%S"), text, flush=True)
 
 
-def supervise(path: Path, *, warm: bool, why_cold: str | None = None) -> None:
-    """Own the run in this folder until it has ended. Returns then; errors go to `supervisor.log`."""
+def supervise(path: Path, *, warm: bool, why_cold: str | None = None, resume: bool = False) -> None:
+    """Own the run in this folder until it has ended. Returns then; errors go to `supervisor.log`.
+
+    `resume`: take on a run whose supervisor has died; returns at once when somebody else has.
+    """
     folder = RunFolder(path)
     log = os.open(folder.supervisor_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -311,8 +316,19 @@ def supervise(path: Path, *, warm: bool, why_cold: str | None = None) -> None:
     set_name("jdist supervise")
     _log(f"supervisor {os.getpid()}: " + ("warm start" if warm else f"cold start: {why_cold or 'asked for'}"))
     job = Job.from_json(json.loads(folder.job.read_bytes()))
+    resumed: Status | None = None
+    if resume:
+        # Held until this process ends.
+        lock = open_private(folder.path / "resume.lock", os.O_WRONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        resumed = Status.from_json(json.loads(folder.state.read_bytes()))
+        if resumed.state.ended or resumed.handle is None or supervised(resumed):
+            return
     try:
-        _Supervision(folder, job, warm).run()
+        _Supervision(folder, job, warm, resumed).run()
     except BaseException as error:
         traceback.print_exc()
         end_leftovers(job.id)
@@ -326,7 +342,7 @@ def supervise(path: Path, *, warm: bool, why_cold: str | None = None) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """`python -m jupyter_dist.supervisor FOLDER WHY_COLD`: detach, then supervise.
+    """`python -m jupyter_dist.supervisor FOLDER WHY_COLD` or `… FOLDER --resume`: detach, then supervise.
 
     Returns in the caller's child at once, with everything imported; the run's supervisor is
     its child, in a session of its own and nobody's to wait for.
@@ -335,7 +351,7 @@ def main(argv: list[str]) -> None:
     if os.fork():
         os._exit(0)
     os.setsid()
-    supervise(folder, warm=False, why_cold=why_cold)
+    supervise(folder, warm=False, why_cold=why_cold, resume=why_cold == "--resume")
 
 
 if __name__ == "__main__":

@@ -85,11 +85,11 @@ class _Template:
             self.asked.update(new)
             self._send({"import": new, "path": [path for path in sys.path if path]})
 
-    def launch(self, folder: RunFolder, env: Mapping[str, str]) -> None:
+    def launch(self, folder: RunFolder, env: Mapping[str, str], why_cold: str | None) -> None:
         """Have it fork a supervisor. Raises OSError, ValueError or TimeoutError when it cannot."""
         umask = os.umask(0o077)
         os.umask(umask)
-        self._send({"launch": str(folder.path), "env": dict(env), "umask": umask})
+        self._send({"launch": str(folder.path), "env": dict(env), "umask": umask, "cold": why_cold})
         while True:
             answer = self._receive()
             self._unanswered -= 1
@@ -182,8 +182,13 @@ _NOT_ON_RANKS = frozenset(
 )
 
 
-def launch(folder: RunFolder, env: Mapping[str, str], modules: Sequence[str]) -> str | None:
-    """Start the run's supervisor as a fork of the template; returns None, or why that was not possible."""
+def launch(
+    folder: RunFolder, env: Mapping[str, str], modules: Sequence[str], why_cold: str | None = None
+) -> str | None:
+    """Start the run's supervisor as a fork of the template; returns None, or why that was not possible.
+
+    `why_cold`: why its ranks are no forks, where the backend starts them otherwise.
+    """
     changed = _changed_for_run(env)
     if changed:
         return f"{', '.join(changed)} {'is' if len(changed) == 1 else 'are'} read at import"
@@ -193,7 +198,7 @@ def launch(folder: RunFolder, env: Mapping[str, str], modules: Sequence[str]) ->
         try:
             template = _current()
             template.preload(expand(modules))
-            template.launch(folder, env)
+            template.launch(folder, env, why_cold)
             return None
         except (OSError, ValueError) as error:
             why = str(error) or type(error).__name__
@@ -303,7 +308,7 @@ def _fork_supervisor(supervisor: ModuleType, message: Mapping[str, Any]) -> dict
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.umask(message["umask"])
         _forking.adopt(message["env"])
-        supervisor.supervise(Path(message["launch"]), warm=True)
+        supervisor.supervise(Path(message["launch"]), warm=not message["cold"], why_cold=message["cold"])
         os._exit(0)
 
     return {"pid": _forking.fork(child)}

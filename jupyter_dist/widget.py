@@ -139,11 +139,17 @@ class RunWidget(anywidget.AnyWidget):
             answer["error"] = str(error) or type(error).__name__
         self.send(answer, chunk)
 
-    def _next_chunk(self, key: str, rank: int | None) -> list[bytes]:
+    def _next_chunk(
+        self, key: str, rank: int | None = None, launcher: str | None = None, file: str | None = None
+    ) -> list[bytes]:
         """The next piece of a download, which `key` names; empty at its end."""
         pieces = self._downloads.get(key)
         if pieces is None:
-            pieces = self._downloads[key] = queries.log_download(self.run, rank)
+            if file is not None:
+                pieces = queries.file_download(self.run, file)
+            else:
+                pieces = queries.log_download(self.run, rank, launcher=launcher)
+            self._downloads[key] = pieces
         piece = next(pieces, None)
         if piece is None:
             del self._downloads[key]

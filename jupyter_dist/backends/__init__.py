@@ -1,7 +1,7 @@
 """Which backends there are. Importing this imports none of them; `load` imports one.
 
 A third-party backend is an entry point in the group `jupyter_dist.backends` whose value is
-a class with the members of `_base.Backend`.
+a class with the members of `Backend`: see docs/backends.md.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from functools import cache
 from importlib.metadata import entry_points
 
 from ..errors import MissingEngine, UnknownBackend
-from ._base import Backend, Capabilities
+from ..worker._boot import STACK_SIGNAL
+from ._base import Backend, Capabilities, Handle, Options
 
-__all__ = ["Backend", "Capabilities", "install_hint", "load", "names"]
+__all__ = ["STACK_SIGNAL", "Backend", "Capabilities", "Handle", "Options", "install_hint", "load", "names"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,11 @@ class _Entry:
 
 
 _BUILT_IN = {
+    "horovod": _Entry("jupyter_dist.backends.horovod:Horovod", "jupyter dist install-horovod"),
     "local": _Entry("jupyter_dist.backends.local:Local", 'pip install "jupyter-dist"'),
+    "mpi": _Entry("jupyter_dist.backends.mpi:Mpi", "apt-get install openmpi-bin"),
+    "ssh": _Entry("jupyter_dist.backends.ssh:Ssh", "apt-get install openssh-client"),
+    "torchrun": _Entry("jupyter_dist.backends.torchrun:Torchrun", 'pip install "jupyter-dist[torch]"'),
 }
 
 

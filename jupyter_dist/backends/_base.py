@@ -22,6 +22,11 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    @property
+    def ranks(self) -> int | None:
+        """How many ranks these options ask for, where nobody says -np. None: they do not say."""
+        return None
+
 
 @dataclass(frozen=True)
 class Capabilities:
@@ -31,6 +36,12 @@ class Capabilities:
     """Takes -H and --hostfile."""
     restarts: bool = True
     """Can start all ranks again as a new attempt."""
+    own_restarts: bool = False
+    """--max-restarts is its launcher's business, which starts the ranks again by itself."""
+    outlives: bool = False
+    """Its ranks go on without a supervisor for a while. A new one finds them with the handle."""
+    stacks: bool = True
+    """Running ranks can be asked for their stacks."""
     warm: bool = False
     """Its supervisor and ranks can be forked from the template process."""
 
@@ -62,13 +73,31 @@ class Backend(Protocol):
         ...
 
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
-        """Start all ranks of an attempt; returns as soon as they are on their way."""
+        """Start all ranks of an attempt; returns as soon as they are on their way.
+
+        Raises DistError, with nothing left running, when they cannot be started.
+        """
         ...
 
     def poll(self, handle: Handle, cursor: Any) -> Poll:
-        """How the attempt stands. Does not block on local processes. Repeatable."""
+        """How the attempt stands. Does not block on local processes. Repeatable.
+
+        Of a backend that `outlives`, a new object has to answer with the handle alone.
+        """
         ...
 
     def stop(self, handle: Handle, *, kill: bool) -> None:
         """Ask all ranks to end (`kill`: end them now). Repeatable; a gone rank is no error."""
+        ...
+
+    def stacks(self, handle: Handle) -> None:
+        """Have every running rank append its stacks to `stacks.txt`. Does not wait for them.
+
+        Called only where `capabilities.stacks`.
+        """
+        ...
+
+    def release(self, handle: Handle) -> None:
+        """The attempt has ended and no other follows from it: give back what is held for it, on
+        other hosts too. Repeatable; never raises."""
         ...

@@ -69,7 +69,8 @@ class Processes:
         for index, rank in enumerate(self._ranks):
             if rank.state is State.RUNNING and rank.pid is not None:
                 self._ranks[index] = self._reap(rank, rank.pid)
-        return Poll(_overall(self._ranks), tuple(self._ranks))
+        running = tuple(r.pid for r in self._ranks if r.state is State.RUNNING and r.pid is not None)
+        return Poll(_overall(self._ranks), tuple(self._ranks), running)
 
     def _reap(self, rank: RankState, pid: int) -> RankState:
         try:
@@ -104,13 +105,12 @@ class Processes:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(rank.pid, signal.SIGTERM)
 
-
-def ask_for_stacks(ranks: tuple[RankState, ...]) -> None:
-    """Have every running rank append its stacks to `stacks.txt`."""
-    for rank in ranks:
-        if rank.state is State.RUNNING and rank.pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(rank.pid, STACK_SIGNAL)
+    def stacks(self) -> None:
+        """Have every running rank append its stacks to `stacks.txt`."""
+        for rank in self._ranks:
+            if rank.state is State.RUNNING and rank.pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(rank.pid, STACK_SIGNAL)
 
 
 def _spawn(python: str, env: Mapping[str, str], log: int) -> int:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import socket
-import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -16,9 +14,12 @@ from ..errors import InputError
 from ..folder import RunFolder
 from ..job import Job, Poll
 from ._base import Capabilities, Handle, Options
+from ._defaults import cores, crowded, defaults, loopback
 from ._gpus import visible_gpus
 from ._ports import free_ports
 from ._process import Processes, RankSpec
+from ._roles import Chief, Evaluator, ParameterServers, roles, tf_configs
+from ._serving import Serving
 
 __all__ = ["Local", "LocalOptions"]
 
@@ -33,6 +34,9 @@ class LocalOptions(Options):
         description="GPUs that each rank sees, numbered from 0 in the rank. "
         "Default: all visible GPUs, shared out evenly. 0 trains on the CPU.",
     )
+    ps: ParameterServers = 0
+    chief: Chief = False
+    evaluator: Evaluator = False
 
 
 class Local:
@@ -45,30 +49,31 @@ class Local:
 
     def __init__(self) -> None:
         self._processes = Processes()
+        self._serving: Serving | None = None
 
     def default_np(self) -> int:
         return len(visible_gpus()) or 2
 
     def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
-        wanted = LocalOptions(**options).gpus_per_worker
+        asked = LocalOptions(**options)
+        wanted = asked.gpus_per_worker
+        roles(world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
         gpus = len(visible_gpus())
-        if wanted is None and gpus and world_size > gpus:
+        takers = world_size - asked.ps  # a parameter server gets no GPU
+        if wanted is None and gpus and takers > gpus:
             raise InputError(
-                f"{world_size} workers, but only {_count(gpus)} visible here: "
-                f"use -np {gpus}, or --gpus-per-worker 0 to train on the CPU."
+                f"{takers} workers, but only {_count(gpus)} visible here: "
+                f"use -np {gpus + asked.ps}, or --gpus-per-worker 0 to train on the CPU."
             )
-        if wanted and wanted * world_size > gpus:
+        if wanted and wanted * takers > gpus:
             raise InputError(
-                f"{world_size} workers with --gpus-per-worker {wanted} need {wanted * world_size} GPUs, "
+                f"{takers} workers with --gpus-per-worker {wanted} need {wanted * takers} GPUs, "
                 f"but {_count(gpus)} visible here."
             )
-        cores = _cores()
-        if world_size > cores:
-            return [f"{world_size} workers share {cores} CPU cores: each will run slower than alone."]
-        return []
+        return crowded(world_size)
 
     def detect(self) -> dict[str, Any]:
-        return {"python": platform.python_version(), "cores": _cores(), "gpus": len(visible_gpus())}
+        return {"python": platform.python_version(), "cores": cores(), "gpus": len(visible_gpus())}
 
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
         # Ports are reserved when the ranks are about to start; 0 stands for "any free one".
@@ -82,23 +87,25 @@ class Local:
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
         ports = free_ports(1 + job.world_size)
         specs = _specs(job, attempt, ports, visible_gpus(), os.environ)
+        self._serving = Serving(folder, attempt)
         return self._processes.start(job, folder, attempt, specs)
 
     def poll(self, handle: Handle, cursor: Any) -> Poll:
-        return self._processes.poll()
+        poll = self._processes.poll()
+        return poll if self._serving is None else self._serving.settle(poll, self._processes.signal)
 
     def stop(self, handle: Handle, *, kill: bool) -> None:
         self._processes.signal(kill=kill)
 
+    def stacks(self, handle: Handle) -> None:
+        self._processes.stacks()
+
+    def release(self, handle: Handle) -> None:
+        pass  # the processes were all there was
+
 
 def _count(gpus: int) -> str:
     return "no GPU is" if gpus == 0 else "1 GPU is" if gpus == 1 else f"{gpus} GPUs are"
-
-
-def _cores() -> int:
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _specs(
@@ -109,11 +116,16 @@ def _specs(
     `ports`: one for MASTER_PORT, then one per rank for TF_CONFIG.
     """
     size = job.world_size
-    wanted = LocalOptions(**job.options).gpus_per_worker
-    share = len(gpus) // size if wanted is None else wanted
-    workers = [f"127.0.0.1:{port}" for port in ports[1:]]
+    asked = LocalOptions(**job.options)
+    wanted = asked.gpus_per_worker
+    tasks = roles(size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
+    share = len(gpus) // (size - asked.ps) if wanted is None else wanted
+    configs = tf_configs(tasks, [f"127.0.0.1:{port}" for port in ports[1:]])
     specs = []
-    for rank in range(size):
+    given = 0
+    for rank, task in enumerate(tasks):
+        own = gpus[given : given + share] if task.type != "ps" else ()
+        given += len(own)
         env = {
             "RANK": str(rank),
             "LOCAL_RANK": str(rank),
@@ -122,21 +134,14 @@ def _specs(
             "GROUP_RANK": "0",
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(ports[0]),
-            "TF_CONFIG": json.dumps(
-                {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
-            ),
+            "TF_CONFIG": configs[rank],
             "JUPYTER_DIST_RUN_ID": job.id,
             "JUPYTER_DIST_ATTEMPT": str(attempt),
-            "JUPYTER_DIST_GPUS": str(share),
+            "JUPYTER_DIST_GPUS": str(share if task.type != "ps" else 0),
+            **defaults(size, environ),
+            **loopback(environ),
         }
         if gpus:
-            env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[rank * share : (rank + 1) * share]) or "-1"
-        if "OMP_NUM_THREADS" not in environ:
-            env["OMP_NUM_THREADS"] = str(max(1, _cores() // size))
-        if sys.platform == "linux" and "GLOO_SOCKET_IFNAME" not in environ:
-            # Else gloo asks the resolver for this host's name, which on laptops has many answers.
-            env["GLOO_SOCKET_IFNAME"] = "lo"
-        if environ.get("MPLBACKEND", "").startswith("module://matplotlib_inline"):
-            env["MPLBACKEND"] = "Agg"  # the notebook's draws into a notebook
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(own) or "-1"
         specs.append(RankSpec(rank, rank, socket.gethostname(), env))
     return specs

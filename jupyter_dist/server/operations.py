@@ -66,8 +66,8 @@ class Operation:
     answer: Callable[..., Any]
     params: tuple[Param, ...] = ()
     slow: bool = False
-    stream: bool = False
-    """The answer is a text file, in pieces."""
+    file: Literal["text/plain", "application/octet-stream"] | None = None
+    """The answer is a file of that type, in pieces."""
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The answer's arguments from a query or a body. Raises InputError; unknown names are passed over."""
@@ -102,7 +102,7 @@ class _Cleaner:
             return {**answer, "skipped": False}
 
 
-_WHICH_LOG = (Param("rank", "integer"), Param("attempt", "integer"))
+_WHICH_LOG = (Param("rank", "integer"), Param("attempt", "integer"), Param("launcher", "string"))
 
 OPERATIONS = (
     Operation(
@@ -140,7 +140,14 @@ OPERATIONS = (
         ),
         slow=True,
     ),
-    Operation("GET", "/runs/{id}/log/download", queries.log_download, _WHICH_LOG, stream=True),
+    Operation("GET", "/runs/{id}/log/download", queries.log_download, _WHICH_LOG, file="text/plain"),
+    Operation(
+        "GET",
+        "/runs/{id}/files/download",
+        queries.file_download,
+        (Param("file", "string", required=True),),
+        file="application/octet-stream",
+    ),
     Operation(
         "GET",
         "/runs/{id}/curves",

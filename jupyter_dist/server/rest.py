@@ -67,8 +67,8 @@ class RestHandler(APIHandler):
         self.check_xsrf_cookie()
         try:
             arguments = {**operation.arguments(self._given(method)), **path}
-            if operation.stream:
-                await self._send_file(operation, arguments)
+            if operation.file is not None:
+                await self._send_file(operation, arguments, operation.file)
                 return
             answer = await _in_thread(_encoded, operation, arguments, slow=operation.slow)
         except DistError as error:
@@ -97,20 +97,34 @@ class RestHandler(APIHandler):
             self.set_status(400 if isinstance(error, InputError) else 409)
         self.finish(json.dumps(answer))
 
-    async def _send_file(self, operation: Operation, arguments: dict[str, Any]) -> None:
+    async def _send_file(self, operation: Operation, arguments: dict[str, Any], kind: str) -> None:
         pieces: Iterator[bytes] = await _in_thread(_called, operation, arguments)
-        rank = arguments.get("rank")
-        name = f"{arguments['id']}{'' if rank is None else f'-rank-{rank}'}.log"
-        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        # A page never shows it, whatever a run has written into it.
+        kind = f"{kind}; charset=utf-8" if kind == "text/plain" else kind
+        self.set_header("Content-Type", kind)
         self.set_header("X-Content-Type-Options", "nosniff")
-        self.set_header("Content-Disposition", f'attachment; filename="{name}"')
+        self.set_header("Content-Disposition", f'attachment; filename="{_file_name(**arguments)}"')
         try:
             while piece := await _in_thread(next, pieces, b""):
                 self.write(piece)
                 await self.flush()  # waits for a slow client: one piece is kept, never the file
         except StreamClosedError:
             return
-        self.finish(set_content_type="text/plain; charset=utf-8")
+        self.finish(set_content_type=kind)
+
+
+def _file_name(
+    id: str,
+    rank: int | None = None,
+    launcher: str | None = None,
+    file: str | None = None,
+    attempt: int | None = None,
+) -> str:
+    """Under which name a download is saved. All parts have been found to name something there is."""
+    if file is not None:
+        return f"{id}-{file}"
+    part = f"-rank-{rank}" if rank is not None else f"-{launcher}" if launcher is not None else ""
+    return f"{id}{part}.log"
 
 
 def _called(operation: Operation, arguments: dict[str, Any]) -> Any:

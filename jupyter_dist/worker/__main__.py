@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from pathlib import Path
 from typing import NoReturn
 
-from . import _boot, _cell
+from . import _launched
+
+if __name__ == "__main__" and _launched.LAUNCHER in os.environ:
+    _launched.enter()  # here, so that the process that only waits has imported next to nothing
+
+from . import _boot, _cell, _horovod
 
 __all__ = ["main"]
 
@@ -15,16 +21,20 @@ __all__ = ["main"]
 def main() -> NoReturn:
     """Be the rank that the environment describes; ends the process."""
     run_folder = Path(os.environ["JUPYTER_DIST_RUN"])
-    rank = int(os.environ["RANK"])
-    rank_folder = run_folder / "attempts" / os.environ["JUPYTER_DIST_ATTEMPT"] / "ranks" / str(rank)
+    rank_folder = _launched.rank_folder(os.environ)
+    os.environ.pop(_launched.FOLDER, None)  # not for what the cell starts
     parent = os.environ.pop("JUPYTER_DIST_PARENT", None)
     if parent is not None:
         _boot.die_with_parent(int(parent))
-    _boot.start(rank_folder, rank)
+    _boot.start(rank_folder, int(rank_folder.name))
     cwd = os.environ.pop("JUPYTER_DIST_CWD", None)
     if cwd is not None:
         os.chdir(cwd)
     code, orderly = _cell.run(run_folder, rank_folder)
+    if not orderly:
+        # They would wait for ranks that may never come.
+        atexit.unregister(_launched.finalize_mpi)
+        _horovod.leave()
     _boot.end(code, orderly=orderly)
 
 

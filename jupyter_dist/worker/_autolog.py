@@ -28,6 +28,7 @@ _HOOKS = {
     "transformers.integrations.integration_utils": ("_autolog_transformers", "patch_tensorboard"),
     "torch.utils.tensorboard.writer": ("_autolog_tensorboard", "patch"),
     "tensorboardX.writer": ("_autolog_tensorboard", "patch"),
+    "tensorflow.python.training.server_lib": ("_serving", "patch"),
 }
 
 _mute = threading.local()

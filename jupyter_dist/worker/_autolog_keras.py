@@ -78,13 +78,14 @@ def _callback_class(keras: ModuleType) -> type:
 
     # tf_keras times callbacks whose class name it does not know, and warns about slow ones.
     class Callback(base):  # type: ignore[misc]
-        # Not called with numbers but with what the step returned, so that no step waits for us.
-        _supports_tf_logs = True
         # Keras 3 then goes on dispatching the callbacks of a batch in a thread.
         async_safe = True
 
         def __init__(self) -> None:
             super().__init__()
+            # Called with what the step returned and not with numbers: no step waits for us, and tf_keras
+            # allows it beside a ParameterServerStrategy, whose steps return what is still to come.
+            self._supports_tf_logs = True
             self._lock = threading.Lock()
             self._meter: Meter | None = None
             self._before = 0
@@ -116,7 +117,9 @@ def _callback_class(keras: ModuleType) -> type:
                 self._next = now + _EVERY_S
                 if self._meter is not None:
                     self._meter.update(self._done + batch + 1)
-                record(self._of_one_replica(logs or {}), self._before + self._done + batch + 1)
+                # Not those of a step that a ParameterServerStrategy has only sent on its way.
+                known = logs if isinstance(logs, Mapping) else {}
+                record(self._of_one_replica(known), self._before + self._done + batch + 1)
 
         @report
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

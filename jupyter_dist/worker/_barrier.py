@@ -19,9 +19,15 @@ _meetings = 0
 def meet(run: str, attempt: int, rank: int, world_size: int, timeout_s: float | None) -> None:
     """Return once every rank has called this as often as this rank has.
 
-    Raises RuntimeError when a rank has ended without coming, TimeoutError after `timeout_s` seconds.
+    Raises RuntimeError when a rank has ended without coming or the ranks are on several hosts,
+    TimeoutError after `timeout_s` seconds.
     """
     global _meetings
+    if int(os.environ.get("LOCAL_WORLD_SIZE", world_size)) < world_size:
+        raise RuntimeError(
+            "dist.barrier() without a process group meets in files, and these ranks are on several hosts: "
+            "call dist.init() first (with NCCL, leave out timeout_s)"
+        )
     place = os.path.join(run, "attempts", str(attempt), "barriers")
     here = os.path.join(place, str(_meetings))
     _make(place)

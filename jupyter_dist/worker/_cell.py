@@ -9,7 +9,6 @@ import json
 import linecache
 import os
 import sys
-import time
 import traceback
 import types
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +17,7 @@ from typing import Any
 
 from . import _events, payload
 from ._boot import Terminated
+from ._task import task
 
 __all__ = ["run"]
 
@@ -62,10 +62,14 @@ def _execute(run_folder: Path, header: Mapping[str, Any]) -> Any:
     for filename, text in header["sources"].items():
         # A size of None as mtime keeps linecache from looking for the file.
         linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-    if header["legacy_keras"]:
+    why = header["legacy_keras"]
+    if not why and header["legacy_keras_if_several"]:
+        why = header["legacy_keras_if_several"] if task().is_of_several else ""
+    if why:
         from . import _legacy_keras
 
-        _legacy_keras.arrange()
+        _legacy_keras.arrange(why)
+        print(f"jupyter_dist: `keras` is tf_keras here; {why} does not work with Keras 3", file=sys.stderr)
     from . import _autolog
 
     _autolog.install()
@@ -130,7 +134,7 @@ def _limited(text: str) -> str:
 
 def _keep_error(rank_folder: Path, error: BaseException, labels: Mapping[str, str]) -> None:
     """The traceback goes to the log, for who reads it, and to `error.json`, for the views."""
-    when = time.time()
+    when = _events.now()
     report = traceback.TracebackException.from_exception(error)
     frames = list(_shown(report, labels))
     text = "".join(report.format())
@@ -140,7 +144,7 @@ def _keep_error(rank_folder: Path, error: BaseException, labels: Mapping[str, st
     except Exception:
         message = "<its str() raised as well>"
     data = {
-        "rank": int(os.environ["RANK"]),
+        "rank": int(rank_folder.name),
         "time": when,
         "type": type(error).__qualname__,
         "message": _limited(message),

@@ -10,9 +10,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["EventWriter", "close", "open_writer", "writer"]
+__all__ = ["EventWriter", "close", "now", "open_writer", "writer"]
 
 _writer: EventWriter | None = None
+_clock_offset_s = 0.0
 
 
 class EventWriter:
@@ -41,7 +42,7 @@ class EventWriter:
         os.write(
             self._fd,
             (
-                f'{{"seq":{next(self._seq)},"time":{time.time():.6f},"kind":"metric",'
+                f'{{"seq":{next(self._seq)},"time":{now():.6f},"kind":"metric",'
                 f'"step":{"null" if step is None else step},"values":{{{",".join(parts)}}}}}\n'
             ).encode(),
         )
@@ -63,7 +64,7 @@ class EventWriter:
         os.close(self._fd)
 
     def _write(self, kind: str, data: Mapping[str, Any]) -> None:
-        event = {"seq": next(self._seq), "time": time.time(), "kind": kind, **data}
+        event = {"seq": next(self._seq), "time": now(), "kind": kind, **data}
         os.write(self._fd, json.dumps(event, ensure_ascii=True).encode() + b"\n")
 
 
@@ -72,9 +73,15 @@ def _special(value: float) -> str:
     return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
 
 
+def now() -> float:
+    """The time in the clock of the machine that the run was started from."""
+    return time.time() + _clock_offset_s
+
+
 def open_writer(path: str) -> EventWriter:
     """Make `path` the file that `writer()` writes to."""
-    global _writer
+    global _writer, _clock_offset_s
+    _clock_offset_s = float(os.environ.get("JUPYTER_DIST_CLOCK_OFFSET_S") or 0)
     _writer = EventWriter(path)
     return _writer
 

@@ -10,13 +10,14 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-__all__ = ["arrange"]
+__all__ = ["HOROVOD", "arrange"]
 
+HOROVOD = "Horovod's Keras API"
+_WHY = "what it uses"
 _MISSING = (
-    "this cell needs tf_keras: Keras 3 `fit` does not work under MultiWorkerMirroredStrategy "
-    "(nor under ParameterServerStrategy) on this TensorFlow. Install it on the workers with "
-    "`pip install tf_keras`; where TensorFlow is tensorflow-cpu, with `pip install --no-deps tf_keras`, "
-    "because otherwise pip brings the full tensorflow along."
+    "this cell needs tf_keras, the Keras 2 of this TensorFlow: {why} does not work with Keras 3. Install it "
+    "on the workers with `pip install tf_keras`; where TensorFlow is tensorflow-cpu, with "
+    "`pip install --no-deps tf_keras`, because otherwise pip brings the full tensorflow along."
 )
 _TOO_LATE = (
     "tf_keras cannot take the place of Keras 3 here: Keras 3 is already imported in this process "
@@ -24,11 +25,11 @@ _TOO_LATE = (
 )
 
 
-def arrange() -> None:
+def arrange(why: str = _WHY) -> None:
     """Make `import keras`, `from tensorflow import keras` and `tf.keras` all be tf_keras. Repeatable.
 
-    Imports tensorflow. Raises RuntimeError when tf_keras is not installed, saying what to install, and
-    when Keras 3 is imported in this process already.
+    `why`: what cannot do with Keras 3, for the messages. Imports tensorflow. Raises RuntimeError when
+    tf_keras is not installed, saying what to install, and when Keras 3 is imported in this process already.
     """
     if any(isinstance(finder, _Alias) for finder in sys.meta_path):
         return
@@ -36,7 +37,7 @@ def arrange() -> None:
     if modern:
         raise RuntimeError(_TOO_LATE.format(names=", ".join(sorted(modern)[:3])))
     if "tf_keras" not in sys.modules and importlib.util.find_spec("tf_keras") is None:
-        raise RuntimeError(_MISSING)
+        raise RuntimeError(_MISSING.format(why=why))
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     # TensorFlow reads the variable now, and imports the optimizers of tf_keras by itself.
     importlib.import_module("tensorflow")
@@ -45,6 +46,10 @@ def arrange() -> None:
         if name == "tf_keras" or name.startswith("tf_keras."):
             sys.modules[name[3:]] = module
     sys.meta_path.insert(0, _Alias())
+    if why == HOROVOD:
+        from . import _horovod_keras
+
+        _horovod_keras.adapt()
 
 
 class _Alias:

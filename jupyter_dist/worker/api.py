@@ -18,6 +18,7 @@ from ._meter import Meter
 from ._scalars import number, step_number
 
 if TYPE_CHECKING:
+    import tensorflow as tf
     import torch
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "progress",
     "rank",
     "shard",
+    "strategy",
     "world_size",
 ]
 
@@ -199,6 +201,32 @@ def init(communicator: str | None = None, timeout_s: float | None = None) -> Non
     _ours = True
 
 
+def strategy(kind: str | None = None, **options: Any) -> tf.distribute.Strategy:
+    """The tf.distribute strategy that fits where this rank runs; a printed line says which and why.
+
+    By TF_CONFIG, which every rank has on backends that know TensorFlow's roles:
+
+    - with parameter servers (`--ps`): ParameterServerStrategy on the chief, its ClusterCoordinator as
+      `strategy.coordinator`. On workers and parameter servers the call serves and does not return; the
+      run ends them when the others are done, and their result is None. So all ranks run the same cell,
+      and what stands below the call is the chief's. Without a chief worker 0 takes its place;
+    - several workers without: MultiWorkerMirroredStrategy, which waits for all of them;
+    - else, and on an evaluator, by what this rank has: TPUStrategy, MirroredStrategy on several GPUs
+      (or logical CPUs), OneDeviceStrategy on one GPU or the CPU.
+
+    `kind` asks for one: "one_device", "mirrored", "multi_worker_mirrored", "parameter_server",
+    "central_storage" or "tpu"; TensorFlow's class names are understood too. `options` go to the class:
+    `devices=["CPU:0", "CPU:1"]` for "mirrored" also divides the CPU into that many devices. Call it before
+    anything else of TensorFlow; again with the same kind and no options it returns the same strategy.
+
+    Raises ModuleNotFoundError when TensorFlow is not installed, ValueError for another name or one that
+    does not fit TF_CONFIG, RuntimeError where there is no TPU.
+    """
+    from . import _strategy
+
+    return _strategy.make(kind, options, world_size())
+
+
 def shard(data: Any, even: bool = False) -> Any:
     """This rank's share of `data`: every item goes to exactly one rank.
 
@@ -262,8 +290,9 @@ def _timed_barrier(group: Any, timeout_s: float) -> None:
 def checkpoint_dir() -> Path:
     """A folder for checkpoints, made if need be: the same for all ranks and all attempts of the run.
 
-    A cell that looks there first goes on where the attempt before was ended. Outside a run it is
-    `checkpoints` in the working directory.
+    A cell that looks there first goes on where the attempt before was ended. Over several hosts each has
+    its own, and at the run's end their files come together in the run's folder: on which host rank 0 runs
+    does not change between attempts. Outside a run it is `checkpoints` in the working directory.
     """
     run = os.environ.get("JUPYTER_DIST_RUN")
     if run is None:

@@ -1,0 +1,307 @@
+"""The backend `horovod`: ranks that horovodrun starts, with Gloo or MPI, elastic or not."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ..errors import InputError, LaunchError, MissingEngine
+from ..folder import RunFolder, make_private
+from ..job import Job
+from ..worker._agent_host import interface_of
+from ..worker._horovodrun import ANY_INTERFACE, EXPORTED, PLACES, START
+from . import _horovod_elastic as elastic
+from ._base import Capabilities, Handle, Options
+from ._defaults import cores, crowded, loopback
+from ._gpus import visible_gpus
+from ._horovod_fleet import ElasticHosts
+from ._horovod_hosts import is_local
+from ._horovod_options import HorovodOptions, flags
+from ._host_options import check_hosts
+from ._launched import Follower, Launched, environment, last_words, shown, worker_argv
+from ._ports import free_ports
+from ._reach import There
+from ._staged import Staged, hosts_argument, launcher_environment, rank_environments
+
+__all__ = ["Horovod", "HorovodOptions"]
+
+_MISSING = (
+    "the backend 'horovod' needs Horovod, which is not installed beside {python}. "
+    "`jupyter dist install-horovod` builds it for the torch and TensorFlow that are there, in a few minutes "
+    "(pip alone fails)."
+)
+_GLOO_TIMEOUT_S = "300"
+"""Horovod's 30 s would be over before a rank has imported its framework on a busy machine."""
+_FRAMEWORKS = {"pytorch": ("torch",), "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-gpu")}
+
+
+class Horovod(Follower):
+    """horovodrun starts the ranks; with --min-np it also replaces those that are lost."""
+
+    name: ClassVar[str] = "horovod"
+    options: ClassVar[type[Options]] = HorovodOptions
+    capabilities: ClassVar[Capabilities] = Capabilities(hosts=True)
+    poll_interval_s: ClassVar[float] = 0.05
+
+    def __init__(self) -> None:
+        importlib.invalidate_caches()
+        if importlib.util.find_spec("horovod") is None:
+            raise MissingEngine(_MISSING.format(python=sys.executable))
+        self._launched: Launched | Staged | ElasticHosts | None = None
+        self._files: tuple[tuple[Path, Path], ...] = ()
+
+    def default_np(self) -> int:
+        return len(visible_gpus()) or 2
+
+    def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
+        found = HorovodOptions(**options)
+        if found.elastic:
+            elastic.check_script(found, world_size, Path.cwd())
+        if found.mpi and shutil.which("mpirun") is None:
+            raise InputError("--mpi needs mpirun: apt-get install openmpi-bin, or use --gloo")
+        if not _far(found):
+            return [*_built_for_others(), *_crowded(world_size)]
+        check_hosts(found)
+        if found.elastic:
+            elastic.check_over_hosts(found)
+        return _built_for_others()
+
+    def detect(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"horovod": metadata.version("horovod"), **_built_for(), "cores": cores()}
+        mpirun = shutil.which("mpirun")
+        return {**found, "mpirun": mpirun} if mpirun else found
+
+    def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
+        options = HorovodOptions(**job.options)
+        if _far(options):
+            run = Path("RUN" if options.elastic else "STAGE/run")
+            argv, env = _over_hosts(job, options, attempt, run, ["START"], None)
+        else:
+            hosts = ["127.0.0.1"] if options.elastic else []
+            argv, env = _request(job, options, attempt, Path("RUN"), hosts, 0)
+        return shown(argv, env)
+
+    def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
+        options = HorovodOptions(**job.options)
+        place = folder.path / "attempts" / str(attempt)
+        make_private(place)
+        self._files = tuple(_copies(job, options, folder, attempt))
+        if isinstance(self._launched, Staged | ElasticHosts):
+            return self._launched.submit(attempt)
+        hosts = elastic.first_hosts(job, options, place) if options.elastic else []
+        if options.elastic and not all(name.startswith("127.") for name in hosts):
+            elastic.check_over_hosts(options)
+            self._launched = _elastic_hosts(job, folder, options)
+            return self._launched.submit(attempt)
+        if _far(options):
+            self._launched = _staged(job, folder, options)
+            return self._launched.submit(attempt)
+        argv, env = _request(job, options, attempt, folder.path, hosts, free_ports(1)[0])
+        launched = Launched(job, folder, attempt, elastic=options.elastic, replaces=options.elastic)
+        self._launched = launched
+        return launched.start(argv, env, name="horovodrun", stop_launcher=options.elastic, explain=_explain)
+
+    def release(self, handle: Handle) -> None:
+        for written, wanted in self._files:
+            with contextlib.suppress(OSError):
+                make_private(wanted.parent)
+                shutil.copyfile(written, wanted)
+        super().release(handle)
+
+
+def _far(options: HorovodOptions) -> list[str]:
+    """The hosts that are not this machine."""
+    return [str(host["name"]) for host in options.hosts if not is_local(str(host["name"]))]
+
+
+def _request(
+    job: Job, options: HorovodOptions, attempt: int, run: Path, hosts: list[str], port: int
+) -> tuple[list[str], dict[str, str]]:
+    """horovodrun's argv for this machine, and its variables as far as they differ from the notebook's. Pure.
+
+    `hosts`: those of an elastic run at its start. `port`: for MASTER_PORT.
+    """
+    argv, env, gloo = _common(job, options, attempt, run)
+    env |= {
+        **environment("horovod", job, attempt, job.world_size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    env |= loopback(os.environ)
+    if options.elastic:
+        place = run / "attempts" / str(attempt)
+        argv += elastic.arguments(job, options, place, hosts)
+        env |= elastic.environment(options, job.world_size, place)
+    elif options.hosts:
+        argv += ["-H", ",".join(f"{host['name']}:{host['slots']}" for host in options.hosts)]
+    if options.mpi_args:
+        argv.append(f"--mpi-args={options.mpi_args}")
+    return [*argv, "--gloo" if gloo else "--mpi", *worker_argv(job)], env
+
+
+def _over_hosts(
+    job: Job, options: HorovodOptions, attempt: int, run: Path, start: list[str], interface: str | None
+) -> tuple[list[str], dict[str, str]]:
+    """The same for several hosts. `run`: the run's folder on the first of them; in an elastic run, the one
+    here. `start`: what starts a rank of one that is not. `interface`: this machine's towards them."""
+    argv, env, gloo = _common(job, options, attempt, run)
+    if options.elastic:
+        place = run / "attempts" / str(attempt)
+        argv += elastic.arguments(job, options, place, [""])
+        env[PLACES] = str(place)
+        start = ["/bin/sh", "-c", f'exec /bin/sh "${START}"']
+    else:
+        argv += ["-H", hosts_argument(job, options.hosts)]
+    if options.network_interfaces is None and interface is not None:
+        # Else it starts a service on every host to find out what they have in common.
+        argv += ["--network-interfaces", interface]
+        env[ANY_INTERFACE] = "1"
+    if not gloo:
+        # Every host is reached from here, with our ssh, and not from one another.
+        ours = "-mca plm_rsh_agent ssh -mca plm_rsh_no_tree_spawn 1 --wdir /"
+        argv.append(f"--mpi-args={ours} {options.mpi_args or ''}".rstrip())
+        env[EXPORTED] = ",".join(job.env_names)
+    elif job.env_names:
+        raise LaunchError(
+            "with Gloo, horovodrun tells other hosts their variables in command lines, where everybody there "
+            "can read them: --env needs --mpi"
+        )
+    return [*argv, "--gloo" if gloo else "--mpi", *start], env
+
+
+def _common(
+    job: Job, options: HorovodOptions, attempt: int, run: Path
+) -> tuple[list[str], dict[str, str], bool]:
+    """What does not depend on where the ranks are: argv, variables, and whether they meet through Gloo."""
+    argv = [job.python, "-m", "jupyter_dist.worker._horovodrun", "-np", str(job.world_size), *flags(options)]
+    argv.append("--disable-cache")  # one file for all runs of a user, which two at a time would break
+    if options.network_interfaces is not None:
+        argv += ["--network-interfaces", options.network_interfaces]
+    for flag, name in (("--timeline-filename", "timeline"), ("--autotune-log-file", "autotune_log_file")):
+        value = getattr(options, name)
+        if value is not None:
+            argv += [flag, str(_written(run, attempt, value))]
+    gloo = options.gloo or options.elastic or (not options.mpi and shutil.which("mpirun") is None)
+    if not gloo:
+        return argv, _mpi_settings(job.world_size), False
+    timeout = os.environ.get("HOROVOD_GLOO_TIMEOUT_SECONDS", _GLOO_TIMEOUT_S)
+    env = {} if options.gloo_timeout_seconds is not None else {"HOROVOD_GLOO_TIMEOUT_SECONDS": timeout}
+    return argv, env, True
+
+
+def _staged(job: Job, folder: RunFolder, options: HorovodOptions) -> Staged:
+    def start(there: There, attempt: int) -> Launched:
+        facts = [there.fleet.facts(name) for name in there.names]
+        client = next((about.client for about in facts if about.client), None)
+        interface = interface_of(client) if client else None
+        run = Path(facts[0].stage, "run")
+        argv, env = _over_hosts(job, options, attempt, run, [there.start_script()], interface)
+        launched = Launched(job, folder, attempt, reach=there)
+        env |= launcher_environment(job, folder, options)
+        launched.start(argv, env, name="horovodrun", explain=_explain)
+        return launched
+
+    return Staged(
+        job,
+        folder,
+        options,
+        environments=lambda there, attempt: rank_environments("horovod", job, attempt, options, there),
+        start=start,
+    )
+
+
+def _elastic_hosts(job: Job, folder: RunFolder, options: HorovodOptions) -> ElasticHosts:
+    def launch(there: ElasticHosts, attempt: int, address: str) -> Launched:
+        argv, env = _over_hosts(job, options, attempt, folder.path, [], interface_of(address))
+        env |= launcher_environment(job, folder, options, always=True)
+        launched = Launched(job, folder, attempt, elastic=True, replaces=True, reach=there)
+        launched.start(argv, env, name="horovodrun", explain=_explain)
+        return launched
+
+    return ElasticHosts(
+        job, folder, options, look=lambda place: elastic.command(job, options, place), launch=launch
+    )
+
+
+def _mpi_settings(world_size: int) -> dict[str, str]:
+    """For Open MPI; other MPIs do not know these. What the user has set himself stays."""
+    wanted = {
+        # A failing rank's companions are the supervisor's business, who gives them time for a checkpoint.
+        "OMPI_MCA_orte_abort_on_non_zero_status": "0",
+        "OMPI_MCA_odls_base_sigkill_timeout": "5",
+    }
+    if world_size > cores():
+        wanted["OMPI_MCA_mpi_yield_when_idle"] = "1"  # else each rank that waits keeps a core busy
+    return {name: value for name, value in wanted.items() if name not in os.environ}
+
+
+def _written(run: Path, attempt: int, name: str) -> Path:
+    """Where Horovod writes a file: beside the ranks' files, which come here from other hosts too."""
+    return run / "attempts" / str(attempt) / Path(name).name
+
+
+def _copies(
+    job: Job, options: HorovodOptions, folder: RunFolder, attempt: int
+) -> Iterator[tuple[Path, Path]]:
+    """What Horovod writes, and where it is wanted: among the run's files, those of each attempt, and where
+    the user has named a folder, there too."""
+    for name in (options.timeline, options.autotune_log_file):
+        if name is not None:
+            file = Path(name)
+            written = _written(folder.path, attempt, name)
+            kept = file.name if attempt == 0 else f"{file.stem}-{attempt}{file.suffix}"
+            yield written, folder.files / kept
+            if file.name != name:
+                yield written, Path(job.cwd, file.expanduser())
+
+
+def _built_for() -> dict[str, str]:
+    """The versions that the installed Horovod was built with, by framework; empty when it does not say."""
+    spec = importlib.util.find_spec("horovod")
+    if spec is None or spec.origin is None:
+        return {}
+    try:
+        said = json.loads(Path(spec.origin).with_name("metadata.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return {name: str(said[name]) for name in _FRAMEWORKS if name in said}
+
+
+def _built_for_others() -> list[str]:
+    told = []
+    for name, version in _built_for().items():
+        for distribution in _FRAMEWORKS[name]:
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                there = metadata.version(distribution)
+                if there != version:
+                    told.append(
+                        f"Horovod was built for {name} {version}, but {there} is installed: "
+                        "`jupyter dist install-horovod` builds it anew"
+                    )
+                break
+    return told
+
+
+def _crowded(world_size: int) -> list[str]:
+    gpus = len(visible_gpus())
+    if gpus and world_size > gpus:
+        return [f"{world_size} workers share {gpus} GPUs"]
+    return crowded(world_size)
+
+
+def _explain(text: str) -> str:
+    """What horovodrun raised, or mpirun put between two lines of dashes."""
+    raised = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception): (.+)$", text, re.MULTILINE)
+    box = re.search(r"^-{20,}\n(.+?)(?:\n\n|^-{20,}$)", text, re.MULTILINE | re.DOTALL)
+    found = raised[-1] if raised else box[1] if box else last_words(text)
+    return " ".join(found.split())[:300]

@@ -1,0 +1,264 @@
+"""The backend `mpi`: ranks that mpirun, mpiexec or srun starts."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from ..errors import InputError, MissingEngine
+from ..folder import RunFolder
+from ..job import Job
+from ..worker._agent_host import interface_of
+from ._base import Capabilities, Handle, Options
+from ._defaults import crowded, loopback
+from ._host_options import LauncherHostOptions, check_hosts
+from ._launched import Follower, Launched, environment, last_words, shown, worker_argv
+from ._ports import free_ports
+from ._reach import There
+from ._staged import Staged, hosts_argument, launcher_environment, rank_environments
+
+__all__ = ["Mpi", "MpiOptions", "arguments", "told_apart"]
+
+Kind = Literal["openmpi", "mpich", "intel", "slurm"]
+_NAMES: dict[Kind, str] = {
+    "openmpi": "Open MPI",
+    "mpich": "MPICH",
+    "intel": "Intel MPI",
+    "slurm": "Slurm",
+}
+_MISSING = (
+    "backend 'mpi' needs mpirun, mpiexec or srun: apt-get install openmpi-bin, or --mpirun PATH where it is "
+    "installed elsewhere"
+)
+
+
+def _words(value: str) -> str:
+    try:
+        shlex.split(value)
+    except ValueError:
+        raise ValueError(
+            f"needs arguments quoted as in a shell, got {value!r}: a quote is not closed"
+        ) from None
+    return value
+
+
+class MpiOptions(LauncherHostOptions):
+    """Options of the backend `mpi`."""
+
+    launcher: Literal["auto", "openmpi", "mpich", "intel", "slurm"] = Field(
+        default="auto",
+        title="MPI",
+        description="Whose mpirun it is. Default: what it says about itself",
+    )
+    mpirun: str | None = Field(
+        default=None,
+        title="mpirun",
+        description="The mpirun, mpiexec or srun to use. Default: the first of them on PATH",
+        json_schema_extra={"metavar": "PATH", "wanted": "the path or the name of a program"},
+    )
+    mpi_args: Annotated[str, AfterValidator(_words)] = Field(
+        default="",
+        title="More arguments",
+        description="Further arguments for mpirun, as in --mpi-args '--bind-to core'",
+        json_schema_extra={"metavar": "ARGS", "verbatim": True},
+    )
+
+
+class Mpi(Follower):
+    """mpirun starts the ranks. Each writes its own files, since mpirun tears the lines that it passes on."""
+
+    name: ClassVar[str] = "mpi"
+    options: ClassVar[type[Options]] = MpiOptions
+    capabilities: ClassVar[Capabilities] = Capabilities(hosts=True)
+    poll_interval_s: ClassVar[float] = 0.05
+
+    def __init__(self) -> None:
+        self._launched: Launched | Staged | None = None
+
+    def default_np(self) -> int:
+        return 2
+
+    def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
+        found = MpiOptions(**options)
+        kind = _kind(_program(found), found)
+        if found.hosts:
+            if kind == "slurm":
+                raise InputError(
+                    "srun runs on the hosts that Slurm gives it: leave -H and --hostfile out, or name them "
+                    "with --mpi-args '--nodelist=node1,node2'"
+                )
+            check_hosts(found)
+            return []
+        return [] if kind == "slurm" else crowded(world_size)
+
+    def detect(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name in ("mpirun", "mpiexec", "srun"):
+            path = shutil.which(name)
+            if path is None:
+                continue
+            kind = told_apart(path, _version(path))
+            if kind is not None:
+                number = re.search(r"\d+(\.\d+)+", _version(path))
+                found.setdefault(_NAMES[kind], number[0] if number else path)
+        return found
+
+    def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
+        options = MpiOptions(**job.options)
+        if options.hosts:
+            return shown(_argv(job, options, "START"), environment("mpi", job, attempt, job.world_size))
+        return shown(*_request(job, options, attempt, [0] * (1 + job.world_size)))
+
+    def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
+        options = MpiOptions(**job.options)
+        if options.hosts:
+            if not isinstance(self._launched, Staged):
+                self._launched = _staged(job, folder, options)
+            return self._launched.submit(attempt)
+        argv, env = _request(job, options, attempt, free_ports(1 + job.world_size))
+        self._launched = launched = Launched(job, folder, attempt)
+        name = os.path.basename(argv[0])
+        # A killed srun leaves its allocation to whoever waits for it.
+        return launched.start(argv, env, name=name, gentle=name == "srun", explain=_explain)
+
+
+def _program(options: MpiOptions) -> str:
+    """The launcher's path. Raises InputError, MissingEngine."""
+    if options.mpirun is not None:
+        path = shutil.which(os.path.expanduser(options.mpirun))
+        if path is None:
+            raise InputError(f"--mpirun {options.mpirun!r} is not a program that can be run here")
+        return path
+    names = ("srun",) if options.launcher == "slurm" else ("mpirun", "mpiexec", "srun")
+    for name in names:
+        path = shutil.which(name)
+        if path is not None:
+            return path
+    raise MissingEngine(_MISSING)
+
+
+@cache
+def _version(program: str) -> str:
+    """What it says about itself; empty when it does not run."""
+    try:
+        done = subprocess.run(
+            [program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return (done.stdout + done.stderr).strip()
+
+
+def told_apart(program: str, version: str) -> Kind | None:
+    """Whose launcher this is, by what it says about itself. None: nobody's that is known. Pure."""
+    if re.search(r"Open ?MPI|OpenRTE|PRRTE", version):
+        return "openmpi"
+    if re.search(r"Intel\(R\) MPI", version):
+        return "intel"
+    if re.search(r"HYDRA|MPICH|MVAPICH", version):
+        return "mpich"
+    # srun of some versions wants to reach its controller before it tells its version.
+    if re.match(r"slurm ", version) or os.path.basename(program) == "srun":
+        return "slurm"
+    return None
+
+
+def _kind(program: str, options: MpiOptions) -> Kind:
+    if options.launcher != "auto":
+        return options.launcher
+    version = _version(program)
+    kind = told_apart(program, version)
+    if kind is None:
+        said = version.split("\n")[0] or "nothing"
+        raise InputError(
+            f"{program!r} says {said!r} about its version: say whose it is with --launcher "
+            "openmpi, mpich, intel or slurm"
+        )
+    return kind
+
+
+def _request(
+    job: Job, options: MpiOptions, attempt: int, ports: list[int]
+) -> tuple[list[str], dict[str, str]]:
+    """The launcher's argv and variables on this machine alone.
+
+    `ports`: one for MASTER_PORT, then one per rank for TF_CONFIG.
+    """
+    program = _program(options)
+    argv = arguments(_kind(program, options), job.world_size, root=os.geteuid() == 0)
+    env = {
+        **environment("mpi", job, attempt, job.world_size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(ports[0]),
+        "JUPYTER_DIST_TF_WORKERS": ",".join(f"127.0.0.1:{port}" for port in ports[1:]),
+    }
+    env |= loopback(os.environ)
+    return [program, *argv, *shlex.split(options.mpi_args), *worker_argv(job)], env
+
+
+def _argv(job: Job, options: MpiOptions, start: str, interface: str | None = None) -> list[str]:
+    """The launcher's argv for several hosts. `interface`: this machine's towards the others."""
+    program = _program(options)
+    kind = _kind(program, options)
+    hosts = hosts_argument(job, options.hosts)
+    argv = arguments(kind, job.world_size, root=os.geteuid() == 0)
+    if kind == "openmpi":
+        # Every host is reached from here, with our ssh, and not from one another.
+        ssh = ("--mca", "plm_rsh_agent", "ssh", "--mca", "plm_rsh_no_tree_spawn", "1")
+        argv += ["-H", hosts, *ssh, "--wdir", "/", *(word for name in job.env_names for word in ("-x", name))]
+    else:
+        own = ("-bootstrap", "-bootstrap-exec") if kind == "intel" else ("-launcher", "-launcher-exec")
+        argv += [own[0], "ssh", own[1], "ssh", "-hosts", hosts, "-wdir", "/"]
+        argv += ["-iface", interface] if interface is not None else []
+        # By itself it would send the whole environment of this machine.
+        argv += ["-genvlist", ",".join(job.env_names)] if job.env_names else ["-genvnone"]
+    return [program, *argv, *shlex.split(options.mpi_args), start]
+
+
+def _staged(job: Job, folder: RunFolder, options: MpiOptions) -> Staged:
+    def start(there: There, attempt: int) -> Launched:
+        client = next((there.fleet.facts(n).client for n in there.names if there.fleet.facts(n).client), None)
+        argv = _argv(job, options, there.start_script(), interface_of(client) if client else None)
+        launched = Launched(job, folder, attempt, reach=there)
+        env = launcher_environment(job, folder, options)
+        launched.start(argv, env, name=os.path.basename(argv[0]), explain=_explain)
+        return launched
+
+    return Staged(
+        job,
+        folder,
+        options,
+        environments=lambda there, attempt: rank_environments("mpi", job, attempt, options, there),
+        start=start,
+    )
+
+
+def arguments(kind: Kind, world_size: int, *, root: bool) -> list[str]:
+    """What stands between mpirun and the program it starts. Pure.
+
+    A failing rank's companions are left to the supervisor, which gives them the time to write a checkpoint
+    that mpirun would not, and lets them say how they ended.
+    """
+    count = str(world_size)
+    if kind == "openmpi":
+        allow = ["--allow-run-as-root"] if root else []
+        patience = ["--mca", "orte_abort_on_non_zero_status", "0", "--mca", "odls_base_sigkill_timeout", "5"]
+        return [*allow, "--oversubscribe", *patience, "-np", count]
+    if kind == "slurm":
+        return ["--ntasks", count, "--kill-on-bad-exit=0", "--overlap", "--input=none"]
+    return [*(["-disable-auto-cleanup"] if kind == "mpich" else []), "-n", count]
+
+
+def _explain(text: str) -> str:
+    """Open MPI puts what matters between two lines of dashes; some others call it an error."""
+    box = re.search(r"^-{20,}\n(.+?)(?:\n\n|^-{20,}$)", text, re.MULTILINE | re.DOTALL)
+    found = box or re.search(r"^(.*\berror\b.*)$", text, re.MULTILINE | re.IGNORECASE)
+    return " ".join(found[1].split())[:300] if found else last_words(text)

@@ -1,0 +1,320 @@
+"""The backend `torchrun`: ranks that torch.distributed.run starts, and starts again."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from ..errors import InputError, MissingEngine
+from ..folder import RunFolder
+from ..job import Job
+from ._base import Capabilities, Handle, Options
+from ._defaults import cores, loopback
+from ._fleet import Fleet, Start
+from ._gpus import visible_gpus
+from ._host_options import LauncherHostOptions, check_hosts
+from ._launched import Follower, Launched, environment, last_words, shown, worker_argv
+from ._launched_hosts import Elastic, HostsLaunched, addresses_of, environment_there
+
+__all__ = ["Layout", "Torchrun", "TorchrunOptions", "arguments", "layout"]
+
+_LAST_CALL_S = 2
+"""How long a rendezvous with enough nodes waits for more. torch's 30 s would pass at every restart."""
+_OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""The store that a restarted group would otherwise share holds addresses of ranks that are gone."""
+
+
+def _nodes(value: object) -> object:
+    text = str(value)
+    match = re.fullmatch(r"(\d+)(?::(\d+))?", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2] or match[1]):
+        raise ValueError(f"needs a number of nodes such as 2, or MIN:MAX such as 1:4, got {text!r}")
+    return text
+
+
+def _processes(value: object) -> object:
+    """torchrun's words for what the machine has."""
+    counts = {"gpu": len(visible_gpus()), "cpu": cores(), "auto": len(visible_gpus()) or cores()}
+    if isinstance(value, str) and value in counts:
+        if not counts[value]:
+            raise ValueError(f"is {value!r}, but there is none on this machine")
+        return counts[value]
+    return value
+
+
+def _pairs(value: str) -> str:
+    for part in filter(None, value.split(",")):
+        if not re.fullmatch(r"\w+=[^=]+", part.strip()):
+            raise ValueError(
+                f"needs NAME=VALUE pairs such as last_call_timeout=5,join_timeout=60, got {value!r}"
+            )
+    return value
+
+
+class TorchrunOptions(LauncherHostOptions):
+    """Options of the backend `torchrun`, under torchrun's own names."""
+
+    nnodes: Annotated[str, BeforeValidator(_nodes)] | None = Field(
+        default=None,
+        title="Nodes",
+        description="How many hosts, or MIN:MAX for a run that goes on with fewer when hosts are lost: "
+        "it has a restart for each of them. Default: all that are given",
+        json_schema_extra={"metavar": "N|MIN:MAX", "wanted": "a number of nodes such as 2, or 1:4"},
+    )
+    nproc_per_node: Annotated[int, BeforeValidator(_processes), Field(ge=1)] | None = Field(
+        default=None,
+        title="Workers per node",
+        description="How many workers each host has, or gpu, cpu or auto: as many as it has of them",
+        json_schema_extra={
+            "metavar": "N|gpu|cpu|auto",
+            "wanted": "a whole number of at least 1, gpu, cpu or auto",
+        },
+    )
+    rdzv_backend: str = Field(
+        default="c10d", title="Rendezvous", description="Where the nodes meet: c10d (torch's own), etcd-v2, …"
+    )
+    rdzv_endpoint: str | None = Field(
+        default=None,
+        title="Rendezvous endpoint",
+        description="HOST:PORT of the rendezvous. Default: a free port of the first host",
+        json_schema_extra={"metavar": "HOST:PORT"},
+    )
+    rdzv_conf: Annotated[str, AfterValidator(_pairs)] = Field(
+        default="",
+        title="Rendezvous settings",
+        description=f"More settings of the rendezvous. Default: last_call_timeout={_LAST_CALL_S}",
+        json_schema_extra={"metavar": "K=V,K=V"},
+    )
+    monitor_interval: float = Field(
+        default=0.1,
+        gt=0,
+        title="Monitor interval",
+        description="How often torchrun looks after its workers, in seconds",
+    )
+
+    @property
+    def ranks(self) -> int | None:
+        try:
+            return layout(None, self).ranks
+        except InputError:
+            return 1  # `check` tells what is wrong
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How many ranks there are on each host, and of how many hosts."""
+
+    per_node: tuple[int, ...]
+    least: int
+    """The hosts without which the run cannot go on."""
+
+    @property
+    def ranks(self) -> int | None:
+        return sum(self.per_node) or None
+
+    @property
+    def nodes(self) -> str:
+        most = len(self.per_node)
+        return str(most) if self.least == most else f"{self.least}:{most}"
+
+
+def layout(np: int | None, options: TorchrunOptions) -> Layout:
+    """Where the ranks are. With neither -np nor other numbers they are not counted yet (0).
+
+    Raises InputError when the numbers given contradict each other.
+    """
+    hosts, each = options.hosts, options.nproc_per_node
+    least, _, most = (options.nnodes or "1").partition(":")
+    here = max(1, len(hosts))
+    if options.nnodes is None:
+        nodes = least_nodes = here
+        if np is not None and each is None and hosts:
+            # As mpirun does: host after host, each up to its slots.
+            filled: list[int] = []
+            for host in hosts:
+                filled.append(min(int(host["slots"]), np - sum(filled)))
+            filled = [count for count in filled if count]
+            return Layout(tuple(filled), len(filled))
+        if each is not None and np is not None and np % each == 0:
+            nodes = least_nodes = min(np // each, here)
+    else:
+        least_nodes, nodes = int(least), min(int(most or least), here)
+    if least_nodes > here:
+        where = "this machine is the only one" if not hosts else f"{len(hosts)} are given"
+        raise InputError(f"--nnodes {options.nnodes} needs more hosts: {where} (-H node1:4,node2:4)")
+    if each is None and np is None:
+        return Layout(tuple(int(host["slots"]) for host in hosts[:nodes]), least_nodes)
+    if each is None:
+        assert np is not None
+        if np % nodes:
+            raise InputError(f"-np {np} cannot be shared out evenly among --nnodes {nodes}")
+        each = np // nodes
+    elif np is not None and each * nodes != np:
+        raise InputError(
+            f"-np {np} is not --nnodes {nodes} times --nproc-per-node {each}, which is {nodes * each}: "
+            "leave one of them out"
+        )
+    return Layout((each,) * nodes, least_nodes)
+
+
+class Torchrun(Follower):
+    """torchrun starts the ranks, and with --max-restarts starts all of them again when one fails."""
+
+    name: ClassVar[str] = "torchrun"
+    options: ClassVar[type[Options]] = TorchrunOptions
+    capabilities: ClassVar[Capabilities] = Capabilities(hosts=True, own_restarts=True)
+    poll_interval_s: ClassVar[float] = 0.05
+
+    def __init__(self) -> None:
+        self._launched: Launched | HostsLaunched | None = None
+
+    def default_np(self) -> int:
+        return len(visible_gpus()) or 2
+
+    def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
+        if importlib.util.find_spec("torch") is None:
+            raise MissingEngine("backend 'torchrun' needs PyTorch: pip install \"jupyter-dist[torch]\"")
+        wanted = TorchrunOptions(**options)
+        where = layout(world_size, wanted)
+        if wanted.hosts:
+            check_hosts(wanted)
+            return []
+        gpus = len(visible_gpus())
+        warnings = [f"{world_size} workers share {gpus} GPUs."] if 0 < gpus < world_size else []
+        if wanted.nnodes not in (None, where.nodes):
+            warnings.append(f"--nnodes {wanted.nnodes}: this machine is the only node there is.")
+        return warnings
+
+    def detect(self) -> dict[str, Any]:
+        try:
+            torch = metadata.version("torch")
+        except metadata.PackageNotFoundError:
+            torch = "not installed"
+        return {"torch": torch, "cores": cores(), "gpus": len(visible_gpus())}
+
+    def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
+        options = TorchrunOptions(**job.options)
+        if not options.hosts:
+            return shown(*_request(job, attempt, None))
+        where = layout(job.world_size, options)
+        first = options.hosts[0]["name"]
+        return {
+            "hosts": [
+                {**host, "argv": _argv("python3", options, job, where, node, f"{first}:0", str(host["name"]))}
+                for node, host in enumerate(options.hosts[: len(where.per_node)])
+            ]
+        }
+
+    def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
+        options = TorchrunOptions(**job.options)
+        if options.hosts:
+            return self._submit_to_hosts(job, folder, attempt, options)
+        argv, env = _request(job, attempt, folder)
+        self._launched = launched = Launched(job, folder, attempt, restarts=job.max_restarts)
+        # The launcher is the one to stop: in place of ranks that end it would start others.
+        return launched.start(argv, env, name="torchrun", stop_launcher=True, explain=_explain)
+
+    def _submit_to_hosts(self, job: Job, folder: RunFolder, attempt: int, options: TorchrunOptions) -> Handle:
+        where = layout(job.world_size, options)
+        hosts = options.hosts[: len(where.per_node)]
+        if not isinstance(self._launched, HostsLaunched):
+            fixed = where.least == len(hosts)
+            self._launched = HostsLaunched(
+                job,
+                folder,
+                options,
+                hosts,
+                name="torchrun",
+                elastic=Elastic(where.least, _restarts(job, where), fixed),
+                starts=lambda fleet, attempt: _starts(job, attempt, options, fleet),
+                explain=_explain,
+            )
+        return self._launched.submit(attempt, {str(hosts[0]["name"]): 1})
+
+
+def _restarts(job: Job, where: Layout) -> int:
+    """Those asked for, and at least one for each host that may be lost."""
+    return max(job.max_restarts, len(where.per_node) - where.least)
+
+
+def _starts(job: Job, attempt: int, options: TorchrunOptions, fleet: Fleet) -> list[Start]:
+    """A torchrun on each host, the rendezvous on the first."""
+    where = layout(job.world_size, options)
+    names = [str(host["name"]) for host in options.hosts[: len(where.per_node)]]
+    address = addresses_of(fleet, names)
+    endpoint = f"{address[names[0]]}:{fleet.ports(names[0])[0]}"
+    found = []
+    for node, name in enumerate(names):
+        facts = fleet.facts(name)
+        argv = _argv(facts.python, options, job, where, node, endpoint, address[name])
+        argv[-4:-4] = ["--log-dir", f"{facts.stage}/run/attempts/{attempt}/torchrun"]
+        env = environment_there("torchrun", job, attempt, facts, where.per_node[node], options, address[name])
+        found.append(Start(name, tuple(argv), {**env, **_OWN_STORE}))
+    return found
+
+
+def _argv(
+    python: str, options: TorchrunOptions, job: Job, where: Layout, node: int, endpoint: str, address: str
+) -> list[str]:
+    """torchrun on one of several hosts. Pure."""
+    is_host = int(node == 0) if options.rdzv_endpoint is None and options.rdzv_backend == "c10d" else None
+    return [
+        *(python, "-m", "jupyter_dist.worker._torchrun"),
+        *arguments(options, job, where, node=node, endpoint=endpoint, is_host=is_host),
+        *("--local-addr", address, "--no-python", python, "-m", "jupyter_dist.worker"),
+    ]
+
+
+def _request(job: Job, attempt: int, folder: RunFolder | None) -> tuple[list[str], dict[str, str]]:
+    """torchrun's argv and variables; without a folder its own files go nowhere in particular. Pure."""
+    options = TorchrunOptions(**job.options)
+    where = layout(job.world_size, options)
+    argv = [job.python, "-m", "torch.distributed.run"]
+    argv += arguments(options, job, where, node=0, endpoint="127.0.0.1:0")
+    # Else torch asks the resolver for this host's name, which on laptops has many answers.
+    argv += ["--local-addr", "127.0.0.1"]
+    if folder is not None:
+        argv += ["--log-dir", str(folder.path / "attempts" / str(attempt) / "torchrun")]
+    env = {
+        **environment("torchrun", job, attempt, job.world_size),
+        **_OWN_STORE,
+    }
+    env |= loopback(os.environ)
+    return [*argv, "--no-python", *worker_argv(job)], env
+
+
+def arguments(
+    options: TorchrunOptions, job: Job, where: Layout, *, node: int, endpoint: str, is_host: int | None = None
+) -> list[str]:
+    """torchrun's arguments, but for what it starts. Pure.
+
+    Always with a rendezvous: without one (--master-port 0) torchrun was seen to hang and to leave orphans.
+    `is_host`: whether the rendezvous is on this node, which torch else finds out by the host's name.
+    """
+    given = {pair.partition("=")[0].strip() for pair in options.rdzv_conf.split(",")}
+    conf = [options.rdzv_conf] if options.rdzv_conf else []
+    if "last_call_timeout" not in given:
+        conf.append(f"last_call_timeout={_LAST_CALL_S}")
+    if is_host is not None and "is_host" not in given:
+        conf.append(f"is_host={is_host}")
+    return [
+        *("--nnodes", where.nodes, "--nproc-per-node", str(where.per_node[node])),
+        *("--rdzv-backend", options.rdzv_backend),
+        *("--rdzv-endpoint", options.rdzv_endpoint or endpoint),
+        *("--rdzv-id", job.id, "--rdzv-conf", ",".join(conf)),
+        *("--max-restarts", str(_restarts(job, where))),
+        *("--monitor-interval", f"{options.monitor_interval:g}"),
+    ]
+
+
+def _explain(text: str) -> str:
+    """The last exception it names."""
+    found = re.findall(r"^[\w.]*(?:Error|Exception|Timeout)\b:?.*$", text, re.MULTILINE)
+    return str(found[-1])[:300] if found else last_words(text)

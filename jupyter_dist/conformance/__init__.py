@@ -1,0 +1,30 @@
+"""What every backend has to do, as tests that a backend joins with one fixture. Needs pytest.
+
+    # test_mine.py
+    import pytest
+    from jupyter_dist.conformance import BackendConformance, Target
+
+    @pytest.fixture(scope="module")
+    def target() -> Target:
+        return Target("mine")
+
+    class TestMine(BackendConformance):
+        pass
+
+Every test starts real runs, on `target.np` ranks. What only some backends can is asked of those whose
+`Capabilities` declare it; of the others it is asked that they refuse it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+# Before they are imported, so that a failing assertion shows its values.
+pytest.register_assert_rewrite(
+    *(f"{__name__}.{name}" for name in ("_declared", "_ended", "_failed", "_suite", "_worked"))
+)
+
+from ._suite import BackendConformance  # noqa: E402
+from ._target import Target  # noqa: E402
+
+__all__ = ["BackendConformance", "Target"]

@@ -1,0 +1,219 @@
+"""The cells that the suite runs. They need Python alone: a backend's hosts may have nothing else."""
+
+from __future__ import annotations
+
+__all__ = [
+    "ALONE",
+    "COUNTS",
+    "DETACHED",
+    "EXITS",
+    "FAILS",
+    "FUNCTIONS",
+    "GOOD",
+    "HEAVY",
+    "KILLED",
+    "RESTARTS",
+    "STOPS_IT",
+    "STUBBORN",
+    "TIES",
+]
+
+FUNCTIONS = """
+SCALE = 10
+
+def square(x):
+    return x * x
+
+def combine(rank, world):
+    return SCALE * square(rank) + square(world) if rank else of_the_first(world)
+
+def of_the_first(world):
+    return combine(1, world) - SCALE
+"""
+
+GOOD = """
+import ctypes, hashlib, os, socket, subprocess, sys
+import jupyter_dist as dist
+
+rank = dist.rank()
+print("from print", "in", "pieces")
+ctypes.CDLL(None).puts(b"from C")
+subprocess.run(["echo", "from a subprocess"], check=True)
+print("on stderr", file=sys.stderr)
+print("ünïcode 🚀 你好")
+for number in range(LINES):
+    print("line", number, "of rank", rank)
+for step in range(STEPS):
+    dist.log({"loss": rank + 1 / (step + 1), "größe": step}, step=step)
+dist.log(hole=float("nan"), step=STEPS)
+sys.stdout.write("no newline at the end")
+{
+    "rank": rank,
+    "world_size": dist.world_size(),
+    "combined": combine(rank, dist.world_size()),
+    "env": {name: os.environ.get(name) for name in NAMES},
+    "secret": hashlib.sha256(os.environ["CONFORMANCE_SECRET"].encode()).hexdigest(),
+    "pid": os.getpid(),
+    "host": socket.gethostname(),
+    "stdin": sys.stdin.read(),
+    "text": "ünïcode 🚀",
+}
+"""
+
+# Rank 0 has no result that travels and ends at once; the others go on, and send a lot.
+TIES = """
+import pickle
+
+class Block:
+    # Travels beside the pickle, as an array does.
+    def __init__(self, data):
+        self.data = data
+    def __reduce_ex__(self, protocol):
+        return Block, (pickle.PickleBuffer(self.data),)
+"""
+HEAVY = """
+import hashlib, threading, time
+import jupyter_dist as dist
+
+digests = [hashlib.sha256(data).hexdigest() for data in (PLAIN, block.data)]
+print("got", *digests)
+if dist.rank() == 0:
+    result = threading.Lock()
+else:
+    time.sleep(LATER_S)
+    print("later")
+    result = PLAIN[:RESULT_BYTES]
+result
+"""
+
+ALONE = """
+import os
+import beside
+import jupyter_dist as dist
+
+(dist.rank(), dist.world_size(), os.getcwd(), os.path.isdir(WANTED), beside.ANSWER)
+"""
+
+# The last rank fails while the first one waits for it: what that one says then is no root cause.
+FAILS = """
+import os, socket, time
+import jupyter_dist as dist
+
+address = (os.environ["MASTER_ADDR"], PORT)
+if dist.rank() == 0:
+    server = socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    server.bind(("", PORT))
+    server.listen()
+    other = server.accept()[0]
+    print("waiting for the last rank")
+    if not other.recv(1):
+        raise ConnectionResetError("connection reset by peer")
+elif dist.rank() == LAST:
+    for _ in range(3000):
+        try:
+            first = socket.create_connection(address, 1)
+            break
+        except OSError:
+            time.sleep(0.01)
+    time.sleep(0.2)
+    print("about to fail")
+    first.close()
+    raise ValueError("only here: ünïcode")
+time.sleep(600)
+"""
+
+# The others ignore SIGTERM, as a rank that hangs in C code does.
+KILLED = """
+import os, signal, time
+import jupyter_dist as dist
+
+if dist.rank() != LAST:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("up")
+    time.sleep(600)
+time.sleep(0.3)
+for number in range(LINES):
+    print("line", number)
+    dist.log(loss=number, step=number)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+EXITS = """
+import sys, time
+import jupyter_dist as dist
+
+if dist.rank() == LAST:
+    sys.exit(3)
+time.sleep(600)
+"""
+
+RESTARTS = """
+import os, time
+import jupyter_dist as dist
+
+seen = dist.checkpoint_dir() / f"seen-by-{dist.rank()}"
+print("attempt", dist.attempt())
+if dist.attempt() == 0:
+    if dist.rank() == LAST:
+        seen.write_text("seen")
+        os._exit(4)
+    time.sleep(600)
+(dist.attempt(), seen.read_text() if dist.rank() == LAST else "seen")
+"""
+
+STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("up")
+time.sleep(600)
+"""
+
+# A script: it starts a run and is gone.
+DETACHED = """
+import json, os, subprocess, sys, time
+import jupyter_dist as dist
+
+def waits_here():
+    print("up")
+    time.sleep(600)
+
+def train():
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+    print("child", subprocess.Popen(sleep, start_new_session=True).pid)
+    try:
+        waits_here()
+    finally:
+        print("saved")
+
+if __name__ == "__main__":
+    print(dist.run(train, detach=True, **json.load(sys.stdin)).id)
+"""
+
+STOPS_IT = """
+import sys
+import jupyter_dist as dist
+
+run = dist.attach(sys.argv[1])
+print(run.state)
+run.stop()
+run.wait(float(sys.argv[2]))
+run.stop()
+print(run.state)
+"""
+
+COUNTS = """
+import subprocess, sys, time
+import jupyter_dist as dist
+
+sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+child = subprocess.Popen(sleep, start_new_session=True)
+print("child", child.pid)
+print("up")
+for number in range(LINES):
+    print("line", number)
+    dist.log(loss=number, step=number)
+    time.sleep(0.02)
+child.kill()
+number
+"""

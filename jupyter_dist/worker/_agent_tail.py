@@ -1,0 +1,182 @@
+"""Read what the ranks of a host write, in pieces that can be told apart and sent again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+__all__ = ["PATHS", "WHOLE", "Tails", "checkpoints"]
+
+WHOLE = ("result.buffers", "result.pkl", "error.json", "exit.json")
+"""Files that are there as a whole or not at all; what stands first has to arrive first."""
+PATHS = re.compile(r"attempts/\d+/(?:ranks/\d+/)?[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+"""The files that are sent: those of attempts and ranks, without hidden ones."""
+
+_PIECE = 1 << 16
+_LARGE_PIECE = 1 << 18
+_LIST_EVERY = 8
+
+
+def checkpoints(run: str) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """What ranks have put into `dist.checkpoint_dir()`, file by file; links are left out."""
+    root = os.path.join(run, "checkpoints")
+    for place, _, names in os.walk(root):
+        for name in sorted(names):
+            path = os.path.join(place, name)
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            except OSError:
+                continue
+            try:
+                yield from _pieces(fd, os.path.relpath(path, root))
+            finally:
+                os.close(fd)
+
+
+def _pieces(fd: int, path: str) -> Iterator[tuple[dict[str, Any], bytes]]:
+    info = os.fstat(fd)
+    if not stat.S_ISREG(info.st_mode):
+        return
+    header = {"is": "checkpoint", "path": path, "size": info.st_size, "time": info.st_mtime}
+    offset = 0
+    while offset < info.st_size or offset == 0:
+        data = os.pread(fd, min(_LARGE_PIECE, info.st_size - offset), offset)
+        yield {**header, "offset": offset}, data
+        if not data:
+            return
+        offset += len(data)
+
+
+class _File:
+    def __init__(self, path: str, offset: int) -> None:
+        self.path, self.offset = path, offset
+        self.version: tuple[int, int, int] | None = None
+        """Of a whole file: what was sent last."""
+        self.fd: int | None = None
+
+
+class Tails:
+    """The files below RUN/attempts, read on from where the driver has them."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._files: dict[str, _File] = {}
+        self._have: Mapping[str, int] = {}
+        self._ticks = 0
+
+    def restart(self, have: Mapping[str, int]) -> None:
+        """Begin anew for a driver that has so many bytes of each file."""
+        self.close()
+        self._have, self._ticks = have, 0
+
+    def close(self) -> None:
+        for file in self._files.values():
+            if file.fd is not None:
+                os.close(file.fd)
+        self._files = {}
+
+    def pieces(self) -> Iterator[tuple[dict[str, Any], bytes]]:
+        """What is new, a piece of each file in turn; comes to an end when nothing is left for now."""
+        if self._ticks % _LIST_EVERY == 0:
+            self._look()
+        self._ticks += 1
+        left = self._ordered(self._ticks)
+        while left:
+            again = []
+            for file in left:
+                piece = self._next(file)
+                if piece is not None:
+                    yield piece
+                    again.append(file)
+            left = again
+
+    def rest(self, folder: str | None) -> Iterator[tuple[dict[str, Any], bytes]]:
+        """All that is left to be sent of a folder (`attempts/0/ranks/3`; None: of all), its writer gone."""
+        if folder is None:
+            self._look()
+        else:
+            self._list(folder)
+        for file in self._ordered():
+            if folder is None or file.path.startswith(folder + "/"):
+                while (piece := self._next(file)) is not None:
+                    yield piece
+
+    def _ordered(self, turn: int = 0) -> list[_File]:
+        """Whole files first; the others take turns at being the first, as the reader may not take all."""
+        order = {name: place for place, name in enumerate(WHOLE)}
+        whole = [file for file in self._files.values() if os.path.basename(file.path) in order]
+        grown = [file for file in self._files.values() if os.path.basename(file.path) not in order]
+        first = turn % len(grown) if grown else 0
+        whole.sort(key=lambda file: order[os.path.basename(file.path)])
+        return [*whole, *grown[first:], *grown[:first]]
+
+    def _look(self) -> None:
+        for attempt in self._names("attempts"):
+            self._list(f"attempts/{attempt}")
+            for rank in self._names(f"attempts/{attempt}/ranks"):
+                self._list(f"attempts/{attempt}/ranks/{rank}")
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            return os.listdir(os.path.join(self._run, folder))
+        except OSError:
+            return []
+
+    def _list(self, folder: str) -> None:
+        for name in self._names(folder):
+            path = f"{folder}/{name}"
+            if path in self._files or not PATHS.fullmatch(path):
+                continue
+            if os.path.isfile(os.path.join(self._run, path)):
+                self._files[path] = _File(path, self._have.get(path, 0))
+
+    def _next(self, file: _File) -> tuple[dict[str, Any], bytes] | None:
+        try:
+            if os.path.basename(file.path) in WHOLE:
+                return self._next_of_whole(file)
+            if file.fd is None:
+                file.fd = os.open(os.path.join(self._run, file.path), os.O_RDONLY | os.O_CLOEXEC)
+            data = os.pread(file.fd, _PIECE, file.offset)
+        except OSError:
+            return None
+        if not data:
+            return None
+        header = {"is": "chunk", "path": file.path, "offset": file.offset}
+        file.offset += len(data)
+        return header, data
+
+    def _next_of_whole(self, file: _File) -> tuple[dict[str, Any], bytes] | None:
+        path = os.path.join(self._run, file.path)
+        info = os.stat(path)
+        version = (info.st_ino, info.st_mtime_ns, info.st_size)
+        if file.version is None and file.offset == info.st_size > 0:
+            file.version = version  # the driver has it from an earlier connection
+        if version != file.version:
+            file.version, file.offset = version, 0
+            self._close_fd(file)
+        elif file.offset >= info.st_size:
+            self._close_fd(file)
+            return None
+        if file.fd is None:
+            file.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        data = os.pread(file.fd, _PIECE, file.offset)
+        header = {
+            "is": "whole",
+            "path": file.path,
+            "offset": file.offset,
+            "size": info.st_size,
+            "time": info.st_mtime,
+        }
+        file.offset += len(data)
+        return (header, data) if data else None
+
+    @staticmethod
+    def _close_fd(file: _File) -> None:
+        if file.fd is not None:
+            with contextlib.suppress(OSError):
+                os.close(file.fd)
+            file.fd = None
