@@ -12,9 +12,10 @@ import type {
   ISearchQuery,
   ISearchResult,
   IStacks,
+  LogOf,
   RunChange
 } from './run/source';
-import { RunMissing } from './run/source';
+import { asked, logFile, RunMissing } from './run/source';
 
 const ROOT = 'jupyter-dist/api';
 const FIRST_RETRY_MS = 500;
@@ -216,12 +217,12 @@ export class ServerRunSource implements IRunSource {
     return this._get('');
   }
 
-  logPage(rank: number | null, start: number, count: number): Promise<ILogPage> {
-    return this._get('/log', { rank, start, count });
+  logPage(of: LogOf, start: number, count: number): Promise<ILogPage> {
+    return this._get('/log', { ...asked(of), start, count });
   }
 
-  logSearch(rank: number | null, query: ISearchQuery): Promise<ISearchResult> {
-    return this._get('/log/search', { rank, ...query });
+  logSearch(of: LogOf, query: ISearchQuery): Promise<ISearchResult> {
+    return this._get('/log/search', { ...asked(of), ...query });
   }
 
   curves(points: number): Promise<ICurves> {
@@ -244,19 +245,27 @@ export class ServerRunSource implements IRunSource {
     await send(this._settings, 'POST', `${this._path}/stop`, { kill });
   }
 
-  async download(rank: number | null): Promise<void> {
-    // A link rather than a fetch: the browser then writes the file as it comes, whatever its size.
-    const { baseUrl, appendToken, token } = this._settings;
-    const link = document.createElement('a');
-    link.href =
-      URLExt.join(baseUrl, ROOT, this._path, 'log/download') +
-      queryString({ rank, token: appendToken && token ? token : null, _xsrf: xsrfToken() });
-    link.download = `${this.id}${rank === null ? '' : `-rank-${rank}`}.log`;
-    link.click();
+  async download(of: LogOf): Promise<void> {
+    this._save('log/download', asked(of), logFile(this.id, of));
+  }
+
+  async downloadFile(file: string): Promise<void> {
+    this._save('files/download', { file }, `${this.id}-${file}`);
   }
 
   watch(listener: (change: RunChange) => void): IDisposable {
     return watcher(this._settings).watch(this.id, listener);
+  }
+
+  /** By a link rather than a fetch: the browser then writes the file as it comes, whatever its size. */
+  private _save(path: string, query: Query, name: string): void {
+    const { baseUrl, appendToken, token } = this._settings;
+    const link = document.createElement('a');
+    link.href =
+      URLExt.join(baseUrl, ROOT, this._path, path) +
+      queryString({ ...query, token: appendToken && token ? token : null, _xsrf: xsrfToken() });
+    link.download = name;
+    link.click();
   }
 
   private get _path(): string {

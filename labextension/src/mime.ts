@@ -6,7 +6,7 @@ import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import { PanelLayout, Widget } from '@lumino/widgets';
 import type { IRunSource } from './run/source';
-import type { Trans } from './run/trans';
+import { translating, type Trans } from './run/trans';
 import type { RunView } from './run/view';
 import { IRunOpener } from './tokens';
 
@@ -134,7 +134,7 @@ export const renderer: JupyterFrontEndPlugin<void> = {
     notebooks: INotebookTracker | null
   ) => {
     const bundle = (translator ?? nullTranslator).load('jupyter_dist');
-    const trans: Trans = (text, ...args) => bundle.__(text, ...args.map(String));
+    const trans = translating(bundle);
     registry.addFactory({
       safe: true,
       mimeTypes: [RUN_MIME],

@@ -6,7 +6,7 @@ import { Widget } from '@lumino/widgets';
 import { ServerRunSource } from './api';
 import { compareIcon, distributedIcon } from './icons';
 import type { IDisposable } from './run/source';
-import type { Trans } from './run/trans';
+import { translating } from './run/trans';
 import type { IRunOpener } from './tokens';
 
 const TAB = 'jupyter-dist:tab';
@@ -98,7 +98,7 @@ export class RunTabs implements IRunOpener {
   }
 
   private _make(ids: readonly string[]): MainAreaWidget<ViewHost> {
-    const trans: Trans = (text, ...args) => this._trans.__(text, ...args.map(String));
+    const trans = translating(this._trans);
     const settings = this._app.serviceManager.serverSettings;
     const sources = ids.map(id => new ServerRunSource(id, settings));
     const single = sources.length === 1;
@@ -107,6 +107,7 @@ export class RunTabs implements IRunOpener {
       ? async () => new (await import('./run/view')).RunView({ source: sources[0], trans })
       : async () => new (await import('./compare')).CompareView({ sources, trans });
     const tab = new MainAreaWidget({ content: new ViewHost(ids, make) });
+    tab.toolbar.hide(); // it is empty
     tab.id = `jupyter-dist-${ids.join('-')}`;
     tab.title.icon = single ? distributedIcon : compareIcon;
     tab.title.closable = true;

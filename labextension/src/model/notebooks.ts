@@ -79,6 +79,7 @@ export function unquote(repr: string | undefined): string | null {
 export class NotebookChoices implements IDisposable {
   private readonly _choices = new Map<NotebookPanel, IChoice>();
   private readonly _changed = new Signal<this, NotebookPanel | null>(this);
+  private readonly _clustersMayHaveChanged = new Signal<this, void>(this);
   private readonly _cleanup: IDisposable[] = [];
   private _disposed = false;
 
@@ -96,6 +97,9 @@ export class NotebookChoices implements IDisposable {
       const { source } = done.cell.model.sharedModel as { source?: string };
       if (panel && source && /\bdist(ribute)?\b/.test(source)) {
         void this.ask(panel);
+        if (/\bclusters\b/.test(source)) {
+          this._clustersMayHaveChanged.emit();
+        }
       }
     };
     _tracker.widgetAdded.connect(follow);
@@ -114,6 +118,11 @@ export class NotebookChoices implements IDisposable {
   /** Emitted with the notebook whose choice changed, or when another notebook comes to the front. */
   get changed(): ISignal<this, NotebookPanel | null> {
     return this._changed;
+  }
+
+  /** Emitted when a cell has run that deals with saved clusters, such as `%dist clusters add`. */
+  get clustersMayHaveChanged(): ISignal<this, void> {
+    return this._clustersMayHaveChanged;
   }
 
   /** The notebook in front. */

@@ -1,7 +1,7 @@
 /** What went wrong: the first failing rank with the cell's lines, the others folded under it; stacks. */
 import { reason, type IContext } from './context';
 import { button, el, icon } from './dom';
-import { bytes, ranges } from './format';
+import { bytes, capital, ranges } from './format';
 import type { IFrame, IRankError, IRunInfo, IStacks } from './source';
 
 /** The report of a failed run. */
@@ -54,9 +54,43 @@ export function failureNode(errors: IRankError[], run: IRunInfo, context: IConte
   return node;
 }
 
+/** The report of a run that failed without any rank that says why: what the backend or supervisor said. */
+export function unexplainedNode(
+  errors: IRankError[],
+  run: IRunInfo,
+  { trans, signal }: IContext,
+  showLog: (launcher: string) => void
+): HTMLElement {
+  const launchers = run.launchers ?? [];
+  const text = trans('Show the launcher’s log');
+  return el(
+    'section',
+    { class: 'jpd-failure', 'aria-label': trans('Why it failed') },
+    el(
+      'div',
+      { class: 'jpd-failure-head' },
+      el('i', { class: 'jpd-shape', 'data-state': 'failed', 'aria-hidden': 'true' }),
+      el('b', {}, trans('The run failed')),
+      el('span', { class: 'jpd-muted' }, trans('no rank says why'))
+    ),
+    el('div', { class: 'jpd-failure-what' }, run.reason ?? trans('and left no word of it')),
+    errors.length ? othersNode(errors, trans) : null,
+    launchers.length
+      ? el(
+          'div',
+          {},
+          button({ label: text, text }, () => showLog(launchers[0]), signal)
+        )
+      : el('div', { class: 'jpd-muted' }, trans('More may be in %1', `${run.path}/supervisor.log`))
+  );
+}
+
 function what(error: IRankError, trans: IContext['trans']): string {
   if (error.kind === 'exception') {
     return error.message ? `${error.type}: ${error.message}` : error.type;
+  }
+  if (error.kind === 'lost') {
+    return capital(error.message);
   }
   return error.signal_name
     ? trans('ended by %1', error.signal_name)

@@ -1,5 +1,10 @@
 /** Numbers, times and ranks as people read them. */
 
+/** A sentence of the supervisor's, which begins in lower case. */
+export function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
 /** `0.8 s`, `12 s`, `3:07`, `1:02:03`. */
 export function duration(seconds: number): string {
   const s = Math.max(0, seconds);

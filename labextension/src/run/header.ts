@@ -1,7 +1,7 @@
 /** The first row of a run: state, what it is, how long, how far, and Stop. */
 import { rankCount, reason, stateName, type IContext } from './context';
-import { button, el, setAttribute, setText } from './dom';
-import { bytes, count, duration, rate } from './format';
+import { button, el, icon, setAttribute, setText } from './dom';
+import { bytes, capital, count, duration, rate } from './format';
 import { ended, type IProgress, type IRunInfo } from './source';
 
 export class Header {
@@ -15,6 +15,7 @@ export class Header {
   private readonly _bar = el('div', { class: 'jpd-bar', role: 'progressbar', 'aria-valuemin': 0 });
   private readonly _fill = el('i');
   private readonly _pace = el('span', { class: 'jpd-pace' });
+  private readonly _detail = el('div', { class: 'jpd-detail', hidden: true }, icon('warning'), ' ');
   private readonly _stop: HTMLButtonElement;
   private readonly _stacks: HTMLButtonElement;
   private _run: IRunInfo | null = null;
@@ -58,7 +59,8 @@ export class Header {
         openElsewhere
           ? button({ label: openElsewhere.label, icon: 'open' }, openElsewhere.open, signal)
           : null
-      )
+      ),
+      this._detail
     );
     signal.addEventListener('abort', () => clearInterval(this._timer));
   }
@@ -80,6 +82,10 @@ export class Header {
       facts.push(trans('attempt %1 of %2', run.attempt + 1, run.max_restarts + 1));
     }
     setText(this._facts, facts.join(' · '));
+    // How it stands by the backend's own words, such as a host that does not answer. Ended, it is below.
+    const detail = ended(run.state) ? null : run.reason;
+    this._detail.hidden = !detail;
+    setText(this._detail.lastChild as Text, capital(detail ?? ''));
     this._showStop(run);
     this._showProgress(run);
     this._tick();

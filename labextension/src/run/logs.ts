@@ -1,15 +1,13 @@
-/** The logs: all ranks by time, or one rank, with search, copy and download. */
+/** The logs: all ranks by time, one rank or a launcher, with search, copy and download. */
 import { plainLine } from './ansi';
 import { reason, type IContext } from './context';
-import { button, el, roving, setAttribute, setText } from './dom';
+import { button, el, setAttribute, setText } from './dom';
 import { count, ranges } from './format';
 import { LogList } from './list';
+import { logName, LogTabs } from './logtabs';
 import { LogPages } from './pages';
-import type { RunChange } from './source';
-import { rankVariable } from './theme';
+import { ranksOf, type LogOf, type RunChange } from './source';
 
-/** Above this many ranks the tabs become a list to choose from. */
-const TABS = 12;
 const TAIL = 200;
 const MAX_COPIED = 100_000;
 const SEARCH_PAUSE_MS = 200;
@@ -20,7 +18,7 @@ let views = 0;
 
 /** One log that is shown: its lines, its list, and what it counts as seen. */
 interface IShown {
-  rank: number | null;
+  of: LogOf;
   pages: LogPages;
   list: LogList;
   seen: number;
@@ -29,7 +27,7 @@ interface IShown {
 
 export class Logs {
   readonly node: HTMLElement;
-  private readonly _tabs: HTMLElement;
+  private readonly _tabs: LogTabs;
   private readonly _panel: HTMLElement;
   private readonly _body = el('div', { class: 'jpd-log-body' });
   private readonly _message = el('div', { class: 'jpd-log-message jpd-muted', hidden: true });
@@ -39,8 +37,8 @@ export class Logs {
   private readonly _copy: HTMLButtonElement;
   private readonly _prefix = `jpd-logs-${++views}`;
   private readonly _toggles = { regex: false, case: false };
-  private _worldSize = 0;
-  private _totals: { all: number; ranks: Record<string, number> } | null = null;
+  private _known = '';
+  private _totals: Extract<RunChange, { kind: 'log' }> | null = null;
   private _shown: IShown | null = null;
   private _visible = true;
   private _ended = false;
@@ -50,10 +48,9 @@ export class Logs {
 
   constructor(
     private readonly _context: IContext,
-    private readonly _selected: (rank: number | null) => void
+    private readonly _selected: (of: LogOf) => void
   ) {
     const { trans, signal } = _context;
-    this._tabs = el('div', { class: 'jpd-tabs' });
     this._news = button(
       { label: '', text: ' ', icon: 'down', class: 'jpd-news' },
       () => {
@@ -82,10 +79,11 @@ export class Logs {
       this._news,
       this._message
     );
+    this._tabs = new LogTabs(_context, this._panel, of => this.select(of));
     this.node = el(
       'section',
       { class: 'jpd-logs', 'aria-label': trans('Logs') },
-      el('div', { class: 'jpd-bar-row' }, this._tabs, this._tools()),
+      el('div', { class: 'jpd-bar-row' }, this._tabs.node, this._tools()),
       this._panel
     );
     this._search.addEventListener('input', () => this._searchSoon(), { signal });
@@ -123,36 +121,47 @@ export class Logs {
     });
   }
 
-  /** Known now: how many ranks there are. The first call shows a log. */
-  setWorldSize(worldSize: number): void {
-    if (worldSize === this._worldSize) {
+  /** Known now: which logs there are. The first call shows one; later ones leave what is shown. */
+  setLogs(worldSize: number, launchers: readonly string[]): void {
+    const known = JSON.stringify([worldSize, launchers]);
+    if (known === this._known) {
       return;
     }
-    this._worldSize = worldSize;
-    this._makeTabs();
-    this.select(worldSize === 1 ? 0 : null);
+    this._known = known;
+    const logs = this._tabs.show(worldSize, launchers);
+    const shown = this._shown;
+    if (!shown || !logs.includes(shown.of)) {
+      this.select(logs[0]);
+    } else if (shown.of === null) {
+      this.reload(); // with a rank that has joined lines have other numbers
+    }
   }
 
-  /** Show one rank's log, or that of all (null). */
-  select(rank: number | null): void {
-    if (this._shown && this._shown.rank === rank) {
+  /** Show one rank's log, a launcher's, or that of all (null). */
+  select(of: LogOf): void {
+    if (this._shown && this._shown.of === of) {
       return;
     }
     this._close();
     const { trans } = this._context;
     const abort = new AbortController();
     const context = { ...this._context, signal: abort.signal };
-    const label = rank === null ? trans('Log of all ranks') : trans('Log of rank %1', rank);
+    const label =
+      of === null
+        ? trans('Log of all ranks')
+        : typeof of === 'number'
+          ? trans('Log of rank %1', of)
+          : trans('Log: %1', logName(of, this._context));
     const pages = new LogPages(
-      (start, lines) => this._context.source.logPage(rank, start, lines),
+      (start, lines) => this._context.source.logPage(of, start, lines),
       () => this._update()
     );
-    const list = new LogList(context, pages, rank === null, label, () => this._update());
-    this._shown = { rank, pages, list, seen: 0, abort };
+    const list = new LogList(context, pages, of === null, label, () => this._update());
+    this._shown = { of, pages, list, seen: 0, abort };
     this._body.replaceChildren(list.node);
     this._found = null;
-    this._markTab(rank);
-    this._selected(rank);
+    this._tabs.mark(of);
+    this._selected(of);
     void pages.tail(TAIL);
     if (this._search.value) {
       void this._find();
@@ -162,7 +171,7 @@ export class Logs {
 
   /** The log has grown. */
   changed(change: Extract<RunChange, { kind: 'log' }>): void {
-    this._totals = { all: change.all, ranks: change.ranks };
+    this._totals = change;
     this._refresh();
   }
 
@@ -196,8 +205,9 @@ export class Logs {
     if (!shown || !this._visible || !this._totals) {
       return;
     }
-    const total =
-      shown.rank === null ? this._totals.all : (this._totals.ranks[String(shown.rank)] ?? 0);
+    const { of } = shown;
+    const { all, ranks, launchers } = this._totals;
+    const total = of === null ? all : ((typeof of === 'string' ? launchers : ranks)?.[of] ?? 0);
     if (shown.list.following) {
       void shown.pages.tail(TAIL);
     } else {
@@ -299,79 +309,6 @@ export class Logs {
     );
   }
 
-  private _makeTabs(): void {
-    const { trans, signal } = this._context;
-    const size = this._worldSize;
-    if (size === 1) {
-      this._tabs.replaceChildren(el('h4', { class: 'jpd-title' }, trans('Log')));
-      return;
-    }
-    if (size > TABS) {
-      const select = el('select', { class: 'jpd-input', 'aria-label': trans('Log of') });
-      select.append(
-        el('option', { value: 'all' }, trans('All ranks')),
-        ...Array.from({ length: size }, (_, rank) =>
-          el('option', { value: rank }, trans('Rank %1', rank))
-        )
-      );
-      select.addEventListener(
-        'change',
-        () => this.select(select.value === 'all' ? null : Number(select.value)),
-        { signal }
-      );
-      this._tabs.replaceChildren(el('h4', { class: 'jpd-title' }, trans('Log')), select);
-      return;
-    }
-    this._tabs.setAttribute('role', 'tablist');
-    this._tabs.setAttribute('aria-label', trans('Logs'));
-    this._panel.setAttribute('role', 'tabpanel');
-    const ranks: (number | null)[] = [null, ...Array.from({ length: size }, (_, rank) => rank)];
-    const tabs = ranks.map(rank => {
-      const tab = el(
-        'button',
-        {
-          type: 'button',
-          role: 'tab',
-          class: 'jpd-log-tab',
-          id: this._tabId(rank),
-          'aria-controls': this._panel.id,
-          'aria-label': rank === null ? null : trans('Rank %1', rank)
-        },
-        rank === null ? trans('All') : String(rank)
-      );
-      if (rank !== null) {
-        tab.style.setProperty('--jpd-log-tab-colour', `var(${rankVariable(rank)})`);
-      }
-      // The arrow keys move the focus, and with it what is shown.
-      for (const type of ['click', 'focus']) {
-        tab.addEventListener(type, () => this.select(rank), { signal });
-      }
-      return tab;
-    });
-    this._tabs.replaceChildren(...tabs);
-    roving(this._tabs, () => tabs, signal);
-  }
-
-  private _tabId(rank: number | null): string {
-    return `${this._prefix}-${rank ?? 'all'}`;
-  }
-
-  private _markTab(rank: number | null): void {
-    const select = this._tabs.querySelector('select');
-    if (select) {
-      select.value = rank === null ? 'all' : String(rank);
-      return;
-    }
-    for (const tab of this._tabs.querySelectorAll<HTMLElement>('[role=tab]')) {
-      const chosen = tab.id === this._tabId(rank);
-      tab.setAttribute('aria-selected', String(chosen));
-      tab.tabIndex = chosen ? 0 : -1;
-      if (chosen) {
-        this._panel.setAttribute('aria-labelledby', tab.id);
-      }
-    }
-  }
-
   private _searchSoon(after = SEARCH_PAUSE_MS): void {
     clearTimeout(this._searchTimer);
     this._searchTimer = setTimeout(() => void this._find(after > SEARCH_PAUSE_MS), after);
@@ -391,7 +328,7 @@ export class Logs {
     }
     const { source, trans, announce } = this._context;
     try {
-      const { hits, count: found } = await source.logSearch(shown.rank, {
+      const { hits, count: found } = await source.logSearch(shown.of, {
         query,
         ...this._toggles,
         limit: HITS
@@ -484,7 +421,7 @@ export class Logs {
       const end = Math.min(chosen.end, chosen.first + MAX_COPIED);
       for await (const part of shown.pages.read(chosen.first, end)) {
         for (const line of part) {
-          const ranks = shown.rank === null ? `[${ranges(line.ranks ?? [line.rank])}] ` : '';
+          const ranks = shown.of === null ? `[${ranges(ranksOf(line))}] ` : '';
           lines.push(ranks + plainLine(line.text));
         }
       }
@@ -504,7 +441,7 @@ export class Logs {
   private async _download(): Promise<void> {
     const { source, trans, announce } = this._context;
     try {
-      await source.download(this._shown?.rank ?? null);
+      await source.download(this._shown?.of ?? null);
     } catch (error) {
       announce(trans('The log cannot be downloaded: %1', reason(error)));
     }

@@ -2,7 +2,7 @@
 import { parseLine, type IPiece } from './ansi';
 import { el } from './dom';
 import { count, ranges } from './format';
-import type { ILogLine } from './source';
+import { ranksOf, type ILogLine } from './source';
 import { rankVariable } from './theme';
 import type { Trans } from './trans';
 
@@ -30,7 +30,7 @@ export function rowNode(line: ILogLine, options: IRowOptions): HTMLElement {
     el('span', { class: 'jpd-number' }, String(line.n + 1))
   );
   if (options.ranks) {
-    row.appendChild(ranksNode(line.ranks ?? [line.rank]));
+    row.appendChild(ranksNode(ranksOf(line)));
   }
   row.appendChild(text);
   return row;

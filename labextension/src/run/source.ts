@@ -58,12 +58,25 @@ export interface IRunInfo extends IRunSummary {
   progress_by_rank: (IProgress & { rank: number })[];
   notes: string[];
   source: string;
+  /** The launchers that have a log: `launcher`, or `launcher-HOST` for each host. */
+  launchers?: string[];
+  /** What a launcher wrote for the user, to be downloaded. */
+  files?: IRunFile[];
 }
+
+export interface IRunFile {
+  name: string;
+  bytes: number;
+}
+
+/** Which log: that of a rank, of a launcher (by its name), or of all ranks by time (null). */
+export type LogOf = number | string | null;
 
 export interface ILogLine {
   /** Index in this view of the log, from 0. */
   n: number;
-  rank: number;
+  /** null for a launcher's line. */
+  rank: number | null;
   /** The ranks that wrote this line, folded; only where all ranks are shown. */
   ranks?: number[];
   time: number;
@@ -126,7 +139,7 @@ export interface IFrame {
 
 export interface IRankError {
   rank: number;
-  kind: 'exception' | 'exit' | 'signal';
+  kind: 'exception' | 'exit' | 'signal' | 'lost';
   type: string;
   message: string;
   text: string;
@@ -152,13 +165,35 @@ export interface IStacks {
   silent: number[];
 }
 
-/** What changed. `log.ranks` and `log.all` are numbers of lines. */
+/** What changed. `log.ranks`, `log.launchers` and `log.all` are numbers of lines. */
 export type RunChange =
   | { kind: 'run'; run: IRunInfo }
-  | { kind: 'log'; id: string; ranks: Record<string, number>; all: number }
+  | {
+      kind: 'log';
+      id: string;
+      ranks: Record<string, number>;
+      launchers?: Record<string, number>;
+      all: number;
+    }
   | { kind: 'curves'; id: string }
   | { kind: 'runs' }
   | { kind: 'connection'; online: boolean };
+
+/** The ranks that wrote a line. */
+export function ranksOf(line: ILogLine): number[] {
+  return line.ranks ?? (line.rank === null ? [] : [line.rank]);
+}
+
+/** A log as the other side is asked for it. */
+export function asked(of: LogOf): { rank: number | null } | { launcher: string } {
+  return typeof of === 'string' ? { launcher: of } : { rank: of };
+}
+
+/** What a log's file is called after the run's id. */
+export function logFile(id: string, of: LogOf): string {
+  const part = of === null ? '' : typeof of === 'string' ? `-${of}` : `-rank-${of}`;
+  return `${id}${part}.log`;
+}
 
 /** Ends what it stands for; repeatable. */
 export interface IDisposable {
@@ -171,16 +206,18 @@ export interface IRunSource {
   readonly kind: string;
   readonly id: string;
   run(): Promise<IRunInfo>;
-  /** Lines from `start` on (negative: counted from the end). `rank` null: all, by time, folded. */
-  logPage(rank: number | null, start: number, count: number): Promise<ILogPage>;
-  logSearch(rank: number | null, query: ISearchQuery): Promise<ISearchResult>;
+  /** Lines from `start` on (negative: counted from the end). Those of all ranks are folded. */
+  logPage(of: LogOf, start: number, count: number): Promise<ILogPage>;
+  logSearch(of: LogOf, query: ISearchQuery): Promise<ISearchResult>;
   curves(points: number): Promise<ICurves>;
   errors(): Promise<IRankError[]>;
   results(): Promise<IResult[]>;
   stacks(): Promise<IStacks>;
   stop(kill: boolean): Promise<void>;
-  /** Save a rank's whole log, or all ranks' one, as a file. */
-  download(rank: number | null): Promise<void>;
+  /** Save a whole log as a file. */
+  download(of: LogOf): Promise<void>;
+  /** Save one of the run's files. */
+  downloadFile(name: string): Promise<void>;
   watch(listener: (change: RunChange) => void): IDisposable;
 }
 

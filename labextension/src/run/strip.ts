@@ -1,17 +1,24 @@
-/** The ranks as chips: a colour and a shape for the state, a bar for progress; up to a thousand. */
+/** The ranks as chips: a colour and a shape for the state, a bar for progress; up to a thousand.
+ *
+ * Where there are several hosts, the ranks of each stand behind its name. */
 import { stateName, type IContext } from './context';
 import { el, roving, setAttribute, setText } from './dom';
 import { count, rate } from './format';
 import { memory } from './header';
 import type { IProgress, IRankInfo, IRunInfo, State } from './source';
 
-/** Above this, chips have no number. */
+/** Above this, chips have no number: with the names of hosts beside them the room is less. */
 const NUMBERED = 64;
+const NUMBERED_ON_HOSTS = 32;
 const STATES: State[] = ['failed', 'lost', 'stopped', 'pending', 'running', 'succeeded'];
 
 export class Strip {
   readonly node: HTMLElement;
+  /** By rank. */
   private readonly _chips: HTMLButtonElement[] = [];
+  /** As they are shown, host by host. */
+  private _order: HTMLButtonElement[] = [];
+  private _hosts = '';
   private readonly _keys: string[] = [];
   private readonly _box: HTMLElement;
   private readonly _summary = el('span', { class: 'jpd-strip-summary' });
@@ -27,7 +34,7 @@ export class Strip {
     const { trans, signal } = _context;
     this._box = el('div', { class: 'jpd-chips', role: 'group', 'aria-label': trans('Ranks') });
     this.node = el('div', { class: 'jpd-strip' }, this._box, this._summary, this._tip);
-    roving(this._box, () => this._chips, signal);
+    roving(this._box, () => this._order, signal);
     const rankAt = (event: Event) => {
       const chip = (event.target as HTMLElement).closest('button');
       return chip ? this._chips.indexOf(chip) : -1;
@@ -62,11 +69,15 @@ export class Strip {
 
   update(run: IRunInfo): void {
     this._run = run;
-    const many = run.world_size > NUMBERED;
+    const hosts = hostsOf(run);
+    const several = hosts.size > 1;
+    const many = run.world_size > (several ? NUMBERED_ON_HOSTS : NUMBERED);
     setAttribute(this.node, 'data-many', many ? '' : null);
+    setAttribute(this.node, 'data-hosts', several ? '' : null);
     while (this._chips.length < run.world_size) {
-      this._add(this._chips.length, many);
+      this._add(this._chips.length, run.world_size > NUMBERED);
     }
+    this._arrange(hosts);
     const progress = new Map(run.progress_by_rank.map(p => [p.rank, p]));
     for (const rank of run.ranks) {
       this._updateChip(rank, progress.get(rank.rank));
@@ -99,6 +110,37 @@ export class Strip {
     }
   }
 
+  /** Put the chips of each host behind its name; where there is one host alone, it is not named. */
+  private _arrange(hosts: Map<string, number[]>): void {
+    const key = JSON.stringify([...hosts]);
+    if (key === this._hosts) {
+      return;
+    }
+    this._hosts = key;
+    const { trans } = this._context;
+    const focused = this._box.contains(document.activeElement) ? document.activeElement : null;
+    this._order = [...hosts.values()].flat().map(rank => this._chips[rank]);
+    if (hosts.size > 1) {
+      this._box.replaceChildren(
+        ...[...hosts].map(([host, ranks]) =>
+          el(
+            'div',
+            {
+              class: 'jpd-host',
+              role: 'group',
+              'aria-label': host ? trans('Host %1', host) : trans('Not on a host yet')
+            },
+            el('span', { class: 'jpd-host-name', title: host, 'aria-hidden': 'true' }, host || '…'),
+            el('div', { class: 'jpd-host-chips' }, ...ranks.map(rank => this._chips[rank]))
+          )
+        )
+      );
+    } else {
+      this._box.replaceChildren(...this._order);
+    }
+    (focused as HTMLElement | null)?.focus();
+  }
+
   private _add(rank: number, many: boolean): void {
     const chip = el(
       'button',
@@ -112,7 +154,6 @@ export class Strip {
     }
     this._chips.push(chip);
     this._keys.push('');
-    this._box.appendChild(chip);
   }
 
   private _updateChip(rank: IRankInfo, progress: IProgress | undefined): void {
@@ -159,6 +200,20 @@ export class Strip {
     this._tip.style.left = `${Math.max(0, Math.min(room, chip.offsetLeft))}px`;
     this._tip.style.top = `${chip.offsetTop - this._box.scrollTop + chip.offsetHeight + 4}px`;
   }
+}
+
+/** The ranks of each host, in the order of the lowest one; '' stands for those that are on none yet. */
+function hostsOf(run: IRunInfo): Map<string, number[]> {
+  const hosts = new Map<string, number[]>();
+  for (const { rank, host } of run.ranks) {
+    const known = hosts.get(host ?? '');
+    if (known) {
+      known.push(rank);
+    } else {
+      hosts.set(host ?? '', [rank]);
+    }
+  }
+  return hosts;
 }
 
 export function progressText(progress: IProgress, trans: IContext['trans']): string {

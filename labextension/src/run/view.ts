@@ -1,8 +1,9 @@
 /** The view of one run: header, ranks, what went wrong, results, metrics, logs. */
 import { reason, type IContext } from './context';
 import { button, el, setText } from './dom';
-import { failureNode, notice, Stacks } from './failure';
-import { duration } from './format';
+import { failureNode, notice, Stacks, unexplainedNode } from './failure';
+import { Files } from './files';
+import { capital, duration } from './format';
 import { Header } from './header';
 import { Logs } from './logs';
 import { Metrics } from './metrics';
@@ -40,6 +41,7 @@ export class RunView implements IDisposable {
   private readonly _notices = el('div', { class: 'jpd-notices' });
   private readonly _failure = el('div', { class: 'jpd-slot' });
   private readonly _results = el('div', { class: 'jpd-slot' });
+  private readonly _files: Files;
   private readonly _metrics: Metrics;
   private readonly _logs: Logs;
   private readonly _stacks: Stacks;
@@ -71,8 +73,11 @@ export class RunView implements IDisposable {
     this._header = new Header(this._context, _options.openElsewhere, () => void this._stacks.ask());
     this._strip = new Strip(this._context, rank => this._logs.select(rank));
     this._progress = new ProgressRows(this._context);
+    this._files = new Files(this._context);
     this._metrics = new Metrics(this._context);
-    this._logs = new Logs(this._context, rank => this._strip.select(rank));
+    this._logs = new Logs(this._context, of =>
+      this._strip.select(typeof of === 'number' ? of : null)
+    );
     this._main = el(
       'div',
       { class: 'jpd-main', hidden: true },
@@ -83,6 +88,7 @@ export class RunView implements IDisposable {
       this._failure,
       this._progress.node,
       this._results,
+      this._files.node,
       this._metrics.node,
       this._logs.node
     );
@@ -164,7 +170,8 @@ export class RunView implements IDisposable {
     this._header.update(run);
     this._strip.update(run);
     this._progress.update(run);
-    this._logs.setWorldSize(run.world_size);
+    this._files.update(run.files ?? []);
+    this._logs.setLogs(run.world_size, run.launchers ?? []);
     this._logs.ended = ended(run.state);
     this._showNotices();
     if (!before || before.attempt !== run.attempt || before.world_size !== run.world_size) {
@@ -200,8 +207,12 @@ export class RunView implements IDisposable {
     if (signal.aborted || this._ending !== ending) {
       return;
     }
-    if (errors.length && run.state !== 'stopped') {
+    if (errors.some(error => !error.collateral) && run.state !== 'stopped') {
       this._failure.replaceChildren(failureNode(errors, run, this._context));
+    } else if (run.state === 'failed') {
+      this._failure.replaceChildren(
+        unexplainedNode(errors, run, this._context, launcher => this._logs.select(launcher))
+      );
     }
     if (results.length) {
       this._results.replaceChildren(resultsNode(results, run.world_size, this._context));
@@ -215,9 +226,8 @@ export class RunView implements IDisposable {
     if (!run) {
       return;
     }
-    const failed = this._failure.childElementCount > 0;
     const stall = ended(run.state) ? null : run.stall;
-    const key = JSON.stringify([run.state, run.reason, stall, run.notes, this._online, failed]);
+    const key = JSON.stringify([run.state, run.reason, stall, run.notes, this._online]);
     if (key === this._noticesKey) {
       return;
     }
@@ -252,8 +262,8 @@ export class RunView implements IDisposable {
           trans('What its ranks wrote until then is shown below. Files: %1', run.path)
         )
       );
-    } else if (run.reason && ended(run.state) && !failed) {
-      nodes.push(notice(run.state === 'failed' ? 'warning' : 'info', capital(run.reason)));
+    } else if (run.reason && ended(run.state) && run.state !== 'failed') {
+      nodes.push(notice('info', capital(run.reason)));
     }
     for (const note of run.notes.slice(0, 5)) {
       nodes.push(notice('info', note));
@@ -289,10 +299,6 @@ export class RunView implements IDisposable {
     signal.addEventListener('abort', () => observer.disconnect());
     document.addEventListener('visibilitychange', apply, { signal });
   }
-}
-
-function capital(text: string): string {
-  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 function missing(error: RunMissing, trans: Trans): string {

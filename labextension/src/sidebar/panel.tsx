@@ -27,7 +27,7 @@ import { insertCell } from './insert';
 import { RunsSection } from './runs';
 
 /** Heights of the sections: the runs get more, but while the form is open. */
-const WITH_CARDS = [1, 2];
+const WITH_CARDS = [2, 3];
 const WITH_FORM = [3, 1];
 
 /** Two seconds: after that the user is elsewhere, and the focus would be taken away. */
@@ -101,6 +101,9 @@ export class DistributedPanel extends SidePanel {
     runs.changed.connect(this._redraw, this);
     clusters.changed.connect(this._redraw, this);
     notebooks.changed.connect(this._redraw, this);
+    notebooks.clustersMayHaveChanged.connect(this._readClusters, this);
+    // Who comes back to this page may have edited the file elsewhere.
+    window.addEventListener('focus', this);
   }
 
   /** Backends beside the saved clusters. */
@@ -182,10 +185,21 @@ export class DistributedPanel extends SidePanel {
     if (this.isDisposed) {
       return;
     }
+    window.removeEventListener('focus', this);
     this._menu.dispose();
     this._dist.runs.active = false;
     Signal.clearData(this);
     super.dispose();
+  }
+
+  handleEvent(): void {
+    this._readClusters();
+  }
+
+  private _readClusters(): void {
+    if (this.isVisible) {
+      void this._dist.clusters.refresh();
+    }
   }
 
   protected override onAfterShow(message: Message): void {

@@ -1,14 +1,17 @@
 /** Answers from a snapshot: what is known of a run when nobody can be asked. */
-import type { ILogLine, ILogPage } from '../run/source';
+import type { ILogLine, ILogPage, LogOf } from '../run/source';
 import type { ISnapshot } from './model';
 
 /** The lines that the snapshot has of a log, by their own numbers. */
-function keptLog(snapshot: ISnapshot, rank: number | null): ILogPage {
+function keptLog(snapshot: ISnapshot, rank: LogOf): ILogPage {
   const { log } = snapshot;
+  if (typeof rank === 'string') {
+    return { ...log, start: 0, total: 0, lines: [] };
+  }
   if (rank === null || snapshot.run.world_size === 1) {
     return log;
   }
-  const own = log.lines.filter(line => (line.ranks ?? [line.rank]).includes(rank));
+  const own = log.lines.filter(line => line.rank === rank || line.ranks?.includes(rank));
   // The snapshot has the last lines of all ranks, so these are the last ones of this rank.
   const total = Math.max(own.length, snapshot.totals[String(rank)] ?? 0);
   const lines = own.map(({ time, text }, i): ILogLine => {
@@ -26,10 +29,13 @@ function part(log: ILogPage, start: number, count: number): ILogPage {
 /** What is known of the lines asked for while more can be asked for later; null where that is nothing. */
 export function keptPage(
   snapshot: ISnapshot,
-  rank: number | null,
+  rank: LogOf,
   start: number,
   count: number
 ): ILogPage | null {
+  if (typeof rank === 'string') {
+    return null; // of launchers nothing is kept
+  }
   const found = part(keptLog(snapshot, rank), start, count);
   if (found.total === 0) {
     return found;
@@ -41,7 +47,7 @@ export function keptPage(
 /** The same when there is nobody to ask: what is known is then the whole log. */
 export function keptPageAlone(
   snapshot: ISnapshot,
-  rank: number | null,
+  rank: LogOf,
   start: number,
   count: number
 ): ILogPage {

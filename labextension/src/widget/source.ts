@@ -14,9 +14,10 @@ import type {
   ISearchQuery,
   ISearchResult,
   IStacks,
+  LogOf,
   RunChange
 } from '../run/source';
-import { RunMissing } from '../run/source';
+import { asked, logFile, RunMissing } from '../run/source';
 import type { Trans } from '../run/trans';
 import { keptPage, keptPageAlone } from './kept';
 import { snapshotOf, type IModel, type ISnapshot, type Message } from './model';
@@ -80,23 +81,24 @@ export class KernelRunSource implements IRunSource {
   }
 
   run(): Promise<IRunInfo> {
-    return this._get('run', {}, kept => kept.run);
+    return this._get('run', {}, kept =>
+      // Of launchers' logs and files nothing is kept.
+      kept.told ? kept.run : { ...kept.run, launchers: [], files: [] }
+    );
   }
 
-  logPage(rank: number | null, start: number, count: number): Promise<ILogPage> {
-    return this._get('log_page', { rank, start, count }, kept => {
-      return kept.told
-        ? keptPage(kept, rank, start, count)
-        : keptPageAlone(kept, rank, start, count);
+  logPage(of: LogOf, start: number, count: number): Promise<ILogPage> {
+    return this._get('log_page', { ...asked(of), start, count }, kept => {
+      return kept.told ? keptPage(kept, of, start, count) : keptPageAlone(kept, of, start, count);
     });
   }
 
-  async logSearch(rank: number | null, query: ISearchQuery): Promise<ISearchResult> {
+  async logSearch(of: LogOf, query: ISearchQuery): Promise<ISearchResult> {
     this._refuseIfDeaf(
       this._trans('The log can be searched when the cell has ended.'),
       this._trans('The log cannot be searched without its kernel.')
     );
-    return this._ask('log_search', { rank, ...query });
+    return this._ask('log_search', { ...asked(of), ...query });
   }
 
   curves(points: number): Promise<ICurves> {
@@ -131,23 +133,35 @@ export class KernelRunSource implements IRunSource {
     await this._ask('stop', { kill });
   }
 
-  async download(rank: number | null): Promise<void> {
+  async download(of: LogOf): Promise<void> {
     this._refuseIfDeaf(
       this._trans('The log can be downloaded when the cell has ended.'),
       this._trans('The log cannot be downloaded without its kernel.')
     );
+    await this._save(asked(of), logFile(this.id, of), 'text/plain');
+  }
+
+  async downloadFile(file: string): Promise<void> {
+    this._refuseIfDeaf(
+      this._trans('Files can be downloaded when the cell has ended.'),
+      this._trans('Files cannot be downloaded without their kernel.')
+    );
+    await this._save({ file }, `${this.id}-${file}`, 'application/octet-stream');
+  }
+
+  private async _save(what: Record<string, unknown>, name: string, type: string): Promise<void> {
     const key = `${Math.random()}`;
     const pieces: BlobPart[] = [];
     for (;;) {
-      const piece = await this._ask<BlobPart | null>('download', { key, rank });
+      const piece = await this._ask<BlobPart | null>('download', { key, ...what });
       if (piece === null) {
         break;
       }
       pieces.push(piece);
     }
     const link = document.createElement('a');
-    link.href = URL.createObjectURL(new Blob(pieces, { type: 'text/plain' }));
-    link.download = `${this.id}${rank === null ? '' : `-rank-${rank}`}.log`;
+    link.href = URL.createObjectURL(new Blob(pieces, { type }));
+    link.download = name;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
   }

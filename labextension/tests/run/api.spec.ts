@@ -68,11 +68,16 @@ describe('requests', () => {
     ) {
       links.push(this.href);
     });
-    await new ServerRunSource('id', settings().settings).download(3);
+    const source = new ServerRunSource('id', settings().settings);
+    await source.download(3);
+    await source.download('launcher-h1');
+    await source.downloadFile('a b.json');
     click.mockRestore();
     document.cookie = '_xsrf=; max-age=0';
     expect(links).toEqual([
-      'http://host/user/me/jupyter-dist/api/runs/id/log/download?rank=3&token=secret&_xsrf=2%7Cabc'
+      'http://host/user/me/jupyter-dist/api/runs/id/log/download?rank=3&token=secret&_xsrf=2%7Cabc',
+      'http://host/user/me/jupyter-dist/api/runs/id/log/download?launcher=launcher-h1&token=secret&_xsrf=2%7Cabc',
+      'http://host/user/me/jupyter-dist/api/runs/id/files/download?file=a+b.json&token=secret&_xsrf=2%7Cabc'
     ]);
   });
 

@@ -9,6 +9,7 @@ import type {
   IRunInfo,
   IRunSource,
   ISearchQuery,
+  LogOf,
   RunChange,
   State
 } from '../../src/run/source';
@@ -62,6 +63,7 @@ export class FakeSource implements IRunSource {
   readonly listeners = new Set<(change: RunChange) => void>();
   readonly asked: string[] = [];
   readonly stops: boolean[] = [];
+  readonly saved: string[] = [];
   lines: string[] = [];
   ranksOf: (n: number) => number[] = () => [0];
   curveList: ICurve[] = [];
@@ -92,7 +94,7 @@ export class FakeSource implements IRunSource {
     return this.info;
   }
 
-  async logPage(rank: number | null, start: number, count: number): Promise<ILogPage> {
+  async logPage(rank: LogOf, start: number, count: number): Promise<ILogPage> {
     this.asked.push(`${rank ?? 'all'} ${start} ${count}`);
     const total = this.lines.length;
     const first = start < 0 ? Math.max(0, total + start) : start;
@@ -100,7 +102,7 @@ export class FakeSource implements IRunSource {
       const ranks = this.ranksOf(first + i);
       return {
         n: first + i,
-        rank: rank ?? ranks[0],
+        rank: typeof rank === 'string' ? null : (rank ?? ranks[0]),
         ranks: rank === null ? ranks : undefined,
         time: 0,
         text
@@ -109,7 +111,7 @@ export class FakeSource implements IRunSource {
     return { start: first, total, complete: false, lines };
   }
 
-  async logSearch(_rank: number | null, { query }: ISearchQuery) {
+  async logSearch(_rank: LogOf, { query }: ISearchQuery) {
     const hits = this.lines.flatMap((line, n) => (line.includes(query) ? [n] : []));
     return { count: hits.length, hits, truncated: false };
   }
@@ -140,6 +142,10 @@ export class FakeSource implements IRunSource {
   }
 
   async download(): Promise<void> {}
+
+  async downloadFile(name: string): Promise<void> {
+    this.saved.push(name);
+  }
 
   watch(listener: (change: RunChange) => void): IDisposable {
     this.listeners.add(listener);

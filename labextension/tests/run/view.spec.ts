@@ -144,7 +144,148 @@ describe('the ranks', () => {
   });
 });
 
+describe('the ranks of several hosts', () => {
+  function onHosts(size: number, hosts: number): IRunInfo {
+    const info = runInfo(size);
+    // Round-robin, as mpirun does when it is told to.
+    info.ranks = info.ranks.map(rank => ({ ...rank, host: `h${rank.rank % hosts}` }));
+    return info;
+  }
+  const names = (node: HTMLElement) => all(node, '.jpd-host-name').map(name => name.textContent);
+  const shown = (node: HTMLElement) =>
+    all(node, '.jpd-host').map(host =>
+      all(host, '.jpd-chip').map(chip => Number(/\d+/.exec(chip.getAttribute('aria-label')!)![0]))
+    );
+
+  it('stand behind the name of their host, which one host alone does not need', async () => {
+    const source = new FakeSource(runInfo(4));
+    const node = await show(source);
+    expect(names(node)).toEqual([]);
+    source.tell({ kind: 'run', run: onHosts(4, 2) });
+    expect(names(node)).toEqual(['h0', 'h1']);
+    expect(shown(node)).toEqual([
+      [0, 2],
+      [1, 3]
+    ]);
+    expect(all(node, '[role=group][aria-label="Host h1"] button').length).toBe(2);
+    const chips = all(node, '.jpd-chip');
+    chips[1].focus();
+    press(chips[1], 'ArrowRight');
+    // From the last rank of a host to the first one of the next.
+    expect(document.activeElement?.getAttribute('aria-label')).toMatch(/^Rank 1,/);
+    (document.activeElement as HTMLElement).click();
+    expect(all(node, '[aria-pressed=true].jpd-chip')).toEqual([document.activeElement]);
+    source.tell({ kind: 'run', run: runInfo(4) });
+    expect(names(node)).toEqual([]);
+  });
+
+  it('are small where they are many', async () => {
+    const node = await show(new FakeSource(onHosts(64, 8)));
+    expect(all(node, '.jpd-host').length).toBe(8);
+    expect(node.querySelector('.jpd-strip')?.hasAttribute('data-many')).toBe(true);
+  });
+
+  it('come and go in an elastic run', async () => {
+    const source = new FakeSource(runInfo(2));
+    source.lines = ['a'];
+    const node = await show(source);
+    all(node, '[role=tab]')[2].click();
+    await vi.waitFor(() => expect(source.asked).toContain('1 -200 200'));
+    const grown = runInfo(3);
+    grown.ranks[2] = { ...grown.ranks[2], host: 'node-1' };
+    source.tell({ kind: 'run', run: grown });
+    expect(text(node, '.jpd-facts')).toBe('local · 3 ranks');
+    expect(all(node, '.jpd-chip').length).toBe(3);
+    expect(names(node)).toEqual(['node-0', 'node-1']);
+    expect(all(node, '[role=tab]').map(tab => tab.textContent)).toEqual(['All', '0', '1', '2']);
+    // Who reads a log goes on reading it.
+    expect(text(node, '[role=tab][aria-selected=true]')).toBe('1');
+  });
+});
+
+describe('the backend’s words while the run goes on', () => {
+  it('stand in the header, and go when they are over', async () => {
+    const reason = 'host h2 does not answer since 12 s; trying again';
+    const source = new FakeSource(runInfo(2, 'running', { reason }));
+    const node = await show(source);
+    const detail = node.querySelector<HTMLElement>('.jpd-detail')!;
+    expect(detail.hidden).toBe(false);
+    expect(detail.textContent?.trim()).toBe('Host h2 does not answer since 12 s; trying again');
+    source.tell({ kind: 'run', run: runInfo(2) });
+    expect(detail.hidden).toBe(true);
+    source.tell({ kind: 'run', run: runInfo(2, 'stopped', { reason: 'stopped by the user' }) });
+    expect(detail.hidden).toBe(true);
+    expect(text(node, '.jpd-notice b')).toBe('Stopped by the user');
+  });
+});
+
+describe('files', () => {
+  it('are offered, and saved one by one', async () => {
+    const source = new FakeSource(runInfo(2));
+    const node = await show(source);
+    expect(node.querySelector<HTMLElement>('.jpd-files')?.hidden).toBe(true);
+    const files = [
+      { name: 'timeline.json', bytes: 2_340_000 },
+      { name: 'b.txt', bytes: 3 }
+    ];
+    source.tell({ kind: 'run', run: runInfo(2, 'succeeded', { files }) });
+    expect(all(node, '.jpd-file').map(file => file.textContent)).toEqual([
+      'timeline.json2.34 MB',
+      'b.txt3 B'
+    ]);
+    byName(node, 'Download timeline.json').click();
+    expect(source.saved).toEqual(['timeline.json']);
+  });
+});
+
 describe('the logs', () => {
+  it('say that nothing was printed, in less room once nothing can come', async () => {
+    const source = new FakeSource(runInfo(2));
+    const node = await show(source);
+    const message = node.querySelector<HTMLElement>('.jpd-log-message')!;
+    await vi.waitFor(() => expect(message.textContent).toBe('Nothing printed yet'));
+    expect(message.hidden).toBe(false);
+    expect(node.querySelector('.jpd-log-short')).toBeNull();
+    source.tell({ kind: 'run', run: runInfo(2, 'succeeded') });
+    expect(message.textContent).toBe('Nothing was printed');
+    expect(node.querySelector('.jpd-log-short')).not.toBeNull();
+  });
+
+  it.each([
+    [3, true],
+    [4, false]
+  ])('of %d lines: short is %s', async (count, short) => {
+    const source = new FakeSource(runInfo(1, 'succeeded'));
+    source.lines = Array.from({ length: count }, (_, n) => `line ${n}`);
+    const node = await show(source);
+    await vi.waitFor(() => expect(all(node, '.jpd-row').length).toBe(count));
+    expect(node.querySelector<HTMLElement>('.jpd-log-message')?.hidden).toBe(true);
+    expect(node.querySelector('.jpd-log-short') !== null).toBe(short);
+  });
+
+  it('of launchers are beside those of the ranks', async () => {
+    const source = new FakeSource(runInfo(1));
+    source.lines = ['a'];
+    const node = await show(source);
+    expect(all(node, '[role=tab]').length).toBe(0);
+    source.tell({ kind: 'run', run: runInfo(1, 'running', { launchers: ['launcher'] }) });
+    expect(all(node, '[role=tab]').map(tab => tab.textContent)).toEqual(['Rank 0', 'Launcher']);
+    byName(node, 'Launcher').click();
+    await vi.waitFor(() => expect(source.asked).toContain('launcher -200 200'));
+    expect(all(node, '.jpd-chip[aria-pressed=true]')).toEqual([]);
+    const launchers = ['launcher-h1', 'launcher-h2'];
+    source.tell({ kind: 'run', run: runInfo(2, 'running', { launchers }) });
+    expect(all(node, '[role=tab]').map(tab => tab.textContent)).toEqual([
+      'All',
+      '0',
+      '1',
+      'Launcher on h1',
+      'Launcher on h2'
+    ]);
+    // What was shown is there no more.
+    expect(text(node, '[role=tab][aria-selected=true]')).toBe('All');
+  });
+
   it('show all ranks folded, and follow the end', async () => {
     const source = new FakeSource(runInfo(4));
     source.lines = ['a', 'b'];
@@ -309,6 +450,39 @@ describe('how a run ends', () => {
       '[0,2]'
     ]);
     expect(node.querySelector('b b')).toBeNull();
+  });
+
+  it('no rank says why: the run does, and leads to the launcher', async () => {
+    const more = { reason: 'horovodrun: no such host: h9', launchers: ['launcher'] };
+    const source = new FakeSource(runInfo(2, 'failed', more));
+    source.errorList = [{ ...error, rank: 1, frames: [], collateral: true }];
+    const node = await show(source);
+    await vi.waitFor(() => expect(text(node, '.jpd-failure-head b')).toBe('The run failed'));
+    expect(text(node, '.jpd-failure-what')).toBe('horovodrun: no such host: h9');
+    expect(text(node, '.jpd-failure summary')).toBe('1 rank ended because of it');
+    expect(all(node, '.jpd-notice').length).toBe(0);
+    byName(node, 'Show the launcher’s log').click();
+    expect(text(node, '[role=tab][aria-selected=true]')).toBe('Launcher');
+  });
+
+  it('a rank that was lost with its host says so', async () => {
+    const source = new FakeSource(runInfo(2, 'failed'));
+    source.errorList = [
+      {
+        ...error,
+        rank: 1,
+        kind: 'lost',
+        type: '',
+        message: 'nothing more was heard of it on host h2',
+        exit_code: null,
+        frames: [],
+        collateral: false
+      }
+    ];
+    const node = await show(source);
+    await vi.waitFor(() =>
+      expect(text(node, '.jpd-failure-what')).toBe('Nothing more was heard of it on host h2')
+    );
   });
 
   it('results are shown once, equal ones folded', async () => {

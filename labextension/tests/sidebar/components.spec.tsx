@@ -15,6 +15,7 @@ const trans = nullTranslator.load('');
 let root: Root;
 let box: HTMLElement;
 let server: FakeServer;
+let clusters: ClustersModel;
 
 beforeEach(() => {
   (globalThis as unknown as Record<string, unknown>).IS_REACT_ACT_ENVIRONMENT = true;
@@ -22,10 +23,12 @@ beforeEach(() => {
   document.body.appendChild(box);
   root = createRoot(box);
   server = new FakeServer();
+  clusters = new ClustersModel(server, trans);
 });
 
 afterEach(() => {
   act(() => root.unmount());
+  clusters.dispose();
   box.remove();
 });
 
@@ -172,12 +175,11 @@ describe('ClustersSection', () => {
     used: string | null = null,
     notebook: string | null = 'a.ipynb'
   ): Promise<void> {
-    const model = new ClustersModel(server, trans);
-    await model.refresh();
+    await clusters.refresh();
     did.mockReset();
     draw(
       <ClustersSection
-        model={model}
+        model={clusters}
         trans={trans}
         notebook={notebook}
         used={used}
