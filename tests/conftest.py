@@ -1,7 +1,8 @@
 """What every test gets: its own runs folder, no process left behind, real kernels, deadlines.
 
 Fixtures: `wait_for` (a condition with a deadline), `kernel` and `start_kernel` (real IPython kernels),
-and, for every test, `own_folders` and `no_leftovers`. Markers: `needs` and `serial` (pyproject.toml).
+`hosts` (real sshd in namespaces), and, for every test, `own_folders` and `no_leftovers`.
+Markers: `needs` and `serial` (pyproject.toml).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from queue import Empty
 from typing import Any, TypeVar
 
 import pytest
+from hosts import hosts  # noqa: F401  the fixture
 from hypothesis import settings
 
 # CI tries the same examples for the same code; elsewhere each run tries new ones.

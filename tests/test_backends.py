@@ -14,6 +14,7 @@ from jupyter_dist import backends
 from jupyter_dist.backends import _gpus, _ports
 from jupyter_dist.errors import InputError, UnknownBackend
 from jupyter_dist.job import Job
+from jupyter_dist.worker import _ports as ports_of_worker
 
 
 def job(world_size: int = 2, **options: object) -> Job:
@@ -40,7 +41,7 @@ def visible(job_: Job) -> list[str]:
 
 
 def test_an_unknown_backend_is_named_with_what_there_is() -> None:
-    with pytest.raises(UnknownBackend, match=r"no backend 'locale'. Did you mean 'local'\? There are: local"):
+    with pytest.raises(UnknownBackend, match=r"no backend 'locale'. Did you mean 'local'\? There are: horo"):
         backends.load("locale")
 
 
@@ -112,7 +113,7 @@ def test_more_workers_than_cores_is_a_warning() -> None:
 def test_ports_are_free_distinct_and_not_handed_out_by_the_kernel() -> None:
     ports = _ports.free_ports(50)
     assert len(set(ports)) == 50
-    assert all(15_000 <= port < _ports._first_ephemeral() for port in ports)
+    assert all(15_000 <= port < ports_of_worker.bounds()[1] for port in ports)
     for port in ports:
         with socket.create_server(("127.0.0.1", port)):
             pass
@@ -121,7 +122,7 @@ def test_ports_are_free_distinct_and_not_handed_out_by_the_kernel() -> None:
 def test_ports_that_are_taken_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     (port,) = _ports.free_ports(1)
     with socket.create_server(("127.0.0.1", port)):
-        monkeypatch.setattr(_ports._RANDOM, "sample", lambda pool, count: [port, port + 1, port + 2])
+        monkeypatch.setattr(ports_of_worker._RANDOM, "sample", lambda pool, count: [port, port + 1, port + 2])
         assert port not in _ports.free_ports(1)
         with pytest.raises(OSError, match="only 2 of 3"):
             _ports.free_ports(3)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hosts import missing
 
 from benchmarks import lines
 from benchmarks.__main__ import _BENCHMARKS, _README
@@ -20,8 +21,18 @@ TEXT = "the quick brown fox jumps over the lazy dog"
 
 
 @pytest.mark.needs("numpy")
-@pytest.mark.parametrize("name", _BENCHMARKS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.needs("torch", "horovod", "mpi4py"))
+        if name == "launchers"
+        else name
+        for name in _BENCHMARKS
+    ],
+)
 def test_our_side_of_a_benchmark_runs(name: str) -> None:
+    if name == "hosts" and (lacking := missing()):
+        pytest.skip(lacking)
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", name, "--quick", "--ours"],
         cwd=ROOT,

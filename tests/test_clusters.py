@@ -47,7 +47,7 @@ def test_add_get_remove() -> None:
     assert clusters.get("gpu-box") == first
     _, run, options = clusters.validate(first)
     assert isinstance(run, RunOptions)
-    assert (run.np, options.model_dump()) == (4, {"gpus_per_worker": 1})
+    assert (run.np, options.model_dump(exclude_defaults=True)) == (4, {"gpus_per_worker": 1})
     assert stat.S_IMODE(clusters.path().stat().st_mode) == 0o600
     assert stat.S_IMODE(clusters.path().parent.stat().st_mode) == 0o700
     clusters.remove("gpu-box")

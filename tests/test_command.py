@@ -77,6 +77,11 @@ class TestTheTree:
         assert "flags of the backend 'local':\n  --gpus-per-worker N" in text
         assert "--out" not in text
 
+    def test_help_of_run_has_the_flags_of_another_backend_its_own_before_those_of_hosts(self) -> None:
+        text = str(dispatch("run --backend ssh --help", TERMINAL))
+        assert "flags of the backend 'ssh':" in text
+        assert text.index("  --gpus-per-worker") < text.index("  --remote-dir")
+
     @pytest.mark.parametrize(
         ("words", "expected"),
         [
@@ -448,6 +453,8 @@ class TestTerminal:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # Tests that run in the background of a shell inherit an ignored one.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         wait_for(lambda: any(b"up" in reader.output(f, 0) for f in folder.runs()), what="the rank's line")
         process.send_signal(signal.SIGINT)

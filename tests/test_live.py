@@ -119,6 +119,12 @@ def test_a_new_attempt_is_marked_and_nothing_folds_across_it(own_folders: Path) 
         "",
         "running · 1.0 s · ranks: 2 running · attempt 2 of 3",
     ]
+    made.write(reason="host h2 does not answer since 12 s")
+    assert view.feed(tail.poll(), 2)
+    assert kernel_text(view, BEGAN + 1).endswith("attempt 2 of 3 · host h2 does not answer since 12 s")
+    made.write(reason="rank 1 failed; restart 1 of 2")
+    assert view.feed(tail.poll(), 3)
+    assert kernel_text(view, BEGAN + 1).endswith("attempt 2 of 3")
 
 
 def test_notes_of_ranks_are_shown(own_folders: Path) -> None:

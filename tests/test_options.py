@@ -94,6 +94,14 @@ class TestFlagsOfAModel:
     def test_what_each_kind_needs(self, line: str, expected: str) -> None:
         assert message(line, Every).startswith(expected)
 
+    def test_a_value_may_hold_flags_of_something_else(self) -> None:
+        for words in (["--name", "--bind-to core"], ["--name=--bind-to core"]):
+            assert scan(words, flags_of(Every)).values == {"name": "--bind-to core"}
+        assert scan(["--name=--oversubscribe"], flags_of(Every)).values == {"name": "--oversubscribe"}
+        assert scan(["--name", "-x a=1"], flags_of(Every)).values == {"name": "-x a=1"}
+        with pytest.raises(InputError, match="begins with a dash as '--name=--oversubscribe'"):
+            scan(["--name", "--oversubscribe"], flags_of(Every))
+
     def test_a_word_is_no_flag(self) -> None:
         found = scan(["-np", "2", "a", "--", "--cold"], flags_of(RunOptions))
         assert found.values == {"np": "2"}

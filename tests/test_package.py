@@ -40,7 +40,7 @@ GROUPS = {
     "facts": {"errors", "folder", "job", "worker"},
     "text": {"_bar", "_dumps", "_fold", "_format", "_svg", "_table", "_text"},
     "reading": {"_identity", "_interleave", "_results", "failures", "manage", "metrics", "reader", "stacks"},
-    "running": {"_forking", "_guard", "_indexing", "backends", "supervisor", "template"},
+    "running": {"_ending", "_forking", "_guard", "_indexing", "backends", "supervisor", "template"},
     "sending": {"_preflight", "_ship", "_source", "capture", "launch"},
     "choosing": {"_flags", "_help", "_plan", "clusters", "options"},
     "showing": {
@@ -54,7 +54,16 @@ GROUPS = {
         "live",
         "report",
     },
-    "doing": {"_commands", "_commands_clusters", "command", "magics", "start"},
+    "doing": {
+        "_commands",
+        "_commands_clusters",
+        "_commands_horovod",
+        "_horovod_build",
+        "_horovod_recipe",
+        "command",
+        "magics",
+        "start",
+    },
     "asking": {
         "_appended",
         "_cluster_queries",
@@ -64,6 +73,7 @@ GROUPS = {
         "_log_fold",
         "_log_times",
         "_logs",
+        "_run_files",
         "_run_info",
         "_said",
         "_search",
@@ -72,19 +82,21 @@ GROUPS = {
     },
     "serving": {"server"},
     "feeding": {"_snapshot", "widget"},
+    "proving": {"conformance"},
 }
 MAY_IMPORT = {
     "facts": set[str](),
     "text": set[str](),
     "reading": {"facts", "text"},
-    "running": {"facts", "reading"},
-    "sending": {"facts", "running"},
-    "choosing": {"facts", "running"},
+    "running": {"facts", "text", "reading"},
+    "sending": {"facts", "reading", "running"},
+    "choosing": {"facts", "text", "running"},
     "showing": {"facts", "text", "reading", "feeding"},
     "doing": {"facts", "text", "reading", "running", "sending", "choosing", "showing"},
-    "asking": {"facts", "text", "reading", "running", "choosing", "doing"},
+    "asking": {"facts", "text", "reading", "running", "sending", "choosing", "doing"},
     "serving": {"facts", "asking"},
     "feeding": {"facts", "asking", "showing"},
+    "proving": {"facts", "reading", "running", "sending", "choosing", "showing", "doing"},
 }
 # These are the ground: what is read and sent is made of them.
 ALONE = {"errors", "job", "worker"}

@@ -102,6 +102,27 @@ def test_a_failure_without_a_failing_rank_gives_the_reason(own_folders: Path) ->
     assert "failed: not done within --timeout 5 s\nranks 0-1 were ended\n" in text
 
 
+def test_a_start_that_failed_is_told_in_full_with_the_launchers_words(own_folders: Path) -> None:
+    made = RunMaker(own_folders)
+    (made.folder.path / "attempts" / "0" / "launcher.log").write_text("mpirun: no such host\n")
+    for rank in range(2):
+        made.set_rank(rank, state=State.STOPPED, pid=None, host=None, started=None)
+    reason = "2 hosts cannot be used:\n  h1: unknown host key SHA256:abc\n  h2: does not answer"
+    text = report.failure(made.end(State.FAILED, reason=reason))
+    assert f"failed: {reason}\n" in text
+    assert "were ended" not in text
+    assert "launcher.log, its last lines:\n  mpirun: no such host\n" in text
+
+
+def test_a_rank_that_is_lost_with_its_host_is_the_root_cause(own_folders: Path) -> None:
+    made = RunMaker(own_folders)
+    made.set_rank(1, state=State.LOST, ended=BEGAN + 5)
+    made.fail(0, "RuntimeError", "Connection closed by peer [10.0.0.2]:4000", "Traceback …", BEGAN + 4)
+    text = report.failure(made.end(State.FAILED))
+    assert text.startswith("rank 1 failed first (host node1): nothing more was heard of it on host node1")
+    assert "rank 0 ended because of it: RuntimeError: Connection closed" in text
+
+
 def test_a_supervisors_own_failure_shows_its_log(own_folders: Path) -> None:
     made = RunMaker(own_folders, 1)
     made.folder.supervisor_log.write_text("12:00 started\n12:01 OSError: disk full\n")

@@ -60,7 +60,7 @@ def test_openapi_parameters(op: Operation) -> None:
         }
     assert given == {p.name: (TYPES.get(p.kind, p.kind), p.required) for p in op.params}
     (content,) = told["responses"]["200"]["content"]
-    assert content == ("text/plain" if op.stream else "application/json")
+    assert content == (op.file or "application/json")
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,18 @@ def test_a_failing_rank_ends_the_others_and_is_named_first() -> None:
     assert "jupyter_dist" not in error.text
 
 
+def test_the_reason_is_the_root_cause_and_not_what_was_noticed_first() -> None:
+    source = """
+import os, time
+if os.environ["RANK"] == "0":
+    raise ConnectionResetError("Connection reset by peer")
+time.sleep(0.15)
+raise ValueError("boom")
+"""
+    _, status = run(source)
+    assert status.reason == "rank 1 failed: ValueError: boom"
+
+
 @pytest.mark.parametrize(
     ("source", "code"),
     [("import sys\nsys.exit(3)", 3), ("import os\nos._exit(4)", 4), ("import sys\nsys.exit('no')", 1)],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,9 +33,11 @@ def own_template(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     template.close()
 
 
-def run(source: str, wait_for: WaitFor, *, np: int = 2, **request: Any) -> tuple[RunFolder, Status]:
+def run(
+    source: str, wait_for: WaitFor, *, np: int = 2, backend: str = "local", **request: Any
+) -> tuple[RunFolder, Status]:
     payload = capture_cell(source, {}, label="In[1]", directory=Path.cwd())
-    folder = launch.launch(launch.Request("local", np, source, "In[1]", **request), payload)
+    folder = launch.launch(launch.Request(backend, np, source, "In[1]", **request), payload)
     wait_for(lambda: reader.status(folder).state.ended, 60, "the run's end")
     return folder, reader.status(folder)
 
@@ -173,6 +177,36 @@ def test_a_broken_import_does_not_matter(wait_for: WaitFor) -> None:
     template._current().preload(["there_is_no_such_module"])
     _, status = run("1", wait_for)
     assert status.warm
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param(
+            "mpi",
+            marks=pytest.mark.skipif(
+                shutil.which("mpirun") is None, reason="needs mpirun: apt-get install openmpi-bin"
+            ),
+        ),
+        pytest.param("torchrun", marks=pytest.mark.needs("torch")),
+    ],
+)
+def test_a_launchers_ranks_are_the_same_when_only_the_supervisor_is_a_fork(
+    backend: str, wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SET_AFTER_THE_TEMPLATE", "no")
+    run("1", wait_for)
+    monkeypatch.setenv("SET_AFTER_THE_TEMPLATE", "yes")
+    forked, status = run(FACTS, wait_for, backend=backend, env={"MINE": "yes"})
+    assert (status.state, status.warm) == (State.SUCCEEDED, False)
+    assert f"'{backend}' starts its own processes" in forked.supervisor_log.read_text()
+    cold, _ = run(FACTS, wait_for, backend=backend, env={"MINE": "yes"}, cold=True)
+    changing = re.compile("PORT|RUN_ID|JUPYTER_DIST|TF_|TORCHELASTIC|PMIX|OMPI|OLDPWD|SHLVL")
+    for ours, theirs in zip(results(forked), results(cold), strict=True):
+        for facts in (ours, theirs):
+            facts["environ"] = {k: v for k, v in facts["environ"].items() if not changing.search(k)}
+        assert ours == theirs
+        assert (ours["environ"]["MINE"], ours["environ"]["SET_AFTER_THE_TEMPLATE"]) == ("yes", "yes")
 
 
 def test_the_template_may_die_between_and_during_runs(wait_for: WaitFor) -> None:

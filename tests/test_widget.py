@@ -190,7 +190,9 @@ def test_a_flood_is_told_in_bounded_pieces(kernel: Any, unheard: FrontEnd) -> No
     assert sum(sizes) < 100_000 * took + 300_000
 
 
-def test_a_detached_run_is_live_and_a_download_comes_in_pieces(kernel: Any, heard: FrontEnd) -> None:
+def test_a_detached_run_is_live_and_a_download_comes_in_pieces(
+    kernel: Any, heard: FrontEnd, own_folders: Path
+) -> None:
     cell = kernel.run(COUNT.format(steps=60).replace("--cold", "--cold --detach"))
     comm = heard.widget(cell)
     heard.send(comm, {"kind": "watch"})
@@ -199,6 +201,13 @@ def test_a_detached_run_is_live_and_a_download_comes_in_pieces(kernel: Any, hear
     while (answer := heard.ask(comm, "download", key="k", rank=0))["result"]:
         whole += b"".join(bytes(buffer) for buffer in answer["buffers"])
     assert whole == b"".join(b"line %d\n" % i for i in range(60))
+    (run,) = own_folders.iterdir()
+    run.joinpath("files").mkdir()
+    run.joinpath("files", "timeline.json").write_bytes(b"[]")
+    answer = heard.ask(comm, "download", key="f", file="timeline.json")
+    assert b"".join(bytes(buffer) for buffer in answer["buffers"]) == b"[]"
+    assert heard.ask(comm, "download", key="f", file="timeline.json")["result"] == 0
+    assert "no launcher" in heard.ask(comm, "download", key="l", launcher="launcher")["error"]
 
 
 def test_what_cannot_be_answered_is_said(kernel: Any, heard: FrontEnd, own_folders: Path) -> None:

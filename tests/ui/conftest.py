@@ -101,6 +101,8 @@ def lab(
         _shared.pop("lab").close()
         return
     found.renew()
+    # As when somebody comes back to the page: the sidebar then reads the clusters anew.
+    found.page.evaluate("() => window.dispatchEvent(new Event('focus'))")
     complaints = list(found.complaints)
     assert not complaints, "\n\n".join(complaints)
 

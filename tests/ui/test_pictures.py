@@ -51,9 +51,21 @@ _CUT = """root => {
   return found;
 }"""
 _OVERLAPS = """root => {
+  // What is scrolled out of sight lies over nothing.
+  const seen = node => {
+    let { left, top, right, bottom } = node.getBoundingClientRect();
+    for (let at = node.parentElement; at && root.contains(at); at = at.parentElement) {
+      if (getComputedStyle(at).overflowY !== 'visible') {
+        const box = at.getBoundingClientRect();
+        [left, right] = [Math.max(left, box.left), Math.min(right, box.right)];
+        [top, bottom] = [Math.max(top, box.top), Math.min(bottom, box.bottom)];
+      }
+    }
+    return { left, top, right, bottom };
+  };
   const nodes = [...root.querySelectorAll('button, input, select, b, h4, header span')]
     .filter(n => n.offsetParent && !n.closest('.jpd-log-body, .jpd-tip, .u-over'))
-    .map(n => [n, n.getBoundingClientRect()]).filter(([, r]) => r.width && r.height);
+    .map(n => [n, seen(n)]).filter(([, r]) => r.right > r.left && r.bottom > r.top);
   const found = [];
   nodes.forEach(([a, ra], i) => nodes.slice(i + 1).forEach(([b, rb]) => {
     const x = Math.min(ra.right, rb.right) - Math.max(ra.left, rb.left);
@@ -85,6 +97,8 @@ def make_runs(root: Path) -> dict[str, RunMaker]:
             ("In[7]", 4, "imagenet.ipynb"),
             ("In[4]", 1, "quickstart.ipynb"),
             ("sweep", 64, "imagenet.ipynb"),
+            ("hosts", 64, "imagenet.ipynb"),
+            ("no-such-host", 2, "imagenet.ipynb"),
         ]
     ):
         made[label] = RunMaker(root, size, label=label, notebook=notebook, began=now - 4000 + 600 * number)
@@ -123,6 +137,22 @@ def make_runs(root: Path) -> dict[str, RunMaker]:
         for step in range(30):
             going.metric(rank, step, {"loss": 1 / (1 + step / 9) + (rank % 5) / 40})
         going.print(rank, f"rank {rank} is at step 30\n", now)
+    hosts = made["hosts"]
+    for rank in range(64):
+        hosts.set_rank(rank, host=f"gpu-node-{rank // 8:02}")
+        hosts.print(rank, f"rank {rank} is at step 30\n", now)
+        hosts.metric(rank, 0, {"loss": 1.0})
+        hosts.metric(rank, 1, {"loss": 0.8})
+    hosts.write(reason="host gpu-node-03 does not answer since 12 s; trying again")
+    for host in range(8):
+        (hosts.folder.path / "attempts" / "0" / f"launcher-gpu-node-{host:02}.log").write_text("started\n")
+    hosts.folder.files.mkdir()
+    (hosts.folder.files / "timeline.json").write_bytes(bytes(2_340_000))
+    unknown = made["no-such-host"]
+    text = "ssh: Could not resolve hostname gpu-node-99: Name or service not known\n"
+    (unknown.folder.path / "attempts" / "0" / "launcher.log").write_text(text)
+    unknown.end(State.STOPPED, after_s=3)
+    unknown.write(state=State.FAILED, reason=f"horovodrun ended with exit code 1: {text.strip()}")
     return made
 
 
@@ -152,6 +182,8 @@ def test_every_part_is_well_laid_out(
         ("64", "fine-tune on everything"),
         ("64-going", "sweep"),
         ("1", "In[4]"),
+        ("hosts", "hosts"),
+        ("unexplained", "no-such-host"),
         ("failed", "In[12]"),
     ):
         run = made[label].folder.id
@@ -160,14 +192,26 @@ def test_every_part_is_well_laid_out(
         expect(view.node).to_be_visible()
         if label == "In[12]":
             expect(view.failure).to_contain_text("Rank 3 failed first")
+        elif label == "no-such-host":
+            expect(view.failure).to_contain_text("Could not resolve hostname gpu-node-99")
+            view.failure.get_by_role("button", name="Show the launcher’s log").click()
         else:
             expect(view.metrics.locator("canvas").first).to_be_visible()
         expect(view.rows.first).to_be_visible()
         well_laid_out(view.node)
         picture(lab.page, f"run-{name}-{theme}")
         # What a newcomer looks for is in sight without scrolling.
-        if label == "sweep":
+        if label in ("sweep", "hosts"):
             expect(view.stop).to_be_in_viewport()
+        if label == "hosts":
+            expect(view.header).to_contain_text("Host gpu-node-03 does not answer since 12 s")
+            expect(
+                view.node.get_by_role("group", name="Host gpu-node-07").get_by_role("button")
+            ).to_have_count(8)
+            lab.page.set_viewport_size({"width": 660, "height": 800})
+            well_laid_out(view.node)
+            picture(lab.page, f"run-{name}-narrow-{theme}")
+            lab.page.set_viewport_size({"width": 1280, "height": 800})
         if label == "In[12]":
             expect(view.failure).to_be_in_viewport()
     sidebar.choose("gpu-box-with-a-long-name", "Edit…")

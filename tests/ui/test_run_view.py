@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -152,6 +153,23 @@ def test_a_long_log_is_searched_copied_and_downloaded(lab: Lab, picture: Picture
     assert saved.endswith("line 49999 hay\n")
 
 
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs mpirun: apt-get install openmpi-bin")
+def test_what_a_launcher_says(lab: Lab, picture: Picture) -> None:
+    notebook = lab.notebook(LOAD)
+    view = notebook.distribute("%%distribute --backend mpi -np 2\nprint('of a rank')").to_be("succeeded")
+    expect(view.logs.get_by_role("tab", name="Launcher")).to_be_visible()
+    view.to_show("of a rank")
+    # It ends before any rank is there: its own words are all there is.
+    view = notebook.distribute("%%distribute --backend mpi -np 2 --mpi-args '--no-such-option 1'\n1")
+    view.to_be("failed")
+    expect(view.failure).to_contain_text("The run failed")
+    expect(view.failure).to_contain_text("no-such-option")
+    view.failure.get_by_role("button", name="Show the launcher’s log").click()
+    view.to_show(re.compile("no-such-option"))
+    view.node.scroll_into_view_if_needed()
+    picture(lab.page, "launcher")
+
+
 def test_new_lines_do_not_move_what_is_read(lab: Lab) -> None:
     notebook = lab.notebook(LOAD)
     view = notebook.distribute(ENDLESS).to_be("running")
@@ -160,6 +178,7 @@ def test_new_lines_do_not_move_what_is_read(lab: Lab) -> None:
     scrolled.hover()
     lab.page.mouse.wheel(0, -10_000)
     view.to_show(re.compile(r"tick 0$"))
+    expect(scrolled).to_have_js_property("scrollTop", 0)  # the wheel turns on for a moment
     news = view.logs.get_by_role("button", name=re.compile(r"\d+ new lines?"))
     expect(news).to_be_visible()
     assert scrolled.evaluate("node => node.scrollTop") == 0

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -19,6 +20,7 @@ from .server import JupyterServer
 pytestmark = [pytest.mark.serial, pytest.mark.timeout(240)]
 
 Picture = Callable[[Page, str], Path]
+WaitFor = Callable[..., Any]
 
 
 def test_a_cluster_is_added_used_inserted_and_run(lab: Lab, server: JupyterServer, picture: Picture) -> None:
@@ -130,6 +132,45 @@ def test_runs_are_listed_filtered_opened_stopped_and_removed(
     assert not long_ago.folder.path.exists()
     sidebar.runs.get_by_role("button", name="Show all runs").click()
     expect(sidebar.rows).to_have_count(2)
+
+
+def test_a_run_that_goes_on_after_a_stop_is_killed(lab: Lab, own_folders: Path, wait_for: WaitFor) -> None:
+    made = RunMaker(own_folders, 2, label="stubborn", began=time.time())
+    sidebar = lab.sidebar()
+    row = sidebar.row("stubborn")
+    row.get_by_role("button", name="Stop stubborn").click()
+    kill = row.get_by_role("button", name="Kill stubborn")
+    expect(row).to_contain_text("stopping…")
+    kill.click()
+    with lab.dialog() as dialog:
+        expect(dialog).to_contain_text("It was asked to stop and still goes on")
+        dialog.get_by_role("button", name="Wait").click()
+    assert [path.name for path in made.folder.requests.iterdir()] == ["stop"]
+    kill.click()
+    with lab.dialog() as dialog:
+        dialog.get_by_role("button", name="Kill").click()
+    wait_for(made.folder.requests.joinpath("kill").exists, 30, "the request to kill it")
+    made.end(State.STOPPED, reason="killed by the user")
+    expect(row.get_by_role("button", name=re.compile("^stubborn, stopped"))).to_be_visible()
+
+
+def test_runs_of_a_kernel_that_keeps_them_elsewhere(lab: Lab, tmp_path: Path) -> None:
+    """The sidebar says so, and the view under the cell comes from the kernel."""
+    elsewhere = tmp_path / "elsewhere"
+    notebook = lab.notebook(f"import os; os.environ['JUPYTER_DIST_RUNS'] = {str(elsewhere)!r}", LOAD)
+    sidebar = lab.sidebar()
+    view = notebook.distribute("%%distribute -np 1\nprint('hello')").to_be("succeeded")
+    view.to_show("hello")
+    expect(view.node).to_have_attribute("data-source", "kernel")
+    expect(sidebar.runs).to_contain_text(str(elsewhere))
+
+
+def test_what_a_cell_does_to_clusters_is_seen_at_once(lab: Lab) -> None:
+    sidebar = lab.sidebar()
+    expect(sidebar.card("local")).to_be_visible()
+    notebook = lab.notebook(LOAD)
+    notebook.run("%dist clusters add from-a-cell --backend local -np 3")
+    expect(sidebar.card("from-a-cell")).to_contain_text("local × 3")
 
 
 def test_curves_of_two_runs_are_compared(lab: Lab, own_folders: Path, picture: Picture) -> None:

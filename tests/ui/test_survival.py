@@ -77,7 +77,7 @@ def complete(view: RunView, last: int) -> None:
     for rank in (0, 1):
         view.rank(rank).to_show(f"rank {rank} tick {last}.")
         search.fill(f"rank {rank} tick")
-        expect(view.logs.locator("output")).to_have_text(str(last + 1))
+        expect(view.logs.locator("output")).to_have_text(f"{last + 1:,}")
         search.press("Enter")
         view.to_show(f"rank {rank} tick 0.")
         search.fill("")

@@ -1,0 +1,18 @@
+"""The backend `horovod` does what every backend has to, over Gloo and over MPI."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_dist.conformance import BackendConformance, Target
+
+pytestmark = pytest.mark.needs("horovod")
+
+
+@pytest.fixture(scope="module", params=["gloo", "mpi"])
+def target(request: pytest.FixtureRequest) -> Target:
+    return Target("horovod", flags={request.param: True}, startup_s=8.0)
+
+
+class TestHorovod(BackendConformance):
+    pass

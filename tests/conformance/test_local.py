@@ -1,0 +1,23 @@
+"""The backend `local` does what every backend has to: as forks of the template, and from scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from jupyter_dist import template
+from jupyter_dist.conformance import BackendConformance, Target
+
+
+@pytest.fixture(scope="module", params=["cold", "warm"])
+def target(request: pytest.FixtureRequest) -> Iterator[Target]:
+    with pytest.MonkeyPatch.context() as patch:
+        # Otherwise only a notebook has a template.
+        patch.setattr(template, "wanted", lambda: True)
+        yield Target("local", startup_s=1.0, cold=request.param == "cold")
+        template.close()
+
+
+class TestLocal(BackendConformance):
+    pass

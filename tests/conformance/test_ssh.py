@@ -1,0 +1,28 @@
+"""The backend `ssh` does what every backend has to, on three hosts with sshd."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hosts import Hosts, missing
+
+from jupyter_dist.conformance import BackendConformance, Target
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    lacking = missing()
+    if lacking:
+        pytest.skip(lacking)
+    with Hosts(tmp_path_factory.mktemp("hosts") / "hosts") as hosts:
+
+        def lives(host: str, pid: int) -> bool:
+            return any(process.own_pid == pid for process in hosts.pids(host))
+
+        flags = {"hosts": "h1:2,h2:1,h3:1", "ssh_config": str(hosts.ssh_config)}
+        yield Target("ssh", np=4, flags=flags, startup_s=8.0, lives=lives)
+
+
+class TestSsh(BackendConformance):
+    pass

@@ -1,0 +1,18 @@
+"""The backend `torchrun` does what every backend has to."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_dist.conformance import BackendConformance, Target
+
+pytestmark = pytest.mark.needs("torch")
+
+
+@pytest.fixture(scope="module")
+def target() -> Target:
+    return Target("torchrun", startup_s=10.0)
+
+
+class TestTorchrun(BackendConformance):
+    pass

@@ -1,0 +1,285 @@
+"""The hosts of a run as launchers use them, on this machine alone: facts, scripts, hostile files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_dist import folder as folders
+from jupyter_dist.backends import _fleet, _ssh
+from jupyter_dist.backends._arrivals import Arrivals
+from jupyter_dist.backends._fleet import Fleet, FleetPoll, Start
+from jupyter_dist.backends._places import environments, places, ports_needed
+from jupyter_dist.backends._ssh import SshSettings, diagnose
+from jupyter_dist.backends.ssh import Ssh, SshOptions
+from jupyter_dist.errors import InputError, LaunchError
+from jupyter_dist.folder import RunFolder
+from jupyter_dist.job import Job
+
+WaitFor = Callable[..., Any]
+HERE = [{"name": "localhost", "slots": 2}]
+
+
+@pytest.fixture
+def folder(own_folders: Path) -> RunFolder:
+    made = folders.create(own_folders, "20261120-120000-abcd12", 2)
+    made.payload.write_bytes(b"a payload")
+    folders.write_json(made.job, {})
+    return made
+
+
+def a_job(folder: RunFolder, **options: Any) -> Job:
+    return Job(folder.id, "ssh", 2, 0.0, "/tmp", sys.executable, "1", options={"hosts": HERE, **options})
+
+
+@pytest.fixture
+def fleet(folder: RunFolder, tmp_path: Path) -> Iterator[Fleet]:
+    made = Fleet(a_job(folder), folder, HERE, SshSettings(remote_dir=str(tmp_path / "hosts dir")))
+    made.connect()
+    yield made
+    made.release()
+    assert os.listdir(tmp_path / "hosts dir") == []
+
+
+def until_over(fleet: Fleet, wait_for: WaitFor) -> FleetPoll:
+    def over() -> FleetPoll | None:
+        state = fleet.poll()
+        return state if all(process.over for process in state.processes) else None
+
+    found: FleetPoll = wait_for(over, 20, "the end of all processes")
+    return found
+
+
+def test_facts_ports_and_what_was_sent(fleet: Fleet, folder: RunFolder) -> None:
+    facts = fleet.facts("localhost")
+    assert (facts.python, facts.slots, facts.node) == (sys.executable, 2, 0)
+    stage = Path(facts.stage)
+    assert stage.stat().st_mode & 0o777 == 0o700
+    assert (stage / "run" / "payload.pkl").read_bytes() == b"a payload"
+    # What is there is all that a rank imports.
+    code = "import jupyter_dist, cloudpickle as c; print(jupyter_dist.__file__, c.__file__, sep='|')"
+    shown = subprocess.run(
+        [sys.executable, "-c", code], cwd=stage / "code", capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.strip().split("|") == [
+        f"{stage}/code/{name}/__init__.py" for name in ("jupyter_dist", "cloudpickle")
+    ]
+    fleet.ask_for_ports({"localhost": 3})
+    while not fleet.poll().ready:
+        fleet.wait(0.05)
+    assert len(set(fleet.ports("localhost"))) == 3
+
+
+def test_launchers_and_ranks_are_told_apart(fleet: Fleet, folder: RunFolder, wait_for: WaitFor) -> None:
+    log = 'echo "of $WHO"; exit $CODE'
+    fleet.start(
+        0,
+        [
+            Start("localhost", ("sh", "-c", log), {"WHO": "the launcher", "CODE": "0"}),
+            Start("localhost", ("sh", "-c", log), {"WHO": "a rank", "CODE": "4"}, rank=1),
+        ],
+    )
+    state = until_over(fleet, wait_for)
+    assert {process.rank: process.exit_code for process in state.processes} == {None: 0, 1: 4}
+    launcher = folder.path / "attempts" / "0" / "launcher-localhost.log"
+    assert launcher.read_text() == "of the launcher\n"
+    assert folder.rank(0, 1).output.read_text() == "of a rank\n"
+    fleet.start(1, [Start("localhost", ("true",), {}, rank=0)])
+    assert [process.exit_code for process in until_over(fleet, wait_for).processes] == [0]
+
+
+def test_the_start_script_is_the_same_path_for_every_host(fleet: Fleet, wait_for: WaitFor) -> None:
+    fleet.prepare({"localhost": {"MINE": "a 'value'"}})
+    wait_for(lambda: fleet.poll().ready, 10, "the script")
+    script = fleet.facts("localhost").start
+    shown = subprocess.run(
+        [script, "sh", "-c", 'echo "$MINE"; pwd'], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout == f"a 'value'\n{fleet.facts('localhost').stage}/code\n"
+
+
+def test_a_python_of_another_version_is_refused_with_both_versions(folder: RunFolder, tmp_path: Path) -> None:
+    fake = tmp_path / "python"
+    fake.write_text("#!/bin/sh\necho 3.8\n")
+    fake.chmod(0o700)
+    settings = SshSettings(remote_dir=str(tmp_path / "hosts"), python=str(fake))
+    with pytest.raises(LaunchError) as told:
+        Fleet(a_job(folder), folder, HERE, settings).connect()
+    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert str(told.value).startswith(
+        f"host localhost: it has no Python {own} at {str(fake)!r} ({fake} is 3.8)"
+    )
+    assert "--python" in str(told.value)
+    assert not (tmp_path / "hosts").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_told(folder: RunFolder, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(LaunchError, match=r"host localhost: its folder cannot be set up: .*/file"):
+        Fleet(a_job(folder), folder, HERE, SshSettings(remote_dir=str(tmp_path / "file"))).connect()
+
+
+def test_ssh_that_is_missing_is_told(
+    folder: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match="openssh-client"):
+        Ssh().check(1, {"hosts": [{"name": "h1", "slots": 1}]})
+    with pytest.raises(LaunchError, match="host h1: cannot run ssh"):
+        Fleet(a_job(folder), folder, [{"name": "h1", "slots": 1}], SshSettings()).connect()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../escape",
+        "attempts/0/ranks/0/../../../../x",
+        "/etc/passwd",
+        "attempts/0/ranks/0/.hidden",
+        "attempts/0/ranks/0/times.idx",
+        "attempts/x/ranks/0/output.log",
+        "state.json",
+        "attempts/0/ranks/0/output.log\n",
+    ],
+)
+def test_what_a_host_may_write_here(folder: RunFolder, path: str) -> None:
+    before = sorted(folder.path.rglob("*"))
+    for kind in ("chunk", "whole"):
+        Arrivals(folder).take({"is": kind, "path": path, "offset": 0, "size": 1, "time": 0}, b"x", 0.0)
+    assert sorted(folder.path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "/x", "a//b", ""])
+def test_what_a_host_may_leave_as_a_checkpoint(folder: RunFolder, path: str) -> None:
+    before = sorted(folder.path.rglob("*"))
+    Arrivals(folder).keep({"path": path, "offset": 0, "size": 1, "time": 0}, b"x", "h1")
+    assert sorted(folder.path.rglob("*")) == before
+
+
+def test_pieces_that_come_again_change_nothing(folder: RunFolder) -> None:
+    arrivals = Arrivals(folder)
+    path = "attempts/0/ranks/1/output.log"
+    for offset, data in ((0, b"abc"), (0, b"abc"), (1, b"bcd"), (9, b"later"), (4, b"e")):
+        arrivals.take({"is": "chunk", "path": path, "offset": offset}, data, 0.0)
+    assert folder.rank(0, 1).output.read_bytes() == b"abcde"
+    assert Arrivals(folder).have() == {path: 5}
+    whole = {"is": "whole", "path": "attempts/0/ranks/1/error.json", "size": 4, "time": 1000.0}
+    arrivals.take({**whole, "offset": 0}, b"{ ", 5.0)
+    assert not folder.rank(0, 1).error.exists()
+    arrivals.take({**whole, "offset": 0}, b"{ ", 5.0)
+    arrivals.take({**whole, "offset": 2}, b" }", 5.0)
+    assert folder.rank(0, 1).error.read_bytes() == b"{  }"
+    assert folder.rank(0, 1).error.stat().st_mtime == 1005.0
+
+
+def test_ranks_fill_the_hosts_in_order() -> None:
+    hosts = [{"name": "a", "slots": 2}, {"name": "b", "slots": 3}, {"name": "c", "slots": 1}]
+    found = places(4, hosts)
+    assert [(place.rank, place.host, place.local_rank, place.local_size) for place in found] == [
+        (0, "a", 0, 2),
+        (1, "a", 1, 2),
+        (2, "b", 0, 2),
+        (3, "b", 1, 2),
+    ]
+    assert ports_needed(found) == {"a": 3, "b": 2}
+
+
+def test_a_dry_run_shows_hosts_and_environments(folder: RunFolder) -> None:
+    hosts = [{"name": "a", "slots": 1}, {"name": "b", "slots": 1}]
+    job = a_job(folder, hosts=hosts, ssh_config="/tmp/my config", ps=1)
+    shown = Ssh().request(job)
+    assert [host["name"] for host in shown["hosts"]] == ["a", "b"]
+    assert shown["hosts"][1]["argv"][:4] == ["ssh", "-T", "-F", "/tmp/my config"]
+    assert "StrictHostKeyChecking=yes" in shown["hosts"][0]["argv"]
+    assert [rank["host"] for rank in shown["ranks"]] == ["a", "b"]
+    assert shown["ranks"][1]["env"]["MASTER_ADDR"] == "<address of a>"
+    assert '"task": {"type": "ps", "index": 0}' in shown["ranks"][1]["env"]["TF_CONFIG"]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("ssh: Could not resolve hostname x: Name or service not known", "cannot be resolved"),
+        ("ssh: connect to host x port 22: Connection timed out", "cannot be reached"),
+        ("ssh: connect to host x port 22: No route to host", "cannot be reached"),
+        ("ssh: connect to host x port 22: Connection refused", "refuses connections"),
+        ("me@x: Permission denied (publickey).", "ssh-add"),
+        ("/home/me/.ssh/config: line 3: Bad configuration option: hots", "does not accept its configuration"),
+        ("something else", "something else"),
+    ],
+)
+def test_what_ssh_says_is_said_with_a_cure(said: str, told: str) -> None:
+    assert told in diagnose("x", SshSettings(), 255, said, "")
+
+
+def test_a_login_without_a_shell_is_told() -> None:
+    why = diagnose("x", SshSettings(), 1, "", "This account is currently not available.\n")
+    assert "does not run /bin/sh" in why
+    assert "This account is currently not available." in why
+
+
+def test_the_options_of_ssh() -> None:
+    asked = SshOptions.model_validate({"grace": "2m", "rsync": ["a,b", "c"], "ssh_port": 2222})
+    settings = asked.settings()
+    assert (settings.grace_s, settings.rsync, settings.port) == (120.0, ("a", "b", "c"), 2222)
+    assert "2222" in _ssh.options(settings)
+    for wrong in ({"grace": 1}, {"python": "a\nb"}, {"remote_dir": " "}, {"ssh_port": 0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            SshOptions.model_validate(wrong)
+
+
+def test_ssh_as_launchers_call_it(folder: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = tmp_path / "bin" / "ssh"
+    fake.parent.mkdir()
+    fake.write_text('#!/bin/sh\nfor word; do echo "$word"; done\n')
+    fake.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    script = _fleet.ssh_script(folder, SshSettings(config="/tmp/a 'config'"))
+    shown = subprocess.run([script, "h1", "a command"], capture_output=True, text=True, check=True)
+    words = shown.stdout.splitlines()
+    assert words[:2] == ["-F", "/tmp/a 'config'"]
+    assert words[-2:] == ["h1", "a command"]
+    assert "BatchMode=yes" in words
+
+
+def test_options_that_cannot_work_are_refused_before_anything_is_started(tmp_path: Path) -> None:
+    hosts = [{"name": "localhost", "slots": 2}]
+    for options, told in (
+        ({}, "-H node1:4"),
+        ({"hosts": hosts, "rsync": ["/no/such/folder"]}, "/no/such/folder"),
+        ({"hosts": hosts, "ssh_config": "/no/such/file"}, "/no/such/file"),
+        ({"hosts": hosts, "ps": 2}, "--ps"),
+    ):
+        with pytest.raises(InputError, match=told):
+            Ssh().check(2, options)
+    with pytest.raises(InputError, match="the hosts take 2"):
+        Ssh().check(3, {"hosts": hosts})
+    assert Ssh().check(2, {"hosts": hosts}) == []
+
+
+def test_values_of_env_reach_the_ranks_and_no_file(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, fleet: Fleet
+) -> None:
+    monkeypatch.setenv("TOKEN", "hush")
+    job = Job(folder.id, "ssh", 2, 0.0, "/tmp", sys.executable, "1", env_names=("TOKEN",))
+    where = places(2, HERE)
+    facts = {"localhost": fleet.facts("localhost")}
+    envs = environments(job, 0, SshOptions(), where, facts, {"localhost": [1, 2, 3]})
+    assert [env["TOKEN"] for env in envs] == ["hush"] * 2
+    assert envs[0]["MASTER_ADDR"] == "127.0.0.1"
+    assert envs[0]["GLOO_SOCKET_IFNAME"] == "lo"
+    started = time.monotonic()
+    fleet.start(0, [Start("localhost", ("true",), envs[0], rank=0)])
+    while not all(process.over for process in fleet.poll().processes):
+        assert time.monotonic() < started + 20
+        fleet.wait(0.05)
+    stage = Path(fleet.facts("localhost").stage)
+    texts = [path.read_bytes() for path in stage.rglob("*") if path.is_file()]
+    assert not any(b"hush" in text for text in texts)

@@ -1,0 +1,404 @@
+"""Ranks under a launcher: what they take from its variables, how they end, and what is made of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_dist import folder, reader
+from jupyter_dist.backends._launched import environment, last_words
+from jupyter_dist.backends._rank_files import RankFiles, judged
+from jupyter_dist.capture import capture_cell
+from jupyter_dist.folder import RunFolder
+from jupyter_dist.job import Job, RankState, State
+from jupyter_dist.worker import _launched
+from jupyter_dist.worker import payload as container
+
+WaitFor = Callable[..., Any]
+
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "5",
+    "OMPI_COMM_WORLD_SIZE": "8",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
+}
+HYDRA = {"PMI_RANK": "5", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"}
+SLURM = {
+    "SLURM_PROCID": "5",
+    "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_NTASKS": "9",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "1",
+    "SLURM_STEP_TASKS_PER_NODE": "4(x2)",
+}
+HOROVOD = {
+    "HOROVOD_RANK": "5",
+    "HOROVOD_SIZE": "8",
+    "HOROVOD_LOCAL_RANK": "1",
+    "HOROVOD_LOCAL_SIZE": "4",
+    "HOROVOD_CROSS_RANK": "1",
+}
+WITHIN_SLURM = {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "2"}
+"""What a batch script has, and so has every mpirun in it."""
+
+
+def translated(launcher: str, said: Mapping[str, str]) -> dict[str, str]:
+    base = {_launched.LAUNCHER: launcher, "JUPYTER_DIST_ATTEMPT": "0"}
+    return _launched.translated({**base, **said})
+
+
+@pytest.mark.parametrize(
+    ("launcher", "said"),
+    [
+        ("mpi", OPEN_MPI),
+        ("mpi", HYDRA),
+        ("mpi", SLURM),
+        ("mpi", {**WITHIN_SLURM, **OPEN_MPI}),
+        ("mpi", {**WITHIN_SLURM, **HYDRA}),
+        ("horovod", {**OPEN_MPI, **HOROVOD}),
+        ("horovod", OPEN_MPI),
+    ],
+)
+def test_a_rank_is_what_its_launcher_says(launcher: str, said: Mapping[str, str]) -> None:
+    found = translated(launcher, said)
+    assert found == {
+        "JUPYTER_DIST_ATTEMPT": "0",
+        "RANK": "5",
+        "WORLD_SIZE": "8",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "4",
+        "GROUP_RANK": "1",
+    }
+
+
+def test_slurms_nodes_may_have_different_numbers_of_tasks() -> None:
+    uneven = {**SLURM, "SLURM_STEP_TASKS_PER_NODE": "1(x3),4,2", "SLURM_NODEID": "3"}
+    assert translated("mpi", uneven)["LOCAL_WORLD_SIZE"] == "4"
+    assert translated("mpi", {**uneven, "SLURM_NODEID": "4"})["LOCAL_WORLD_SIZE"] == "2"
+
+
+def test_torchruns_restarts_are_attempts_and_its_variables_are_left_alone() -> None:
+    said = {"RANK": "1", "TORCHELASTIC_RESTART_COUNT": "2", "JUPYTER_DIST_ATTEMPT": "1"}
+    assert translated("torchrun", said) == {"JUPYTER_DIST_ATTEMPT": "3"}
+
+
+def test_a_launcher_that_does_not_say_which_rank_is_an_error() -> None:
+    with pytest.raises(KeyError, match="mpi does not say which rank this is"):
+        translated("mpi", {"SLURM_NTASKS": "2"})
+
+
+def test_each_rank_has_its_own_tf_config() -> None:
+    found = translated("mpi", {**OPEN_MPI, "JUPYTER_DIST_TF_WORKERS": "a:1,b:2"})
+    assert json.loads(found["TF_CONFIG"]) == {
+        "cluster": {"worker": ["a:1", "b:2"]},
+        "task": {"type": "worker", "index": 5},
+    }
+
+
+class Place:
+    """A run folder with a cell in it, whose ranks are started by hand as a launcher would."""
+
+    def __init__(self, root: Path) -> None:
+        self.folder: RunFolder = folder.create(root, folder.new_id(), 1)
+        self.exit = self.folder.rank(0, 0).path / "exit.json"
+
+    def start(self, source: str, **env: str) -> subprocess.Popen[bytes]:
+        payload = capture_cell(source, {}, label="In[1]", directory=Path.cwd())
+        payload.write(self.folder.payload)
+        said = {
+            _launched.LAUNCHER: "mpi",
+            "OMPI_COMM_WORLD_RANK": "0",
+            "OMPI_COMM_WORLD_SIZE": "1",
+            "JUPYTER_DIST_RUN": str(self.folder.path),
+            "JUPYTER_DIST_RUN_ID": self.folder.id,
+            "JUPYTER_DIST_ATTEMPT": "0",
+        }
+        root = Path(container.__file__).parents[2]
+        return subprocess.Popen(
+            [sys.executable, "-m", "jupyter_dist.worker"],
+            env={**os.environ, **said, **env},
+            cwd=root,
+            start_new_session=True,
+        )
+
+    def said(self) -> dict[str, Any]:
+        return dict(json.loads(self.exit.read_bytes()))
+
+    def log(self) -> str:
+        return reader.output(self.folder, 0, 0).decode()
+
+
+@pytest.fixture
+def place(own_folders: Path) -> Place:
+    return Place(own_folders)
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "signum"),
+    [
+        ("1", 0, None),
+        ("raise ValueError('no')", 1, None),
+        ("import sys; sys.exit(7)", 7, None),
+        ("import os; os._exit(9)", 9, None),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", None, signal.SIGKILL),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", None, signal.SIGSEGV),
+        ("import os; os.abort()", None, signal.SIGABRT),
+    ],
+)
+def test_the_launcher_sees_the_rank_end_as_it_ended(
+    place: Place, source: str, code: int | None, signum: int | None
+) -> None:
+    process = place.start(source)
+    assert process.wait(60) == (code if signum is None else -signum)
+    said = place.said()
+    assert (said["exit_code"], said["signal"]) == (code, signum)
+    (started,) = (event for event in reader.events(place.folder) if event.kind == "started")
+    assert said["pid"] == started.data["pid"] != process.pid
+    assert said["host"] == started.data["host"]
+    assert started.time <= said["ended"]
+    assert 5e6 < said["peak_memory_bytes"] < 1e9
+    assert {path.name for path in place.exit.parent.glob(".*")} == set(), "nothing is left over"
+
+
+def test_signals_are_passed_on(place: Place, wait_for: WaitFor) -> None:
+    source = """
+import signal, time
+signal.signal(signal.SIGUSR1, lambda *_: print("one"))
+signal.signal(signal.SIGUSR2, lambda *_: print("two"))
+print("up")
+try:
+    time.sleep(60)
+finally:
+    print("saved")
+"""
+    process = place.start(source)
+    wait_for(lambda: "up" in place.log())
+    process.send_signal(signal.SIGUSR1)
+    wait_for(lambda: "one" in place.log())
+    process.send_signal(signal.SIGUSR2)
+    wait_for(lambda: "two" in place.log())
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 143
+    assert place.log() == "up\none\ntwo\nsaved\n"
+
+
+def test_a_rank_does_not_outlive_the_process_that_stands_for_it(place: Place, wait_for: WaitFor) -> None:
+    process = place.start("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)")
+    wait_for(lambda: place.log().endswith("\n"))
+    process.kill()
+    assert process.wait(30) == -signal.SIGKILL
+    rank = int(place.log())
+    wait_for(lambda: reader.start_ticks(rank) is None)
+    assert not place.exit.exists(), "nobody was there to say it"
+
+
+def test_what_the_rank_started_ends_with_it(place: Place, wait_for: WaitFor) -> None:
+    process = place.start("import subprocess\nprint(subprocess.Popen(['sleep', '600']).pid)")
+    assert process.wait(60) == 0
+    child = int(place.log())
+    wait_for(lambda: reader.start_ticks(child) is None)
+
+
+def test_the_process_that_waits_is_small(place: Place, wait_for: WaitFor) -> None:
+    """Python itself takes 3 MB: a host may have a hundred of them."""
+    process = place.start("import time\nprint('up')\ntime.sleep(600)")
+    wait_for(lambda: "up" in place.log())
+    text = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+    process.terminate()
+    process.wait(30)
+    assert sum(map(int, re.findall(r"^Private_\w+: +(\d+) kB", text, re.MULTILINE))) < 8_000
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 kB, for root."""
+    place = tmp_path / "small"
+    place.mkdir(0o700)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=0700", "tmpfs", str(place)]
+    done = subprocess.run(mount, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"needs root to mount a small disk: {done.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_how_a_rank_ended_is_told_on_a_disk_that_it_has_filled(small_disk: Path) -> None:
+    place = Place(small_disk)
+    source = """
+import errno, os
+with open(os.environ["JUPYTER_DIST_RUN"] + "/filler", "wb", buffering=0) as file:
+    try:
+        while True:
+            file.write(bytes(4096))
+    except OSError as error:
+        assert error.errno == errno.ENOSPC
+os._exit(6)
+"""
+    assert place.start(source).wait(60) == 6
+    assert os.statvfs(small_disk).f_bavail == 0
+    assert place.said()["exit_code"] == 6
+
+
+def test_torchruns_error_file_says_what_the_rank_said(place: Place, tmp_path: Path) -> None:
+    file = tmp_path / "error.json"
+    assert place.start("raise ValueError('no')", TORCHELASTIC_ERROR_FILE=str(file)).wait(60) == 1
+    told = json.loads(file.read_bytes())["message"]
+    assert told["message"] == "ValueError: no"
+    assert 'File "In[1]", line 1' in told["extraInfo"]["py_callstack"]
+    assert told["extraInfo"]["timestamp"].isdigit()
+
+
+def test_torchruns_error_file_is_taken_where_there_is_no_other(place: Place, tmp_path: Path) -> None:
+    file = tmp_path / "error.json"
+    source = """
+import json, os
+extra = {"py_callstack": "Traceback: deep", "timestamp": "1700000000"}
+message = {"message": {"message": "mine.OddError: what: now", "extraInfo": extra}}
+open(os.environ["TORCHELASTIC_ERROR_FILE"], "w").write(json.dumps(message))
+os._exit(4)
+"""
+    assert place.start(source, TORCHELASTIC_ERROR_FILE=str(file)).wait(60) == 4
+    error = json.loads(place.folder.rank(0, 0).error.read_bytes())
+    assert (error["type"], error["message"], error["text"]) == (
+        "mine.OddError",
+        "what: now",
+        "Traceback: deep",
+    )
+    assert (error["time"], error["exit_code"]) == (1_700_000_000, 4)
+
+
+def test_the_users_umask_is_the_ranks(place: Place, tmp_path: Path) -> None:
+    source = f"import os\nopen({str(tmp_path / 'made')!r}, 'w').close()"
+    assert place.start(source, JUPYTER_DIST_UMASK="27").wait(60) == 0
+    assert (tmp_path / "made").stat().st_mode & 0o777 == 0o640
+
+
+def exit_of(rank: int, when: float, code: int | None = None, signum: int | None = None) -> RankState:
+    state = State.SUCCEEDED if code == 0 else State.FAILED
+    return RankState(rank, state, 100 + rank, "h", exit_code=code, signal=signum, started=1.0, ended=when)
+
+
+def running(rank: int) -> RankState:
+    return RankState(rank, State.RUNNING, 100 + rank, "h", started=1.0)
+
+
+F, S, T, L, R, P = State.FAILED, State.SUCCEEDED, State.STOPPED, State.LOST, State.RUNNING, State.PENDING
+
+
+@pytest.mark.parametrize(
+    ("ranks", "asked_at", "over", "states"),
+    [
+        pytest.param([exit_of(0, 3, 0), exit_of(1, 2, 0)], None, True, [S, S], id="all is well"),
+        pytest.param([exit_of(0, 3, 143), exit_of(1, 2, 1)], None, True, [T, F], id="the first one failed"),
+        pytest.param([exit_of(0, 3, 1), exit_of(1, 2, 1)], None, True, [F, F], id="both by themselves"),
+        pytest.param([exit_of(0, 3, None, 9), exit_of(1, 2, None, 9)], None, True, [T, F], id="killed"),
+        pytest.param([exit_of(0, 2, 143), running(1)], None, False, [F, R], id="told by somebody else"),
+        pytest.param([exit_of(0, 2, 143), running(1)], None, True, [T, L], id="the silent one was first"),
+        pytest.param([exit_of(0, 2, None, 9), running(1)], None, True, [F, T], id="the silent one was ended"),
+        pytest.param([exit_of(0, 5, 143), exit_of(1, 6, 1)], 4.0, True, [T, T], id="asked to"),
+        pytest.param([exit_of(0, 3, 1), exit_of(1, 6, 1)], 4.0, True, [F, T], id="one before it was asked"),
+        pytest.param([running(0), running(1)], 4.0, True, [T, T], id="killed when asked"),
+        pytest.param([running(0), running(1)], None, True, [L, L], id="nobody knows"),
+        pytest.param([exit_of(0, 3, 1), RankState(1)], None, True, [F, T], id="never started"),
+        pytest.param([running(0), RankState(1)], None, False, [R, P], id="on their way"),
+    ],
+)
+def test_who_failed_by_itself(
+    ranks: list[RankState], asked_at: float | None, over: bool, states: list[State]
+) -> None:
+    found = judged(ranks, asked_at, over=over)
+    assert [rank.state for rank in found] == states
+    assert all(rank.ended is not None for rank in found if rank.state.ended and rank.started is not None)
+
+
+def started(place: RunFolder, rank: int, pid: int, when: float, host: str = "h", attempt: int = 0) -> None:
+    folder.make_private(place.rank(attempt, rank).path)
+    event = {"seq": 0, "time": when, "kind": "started", "pid": pid, "host": host}
+    with place.rank(attempt, rank).events.open("a") as file:
+        file.write(json.dumps(event) + "\n")
+
+
+def ended(place: RunFolder, rank: int, pid: int, when: float, code: int) -> None:
+    exit_ = {
+        "pid": pid,
+        "exit_code": code,
+        "signal": None,
+        "ended": when,
+        "peak_memory_bytes": 1,
+        "host": "h",
+    }
+    folder.write_json(place.rank(0, rank).path / "exit.json", exit_)
+
+
+def test_ranks_are_known_from_their_files(own_folders: Path) -> None:
+    place = folder.create(own_folders, folder.new_id(), 2)
+    files = RankFiles(place, 2)
+    assert [rank.state for rank in files.look(0)] == [P, P]
+    started(place, 0, 10, 1.0)
+    started(place, 1, 11, 1.5, "other")
+    started(place, 2, 12, 2.0)
+    found = files.look(0)
+    assert [(r.rank, r.state, r.pid, r.host, r.local_rank) for r in found] == [
+        (0, R, 10, "h", 0),
+        (1, R, 11, "other", 0),
+        (2, R, 12, "h", 1),
+    ]
+    ended(place, 0, 10, 3.0, 0)
+    ended(place, 1, 11, 3.0, 4)
+    assert [(r.state, r.exit_code) for r in files.look(0)] == [(S, 0), (F, 4), (R, None)]
+
+
+def test_another_process_may_take_a_ranks_place(own_folders: Path) -> None:
+    place = folder.create(own_folders, folder.new_id(), 1)
+    files = RankFiles(place, 1, replaced=True)
+    started(place, 0, 10, 1.0)
+    ended(place, 0, 10, 2.0, 1)
+    assert files.look(0)[0].state is F
+    (place.rank(0, 0).path / "exit.json").unlink()
+    assert files.look(0)[0].state is P, "its event is of the process before"
+    started(place, 0, 20, 3.0)
+    (found,) = files.look(0)
+    assert (found.state, found.pid, found.ended) == (R, 20, None)
+    ended(place, 0, 20, 4.0, 0)
+    assert files.look(0)[0].state is S
+
+
+def test_an_attempt_is_the_newest_once_a_rank_of_it_has_started(own_folders: Path) -> None:
+    place = folder.create(own_folders, folder.new_id(), 1)
+    files = RankFiles(place, 1)
+    started(place, 0, 10, 1.0)
+    folder.make_attempt(place, 1, 1)
+    assert files.newest(0) == 0
+    started(place, 0, 20, 2.0, attempt=1)
+    assert files.newest(0) == 1
+    assert files.look(1)[0].pid == 20
+
+
+JOB = Job("id", "mpi", 4, 0.0, "/cwd", "/py", "1")
+
+
+def test_the_environment_of_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = environment("mpi", JOB, 2, 4, {"MPLBACKEND": "module://matplotlib_inline.backend_inline"})
+    assert found.pop("OMP_NUM_THREADS").isdigit()
+    assert found == {
+        _launched.LAUNCHER: "mpi",
+        "JUPYTER_DIST_RUN_ID": "id",
+        "JUPYTER_DIST_ATTEMPT": "2",
+        "JUPYTER_DIST_CWD": "/cwd",
+        "MPLBACKEND": "Agg",
+    }
+    assert "OMP_NUM_THREADS" not in environment("mpi", JOB, 0, 4, {"OMP_NUM_THREADS": "3"})
+
+
+def test_the_last_words_are_words() -> None:
+    assert last_words("first\nno such host\n\n------\n") == "no such host"
+    assert last_words("") == ""

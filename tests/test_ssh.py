@@ -1,0 +1,291 @@
+"""The backend `ssh` over hosts with real sshd: results, output, faults, and nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hosts import Hosts, missing
+
+from jupyter_dist import backends, launch, reader
+from jupyter_dist.capture import capture_cell
+from jupyter_dist.errors import InputError
+from jupyter_dist.folder import RunFolder
+from jupyter_dist.job import State, Status
+from jupyter_dist.worker import payload as container
+
+WaitFor = Callable[..., Any]
+
+COUNT = """
+import sys, time
+for i in range(LINES):
+    print(f"line {i:06d} " + "x" * 60)
+    if i % 50 == 0:
+        time.sleep(PAUSE)
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Hosts]:
+    """Three hosts for the whole module: a test that breaks one mends it."""
+    lacking = missing()
+    if lacking:
+        pytest.skip(lacking)
+    names = [f"h{i + 1}" for i in range(getattr(request, "param", 3))]
+    with Hosts(tmp_path_factory.mktemp("ssh") / "hosts", names) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_on_hosts(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test after which a process or a stage folder of its runs is left on a host."""
+    yield
+    if "hosts" not in request.fixturenames:
+        return
+    hosts: Hosts = request.getfixturevalue("hosts")
+    deadline = time.monotonic() + 15
+    left: dict[str, Any] = {"?": "?"}
+    while left and time.monotonic() < deadline:
+        left = {}
+        for name in hosts.names:
+            running = [process.argv for process in hosts.pids(name)]
+            stages = hosts.exec(name, ["sh", "-c", "ls ~/.cache/jupyter-dist/hosts 2>/dev/null || true"])
+            if running or stages.stdout:
+                left[name] = running, stages.stdout.split()
+        time.sleep(0.05)
+    for name in left:  # for the tests after this one
+        for process in hosts.pids(name):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+        hosts.exec(name, ["sh", "-c", "rm -rf ~/.cache/jupyter-dist/hosts/*"])
+    assert left == {}
+
+
+def launched(hosts: Hosts, source: str, np: int = 3, **options: Any) -> RunFolder:
+    """Start a run with one rank on each host in turn; returns while it runs."""
+    names = options.pop("names", {})
+    request = {name: options.pop(name) for name in ("env", "max_restarts", "timeout_s") if name in options}
+    slots = options.pop("slots", -(-np // len(hosts.names)))
+    options.setdefault("python", sys.executable)
+    listed = [{"name": name, "slots": slots} for name in hosts.names]
+    options = {"hosts": options.pop("among", listed), "ssh_config": str(hosts.ssh_config), **options}
+    model = backends.load("ssh").options.model_validate(options)
+    payload = capture_cell(source, names, label="In[1]", directory=Path.cwd())
+    return launch.launch(
+        launch.Request("ssh", np, source, "In[1]", options=model.model_dump(mode="json"), **request), payload
+    )
+
+
+def ended(folder: RunFolder, timeout_s: float = 60.0) -> Status:
+    """Wait for the run's end."""
+    deadline = time.monotonic() + timeout_s
+    while not (status := reader.status(folder)).state.ended:
+        assert time.monotonic() < deadline, (status, folder.supervisor_log.read_text())
+        time.sleep(0.01)
+    return status
+
+
+def results(folder: RunFolder, np: int = 3) -> list[Any]:
+    return [container.load(folder.rank(0, rank).result) for rank in range(np)]
+
+
+def log(folder: RunFolder, rank: int) -> str:
+    return reader.output(folder, rank, None).decode()
+
+
+def test_each_rank_runs_on_its_host_and_returns_its_result(hosts: Hosts) -> None:
+    source = "import os, socket, jupyter_dist as dist\nprint('here', dist.rank())\ndist.log(loss=0.5)\n"
+    folder = launched(hosts, source + "socket.gethostname(), dict(os.environ)", np=6, env={"SECRET": "hush"})
+    status = ended(folder)
+    assert status.state is State.SUCCEEDED, status.reason
+    found = results(folder, 6)
+    assert [name for name, _ in found] == ["h1", "h1", "h2", "h2", "h3", "h3"]
+    for rank, (_, env) in enumerate(found):
+        assert env["RANK"] == str(rank)
+        assert env["LOCAL_RANK"] == str(rank % 2)
+        assert env["GROUP_RANK"] == str(rank // 2)
+        assert (env["WORLD_SIZE"], env["LOCAL_WORLD_SIZE"]) == ("6", "2")
+        assert env["MASTER_ADDR"] == hosts.address("h1")
+        assert env["GLOO_SOCKET_IFNAME"] == env["NCCL_SOCKET_IFNAME"] == "eth0"
+        assert env["SECRET"] == "hush"
+        workers = json.loads(env["TF_CONFIG"])["cluster"]["worker"]
+        assert [worker.split(":")[0] for worker in workers] == [
+            hosts.address(name) for name in ("h1", "h1", "h2", "h2", "h3", "h3")
+        ]
+    assert len({env["MASTER_PORT"] for _, env in found}) == 1
+    assert [rank.host for rank in status.ranks] == ["h1", "h1", "h2", "h2", "h3", "h3"]
+    assert all(rank.exit_code == 0 and rank.peak_memory_bytes for rank in status.ranks)
+    assert [log(folder, rank) for rank in range(6)] == [f"here {rank}\n" for rank in range(6)]
+    everything = "".join(path.read_text() for path in folder.path.rglob("*.json") if path.is_file())
+    assert "hush" not in everything
+
+
+def whole(folder: RunFolder, lines: int) -> bool:
+    wanted = [f"line {i:06d} " + "x" * 60 for i in range(lines)]
+    return all(log(folder, rank).splitlines() == wanted for rank in range(3))
+
+
+def test_a_killed_connection_is_made_again_and_loses_nothing(hosts: Hosts, wait_for: WaitFor) -> None:
+    folder = launched(hosts, COUNT, names={"LINES": 20_000, "PAUSE": 0.01})
+    for size in (20_000, 200_000, 800_000):
+        wait_for(lambda size=size: all(len(log(folder, rank)) > size for rank in range(3)), 60, "lines")
+        for pid in connections(folder):
+            os.kill(pid, signal.SIGKILL)
+    assert ended(folder).state is State.SUCCEEDED
+    assert whole(folder, 20_000)
+
+
+def connections(folder: RunFolder) -> list[int]:
+    supervisor = reader.status(folder).supervisor
+    assert supervisor is not None
+    children = Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children").read_text().split()
+    return [pid for pid in map(int, children) if Path(f"/proc/{pid}/comm").read_text() == "ssh\n"]
+
+
+def test_a_host_whose_only_python_is_another_version(hosts: Hosts) -> None:
+    script = "#!/bin/sh\necho 3.9\n"
+    hosts.exec("h2", ["sh", "-c", "cat > ~/python && chmod +x ~/python"], input=script)
+    status = ended(launched(hosts, "1", python="~/python"))
+    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert status.state is State.FAILED
+    assert f"h2: it has no Python {own} at '~/python' ({hosts.home}/python is 3.9)" in str(status.reason)
+    assert "h1: it has no Python at '~/python'" in str(status.reason)
+    assert "--python" in str(status.reason)
+
+
+def test_a_name_that_cannot_be_resolved(hosts: Hosts) -> None:
+    model = backends.load("ssh").options.model_validate({"hosts": [{"name": "nowhere.invalid", "slots": 1}]})
+    payload = capture_cell("1", {}, label="In[1]", directory=Path.cwd())
+    folder = launch.launch(
+        launch.Request("ssh", 1, "1", "In[1]", options=model.model_dump(mode="json")), payload
+    )
+    assert str(ended(folder).reason).startswith("host nowhere.invalid: its name cannot be resolved")
+
+
+def test_no_hosts_is_an_error_that_names_the_flag() -> None:
+    with pytest.raises(InputError, match="-H node1:4,node2:4"):
+        backends.load("ssh").check(2, {})
+
+
+def test_files_that_are_copied_are_where_the_ranks_start(hosts: Hosts, tmp_path: Path) -> None:
+    project = tmp_path / "my project"
+    (project / "data").mkdir(parents=True)
+    (project / "data" / "words.txt").write_text("a word")
+    (project / "mine.py").write_text("ANSWER = 42")
+    source = "import mine\nmine.ANSWER, open('data/words.txt').read()"
+    folder = launched(hosts, source, rsync=(f"{project}/",))
+    status = ended(folder)
+    assert status.state is State.SUCCEEDED, status.reason
+    assert results(folder) == [(42, "a word")] * 3
+
+
+def test_a_bare_python_and_a_heavy_payload(hosts: Hosts, tmp_path: Path) -> None:
+    heavy = os.urandom(50_000_000)
+    source = "import hashlib, sys\nhashlib.sha256(HEAVY).hexdigest(), 'numpy' in sys.modules"
+    with Hosts(tmp_path / "bare", ("b1", "b2")) as bare:
+        for name in bare.names:
+            bare.only_python(name)
+        folder = launched(bare, source, np=2, names={"HEAVY": heavy}, python=None)
+        status = ended(folder, 100)
+        assert status.state is State.SUCCEEDED, status.reason
+        assert results(folder, 2) == [(hashlib.sha256(heavy).hexdigest(), False)] * 2
+
+
+@pytest.mark.needs("torch")
+def test_gloo_over_three_hosts(hosts: Hosts) -> None:
+    source = """
+import torch, jupyter_dist as dist
+dist.init()
+mine = torch.ones(3) * (dist.rank() + 1)
+torch.distributed.all_reduce(mine)
+dist.barrier()
+mine.tolist()
+"""
+    folder = launched(hosts, source)
+    status = ended(folder, 100)
+    assert status.state is State.SUCCEEDED, (status.reason, log(folder, 0))
+    assert results(folder) == [[6.0, 6.0, 6.0]] * 3
+
+
+def test_roles_and_ranks_that_only_serve(hosts: Hosts) -> None:
+    source = """
+import json, os
+from jupyter_dist.worker import _serving
+config = json.loads(os.environ["TF_CONFIG"])
+if config["task"]["type"] in ("worker", "ps"):
+    _serving.serve()
+config
+"""
+    folder = launched(hosts, source, np=4, ps=1, chief=True, slots=2)
+    status = ended(folder)
+    assert status.state is State.SUCCEEDED, status.reason
+    config = results(folder, 1)[0]
+    assert config["task"] == {"type": "chief", "index": 0}
+    roles = {role: [place.split(":")[0] for place in places] for role, places in config["cluster"].items()}
+    first, second = hosts.address("h1"), hosts.address("h2")
+    assert roles == {"chief": [first], "worker": [first, second], "ps": [second]}
+
+
+def test_a_barrier_across_hosts_says_what_it_needs(hosts: Hosts) -> None:
+    folder = launched(hosts, "import jupyter_dist as dist\ndist.barrier()")
+    assert "dist.init()" in str(ended(folder).reason)
+
+
+@pytest.mark.parametrize("hosts", [8], indirect=True)
+def test_64_ranks_over_8_hosts(hosts: Hosts) -> None:
+    source = "import jupyter_dist as dist\nfor i in range(100):\n    print(i)\ndist.rank()"
+    began = time.monotonic()
+    folder = launched(hosts, source, np=64)
+    status = ended(folder, 110)
+    assert status.state is State.SUCCEEDED, status.reason
+    print(f"64 ranks in {time.monotonic() - began:.1f} s")
+    assert results(folder, 64) == list(range(64))
+    assert all(log(folder, rank) == "".join(f"{i}\n" for i in range(100)) for rank in range(64))
+
+
+def test_checkpoints_come_back_at_the_end(hosts: Hosts) -> None:
+    source = """
+import jupyter_dist as dist
+folder = dist.checkpoint_dir()
+(folder / "epoch 1").mkdir(exist_ok=True)
+(folder / "epoch 1" / f"rank{dist.rank()}.pt").write_bytes(bytes(1_000_000 + dist.rank()))
+(folder / "same.txt").write_text(f"of rank {dist.rank()}")
+(folder / "empty").touch()
+assert dist.rank() != 2, "too late"
+"""
+    folder = launched(hosts, source)
+    assert ended(folder).state is State.FAILED
+    found = {
+        str(path.relative_to(folder.checkpoints)) for path in folder.checkpoints.rglob("*") if path.is_file()
+    }
+    assert {f"epoch 1/rank{rank}.pt" for rank in range(3)} < found
+    assert [(folder.checkpoints / "epoch 1" / f"rank{r}.pt").stat().st_size for r in range(3)] == [
+        1_000_000 + rank for rank in range(3)
+    ]
+    texts = [path.read_text() for path in folder.checkpoints.rglob("same.txt")]
+    assert sorted(texts) == [f"of rank {rank}" for rank in range(3)]
+    assert "empty" in found
+
+
+def test_this_machine_among_the_hosts(hosts: Hosts, tmp_path: Path) -> None:
+    listed = [{"name": "localhost", "slots": 1}, {"name": "h2", "slots": 1}]
+    names = ("MASTER_ADDR", "GLOO_SOCKET_IFNAME")
+    source = "import os, socket\nsocket.gethostname(), *(os.environ[name] for name in NAMES)"
+    place = Path("/tmp/jupyter-dist-test-of-ssh")
+    folder = launched(hosts, source, np=2, names={"NAMES": names}, among=listed, remote_dir=str(place))
+    status = ended(folder)
+    assert status.state is State.SUCCEEDED, status.reason
+    master = hosts.driver_address
+    own = (socket.gethostname(), master, hosts.interface)
+    assert results(folder, 2) == [own, ("h2", master, "eth0")]
+    place.rmdir()  # nothing is left in it
