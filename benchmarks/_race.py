@@ -52,6 +52,8 @@ class Benchmark:
     more_is_better: bool = False
     warm_up: int = 1
     """Rounds before the first that counts: imports, caches, the first fork."""
+    ratios: bool = True
+    """Whether the contenders are compared with the first one."""
 
 
 @dataclass
@@ -125,7 +127,7 @@ def table(benchmark: Benchmark, results: Sequence[Result]) -> str:
     """The medians as a Markdown table; with peers, each one's headline over that of the first one."""
     heads = ["", *(column.title for column in benchmark.columns), "ratio"]
     rows = [_row(benchmark, result, results[0]) for result in results]
-    if len(benchmark.contenders) == 1:
+    if len(benchmark.contenders) == 1 or not benchmark.ratios:
         heads, rows = heads[:-1], [row[:-1] for row in rows]
     widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
     rule = ["-" * width if i == 0 else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
