@@ -34,9 +34,9 @@ check: .venv/.test .venv/.js ## Lint, formatting, types
 	$(BIN)/mypy
 	$(NPM) run -s check
 
-test: check ## Check, then every test; JUPYTER_DIST_REQUIRE_ALL=1 makes a skip a failure
+test: check .venv/.horovod ## Check, then every test; JUPYTER_DIST_REQUIRE_ALL=1 makes a skip a failure
 	$(NPM) test
-	$(PYTEST) -n $(JOBS) -m "not serial" && parallel=0 || parallel=$$?; \
+	$(PYTEST) -n $(JOBS) --dist loadgroup -m "not serial" && parallel=0 || parallel=$$?; \
 	$(PYTEST) -m serial && exit $$parallel
 
 bench: .venv/.bench ## Measure against the peers, in one run
@@ -73,7 +73,12 @@ clean: ## Remove the environment and what was built
 	$(PIP) -e '.[test]'
 	touch $@
 
-.venv/.bench: .venv/.test
+# Minutes the first time; the wheel is kept under ~/.cache/jupyter-dist for the same versions.
+.venv/.horovod: .venv/.test jupyter_dist/_horovod_build.py jupyter_dist/_horovod_recipe.py
+	$(BIN)/jupyter dist install-horovod
+	touch $@
+
+.venv/.bench: .venv/.test .venv/.horovod
 	$(PIP) -e '.[bench]'
 	touch $@
 
