@@ -1,7 +1,8 @@
 /** A line of a terminal as styled pieces of plain text.
  *
- * Colours and weights (SGR) are kept, every other escape is dropped, a carriage return goes back to
- * the line's beginning, and other control characters are shown as pictures of themselves.
+ * Colours and weights (SGR) are kept. What moves the cursor within the line, or erases from there, is
+ * done: carriage returns and backspaces of a progress bar, "erase to the end". Every other escape is
+ * dropped, and other control characters are shown as pictures of themselves.
  */
 
 export interface IStyle {
@@ -23,6 +24,7 @@ export interface IPiece extends IStyle {
 /** Longer lines are cut here. */
 export const MAX_LINE = 4000;
 const MAX_RAW = 200_000;
+const PLAIN: IStyle = {};
 
 // CSI … final byte; OSC, DCS, SOS, PM, APC … to BEL or ST (or the line's end); other two-byte escapes.
 const ESCAPE =
@@ -47,8 +49,7 @@ export function parseLine(raw: string): { pieces: IPiece[]; cut: number } {
   if (!/[\x00-\x08\x0b-\x1f\x7f-\x9f]/.test(text)) {
     return limit(text ? [{ text }] : [], cut);
   }
-  const pieces = styled(text);
-  return limit(text.includes('\r') ? overwritten(pieces) : pieces, cut);
+  return limit(new Cells().play(text), cut);
 }
 
 /** The line without any style. */
@@ -58,58 +59,92 @@ export function plainLine(raw: string): string {
     .join('');
 }
 
-function styled(text: string): IPiece[] {
-  const pieces: IPiece[] = [];
-  let style: IStyle = {};
-  let at = 0;
-  const push = (part: string) => {
-    if (part) {
-      pieces.push({ ...style, text: part.replace(CONTROL, picture) });
+/** One line of a terminal: characters with their styles, and a cursor. */
+class Cells {
+  private readonly _chars: string[] = [];
+  private readonly _styles: IStyle[] = [];
+  private _style: IStyle = {};
+  private _at = 0;
+
+  play(text: string): IPiece[] {
+    let at = 0;
+    for (const match of text.matchAll(ESCAPE)) {
+      this._write(text.slice(at, match.index));
+      at = match.index + match[0].length;
+      if (match[2] === 'm') {
+        this._style = sgr(this._style, match[1]);
+      } else if (match[2]) {
+        this._move(match[2], match[1]);
+      }
     }
-  };
-  for (const match of text.matchAll(ESCAPE)) {
-    push(text.slice(at, match.index));
-    at = match.index + match[0].length;
-    if (match[2] === 'm') {
-      style = sgr(style, match[1]);
+    this._write(text.slice(at));
+    return this._pieces();
+  }
+
+  private _write(text: string): void {
+    for (const char of text) {
+      if (char === '\r') {
+        this._at = 0;
+      } else if (char === '\b') {
+        this._at = Math.max(0, this._at - 1);
+      } else {
+        this._pad(this._at);
+        this._chars[this._at] = char.replace(CONTROL, picture);
+        this._styles[this._at++] = this._style;
+      }
     }
   }
-  push(text.slice(at));
-  return pieces;
+
+  private _pad(end: number): void {
+    while (this._chars.length < end) {
+      this._chars.push(' ');
+      this._styles.push(PLAIN);
+    }
+  }
+
+  private _move(final: string, count: string): void {
+    const by = Math.min(Number(count) || 1, MAX_LINE);
+    if (final === 'C') {
+      this._at = Math.min(this._at + by, MAX_RAW);
+    } else if (final === 'D') {
+      this._at = Math.max(0, this._at - by);
+    } else if (final === 'G') {
+      this._at = by - 1;
+    } else if (final === 'K') {
+      const how = Number(count) || 0;
+      if (how !== 1) {
+        this._cut(this._at);
+      }
+      if (how) {
+        const blank = Math.min(this._at + 1, this._chars.length);
+        this._chars.fill(' ', 0, blank);
+        this._styles.fill(PLAIN, 0, blank);
+      }
+    }
+  }
+
+  private _cut(end: number): void {
+    if (this._chars.length > end) {
+      this._chars.length = this._styles.length = end;
+    }
+  }
+
+  private _pieces(): IPiece[] {
+    const pieces: IPiece[] = [];
+    this._chars.forEach((char, i) => {
+      if (i && this._styles[i] === this._styles[i - 1]) {
+        pieces[pieces.length - 1].text += char;
+      } else {
+        pieces.push({ ...this._styles[i], text: char });
+      }
+    });
+    return pieces;
+  }
 }
 
 function picture(char: string): string {
   const code = char.charCodeAt(0);
-  if (char === '\r') {
-    return char;
-  }
   return code < 0x20 ? String.fromCharCode(0x2400 + code) : code === 0x7f ? '\u2421' : '\ufffd';
-}
-
-/** Write the pieces over each other as carriage returns say. */
-function overwritten(pieces: IPiece[]): IPiece[] {
-  const cells: { char: string; style: IPiece }[] = [];
-  let column = 0;
-  for (const piece of pieces) {
-    for (const char of piece.text) {
-      if (char === '\r') {
-        column = 0;
-      } else {
-        cells[column++] = { char, style: piece };
-      }
-    }
-  }
-  const result: IPiece[] = [];
-  let from: IPiece | null = null;
-  for (const { char, style } of cells) {
-    if (style === from) {
-      result[result.length - 1].text += char;
-    } else {
-      result.push({ ...style, text: char });
-      from = style;
-    }
-  }
-  return result;
 }
 
 function limit(pieces: IPiece[], already: number): { pieces: IPiece[]; cut: number } {

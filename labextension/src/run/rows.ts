@@ -3,7 +3,7 @@ import { parseLine, type IPiece } from './ansi';
 import { el } from './dom';
 import { count, ranges } from './format';
 import { ranksOf, type ILogLine } from './source';
-import { rankVariable } from './theme';
+import { isBright, rankVariable } from './theme';
 import type { Trans } from './trans';
 
 export interface IRowOptions {
@@ -53,19 +53,11 @@ function pieceNode(piece: IMarked): Node {
   const classes: string[] = [];
   const css: string[] = [];
   const [fg, bg] = style.inverse ? [style.bg ?? 'bg', style.fg ?? 'fg'] : [style.fg, style.bg];
-  for (const [property, colour] of [
-    ['color', fg],
-    ['background-color', bg]
-  ] as const) {
-    if (colour !== undefined) {
-      const known = typeof colour === 'number' || colour === 'fg' || colour === 'bg';
-      // A rank knows nothing of the page's background: towards the text's colour it can be read on any.
-      const readable =
-        property === 'color' && bg === undefined
-          ? `color-mix(in srgb, ${colour} 55%, var(--jpd-ansi-fg))`
-          : String(colour);
-      css.push(`${property}:${known ? `var(--jpd-ansi-${colour})` : readable}`);
-    }
+  if (fg !== undefined || bg !== undefined) {
+    css.push(`color:${textColour(fg, bg)}`);
+  }
+  if (bg !== undefined) {
+    css.push(`background-color:${isOwn(bg) ? bg : `var(--jpd-ansi-${bg})`}`);
   }
   for (const name of ['bold', 'dim', 'italic', 'underline', 'strike'] as const) {
     if (style[name]) {
@@ -78,6 +70,25 @@ function pieceNode(piece: IMarked): Node {
   const node = el(hit ? 'mark' : 'span', { class: classes.join(' ') || null }, text);
   node.style.cssText = css.join(';');
   return node;
+}
+
+type Colour = number | string;
+
+/** Whether the program gave the colour itself, and not one of the theme's by its number or name. */
+function isOwn(colour: Colour | undefined): colour is string {
+  return typeof colour === 'string' && colour.startsWith('rgb');
+}
+
+/** A rank knows nothing of the page: what it writes in any colour can be read on any background. */
+function textColour(fg: Colour | undefined, bg: Colour | undefined): string {
+  if (bg === undefined) {
+    return isOwn(fg) ? `color-mix(in srgb, ${fg} 55%, var(--jpd-ansi-fg))` : `var(--jpd-ansi-${fg})`;
+  }
+  if (isOwn(fg)) {
+    return fg;
+  }
+  // The theme's colours are made to be read on the page's, and so the page's on them.
+  return isOwn(bg) ? (isBright(bg) ? '#000' : '#fff') : 'var(--jpd-ansi-bg)';
 }
 
 /** The pieces cut where a match begins or ends. */

@@ -43,8 +43,12 @@ function isDark(node: HTMLElement): boolean {
     return light === 'false';
   }
   // Light text means a dark page.
-  const text = getComputedStyle(node).color;
-  const [r, g, b] = (text.match(/[\d.]+/g) ?? []).map(Number);
+  return isBright(getComputedStyle(node).color);
+}
+
+/** Whether a colour such as `rgb(1 2 3)` is nearer to white than to black. */
+export function isBright(colour: string): boolean {
+  const [r, g, b] = (colour.match(/[\d.]+/g) ?? []).map(Number);
   return b !== undefined && 0.299 * r + 0.587 * g + 0.114 * b > 128;
 }
 

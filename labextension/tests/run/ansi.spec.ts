@@ -10,7 +10,14 @@ describe('a line of a terminal', () => {
     ['\x1b[31mred\x1b[0m', 'red'],
     ['a\x1b]0;title\x07b', 'ab'],
     ['a\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\b', 'alinkb'],
-    ['a\x1b[2Kb\x1b[1;3Hc', 'abc'],
+    ['a\x1b[2Kb\x1b[1;3Hc', ' bc'],
+    ['downloading 10%\rdone\x1b[K', 'done'],
+    ['abc\x1b[2D\x1b[1Kx', ' xc'],
+    ['a\x1b[3Cb\x1b[Gc', 'c   b'],
+    ['\x1b[99999999Cx\x1b[K', `${' '.repeat(4000)}`],
+    // Keras goes back by as many characters as there are, and then to the beginning all the same.
+    ['1/9 ====\b\b\b\b\b\b\b\b\r2/9 ==', '2/9 ===='],
+    ['\ba\bb', 'b'],
     ['unfinished \x1b[31', 'unfinished '],
     ['never closed \x1b]52;c;aGk=', 'never closed '],
     ['10%\r 50%\r100%', '100%'],
@@ -65,6 +72,10 @@ describe('a line of a terminal', () => {
       'a',
       ';',
       '\x1b',
+      '\b',
+      'K',
+      'D',
+      'G',
       '5',
       '\\'
     );
@@ -93,6 +104,18 @@ describe('a row', () => {
     const node = row('<script>alert(1)</script><img src=x onerror=alert(1)>');
     expect(node.querySelector('script, img')).toBeNull();
     expect(node.textContent).toContain('<script>alert(1)</script>');
+  });
+
+  it.each([
+    ['\x1b[37;41mx', 'var(--jpd-ansi-bg)', 'var(--jpd-ansi-1)'],
+    ['\x1b[41mx', 'var(--jpd-ansi-bg)', 'var(--jpd-ansi-1)'],
+    ['\x1b[7mx', 'var(--jpd-ansi-bg)', 'var(--jpd-ansi-fg)'],
+    ['\x1b[97;48;2;10;20;200mx', 'rgb(255, 255, 255)', 'rgb(10, 20, 200)'],
+    ['\x1b[48;2;250;250;200mx', 'rgb(0, 0, 0)', 'rgb(250, 250, 200)'],
+    ['\x1b[38;2;1;2;3;48;2;4;5;6mx', 'rgb(1, 2, 3)', 'rgb(4, 5, 6)']
+  ])('%j can be read on its background', (raw, fg, bg) => {
+    const { style } = row(raw).querySelector<HTMLElement>('.jpd-text > span')!;
+    expect([style.color, style.backgroundColor]).toEqual([fg, bg]);
   });
 
   it('marks hits across colours', () => {
