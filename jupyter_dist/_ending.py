@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import signal
 
-from ._format import signal_name
 from .failures import failures
 from .folder import RunFolder
 from .job import RankState, State
+from .text._format import signal_name
 
 __all__ = [
     "FAILURE_GRACE_S",

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
-from ._text import one_line
 from .errors import DistError, ResultError, UntrustedFile
 from .folder import RunFolder, check_owner
 from .job import State, Status
+from .text._text import one_line
 
 __all__ = ["MissingResult", "Results", "result_events"]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from . import _display, _interleave, _summary, failures, metrics, reader, report, stacks
+from . import _interleave, failures, metrics, reader, stacks
 from ._results import Results
 from .errors import DistError, InputError, MissingEngine, RunFailed, RunStopped
 from .failures import RankError
 from .folder import RunFolder
 from .job import Job, State, Status, rank_count
+from .showing import _display, _summary, report
 
 if TYPE_CHECKING:
     import pandas

@@ -10,13 +10,14 @@ from typing import Any
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 
-from . import _display, _frontends, start
-from ._commands import Context
-from ._help import help_text
+from . import start
 from ._plan import make_plan, read_command_line
-from ._table import Message
-from .command import dispatch, flag_groups
+from .commands import dispatch, flag_groups
+from .commands._help import help_text
+from .commands._runs import Context
 from .errors import InputError
+from .showing import _display, _frontends
+from .text._table import Message
 
 __all__ = ["DistMagics"]
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from ._flags import shown
-from ._format import parse_duration
+from .text._format import parse_duration
 
 __all__ = ["NOT_SAVED", "Host", "RunOptions", "parse_hosts", "read_hostfile"]
 

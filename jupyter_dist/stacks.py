@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from . import reader
-from ._dumps import Dump, Frame, Thread, escaped, parse
-from ._fold import ranges
-from ._text import clean, one_line
 from .errors import DistError
 from .folder import RunFolder
 from .job import State
+from .text._dumps import Dump, Frame, Thread, escaped, parse
+from .text._fold import ranges
+from .text._text import clean, one_line
 
 __all__ = ["Dump", "Frame", "Stacks", "Thread", "read", "take"]
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import capture, launch
-from ._format import size
 from ._plan import Plan, make_plan
 from .errors import InputError
 from .manage import choose
 from .options import RunOptions
+from .text._format import size
 
 if TYPE_CHECKING:
     from ._run import Run
@@ -152,7 +152,7 @@ def finish(run: Run) -> Run:
     """Show a run's output until its end and return it. Interrupting stops it, twice kills it.
 
     Raises RunFailed, RunStopped."""
-    from . import live
+    from .showing import live
 
     live.follow(run, result=True)
     run.raise_for_state()
@@ -259,8 +259,8 @@ def attach(run_id: str | None = None, *, follow: bool = False) -> Run:
     Without an id: the newest one. With `follow` its output is shown until it ends; interrupting
     leaves the run alone. Raises RunNotFound.
     """
-    from . import live
     from ._run import Run
+    from .showing import live
 
     folder = choose(run_id)
     # Where the ranks have outlived their supervisor, the run gets another one.

@@ -17,10 +17,11 @@ from typing import Any
 import anywidget
 import traitlets
 
-from . import _frontends, queries
+from . import queries
 from ._snapshot import snapshot
 from .errors import RunNotFound
 from .folder import RunFolder, runs_root
+from .showing import _frontends
 
 __all__ = ["RunWidget", "end", "view"]
 

@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from jupyter_dist.reader import start_ticks
-from jupyter_dist.worker._agent_frames import Frame, FrameError, Frames, encode
-from jupyter_dist.worker._agent_tail import Tails
+from jupyter_dist.worker._agent._frames import Frame, FrameError, Frames, encode
+from jupyter_dist.worker._agent._tail import Tails
 
 ROOT = Path(__file__).parents[1]
 WaitFor = Callable[..., Any]

@@ -84,7 +84,7 @@ def test_keras_fit(tmp_path: Path, imports: str) -> None:
 @pytest.mark.needs("tf_keras", "tensorflow")
 def test_tf_keras_fit(tmp_path: Path) -> None:
     code = KERAS.format(imports="import tf_keras as keras") + FIT.format(more="") + DUMP
-    before = "from jupyter_dist.worker import _autolog_keras\n_autolog_keras._EVERY_S = 0"
+    before = "from jupyter_dist.worker._autolog import _keras\n_keras._EVERY_S = 0"
     events = train(tmp_path, code, before, env={"TF_USE_LEGACY_KERAS": "1"})
     check_fit(events, tmp_path)
     assert [step for step, _ in events.curve("loss")] == list(range(1, 25))

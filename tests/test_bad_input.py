@@ -21,9 +21,9 @@ from run_maker import RunMaker
 
 import jupyter_dist
 from jupyter_dist import clusters, folder, manage, start, template
-from jupyter_dist._commands import Context
 from jupyter_dist._run import Run
-from jupyter_dist.command import dispatch
+from jupyter_dist.commands import dispatch
+from jupyter_dist.commands._runs import Context
 from jupyter_dist.errors import CaptureError, DistError, InputError, ResultError, RunNotFound, UnknownBackend
 from jupyter_dist.job import State
 
@@ -377,7 +377,7 @@ class TestOddNames:
             "import os\nprint('file ran', flush=True)\nraise ValueError(os.getcwd())\n"
         )
         done = subprocess.run(
-            [sys.executable, "-m", "jupyter_dist.command", "run", "-np", "1", "it's\n.py"],
+            [sys.executable, "-m", "jupyter_dist", "run", "-np", "1", "it's\n.py"],
             cwd=odd,
             capture_output=True,
             text=True,

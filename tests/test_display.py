@@ -12,9 +12,9 @@ import nbformat
 import pytest
 from run_maker import RunMaker
 
-from jupyter_dist import _display
 from jupyter_dist._run import Run
 from jupyter_dist.job import State
+from jupyter_dist.showing import _display
 
 RUN = "application/x-jupyter-dist-run+json"
 VIEW = "application/vnd.jupyter.widget-view+json"

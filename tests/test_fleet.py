@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from jupyter_dist import folder as folders
-from jupyter_dist.backends import _fleet, _ssh
-from jupyter_dist.backends._arrivals import Arrivals
-from jupyter_dist.backends._fleet import Fleet, FleetPoll, Start
-from jupyter_dist.backends._places import environments, places, ports_needed
-from jupyter_dist.backends._ssh import SshSettings, diagnose
+from jupyter_dist.backends._hosts import _fleet, _ssh
+from jupyter_dist.backends._hosts._arrivals import Arrivals
+from jupyter_dist.backends._hosts._fleet import Fleet, FleetPoll, Start
+from jupyter_dist.backends._hosts._places import environments, places, ports_needed
+from jupyter_dist.backends._hosts._ssh import SshSettings, diagnose
 from jupyter_dist.backends.ssh import Ssh, SshOptions
 from jupyter_dist.errors import InputError, LaunchError
 from jupyter_dist.folder import RunFolder

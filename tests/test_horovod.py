@@ -15,8 +15,8 @@ import pytest
 from hosts import Hosts
 
 from jupyter_dist import backends, launch, reader
-from jupyter_dist.backends import _horovod_hosts as discovery
-from jupyter_dist.backends._horovod_options import HorovodOptions, flags
+from jupyter_dist.backends._horovod import _hosts as discovery
+from jupyter_dist.backends._horovod._options import HorovodOptions, flags
 from jupyter_dist.backends.horovod import Horovod
 from jupyter_dist.capture import capture_cell
 from jupyter_dist.errors import InputError, MissingEngine

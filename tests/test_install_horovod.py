@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_dist import _horovod_build as horovod_build
-from jupyter_dist import _horovod_recipe as horovod_recipe
-from jupyter_dist._horovod_recipe import Recipe, find_recipe, missing_tools
-from jupyter_dist.command import main
+from jupyter_dist.commands import _horovod_build as horovod_build
+from jupyter_dist.commands import _horovod_recipe as horovod_recipe
+from jupyter_dist.commands import main
+from jupyter_dist.commands._horovod_recipe import Recipe, find_recipe, missing_tools
 from jupyter_dist.errors import DistError, InputError
 
 ROOT = Path(__file__).parents[1]
@@ -121,7 +121,7 @@ def test_without_mpi_it_offers_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_torch_and_tensorflow_there_is_nothing_to_build_for() -> None:
-    code = "from jupyter_dist._horovod_recipe import find_recipe\nfind_recipe(mpi=True)"
+    code = "from jupyter_dist.commands._horovod_recipe import find_recipe\nfind_recipe(mpi=True)"
     # -S: no site-packages, so nothing but the standard library is installed.
     done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert "InputError: neither torch nor TensorFlow is installed" in done.stderr

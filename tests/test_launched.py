@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from jupyter_dist import folder, reader
-from jupyter_dist.backends._launched import environment, last_words
-from jupyter_dist.backends._rank_files import RankFiles, judged
+from jupyter_dist.backends._launchers._launched import environment, last_words
+from jupyter_dist.backends._launchers._rank_files import RankFiles, judged
 from jupyter_dist.capture import capture_cell
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, RankState, State

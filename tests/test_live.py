@@ -17,12 +17,13 @@ import pytest
 from run_maker import BEGAN, RunMaker
 from test_stacks import waiting, write_payload
 
-from jupyter_dist import live, reader
-from jupyter_dist._progress import Progress
+from jupyter_dist import reader
 from jupyter_dist._run import Run
-from jupyter_dist._screens import KernelScreen, PlainScreen, kernel_text
-from jupyter_dist._view import View
 from jupyter_dist.job import Stall, State
+from jupyter_dist.showing import live
+from jupyter_dist.showing._progress import Progress
+from jupyter_dist.showing._screens import KernelScreen, PlainScreen, kernel_text
+from jupyter_dist.showing._view import View
 
 MAX_DISPLAY = 12_000
 

@@ -38,48 +38,14 @@ HEAVY = {*ENGINES, "IPython", "numpy", "pandas", "pydantic"}
 # Who may import whom: a part imports its own group and the groups that its group names.
 GROUPS = {
     "facts": {"errors", "folder", "job", "worker"},
-    "text": {"_bar", "_dumps", "_fold", "_format", "_svg", "_table", "_text"},
+    "text": {"text"},
     "reading": {"_identity", "_interleave", "_results", "failures", "manage", "metrics", "reader", "stacks"},
     "running": {"_ending", "_forking", "_guard", "_indexing", "backends", "supervisor", "template"},
     "sending": {"_preflight", "_ship", "_source", "capture", "launch"},
-    "choosing": {"_flags", "_help", "_plan", "clusters", "options"},
-    "showing": {
-        "_display",
-        "_frontends",
-        "_progress",
-        "_run",
-        "_screens",
-        "_summary",
-        "_view",
-        "live",
-        "report",
-    },
-    "doing": {
-        "_commands",
-        "_commands_clusters",
-        "_commands_horovod",
-        "_horovod_build",
-        "_horovod_recipe",
-        "command",
-        "magics",
-        "start",
-    },
-    "asking": {
-        "_appended",
-        "_cluster_queries",
-        "_curves",
-        "_line_index",
-        "_log_all",
-        "_log_fold",
-        "_log_times",
-        "_logs",
-        "_run_files",
-        "_run_info",
-        "_said",
-        "_search",
-        "_watch",
-        "queries",
-    },
+    "choosing": {"_flags", "_plan", "clusters", "options"},
+    "showing": {"_run", "showing"},
+    "doing": {"__main__", "commands", "magics", "start"},
+    "asking": {"queries"},
     "serving": {"server"},
     "feeding": {"_snapshot", "widget"},
     "proving": {"conformance"},
@@ -276,7 +242,7 @@ def test_readme_lists_every_flag_and_command() -> None:
 
 
 def command_line(*words: str) -> str:
-    command = [sys.executable, "-m", "jupyter_dist.command", *words]
+    command = [sys.executable, "-m", "jupyter_dist", *words]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 

@@ -17,11 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_maker import BEGAN, RunMaker
 
-from jupyter_dist import _line_index, _logs, clusters, queries
-from jupyter_dist._line_index import LineIndex
-from jupyter_dist._log_fold import Part, fold
+from jupyter_dist import clusters, queries
 from jupyter_dist.errors import DistError, InputError, RunNotFound
 from jupyter_dist.job import State
+from jupyter_dist.queries import _line_index, _logs
+from jupyter_dist.queries._line_index import LineIndex
+from jupyter_dist.queries._log_fold import Part, fold
 
 
 @pytest.fixture

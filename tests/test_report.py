@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from IPython.lib.pretty import pretty
 from run_maker import BEGAN, RunMaker
 
-from jupyter_dist import _format, report
 from jupyter_dist._run import Run
-from jupyter_dist._svg import Series, chart
 from jupyter_dist.job import State
+from jupyter_dist.showing import report
+from jupyter_dist.text import _format
+from jupyter_dist.text._svg import Series, chart
 
 TRACEBACK = """Traceback (most recent call last):
   File "In[3]", line 4, in train

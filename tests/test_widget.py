@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from run_maker import BEGAN, RunMaker
 
-from jupyter_dist import _frontends, queries
+from jupyter_dist import queries
 from jupyter_dist._snapshot import snapshot
 from jupyter_dist.errors import RunNotFound
 from jupyter_dist.job import State
+from jupyter_dist.showing import _frontends
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 STATIC = """

@@ -18,20 +18,20 @@ from typing import Any, ClassVar
 from ..errors import InputError, LaunchError, MissingEngine
 from ..folder import RunFolder, make_private
 from ..job import Job
-from ..worker._agent_host import interface_of
+from ..worker._agent._host import interface_of
 from ..worker._horovodrun import ANY_INTERFACE, EXPORTED, PLACES, START
-from . import _horovod_elastic as elastic
 from ._base import Capabilities, Handle, Options
 from ._defaults import cores, crowded, loopback
 from ._gpus import visible_gpus
-from ._horovod_fleet import ElasticHosts
-from ._horovod_hosts import is_local
-from ._horovod_options import HorovodOptions, flags
-from ._host_options import check_hosts
-from ._launched import Follower, Launched, environment, last_words, shown, worker_argv
+from ._horovod import _elastic as elastic
+from ._horovod._fleet import ElasticHosts
+from ._horovod._hosts import is_local
+from ._horovod._options import HorovodOptions, flags
+from ._hosts._options import check_hosts
+from ._launchers._launched import Follower, Launched, environment, last_words, shown, worker_argv
+from ._launchers._reach import There
+from ._launchers._staged import Staged, hosts_argument, launcher_environment, rank_environments
 from ._ports import free_ports
-from ._reach import There
-from ._staged import Staged, hosts_argument, launcher_environment, rank_environments
 
 __all__ = ["Horovod", "HorovodOptions"]
 

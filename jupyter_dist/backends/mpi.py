@@ -16,14 +16,14 @@ from pydantic import AfterValidator, Field
 from ..errors import InputError, MissingEngine
 from ..folder import RunFolder
 from ..job import Job
-from ..worker._agent_host import interface_of
+from ..worker._agent._host import interface_of
 from ._base import Capabilities, Handle, Options
 from ._defaults import crowded, loopback
-from ._host_options import LauncherHostOptions, check_hosts
-from ._launched import Follower, Launched, environment, last_words, shown, worker_argv
+from ._hosts._options import LauncherHostOptions, check_hosts
+from ._launchers._launched import Follower, Launched, environment, last_words, shown, worker_argv
+from ._launchers._reach import There
+from ._launchers._staged import Staged, hosts_argument, launcher_environment, rank_environments
 from ._ports import free_ports
-from ._reach import There
-from ._staged import Staged, hosts_argument, launcher_environment, rank_environments
 
 __all__ = ["Mpi", "MpiOptions", "arguments", "told_apart"]
 

@@ -14,12 +14,12 @@ from pydantic import Field
 from ..errors import InputError
 from ..folder import RunFolder
 from ..job import Job, Poll, RankState, State
-from . import _ssh
 from ._base import Capabilities, Handle, Options
-from ._fleet import Fleet, FleetPoll, Start
-from ._host import HostFacts, HostProcess
-from ._host_options import HostOptions, check_hosts
-from ._places import Place, environments, places, ports_needed
+from ._hosts import _ssh
+from ._hosts._fleet import Fleet, FleetPoll, Start
+from ._hosts._host import HostFacts, HostProcess
+from ._hosts._options import HostOptions, check_hosts
+from ._hosts._places import Place, environments, places, ports_needed
 from ._roles import Chief, Evaluator, ParameterServers, roles
 from ._serving import Serving
 

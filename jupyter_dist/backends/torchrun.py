@@ -17,11 +17,11 @@ from ..folder import RunFolder
 from ..job import Job
 from ._base import Capabilities, Handle, Options
 from ._defaults import cores, loopback
-from ._fleet import Fleet, Start
 from ._gpus import visible_gpus
-from ._host_options import LauncherHostOptions, check_hosts
-from ._launched import Follower, Launched, environment, last_words, shown, worker_argv
-from ._launched_hosts import Elastic, HostsLaunched, addresses_of, environment_there
+from ._hosts._fleet import Fleet, Start
+from ._hosts._options import LauncherHostOptions, check_hosts
+from ._launchers._launched import Follower, Launched, environment, last_words, shown, worker_argv
+from ._launchers._launched_hosts import Elastic, HostsLaunched, addresses_of, environment_there
 
 __all__ = ["Layout", "Torchrun", "TorchrunOptions", "arguments", "layout"]
 

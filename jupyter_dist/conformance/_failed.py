@@ -6,10 +6,11 @@ import socket
 
 import pytest
 
-from .. import backends, reader, report
+from .. import backends, reader
 from .._run import Run
 from ..errors import InputError, RunFailed
 from ..job import State
+from ..showing import report
 from . import _cells
 from ._runs import Runs, assert_state
 from ._target import Target

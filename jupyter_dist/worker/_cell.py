@@ -188,7 +188,7 @@ def _chain(report: traceback.TracebackException, seen: set[int]) -> Iterable[tra
 
 
 def _is_ours(filename: str) -> bool:
-    return os.path.dirname(filename) == os.path.dirname(__file__)
+    return filename.startswith(os.path.dirname(__file__) + os.sep)
 
 
 def _write_atomically(path: Path, data: bytes) -> None:

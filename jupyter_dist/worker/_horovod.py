@@ -33,7 +33,7 @@ def prepare(environ: MutableMapping[str, str]) -> None:
             _share(environ, gpus, int(told[1]))
             _take_over(_launched.rank_folder(environ), int(environ[_launched.FOLDER]))
         return
-    # A slot of this machine gets another spelling of 127.0.0.1 with each failure (_horovod_hosts.py).
+    # A slot of this machine gets another spelling of 127.0.0.1 with each failure (_horovod/_hosts.py).
     host = re.sub(r"^(127\.0+\.0)\.0*1$", r"\1.1", environ["HOROVOD_HOSTNAME"])
     slot = f"{host}:{environ['HOROVOD_LOCAL_RANK']}"
     index = claim(Path(slots), slot, int(environ["HOROVOD_RANK"]))

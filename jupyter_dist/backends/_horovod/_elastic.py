@@ -1,0 +1,118 @@
+"""Elastic runs of horovodrun: which hosts it is told of, and what each slot of this machine gets.
+
+Those over several hosts: _fleet.py.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...errors import InputError, LaunchError, MissingEngine
+from ...job import Job
+from ...worker._horovod import GPUS, SLOTS
+from .._gpus import visible_gpus
+from .._hosts._options import check_hosts
+from . import _hosts
+from ._options import HorovodOptions
+
+__all__ = ["arguments", "check_over_hosts", "check_script", "command", "environment", "first_hosts"]
+
+_SCRIPT_TIMEOUT_S = 30.0
+
+
+def check_script(options: HorovodOptions, world_size: int, cwd: Path) -> None:
+    """Raise InputError for elastic options that cannot work. Runs nothing."""
+    if options.min_np is not None and options.min_np > world_size:
+        raise InputError(f"--min-np {options.min_np} is more than -np {world_size}")
+    if options.max_np is not None and options.max_np < world_size:
+        raise InputError(f"--max-np {options.max_np} is less than -np {world_size}")
+    if options.host_discovery_script is None:
+        return
+    words = shlex.split(options.host_discovery_script)
+    script = cwd / Path(words[0]).expanduser() if words else cwd
+    if not script.is_file():
+        raise InputError(f"--host-discovery-script: there is no file {str(script)!r}")
+    if not os.access(script, os.X_OK):
+        raise InputError(f"--host-discovery-script: {str(script)!r} cannot be run: chmod +x {str(script)!r}")
+
+
+def check_over_hosts(options: HorovodOptions) -> None:
+    """Raise InputError, MissingEngine for what does not go over several hosts."""
+    check_hosts(options)
+    if shutil.which("ssh") is None:
+        raise MissingEngine("other hosts need the OpenSSH client: apt-get install openssh-client")
+    for host in options.hosts:
+        if _hosts.is_local(str(host["name"])):
+            raise InputError(
+                f"host {host['name']}: this machine cannot be one of the hosts of an elastic run over "
+                "several: leave it out"
+            )
+    for name in ("timeline", "autotune_log_file"):
+        if getattr(options, name) is not None:
+            flag = "--" + name.replace("_", "-")
+            raise InputError(
+                f"{flag} is not for elastic runs over several hosts: rank 0, which writes it, may move"
+            )
+
+
+def command(job: Job, options: HorovodOptions, attempt: Path) -> list[str]:
+    """What finds the hosts of the moment. Pure. `attempt`: its folder."""
+    own = [sys.executable, "-S", "-E", _hosts.__file__, str(attempt)]
+    own += [options.blacklist_cooldown_range, str(options.slots or 1)]
+    if options.host_discovery_script is not None:
+        first, *rest = shlex.split(options.host_discovery_script)
+        return [*own, "script", job.cwd, str(Path(job.cwd, Path(first).expanduser())), *rest]
+    hosts = [f"{host['name']}:{host['slots']}" for host in options.hosts]
+    return [*own, "hosts", *(hosts or [f"localhost:{options.max_np or job.world_size}"])]
+
+
+def arguments(job: Job, options: HorovodOptions, attempt: Path, hosts: Sequence[str]) -> list[str]:
+    """horovodrun's arguments. Pure. `attempt`: its folder; `hosts`: those there are at the start."""
+    found = ["--min-np", str(options.min_np or job.world_size)]
+    if options.max_np is not None:
+        found += ["--max-np", str(options.max_np)]
+    for name in ("elastic_timeout", "reset_limit"):
+        value = getattr(options, name)
+        if value is not None:
+            found += ["--" + name.replace("_", "-"), str(value)]
+    found += ["--blacklist-cooldown-range", *options.blacklist_cooldown_range.split(",")]
+    if options.network_interfaces is None and all(name.startswith("127.") for name in hosts):
+        # It would wait for a second host, to find out which interfaces they share.
+        found += ["--network-interfaces", "lo" if sys.platform == "linux" else "lo0"]
+    # A shell reads it: horovodrun takes a command line.
+    return [*found, "--host-discovery-script", shlex.join(command(job, options, attempt))]
+
+
+def first_hosts(job: Job, options: HorovodOptions, attempt: Path) -> list[str]:
+    """The hosts there are now. Raises LaunchError when they cannot be found out."""
+    try:
+        done = subprocess.run(
+            command(job, options, attempt),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SCRIPT_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise LaunchError(f"the host discovery script was not done after {_SCRIPT_TIMEOUT_S:g} s") from None
+    if done.returncode:
+        raise LaunchError(f"no hosts to start with: {done.stderr.strip()[-1000:]}")
+    return [line.partition(":")[0] for line in done.stdout.split()]
+
+
+def environment(options: HorovodOptions, world_size: int, attempt: Path) -> dict[str, str]:
+    """What the ranks of an elastic run are told beside the rest. Each slot here has GPUs of its own."""
+    env = {SLOTS: str(attempt / "slots")}
+    gpus = visible_gpus()
+    if gpus and not options.hosts:
+        count = options.max_np or world_size
+        share = max(1, len(gpus) // count)
+        shares = [gpus[at : at + share] for at in range(0, share * min(count, len(gpus)), share)]
+        env[GPUS] = ";".join(",".join(part) for part in shares)
+    return env

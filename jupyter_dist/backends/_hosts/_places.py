@@ -1,0 +1,134 @@
+"""Which rank runs on which host, and what each finds in its environment there. Pure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...job import Job
+from ...worker._agent._host import interface_of
+from .._defaults import plotting
+from .._roles import roles, tf_configs
+from ._host import HostFacts
+from ._ssh import LOCAL
+
+if TYPE_CHECKING:
+    from ..ssh import SshOptions
+
+__all__ = ["Place", "addresses", "environments", "network", "places", "ports_needed"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank runs."""
+
+    rank: int
+    host: str
+    node: int
+    local_rank: int
+    local_size: int
+
+
+def places(world_size: int, hosts: Sequence[Mapping[str, Any]]) -> list[Place]:
+    """Ranks fill the hosts in the order they were named, each up to its slots."""
+    found: list[Place] = []
+    for node, host in enumerate(hosts):
+        size = min(int(host["slots"]), world_size - len(found))
+        first = len(found)
+        found += [Place(first + local, str(host["name"]), node, local, size) for local in range(size)]
+    return found
+
+
+def ports_needed(where: Sequence[Place]) -> dict[str, int]:
+    """How many TCP ports are needed by host: one for MASTER_PORT, and one per rank for TF_CONFIG."""
+    counts: dict[str, int] = {}
+    for place in where:
+        counts[place.host] = counts.get(place.host, 0) + 1
+    if where:
+        counts[where[0].host] += 1
+    return counts
+
+
+def addresses(facts: Mapping[str, HostFacts]) -> dict[str, str]:
+    """The address of each host as the others see it."""
+    if len(facts) == 1:
+        return dict.fromkeys(facts, "127.0.0.1")
+    # This machine is, for the others, where their ssh connection comes from.
+    seen = next((about.client for name, about in facts.items() if name != LOCAL and about.client), None)
+    return {
+        name: (seen if name == LOCAL else about.address) or about.hostname for name, about in facts.items()
+    }
+
+
+def network(facts: HostFacts, address: str) -> dict[str, str]:
+    """What tells gloo and NCCL which interface of a host they should use."""
+    if address == "127.0.0.1":
+        return {"GLOO_SOCKET_IFNAME": "lo"}
+    interface = interface_of(address) if facts.name == LOCAL else facts.interface
+    return {} if interface is None else {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+
+
+def environments(
+    job: Job,
+    attempt: int,
+    asked: SshOptions,
+    where: Sequence[Place],
+    facts: Mapping[str, HostFacts] | None,
+    ports: Mapping[str, Sequence[int]],
+) -> list[dict[str, str]]:
+    """The environment of each rank, as far as it differs from a login's on its host.
+
+    Without `facts`, as for a dry run: with names in place of addresses, and 0 for "any free port".
+    """
+    address = (
+        {place.host: f"<address of {place.host}>" for place in where} if facts is None else addresses(facts)
+    )
+    left = {name: list(found) for name, found in ports.items()}
+    master = str(left[where[0].host].pop(0)) if facts is not None else "0"
+    own = [f"{address[p.host]}:{left[p.host].pop(0) if facts is not None else 0}" for p in where]
+    tasks = roles(job.world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
+    configs = tf_configs(tasks, own)
+    # Their values are in no file: only the supervisor that was started with them has them.
+    user = {name: os.environ[name] for name in job.env_names if name in os.environ}
+    found = []
+    for place, config in zip(where, configs, strict=True):
+        env = {
+            "RANK": str(place.rank),
+            "LOCAL_RANK": str(place.local_rank),
+            "WORLD_SIZE": str(job.world_size),
+            "LOCAL_WORLD_SIZE": str(place.local_size),
+            "GROUP_RANK": str(place.node),
+            "MASTER_ADDR": address[where[0].host],
+            "MASTER_PORT": master,
+            "TF_CONFIG": config,
+            "JUPYTER_DIST_RUN_ID": job.id,
+            "JUPYTER_DIST_ATTEMPT": str(attempt),
+            "JUPYTER_DIST_CWD": job.cwd,
+            **(_of_host(place, asked, facts[place.host], address[place.host]) if facts is not None else {}),
+        }
+        found.append({**env, **user})
+    return found
+
+
+def _of_host(place: Place, asked: SshOptions, facts: HostFacts, address: str) -> dict[str, str]:
+    share = len(facts.gpus) // place.local_size if asked.gpus_per_worker is None else asked.gpus_per_worker
+    env = {
+        "JUPYTER_DIST_GPUS": str(share),
+        "OMP_NUM_THREADS": str(max(1, facts.cores // place.local_size)),
+        **network(facts, address),
+    }
+    if facts.name == LOCAL:
+        env |= plotting(os.environ)
+    if facts.clock_offset_s:
+        env["JUPYTER_DIST_CLOCK_OFFSET_S"] = str(facts.clock_offset_s)
+    if facts.gpus:
+        mine = facts.gpus[place.local_rank * share : (place.local_rank + 1) * share]
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(mine) or "-1"
+    if asked.rsync_paths:
+        work = os.path.join(facts.stage, "work")
+        env["JUPYTER_DIST_CWD"] = work
+        more = os.environ.get("PYTHONPATH") if "PYTHONPATH" in os.environ and facts.name == LOCAL else None
+        env["PYTHONPATH"] = work if more is None else f"{work}:{more}"
+    return env

@@ -1,0 +1,1 @@
+"""Launchers (torchrun, mpirun, horovodrun): started, followed and ended, here and over hosts."""

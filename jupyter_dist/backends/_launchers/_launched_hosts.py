@@ -1,0 +1,193 @@
+"""A launcher on every host of a run (torchrun): started through agents, seen by what its ranks write."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...folder import RunFolder
+from ...job import Job, Poll, RankState, State
+from .._hosts._fleet import Fleet, FleetPoll, Start
+from .._hosts._host import HostFacts, HostProcess
+from .._hosts._options import HostOptions
+from .._hosts._places import addresses, network
+from ._launched import environment
+from ._rank_files import RankFiles, judged
+
+__all__ = ["Elastic", "HostsLaunched", "addresses_of", "environment_there"]
+
+_UNNOTICED_S = 10.0
+"""A host may be gone for that long before its driver sees it; its ranks' companions see it at once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Elastic:
+    """How far a run goes on when hosts are lost."""
+
+    least: int
+    """The hosts it needs."""
+    restarts: int
+    """How often its ranks are started again."""
+    fixed: bool = True
+    """Whether no host may be lost."""
+
+
+class HostsLaunched:
+    """The launchers and ranks of a run over several hosts. Not for several threads.
+
+    `starts` says what to start once the hosts are ready: one launcher on each.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        folder: RunFolder,
+        asked: HostOptions,
+        hosts: Sequence[Mapping[str, Any]],
+        *,
+        name: str,
+        elastic: Elastic,
+        starts: Callable[[Fleet, int], Sequence[Start]],
+        explain: Callable[[str], str],
+    ) -> None:
+        self._job, self._folder, self._name, self._elastic = job, folder, name, elastic
+        self._starts, self._explain = starts, explain
+        self._fleet = Fleet(job, folder, hosts, asked.settings())
+        self._names = [str(host["name"]) for host in hosts]
+        self._files = RankFiles(folder, job.world_size if elastic.fixed else 0)
+        self._began = self._started = False
+        self._attempt = 0
+        self._asked_at: float | None = None
+        self._away: dict[str, float] = {}
+        self._final: Poll | None = None
+
+    def submit(self, attempt: int, ports: Mapping[str, int]) -> dict[str, Any]:
+        """Set the hosts up; `poll` starts the launchers when they are. `ports`: how many are wanted where."""
+        self._attempt, self._started, self._final, self._asked_at = attempt, False, None, None
+        if self._began:
+            self._fleet.renew()
+        else:
+            self._fleet.begin()
+            self._began = True
+        self._fleet.ask_for_ports(ports)
+        return {"hosts": self._names}
+
+    def poll(self) -> Poll:
+        if self._final is not None:
+            return self._final
+        state = self._fleet.poll()
+        if state.failed is not None:
+            return Poll(State.FAILED, self._pending(State.STOPPED), detail=state.failed)
+        if not self._started:
+            if self._asked_at is not None:
+                return Poll(State.STOPPED, self._pending(State.STOPPED), pids=state.pids)
+            if state.ready:
+                self._fleet.start(self._attempt, self._starts(self._fleet, self._attempt))
+                self._started = True
+            return Poll(State.RUNNING, self._pending(State.PENDING), pids=state.pids, detail=state.detail)
+        return self._look(state)
+
+    def _pending(self, state: State) -> tuple[RankState, ...]:
+        return tuple(RankState(rank, state) for rank in range(self._job.world_size))
+
+    def _look(self, state: FleetPoll) -> Poll:
+        attempt = self._files.newest(self._attempt)
+        ranks = self._files.look(attempt)
+        for name in state.away:
+            self._away.setdefault(name, time.time())
+        lost = {self._fleet.facts(p.host).hostname: self._lost_at(p) for p in state.processes if p.lost}
+        for place, rank in enumerate(ranks):
+            if rank.state is State.RUNNING and rank.host in lost:
+                ended = max(rank.started or 0.0, lost[rank.host])
+                ranks[place] = dataclasses.replace(rank, state=State.LOST, ended=ended)
+        there = [p for p in state.processes if not p.lost and p.host not in state.away]
+        over = all(p.over for p in state.processes)
+        if not self._elastic.fixed:
+            while len(ranks) > 1 and ranks[-1].started is None:
+                ranks.pop()
+            # Who was left behind when the others went on is not waited for.
+            done = [p for p in there if p.exit_code == 0 and p.over]
+            all_done = all(rank.state is State.SUCCEEDED for rank in ranks)
+            over = over or (all_done and len(done) == len(there) >= self._elastic.least)
+        ranks = judged(ranks, self._asked_at, over=over)
+        newest = attempt if attempt > self._attempt else None
+        if not over:
+            left = attempt - self._attempt < self._elastic.restarts
+            enough = (
+                not lost if self._elastic.fixed else len(state.processes) - len(lost) >= self._elastic.least
+            )
+            return Poll(
+                State.RUNNING,
+                tuple(ranks),
+                pids=state.pids,
+                attempt=newest,
+                replaces=left and enough and self._asked_at is None,
+                detail=state.detail,
+            )
+        overall, detail = self._judge(there, ranks, state)
+        self._final = Poll(overall, tuple(ranks), pids=state.pids, attempt=newest, detail=detail)
+        return self._final
+
+    def _lost_at(self, process: HostProcess) -> float:
+        """When a host was lost, at the earliest: its ranks are the cause of what others say after that."""
+        noticed = self._away.get(process.host, process.ended or time.time())
+        return min(noticed, process.ended or noticed) - _UNNOTICED_S
+
+    def _judge(
+        self, there: Sequence[HostProcess], ranks: Sequence[RankState], state: FleetPoll
+    ) -> tuple[State, str | None]:
+        states = {rank.state for rank in ranks}
+        if there and states == {State.SUCCEEDED} and all(p.exit_code == 0 for p in there):
+            return State.SUCCEEDED, None
+        if states & {State.FAILED, State.LOST}:
+            return State.FAILED, state.detail
+        if self._asked_at is not None:
+            return State.STOPPED, None
+        failed = [p for p in state.processes if p.lost or p.error or p.exit_code != 0]
+        return State.FAILED, self._why(min(failed, key=lambda p: p.ended or 0.0)) if failed else None
+
+    def _why(self, process: HostProcess) -> str:
+        where = f"{self._name} on host {process.host}"
+        if process.lost or process.error:
+            return f"{where}: {process.lost or process.error}"
+        how = f"signal {process.signal}" if process.exit_code is None else f"exit code {process.exit_code}"
+        log = self._folder.path / "attempts" / str(self._attempt) / f"launcher-{process.host}.log"
+        try:
+            said = self._explain(log.read_text("utf-8", "replace"))
+        except OSError:
+            said = ""
+        return f"{where} ended with {how}" + (f": {said}" if said else "")
+
+    def signal(self, *, kill: bool) -> None:
+        self._asked_at = self._asked_at or time.time()
+        self._fleet.stop(kill=kill)
+
+    def stacks(self) -> None:
+        self._fleet.stacks()
+
+    def release(self) -> None:
+        self._fleet.release()
+        self._began = False
+
+
+def environment_there(
+    launcher: str, job: Job, attempt: int, facts: HostFacts, per_host: int, asked: HostOptions, address: str
+) -> dict[str, str]:
+    """What a launcher finds in its environment on a host, as far as it differs from a login's there."""
+    env = environment(launcher, job, attempt, per_host, {})
+    env["OMP_NUM_THREADS"] = str(max(1, facts.cores // max(1, per_host)))
+    env |= network(facts, address)
+    if facts.clock_offset_s:
+        env["JUPYTER_DIST_CLOCK_OFFSET_S"] = str(facts.clock_offset_s)
+    if asked.rsync_paths:
+        env["JUPYTER_DIST_CWD"] = env["PYTHONPATH"] = os.path.join(facts.stage, "work")
+    # Their values are in no file: only the supervisor that was started with them has them.
+    return env | {name: os.environ[name] for name in job.env_names if name in os.environ}
+
+
+def addresses_of(fleet: Fleet, names: Sequence[str]) -> dict[str, str]:
+    """The address of each host as the others see it."""
+    return addresses({name: fleet.facts(name) for name in names})

@@ -1,0 +1,180 @@
+"""`%dist …` in a notebook and `jupyter dist …` in a terminal: one tree of commands for both.
+
+A command takes words and returns what is to be shown, or None: the notebook shows that value, the
+terminal prints its text. Exit status in a terminal: 0, 1 for a failed run or command, 2 for input
+that cannot be used, 130 for a run that was stopped or a command that was interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tokenize
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import start
+from .._flags import Flag, flags_of, nearest, shown, split_line
+from .._plan import Plan, make_plan, read_command_line, run_flags
+from ..backends import Backend
+from ..errors import CaptureError, DistError, InputError, RunNotFound, RunStopped
+from ..job import State
+from ..text._table import Message
+from ._clusters import CLUSTER_COMMANDS
+from ._help import entry, help_text
+from ._horovod import HOROVOD_COMMANDS
+from ._runs import RUN_COMMANDS, Command, Context
+
+__all__ = ["dispatch", "flag_groups", "main"]
+
+_NOT_IN_TERMINAL = ("out",)
+_HELP = ("-h", "--help")
+
+
+def flag_groups(backend: Backend, leave_out: Sequence[str] = ()) -> list[tuple[str, Sequence[Flag]]]:
+    """The flags of a run, grouped for the help."""
+    run = [flag for flag in run_flags() if flag.field not in leave_out]
+    return [("flags", run), (f"flags of the backend {backend.name!r}", flags_of(backend.options))]
+
+
+def _run(context: Context, tokens: Sequence[str]) -> Any:
+    line = read_command_line(tokens, leave_out=_NOT_IN_TERMINAL, first_word_ends=True)
+    if not line.rest:
+        raise InputError("run needs the path of a Python script")
+    plan = make_plan(line.given)
+    script = Path(line.rest[0])
+    source = _read_script(script)
+    origin = start.Origin(script.name, script.absolute().parent, argv=line.rest)
+    sys.path.insert(0, str(origin.directory))  # as `python SCRIPT` would
+    if plan.run.dry_run:
+        return Message(json.dumps(start.describe(source, {}, plan, origin), indent=2))
+    return _start(source, plan, origin)
+
+
+def _start(source: str, plan: Plan, origin: start.Origin) -> Any:
+    start.warn(plan)
+    run = start.start_cell(source, {}, plan, origin)
+    if plan.run.detach:
+        return Message(f"{run.id}\nsee it: jupyter dist attach {run.id}")
+    return start.finish(run)
+
+
+def _read_script(script: Path) -> str:
+    if script.suffix == ".ipynb":
+        raise InputError(f"{shown(str(script))} is a notebook: open it in Jupyter, or give a .py file")
+    try:
+        with tokenize.open(script) as file:
+            source = file.read()
+    except OSError as error:
+        raise InputError(f"cannot read {shown(str(script))}: {error.strerror or error}") from None
+    except (SyntaxError, ValueError) as error:
+        raise InputError(f"{shown(str(script))} is not a Python file: {error}") from None
+    if not source.strip():
+        raise InputError(f"{shown(str(script))} is empty")
+    return source
+
+
+def _run_groups(tokens: Sequence[str] = ()) -> list[tuple[str, Sequence[Flag]]]:
+    line = read_command_line(tokens, leave_out=_NOT_IN_TERMINAL, first_word_ends=True)
+    return flag_groups(line.backend, _NOT_IN_TERMINAL)
+
+
+_RUN = Command(
+    "run",
+    "run [flags] SCRIPT [its arguments]",
+    "Run a Python file on every rank and show its output.",
+    _run,
+    _run_groups,
+    terminal_only=True,
+)
+
+
+def _tree(context: Context) -> tuple[Command, ...]:
+    return (*((_RUN,) if context.terminal else ()), *RUN_COMMANDS, *CLUSTER_COMMANDS, *HOROVOD_COMMANDS)
+
+
+def dispatch(words: str | Sequence[str], context: Context, expand: Callable[[str], str] = str) -> Any:
+    """Do what a line says and return what is to be shown. Raises DistError."""
+    tokens = [expand(t) for t in split_line(words)] if isinstance(words, str) else list(words)
+    return _descend(tokens, _tree(context), context, "jupyter dist" if context.terminal else "%dist")
+
+
+def _descend(tokens: list[str], commands: tuple[Command, ...], context: Context, path: str) -> Any:
+    if not tokens or tokens[0] in _HELP:
+        return Message(_overview(commands, path))
+    known = {command.name: command for command in commands}
+    chosen = known.get(tokens[0])
+    if chosen is None:
+        raise _no_such(tokens[0], known, path)
+    rest = tokens[1:]
+    if chosen.children and rest and rest[0] not in _HELP:
+        return _descend(rest, chosen.children, context, f"{path} {chosen.name}")
+    if _asks_for_help(rest):
+        if chosen.children:
+            return Message(_overview(chosen.children, f"{path} {chosen.name}"))
+        groups = _run_groups(rest) if chosen is _RUN else chosen.flags()
+        return Message(help_text(f"{path} {chosen.usage}", chosen.about, groups))
+    return chosen.do(context, rest)
+
+
+def _asks_for_help(tokens: list[str]) -> bool:
+    own = tokens[: tokens.index("--")] if "--" in tokens else tokens
+    return any(token in _HELP for token in own)
+
+
+def _no_such(word: str, known: dict[str, Command], path: str) -> InputError:
+    if word == "run" and path == "%dist":
+        return InputError("in a notebook, `%%distribute` in front of a cell runs it; `run` is for a terminal")
+    near = nearest(word, known)
+    cure = f"did you mean {near!r}?" if near else f"there are: {', '.join(known)}"
+    return InputError(f"{path} has no command {shown(word)}; {cure}")
+
+
+def _overview(commands: tuple[Command, ...], path: str) -> str:
+    lines = [f"usage: {path} COMMAND …", ""]
+    for command in commands:
+        lines += entry(command.name, command.about)
+    lines += ["", f"{path} COMMAND --help tells more about one."]
+    if path == "%dist":
+        lines += ["%%distribute --help (with any cell) lists the flags of a run."]
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The terminal's `jupyter dist`; returns the exit status."""
+    try:
+        value = dispatch(list(sys.argv[1:] if argv is None else argv), Context(terminal=True))
+        return _show(value)
+    except RunStopped as error:
+        return _complain(error, 130)
+    except (InputError, RunNotFound, CaptureError) as error:
+        return _complain(error, 2)
+    except DistError as error:
+        return _complain(error, 1)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # `jupyter dist logs | head`: nobody reads on, and the flush at exit must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+
+
+def _show(value: Any) -> int:
+    from .._run import Run
+
+    if isinstance(value, Run):  # its output has been shown
+        state = State(value.state)
+        return {State.FAILED: 1, State.LOST: 1, State.STOPPED: 130}.get(state, 0)
+    if value is not None:
+        print(str(value))
+    sys.stdout.flush()
+    return 0
+
+
+def _complain(error: DistError, status: int) -> int:
+    with contextlib.suppress(OSError):
+        print(f"jupyter dist: {error}", file=sys.stderr)
+    return status

@@ -1,0 +1,80 @@
+"""What a run keeps besides its ranks' files: its launchers' logs, and files for the user to download."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import InputError
+from ..folder import RunFolder
+
+__all__ = ["downloadable", "launcher_log", "launchers", "read"]
+
+_LAUNCHER = re.compile(r"(launcher(?:-[A-Za-z0-9][A-Za-z0-9._-]{0,200})?)\.log")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
+"""Of files to download: names that need no quoting in a header, on any system."""
+_MAX_FILES = 100
+_CHUNK = 1 << 20
+
+
+def launchers(folder: RunFolder, attempt: int) -> list[str]:
+    """The launchers that wrote a log in that attempt: `launcher`, or `launcher-HOST` for each host."""
+    try:
+        names = os.listdir(_attempt(folder, attempt))
+    except OSError:
+        return []
+    return sorted(found[1] for name in names if (found := _LAUNCHER.fullmatch(name)))
+
+
+def launcher_log(folder: RunFolder, attempt: int, name: str) -> Path:
+    """The log of one launcher. Raises InputError for a name that is none of `launchers`."""
+    known = launchers(folder, attempt)
+    if name not in known:
+        there = f"it has {', '.join(known)}" if known else "its backend starts the ranks without one"
+        raise InputError(f"run {folder.id} has no launcher {name[:80]!r}; {there}")
+    return _attempt(folder, attempt) / f"{name}.log"
+
+
+def _attempt(folder: RunFolder, attempt: int) -> Path:
+    return folder.path / "attempts" / str(attempt)
+
+
+def downloadable(folder: RunFolder) -> list[tuple[str, int]]:
+    """Name and size in bytes of each file that is offered; links and unusual names are not."""
+    found = []
+    try:
+        with os.scandir(folder.files) as entries:
+            for entry in entries:
+                if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                    found.append((entry.name, entry.stat(follow_symlinks=False).st_size))
+    except OSError:
+        pass  # none yet, or the run is being removed
+    return sorted(found)[:_MAX_FILES]
+
+
+def read(folder: RunFolder, name: str) -> Iterator[bytes]:
+    """One of those files as it is now, in pieces. Raises InputError for a name that is not offered."""
+    known = [offered for offered, _ in downloadable(folder)]
+    if name not in known:
+        there = f"it has {', '.join(known[:10])}" if known else "it has none"
+        raise InputError(f"run {folder.id} has no file {name[:80]!r} to download; {there}")
+    try:
+        # What writes there is not trusted: it may put a link to another file in place meanwhile.
+        fd = os.open(folder.files / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise InputError(f"{name} of run {folder.id} cannot be read: {error.strerror}") from None
+    info = os.fstat(fd)
+    if not stat.S_ISREG(info.st_mode):
+        os.close(fd)
+        raise InputError(f"{name} of run {folder.id} is no file any more")
+    return _pieces(fd, info.st_size)
+
+
+def _pieces(fd: int, left: int) -> Iterator[bytes]:
+    with os.fdopen(fd, "rb") as file:
+        while left and (chunk := file.read(min(_CHUNK, left))):
+            left -= len(chunk)
+            yield chunk

@@ -1,0 +1,179 @@
+"""Show a run under the cell, or in the terminal, while it runs; return when it has ended.
+
+A kernel gets one output: a live view where the front-end has one, else a bounded tail that is updated
+in place, so that nothing a rank prints can trip the server's limits or bloat the notebook. Elsewhere
+lines are printed as they come.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from .. import reader
+from ..folder import RunFolder
+from ._display import in_kernel, kernel_is_ending
+from ._screens import KernelScreen, PlainScreen
+from ._view import View
+
+if TYPE_CHECKING:
+    from .._run import Run
+
+__all__ = ["Screen", "follow"]
+
+_TAIL_BYTES = 16 << 10
+_ALL_TAIL_BYTES = 1 << 20
+_QUICK_S = 0.01
+_SLOW_S = 0.1
+_FLOOD_S = 0.2
+_GLANCE_S = 0.01
+_STAY_QUICK_S = 2.0
+_RESTART_FOLLOWS_S = 0.5
+
+
+class Screen(Protocol):
+    """Where a view is shown. Neither method raises when nobody is there to see it."""
+
+    colour: bool
+    keep: int
+
+    def show(self, view: View, changed: bool) -> None:
+        """Called after every poll, many times a second; decides itself when to draw."""
+
+    def close(self, view: View) -> None:
+        """Draw for the last time."""
+
+
+def follow(
+    run: Run,
+    *,
+    interrupt: Literal["stop", "leave"] = "stop",
+    display: Screen | None = None,
+    result: bool = False,
+) -> None:
+    """Show `run` until it has ended.
+
+    `result` says that the run is what the cell returns: its summary is then shown with the view, and
+    not once more as the result.
+
+    An interrupt stops the run (`interrupt="stop"`; a second one kills it, a third one leaves with
+    KeyboardInterrupt), or ends the showing alone (`interrupt="leave"`). The interrupt that Jupyter
+    sends before it restarts or shuts down a kernel ends the showing alone, too.
+    """
+    follower: _Follower | None = None
+    interrupts = 0
+    while True:
+        try:
+            if follower is None:
+                follower = _Follower(run.folder, display or _screen(run if result else None, interrupt))
+            if follower.interrupted(interrupts, interrupt) or follower.step():
+                return
+        except KeyboardInterrupt:
+            # Only counted here; answered at the top, where another one is caught again.
+            interrupts += 1
+        if interrupt == "stop" and interrupts > 2:
+            if follower is not None:
+                follower.close()
+            raise KeyboardInterrupt
+
+
+def _screen(result: Run | None, interrupt: str) -> Screen:
+    return KernelScreen(result, raises=interrupt == "stop") if in_kernel() else PlainScreen()
+
+
+def _kernel_ends() -> bool:
+    """Whether the interrupt is the first half of a kernel's restart or shutdown, which a run outlives.
+
+    Jupyter interrupts a kernel before it asks it to end; the request comes on another thread.
+    """
+    deadline = time.monotonic() + _RESTART_FOLLOWS_S
+    while in_kernel() and time.monotonic() < deadline:
+        if kernel_is_ending():
+            return True
+        time.sleep(_QUICK_S)
+    return False
+
+
+class _Follower:
+    """One run, one screen, and where reading stands."""
+
+    def __init__(self, folder: RunFolder, screen: Screen) -> None:
+        job = reader.job(folder)
+        share = max(2 << 10, min(_TAIL_BYTES, _ALL_TAIL_BYTES // max(1, job.world_size)))
+        self._folder = folder
+        self._screen = screen
+        self._view = View(folder, job, keep=screen.keep, colour=screen.colour)
+        self._tail = reader.Tail(folder, tail_bytes=share)
+        self._pause = _QUICK_S
+        self._quick_until = time.monotonic() + _STAY_QUICK_S
+        self._answered = 0
+
+    def interrupted(self, interrupts: int, answer: Literal["stop", "leave"]) -> bool:
+        """Answer the interrupts so far; true when the showing is over."""
+        if interrupts == self._answered:
+            return False
+        self._answered = interrupts
+        if answer == "leave" or (interrupts == 1 and _kernel_ends()):
+            self._view.note = (
+                f"left; the run goes on. See it again: %dist attach {self._folder.id}, "
+                f"stop it: %dist stop {self._folder.id}"
+            )
+            self._screen.close(self._view)
+            return True
+        name, note = (
+            ("stop", "stopping … interrupt again to kill it")
+            if self._answered == 1
+            else ("kill", "killing … interrupt again to leave it")
+        )
+        try:
+            self._folder.request(name)
+        except OSError as error:
+            note = f"cannot be asked to {name}: {error.strerror}; interrupt again"
+        self._view.note = note
+        self._screen.show(self._view, True)
+        return False
+
+    def close(self) -> None:
+        self._screen.close(self._view)
+
+    def step(self) -> bool:
+        """Read, show, pause; true when the run has ended and all of it has been shown."""
+        began = time.monotonic()
+        written = self._state_written()
+        batch = self._tail.poll()
+        changed = self._view.feed(batch, began)
+        if batch.status.state.ended:
+            # Bounded: of a lost run somebody may still be writing.
+            for rest in itertools.islice(self._tail.drain(), 20):
+                self._view.feed(rest, began)
+            self._view.note = None
+            self._screen.close(self._view)
+            return True
+        self._screen.show(self._view, changed)
+        now = time.monotonic()
+        if batch.skipped:
+            # More comes than can be shown: reading it often would only cost the ranks their cores.
+            self._pause = _FLOOD_S
+        elif changed:
+            self._pause, self._quick_until = _QUICK_S, now + _STAY_QUICK_S
+        elif now > self._quick_until:
+            self._pause = min(_SLOW_S, 1.2 * self._pause)
+        # With many ranks a poll takes long: never more than a quarter of a core.
+        self._rest(max(self._pause, 3 * (now - began)), written)
+        return False
+
+    def _rest(self, seconds: float, written: int) -> None:
+        """Sleep, but not when the state is newer than the one `written` then: an end is shown at once."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if self._state_written() != written:
+                return
+            time.sleep(min(left, _GLANCE_S))
+
+    def _state_written(self) -> int:
+        try:
+            return os.stat(self._folder.state).st_mtime_ns
+        except OSError:
+            return 0

@@ -1,0 +1,1 @@
+"""How values, tables, lines and pictures are written for people."""

@@ -1,0 +1,1 @@
+"""The agent of a host: starts the ranks there, tails their files and sends them on."""

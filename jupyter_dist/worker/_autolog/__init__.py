@@ -1,0 +1,171 @@
+"""Pick up metrics of Keras, Lightning, Hugging Face and SummaryWriter without a line of user code."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.machinery
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from .. import _events
+from .._scalars import loose, step_number
+
+__all__ = ["guarded", "install", "quiet", "record", "wrap"]
+
+# Module → the private module of ours that patches it, and its function. The hook runs right after
+# the module was executed for the first time, so each name must be one whose classes are then complete.
+_HOOKS = {
+    "keras": ("._keras", "patch"),
+    "tf_keras": ("._keras", "patch"),
+    "lightning.pytorch": ("._lightning", "patch"),
+    "pytorch_lightning": ("._lightning", "patch"),
+    "transformers.trainer": ("._transformers", "patch_trainer"),
+    "transformers.integrations.integration_utils": ("._transformers", "patch_tensorboard"),
+    "torch.utils.tensorboard.writer": ("._tensorboard", "patch"),
+    "tensorboardX.writer": ("._tensorboard", "patch"),
+    "tensorflow.python.training.server_lib": (".._serving", "patch"),
+}
+
+_mute = threading.local()
+_complained: set[str] = set()
+
+
+def install() -> None:
+    """Arrange that metrics of the frameworks go into this rank's events. Repeatable.
+
+    Imports none of them: a module that is imported already (a warm start) is patched now, any
+    other when it is imported. Never raises; what fails becomes one note for the user.
+    """
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+    for name in _HOOKS:
+        module = sys.modules.get(name)
+        if module is not None:
+            _run_hook(name, module)
+
+
+def record(values: Mapping[Any, Any], step: Any) -> None:
+    """Write those of a framework's `values` that are numbers, unless inside `quiet()`."""
+    writer = _events.writer()
+    if writer is None or _depth():
+        return
+    numbers = loose(values)
+    if numbers:
+        writer.metric(numbers, None if step is None else step_number(step))
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """While a framework hands values that we have recorded to its own loggers, `record` does nothing.
+
+    Otherwise Lightning and Hugging Face values would come a second time from their SummaryWriter.
+    """
+    _mute.depth = _depth() + 1
+    try:
+        yield
+    finally:
+        _mute.depth -= 1
+
+
+def _depth() -> int:
+    return int(getattr(_mute, "depth", 0))
+
+
+def guarded(framework: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator for what we add to a framework: an exception in it becomes one note a framework."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> None:
+            try:
+                function(*args, **kwargs)
+            except Exception as error:  # training goes on whatever happens to its curves
+                _complain(framework, error)
+
+        return call
+
+    return decorate
+
+
+def wrap(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replace the method `owner.name` by `make(original)`, once."""
+    original = getattr(owner, name)
+    if getattr(original, "_jupyter_dist", False):
+        return
+    replacement = functools.wraps(original)(make(original))
+    replacement._jupyter_dist = True  # type: ignore[attr-defined]
+    setattr(owner, name, replacement)
+
+
+def _complain(framework: str, error: Exception) -> None:
+    if framework in _complained:
+        return
+    _complained.add(framework)
+    writer = _events.writer()
+    if writer is not None:
+        with contextlib.suppress(OSError):
+            writer.note(
+                f"metrics of {framework} are not picked up by themselves here: "
+                f"{type(error).__name__}: {error}. Use dist.log() for them."
+            )
+
+
+def _run_hook(name: str, module: ModuleType) -> None:
+    try:
+        home, function = _HOOKS[name]
+        patch = getattr(importlib.import_module(home, __package__), function)
+        # Some packages put something else in their place while they are executed.
+        patch(sys.modules.get(name, module))
+    except Exception as error:  # an import of the user's must not fail because of us
+        _complain(name, error)
+
+
+class _Finder:
+    """Lets the other finders find, and has the hook run after the loader's work."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in _HOOKS:
+            return None
+        spec = self._find_elsewhere(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            # On the loader instead of around it: code that asks a module for its loader
+            # (resources, inspect, pickles of source) gets what it knows. A loader that takes no
+            # attribute costs the metrics, not the import.
+            with contextlib.suppress(AttributeError, TypeError):
+                _hook_loader(spec.loader, fullname)
+        return spec
+
+    def _find_elsewhere(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> importlib.machinery.ModuleSpec | None:
+        for finder in list(sys.meta_path):
+            find = getattr(finder, "find_spec", None)
+            if isinstance(finder, _Finder) or find is None:
+                continue
+            spec: importlib.machinery.ModuleSpec | None = find(fullname, path, target)
+            if spec is not None:
+                return spec
+        return None
+
+
+def _hook_loader(loader: Any, fullname: str) -> None:
+    execute = loader.exec_module
+
+    def exec_module(module: ModuleType) -> Any:
+        if module.__name__ != fullname:
+            # One loader for many modules, as for a zip file.
+            return execute(module)
+        with contextlib.suppress(AttributeError):
+            del loader.exec_module
+        execute(module)
+        _run_hook(fullname, module)
+        return None
+
+    loader.exec_module = exec_module

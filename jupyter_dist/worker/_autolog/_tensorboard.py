@@ -1,0 +1,51 @@
+"""Metrics written through `SummaryWriter`, of torch.utils.tensorboard or tensorboardX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+from . import guarded, record, wrap
+
+__all__ = ["patch"]
+
+_steps: dict[str, int] = {}
+
+
+def patch(writer: ModuleType) -> None:
+    """Record the scalars of every SummaryWriter. `writer` is the module that defines it."""
+    wrap(writer.SummaryWriter, "add_scalar", _add_scalar)
+    wrap(writer.SummaryWriter, "add_scalars", _add_scalars)
+
+
+def _add_scalar(original: Callable[..., Any]) -> Callable[..., Any]:
+    def add_scalar(
+        self: Any, tag: str, scalar_value: Any, global_step: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        result = original(self, tag, scalar_value, global_step, *args, **kwargs)
+        _record(tag, {tag: scalar_value}, global_step)
+        return result
+
+    return add_scalar
+
+
+def _add_scalars(original: Callable[..., Any]) -> Callable[..., Any]:
+    def add_scalars(
+        self: Any, main_tag: str, tag_scalar_dict: Any, global_step: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        result = original(self, main_tag, tag_scalar_dict, global_step, *args, **kwargs)
+        _record(main_tag, {f"{main_tag}/{tag}": v for tag, v in tag_scalar_dict.items()}, global_step)
+        return result
+
+    return add_scalars
+
+
+@guarded("SummaryWriter")
+def _record(tag: str, values: Mapping[str, Any], step: Any) -> None:
+    if tag == "hp_metric" and values[tag] == -1:
+        # Lightning's placeholder, so that TensorBoard lists the hyperparameters.
+        return
+    if step is None:
+        step = _steps[tag] = _steps.get(tag, -1) + 1
+    record(values, step)
