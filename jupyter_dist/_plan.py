@@ -18,7 +18,7 @@ from .backends import Backend
 from .errors import DistError, InputError
 from .options import Host, RunOptions, parse_hosts, read_hostfile
 
-__all__ = ["CommandLine", "Plan", "make_plan", "read_command_line", "run_flags"]
+__all__ = ["CommandLine", "Plan", "backend_of", "make_plan", "read_command_line", "run_flags"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,12 @@ def run_flags() -> tuple[Flag, ...]:
     return flags_of(RunOptions)
 
 
+def backend_of(tokens: Sequence[str], expand: Callable[[str], str] = str) -> Backend:
+    """The backend that a command line chooses, itself or with a cluster. Raises DistError."""
+    named = {name: find_value(tokens, f"--{name}", run_flags()) for name in ("backend", "cluster")}
+    return _backend_for({name: expand(value) for name, value in named.items() if value is not None})
+
+
 def read_command_line(
     line: str | Sequence[str],
     *,
@@ -58,9 +64,7 @@ def read_command_line(
     """Read the flags of a run and of its backend. Raises InputError with one clear message."""
     tokens = split_line(line) if isinstance(line, str) else list(line)
     common = [flag for flag in run_flags() if flag.field not in leave_out] + list(more)
-    plain = expand or str
-    named = {f: find_value(tokens, f"--{f}", common) for f in ("backend", "cluster")}
-    backend = _backend_for({f: plain(v) for f, v in named.items() if v is not None})
+    backend = backend_of(tokens, expand or str)
     found = scan(
         tokens,
         [*common, *flags_of(backend.options)],

@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
+from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 
 from . import start
 from ._plan import make_plan, read_command_line
@@ -35,13 +36,13 @@ class DistMagics(Magics):
 
     # IPython's own expansion is off: it would read the braces of a regular expression as Python.
     @no_var_expand
-    @cell_magic
-    def distribute(self, line: str, cell: str) -> Any:
+    @line_cell_magic
+    def distribute(self, line: str, cell: str | None = None) -> Any:
         """Run this cell on every rank.
 
         %%distribute [--backend B | --cluster C] [-np N] [--out VAR] [--detach] [flags]
 
-        Returns the Run: its `results`, `metrics`, `log(rank)`. `%%distribute --help` lists the flags.
+        Returns the Run: its `results`, `metrics`, `log(rank)`. `%distribute --help` lists the flags.
         """
         shell = self.shell
         assert shell is not None
@@ -53,6 +54,8 @@ class DistMagics(Magics):
             raise InputError(
                 f"%%distribute does not know what to do with {given.rest[0]!r}; flags begin with - or --"
             )
+        if cell is None:
+            raise InputError("%distribute has no cell to run: put %%distribute, with two %, in front of one")
         if not _has_code(cell):
             raise InputError("the cell is empty: there is nothing to run below %%distribute")
         plan = make_plan(given.given)
@@ -93,6 +96,16 @@ def _expander(namespace: Mapping[str, Any]) -> Callable[[str], str]:
     return lambda text: _VARIABLE.sub(value, text)
 
 
+# Not a `complete_command` hook: that one mixes Python's names with the flags.
+@context_matcher()  # type: ignore[untyped-decorator]
+def _matcher(context: CompletionContext) -> Any:
+    from .commands._completion import complete
+
+    typed, found = complete(context.text_until_cursor)
+    completions = [SimpleCompletion(name) for name in found]
+    return {"completions": completions, "matched_fragment": typed, "suppress": bool(found), "ordered": True}
+
+
 class _Preloader:
     """After each cell, has the warm template import what the notebook has imported."""
 
@@ -116,6 +129,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     if _preloaders(shell):
         return
     shell.register_magics(DistMagics)
+    shell.Completer.custom_matchers.append(_matcher)
     if _display.in_kernel():
         _frontends.probe()
     shell.events.register("post_run_cell", _Preloader(shell))
@@ -125,8 +139,10 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Take the magics away; runs go on."""
     for preloader in _preloaders(shell):
         shell.events.unregister("post_run_cell", preloader)
-    for kind, name in (("cell", "distribute"), ("line", "dist")):
+    for kind, name in (("cell", "distribute"), ("line", "distribute"), ("line", "dist")):
         shell.magics_manager.magics[kind].pop(name, None)
+    if _matcher in shell.Completer.custom_matchers:
+        shell.Completer.custom_matchers.remove(_matcher)
     from . import template
 
     template.close()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
@@ -53,6 +54,11 @@ def fails(shell: InteractiveShell, code: str, kind: type[Exception] = InputError
     with pytest.raises(kind) as caught:
         run_cell(shell, code)
     return str(caught.value)
+
+
+def tab(shell: InteractiveShell, line: str) -> list[str]:
+    with provisionalcompleter():
+        return [found.text for found in shell.Completer.completions(line, len(line))]
 
 
 class TestInTheShell:
@@ -122,6 +128,7 @@ class TestInTheShell:
         assert text.startswith("usage: %%distribute [flags]")
         assert "--out VAR" in text
         assert "flags of the backend 'local'" in text
+        assert str(run_cell(shell, "%distribute --help")) == text  # `%%` cannot be without a cell below
         assert str(run_cell(shell, "%dist")).startswith("usage: %dist COMMAND")
         assert not own_folders.exists()
 
@@ -130,7 +137,34 @@ class TestInTheShell:
         for cell in ("\n", "  \n\n", "# only\n  # comments"):
             assert fails(shell, f"%%distribute\n{cell}\n").startswith("the cell is empty")
         assert "a quote is not closed" in fails(shell, "%%distribute --env 'A=1\n1")
+        assert "put %%distribute, with two %, in front of one" in fails(shell, "%distribute -np 2")
         assert not own_folders.exists()
+
+    def test_tab(self, shell: InteractiveShell) -> None:
+        clusters.add(clusters.Cluster("box", "torchrun"))
+        clusters.add(clusters.Cluster("boat", "local"))
+        run = run_cell(shell, "%%distribute -np 1\n1")
+        wanted: dict[str, list[str]] = {
+            "%%distribute --ba": ["--backend"],
+            "%%distribute -n": ["-np", "-n"],
+            "%%distribute -n 2 --hos": ["--hosts", "--hostfile"],
+            "x = 1\n%%distribute --backend s": ["ssh"],
+            "%%distribute --backend=s": ["ssh"],
+            "%%distribute --backend torchrun --nno": ["--nnodes"],
+            "%%distribute --backend tor --gp": [],
+            "%%distribute --cluster b": ["box", "boat"],
+            "%%distribute --cluster box --nno": ["--nnodes"],
+            "%%distribute --ship-modules ": ["auto", "none"],
+            "%%distribute --detach --det": [],
+            "%dist st": ["stop", "stacks"],
+            "%dist logs ": [run.id],
+            "%dist logs --t": ["--tail"],
+            "%dist clusters ": ["list", "add", "show", "rm"],
+            "%dist use b": ["box", "boat"],
+        }
+        assert {line: tab(shell, line) for line in wanted} == wanted
+        clusters.path().write_text("broken")
+        assert tab(shell, "%%distribute --cluster box") == []
 
     def test_a_cluster(self, shell: InteractiveShell) -> None:
         run_cell(shell, "%dist clusters add one -np 1 --env A=b")
@@ -192,6 +226,7 @@ class TestInTheShell:
         jupyter_dist.unload_ipython_extension(shell)
         assert ours() == 0
         assert "distribute" not in shell.magics_manager.magics["cell"]
+        assert shell.Completer.custom_matchers == []
         assert "dist" not in shell.magics_manager.magics["line"]
         jupyter_dist.unload_ipython_extension(shell)
         jupyter_dist.load_ipython_extension(shell)

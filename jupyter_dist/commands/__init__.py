@@ -139,7 +139,7 @@ def _overview(commands: tuple[Command, ...], path: str) -> str:
         lines += entry(command.name, command.about)
     lines += ["", f"{path} COMMAND --help tells more about one."]
     if path == "%dist":
-        lines += ["%%distribute --help (with any cell) lists the flags of a run."]
+        lines += ["%distribute --help lists the flags of a run."]
     return "\n".join(lines)
 
 
