@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from run_maker import BEGAN, RunMaker
-from server_process import Server, api
+from server_process import TOKEN, Server, api
 from tornado.websocket import WebSocketClientConnection
 
 from jupyter_dist.errors import InputError
@@ -132,6 +132,10 @@ def test_a_run_and_its_log(server: Server) -> None:
     assert wrong.status == 400
     assert "regular expression" in wrong.json["message"]
     assert server.call("POST", f"/runs/{run.folder.id}").status == 405
+    for body in (b"\xff", b"{", b"[" * 100_000, b"[]", b'"x"'):
+        headers = {"Authorization": f"token {TOKEN}"}
+        wrong = server.request("POST", api(f"/runs/{run.folder.id}/stop"), headers, body)
+        assert (wrong.status, wrong.json["message"][:8]) == (400, "the body"), body[:9]
 
 
 def test_downloads_are_files(server: Server) -> None:
@@ -207,7 +211,9 @@ def test_clusters_and_a_real_run(server: Server, wait_for: Callable[..., Any]) -
     assert wrong.status == 400
     assert "np" in wrong.json["message"]
     assert server.call("PUT", "/clusters/here", {"backend": "local", "options": {}}).status == 400
-    renamed = {"backend": "local", "options": {"np": 3}, "old_name": "here"}
+    # One rank, which is what a test has, could not be all of these.
+    options = {"np": 3, "ps": 1, "chief": True}
+    renamed = {"backend": "local", "options": options, "old_name": "here"}
     assert server.call("PUT", "/clusters/mine", renamed).status == 200
     assert server.call("POST", "/clusters/mine/duplicate").json["name"] == "mine-2"
     names = [row["name"] for row in server.call("GET", "/clusters").json["clusters"]]

@@ -80,9 +80,10 @@ class RestHandler(APIHandler):
     def _given(self, method: str) -> dict[str, Any]:
         if method in ("GET", "DELETE"):
             return {name: self.get_query_argument(name) for name in self.request.query_arguments}
-        body = self.get_json_body()
-        if body is None:
-            return {}
+        try:
+            body = json.loads(self.request.body or b"{}")
+        except (ValueError, RecursionError):
+            body = None
         if not isinstance(body, dict):
             raise InputError("the body must be a JSON object")
         return body
