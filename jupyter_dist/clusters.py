@@ -29,7 +29,7 @@ from tomlkit.items import Table
 from . import backends
 from ._flags import build, nearest, shown
 from .backends import Backend
-from .errors import InputError
+from .errors import DistError, InputError
 from .folder import make_private, write_bytes
 from .options import NOT_SAVED, RunOptions
 
@@ -40,8 +40,10 @@ __all__ = [
     "get",
     "load",
     "path",
+    "problem",
     "remove",
     "split",
+    "to_save",
     "use",
     "used",
     "validate",
@@ -122,21 +124,48 @@ def get(name: str) -> Cluster:
 def validate(cluster: Cluster) -> tuple[Backend, RunOptions, BaseModel]:
     """Check a cluster with the models its flags are made from; returns what they make of it."""
     try:
-        backend = backends.load(cluster.backend)
-        run, own = split(backend, cluster.options)
-        for key in NOT_SAVED:
-            if key in run:
-                raise InputError(f"{key!r} belongs to one cell and cannot be saved")
-        known = [key for key in RunOptions.model_fields if key not in NOT_SAVED]
-        return backend, build(RunOptions, run, str), build(backend.options, own, str, also=known)
+        return _checked(cluster)
     except InputError as error:
         raise type(error)(f"{_where(cluster.name)}: {error}") from None
+
+
+def problem(cluster: Cluster) -> str | None:
+    """Why a cluster cannot be used as it stands in the file; None if it can."""
+    try:
+        _checked(cluster)
+    except DistError as error:
+        return str(error)
+    return None
+
+
+def _checked(cluster: Cluster) -> tuple[Backend, RunOptions, BaseModel]:
+    backend = backends.load(cluster.backend)
+    run, own = split(backend, cluster.options)
+    for key in NOT_SAVED:
+        if key in run:
+            raise InputError(f"{key!r} belongs to one cell and cannot be saved")
+    known = [key for key in RunOptions.model_fields if key not in NOT_SAVED]
+    return backend, build(RunOptions, run, str), build(backend.options, own, str, also=known)
 
 
 def split(backend: Backend, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Part options into those of every run and the rest, which are the backend's own or unknown."""
     run = {k: v for k, v in options.items() if k in RunOptions.model_fields}
     return run, {k: v for k, v in options.items() if k not in run}
+
+
+def to_save(given: Mapping[str, Any], run: BaseModel, own: BaseModel) -> dict[str, Any]:
+    """The options to keep of what was given: numbers as the models made them; words that stand for one,
+    such as 10m, or auto on whatever machine it will be, as they are."""
+    made = {**own.model_dump(mode="json"), **run.model_dump(mode="json")}
+    return {key: value if _is_word(value) else made.get(key) for key, value in given.items()}
+
+
+def _is_word(value: object) -> bool:
+    try:
+        return isinstance(value, str) and float(value) is None
+    except ValueError:
+        return True
 
 
 def add(cluster: Cluster, *, replace: bool = False, old_name: str | None = None) -> None:
@@ -218,7 +247,9 @@ def _read() -> tomlkit.TOMLDocument:
         return tomlkit.document()
     except (OSError, ValueError, TOMLKitError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot read the clusters in {str(path())!r}: {reason}") from None
+        raise InputError(
+            f"cannot read the clusters in {str(path())!r}: {reason}. Mend the file, or move it away"
+        ) from None
 
 
 def _tables(document: tomlkit.TOMLDocument) -> Mapping[str, Any]:

@@ -479,15 +479,22 @@ def test_saving_a_cluster_keeps_comments_and_place() -> None:
     assert "# enough\nnp = 8" in text
     listed = queries.clusters()["clusters"]
     assert [(row["name"], row["options"]) for row in listed] == [
-        ("c", {"np": 8, "timeout": 120.0}),
+        ("c", {"np": 8, "timeout": "2m"}),
         ("b", {}),
     ]
+    # What torchrun makes of it on this machine is not what it is on another one.
+    queries.cluster_save("each", {"backend": "torchrun", "options": {"nproc_per_node": "auto", "np": "2"}})
+    assert clusters.get("each").options == {"nproc_per_node": "auto", "np": 2}
     with pytest.raises(InputError, match="take another name"):
         queries.cluster_save("b", {"backend": "local", "options": {}}, old_name="c")
     with pytest.raises(InputError, match="no cluster 'zzz'"):
         queries.cluster_save("d", {"backend": "local", "options": {}}, old_name="zzz")
     with pytest.raises(InputError, match="cannot be saved"):
         queries.cluster_save("d", {"backend": "local", "options": {"detach": True}})
+    path.write_text('[clusters.x]\nbackend = "local"\nnp = 0\n')
+    assert [row["problem"] for row in queries.clusters()["clusters"]] == [
+        "np needs a whole number of at least 1, got 0"
+    ]
     path.write_text("[clusters.x]\n")
     assert "backend" in queries.clusters()["problem"]
 

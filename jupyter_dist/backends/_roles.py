@@ -20,13 +20,24 @@ ParameterServers = Annotated[
         title="Parameter servers",
         description="So many of the -np ranks are parameter servers of TensorFlow (TF_CONFIG); "
         "the run ends without them",
+        json_schema_extra={"ranks": True},
     ),
 ]
 Chief = Annotated[
-    bool, Field(title="Chief", description="Rank 0 is TensorFlow's chief, which coordinates or leads")
+    bool,
+    Field(
+        title="Chief",
+        description="Rank 0 is TensorFlow's chief, which coordinates or leads",
+        json_schema_extra={"ranks": True},
+    ),
 ]
 Evaluator = Annotated[
-    bool, Field(title="Evaluator", description="The last rank is TensorFlow's evaluator, beside the training")
+    bool,
+    Field(
+        title="Evaluator",
+        description="The last rank is TensorFlow's evaluator, beside the training",
+        json_schema_extra={"ranks": True},
+    ),
 ]
 """Options of backends that know the roles: `ps: ParameterServers = 0`, `chief: Chief = False`, …."""
 

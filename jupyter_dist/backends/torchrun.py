@@ -66,7 +66,11 @@ class TorchrunOptions(LauncherHostOptions):
         title="Nodes",
         description="How many hosts, or MIN:MAX for a run that goes on with fewer when hosts are lost: "
         "it has a restart for each of them. Default: all that are given",
-        json_schema_extra={"metavar": "N|MIN:MAX", "wanted": "a number of nodes such as 2, or 1:4"},
+        json_schema_extra={
+            "metavar": "N|MIN:MAX",
+            "wanted": "a number of nodes such as 2, or 1:4",
+            "ranks": True,
+        },
     )
     nproc_per_node: Annotated[int, BeforeValidator(_processes), Field(ge=1)] | None = Field(
         default=None,
@@ -75,6 +79,7 @@ class TorchrunOptions(LauncherHostOptions):
         json_schema_extra={
             "metavar": "N|gpu|cpu|auto",
             "wanted": "a whole number of at least 1, gpu, cpu or auto",
+            "ranks": True,
         },
     )
     rdzv_backend: str = Field(

@@ -12,7 +12,7 @@ from .. import backends, clusters
 from .._flags import Flag, flags_of
 from .._plan import make_plan, read_command_line, run_flags
 from ..clusters import Cluster
-from ..errors import DistError, InputError
+from ..errors import InputError
 from ..options import NOT_SAVED
 from ..text._table import Message, Table
 from ._runs import Command, Context, Empty, command
@@ -36,12 +36,8 @@ def _list(context: Context, _: Empty, __: tuple[str, ...]) -> Table:
     rows = []
     saved = clusters.load()
     for cluster in saved.values():
-        try:
-            clusters.validate(cluster)
-            problem = "in use" if cluster.name == clusters.used() else ""
-        except DistError as error:
-            problem = str(error)
-        rows.append((cluster.name, cluster.backend, _options(cluster), problem))
+        said = clusters.problem(cluster) or ("in use" if cluster.name == clusters.used() else "")
+        rows.append((cluster.name, cluster.backend, _options(cluster), said))
     columns = ("cluster", "backend", "options", "")
     return Table(
         columns,
@@ -69,9 +65,7 @@ def _add(context: Context, tokens: Sequence[str]) -> Message:
     replace = bool(given.pop("replace", False))
     given.pop("backend", None)
     plan = make_plan({**given, "backend": line.backend.name}, cluster=False)
-    # What the models made of it, not what was typed: numbers are numbers in the file.
-    run, options = plan.run.model_dump(mode="json"), plan.options.model_dump(mode="json")
-    values = {key: run.get(key, options.get(key)) for key in given}
+    values = clusters.to_save(given, plan.run, plan.options)
     clusters.add(Cluster(name, line.backend.name, values), replace=replace)
     return Message(f"saved: %%distribute --cluster {name}")
 

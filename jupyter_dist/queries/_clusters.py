@@ -92,14 +92,7 @@ def cluster_list() -> dict[str, Any]:
         known = saved.load()
     except DistError as error:
         return {"clusters": [], "path": str(saved.path()), "problem": str(error)}
-    rows = []
-    for cluster in known.values():
-        problem = None
-        try:
-            saved.validate(cluster)
-        except DistError as error:
-            problem = str(error)
-        rows.append(_shown(cluster) | {"problem": problem})
+    rows = [_shown(cluster) | {"problem": saved.problem(cluster)} for cluster in known.values()]
     return {"clusters": rows, "path": str(saved.path()), "problem": None}
 
 
@@ -121,9 +114,7 @@ def cluster_save(name: str, data: Mapping[str, Any], old_name: str | None = None
         if key in given:
             raise InputError(f"{key!r} belongs to one cell and cannot be saved")
     plan = make_plan({**given, "backend": backend}, spelled_as_flags=False, cluster=False)
-    # What the models made of it, not what was typed: numbers are numbers in the file.
-    run, own = plan.run.model_dump(mode="json"), plan.options.model_dump(mode="json")
-    cluster = Cluster(name, backend, {key: run.get(key, own.get(key)) for key in given})
+    cluster = Cluster(name, backend, saved.to_save(given, plan.run, plan.options))
     try:
         saved.add(cluster, old_name=old_name)
     except InputError as error:
@@ -156,8 +147,14 @@ def cluster_test(name: str) -> dict[str, Any]:
     """Start a run of one rank that says hello on a cluster; returns its id at once. Blocks for a second."""
     from .. import start
 
+    cluster = saved.get(name)
+    options = backends.load(cluster.backend).options
+    fields = options.model_json_schema()["properties"]
+    # One rank has no room for what the cluster says of several.
+    alone = {key: options.model_fields[key].default for key, about in fields.items() if about.get("ranks")}
+    given = {**alone, "cluster": name, "np": 1, "cold": True, "ship_modules": "none"}
+    plan = make_plan(given, spelled_as_flags=False)
     # The namespace stands for a notebook's; nothing of this process goes along.
-    plan = make_plan({"cluster": name, "np": 1, "cold": True, "ship_modules": "none"}, spelled_as_flags=False)
     origin = start.Origin(label=f"test of {name}", directory=Path.cwd())
     run = start.start_cell(_HELLO, {"__name__": "__main__"}, plan, origin)
     return {"run_id": run.id}

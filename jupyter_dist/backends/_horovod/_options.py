@@ -73,6 +73,7 @@ class HorovodOptions(LauncherHostOptions):
         "--min-np",
         "--min-num-proc",
         ge=1,
+        ranks=True,
     )
     max_np: int | None = _field(
         None,
@@ -81,6 +82,7 @@ class HorovodOptions(LauncherHostOptions):
         "--max-np",
         "--max-num-proc",
         ge=1,
+        ranks=True,
     )
     host_discovery_script: Annotated[str, AfterValidator(_words)] | None = _field(
         None,
