@@ -330,7 +330,7 @@ def test_results_and_errors(make: Callable[..., RunMaker]) -> None:
 def test_the_list(make: Callable[..., RunMaker], own_folders: Path) -> None:
     empty = queries.runs()
     assert (empty["runs"], empty["root"]) == ([], str(own_folders))
-    assert "%%distribute" in empty["hint"]
+    assert "JUPYTER_DIST_RUNS" in empty["hint"]
     assert str(own_folders) in empty["hint"]
     a = make(notebook="/x/train.ipynb", label="In[1]")
     b = make(label="In[2]")
@@ -338,6 +338,7 @@ def test_the_list(make: Callable[..., RunMaker], own_folders: Path) -> None:
     b.end(State.FAILED, reason="rank 1 failed: ValueError: bad")
     listed = queries.runs()
     assert listed["hint"] is None
+    assert queries.runs(state="failed")["notebooks"] == ["/x/train.ipynb"]
     assert {row["id"] for row in listed["runs"]} == {a.folder.id, b.folder.id}
     assert "ranks" not in listed["runs"][0]
     assert [row["id"] for row in queries.runs(text="valueerror FAILED")["runs"]] == [b.folder.id]
@@ -521,8 +522,13 @@ def test_watch_tells_what_changed(make: Callable[..., RunMaker], wait_for: Calla
     run.end()
     messages = watch.poll()
     assert [m["complete"] for m in messages if m["kind"] == "log"] == [True]
+    os.unlink(run.folder.state)  # as far as a removal has come
+    assert kinds(watch.poll()) == ["gone"]
+    assert watch.poll() == []
+    run.end()
+    assert kinds(watch.poll()) == ["run", "log", "curves"]
     queries.remove(run.folder.id)
-    assert kinds(wait_for(watch.poll, what="its removal")) == ["gone"]
+    assert kinds(watch.poll()) == ["gone"]
     assert watch.poll() == []
     watch.set([])
     assert watch.idle

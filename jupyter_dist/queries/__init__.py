@@ -61,11 +61,11 @@ def runs(
     limit: int = 100,
     before: str | None = None,
 ) -> dict[str, Any]:
-    """Runs, newest first: `{runs, total, root, host, hint}`.
+    """Runs, newest first: `{runs, total, notebooks, root, host, hint}`.
 
     `text`: words that all stand in the id, name, notebook, backend, state or reason. `state`: one or
-    several with commas. `before`: the id after which (being older) to go on. `hint` says what to do
-    where there are no runs at all.
+    several with commas. `before`: the id after which (being older) to go on. `notebooks`: those of
+    all runs, whatever fits. `hint` says where runs are looked for, when there are none at all.
     """
     return _run_info.listing(text, state, notebook, limit, before)
 

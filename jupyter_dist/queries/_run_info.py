@@ -149,18 +149,27 @@ def listing(
     _forget({folder.path for folder in folders})
     words = text.lower().split()
     found: list[dict[str, Any]] = []
+    notebooks: set[str] = set()
     total = 0
     for folder in folders:
         info = short(folder)
-        if info is None or not _fits(info, words, states, notebook):
+        if info is None:
+            continue
+        if info["notebook"]:
+            notebooks.add(info["notebook"])
+        if not _fits(info, words, states, notebook):
             continue
         total += 1
         if len(found) < limit and (before is None or folder.id < before):
             found.append(info)
-    answer = {"runs": found, "total": total, "root": str(root), "host": socket.gethostname(), "hint": None}
-    if not folders:
-        answer["hint"] = _hint(root)
-    return answer
+    return {
+        "runs": found,
+        "total": total,
+        "notebooks": sorted(notebooks),
+        "root": str(root),
+        "host": socket.gethostname(),
+        "hint": None if folders else _hint(root),
+    }
 
 
 def _fits(info: dict[str, Any], words: list[str], states: set[str] | None, notebook: str | None) -> bool:
@@ -184,8 +193,7 @@ def _forget(there: set[Path]) -> None:
 def _hint(root: Path) -> str:
     if root.is_dir() or not root.exists():
         return (
-            f"There are no runs in {root} on {socket.gethostname()}. Start one: %load_ext jupyter_dist, then "
-            "%%distribute -np 2 in front of a cell. Kernels on another host, or with another "
-            "JUPYTER_DIST_RUNS or data directory, show their runs under the cells only."
+            f"This server looks for runs in {root} on {socket.gethostname()}. Kernels on another host, or with "
+            "another JUPYTER_DIST_RUNS or data directory, show theirs under the cells only."
         )
     return f"{root} is not a folder, so there can be no runs; point JUPYTER_DIST_RUNS elsewhere."

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import reader
-from ..errors import DistError
+from ..errors import DistError, RunNotFound
 from ..folder import RunFolder, runs, runs_root
 from ..job import rank_count
 from . import _run_files
@@ -110,8 +110,11 @@ class _WatchedRun:
     def _changes(self) -> Iterator[dict[str, Any]]:
         now = time.monotonic()
         if self._folder is None:
-            self._folder, self._gone = find(self._id), False
+            self._folder = find(self._id)
         state = _signature(self._folder.state)
+        if state is None and (self._state is not None or self._gone):
+            raise RunNotFound(f"run {self._id} is being removed")  # file by file: it is not pending again
+        self._gone = False
         if state != self._state or now - self._looked_at >= _LOOK_S or not self._looked_at:
             self._looked_at, self._state = now, state
             self._status = reader.status(self._folder)
