@@ -183,7 +183,7 @@ class RunOptions(BaseModel):
     env: Annotated[dict[str, str], AfterValidator(_environment)] = Field(
         default_factory=dict,
         title="Environment",
-        description="An environment variable for the ranks; repeatable. Its value is never written to disk",
+        description="An environment variable for the ranks; repeatable. No file of a run holds its value",
     )
     dry_run: bool = Field(False, title="Dry run", description="Show what would be started, start nothing")
     metric: Annotated[dict[str, str], AfterValidator(_patterns)] = Field(

@@ -193,7 +193,7 @@ def _forget(there: set[Path]) -> None:
 def _hint(root: Path) -> str:
     if root.is_dir() or not root.exists():
         return (
-            f"This server looks for runs in {root} on {socket.gethostname()}. Kernels on another host, or with "
-            "another JUPYTER_DIST_RUNS or data directory, show theirs under the cells only."
+            f"This server looks for runs in {root} on {socket.gethostname()}. Kernels on another host, or "
+            "with another JUPYTER_DIST_RUNS or data directory, show theirs under the cells only."
         )
     return f"{root} is not a folder, so there can be no runs; point JUPYTER_DIST_RUNS elsewhere."
