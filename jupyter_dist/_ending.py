@@ -87,7 +87,7 @@ def why(folder: RunFolder, rank: RankState, attempt: int) -> str:
     try:
         error = json.loads(folder.rank(attempt, rank.rank).error.read_bytes())
         message = str(error["message"]).strip().split("\n")[0][:200]
-        return f"rank {rank.rank} failed: {error['type']}: {message}"
+        return f"rank {rank.rank} failed: {error['type']}: {message}".removesuffix(": ")
     except (OSError, ValueError, KeyError, TypeError):
         pass
     if rank.state is State.LOST:

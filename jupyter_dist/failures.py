@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import reader
+from . import reader, stacks
 from .folder import RunFolder
 from .job import RankState, State
 
@@ -29,7 +29,7 @@ class RankError:
     """How one rank failed.
 
     `kind` is "exception", "exit" (non-zero code without an exception), "signal" or "lost" (with its host).
-    `text` is the traceback with the cell's own lines; empty where there is none.
+    `text` is the traceback with the cell's own lines, or what Python said of a crash; empty without either.
     `collateral` says that the rank failed, or was ended, because another one had failed.
     """
 
@@ -89,9 +89,9 @@ def _of_rank(folder: RunFolder, attempt: int, rank: RankState, *, alone: bool) -
     if rank.state is not State.FAILED:
         return None
     if rank.signal is not None:
-        return RankError(
-            time=when, kind="signal", type="", message=f"ended by signal {rank.signal}", **common
-        )
+        message = f"ended by signal {rank.signal}"
+        text = stacks.of_crash(folder, folder.rank(attempt, rank.rank).output)
+        return RankError(time=when, kind="signal", type="", message=message, text=text, **common)
     return RankError(time=when, kind="exit", type="", message=f"exit code {rank.exit_code}", **common)
 
 

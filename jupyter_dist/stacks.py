@@ -23,11 +23,12 @@ from .text._dumps import Dump, Frame, Thread, escaped, parse
 from .text._fold import ranges
 from .text._text import clean, one_line
 
-__all__ = ["Dump", "Frame", "Stacks", "Thread", "read", "take"]
+__all__ = ["Dump", "Frame", "Stacks", "Thread", "of_crash", "read", "take"]
 
 _OURS = re.compile(r"(^|[/\\])jupyter_dist[/\\](worker|supervisor|template|backends)\b")
 _STARTERS = ("<frozen runpy>", "runpy.py", "<frozen importlib._bootstrap>")
 _NO_FRAME = "(no Python frame)"
+_FATAL = "Fatal Python error: "
 _MAX_DUMP = 1 << 20
 
 
@@ -222,6 +223,18 @@ def read(folder: RunFolder, *, since: float = 0.0) -> Stacks:
         if dumps:
             found[rank] = sources.dump(dumps[-1])
     return Stacks(found, tuple(rank for rank in live if rank not in found))
+
+
+def of_crash(folder: RunFolder, log: Path) -> str:
+    """The fatal error that a rank's log ends with, and where the rank was; empty where it has none."""
+    text = _tail(log)
+    begin = text.rfind(_FATAL)
+    if begin < 0:
+        return ""
+    text = text[begin:]
+    where = [thread for dump in parse(text) for thread in dump.threads if thread.current]
+    frames = _Sources(folder).dump(Dump(tuple(where[:1]))).main.frames if where else ()
+    return "\n".join(filter(None, [one_line(text.partition("\n")[0], 200), _indented(frames)]))
 
 
 def take(folder: RunFolder, timeout_s: float = 5.0, *, all_threads: bool = False) -> Stacks:

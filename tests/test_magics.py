@@ -80,6 +80,11 @@ class TestInTheShell:
         assert "raise KeyError('nope')" in text
         assert shell.user_ns["r"].state is State.FAILED
 
+    def test_a_crash_shows_its_line(self, shell: InteractiveShell) -> None:
+        text = fails(shell, "%%distribute -np 1\nimport ctypes\nctypes.string_at(0)", RunFailed)
+        assert "Fatal Python error: Segmentation fault\n  In[1], line 3, in <module>\n" in text
+        assert "worker" not in text
+
     def test_the_error_is_shown_without_our_frames(self, shell: InteractiveShell) -> None:
         with capture_output() as shown:
             shell.run_cell("%%distribute -np 0\n1")

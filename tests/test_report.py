@@ -161,6 +161,8 @@ def test_a_huge_log_is_read_from_its_end(own_folders: Path) -> None:
         ("Cannot re-initialize CUDA in forked subprocess", "--cold"),
         ("Can't pickle local object 'f.<locals>.<lambda>'", "top level"),
         ("Default process group has not been initialized", "dist.init()"),
+        ("Torch not compiled with CUDA enabled", "dist.device()"),
+        ("Distributed package doesn't have NCCL built in", "gloo"),
     ],
 )
 def test_a_hint_says_what_to_do(own_folders: Path, message: str, advice: str) -> None:
@@ -168,6 +170,66 @@ def test_a_hint_says_what_to_do(own_folders: Path, message: str, advice: str) ->
     (own_folders / "helpers.py").touch()
     made.fail(0, "Error", message, f"Traceback …\nError: {message}\n")
     assert advice in report.failure(made.end(State.FAILED)).split("\nhint: ")[1]
+
+
+def test_a_name_of_an_earlier_cell_is_told_from_one_of_a_library(own_folders: Path) -> None:
+    trace = "Traceback …\nNameError: name 'model' is not defined\n"
+    for frame, hinted in ((FRAMES[0], True), ({**FRAMES[0], "label": FRAMES[0]["file"]}, False)):
+        made = RunMaker(own_folders, 1, label="In[3]")
+        made.fail(0, "NameError", "name 'model' is not defined", trace, frames=[frame])
+        assert ("'model' is neither in the notebook" in report.failure(made.end(State.FAILED))) is hinted
+
+
+def test_what_was_asked_of_nobody_stands_before_the_traceback_once(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 1)
+    trace = "Traceback …\n  File …\nEOFError: EOF when reading a line\n"
+    made.print(0, f"hello\nyour name? {trace}")
+    made.fail(0, "EOFError", "EOF when reading a line", trace)
+    text = report.failure(made.end(State.FAILED))
+    assert "its last 2 lines before that:\n  hello\n  your name? \nwhole log" in text
+    assert "hint: nobody can type into a rank" in text
+
+
+def test_a_spawned_process_says_in_the_log_what_it_lacks(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 1)
+    made.print(0, "AttributeError: Can't get attribute 'Data' on <module '__main__' (built-in)>\n")
+    made.fail(0, "RuntimeError", "DataLoader worker exited unexpectedly", "Traceback …\n")
+    assert "cannot find 'Data'" in report.failure(made.end(State.FAILED))
+
+
+def test_a_crash_shows_where_the_rank_was(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 1)
+    made.print(
+        0, "loading\nFatal Python error: Segmentation fault\n\nThread 0x00007f01 (most recent call first):\n"
+    )
+    made.print(
+        0, '  File "/lib/queue.py", line 1 in get\n\nCurrent thread 0x00007f02 (most recent call first):\n'
+    )
+    made.print(
+        0, '  File "/lib/torch/x.py", line 7 in forward\n  File "/home/me/train.py", line 3 in <module>\n'
+    )
+    made.print(0, "\nExtension modules: numpy (total: 1)\n")
+    made.set_rank(0, state=State.FAILED, signal=11, ended=BEGAN + 1)
+    lines = report.failure(made.end(State.FAILED)).split("\n")
+    assert lines == [
+        "rank 0 failed (host node1, SIGSEGV): ended by SIGSEGV",
+        "Fatal Python error: Segmentation fault",
+        "  /home/me/train.py, line 3, in <module>",
+        "  /lib/torch/x.py, line 7, in forward",
+        "its last line before that:",
+        "  loading",
+        f"whole log: {made.rank(0).output}",
+    ]
+
+
+def test_a_message_with_a_traceback_in_it_is_told_by_its_ends(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 1)
+    message = (
+        "Caught ValueError in worker 0.\nTraceback (most recent call last):\n  File …\nValueError: bad item"
+    )
+    made.fail(0, "ValueError", message, "Traceback …\n")
+    first = report.failure(made.end(State.FAILED)).split("\n")[0]
+    assert first.endswith("ValueError: Caught ValueError in worker 0. ValueError: bad item")
 
 
 def test_no_hint_without_a_cause(own_folders: Path) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 from .. import reader
 from ..failures import RankError, failures
 from ..folder import RunFolder
-from ..job import Job, State, Status
+from ..job import State, Status
 from ..text._fold import ranges
 from ..text._format import count, duration, signal_name, size
 from ..text._text import clean_lines, one_line
+from ._hints import hints
 
 __all__ = ["failure", "headline", "log_tail", "stopped", "what"]
 
@@ -20,34 +21,6 @@ _LOG_LINES = 20
 _LOG_BYTES = 64 << 10
 _TRACEBACK_LINES = 120
 _KINDS = 5
-
-_SIMPLE_HINTS = (
-    (
-        r"invalid device ordinal|CUDA_ERROR_INVALID_DEVICE",
-        "each rank sees only its own GPUs, numbered from 0: use dist.device() and no index of your own",
-    ),
-    (
-        r"EADDRINUSE|[Aa]ddress already in use|errno: 98",
-        "another process has the port. A run gets a free one in MASTER_PORT: use it and run the cell again",
-    ),
-    (
-        r"CUDA out of memory|OutOfMemoryError",
-        "the GPU is full: a smaller batch per rank, or fewer ranks on each GPU (--gpus-per-worker 1)",
-    ),
-    (
-        r"re-initialize CUDA in forked subprocess",
-        "run the cell with --cold: its ranks then start without a fork",
-    ),
-    (
-        r"Default process group has not been initialized",
-        "call dist.init() (import jupyter_dist as dist) before the first collective",
-    ),
-    (
-        r"[Cc]an't pickle|cannot pickle",
-        "something that goes to another process (a DataLoader's worker, a queue) cannot be pickled: "
-        "define it at the top level of a cell or in a module",
-    ),
-)
 
 
 def failure(
@@ -65,7 +38,8 @@ def failure(
     first, others = errors[0], errors[1:]
     parts = [_headline(first, status), _trace(first), *_memory(first, status), _log(folder, status, first)]
     parts += _collateral(others, first, status)
-    parts += [f"hint: {hint}" for hint in _hints(first, folder)]
+    log = log_tail(folder.rank(status.attempt, first.rank).output)[-40:]
+    parts += [f"hint: {hint}" for hint in hints(first, reader.job(folder), log)]
     return "\n".join(part for part in parts if part)
 
 
@@ -88,13 +62,19 @@ def stopped(status: Status) -> str:
 def what(error: RankError) -> str:
     """One line: `ValueError: bad`, `ended by SIGKILL`."""
     if error.kind == "exception":
-        message = one_line(error.message, 200)
+        message = one_line(_gist(error.message), 200)
         return f"{one_line(error.type, 80)}: {message}" if message else one_line(error.type, 80)
     if error.signal is not None:
         return f"ended by {signal_name(error.signal)}"
     if error.kind == "lost":
         return one_line(error.message, 200)
     return f"ended with exit code {error.exit_code}"
+
+
+def _gist(message: str) -> str:
+    """A message without the traceback in it, as a DataLoader's has one of its worker: its ends say it all."""
+    first, _, rest = message.strip().partition("\n")
+    return f"{first} {rest.splitlines()[-1]}" if "Traceback (most recent call last)" in rest else message
 
 
 def _headline(error: RankError, status: Status) -> str:
@@ -139,16 +119,27 @@ def _log(folder: RunFolder, status: Status, error: RankError) -> str:
     path = folder.rank(status.attempt, error.rank).output
     whole = f"whole log: {one_line(str(path), 600)}"
     lines = log_tail(path)
-    # The worker prints the traceback into the log, too; it is shown already.
-    trace = clean_lines(error.text, limit=400).rstrip().split("\n")
-    if error.text and lines[-len(trace) :] == trace:
-        lines = lines[: -len(trace)]
-    if not lines:
+    if error.text:
+        lines = _before(lines, clean_lines(error.text, limit=400).rstrip().split("\n"))
+    if not any(lines):
         return whole
     shown = lines[-_LOG_LINES:]
     title = "its last line" if len(shown) == 1 else f"its last {len(shown)} lines"
     before = " before that" if error.text else ""
     return "\n".join([f"{title}{before}:", *(f"  {line}" for line in shown), whole])
+
+
+def _before(lines: list[str], trace: list[str]) -> list[str]:
+    """A log without the traceback or the crash that it ends with, which is shown already."""
+    at = len(lines) - len(trace)
+    if trace[0].startswith("Fatal Python error: "):  # of a crash the log has more than what is shown
+        at = next((at for at in reversed(range(len(lines))) if lines[at].endswith(trace[0])), -1)
+    elif lines[at + 1 :] != trace[1:]:
+        return lines
+    if at < 0 or not lines[at].endswith(trace[0]):
+        return lines
+    # What was printed last may have had no end of its line: a question, a progress bar.
+    return [*lines[:at], *filter(None, [lines[at].removesuffix(trace[0])])]
 
 
 def log_tail(path: Path) -> list[str]:
@@ -189,25 +180,6 @@ def _collateral(others: Sequence[RankError], first: RankError, status: Status) -
 def _ranks(ranks: Iterable[int]) -> str:
     listed = sorted(ranks)
     return f"{'rank' if len(listed) == 1 else 'ranks'} {ranges(listed, 60)}"
-
-
-def _hints(error: RankError, folder: RunFolder) -> list[str]:
-    text = f"{error.type}: {error.message}\n{error.text}"[-20_000:]
-    if not error.text:
-        text += "\n".join(log_tail(folder.rank(reader.status(folder).attempt, error.rank).output)[-40:])
-    found = [advice for pattern, advice in _SIMPLE_HINTS if re.search(pattern, text)]
-    missing = re.search(r"No module named '([\w.]+)'", text)
-    if missing:
-        found.append(_missing_module(missing[1], reader.job(folder)))
-    return found[:3]
-
-
-def _missing_module(name: str, job: Job) -> str:
-    top = name.partition(".")[0]
-    places = [Path(job.cwd), *([Path(job.notebook).parent] if job.notebook else [])]
-    if any((place / f"{top}.py").is_file() or (place / top / "__init__.py").is_file() for place in places):
-        return f"{top!r} lies beside the notebook: --ship-modules {top} sends it along"
-    return f"{top!r} is not installed for {one_line(job.python, 200)}, which runs the ranks"
 
 
 def _without_rank(folder: RunFolder, status: Status) -> str:
