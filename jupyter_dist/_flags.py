@@ -2,8 +2,9 @@
 
 A field `gpus_per_worker` is the flag `--gpus-per-worker`; `json_schema_extra={"flags": ["-np"]}`
 gives other names (`[]`: no flag), `"metavar"` and `"wanted"` other words in the help and in errors, and
-`"verbatim": True` keeps notebook variables from being put into the value. A validator's message
-goes on from the flag's name: "needs …, got …". Nothing here prints or exits; errors are InputError.
+`"verbatim": True` keeps notebook variables from being put into the value, `"words": 2` lets it be two
+words. A validator's message goes on from the flag's name: "needs …, got …". Nothing here prints or exits;
+errors are InputError.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Flag:
     help: str
     default: Any = None
     verbatim: bool = False
+    words: int = 1
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ def _flag(name: str, about: Mapping[str, Any], model: type[BaseModel]) -> Flag:
         help=about.get("description") or about.get("title", ""),
         default=None if field_info.is_required() else field_info.get_default(call_default_factory=True),
         verbatim=bool(about.get("verbatim")),
+        words=int(about.get("words", 1)),
     )
 
 
@@ -189,6 +192,8 @@ def scan(
                 how = "" if after is None else f"; one that begins with a dash as {shown(f'{name}={after}')}"
                 raise InputError(f"{name} needs a value after it: {flag.wanted}{how}")
             value = left.pop(0)
+            while len(re.split("[ ,]", value)) < flag.words and left and not _is_flag(left[0]):
+                value = f"{value} {left.pop(0)}"
         if expand and not flag.verbatim:
             value = expand(value)
         _store(values, flag, name, value)

@@ -150,7 +150,7 @@ class RunOptions(BaseModel):
         le=65536,
         title="Workers",
         description="How many workers. Default: one per GPU, or 2 on a machine without",
-        json_schema_extra=_extra("-np", "--np", "-n", wanted="a whole number of at least 1"),
+        json_schema_extra=_extra("-np", "--num-proc", "-n", "--np", wanted="a whole number of at least 1"),
     )
     hosts: Annotated[str, AfterValidator(_hosts)] | None = Field(
         None,
@@ -162,7 +162,7 @@ class RunOptions(BaseModel):
         None,
         title="Host file",
         description="A file that lists the machines as `NAME slots=N`",
-        json_schema_extra=_extra(metavar="FILE", wanted="the path of a file"),
+        json_schema_extra=_extra("--hostfile", "-hostfile", metavar="FILE", wanted="the path of a file"),
     )
     out: Annotated[str, AfterValidator(_variable)] | None = Field(
         None,

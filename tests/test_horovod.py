@@ -16,7 +16,7 @@ from hosts import Hosts
 
 from jupyter_dist import backends, launch, reader
 from jupyter_dist.backends._horovod import _hosts as discovery
-from jupyter_dist.backends._horovod._options import HorovodOptions, flags
+from jupyter_dist.backends._horovod._options import HorovodOptions
 from jupyter_dist.backends.horovod import Horovod
 from jupyter_dist.capture import capture_cell
 from jupyter_dist.errors import InputError, MissingEngine
@@ -506,48 +506,6 @@ def test_the_request_is_horovodruns_command_line() -> None:
         *("--blacklist-cooldown-range", "1", "30", "--network-interfaces", "lo"),
     ]
     assert argv[-4:] == ["--gloo", "/py", "-m", "jupyter_dist.worker"]
-
-
-def test_every_flag_is_one_of_horovodruns() -> None:
-    launcher = pytest.importorskip(
-        "horovod.runner.launch", reason="needs horovod: jupyter dist install-horovod"
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        given = HorovodOptions(
-            **{
-                name: True if field.annotation is bool else "INFO" if name == "log_level" else 3
-                for name, field in HorovodOptions.model_fields.items()
-                if name in ("start_timeout", "autotune", "verbose", "log_level")
-                or "cycle" in name
-                or "stall" in name
-                or "hierarchical" in name
-                or "samples" in name
-                or name.startswith(("fusion", "cache", "gloo_timeout", "num_nccl", "thread"))
-            }
-        )
-        patch.setattr(sys, "argv", ["horovodrun", "-np", "2", *flags(given), "--gloo", "true"])
-        read = launcher.parse_args()
-    assert (read.num_proc, read.command, read.use_gloo) == (2, ["true"], True)
-    assert (read.fusion_threshold_mb, read.cycle_time_ms, read.cache_capacity) == (3, 3.0, 3)
-    assert (read.log_level, read.autotune, read.no_stall_check) == ("INFO", True, True)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"gloo": True, "mpi": True}, "--gloo and --mpi exclude each other"),
-        ({"min_np": 2, "mpi": True}, "needs Gloo, not --mpi"),
-        ({"min_np": 3, "max_np": 2}, "--min-np 3 is more than --max-np 2"),
-        ({"hosts": [{"name": "a", "slots": 1}], "host_discovery_script": "x"}, "leave -H and --hostfile out"),
-        ({"mpi_args": "--x", "gloo": True}, "--mpi-args is for mpirun"),
-        ({"mpi_args": "'x"}, "a quote is not closed"),
-        ({"blacklist_cooldown_range": "0,5"}, "two numbers of seconds from 1 to 3600 such as 5,60"),
-        ({"network_interfaces": "eth0;rm"}, "names of network interfaces such as eth0,eth1"),
-    ],
-)
-def test_options_that_do_not_fit(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        HorovodOptions(**options)
 
 
 @needs_horovod

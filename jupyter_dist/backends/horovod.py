@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import metadata
@@ -26,7 +27,7 @@ from ._gpus import visible_gpus
 from ._horovod import _elastic as elastic
 from ._horovod._fleet import ElasticHosts
 from ._horovod._hosts import is_local
-from ._horovod._options import HorovodOptions, flags
+from ._horovod._options import HorovodOptions, flags, interfaces
 from ._hosts._options import check_hosts
 from ._launchers._launched import Follower, Launched, environment, last_words, shown, worker_argv
 from ._launchers._reach import There
@@ -162,7 +163,7 @@ def _over_hosts(
         start = ["/bin/sh", "-c", f'exec /bin/sh "${START}"']
     else:
         argv += ["-H", hosts_argument(job, options.hosts)]
-    if options.network_interfaces is None and interface is not None:
+    if not options.network_interfaces and interface is not None:
         # Else it starts a service on every host to find out what they have in common.
         argv += ["--network-interfaces", interface]
         env[ANY_INTERFACE] = "1"
@@ -185,13 +186,17 @@ def _common(
     """What does not depend on where the ranks are: argv, variables, and whether they meet through Gloo."""
     argv = [job.python, "-m", "jupyter_dist.worker._horovodrun", "-np", str(job.world_size), *flags(options)]
     argv.append("--disable-cache")  # one file for all runs of a user, which two at a time would break
-    if options.network_interfaces is not None:
-        argv += ["--network-interfaces", options.network_interfaces]
+    if options.network_interfaces:
+        here = {name for _, name in socket.if_nameindex()}
+        found = [name for name in options.network_interfaces if name in here]
+        argv += ["--network-interfaces", ",".join(found or options.network_interfaces)]
     for flag, name in (("--timeline-filename", "timeline"), ("--autotune-log-file", "autotune_log_file")):
         value = getattr(options, name)
         if value is not None:
             argv += [flag, str(_written(run, attempt, value))]
     gloo = options.gloo or options.elastic or (not options.mpi and shutil.which("mpirun") is None)
+    if options.binding_args:
+        argv.append(f"--binding-args={options.binding_args}")
     if not gloo:
         return argv, _mpi_settings(job.world_size), False
     timeout = os.environ.get("HOROVOD_GLOO_TIMEOUT_SECONDS", _GLOO_TIMEOUT_S)
@@ -215,7 +220,10 @@ def _staged(job: Job, folder: RunFolder, options: HorovodOptions) -> Staged:
         job,
         folder,
         options,
-        environments=lambda there, attempt: rank_environments("horovod", job, attempt, options, there),
+        environments=lambda there, attempt: {
+            name: {**env, **interfaces(options)}
+            for name, env in rank_environments("horovod", job, attempt, options, there).items()
+        },
         start=start,
     )
 

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import os
 import re
+import socket
 import sys
 from collections.abc import MutableMapping
 from pathlib import Path
@@ -21,9 +22,12 @@ GPUS = "JUPYTER_DIST_HOROVOD_GPUS"
 
 def prepare(environ: MutableMapping[str, str]) -> None:
     """Complete a rank's variables; in an elastic run, find its folder, and clear it of the rank before."""
-    interface = environ.get("GLOO_SOCKET_IFNAME")
-    if "JUPYTER_DIST_STAGE" in environ and interface and "HOROVOD_GLOO_IFACE" in environ:
-        environ["HOROVOD_GLOO_IFACE"] = interface  # horovodrun knows what it is called on its own host
+    interfaces = environ.get("GLOO_SOCKET_IFNAME", "").split(",")
+    if "JUPYTER_DIST_STAGE" in environ and interfaces[0] and "HOROVOD_GLOO_IFACE" in environ:
+        # horovodrun knows what they are called on its own host.
+        there = {name for _, name in socket.if_nameindex()}
+        chosen = next((name for name in interfaces if name in there), interfaces[0])
+        environ["HOROVOD_GLOO_IFACE"] = environ["GLOO_SOCKET_IFNAME"] = chosen
     from . import _launched
 
     slots, gpus = environ.pop(SLOTS, None), environ.pop(GPUS, None)

@@ -82,7 +82,7 @@ def arguments(job: Job, options: HorovodOptions, attempt: Path, hosts: Sequence[
         if value is not None:
             found += ["--" + name.replace("_", "-"), str(value)]
     found += ["--blacklist-cooldown-range", *options.blacklist_cooldown_range.split(",")]
-    if options.network_interfaces is None and all(name.startswith("127.") for name in hosts):
+    if not options.network_interfaces and all(name.startswith("127.") for name in hosts):
         # It would wait for a second host, to find out which interfaces they share.
         found += ["--network-interfaces", "lo" if sys.platform == "linux" else "lo0"]
     # A shell reads it: horovodrun takes a command line.

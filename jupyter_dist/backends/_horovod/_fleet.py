@@ -29,7 +29,7 @@ from .._hosts._ssh import SshSettings
 from .._launchers._launched import Launched
 from .._launchers._launched_hosts import environment_there
 from ._hosts import is_local
-from ._options import HorovodOptions
+from ._options import HorovodOptions, interfaces
 
 __all__ = ["ElasticHosts", "HostSet"]
 
@@ -203,6 +203,7 @@ class ElasticHosts:
             self._meeting = address, self._fleet.ports(host.name)[0]
         env = environment_there("horovod", self._job, self._attempt, facts, slots, self._options, address)
         env |= {"MASTER_ADDR": self._meeting[0], "MASTER_PORT": str(self._meeting[1])}
+        env |= interfaces(self._options)
         env = {name: value for name, value in env.items() if name not in self._job.env_names}
         env["JUPYTER_DIST_NODE"] = str(host.node)
         if facts.gpus:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from .._hosts._options import LauncherHostOptions
+from .._hosts._options import LauncherHostOptions, Line
+from .._hosts._ssh import SshSettings
+from ._config import read_config
 
-__all__ = ["HorovodOptions", "flags"]
+__all__ = ["HorovodOptions", "flags", "interfaces"]
 
 
 def _range(value: str) -> str:
@@ -29,10 +33,13 @@ def _words(value: str) -> str:
     return value
 
 
-def _interfaces(value: str) -> str:
-    if not re.fullmatch(r"[\w.:-]+(,[\w.:-]+)*", value):
-        raise ValueError(f"needs names of network interfaces such as eth0,eth1, got {value!r}")
-    return value
+def _interfaces(value: Any) -> Any:
+    given = [value] if isinstance(value, str) else value
+    names = [name.strip() for part in given for name in str(part).split(",")]
+    for name in names:
+        if not re.fullmatch(r"[\w.:-]+", name):
+            raise ValueError(f"needs names of network interfaces such as eth0,eth1, got {value!r}")
+    return names
 
 
 def _field(default: Any, title: str, description: str, *names: str, **more: Any) -> Any:
@@ -47,6 +54,18 @@ def _field(default: Any, title: str, description: str, *names: str, **more: Any)
     )
 
 
+_SHOWN = "is not for runs: `%dist backends` shows which Horovod there is, and what it was built with"
+_ORDERED = "is not needed: `%dist logs` has the lines of all ranks in order of time"
+_INSTEAD = {
+    "--output-filename": "is not needed: what each rank prints is kept in any case, run.log(rank) has it",
+    "--prefix-output-with-timestamp": _ORDERED,
+    "-prefix-timestamp": _ORDERED,
+    "--disable-cache": "is not needed: horovodrun's checks are never remembered here",
+    "--jsrun": "is not there: ranks are started by Gloo or mpirun, not by LSF's jsrun. Give --gloo or --mpi",
+    **dict.fromkeys(("--check-build", "-cb", "--version", "-v"), _SHOWN),
+}
+
+
 class HorovodOptions(LauncherHostOptions):
     """Options of the backend `horovod`: those of horovodrun, and how hosts are reached."""
 
@@ -55,10 +74,11 @@ class HorovodOptions(LauncherHostOptions):
     mpi_args: Annotated[str, AfterValidator(_words)] | None = _field(
         None, "Arguments for mpirun", "Further arguments for mpirun", metavar="ARGS", verbatim=True
     )
-    network_interfaces: Annotated[str, AfterValidator(_interfaces)] | None = _field(
-        None,
+    network_interfaces: Annotated[tuple[str, ...], BeforeValidator(_interfaces)] = _field(
+        (),
         "Network interfaces",
-        "The network interfaces to use. Default: the ones that all hosts have",
+        "The network interfaces to use; each host takes the first that it has. Default: those by which the "
+        "hosts are reached",
         "--network-interfaces",
         "--network-interface",
         metavar="A,B",
@@ -110,18 +130,22 @@ class HorovodOptions(LauncherHostOptions):
         "Cooldown of failed slots",
         "Elastic: seconds after which a slot whose rank has failed is used again, at first and at most. "
         "Default: 1,30",
-        metavar="S,S",
+        metavar="S S",
+        words=2,
     )
     fusion_threshold_mb: int | None = _field(
         None, "Fusion threshold", "Tensors up to so many MB are reduced together; 0: each alone", ge=0
     )
     cycle_time_ms: float | None = _field(None, "Cycle time", "Milliseconds between two reductions", ge=0)
     cache_capacity: int | None = _field(None, "Cache capacity", "Names of tensors to remember", ge=0)
-    hierarchical_allreduce: bool = _field(
-        False, "Hierarchical allreduce", "Reduce within each host first, then between the hosts"
+    hierarchical_allreduce: bool | None = _field(
+        None, "Hierarchical allreduce", "Reduce within each host first, then between the hosts"
     )
-    hierarchical_allgather: bool = _field(
-        False, "Hierarchical allgather", "Gather within each host first, then between the hosts"
+    hierarchical_allgather: bool | None = _field(
+        None, "Hierarchical allgather", "Gather within each host first, then between the hosts"
+    )
+    torus_allreduce: bool | None = _field(
+        None, "Torus allreduce", "Reduce with NCCL within each host and between the hosts"
     )
     autotune: bool = _field(False, "Autotune", "Have Horovod try out which of these settings are best")
     autotune_log_file: str | None = _field(
@@ -129,6 +153,12 @@ class HorovodOptions(LauncherHostOptions):
     )
     autotune_warmup_samples: int | None = _field(None, "Autotune warmup", "Samples to leave out", ge=0)
     autotune_steps_per_sample: int | None = _field(None, "Autotune steps", "Steps in one sample", ge=1)
+    autotune_bayes_opt_max_samples: int | None = _field(
+        None, "Autotune samples", "Samples at most for one optimization", ge=0
+    )
+    autotune_gaussian_process_noise: float | None = _field(
+        None, "Autotune noise", "How much samples may vary by chance, from 0 to 1", ge=0, le=1
+    )
     timeline: str | None = _field(
         None,
         "Timeline",
@@ -147,15 +177,69 @@ class HorovodOptions(LauncherHostOptions):
     )
     gloo_timeout_seconds: int | None = _field(None, "Gloo timeout", "Seconds for one step of Gloo", ge=0)
     num_nccl_streams: int | None = _field(None, "NCCL streams", "Streams for NCCL operations", ge=0)
+    mpi_threads_disable: bool = _field(False, "No MPI threads", "Initialize MPI without threads")
+    tcp: bool = _field(False, "TCP only", "Use TCP alone, no InfiniBand")
+    binding_args: Annotated[str, AfterValidator(_words)] | None = _field(
+        None,
+        "Binding arguments",
+        "How mpirun binds ranks to cores, in place of `-bind-to none -map-by slot`",
+        metavar="ARGS",
+        verbatim=True,
+    )
     thread_affinity: int | None = _field(None, "Thread affinity", "The core of Horovod's thread", ge=0)
     log_level: Literal["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"] | None = _field(
         None, "Log level", "What Horovod itself logs"
     )
+    log_without_timestamp: bool = _field(
+        False,
+        "No times",
+        "Leave the time out of what Horovod itself logs",
+        "--log-without-timestamp",
+        "--log-hide-timestamp",
+    )
+    config_file: Line = _field(
+        None,
+        "Configuration file",
+        "A YAML file as horovodrun reads it; flags win over what it says",
+        metavar="FILE",
+        wanted="the path of a file",
+    )
+    ssh_port: int | None = _field(
+        None, "ssh port", "The port of the hosts' sshd", "--ssh-port", "-p", ge=1, le=65535
+    )
+    ssh_identity_file: Line = _field(
+        None,
+        "ssh identity",
+        "The private key with which to log in to hosts",
+        "--ssh-identity-file",
+        "-i",
+        metavar="FILE",
+        wanted="the path of a file",
+    )
     verbose: bool = _field(False, "Verbose", "Have horovodrun say what it does, in launcher.log")
+
+    @classmethod
+    def instead_of(cls, flag: str) -> str | None:
+        return _INSTEAD.get(flag)
 
     @property
     def elastic(self) -> bool:
         return self.min_np is not None or self.max_np is not None or self.host_discovery_script is not None
+
+    def settings(self) -> SshSettings:
+        return dataclasses.replace(super().settings(), identity=self.ssh_identity_file)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_config(cls, given: Any) -> Any:
+        """The file is read now: a run does not depend on what becomes of it."""
+        if not isinstance(given, Mapping) or given.get("config_file") is None:
+            return given
+        own = {name: value for name, value in given.items() if name != "config_file"}
+        said = read_config(Path(given["config_file"]).expanduser())
+        if own.get("gloo") or own.get("mpi"):
+            said = {name: value for name, value in said.items() if name not in ("gloo", "mpi")}
+        return {**said, **own}
 
     @model_validator(mode="after")
     def _fit_together(self) -> HorovodOptions:
@@ -171,8 +255,10 @@ class HorovodOptions(LauncherHostOptions):
             )
         if self.min_np and self.max_np and self.min_np > self.max_np:
             raise ValueError(f"--min-np {self.min_np} is more than --max-np {self.max_np}")
-        if self.mpi_args and self.gloo:
-            raise ValueError("--mpi-args is for mpirun, which --gloo does without")
+        for name in ("mpi_args", "binding_args"):
+            if getattr(self, name) and self.gloo:
+                flag = "--" + name.replace("_", "-")
+                raise ValueError(f"{flag} is for mpirun, which --gloo does without")
         return self
 
 
@@ -183,27 +269,43 @@ _SAME = (
     "cache_capacity",
     "hierarchical_allreduce",
     "hierarchical_allgather",
+    "torus_allreduce",
     "autotune",
     "autotune_warmup_samples",
     "autotune_steps_per_sample",
+    "autotune_bayes_opt_max_samples",
+    "autotune_gaussian_process_noise",
     "timeline_mark_cycles",
     "no_stall_check",
     "stall_check_warning_time_seconds",
     "stall_check_shutdown_time_seconds",
     "gloo_timeout_seconds",
     "num_nccl_streams",
+    "mpi_threads_disable",
+    "tcp",
     "thread_affinity",
     "log_level",
+    "log_without_timestamp",
     "verbose",
 )
+
+
+_SAID = ("hierarchical_allreduce", "hierarchical_allgather", "torus_allreduce")
+"""What autotuning tries as well, unless it was said that it is not wanted."""
 
 
 def flags(options: HorovodOptions) -> Iterator[str]:
     """horovodrun's arguments for the options that mean the same to it. Pure."""
     for name in _SAME:
         value = getattr(options, name)
-        if value is None or value is False:
+        if value is None or (value is False and name not in _SAID):
             continue
-        yield "--" + name.replace("_", "-")
-        if value is not True:
+        yield ("--no-" if value is False else "--") + name.replace("_", "-")
+        if not isinstance(value, bool):
             yield str(value)
+
+
+def interfaces(options: HorovodOptions) -> dict[str, str]:
+    """The variables with which a rank on another host is told which network interfaces it may use. Pure."""
+    names = ",".join(options.network_interfaces)
+    return {"GLOO_SOCKET_IFNAME": names, "NCCL_SOCKET_IFNAME": names} if names else {}

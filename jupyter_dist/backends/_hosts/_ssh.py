@@ -60,6 +60,8 @@ class SshSettings:
     config: str | None = None
     """A file for `ssh -F`."""
     port: int | None = None
+    identity: str | None = None
+    """A file for `ssh -i`."""
     grace_s: float = 300.0
     rsync: tuple[str, ...] = ()
     """Files and folders to copy to the stage folder's `work`."""
@@ -79,9 +81,14 @@ def options(settings: SshSettings) -> list[str]:
         "LogLevel": "ERROR",
     }
     chosen = [word for name, value in told.items() for word in ("-o", f"{name}={value}")]
-    config = [] if settings.config is None else ["-F", str(Path(settings.config).expanduser().absolute())]
+    files = {"-F": settings.config, "-i": settings.identity}
+    named = [word for flag, file in files.items() if file for word in (flag, _absolute(file))]
     port = [] if settings.port is None else ["-p", str(settings.port)]
-    return [*config, *port, *chosen]
+    return [*named, *port, *chosen]
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute())
 
 
 def command(host: str, settings: SshSettings) -> list[str]:
