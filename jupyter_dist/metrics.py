@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from . import reader
 from .folder import RunFolder
+from .text import _matching
 
 __all__ = ["MetricPoint", "points", "to_number"]
 
@@ -34,11 +35,12 @@ def points(folder: RunFolder, attempt: int | None = None) -> list[MetricPoint]:
     for event in reader.events(folder, attempt):
         if event.kind == "metric":
             found += _of_event(event)
-    patterns = {name: re.compile(pattern) for name, pattern in reader.job(folder).metrics.items()}
+    patterns = reader.job(folder).metrics
     if patterns:
-        for number in folder.attempts() if attempt is None else [attempt]:
-            for rank in range(len(reader.ranks(folder, number))):
-                found += _in_log(folder, rank, number, patterns)
+        try:
+            found += _in_logs(folder, folder.attempts() if attempt is None else [attempt], patterns)
+        except (TimeoutError, OSError) as error:
+            warnings.warn(f"--metric {', '.join(patterns)}: {error}", stacklevel=2)
         found.sort(key=lambda point: point.time)
     return found
 
@@ -53,18 +55,21 @@ def _of_event(event: reader.Event) -> list[MetricPoint]:
         return []  # a line that is JSON and yet not ours
 
 
-def _in_log(
-    folder: RunFolder, rank: int, attempt: int, patterns: dict[str, re.Pattern[str]]
+def _in_logs(
+    folder: RunFolder, attempts: Sequence[int], patterns: Mapping[str, str]
 ) -> Iterator[MetricPoint]:
-    steps = dict.fromkeys(patterns, 0)
-    for line in reader.line_times(folder, rank, attempt):
-        for name, pattern in patterns.items():
-            for match in pattern.finditer(line.text):
-                groups = match.groupdict()
-                try:
-                    value = float(groups.get("value") or match.group(1))
-                    step = int(groups["step"]) if groups.get("step") else steps[name]
-                except (TypeError, ValueError):
-                    continue  # the pattern fits text that is no number
-                yield MetricPoint(rank, step, name, value, line.time, attempt)
-                steps[name] = step + 1
+    lines = (
+        ((rank, attempt, line.time), line.text)
+        for attempt in attempts
+        for rank in range(len(reader.ranks(folder, attempt)))
+        for line in reader.line_times(folder, rank, attempt)
+    )
+    steps: dict[tuple[int, int, str], int] = {}
+    for (rank, attempt, when), name, number, at in _matching.values(lines, patterns):
+        own = (rank, attempt, name)
+        try:
+            value, step = float(number), int(at) if at else steps.get(own, 0)
+        except ValueError:
+            continue  # the pattern fits text that is no number
+        yield MetricPoint(rank, step, name, value, when, attempt)
+        steps[own] = step + 1

@@ -17,12 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_maker import BEGAN, RunMaker
 
-from jupyter_dist import clusters, queries
+from jupyter_dist import clusters, metrics, queries
 from jupyter_dist.errors import DistError, InputError, RunNotFound
 from jupyter_dist.job import State
 from jupyter_dist.queries import _line_index, _logs
 from jupyter_dist.queries._line_index import LineIndex
 from jupyter_dist.queries._log_fold import Part, fold
+from jupyter_dist.text import _matching
 
 
 @pytest.fixture
@@ -255,11 +256,19 @@ def test_search(make: Callable[..., RunMaker]) -> None:
 def test_an_expression_without_end_is_ended(
     make: Callable[..., RunMaker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_logs, "_SEARCH_S", 0.5)
-    run = make(1)
+    monkeypatch.setattr(_matching, "LIMIT_S", 0.5)
+    run = make(1, metrics={"x": "(a+)+$"})
+    run.metric(0, 0, {"loss": 3.0})
     run.print(0, "a" * 60 + "b\n", BEGAN + 1)
     with pytest.raises(InputError, match=r"takes more than 0\.5 s"):
         queries.log_search(run.folder.id, query="(a+)+$", regex=True)
+    answer = queries.curves(run.folder.id)
+    assert (answer["names"], answer["problem"]) == (
+        ["loss"],
+        "--metric x: takes more than 0.5 s on this log; make it simpler",
+    )
+    with pytest.warns(match="--metric x: takes more than"):
+        assert [point.name for point in metrics.points(run.folder)] == ["loss"]
 
 
 def test_attempts_have_their_own_logs(make: Callable[..., RunMaker]) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 import threading
 from array import array
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from .. import reader
 from ..errors import InputError
 from ..folder import RankFolder, RunFolder
 from ..job import rank_count
+from ..text import _matching
 from ._appended import Appended, parse_lines
 from ._line_index import LineIndex, cut_text
 from ._log_times import times_of
@@ -62,7 +62,9 @@ class _Metrics:
         self.world_size = 0
         self.series: dict[str, dict[int, _Series]] = {}
         self.version = 0
-        self._patterns = {name: re.compile(pattern) for name, pattern in job.metrics.items()}
+        self.problem: str | None = None
+        """Why --metric finds no more."""
+        self._patterns = job.metrics
         self._folder, self._attempt = folder, attempt
         self._ranks: list[RankFolder] = []
         self._events: list[Appended] = []
@@ -85,8 +87,8 @@ class _Metrics:
             while data := events.read():
                 self.version += len(data)
                 self._take_events(rank, data)
-        for rank, log in enumerate(self._logs):
-            self._take_log(rank, log)
+        if self._patterns:
+            self._take_logs()
 
     def _take_events(self, rank: int, data: bytes) -> None:
         own: dict[str, tuple[Any, ...]] = {}
@@ -118,30 +120,36 @@ class _Metrics:
             found = by_rank[rank] = _Series()
         return found
 
-    def _take_log(self, rank: int, log: LineIndex) -> None:
+    def _take_logs(self) -> None:
         """What --metric finds in the lines that were finished since."""
-        start, count = self._read[rank], log.refresh()
-        if count <= start:
-            return
-        self.version += count - start
-        self._read[rank] = count
-        found: list[tuple[int, str, re.Match[str]]] = []
-        for line in log.read(start, count - start):
-            text, _ = cut_text(line, _PATTERN_LINE)
-            for name, pattern in self._patterns.items():
-                found += ((line.end, name, match) for match in pattern.finditer(text))
-        times = times_of(self._ranks[rank].times, [end for end, _, _ in found], default=math.nan)
-        for (_, name, match), when in zip(found, times, strict=True):
-            groups = match.groupdict()
-            try:
-                value = float(groups.get("value") or match.group(1))
-                step = int(groups["step"]) if groups.get("step") else None
-                series = self._of(name, rank)
-                series.steps.append(len(series.steps) if step is None else step)
-            except (TypeError, ValueError, OverflowError, KeyError):
-                continue  # the pattern fits text that is no number
-            series.values.append(value)
-            series.times.append(when)
+        found: dict[int, list[tuple[int, str, str, str | None]]] = {}
+        try:
+            for (rank, end), name, number, at in _matching.values(self._new_lines(), self._patterns):
+                found.setdefault(rank, []).append((end, name, number, at))
+        except (TimeoutError, OSError) as error:
+            self.problem = f"--metric {', '.join(self._patterns)}: {error}"
+            self._patterns = {}
+            self.version += 1
+        for rank, rows in found.items():
+            times = times_of(self._ranks[rank].times, [row[0] for row in rows], default=math.nan)
+            for (_, name, number, at), when in zip(rows, times, strict=True):
+                try:
+                    value = float(number)
+                    step = int(at) if at else None
+                    series = self._of(name, rank)
+                    series.steps.append(len(series.steps) if step is None else step)
+                except (ValueError, OverflowError, KeyError):
+                    continue  # the pattern fits text that is no number
+                series.values.append(value)
+                series.times.append(when)
+
+    def _new_lines(self) -> Iterator[tuple[tuple[int, int], str]]:
+        for rank, log in enumerate(self._logs):
+            start, count = self._read[rank], log.refresh()
+            self.version += max(0, count - start)
+            self._read[rank] = count
+            for line in log.read(start, count - start):
+                yield (rank, line.end), cut_text(line, _PATTERN_LINE)[0]
 
 
 def curves(
@@ -181,6 +189,7 @@ def curves(
         "version": current,
         "attempt": attempt,
         "names": known,
+        "problem": metrics.problem,
         "curves": [
             {
                 "name": name,

@@ -8,11 +8,7 @@ the view of all ranks: once the attempt has); before that it is in a page's `par
 
 from __future__ import annotations
 
-import json
 import re
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import OrderedDict
@@ -25,8 +21,9 @@ from .. import reader
 from ..errors import DistError, InputError
 from ..folder import RunFolder
 from ..job import Status, rank_count
+from ..text import _matching, _search
 from ..text._fold import ranges
-from . import _run_files, _search
+from . import _run_files
 from ._line_index import MAX_CHARS, LineIndex, RawLine, cut_text
 from ._log_all import AllIndex
 from ._log_times import times_of
@@ -39,7 +36,6 @@ _MAX_QUERY = 2000
 _PAGE_CHARS = 2_000_000
 _CROWDED_CHARS = 500
 """What is shown of a line in a page whose lines before it hold two million characters."""
-_SEARCH_S = 10.0
 _KEPT = 32
 _CHUNK = 1 << 20
 _known: OrderedDict[tuple[Path, int], AttemptLogs] = OrderedDict()
@@ -248,36 +244,14 @@ def search(
         chunks, unfinished = _file(log.index.path), log.ended is not None
     if not regex:
         return _search.search(chunks, pattern, limit=limit, unfinished=unfinished)
-    return _search_in_child(chunks, {"query": query, "case": case, "limit": limit, "unfinished": unfinished})
-
-
-def _search_in_child(chunks: Iterable[bytes], asked: dict[str, Any]) -> dict[str, Any]:
-    child = subprocess.Popen(
-        [sys.executable, "-I", "-S", _search.__file__, json.dumps(asked)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    assert child.stdin is not None
-    assert child.stdout is not None
-    alarm = threading.Timer(_SEARCH_S, child.kill)
-    alarm.start()
     try:
-        with child:
-            try:
-                for chunk in chunks:
-                    child.stdin.write(chunk)
-                child.stdin.close()
-            except BrokenPipeError:
-                pass  # it was ended
-            answer = child.stdout.read()
-    finally:
-        alarm.cancel()
-    if child.returncode == -signal.SIGKILL:
-        raise InputError(f"this expression takes more than {_SEARCH_S:g} s on this log; make it simpler")
-    if child.returncode:
-        raise DistError(f"the search ended with exit code {child.returncode}; try again")
-    found: dict[str, Any] = json.loads(answer)
+        found: dict[str, Any] = _matching.in_child(
+            chunks, query=query, case=case, limit=limit, unfinished=unfinished
+        )
+    except TimeoutError as error:
+        raise InputError(f"this expression {error}") from None
+    except OSError as error:
+        raise DistError(f"the search failed: {error}; try again") from None
     return found
 
 

@@ -1,4 +1,4 @@
-"""Search lines of a log for a pattern; run as a script, in a process that can be ended.
+"""Search lines of a log for patterns; run as a script, in a process that can be ended.
 
 Python's `re` holds the interpreter's lock while it matches, and some expressions need hours for one
 short line. In the server that would stop every notebook, so expressions run in a child process.
@@ -11,7 +11,7 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 __all__ = ["compiled", "search"]
@@ -82,11 +82,27 @@ def _line_by_line(text: str, pattern: re.Pattern[str]) -> Iterator[int]:
             yield number
 
 
+def _values(
+    chunks: Iterable[bytes], patterns: Mapping[str, str]
+) -> Iterator[tuple[int, str, str, str | None]]:
+    """Number of the line, name of the pattern, and what its groups for value and step hold."""
+    known = [(name, re.compile(pattern)) for name, pattern in patterns.items()]
+    lines = (line for text in _whole_lines(chunks, False) for line in text[:-1].split("\n"))
+    for number, line in enumerate(lines):
+        for name, pattern in known:
+            for match in pattern.finditer(line):
+                groups = match.groupdict()
+                yield number, name, groups.get("value") or match.group(1) or "", groups.get("step")
+
+
 def _main() -> None:
     asked = json.loads(sys.argv[1])
-    pattern = compiled(asked["query"], regex=True, case=asked["case"])
     chunks = iter(lambda: sys.stdin.buffer.read(_CHUNK), b"")
-    found = search(chunks, pattern, limit=asked["limit"], unfinished=asked["unfinished"])
+    if "patterns" in asked:
+        found: Any = list(_values(chunks, asked["patterns"]))
+    else:
+        pattern = compiled(asked["query"], regex=True, case=asked["case"])
+        found = search(chunks, pattern, limit=asked["limit"], unfinished=asked["unfinished"])
     json.dump(found, sys.stdout)
 
 
