@@ -1,15 +1,23 @@
 /** One metric as a chart: lines of ranks, a band over many of them, values under the pointer. */
 import uPlot from 'uplot';
+import { logRange, logTicks, STEP_INCREMENTS, tickTexts } from './axes';
 import type { IContext } from './context';
 import { curveCsv } from './csv';
 import { button, el, saveFile, setAttribute, setText } from './dom';
-import { value } from './format';
-import { chartData, lastValue, type IChartData, type IDrawn, type ILine } from './series';
+import { ranges, value } from './format';
+import {
+  chartData,
+  firstSpecial,
+  lastValue,
+  type IChartData,
+  type IDrawn,
+  type ILine
+} from './series';
 import type { ICurve } from './source';
 import { cssVariable, rankVariable } from './theme';
+import { tipRows } from './tip';
 
 const HEIGHT = 168;
-const TIP_ROWS = 10;
 
 /** The steps that are shown. */
 export interface IZoom {
@@ -20,11 +28,14 @@ export interface IZoom {
 export class Chart {
   readonly node: HTMLElement;
   private readonly _value = el('span', { class: 'jpd-chart-value' });
+  private readonly _special = el('span', { class: 'jpd-chart-special', hidden: true });
   private readonly _box = el('div', { class: 'jpd-chart-box', tabindex: 0, role: 'img' });
   private readonly _tip = el('div', { class: 'jpd-tip', hidden: true });
   private readonly _reset: HTMLButtonElement;
   private _plot: uPlot | null = null;
   private _shape = '';
+  /** The colours have changed since it was drawn, which may have been out of sight. */
+  private _stale = false;
   private _data: IChartData = { xs: [], lines: [] };
   private _curve: ICurve;
   private _drawn: IDrawn | null = null;
@@ -53,6 +64,7 @@ export class Chart {
         {},
         el('b', { class: 'jpd-chart-name', title: curve.name }, curve.name),
         this._value,
+        this._special,
         el(
           'span',
           { class: 'jpd-chart-tools' },
@@ -86,38 +98,55 @@ export class Chart {
     this._curve = curve;
     this._drawn = drawn;
     this._data = chartData(curve, drawn);
-    const last = lastValue(curve);
-    setText(this._value, last ? value(last.value) : '');
     const { trans } = this._context;
-    setAttribute(
-      this._box,
-      'aria-label',
-      last
-        ? trans('%1 over steps; at step %2 it is %3', curve.name, last.step, value(last.value))
-        : trans('%1 over steps; no values yet', curve.name)
-    );
+    const last = lastValue(curve, drawn.ranks);
+    const special = firstSpecial(curve);
+    const wrong = this._wrong(special);
+    setText(this._value, last && (last.value !== null || !special) ? value(last.value) : '');
+    setText(this._special, wrong);
+    setAttribute(this._special, 'title', wrong || null);
+    this._special.hidden = !wrong;
+    const text = last
+      ? trans('%1 over steps; at step %2 it is %3', curve.name, last.step, value(last.value))
+      : trans('%1 over steps; no values yet', curve.name);
+    setAttribute(this._box, 'aria-label', wrong ? `${text}; ${wrong}` : text);
     this.redraw();
+  }
+
+  /** What the lines do not show: where a training went wrong, or why there are none. */
+  private _wrong(special: ReturnType<typeof firstSpecial>): string {
+    const { trans } = this._context;
+    if (special) {
+      const text = trans('%1 from step %2', special.value, special.step);
+      return this._curve.ranks.length === 1 ? text : `${text} [${ranges(special.ranks)}]`;
+    }
+    const { xs, lines } = this._data;
+    const empty = lines.every(({ ys }) => ys.every(y => y === null || y === undefined));
+    return this._drawn?.log && xs.length && empty ? trans('nothing above 0') : '';
   }
 
   /** Draw anew; from scratch when the lines, the axes or the colours are others. */
   redraw(recolour = false): void {
     const width = this._box.clientWidth;
+    this._stale ||= recolour;
     if (!this._drawn || width < 40 || this._context.signal.aborted) {
       return;
     }
-    const shape = [this._drawn.log, ...this._data.lines.map(l => `${l.rank}${l.raw}`)].join();
-    if (!this._plot || recolour || shape !== this._shape) {
+    const { lines, xs } = this._data;
+    const names = lines.map(line => `${line.rank}${line.raw}`);
+    const shape = [this._drawn.log, xs.length === 1, ...names].join();
+    if (!this._plot || this._stale || shape !== this._shape) {
       this._shape = shape;
+      this._stale = false;
       this._plot?.destroy();
       this._plot = new uPlot(this._options(width), this._aligned(), this._box);
-      if (this._zoom) {
-        this._plot.setScale('x', this._zoom);
-      }
-    } else if (this._zoom) {
-      this._plot.setData(this._aligned(), false);
-      this._plot.setScale('x', this._zoom);
     } else {
-      this._plot.setData(this._aligned());
+      this._plot.setData(this._aligned(), !this._zoom);
+    }
+    // Around a single step uPlot would begin at 0 and end at its double.
+    const steps = this._zoom ?? (xs.length === 1 ? { min: xs[0] - 1, max: xs[0] + 1 } : null);
+    if (steps) {
+      this._plot.setScale('x', steps);
     }
   }
 
@@ -144,8 +173,18 @@ export class Chart {
     const font = `10px ${cssVariable(root, '--jpd-font') || 'sans-serif'}`;
     const axis = { stroke: text, grid, font, ticks: { ...grid, size: 4 }, gap: 3 };
     const { lines } = this._data;
+    const mean = cssVariable(root, '--jpd-mean');
     const [min, max] = ['min', 'max'].map(part => lines.findIndex(l => l.rank === part) + 1);
-    const many = lines.length > 12;
+    const many = lines.filter(line => !line.raw).length > 12;
+    const alone = this._data.xs.length === 1;
+    const log = this._drawn?.log;
+    // A single step has no line, and no band.
+    const points = (edge: boolean): uPlot.Series.Points =>
+      alone
+        ? { show: true, size: 5, ...(edge ? { stroke: mean } : {}) }
+        : edge || many
+          ? { show: false }
+          : { size: 4 };
     return {
       width,
       height: HEIGHT,
@@ -165,13 +204,20 @@ export class Chart {
         }
       },
       focus: { alpha: many ? 0.25 : 1 },
-      scales: { x: { time: false }, y: { distr: this._drawn?.log ? 3 : 1 } },
+      scales: {
+        x: { time: false },
+        y: log
+          ? { distr: 3, range: (_u, min, max) => logRange(min, max) }
+          : { range: (_u, min, max) => linearRange(min, max) }
+      },
       axes: [
-        { ...axis, size: 22, space: 56 },
+        { ...axis, size: 22, space: 46, incrs: STEP_INCREMENTS },
         {
           ...axis,
           size: axisSize,
-          values: (_u, ticks) => ticks.map(t => (t === null ? '' : value(t)))
+          splits: log ? (_u, _axis, min, max) => logTicks(min, max) : undefined,
+          filter: (_u, ticks) => ticks,
+          values: (_u, ticks) => tickTexts(ticks)
         }
       ],
       bands:
@@ -186,7 +232,7 @@ export class Chart {
             stroke: edge ? undefined : this._colour(line),
             width: edge ? 0 : line.rank === 'mean' ? 2 : many ? 1 : 1.5,
             alpha: line.raw ? 0.25 : 1,
-            points: edge || many ? { show: false } : { size: 4 }
+            points: points(edge)
           };
         })
       ],
@@ -222,13 +268,7 @@ export class Chart {
     if (!zoom && hadFocus) {
       this._box.focus();
     }
-    if (this._plot) {
-      if (zoom) {
-        this._plot.setScale('x', zoom);
-      } else {
-        this._plot.setData(this._aligned());
-      }
-    }
+    this.redraw();
   }
 
   private _key(event: KeyboardEvent): void {
@@ -242,6 +282,7 @@ export class Chart {
     if (event.key === 'ArrowRight' || event.key === 'ArrowLeft') {
       const next = plot.cursor.idx === null ? end : now + (event.key === 'ArrowRight' ? by : -by);
       this._point(Math.min(end, Math.max(0, next)));
+      this._context.announce([...this._tip.children].map(row => row.textContent).join(', '));
     } else if (event.key === 'Escape') {
       this._point(null);
       this._zoomTo(null);
@@ -274,12 +315,19 @@ export class Chart {
   }
 
   private _showTip(plot: uPlot): void {
-    const { idx, left = -1 } = plot.cursor;
+    const { idx, left = -1, top = 0 } = plot.cursor;
     // A chart that only follows another one's pointer has its line, but no tip of its own.
     const own = this._box.matches(':hover') || document.activeElement === this._box;
-    const rows = idx === null || idx === undefined || left < 0 || !own ? [] : this._rows(plot, idx);
+    if (!own || left < 0 || idx === null || idx === undefined) {
+      this._tip.hidden = true;
+      return;
+    }
+    const far = (y: number) => Math.abs(plot.valToPos(y, 'y') - (top ?? 0));
+    const rows = tipRows(this._curve, this._data, idx, far, this._context, line =>
+      this._colour(line)
+    );
     this._tip.hidden = !rows.length;
-    if (!rows.length || idx === null || idx === undefined) {
+    if (!rows.length) {
       return;
     }
     this._tip.replaceChildren(
@@ -293,49 +341,15 @@ export class Chart {
     this._tip.style.top = `${this._box.offsetTop + 6}px`;
   }
 
-  private _rows(plot: uPlot, idx: number): HTMLElement[] {
-    const { trans, lineName = String } = this._context;
-    const rows: { line: ILine; y: number; far: number }[] = [];
-    for (const line of this._data.lines) {
-      const y = line.ys[idx];
-      if (!line.raw && typeof y === 'number') {
-        rows.push({ line, y, far: Math.abs(plot.valToPos(y, 'y') - (plot.cursor.top ?? 0)) });
-      }
-    }
-    const ranks = rows.filter(row => typeof row.line.rank === 'number');
-    // Of many lines, those nearest to the pointer.
-    const near = ranks.sort((a, b) => a.far - b.far).slice(0, TIP_ROWS);
-    near.sort((a, b) => Number(a.line.rank) - Number(b.line.rank));
-    const names = { mean: trans('mean'), min: trans('min'), max: trans('max') };
-    const parts = (['max', 'mean', 'min'] as const).flatMap(part =>
-      rows
-        .filter(row => row.line.rank === part)
-        .map(row => el('div', {}, el('span', {}, `${names[part]} `), value(row.y)))
-    );
-    const shown = near.map(({ line, y }) => {
-      const swatch = el('i', { class: 'jpd-swatch' });
-      swatch.style.background = this._colour(line);
-      return el('div', {}, swatch, el('span', {}, `${lineName(Number(line.rank))} `), value(y));
-    });
-    const left = ranks.length - near.length;
-    return [
-      ...parts,
-      ...shown,
-      ...(left > 0 ? [el('div', { class: 'jpd-muted' }, trans('and %1 more ranks', left))] : [])
-    ];
-  }
-
   private _resize(): void {
     const width = this._box.clientWidth;
     if (width < 40) {
       return;
     }
-    if (this._plot) {
-      if (this._plot.width !== width) {
-        this._plot.setSize({ width, height: HEIGHT });
-      }
-    } else {
+    if (!this._plot || this._stale) {
       this.redraw();
+    } else if (this._plot.width !== width) {
+      this._plot.setSize({ width, height: HEIGHT });
     }
   }
 
@@ -375,6 +389,13 @@ export class Chart {
   private _fileName(): string {
     return `${this._context.source.id}-${this._curve.name}`.replace(/[^\w.-]+/g, '_');
   }
+}
+
+function linearRange(min: number | null, max: number | null): [number | null, number | null] {
+  if (min === null || max === null) {
+    return [null, null];
+  }
+  return min === 0 && max === 0 ? [0, 1] : uPlot.rangeNum(min, max, 0.1, true);
 }
 
 function axisSize(_plot: uPlot, values: string[] | null): number {

@@ -3,9 +3,10 @@ import type { ICurve } from './source';
 
 export function curveCsv(curve: ICurve): string {
   const rows = [`rank,step,${field(curve.name)},time`];
-  for (const { rank, steps, values, times } of curve.ranks) {
+  for (const { rank, steps, values, times, special = [] } of curve.ranks) {
+    const named = new Map(special.map(({ step, value }) => [step, value]));
     steps.forEach((step, i) => {
-      rows.push(`${rank},${step},${values[i] ?? ''},${times[i] ?? ''}`);
+      rows.push(`${rank},${step},${values[i] ?? named.get(step) ?? ''},${times[i] ?? ''}`);
     });
   }
   if (!curve.ranks.length && curve.band) {

@@ -34,15 +34,15 @@ export function bytes(count: number): string {
 }
 
 /** A metric's value in about four digits. */
-export function value(x: number | null | undefined): string {
+export function value(x: number | null | undefined, digits = 4): string {
   if (x === null || x === undefined || !Number.isFinite(x)) {
     return '–';
   }
   const size = Math.abs(x);
   if (size !== 0 && (size < 1e-3 || size >= 1e6)) {
-    return x.toExponential(2);
+    return x.toExponential(digits - 2);
   }
-  return String(Number(x.toPrecision(4)));
+  return String(Number(x.toPrecision(digits)));
 }
 
 export function rate(perSecond: number): string {

@@ -100,10 +100,13 @@ function increasing(xs: number[]): boolean {
 }
 
 /** The curve's last number, for its title: of the mean where there are many ranks. */
-export function lastValue(curve: ICurve): { step: number; value: number | null } | null {
+export function lastValue(
+  curve: ICurve,
+  drawn?: ReadonlySet<number>
+): { step: number; value: number | null } | null {
   const candidates: Pick<IRankCurve, 'steps' | 'values'>[] = curve.band
     ? [{ steps: curve.band.steps, values: curve.band.mean }]
-    : curve.ranks;
+    : curve.ranks.filter(({ rank }) => !drawn?.size || drawn.has(rank));
   let best: { step: number; value: number | null } | null = null;
   for (const { steps, values } of candidates) {
     const end = steps.length - 1;
@@ -112,4 +115,14 @@ export function lastValue(curve: ICurve): { step: number; value: number | null }
     }
   }
   return best;
+}
+
+/** The first value that is no number, and which ranks have such values; null where all are numbers. */
+export function firstSpecial(
+  curve: ICurve
+): { step: number; value: string; ranks: number[] } | null {
+  const having = curve.ranks.filter(({ special }) => special?.length);
+  const firsts = having.map(({ special = [] }) => special[0]);
+  const first = firsts.sort((a, b) => a.step - b.step)[0];
+  return first ? { ...first, ranks: having.map(({ rank }) => rank) } : null;
 }

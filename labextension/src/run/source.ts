@@ -111,6 +111,8 @@ export interface IRankCurve {
   /** null where the value was not a finite number. */
   values: (number | null)[];
   times: number[];
+  /** The first values that were no finite numbers, with their names: NaN, Infinity, -Infinity. */
+  special?: { step: number; value: string }[];
 }
 
 export interface ICurve {

@@ -1,8 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { logRange, logTicks, tickTexts } from '../../src/run/axes';
 import { curveCsv } from '../../src/run/csv';
 import { bytes, count, duration, parseRanges, ranges, value } from '../../src/run/format';
-import { chartData, lastValue } from '../../src/run/series';
+import { chartData, firstSpecial, lastValue } from '../../src/run/series';
 import { smooth } from '../../src/run/smooth';
 import type { ICurve } from '../../src/run/source';
 import * as virtual from '../../src/run/virtual';
@@ -164,10 +165,67 @@ describe('a chart’s lines', () => {
     expect(lastValue({ name: 'x', ranks: [], band: null })).toBeNull();
   });
 
+  it('end with the value of a rank that is drawn', () => {
+    expect(lastValue(curve, new Set([1]))).toEqual({ step: 2, value: -4 });
+  });
+
+  it('say where they were no numbers first, and of which ranks', () => {
+    expect(firstSpecial(curve)).toBeNull();
+    const special = (step: number, value: string) => [{ step, value }];
+    const ranks = [
+      { ...curve.ranks[0], special: special(9, 'Infinity') },
+      { ...curve.ranks[1], special: special(7, 'NaN') },
+      { ...curve.ranks[1], rank: 2, special: [] }
+    ];
+    const found = firstSpecial({ ...curve, ranks });
+    expect(found).toEqual({ step: 7, value: 'NaN', ranks: [0, 1] });
+    expect(curveCsv({ ...curve, ranks: [{ ...curve.ranks[0], special: special(1, 'NaN') }] })).toBe(
+      'rank,step,"loss, train",time\r\n0,0,3,10\r\n0,1,NaN,11\r\n0,3,1,13\r\n'
+    );
+  });
+
   it('become a table', () => {
     expect(curveCsv(curve)).toBe(
       'rank,step,"loss, train",time\r\n0,0,3,10\r\n0,1,,11\r\n0,3,1,13\r\n1,1,5,11\r\n1,2,-4,12\r\n'
     );
     expect(curveCsv({ name: '=SUM(A1)', ranks: [], band: null })).toContain("'=SUM(A1)");
+  });
+});
+
+describe('the axes', () => {
+  const positive = fc.double({ min: 1e-99, max: 1e99, noNaN: true });
+
+  it.each([
+    [0.3098, 0.3123, [0.31, 0.311, 0.312]],
+    [0.08, 1.05, [0.1, 0.2, 0.5, 1]],
+    [1e-5, 0.2, [1e-5, 1e-4, 1e-3, 1e-2, 1e-1]],
+    [1.5, 6, [2, 5]],
+    [1e-30, 1e30, [1e-30, 1e-20, 1e-10, 1, 1e10, 1e20, 1e30]]
+  ])('from %d to %d have ticks on a logarithmic axis', (min, max, ticks) => {
+    const found = logTicks(min, max);
+    expect(found.length).toBeGreaterThan(1);
+    if (ticks.length > 2) {
+      expect(found.map(tick => Number(tick.toPrecision(9)))).toEqual(ticks);
+    }
+  });
+
+  it('leave the data most of a logarithmic axis', () => {
+    fc.assert(
+      fc.property(positive, positive, (a, b) => {
+        const [min, max] = [Math.min(a, b), Math.max(a, b)];
+        const [first, last] = logRange(min, max) as [number, number];
+        expect(first).toBeLessThan(min);
+        expect(last).toBeGreaterThan(max);
+        const part = Math.log(max / min) / Math.log(last / first);
+        expect(max / min < 1.001 || part > 0.8).toBe(true);
+        expect(logTicks(first, last).length).toBeLessThan(12);
+      })
+    );
+  });
+
+  it('tell ticks apart', () => {
+    expect(tickTexts([0, 0.5, 1])).toEqual(['0', '0.5', '1']);
+    expect(tickTexts([0.99981, 0.99982])).toEqual(['0.99981', '0.99982']);
+    expect(tickTexts([1234567, 1234568])).toEqual(['1.234567e+6', '1.234568e+6']);
   });
 });

@@ -1,0 +1,55 @@
+/** Where a chart's axes begin and end, where their ticks are and what stands at them. */
+import { value } from './format';
+
+const MOST_TICKS = 6;
+/** Steps are whole numbers. */
+export const STEP_INCREMENTS = Array.from({ length: 15 }, (_, i) =>
+  [1, 2, 5].map(n => n * 10 ** i)
+).flat();
+
+/** What the data take of a logarithmic axis, and a little more: not whole decades, in which little is seen. */
+export function logRange(min: number | null, max: number | null): [number | null, number | null] {
+  if (min === null || max === null) {
+    return [null, null];
+  }
+  const more = max > min ? Math.max((max / min) ** 0.1, 1.0001) : 2;
+  return [min / more, max * more];
+}
+
+/** Powers of ten; where they are few, parts of them; where the axis is short, as on a linear one. */
+export function logTicks(min: number, max: number): number[] {
+  const first = Math.floor(Math.log10(min));
+  const last = Math.ceil(Math.log10(max));
+  const every = Math.ceil((last - first) / MOST_TICKS);
+  for (const parts of [[1], [1, 2, 5]]) {
+    const ticks: number[] = [];
+    for (let exponent = first; exponent <= last; exponent += every) {
+      ticks.push(...parts.map(part => Number(`${part}e${exponent}`)));
+    }
+    const inside = ticks.filter(tick => tick >= min && tick <= max);
+    if (inside.length > 2) {
+      return inside;
+    }
+  }
+  return linearTicks(min, max);
+}
+
+function linearTicks(min: number, max: number): number[] {
+  const rough = (max - min) / 4;
+  const exponent = Math.floor(Math.log10(rough));
+  const part = [1, 2, 5, 10].find(n => n * 10 ** exponent >= rough) ?? 10;
+  const step = part * 10 ** exponent;
+  const first = Math.ceil(min / step);
+  const count = Math.floor(max / step) - first + 1;
+  return Array.from({ length: Math.max(0, count) }, (_, i) => (first + i) * step);
+}
+
+/** With as many digits as tell them apart. */
+export function tickTexts(ticks: readonly number[]): string[] {
+  for (let digits = 4; ; digits++) {
+    const texts = ticks.map(tick => value(tick, digits));
+    if (digits === 12 || new Set(texts).size === texts.length) {
+      return texts;
+    }
+  }
+}

@@ -1,0 +1,65 @@
+/** What a chart says of the step under the pointer: the lines' values there. */
+import type { IContext } from './context';
+import { el } from './dom';
+import { value } from './format';
+import type { IChartData, ILine } from './series';
+import type { ICurve } from './source';
+
+const RANKS = 10;
+
+interface IRow {
+  line: ILine;
+  text: string;
+  far: number;
+}
+
+/** A row each for the band and for the ranks, of many for those nearest to the pointer. */
+export function tipRows(
+  curve: ICurve,
+  { xs, lines }: IChartData,
+  idx: number,
+  /** How far from the pointer a value is drawn. */
+  far: (y: number) => number,
+  context: IContext,
+  colour: (line: ILine) => string
+): HTMLElement[] {
+  const { trans, lineName = (rank: number) => trans('rank %1', rank) } = context;
+  const rows: IRow[] = [];
+  for (const line of lines.filter(one => !one.raw)) {
+    const y = line.ys[idx];
+    if (typeof y === 'number') {
+      rows.push({ line, text: value(y), far: far(y) });
+    } else if (y === null) {
+      const text = specialAt(curve, line.rank, xs[idx]);
+      if (text) {
+        rows.push({ line, text, far: 0 });
+      }
+    }
+  }
+  const names = { mean: trans('mean'), min: trans('min'), max: trans('max') };
+  const parts = (['max', 'mean', 'min'] as const).flatMap(part =>
+    rows
+      .filter(row => row.line.rank === part)
+      .map(row => el('div', {}, el('span', {}, `${names[part]} `), row.text))
+  );
+  const ranks = rows.filter(row => typeof row.line.rank === 'number');
+  const near = ranks.sort((a, b) => a.far - b.far).slice(0, RANKS);
+  near.sort((a, b) => Number(a.line.rank) - Number(b.line.rank));
+  const shown = near.map(({ line, text }) => {
+    const swatch = el('i', { class: 'jpd-swatch' });
+    swatch.style.background = colour(line);
+    return el('div', {}, swatch, el('span', {}, `${lineName(Number(line.rank))} `), text);
+  });
+  const left = ranks.length - near.length;
+  return [
+    ...parts,
+    ...shown,
+    ...(left > 0 ? [el('div', { class: 'jpd-muted' }, trans('and %1 more ranks', left))] : [])
+  ];
+}
+
+/** What a rank's value is called that is no number. */
+function specialAt(curve: ICurve, rank: ILine['rank'], step: number): string | undefined {
+  const known = curve.ranks.find(one => one.rank === rank)?.special;
+  return known?.find(one => one.step === step)?.value;
+}
