@@ -82,7 +82,9 @@ function isOwn(colour: Colour | undefined): colour is string {
 /** A rank knows nothing of the page: what it writes in any colour can be read on any background. */
 function textColour(fg: Colour | undefined, bg: Colour | undefined): string {
   if (bg === undefined) {
-    return isOwn(fg) ? `color-mix(in srgb, ${fg} 55%, var(--jpd-ansi-fg))` : `var(--jpd-ansi-${fg})`;
+    return isOwn(fg)
+      ? `color-mix(in srgb, ${fg} 55%, var(--jpd-ansi-fg))`
+      : `var(--jpd-ansi-${fg})`;
   }
   if (isOwn(fg)) {
     return fg;

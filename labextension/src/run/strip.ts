@@ -21,7 +21,8 @@ export class Strip {
   private _hosts = '';
   private readonly _keys: string[] = [];
   private readonly _box: HTMLElement;
-  private readonly _summary = el('span', { class: 'jpd-strip-summary' });
+  private readonly _summary: HTMLElement;
+  private readonly _counts = new Map<State, HTMLButtonElement>();
   private readonly _tip = el('div', { class: 'jpd-tip', role: 'tooltip', hidden: true });
   private _run: IRunInfo | null = null;
   private _tipFor = -1;
@@ -33,6 +34,10 @@ export class Strip {
   ) {
     const { trans, signal } = _context;
     this._box = el('div', { class: 'jpd-chips', role: 'group', 'aria-label': trans('Ranks') });
+    for (const state of STATES) {
+      this._counts.set(state, this._count(state));
+    }
+    this._summary = el('div', { class: 'jpd-strip-summary' }, ...this._counts.values());
     this.node = el('div', { class: 'jpd-strip' }, this._box, this._summary, this._tip);
     roving(this._box, () => this._order, signal);
     const rankAt = (event: Event) => {
@@ -82,20 +87,46 @@ export class Strip {
     for (const rank of run.ranks) {
       this._updateChip(rank, progress.get(rank.rank));
     }
-    const counts = STATES.map(state => [
-      state,
-      run.ranks.filter(rank => rank.state === state).length
-    ]) as [State, number][];
-    const present = counts.filter(([, n]) => n);
-    this._summary.hidden = run.world_size < 2 || (present.length < 2 && !many);
-    setText(
-      this._summary,
-      present
-        .map(([state, n]) => `${count(n)} ${stateName(state, this._context.trans).toLowerCase()}`)
-        .join(' · ')
-    );
+    const states = new Set(run.ranks.map(rank => rank.state));
+    this._summary.hidden = run.world_size < 2 || (states.size < 2 && !many);
+    for (const [state, node] of this._counts) {
+      const number = run.ranks.filter(rank => rank.state === state).length;
+      node.hidden = !number;
+      const name = stateName(state, this._context.trans).toLowerCase();
+      setText(node.lastChild as Text, `${count(number)} ${name}`);
+    }
     if (this._tipFor >= 0) {
       this._showTip(this._tipFor);
+    }
+  }
+
+  /** How many ranks are in a state; pressed, it leads from one of them to the next. */
+  private _count(state: State): HTMLButtonElement {
+    const { trans, signal } = this._context;
+    const node = el(
+      'button',
+      {
+        type: 'button',
+        class: 'jpd-count',
+        title: trans('Go to the next of them')
+      },
+      el('i', { class: 'jpd-shape', 'data-state': state, 'aria-hidden': 'true' }),
+      ' '
+    );
+    node.addEventListener('click', () => this._goTo(state), { signal });
+    return node;
+  }
+
+  private _goTo(state: State): void {
+    const now = this._order.findIndex(chip => chip.tabIndex === 0);
+    const from = this._order[now]?.dataset.state === state ? now + 1 : now;
+    const next = [...this._order.slice(from), ...this._order.slice(0, from)].find(
+      chip => chip.dataset.state === state
+    );
+    if (next) {
+      this._order[now].tabIndex = -1;
+      next.tabIndex = 0;
+      next.focus();
     }
   }
 

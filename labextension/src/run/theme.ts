@@ -21,7 +21,9 @@ export function followTheme(node: HTMLElement, changed: () => void, signal: Abor
       attributeFilter: ['class', 'theme', 'data-theme', 'data-jp-theme-name', 'data-jp-theme-light']
     });
   }
-  window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', soon, { signal });
+  for (const query of ['(prefers-color-scheme: dark)', '(forced-colors: active)']) {
+    window.matchMedia(query).addEventListener('change', soon, { signal });
+  }
   signal.addEventListener('abort', () => {
     observer.disconnect();
     clearTimeout(timer);
@@ -39,7 +41,8 @@ export function followTheme(node: HTMLElement, changed: () => void, signal: Abor
 
 function isDark(node: HTMLElement): boolean {
   const light = document.body.dataset.jpThemeLight;
-  if (light !== undefined) {
+  // The system's own colours go before the theme's.
+  if (light !== undefined && !window.matchMedia('(forced-colors: active)').matches) {
     return light === 'false';
   }
   // Light text means a dark page.

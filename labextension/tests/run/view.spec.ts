@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { RunMissing } from '../../src/run/source';
-import type { IRunInfo } from '../../src/run/source';
+import type { ICurve, IRunInfo } from '../../src/run/source';
 import { RunView } from '../../src/run/view';
 import { FakeSource, runInfo } from './fakesource';
 
@@ -141,6 +141,28 @@ describe('the ranks', () => {
       'Rank 3'
     );
     await vi.waitFor(() => expect(source.asked).toContain('3 -200 200'));
+  });
+});
+
+describe('how many ranks are in a state', () => {
+  it('leads from one of them to the next', async () => {
+    const info = runInfo(300);
+    for (const rank of [70, 200]) {
+      info.ranks[rank] = { ...info.ranks[rank], state: 'failed' };
+    }
+    const source = new FakeSource(info);
+    const node = await show(source);
+    const counts = () => all(node, '.jpd-count').filter(count => !count.hidden);
+    expect(counts().map(count => count.textContent?.trim())).toEqual(['2 failed', '298 running']);
+    const focused = () => document.activeElement?.getAttribute('aria-label')?.split(',')[0];
+    for (const rank of [70, 200, 70]) {
+      counts()[0].click();
+      expect(focused()).toBe(`Rank ${rank}`);
+    }
+    expect(all(node, '.jpd-chip').filter(chip => chip.tabIndex === 0).length).toBe(1);
+    expect(text(node, '.jpd-strip [role=tooltip]')).toContain('failed');
+    source.tell({ kind: 'run', run: runInfo(300, 'succeeded') });
+    expect(counts().map(count => count.textContent?.trim())).toEqual(['300 succeeded']);
   });
 });
 
@@ -396,6 +418,45 @@ describe('the metrics', () => {
     expect((plots.data.at(-1) as unknown[]).length).toBe(2);
     toggle.click();
     expect((plots.data.at(-1) as unknown[]).length).toBe(3);
+  });
+
+  it('say where a value was no number', async () => {
+    const source = new FakeSource(runInfo(2));
+    const lossy: ICurve = curve(2);
+    const special = [{ step: 1, value: 'NaN' }];
+    lossy.ranks[1] = { ...lossy.ranks[1], values: [2, null], special };
+    source.curveList = [lossy];
+    const node = await show(source);
+    await vi.waitFor(() => expect(text(node, '.jpd-chart-special')).toBe('NaN from step 1 [1]'));
+    expect(node.querySelector('.jpd-chart-box')?.getAttribute('aria-label')).toContain('NaN');
+  });
+
+  it('are drawn in the new colours when they come into sight after the theme has changed', async () => {
+    const resized: (() => void)[] = [];
+    class Observer {
+      constructor(callback: () => void) {
+        resized.push(callback);
+      }
+      observe() {}
+      disconnect() {}
+    }
+    vi.stubGlobal('ResizeObserver', Observer);
+    const source = new FakeSource(runInfo(2));
+    source.curveList = [curve(2)];
+    document.body.dataset.jpThemeLight = 'true';
+    const node = await show(source);
+    await vi.waitFor(() => expect(plots.alive).toBe(1));
+    const width = vi.spyOn(HTMLElement.prototype, 'clientWidth', 'get').mockReturnValue(0);
+    const made = plots.made;
+    document.body.dataset.jpThemeLight = 'false';
+    await vi.waitFor(() => expect(node.dataset.jpdTheme).toBe('dark'));
+    expect(plots.made).toBe(made);
+    width.mockReturnValue(600);
+    resized.forEach(callback => callback());
+    expect(plots.made).toBe(made + 1);
+    expect(plots.alive).toBe(1);
+    delete document.body.dataset.jpThemeLight;
+    vi.unstubAllGlobals();
   });
 
   it('are drawn in the new colours when the theme changes', async () => {
