@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["EventWriter", "close", "now", "open_writer", "writer"]
+__all__ = ["EventWriter", "close", "now", "open_writer", "tell", "writer"]
 
 _writer: EventWriter | None = None
 _clock_offset_s = 0.0
@@ -96,3 +96,10 @@ def close() -> None:
 def writer() -> EventWriter | None:
     """This rank's event writer; None outside a run."""
     return _writer
+
+
+def tell(text: str) -> None:
+    """One line in the log of every rank, and rank 0's as a note in the views."""
+    print(text, flush=True)
+    if _writer is not None and os.environ.get("RANK", "0") == "0":
+        _writer.note(text)

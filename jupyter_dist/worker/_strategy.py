@@ -144,12 +144,7 @@ def _replicas(strategy: Any) -> str:
 
 
 def _say(text: str) -> None:
-    """One line in the log of every rank, and rank 0's as a note in the views."""
-    text = f"dist.strategy: {text}"
-    print(text, flush=True)
-    writer = _events.writer()
-    if writer is not None and os.environ.get("RANK", "0") == "0":
-        writer.note(text)
+    _events.tell(f"dist.strategy: {text}")
 
 
 def _keras() -> str:

@@ -29,6 +29,11 @@ _HOOKS = {
     "torch.utils.tensorboard.writer": ("._tensorboard", "patch"),
     "tensorboardX.writer": ("._tensorboard", "patch"),
     "tensorflow.python.training.server_lib": (".._serving", "patch"),
+    "accelerate.state": ("._spanning", "patch_accelerate"),
+    "lightning.fabric.connector": ("._spanning", "patch_lightning"),
+    "lightning.pytorch.trainer.connectors.accelerator_connector": ("._spanning", "patch_lightning"),
+    "lightning_fabric.connector": ("._spanning", "patch_lightning"),
+    "pytorch_lightning.trainer.connectors.accelerator_connector": ("._spanning", "patch_lightning"),
 }
 
 _mute = threading.local()
