@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -197,42 +197,43 @@ def remove(folders: Iterable[RunFolder]) -> int:
     return freed
 
 
-def _check_rank(folder: RunFolder, rank: int) -> None:
+def _check_ranks(folder: RunFolder, ranks: Collection[int]) -> None:
     size = max(reader.job(folder).world_size, len(reader.status(folder).ranks))
-    if not 0 <= rank < size:
+    unknown = sorted(rank for rank in ranks if not 0 <= rank < size)
+    if unknown:
         known = "rank 0" if size == 1 else f"ranks 0 to {size - 1}"
-        raise InputError(f"run {folder.id} has {known}, not {rank}")
+        raise InputError(f"run {folder.id} has {known}, not {unknown[0]}")
 
 
 def read_log(
-    folder: RunFolder, *, rank: int | None = None, tail: int | None = None
+    folder: RunFolder, *, ranks: Collection[int] | None = None, tail: int | None = None
 ) -> tuple[list[reader.Line], int]:
-    """The log's lines by time, of one rank or of all: the last `tail` ones and how many came before them."""
-    if rank is not None:
-        _check_rank(folder, rank)
+    """Some ranks' lines by time, or those of all: the last `tail` ones, and how many came before them."""
+    if ranks is not None:
+        _check_ranks(folder, ranks)
     kept: deque[reader.Line] = deque(maxlen=tail)
     total = 0
     for batch in reader.Tail(folder).drain():
-        wanted = [line for line in batch.lines if rank is None or line.rank == rank]
+        wanted = [line for line in batch.lines if ranks is None or line.rank in ranks]
         kept.extend(wanted)
         total += len(wanted)
     return list(kept), total - len(kept)
 
 
 def follow_log(
-    folder: RunFolder, *, rank: int | None = None, tail: int | None = None
+    folder: RunFolder, *, ranks: Collection[int] | None = None, tail: int | None = None
 ) -> Iterator[list[reader.Line]]:
     """The log's last `tail` lines (all by default), then new ones as they come, until the run ends."""
-    if rank is not None:
-        _check_rank(folder, rank)
+    if ranks is not None:
+        _check_ranks(folder, ranks)
     source = reader.Tail(folder)
     kept: deque[reader.Line] = deque(maxlen=tail)
     for batch in source.drain():
-        kept.extend(line for line in batch.lines if rank is None or line.rank == rank)
+        kept.extend(line for line in batch.lines if ranks is None or line.rank in ranks)
     yield list(kept)
     while True:
         batch = source.poll()
-        lines = [line for line in batch.lines if rank is None or line.rank == rank]
+        lines = [line for line in batch.lines if ranks is None or line.rank in ranks]
         if lines:
             yield lines
         elif batch.status.state.ended and not batch.lines:

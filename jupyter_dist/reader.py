@@ -79,10 +79,12 @@ class Batch:
 
 
 def job(folder: RunFolder) -> Job:
-    """The run's job. Raises RunNotFound when `job.json` is missing or not ours."""
+    """The run's job. Raises RunNotFound when it was removed, or `job.json` is missing or not ours."""
     try:
         return Job.from_json(json.loads(folder.job.read_bytes()))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        if not folder.path.exists():
+            raise RunNotFound(f"run {folder.id} was removed: there is no {str(folder.path)!r}.") from None
         raise RunNotFound(f"{str(folder.path)!r} is not a run: job.json cannot be read ({error}).") from error
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from run_maker import RunMaker
 
+import jupyter_dist
 from jupyter_dist import clusters, folder, manage, reader, start
 from jupyter_dist.commands import dispatch, main
 from jupyter_dist.commands._runs import Context
@@ -73,7 +74,7 @@ class TestTheTree:
 
     def test_help_of_run_has_the_flags_of_the_backend(self) -> None:
         text = str(dispatch("run --help", TERMINAL))
-        assert "-np, --np, -n N" in text
+        assert "-np, --num-proc, -n, --np N" in text
         assert "flags of the backend 'local':\n  --gpus-per-worker N" in text
         assert "--out" not in text
 
@@ -90,7 +91,8 @@ class TestTheTree:
             ("run x.py", "in a notebook, `%%distribute` in front of a cell runs it"),
             ("runs x", "runs does not know what to do with 'x'"),
             ("runs --al", "unknown flag '--al'; did you mean --all?"),
-            ("logs --rank x", "--rank needs a whole number of at least 0, got 'x'"),
+            ("logs --rank x", "--rank needs ranks such as 3 or 0-3,7, got 'x'"),
+            ("logs --rank 3-1", "--rank needs ranks such as 3 or 0-3,7, got '3-1'"),
             ("logs --tail 0", "--tail needs a whole number of at least 1, got '0'"),
             ("rm", "rm needs one of: ids, --older-than TIME, --all-ended"),
             ("rm x --all-ended", "rm needs one of"),
@@ -184,6 +186,8 @@ class TestLogs:
         run.end()
         assert dispatch("logs", NOTEBOOK) == "[0] a\n[1] b\n[0] c"
         assert dispatch(f"logs {run.folder.id} --rank 1", NOTEBOOK) == "b"
+        assert dispatch("logs --rank 0-1", NOTEBOOK) == "[0] a\n[1] b\n[0] c"
+        assert dispatch("logs --rank 1,0 --tail 1", NOTEBOOK) == "… 2 lines before\n[0] c"
         assert dispatch("logs --tail 1", NOTEBOOK) == "… 2 lines before\n[0] c"
 
     def test_a_notebook_shows_a_bounded_part(self, own_folders: Path) -> None:
@@ -202,7 +206,13 @@ class TestLogs:
     def test_a_rank_that_is_not_there(self, own_folders: Path) -> None:
         run = RunMaker(own_folders)
         with pytest.raises(InputError, match=f"run {run.folder.id} has ranks 0 to 1, not 2"):
-            dispatch("logs --rank 2", NOTEBOOK)
+            dispatch("logs --rank 0-9", NOTEBOOK)
+
+    def test_nothing(self, own_folders: Path) -> None:
+        run = RunMaker(own_folders)
+        assert dispatch("logs", NOTEBOOK) == "nothing was printed yet"
+        run.end()
+        assert dispatch("logs", NOTEBOOK) == "nothing was printed"
 
     def test_follow_goes_on_to_the_end(self, own_folders: Path, wait_for: Callable[..., Any]) -> None:
         run = RunMaker(own_folders)
@@ -337,7 +347,7 @@ class TestClusters:
             == "saved: %%distribute --cluster box"
         )
         assert dispatch("clusters show box", NOTEBOOK) == (
-            'backend = "local"\nnp = 3\ngpus_per_worker = 0\ntimeout = 7200.0'
+            'backend = "local"\nnp = 3\ngpus_per_worker = 0\ntimeout = "2h"'
         )
         with pytest.raises(InputError, match="there is a cluster 'box' already"):
             dispatch("clusters add box -np 4", NOTEBOOK)
@@ -494,5 +504,7 @@ class TestTerminal:
     def test_status_of_help(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["--help"]) == 0
         assert capsys.readouterr().out.startswith("usage: jupyter dist COMMAND")
+        assert main(["--version"]) == 0
+        assert capsys.readouterr().out == f"jupyter-dist {jupyter_dist.__version__}\n"
         assert main(["nope"]) == 2
         assert main(["backends"]) == 0

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import start
+from .. import __version__, start
 from .._flags import Flag, flags_of, nearest, shown, split_line
 from .._plan import Plan, make_plan, read_command_line, run_flags
 from ..backends import Backend
@@ -105,6 +105,8 @@ def dispatch(words: str | Sequence[str], context: Context, expand: Callable[[str
 def _descend(tokens: list[str], commands: tuple[Command, ...], context: Context, path: str) -> Any:
     if not tokens or tokens[0] in _HELP:
         return Message(_overview(commands, path))
+    if tokens == ["--version"]:
+        return Message(f"jupyter-dist {__version__}")
     known = {command.name: command for command in commands}
     chosen = known.get(tokens[0])
     if chosen is None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from .. import backends, launch, manage, start
-from .._flags import Flag, build, flags_of, scan
+from .._flags import Flag, build, flags_of, scan, shown
 from ..errors import DistError, InputError, MissingEngine
 from ..folder import RunFolder, find
 from ..options import Seconds
@@ -90,7 +91,7 @@ def _runs(context: Context, flags: _Runs, _: tuple[str, ...]) -> Table | Message
     if flags.as_json:
         return Message(json.dumps([dataclasses.asdict(row) for row in rows], indent=2))
     now = time.time()
-    shown = [
+    cells = [
         (
             row.id,
             str(row.state),
@@ -104,7 +105,7 @@ def _runs(context: Context, flags: _Runs, _: tuple[str, ...]) -> Table | Message
         for row in rows
     ]
     columns = ("id", "state", "backend", "np", "age", "took", "from", "on disk")
-    return Table(columns, shown, data=rows, empty="there are no runs yet")
+    return Table(columns, cells, data=rows, empty="there are no runs yet")
 
 
 def _age(seconds: float) -> str:
@@ -135,8 +136,23 @@ def _stop(context: Context, flags: _Stop, ids: tuple[str, ...]) -> Message:
     return Message("\n".join(lines))
 
 
+def _ranks(given: Sequence[str]) -> frozenset[int]:
+    found: set[int] = set()
+    for part in ",".join(given).split(","):
+        match = re.fullmatch(r"\s*(\d{1,6})(?:-(\d{1,6}))?\s*", part)
+        between = range(int(match[1]), int(match[2] or match[1]) + 1) if match else ()
+        if not between:
+            raise ValueError(f"needs ranks such as 3 or 0-3,7, got {shown(part)}")
+        found.update(between)
+    return frozenset(found)
+
+
 class _Logs(Empty):
-    rank: int | None = Field(None, ge=0, description="Only this rank. Default: all, by time")
+    rank: Annotated[frozenset[int], BeforeValidator(_ranks)] | None = Field(
+        None,
+        description="Only these ranks: 3 or 0-3,7. Default: all, by time",
+        json_schema_extra={"metavar": "RANKS", "wanted": "ranks such as 3 or 0-3,7"},
+    )
     follow: bool = Field(False, description="Go on until the run has ended")
     tail: int | None = Field(
         None, ge=1, description=f"The last N lines. Default: all in a terminal, {_SHOWN_LINES} in a notebook"
@@ -145,17 +161,20 @@ class _Logs(Empty):
 
 def _logs(context: Context, flags: _Logs, ids: tuple[str, ...]) -> Any:
     folder = manage.choose(ids[0] if ids else None, last=start.last_run_id())
+    alone = flags.rank is not None and len(flags.rank) == 1
     if not context.terminal:
         if flags.follow:
             raise InputError(f"--follow is for a terminal: here it is `%dist attach {folder.id}`")
-        lines, before = manage.read_log(folder, rank=flags.rank, tail=flags.tail or _SHOWN_LINES)
-        text = "\n".join(_line(line, flags.rank is None, colour=False) for line in lines)
+        lines, before = manage.read_log(folder, ranks=flags.rank, tail=flags.tail or _SHOWN_LINES)
+        if not lines:
+            return Message("nothing was printed" if manage.state(folder).ended else "nothing was printed yet")
+        text = "\n".join(_line(line, not alone, colour=False) for line in lines)
         return Message(f"… {count(before, 'line')} before\n{text}" if before else text)
     if flags.follow:
-        for chunk in manage.follow_log(folder, rank=flags.rank, tail=flags.tail):
-            _print_lines(chunk, flags.rank is None)
+        for chunk in manage.follow_log(folder, ranks=flags.rank, tail=flags.tail):
+            _print_lines(chunk, not alone)
     else:
-        _print_lines(manage.read_log(folder, rank=flags.rank, tail=flags.tail)[0], flags.rank is None)
+        _print_lines(manage.read_log(folder, ranks=flags.rank, tail=flags.tail)[0], not alone)
     return None
 
 

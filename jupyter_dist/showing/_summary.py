@@ -48,7 +48,8 @@ class Summary:
         parts = [self.title]
         if self.headline:
             parts.append(self.headline)
-        parts += ["", *_aligned([_COLUMNS, *self.rows])]
+        if self.rows:  # none while the supervisor starts
+            parts += ["", *_aligned([_COLUMNS, *self.rows])]
         if self.more_ranks:
             parts.append(f"… {count(self.more_ranks, 'more rank')}: run.status.ranks")
         if self.metrics:
@@ -71,7 +72,8 @@ class Summary:
             )
         elif self.headline:
             parts.append(f"<div>{html.escape(self.headline)}</div>")
-        parts.append(_table(_COLUMNS, self.rows))
+        if self.rows:
+            parts.append(_table(_COLUMNS, self.rows))
         if self.more_ranks:
             parts.append(f"<div>… {count(self.more_ranks, 'more rank')}: <code>run.status.ranks</code></div>")
         if self.metrics:
