@@ -226,6 +226,24 @@ def test_the_template_may_die_between_and_during_runs(wait_for: WaitFor) -> None
     assert results(folder) == [7, 7]
 
 
+def test_a_fork_that_has_left_its_rank_is_ended_with_the_run(wait_for: WaitFor) -> None:
+    """It carries the environment of the template, in which the run's id is not."""
+    source = """
+import os, time
+read, write = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    os.write(write, str(os.getpid()).encode())
+    time.sleep(600)
+    os._exit(0)
+int(os.read(read, 20))
+"""
+    folder, status = run(source, wait_for, np=1)
+    assert status.warm
+    (pid,) = results(folder, 1)
+    wait_for(lambda: reader.start_ticks(pid) is None, 5, "its end")
+
+
 def test_the_template_ends_with_its_kernel(wait_for: WaitFor) -> None:
     code = """
 import os, signal
