@@ -1,6 +1,7 @@
 /** A scrolling list of a log's lines, of which only those in sight exist. */
 import type { IContext } from './context';
 import { el, setAttribute } from './dom';
+import { count } from './format';
 import type { LogPages } from './pages';
 import { rowNode } from './rows';
 import * as virtual from './virtual';
@@ -21,6 +22,7 @@ export class LogList {
   private _match: RegExp | null = null;
   private _current = -1;
   private _selection: { anchor: number; focus: number } | null = null;
+  private _dragging = false;
   private _frame = 0;
 
   constructor(
@@ -42,6 +44,7 @@ export class LogList {
     this.node.addEventListener('wheel', event => this._onWheel(event), { signal, passive: false });
     this.node.addEventListener('keydown', event => this._onKey(event), { signal });
     this.node.addEventListener('mousedown', event => this._onMouseDown(event), { signal });
+    this.node.addEventListener('mouseover', event => this._onMouseOver(event), { signal });
     const resize = new ResizeObserver(() => this.draw());
     resize.observe(this.node);
     signal.addEventListener('abort', () => {
@@ -219,17 +222,45 @@ export class LogList {
       if (step === undefined) {
         return;
       }
-      this._scrollTo(this._offset + step);
+      if (event.shiftKey) {
+        this._extend(step / geometry.rowHeight);
+      } else {
+        this._scrollTo(this._offset + step);
+      }
     }
     event.preventDefault();
     event.stopPropagation();
   }
 
-  /** A click on a line's number selects the line, with Shift all lines from there. */
+  /** With Shift the keys select lines: from where a search stands, or the first or last one in sight. */
+  private _extend(by: number): void {
+    const geometry = this._geometry();
+    const { first, end } = virtual.window(this._offset, geometry);
+    if (end <= first) {
+      return;
+    }
+    let { anchor, focus } = this._selection ?? { anchor: -1, focus: -1 };
+    if (anchor < 0) {
+      const found = this._current >= first && this._current < end;
+      anchor = focus = found ? this._current : by > 0 ? first : end - 1;
+    } else {
+      focus = Math.min(geometry.rows - 1, Math.max(0, Math.round(focus + by)));
+    }
+    this._select(anchor, focus);
+    const top = focus * geometry.rowHeight;
+    const lowest = top + geometry.rowHeight - geometry.viewport;
+    this._scrollTo(Math.min(top, Math.max(lowest, this._offset)));
+    const { trans, announce } = this._context;
+    const lines = Math.abs(focus - anchor) + 1;
+    announce(lines === 1 ? trans('1 line selected') : trans('%1 lines selected', count(lines)));
+  }
+
+  /** A press on a line's number selects the line, with Shift or dragged all lines from there. */
   private _onMouseDown(event: MouseEvent): void {
     const target = event.target as HTMLElement;
-    const n = Number(target.closest<HTMLElement>('.jpd-row')?.dataset.n ?? NaN);
-    if (event.button === 0 && target.classList.contains('jpd-number') && Number.isFinite(n)) {
+    const n = lineAt(target);
+    this._dragging = event.button === 0 && target.classList.contains('jpd-number') && n !== null;
+    if (this._dragging && n !== null) {
       event.preventDefault();
       this.node.focus();
       this._select(event.shiftKey && this._selection ? this._selection.anchor : n, n);
@@ -237,6 +268,13 @@ export class LogList {
       this._selection = null;
       this.draw();
       this._moved();
+    }
+  }
+
+  private _onMouseOver(event: MouseEvent): void {
+    const n = lineAt(event.target as HTMLElement);
+    if (this._dragging && event.buttons & 1 && this._selection && n !== null) {
+      this._select(this._selection.anchor, n);
     }
   }
 
@@ -258,4 +296,9 @@ export class LogList {
     this.draw();
     this._moved();
   }
+}
+
+function lineAt(target: HTMLElement): number | null {
+  const n = target.closest<HTMLElement>('.jpd-row')?.dataset.n;
+  return n === undefined ? null : Number(n);
 }

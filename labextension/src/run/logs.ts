@@ -72,6 +72,9 @@ export class Logs {
       () => void this._copyLines(),
       signal
     );
+    this._copy.title = trans(
+      'Copy the selected lines: drag over their numbers, or press Shift and the arrow keys'
+    );
     this._panel = el(
       'div',
       { class: 'jpd-log-panel', id: `${this._prefix}-panel` },

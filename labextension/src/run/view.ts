@@ -151,6 +151,7 @@ export class RunView implements IDisposable {
         this._online = change.online;
         this._showNotices();
         if (change.online) {
+          this._ending = ''; // what could not be read before can be now
           void this._load();
           this._logs.reload();
           this._metrics.changed(this._run?.world_size ?? 0);

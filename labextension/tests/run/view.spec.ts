@@ -376,6 +376,25 @@ describe('the logs', () => {
     await vi.waitFor(() => expect(written).toHaveBeenCalledWith('[1] one\n[0-1] two\n'));
   });
 
+  it('are selected with the keys as well', async () => {
+    const source = new FakeSource(runInfo(1));
+    source.lines = Array.from({ length: 500 }, (_, n) => `line ${n}`);
+    const node = await show(source);
+    const log = node.querySelector<HTMLElement>('.jpd-log') as HTMLElement;
+    await vi.waitFor(() => expect(all(node, '.jpd-text').at(-1)?.textContent).toBe('line 499'));
+    const selected = () => all(node, '.jpd-row-selected').map(row => Number(row.dataset.n));
+    press(log, 'ArrowUp', { shiftKey: true });
+    await vi.waitFor(() => expect(selected()).toEqual([499]));
+    press(log, 'ArrowUp', { shiftKey: true });
+    await vi.waitFor(() => expect(selected()).toEqual([498, 499]));
+    expect(text(node, '[role=status]')).toBe('2 lines selected');
+    press(log, 'Home', { shiftKey: true });
+    await vi.waitFor(() => expect(selected()[0]).toBe(0));
+    expect(text(node, '[role=status]')).toBe('500 lines selected');
+    press(log, 'Escape');
+    await vi.waitFor(() => expect(selected()).toEqual([]));
+  });
+
   it('have tabs for few ranks and a list for many', async () => {
     expect(all(await show(new FakeSource(runInfo(12))), '[role=tab]').length).toBe(13);
     view?.dispose();
@@ -577,6 +596,21 @@ describe('how a run ends', () => {
     view = new RunView({ source, onMissing: missing });
     await vi.waitFor(() => expect(missing).toHaveBeenCalledOnce());
     expect(text(view.node, '.jpd-notice')).toContain('/home/me/runs');
+  });
+});
+
+describe('a lost connection', () => {
+  it('is over: what could not be read is read', async () => {
+    const source = new FakeSource(runInfo(2, 'succeeded'));
+    source.resultList = [{ ranks: [0, 1], repr: '0.5', error: null, bytes: 3 }];
+    const read = vi.spyOn(source, 'results').mockRejectedValueOnce(new Error('gone'));
+    const node = await show(source);
+    await vi.waitFor(() => expect(read).toHaveBeenCalledOnce());
+    source.tell({ kind: 'connection', online: false });
+    expect(text(node, '.jpd-notice b')).toBe('No connection');
+    source.tell({ kind: 'connection', online: true });
+    await vi.waitFor(() => expect(text(node, '.jpd-result .jpd-ranks')).toBe('[0-1]'));
+    expect(all(node, '.jpd-notice').length).toBe(0);
   });
 });
 
