@@ -2,6 +2,7 @@
 import { Chart } from './run/chart';
 import { reason, stateName, type IContext } from './run/context';
 import { el, setText } from './run/dom';
+import { logControl, smoothingControl } from './run/metrics';
 import type { ICurve, ICurves, IDisposable, IRankCurve, IRunInfo, IRunSource } from './run/source';
 import { ended } from './run/source';
 import { followTheme, rankVariable } from './run/theme';
@@ -30,6 +31,7 @@ export class CompareView implements IDisposable {
   private readonly _trans: Trans;
   private readonly _runs: ICompared[];
   private readonly _legend: HTMLElement;
+  private readonly _controls = el('div', { class: 'jpd-controls' });
   private readonly _grid = el('div', { class: 'jpd-charts' });
   private readonly _note = el('p', { class: 'jpd-muted', role: 'status' });
   private readonly _charts = new Map<string, Chart>();
@@ -53,17 +55,11 @@ export class CompareView implements IDisposable {
       role: 'group',
       'aria-label': trans('Runs')
     });
-    const controls = el(
-      'div',
-      { class: 'jpd-controls' },
-      this._smoothingControl(),
-      this._logControl()
-    );
     this.node = el(
       'section',
       { class: 'jpd-run jpd-compare', 'aria-label': trans('Comparison of runs') },
       this._legend,
-      controls,
+      this._controls,
       this._note,
       this._grid
     );
@@ -75,6 +71,16 @@ export class CompareView implements IDisposable {
       announce: text => setText(this._note, text),
       lineName: index => this._name(this._runs[index])
     };
+    this._controls.append(
+      smoothingControl(this._context, value => {
+        this._smoothing = value;
+        this._draw();
+      }),
+      logControl(this._context, on => {
+        this._log = on;
+        this._draw();
+      })
+    );
     followTheme(this.node, () => this._charts.forEach(chart => chart.redraw(true)), signal);
     for (const one of this._runs) {
       this._watches.push(
@@ -202,41 +208,6 @@ export class CompareView implements IDisposable {
       () => {
         one.shown = !one.shown;
         toggle.setAttribute('aria-pressed', String(one.shown));
-        this._draw();
-      },
-      { signal: this._abort.signal }
-    );
-    return toggle;
-  }
-
-  private _smoothingControl(): HTMLElement {
-    const slider = el('input', { type: 'range', min: 0, max: 0.99, step: 0.01, value: 0 });
-    const shown = el('output', {}, '0');
-    slider.addEventListener(
-      'input',
-      () => {
-        this._smoothing = Number(slider.value);
-        setText(shown, slider.value);
-        this._draw();
-      },
-      { signal: this._abort.signal }
-    );
-    const name = el('span', {}, this._trans('Smoothing'));
-    return el('label', { class: 'jpd-smoothing' }, name, slider, shown);
-  }
-
-  private _logControl(): HTMLElement {
-    const title = this._trans('Logarithmic axis');
-    const toggle = el(
-      'button',
-      { type: 'button', class: 'jpd-toggle', 'aria-pressed': 'false', title },
-      this._trans('log')
-    );
-    toggle.addEventListener(
-      'click',
-      () => {
-        this._log = !this._log;
-        toggle.setAttribute('aria-pressed', String(this._log));
         this._draw();
       },
       { signal: this._abort.signal }
