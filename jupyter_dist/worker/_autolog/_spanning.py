@@ -80,7 +80,7 @@ def _environment(base: Any) -> Any:
 
 
 def _flags(original: Callable[..., Any], environment: Any) -> Callable[..., Any]:
-    def _check_device_config_and_set_final_flags(self: Any, devices: Any, num_nodes: Any) -> None:
+    def _check_device_config_and_set_final_flags(self: Any, devices: Any, num_nodes: Any) -> Any:
         self._jupyter_dist_copies = 1
         if not _spans(self, devices, num_nodes):
             return original(self, devices=devices, num_nodes=num_nodes)
