@@ -219,6 +219,16 @@ class TestInTheShell:
         assert "In[1]" in text
         assert "return 1 / 0" in text
         assert "In[2]" in text
+        quoted = "try:\n    broken()\nexcept ZeroDivisionError:\n    import traceback\n"
+        text = fails(
+            shell, f"%%distribute -np 1\n{quoted}    raise RuntimeError(traceback.format_exc())", RunFailed
+        )
+        assert '"In[1]", line 2, in broken' in text
+        assert "ipython-input" not in text
+
+    def test_what_a_notebook_displays_a_rank_prints(self, shell: InteractiveShell) -> None:
+        run = run_cell(shell, "%%distribute -np 1\ndisplay([1], 'x', display_id=True)")
+        assert run.log(0) == "[1]\nx\n"
 
     def test_loading_twice_and_unloading(self, shell: InteractiveShell) -> None:
         def ours() -> int:

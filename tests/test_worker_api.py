@@ -6,6 +6,7 @@ import json
 import math
 import os
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -308,3 +309,16 @@ def test_device_is_the_rank_s_own_gpu(
     if gpus is not None:
         monkeypatch.setenv("JUPYTER_DIST_GPUS", gpus)
     assert str(dist.device()) == expected
+
+
+@pytest.mark.parametrize(("daemon", "said"), [(False, True), (True, False)])
+def test_a_rank_that_waits_for_a_thread_says_so(daemon: bool, said: bool) -> None:
+    code = f"""
+import threading, time
+from jupyter_dist.worker import _boot
+_boot._THREADS_MAY_TAKE_S = 0.05
+threading.Thread(target=time.sleep, args=(0.3,), name="loader", daemon={daemon}).start()
+_boot.end(0, orderly=True)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ("this rank waits for its threads: 'loader'" in done.stderr) is said

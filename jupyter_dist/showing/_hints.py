@@ -67,10 +67,7 @@ def hints(error: RankError, job: Job, log: Sequence[str]) -> list[str]:
         found.append(_missing_module(missing[1], job))
     unknown = _NO_NAME.match(error.message) if error.type == "NameError" else None
     if unknown and job.label.startswith("In[") and _is_in_a_cell(error):
-        found.append(
-            f"{unknown[1]!r} is neither in the notebook nor made by this cell. What an earlier %%distribute "
-            "cell made is gone with its ranks: end that cell with its name, and take it from run.results"
-        )
+        found.append(_missing_name(unknown[1]))
     spawned = _SPAWNED.search(f"{said}\n{log_text}")  # said by the process that was spawned
     if spawned:
         found.append(
@@ -82,6 +79,15 @@ def hints(error: RankError, job: Job, log: Sequence[str]) -> list[str]:
 
 def _is_in_a_cell(error: RankError) -> bool:
     return bool(error.frames) and error.frames[-1].get("label") != error.frames[-1].get("file")
+
+
+def _missing_name(name: str) -> str:
+    if name == "dist":
+        return "import jupyter_dist as dist, in the notebook or in this cell"
+    return (
+        f"{name!r} is neither in the notebook nor made by this cell. What an earlier %%distribute cell made "
+        "is gone with its ranks: import in the notebook, and take values from that run's results"
+    )
 
 
 def _missing_module(name: str, job: Job) -> str:

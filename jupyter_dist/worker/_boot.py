@@ -25,6 +25,7 @@ STACK_SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR2) + (7 if hasattr(
 """Makes a rank write its stacks. A real-time signal, because user code and launchers use SIGUSR1 and 2."""
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+_THREADS_MAY_TAKE_S = 5.0
 _stacks_fd: int | None = None
 
 
@@ -110,6 +111,26 @@ def reseed() -> None:
         torch.seed()
 
 
+def _wait_for_threads() -> None:
+    """Wait for the threads that Python waits for, and say so where that takes long."""
+    waits = threading.Timer(_THREADS_MAY_TAKE_S, _name_threads)
+    waits.daemon = True
+    if _threads():
+        waits.start()
+    threading._shutdown()  # type: ignore[attr-defined]
+    waits.cancel()
+
+
+def _threads() -> list[str]:
+    main = threading.main_thread()
+    return [thread.name for thread in threading.enumerate() if not thread.daemon and thread is not main]
+
+
+def _name_threads() -> None:
+    names = ", ".join(map(repr, _threads()))
+    print(f"note: the cell is done, and this rank waits for its threads: {names}", file=sys.stderr)
+
+
 def end(code: int, *, orderly: bool) -> NoReturn:
     """End this process at once, after what a normal exit owes the user.
 
@@ -118,8 +139,10 @@ def end(code: int, *, orderly: bool) -> NoReturn:
     """
     try:
         if orderly:
-            threading._shutdown()  # type: ignore[attr-defined]
+            _wait_for_threads()
         atexit._run_exitfuncs()
+    except Terminated as error:
+        code = code or int(error.code or 0)
     except BaseException as error:
         print(f"error while the rank ended: {error!r}", file=sys.stderr)
         code = code or 1

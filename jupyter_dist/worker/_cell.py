@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import builtins
+import contextlib
 import inspect
 import json
 import linecache
@@ -22,6 +24,7 @@ from ._task import task
 __all__ = ["run"]
 
 _REPR_LIMIT = 10_000
+_ERROR_BYTES = 32_768
 
 
 def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
@@ -30,6 +33,7 @@ def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
     Writes `result.pkl` and a result event, or `error.json` and the traceback into the log.
     """
     labels: dict[str, str] = {}
+    _keep_room(rank_folder)
     try:
         header = payload.read_header(run_folder / "payload.pkl")
         labels = dict(header["labels"])
@@ -38,6 +42,7 @@ def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
 
         api._finish(True)
         _keep_result(rank_folder, value)
+        _prepared(rank_folder).unlink(missing_ok=True)
         return 0, True
     except Terminated as error:
         return int(error.code or 0), False
@@ -73,6 +78,7 @@ def _execute(run_folder: Path, header: Mapping[str, Any]) -> Any:
     from . import _autolog
 
     _autolog.install()
+    builtins.display = _display  # type: ignore[attr-defined]
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
     sys.modules["__main__"] = main
@@ -81,6 +87,11 @@ def _execute(run_folder: Path, header: Mapping[str, Any]) -> Any:
         return names["fn"](*names["args"], **names["kwargs"])
     main.__dict__.update(names)
     return _run_cell(header["source"], header["filename"], header["flags"], main.__dict__)
+
+
+def _display(*objects: Any, **_: Any) -> None:
+    """IPython's, which every notebook has without an import; a rank has no front-end and prints."""
+    print(*objects, sep="\n")
 
 
 def _run_cell(source: str, filename: str, flags: int, namespace: dict[str, Any]) -> Any:
@@ -137,8 +148,9 @@ def _keep_error(rank_folder: Path, error: BaseException, labels: Mapping[str, st
     when = _events.now()
     report = traceback.TracebackException.from_exception(error)
     frames = list(_shown(report, labels))
-    text = "".join(report.format())
-    print(text, end="", file=sys.stderr, flush=True)
+    text = _labelled("".join(report.format()), labels)
+    with contextlib.suppress(OSError):  # a full disk may be what it tells of
+        print(text, end="", file=sys.stderr, flush=True)
     try:
         message = str(error)
     except Exception:
@@ -147,12 +159,37 @@ def _keep_error(rank_folder: Path, error: BaseException, labels: Mapping[str, st
         "rank": int(rank_folder.name),
         "time": when,
         "type": type(error).__qualname__,
-        "message": _limited(message),
+        "message": _limited(_labelled(message, labels)),
         "text": _limited(text),
         "frames": frames,
         "exit_code": 1,
     }
-    _write_atomically(rank_folder / "error.json", json.dumps(data).encode())
+    prepared = _prepared(rank_folder)
+    with open(os.open(prepared, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
+        file.write(json.dumps(data).encode())
+        file.truncate()
+    os.replace(prepared, rank_folder / "error.json")
+
+
+def _keep_room(rank_folder: Path) -> None:
+    """Take the space of an `error.json`, for the time when there is none left."""
+    with contextlib.suppress(OSError):
+        fd = os.open(_prepared(rank_folder), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, _ERROR_BYTES)
+        finally:
+            os.close(fd)
+
+
+def _prepared(rank_folder: Path) -> Path:
+    return rank_folder / ".error.json"
+
+
+def _labelled(text: str, labels: Mapping[str, str]) -> str:
+    """The text of tracebacks with cells by their labels; a message can hold one, as a DataLoader's does."""
+    for file, label in labels.items():
+        text = text.replace(f'File "{file}"', f'File "{label}"')
+    return text
 
 
 def _shown(report: traceback.TracebackException, labels: Mapping[str, str]) -> Iterator[dict[str, Any]]:
@@ -189,11 +226,3 @@ def _chain(report: traceback.TracebackException, seen: set[int]) -> Iterable[tra
 
 def _is_ours(filename: str) -> bool:
     return filename.startswith(os.path.dirname(__file__) + os.sep)
-
-
-def _write_atomically(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(data)
-    os.replace(temporary, path)
