@@ -14,6 +14,7 @@ globals.DragEvent ??= Observer;
 globals.ResizeObserver ??= Observer;
 globals.IntersectionObserver ??= Observer;
 globals.Path2D ??= class {};
+Element.prototype.scrollIntoView ??= () => undefined;
 
 window.matchMedia ??= (media: string): MediaQueryList =>
   ({

@@ -89,6 +89,12 @@ export class NotebookChoices implements IDisposable {
     }
     const follow = (_: INotebookTracker, panel: NotebookPanel) => this._follow(panel);
     const front = () => this._changed.emit(_tracker.currentWidget);
+    // Who comes back to this page may have chosen in another one of the same kernel.
+    const back = () => {
+      if (this.front?.sessionContext.session?.kernel?.status === 'idle') {
+        void this.ask(this.front);
+      }
+    };
     const ran = (
       _: unknown,
       done: { notebook: unknown; cell: { model: { sharedModel: unknown } } }
@@ -105,11 +111,13 @@ export class NotebookChoices implements IDisposable {
     _tracker.widgetAdded.connect(follow);
     _tracker.currentChanged.connect(front);
     NotebookActions.executed.connect(ran);
+    window.addEventListener('focus', back);
     this._cleanup.push(
       new DisposableDelegate(() => {
         _tracker.widgetAdded.disconnect(follow);
         _tracker.currentChanged.disconnect(front);
         NotebookActions.executed.disconnect(ran);
+        window.removeEventListener('focus', back);
       })
     );
     _tracker.forEach(panel => this._follow(panel));

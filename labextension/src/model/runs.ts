@@ -39,6 +39,7 @@ export class RunsModel implements IDisposable {
   private _total = 0;
   private _root: string | null = null;
   private _hint: string | null = null;
+  private _notebooks: readonly string[] = [];
   private _problem: string | null = null;
   private _loaded = false;
   private _active = false;
@@ -79,7 +80,7 @@ export class RunsModel implements IDisposable {
     return this._root;
   }
 
-  /** What to do where there are no runs at all, as the server sees it. */
+  /** Where the server looks, when there are no runs at all. */
   get hint(): string | null {
     return this._hint;
   }
@@ -102,9 +103,10 @@ export class RunsModel implements IDisposable {
     return Object.values(this._filter).some(Boolean);
   }
 
+  /** The notebooks of all runs, and the one that is filtered by. */
   get notebooks(): string[] {
-    const found = new Set(this._runs.map(run => run.notebook).filter(path => path !== null));
-    return [...(this._filter.notebook ? found.add(this._filter.notebook) : found)].sort();
+    const { notebook } = this._filter;
+    return [...new Set([...this._notebooks, ...(notebook ? [notebook] : [])])].sort();
   }
 
   /** Ids in the order in which they were chosen. */
@@ -249,6 +251,7 @@ export class RunsModel implements IDisposable {
       if (asked === this._asked && !this._disposed) {
         this._root = page.root;
         this._hint = page.hint;
+        this._notebooks = page.notebooks;
         this._problem = null;
         this._loaded = true;
         this._put(runs, page.total);

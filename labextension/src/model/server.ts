@@ -14,6 +14,7 @@ export interface ISchema {
   exclusiveMinimum?: number;
   exclusiveMaximum?: number;
   metavar?: string;
+  flags?: string[];
   anyOf?: ISchema[];
   allOf?: ISchema[];
   items?: ISchema;
@@ -69,9 +70,11 @@ export interface IRunQuery {
 export interface IRunPage {
   runs: IRunSummary[];
   total: number;
+  /** The notebooks of all runs, whatever was asked for. */
+  notebooks: string[];
   /** The folder that the server reads. */
   root: string;
-  /** What to do where there are no runs at all. */
+  /** Where runs are looked for, when there are none at all. */
   hint: string | null;
 }
 

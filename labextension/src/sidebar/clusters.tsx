@@ -79,6 +79,9 @@ export function ClustersSection(props: IClustersSectionProps): React.ReactElemen
           </button>
         </div>
       )}
+      {!model.loaded && !model.problem && (
+        <p className="jpd-sb-empty jpd-sb-dim">{trans.__('Looking for backends …')}</p>
+      )}
       <div className="jpd-sb-cards" ref={list} onKeyDown={onKeyDown}>
         {saved.length > 0 && (
           <ul aria-label={trans.__('Saved clusters')}>
@@ -120,6 +123,7 @@ function Card(
   const backend = model.backend(cluster?.backend ?? target.name);
   const detail = cluster ? describeCluster(cluster, trans) : describeBackend(backend, trans);
   const found = cluster ? describeBackend(backend, trans) : null;
+  // That is so where the server runs; the kernel, which has the last word, may know better.
   const missing = backend && !backend.available ? needs(backend, trans) : null;
   const problem = missing ?? cluster?.problem ?? null;
   const used = notebook !== null && props.used === target.name;
@@ -129,7 +133,7 @@ function Card(
     <li
       className="jpd-sb-card"
       data-used={used || undefined}
-      data-problem={problem !== null || undefined}
+      data-missing={missing !== null || undefined}
       onFocus={props.onFocus}
     >
       <button
@@ -138,7 +142,6 @@ function Card(
         data-main=""
         tabIndex={tab}
         aria-pressed={used}
-        aria-disabled={missing !== null || undefined}
         title={
           notebook === null
             ? trans.__('Open a notebook to use %1 in it', target.name)
@@ -146,11 +149,7 @@ function Card(
               ? trans.__('%1 uses %2; press to use the default again', notebook, target.name)
               : trans.__('Use %1 for %2', target.name, notebook)
         }
-        onClick={() => {
-          if (missing === null) {
-            props.onUse(target);
-          }
-        }}
+        onClick={() => props.onUse(target)}
       >
         <span className="jpd-sb-row-text">
           <span className="jpd-sb-line">
@@ -178,7 +177,7 @@ function Card(
           icon={addBelowIcon}
           label={trans.__('Insert a cell that runs on %1', target.name)}
           tab={tab}
-          disabled={notebook === null || missing !== null}
+          disabled={notebook === null}
           onClick={() => props.onInsert(target)}
         />
         <IconButton

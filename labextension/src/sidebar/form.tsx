@@ -43,7 +43,10 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
   const more = run.filter(about => !FIRST.includes(about.name));
 
   React.useEffect(() => {
-    form.current?.querySelector<HTMLElement>('[aria-invalid=true]')?.focus();
+    const wrong = form.current?.querySelector<HTMLElement>('[aria-invalid=true]');
+    wrong?.focus({ preventScroll: true });
+    // What is wrong with it stands below it.
+    wrong?.closest('.jpd-sb-field')?.scrollIntoView({ block: 'nearest' });
   }, [problem]);
   React.useEffect(() => {
     form.current?.querySelector<HTMLElement>('input')?.focus();
@@ -59,19 +62,13 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
       });
     } catch (error) {
       setSaving(false);
-      setProblem({ field: fieldOf(error, name.trim()), text: explain(error, trans) });
+      const field = fieldOf(error, name.trim(), [...run, ...own]);
+      setProblem({ field, text: explain(error, trans) });
     }
   };
 
-  const known = [
-    'name',
-    'backend',
-    ...run.map(about => about.name),
-    ...own.map(about => about.name)
-  ];
-  const inField = problem?.field && known.includes(problem.field) ? problem.field : null;
   const errorOf = (field: string) =>
-    inField === field && problem ? withoutName(problem.text, field) : null;
+    problem?.field === field ? withoutName(problem.text, field) : null;
   const draw = (about: IField) => (
     <SchemaField
       key={about.name}
@@ -143,7 +140,7 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
           </details>
         )}
       </div>
-      {problem && !inField && (
+      {problem && problem.field === null && (
         <p className="jpd-sb-field-error" role="alert">
           {problem.text}
         </p>
@@ -166,20 +163,27 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
 
 /** An error beside its field need not begin with the field's name. */
 function withoutName(text: string, field: string): string {
-  const rest = text.startsWith(`${field} `) ? text.slice(field.length + 1) : text;
+  const [begin] = new RegExp(`^(${field} (?!and )|--?[\\w-]+: )`).exec(text) ?? [''];
+  const rest = text.slice(begin.length);
   return rest.charAt(0).toUpperCase() + rest.slice(1);
 }
 
-/** The field that the server's answer is about: what it names, else the word it begins with. */
-function fieldOf(error: unknown, name: string): string | null {
+/** The field that the server's answer is about: the one it begins with, else the first flag in it. */
+function fieldOf(error: unknown, name: string, fields: readonly IField[]): string | null {
   if (!(error instanceof ApiError)) {
     return null;
   }
-  const { field } = error.data;
-  if (error.message.startsWith(`'${name}' `) || /^there is a cluster\b/.test(error.message)) {
+  const { message } = error;
+  if (message.startsWith(`'${name}' `) || /^there is a cluster\b/.test(message)) {
     return 'name';
   }
-  return typeof field === 'string' ? field : (/^\w+/.exec(error.message)?.[0] ?? null);
+  const [first] = /^\w+/.exec(message) ?? [''];
+  if (first === 'backend' || fields.some(about => about.name === first)) {
+    return first;
+  }
+  const flags = message.match(/(?<![\w-])--?[A-Za-z][\w-]*/g) ?? [];
+  const about = flags.map(flag => fields.find(one => one.flags.includes(flag))).find(Boolean);
+  return about?.name ?? null;
 }
 
 function SchemaField(props: {
@@ -228,19 +232,18 @@ function SchemaField(props: {
               <textarea
                 {...given}
                 rows={Math.min(6, Math.max(2, text.split('\n').length))}
-                placeholder={about.hint}
+                placeholder={props.trans.__('%1, one per line', about.hint || about.title)}
                 spellCheck={false}
                 onChange={event => onChange(event.target.value)}
               />
             );
           default:
-            // Times are numbers in the schema, and may be typed as 10m: no type="number" for these.
+            // Numbers may be words, such as 10m or auto; what is neither, the server tells.
             return (
               <input
                 {...given}
-                type={about.kind === 'integer' ? 'number' : 'text'}
-                min={about.minimum}
-                max={about.maximum}
+                type="text"
+                inputMode={about.kind === 'integer' && !about.hint ? 'numeric' : undefined}
                 placeholder={about.hint}
                 autoComplete="off"
                 spellCheck={false}

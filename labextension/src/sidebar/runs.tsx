@@ -7,6 +7,7 @@ import { basename, stateName } from './marks';
 import { RunRow } from './runrow';
 import { WindowedList } from './windowed';
 
+const LOAD = '%load_ext jupyter_dist';
 const FIRST_LINE = '%%distribute -np 2';
 const ROW_HEIGHT = 44;
 const TYPING_MS = 200;
@@ -54,6 +55,14 @@ export function RunsSection(props: IRunsSectionProps): React.ReactElement {
       {(model.total > 0 || model.filtered) && <FilterBar model={model} trans={trans} />}
       {model.problem && <Problem text={model.problem} model={model} trans={trans} />}
       {nothing && !model.problem && <NoRuns {...props} />}
+      {runs.length > 0 && props.elsewhere && (
+        <p className="jpd-sb-empty jpd-sb-dim">
+          {trans.__(
+            'Runs of the notebook in front are shown under its cells only: its kernel keeps them in %1.',
+            props.elsewhere
+          )}
+        </p>
+      )}
       {runs.length > 0 && (
         <WindowedList
           items={runs}
@@ -114,7 +123,9 @@ function FilterBar({
     const timer = setTimeout(() => void model.setFilter({ text }), TYPING_MS);
     return () => clearTimeout(timer);
   }, [text]);
-  const notebooks = model.notebooks;
+  const { notebooks } = model;
+  const names = notebooks.map(basename);
+  const only = (name: string) => names.indexOf(name) === names.lastIndexOf(name);
   return (
     <div className="jpd-sb-filter" role="search" aria-label={trans.__('Filter runs')}>
       <input
@@ -150,7 +161,7 @@ function FilterBar({
           <option value="">{trans.__('Any notebook')}</option>
           {notebooks.map(path => (
             <option key={path} value={path} title={path}>
-              {basename(path)}
+              {only(basename(path)) ? basename(path) : path}
             </option>
           ))}
         </select>
@@ -190,8 +201,10 @@ function NoRuns(props: IRunsSectionProps): React.ReactElement {
   }
   return (
     <div className="jpd-sb-empty">
-      <p>{trans.__('No runs yet. Put this line on top of a cell, and run the cell:')}</p>
-      <pre className="jpd-sb-code">{FIRST_LINE}</pre>
+      <p>
+        {trans.__('No runs yet. Run the first line once, and put the second one on top of a cell:')}
+      </p>
+      <pre className="jpd-sb-code">{`${LOAD}\n${FIRST_LINE}`}</pre>
       {props.elsewhere ? (
         <p>
           {trans.__(
@@ -201,9 +214,7 @@ function NoRuns(props: IRunsSectionProps): React.ReactElement {
           )}
         </p>
       ) : (
-        <p className="jpd-sb-dim">
-          {trans.__('This server looks for them in %1.', model.root ?? '')}
-        </p>
+        <p className="jpd-sb-dim">{model.hint}</p>
       )}
     </div>
   );

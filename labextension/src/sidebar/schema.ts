@@ -7,6 +7,8 @@ export interface IField {
   name: string;
   title: string;
   help: string;
+  /** What the field is called on a command line, and so in some of the server's messages. */
+  flags: readonly string[];
   kind: FieldKind;
   required: boolean;
   /** Shown where nothing is typed. */
@@ -46,6 +48,7 @@ function field(name: string, about: ISchema, required: boolean): IField {
     name,
     title: about.title ?? name,
     help: about.description ?? '',
+    flags: about.flags ?? [`--${name.replaceAll('_', '-')}`],
     kind,
     required,
     hint:

@@ -204,14 +204,17 @@ describe('ClustersSection', () => {
     expect(cards[2]).toContain('needs: pip install "jupyter-dist[ray]"');
   });
 
-  it('uses a cluster with one click, and not one whose engine is missing', async () => {
+  it('uses a cluster with one click, also where the kernel alone may have its engine', async () => {
     server.saved = [{ name: 'box', backend: 'local', options: {}, problem: null }];
     await show('box');
     const [box_, local, ray] = all('[data-main]');
     expect(box_.getAttribute('aria-pressed')).toBe('true');
     act(() => local.click());
     act(() => ray.click());
-    expect(did.mock.calls).toEqual([['use', { kind: 'backend', name: 'local' }]]);
+    expect(did.mock.calls).toEqual([
+      ['use', { kind: 'backend', name: 'local' }],
+      ['use', { kind: 'backend', name: 'ray' }]
+    ]);
   });
 
   it('asks before Delete deletes, and leaves backends alone', async () => {
@@ -284,6 +287,27 @@ describe('ClusterForm', () => {
     expect(done).toHaveBeenCalled();
     expect(server.saved).toEqual([
       { name: 'mine', backend: 'local', options: { np: 3 }, problem: null }
+    ]);
+  });
+
+  it.each([
+    ['np 4 needs more than the 2 slots', 'np', '4 needs more than the 2 slots'],
+    ['np and hosts say the same thing', 'np', 'Np and hosts say the same thing'],
+    ['-np 1 leaves no rank for a worker', 'np', '-np 1 leaves no rank for a worker'],
+    [
+      'it has no room: --gpus-per-worker 3',
+      'gpus_per_worker',
+      'It has no room: --gpus-per-worker 3'
+    ],
+    ["--gpus-per-worker: there is no '3'", 'gpus_per_worker', "There is no '3'"],
+    ["backend 'local' cannot be loaded", 'backend', "'local' cannot be loaded"]
+  ])('puts "%s" at its field', async (message, field, shown) => {
+    show(model());
+    type(box.querySelector('#jpd-field-name'), 'mine');
+    server.down = new ApiError(message, 400, { message });
+    await submit();
+    expect(all('[role=alert]').map(alert => [alert.id, alert.textContent])).toEqual([
+      [`jpd-field-${field}-error`, shown]
     ]);
   });
 

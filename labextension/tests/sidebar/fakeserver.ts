@@ -67,6 +67,7 @@ export const LOCAL: IBackend = {
       np: {
         anyOf: [{ type: 'integer', minimum: 1, maximum: 65536 }, { type: 'null' }],
         default: null,
+        flags: ['-np', '--np'],
         title: 'Workers'
       },
       env: { type: 'object', additionalProperties: { type: 'string' }, title: 'Environment' },
@@ -108,7 +109,14 @@ export class FakeServer implements IServer {
       .filter(run => !query.notebook || run.notebook === query.notebook)
       .filter(run => !query.text || run.name.includes(query.text));
     const older = found.filter(run => !query.before || run.id < query.before);
-    return { runs: older.slice(0, query.limit), total: found.length, root: '/runs', hint: null };
+    const notebooks = this.all.flatMap(run => run.notebook ?? []);
+    return {
+      runs: older.slice(0, query.limit),
+      total: found.length,
+      notebooks: [...new Set(notebooks)],
+      root: '/runs',
+      hint: this.all.length ? null : 'This server looks for runs in /runs.'
+    };
   }
 
   async run(id: string): Promise<IRunInfo> {

@@ -99,7 +99,7 @@ describe('RunsModel', () => {
     expect(model.runs.map(run => run.name)).toEqual(['In[2]']);
     await model.setFilter({ state: null, notebook: '/b.ipynb' });
     expect(model.runs.map(run => run.name)).toEqual(['In[3]']);
-    expect(model.notebooks).toEqual(['/b.ipynb']);
+    expect(model.notebooks).toEqual(['/b.ipynb', '/work/train.ipynb']);
   });
 
   it('says in one sentence why there is no list, and takes it back', async () => {
