@@ -201,7 +201,7 @@ def scan(
 
 
 def _lookup(name: str, by_name: Mapping[str, Flag]) -> tuple[Flag | None, bool]:
-    flag = by_name.get(name)
+    flag = by_name.get(name) or by_name.get(name.replace("_", "-"))  # as torchrun spells them
     if flag is not None:
         return flag, True
     if name.startswith("--no-"):

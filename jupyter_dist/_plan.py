@@ -76,6 +76,9 @@ def read_command_line(
 
 
 def _unknown(name: str, common: Sequence[Flag], backend: Backend) -> InputError:
+    cure = backend.options.instead_of(name)
+    if cure is not None:
+        return InputError(f"{name} {cure}")
     for other in backends.names():
         if other == backend.name:
             continue

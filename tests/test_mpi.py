@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
-import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jupyter_dist import launch, reader
+from jupyter_dist._plan import read_command_line
 from jupyter_dist.backends import mpi
-from jupyter_dist.backends._ports import free_ports
 from jupyter_dist.capture import capture_cell
 from jupyter_dist.errors import InputError, MissingEngine
 from jupyter_dist.folder import RunFolder
@@ -121,9 +120,30 @@ def test_each_launcher_gets_its_own_arguments() -> None:
     assert ours[0] == "--allow-run-as-root"
     assert ours[-2:] == ["-np", "4"]
     assert "--allow-run-as-root" not in mpi.arguments("openmpi", 4, root=False)
+    for version in (OPEN_MPI_4, "mpirun.openmpi (OpenRTE) 4.1.4", "mpirun (Open MPI) 10.4 of somebody's"):
+        assert (
+            "orte_abort_on_non_zero_status" in mpi.arguments("openmpi", 4, root=True, version=version)
+        ) == ("4.1.4" in version)
+    assert "--runtime-options" in mpi.arguments("openmpi", 4, root=True, version=OPEN_MPI_5)
     assert mpi.arguments("mpich", 4, root=True) == ["-disable-auto-cleanup", "-n", "4"]
     assert mpi.arguments("intel", 4, root=True) == ["-n", "4"]
     assert mpi.arguments("slurm", 4, root=False)[:2] == ["--ntasks", "4"]
+
+
+@pytest.mark.parametrize(
+    ("more", "placed"),
+    [
+        ([], ["--map-by", "slot", "--bind-to", "none"]),
+        (["--bind-to", "core"], ["--map-by", "slot"]),
+        (["-map-by", "ppr:2:node"], ["--bind-to", "none"]),
+        (["--map-by=node", "--bind-to=socket"], []),
+        (["--rankfile", "r.txt"], []),
+        (["-N", "2"], ["--bind-to", "none"]),
+    ],
+)
+def test_ranks_fill_slot_after_slot_unbound_unless_told_otherwise(more: list[str], placed: list[str]) -> None:
+    argv = mpi.arguments("openmpi", 4, root=False, version=OPEN_MPI_5, more=more)
+    assert argv[argv.index("error-nonzero-status=false") + 1 : -2] == placed
 
 
 @needs_openmpi
@@ -148,6 +168,31 @@ def test_bad_input() -> None:
         backend.check(2, {"mpirun": "ls"})
     with pytest.raises(ValueError, match="a quote is not closed"):
         mpi.MpiOptions(mpi_args="--x 'y")
+    with pytest.raises(ValueError, match="cannot take -np: give -np outside it"):
+        mpi.MpiOptions(mpi_args="--bind-to core -np 4")
+    with pytest.raises(ValueError, match="cannot take --hostfile=hosts: give -H or --hostfile outside it"):
+        mpi.MpiOptions(mpi_args="--hostfile=hosts")
+    with pytest.raises(InputError, match=r"--map-by is for mpirun or srun itself: .* '--map-by …'"):
+        read_command_line("--backend mpi --map-by node")
+    with pytest.raises(InputError, match="did you mean --hostfile"):
+        read_command_line("--backend mpi --hostfiel x")
+
+
+def test_an_mpi_beside_the_notebooks_python_is_found_where_it_is_not_on_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mpirun = tmp_path / "mpirun"
+    mpirun.write_text('#!/bin/sh\nexec mpiexec.hydra "$@"\n')
+    hydra = tmp_path / "mpiexec.hydra"
+    hydra.write_text(f"#!/bin/sh\necho '{INTEL.splitlines()[0]}'\n")
+    for program in (mpirun, hydra):
+        program.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    assert mpi._program(mpi.MpiOptions()) == str(mpirun)
+    assert mpi.Mpi().detect()["Intel MPI"] == "2021.13", "and so is what it calls itself"
+    monkeypatch.setattr("sys.executable", sys.executable)
+    monkeypatch.chdir(tmp_path)
+    assert mpi.MpiOptions(mpirun="./mpirun").mpirun == str(mpirun), "the supervisor has another folder"
 
 
 def test_a_missing_engine_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -235,6 +280,51 @@ finally:
     assert [logs(folder, rank) for rank in (0, 1)] == [["up", "saved"]] * 2
 
 
+def test_a_rank_that_comes_up_after_the_stop_hears_of_it(tmp_path: Path, wait_for: WaitFor) -> None:
+    if shutil.which("mpiexec.mpich") is None:
+        pytest.skip("needs mpiexec.mpich: apt-get install mpich")
+    slow = tmp_path / "mpirun"
+    slow.write_text(f"#!/bin/sh\ntrap '' TERM\ntouch {tmp_path}/up\nsleep 1\nexec mpiexec.mpich \"$@\"\n")
+    slow.chmod(0o755)
+    source = "import time\ntry:\n    time.sleep(600)\nfinally:\n    print('saved')"
+    folder = start(source, mpirun=str(slow), launcher="mpich")
+    wait_for((tmp_path / "up").exists)
+    folder.request("stop")
+    status = ended(folder)
+    assert status.state is State.STOPPED
+    assert [rank.exit_code for rank in status.ranks] == [143, 143], "not killed"
+
+
+@needs_mpich
+def test_who_has_called_mpi_abort() -> None:
+    """MPICH's mpirun kills all ranks then, and with them the processes that would say how they ended."""
+    source = """
+import ctypes, os
+mpi, world = ctypes.CDLL("libmpich.so.12"), 0x44000000
+mpi.MPI_Init(None, None)
+mpi.MPI_Barrier(world)
+if os.environ["RANK"] == "1":
+    mpi.MPI_Abort(world, 3)
+mpi.MPI_Barrier(world)
+"""
+    _, status = run(source, 3, mpirun="mpiexec.mpich")
+    assert status.reason == "rank 1 ended with exit code 3"
+    assert [rank.state for rank in status.ranks] == [State.STOPPED, State.FAILED, State.STOPPED]
+
+
+@needs_openmpi
+@pytest.mark.needs("mpi4py")
+def test_a_rank_without_mpi_among_ranks_with_it() -> None:
+    source = """
+import os, time
+if os.environ["RANK"] != "0":
+    from mpi4py import MPI
+time.sleep(1)
+"""
+    _, status = run(source, 3, mpirun="mpirun.openmpi")
+    assert "rank 0 ended without MPI_Init or without MPI_Finalize" in (status.reason or "")
+
+
 @both
 def test_ranks_end_with_their_launcher(mpirun: str, wait_for: WaitFor) -> None:
     folder = start("import time\nprint('up')\ntime.sleep(600)", mpirun=mpirun)
@@ -277,123 +367,3 @@ for n in range(50_000):
     for rank in range(8):
         expected = "".join(f"{rank} {n} {'x' * (20 if n % 50 else 4000)}\n" for n in range(50_000))
         assert reader.output(folder, rank).decode() == expected
-
-
-class Slurm:
-    """A Slurm of one node: munged, slurmctld and slurmd with a configuration of their own."""
-
-    def __init__(self, place: Path) -> None:
-        self.config = place / "slurm.conf"
-        self._place = place
-        name = socket.gethostname().partition(".")[0]
-        controller, daemon = free_ports(2)
-        own = {
-            "ClusterName": "one",
-            "SlurmctldHost": f"{name}(127.0.0.1)",
-            "SlurmUser": "root",
-            "AuthType": "auth/munge",
-            "AuthInfo": f"socket={place}/munge.sock",
-            "CredType": "cred/munge",
-            "SlurmctldPort": controller,
-            "SlurmdPort": daemon,
-            "StateSaveLocation": place / "state",
-            "SlurmdSpoolDir": place / "spool",
-            "SlurmctldPidFile": place / "slurmctld.pid",
-            "SlurmdPidFile": place / "slurmd.pid",
-            "ProctrackType": "proctrack/linuxproc",
-            "TaskPlugin": "task/none",
-            "MpiDefault": "none",
-            "ReturnToService": 2,
-            "SlurmdParameters": "config_overrides",
-            "NodeName": f"{name} NodeAddr=127.0.0.1 CPUs=8 State=UNKNOWN",
-            "PartitionName": "all Nodes=ALL Default=YES State=UP",
-        }
-        self.config.write_text("".join(f"{key}={value}\n" for key, value in own.items()))
-        for folder in ("state", "spool"):
-            (place / folder).mkdir(0o700)
-        key = place / "munge.key"
-        key.touch(0o600)
-        key.write_bytes(os.urandom(1024))
-        files = {
-            "key-file": "munge.key",
-            "socket": "munge.sock",
-            "pid-file": "munge.pid",
-            "seed-file": "seed",
-        }
-        munge = [f"--{flag}={place / file}" for flag, file in {**files, "log-file": "munge.log"}.items()]
-        self._daemons: list[subprocess.Popen[bytes]] = []
-        self._start("munged", "--foreground", "--force", f"--socket={place}/munge.sock", *munge)
-        self._start("slurmctld", "-D", "-i", "-f", str(self.config))
-        self._start("slurmd", "-D", "-N", name, "-f", str(self.config))
-
-    def _start(self, *argv: str) -> None:
-        with (self._place / f"{argv[0]}.out").open("wb") as log:
-            path = shutil.which(argv[0], path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
-            assert path is not None
-            self._daemons.append(subprocess.Popen([path, *argv[1:]], stdout=log, stderr=log))
-
-    def ready(self) -> bool:
-        command = ["srun", "--immediate=1", "--ntasks=2", "true"]
-        return subprocess.run(command, capture_output=True, timeout=30).returncode == 0
-
-    def said(self) -> str:
-        return "\n".join(path.read_text()[-2000:] for path in self._place.glob("*.out"))
-
-    def close(self) -> None:
-        for daemon in reversed(self._daemons):
-            daemon.terminate()
-        for daemon in self._daemons:
-            try:
-                daemon.wait(10)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait()
-
-
-@pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_for: WaitFor) -> Iterator[Slurm]:
-    place = tmp_path / "slurm"
-    place.mkdir(0o700)
-    tmp_path.chmod(0o755)
-    cluster = Slurm(place)
-    monkeypatch.setenv("SLURM_CONF", str(cluster.config))
-    try:
-        wait_for(cluster.ready, timeout_s=40, what="a node that runs tasks")
-        yield cluster
-    finally:
-        print(cluster.said())
-        cluster.close()
-
-
-@program("slurmctld", "slurmctld slurmd slurm-client munge")
-@program("srun", "slurm-client")
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: slurmd starts tasks as other users")
-def test_srun(slurm: Slurm, wait_for: WaitFor) -> None:
-    """Results, a failure's cause, a stop with time for a checkpoint, and a kill: through a real Slurm."""
-    names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK".split()
-    folder, status = run(f"import os\n[os.environ[n] for n in {names!r}]", 3, mpirun="srun")
-    assert status.state is State.SUCCEEDED, (status, launcher_log(folder))
-    assert results(folder, 3) == [[rank, rank, "3", "3", "0"] for rank in "012"]
-
-    failing = "import os, time\nif os.environ['RANK'] == '1': raise ValueError('no')\ntime.sleep(600)"
-    _, status = run(failing, launcher="slurm")
-    assert status.reason == "rank 1 failed: ValueError: no"
-    assert [rank.state for rank in status.ranks] == [State.STOPPED, State.FAILED]
-
-    source = """
-import os, time
-print("up")
-try:
-    time.sleep(600)
-finally:
-    time.sleep(2 * int(os.environ["RANK"]))
-    print("saved")
-"""
-    for how, log in (("stop", ["up", "saved"]), ("kill", ["up"])):
-        folder = start(source, mpirun="srun")
-        wait_for(lambda folder=folder: all(logs(folder, rank) == ["up"] for rank in (0, 1)))
-        folder.request(how)
-        assert ended(folder).state is State.STOPPED
-        assert [logs(folder, rank) for rank in (0, 1)] == [log] * 2
-    running = ["squeue", "--noheader", "--states=R"]
-    wait_for(lambda: not subprocess.check_output(running), what="the end of all allocations")

@@ -27,6 +27,12 @@ class Options(BaseModel):
         """How many ranks these options ask for, where nobody says -np. None: they do not say."""
         return None
 
+    @classmethod
+    def instead_of(cls, flag: str) -> str | None:
+        """What to do where somebody gives a flag that the launcher has and these options do not: a sentence
+        that goes on from the flag's name. None: nothing is known of it."""
+        return None
+
 
 @dataclass(frozen=True)
 class Capabilities:

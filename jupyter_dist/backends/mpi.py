@@ -7,7 +7,8 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -34,6 +35,20 @@ _NAMES: dict[Kind, str] = {
     "intel": "Intel MPI",
     "slurm": "Slurm",
 }
+_HOSTS = "give -H or --hostfile outside it, so that the hosts are made ready"
+_OURS = {
+    **dict.fromkeys(("-n", "-np", "--np", "--n", "--ntasks"), "give -np outside it"),
+    **dict.fromkeys(("-H", "-host", "--host", "-hosts", "-hostfile", "--hostfile"), _HOSTS),
+    **dict.fromkeys(("-machinefile", "--machinefile", "-f"), _HOSTS),
+}
+"""What has to be known here, and is therefore a flag of its own."""
+_THEIRS = frozenset(
+    "A N account am bind-to bootstrap c constraint cpu-bind cpus-per-task display display-map distribution "
+    "env exclusive genv gpus-per-task gpus-per-node gres iface launcher-exec m map-by mca mem mpi nodelist "
+    "nodes npernode npersocket ntasks-per-node oversubscribe output p partition perhost ppn prefix qos "
+    "rank-by rankfile report-bindings rf t tag-output time tune use-hwthread-cpus w x".split()
+)
+"""Flags that their users know, without dashes."""
 _MISSING = (
     "backend 'mpi' needs mpirun, mpiexec or srun: apt-get install openmpi-bin, or --mpirun PATH where it is "
     "installed elsewhere"
@@ -42,12 +57,20 @@ _MISSING = (
 
 def _words(value: str) -> str:
     try:
-        shlex.split(value)
+        words = shlex.split(value)
     except ValueError:
         raise ValueError(
             f"needs arguments quoted as in a shell, got {value!r}: a quote is not closed"
         ) from None
+    for word in words:
+        if word.partition("=")[0] in _OURS:
+            raise ValueError(f"cannot take {word}: {_OURS[word.partition('=')[0]]}")
     return value
+
+
+def _absolute(value: str) -> str:
+    """A path from the notebook's folder; a bare name is looked for on PATH."""
+    return os.path.abspath(os.path.expanduser(value)) if "/" in value else value
 
 
 class MpiOptions(LauncherHostOptions):
@@ -58,18 +81,24 @@ class MpiOptions(LauncherHostOptions):
         title="MPI",
         description="Whose mpirun it is. Default: what it says about itself",
     )
-    mpirun: str | None = Field(
+    mpirun: Annotated[str, AfterValidator(_absolute)] | None = Field(
         default=None,
         title="mpirun",
-        description="The mpirun, mpiexec or srun to use. Default: the first of them on PATH",
+        description="The mpirun, mpiexec or srun to use. Default: the first of them beside the notebook's "
+        "Python or on PATH",
         json_schema_extra={"metavar": "PATH", "wanted": "the path or the name of a program"},
     )
     mpi_args: Annotated[str, AfterValidator(_words)] = Field(
         default="",
         title="More arguments",
-        description="Further arguments for mpirun, as in --mpi-args '--bind-to core'",
+        description="Further arguments for mpirun or srun, as in --mpi-args '--map-by node --bind-to core'",
         json_schema_extra={"metavar": "ARGS", "verbatim": True},
     )
+
+    @classmethod
+    def instead_of(cls, flag: str) -> str | None:
+        known = flag.lstrip("-") in _THEIRS
+        return f"is for mpirun or srun itself: give it as in --mpi-args '{flag} …'" if known else None
 
 
 class Mpi(Follower):
@@ -102,7 +131,7 @@ class Mpi(Follower):
     def detect(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name in ("mpirun", "mpiexec", "srun"):
-            path = shutil.which(name)
+            path = shutil.which(name, path=_search_path())
             if path is None:
                 continue
             kind = told_apart(path, _version(path))
@@ -127,22 +156,41 @@ class Mpi(Follower):
         self._launched = launched = Launched(job, folder, attempt)
         name = os.path.basename(argv[0])
         # A killed srun leaves its allocation to whoever waits for it.
-        return launched.start(argv, env, name=name, gentle=name == "srun", explain=_explain)
+        gentle = name == "srun"
+        return launched.start(argv, env, name=name, gentle=gentle, explain=_explain, aborted=_aborted)
 
 
 def _program(options: MpiOptions) -> str:
     """The launcher's path. Raises InputError, MissingEngine."""
     if options.mpirun is not None:
-        path = shutil.which(os.path.expanduser(options.mpirun))
+        path = shutil.which(options.mpirun, path=_search_path())
         if path is None:
             raise InputError(f"--mpirun {options.mpirun!r} is not a program that can be run here")
         return path
     names = ("srun",) if options.launcher == "slurm" else ("mpirun", "mpiexec", "srun")
     for name in names:
-        path = shutil.which(name)
+        path = shutil.which(name, path=_search_path())
         if path is not None:
             return path
     raise MissingEngine(_MISSING)
+
+
+def _search_path() -> str:
+    """PATH, with the environment of the notebook's Python first where that is not activated: the MPI that
+    was installed into it is the one that its mpi4py uses."""
+    return _path_with(sys.executable) or os.environ.get("PATH", os.defpath)
+
+
+def _path_with(program: str) -> str | None:
+    """PATH with the program's folder first; None where it is on PATH anyway."""
+    path, folder = os.environ.get("PATH", os.defpath), os.path.dirname(os.path.abspath(program))
+    return None if folder in path.split(os.pathsep) else f"{folder}{os.pathsep}{path}"
+
+
+def _own_tools(program: str) -> dict[str, str]:
+    """Intel's mpirun is a script that calls the next best mpiexec.hydra on PATH; others look there too."""
+    path = _path_with(program)
+    return {} if path is None else {"PATH": path}
 
 
 @cache
@@ -150,7 +198,12 @@ def _version(program: str) -> str:
     """What it says about itself; empty when it does not run."""
     try:
         done = subprocess.run(
-            [program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20
+            [program, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            env={**os.environ, **_own_tools(program)},
         )
     except (OSError, subprocess.SubprocessError):
         return ""
@@ -193,23 +246,27 @@ def _request(
     `ports`: one for MASTER_PORT, then one per rank for TF_CONFIG.
     """
     program = _program(options)
-    argv = arguments(_kind(program, options), job.world_size, root=os.geteuid() == 0)
+    kind, more = _kind(program, options), shlex.split(options.mpi_args)
+    argv = arguments(kind, job.world_size, root=os.geteuid() == 0, version=_version(program), more=more)
     env = {
         **environment("mpi", job, attempt, job.world_size),
+        **_own_tools(program),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(ports[0]),
         "JUPYTER_DIST_TF_WORKERS": ",".join(f"127.0.0.1:{port}" for port in ports[1:]),
     }
-    env |= loopback(os.environ)
-    return [program, *argv, *shlex.split(options.mpi_args), *worker_argv(job)], env
+    if kind != "slurm":
+        env["JUPYTER_DIST_NODE"] = "0"
+        env |= loopback(os.environ)
+    return [program, *argv, *more, *worker_argv(job)], env
 
 
 def _argv(job: Job, options: MpiOptions, start: str, interface: str | None = None) -> list[str]:
     """The launcher's argv for several hosts. `interface`: this machine's towards the others."""
     program = _program(options)
     kind = _kind(program, options)
-    hosts = hosts_argument(job, options.hosts)
-    argv = arguments(kind, job.world_size, root=os.geteuid() == 0)
+    hosts, more = hosts_argument(job, options.hosts), shlex.split(options.mpi_args)
+    argv = arguments(kind, job.world_size, root=os.geteuid() == 0, version=_version(program), more=more)
     if kind == "openmpi":
         # Every host is reached from here, with our ssh, and not from one another.
         ssh = ("--mca", "plm_rsh_agent", "ssh", "--mca", "plm_rsh_no_tree_spawn", "1")
@@ -220,7 +277,7 @@ def _argv(job: Job, options: MpiOptions, start: str, interface: str | None = Non
         argv += ["-iface", interface] if interface is not None else []
         # By itself it would send the whole environment of this machine.
         argv += ["-genvlist", ",".join(job.env_names)] if job.env_names else ["-genvnone"]
-    return [program, *argv, *shlex.split(options.mpi_args), start]
+    return [program, *argv, *more, start]
 
 
 def _staged(job: Job, folder: RunFolder, options: MpiOptions) -> Staged:
@@ -228,8 +285,8 @@ def _staged(job: Job, folder: RunFolder, options: MpiOptions) -> Staged:
         client = next((there.fleet.facts(n).client for n in there.names if there.fleet.facts(n).client), None)
         argv = _argv(job, options, there.start_script(), interface_of(client) if client else None)
         launched = Launched(job, folder, attempt, reach=there)
-        env = launcher_environment(job, folder, options)
-        launched.start(argv, env, name=os.path.basename(argv[0]), explain=_explain)
+        env = launcher_environment(job, folder, options, path=_path_with(argv[0]))
+        launched.start(argv, env, name=os.path.basename(argv[0]), explain=_explain, aborted=_aborted)
         return launched
 
     return Staged(
@@ -241,8 +298,10 @@ def _staged(job: Job, folder: RunFolder, options: MpiOptions) -> Staged:
     )
 
 
-def arguments(kind: Kind, world_size: int, *, root: bool) -> list[str]:
-    """What stands between mpirun and the program it starts. Pure.
+def arguments(
+    kind: Kind, world_size: int, *, root: bool, version: str = "", more: Sequence[str] = ()
+) -> list[str]:
+    """What stands between mpirun and the program it starts, but for the user's own arguments `more`. Pure.
 
     A failing rank's companions are left to the supervisor, which gives them the time to write a checkpoint
     that mpirun would not, and lets them say how they ended.
@@ -251,14 +310,37 @@ def arguments(kind: Kind, world_size: int, *, root: bool) -> list[str]:
     if kind == "openmpi":
         allow = ["--allow-run-as-root"] if root else []
         patience = ["--mca", "orte_abort_on_non_zero_status", "0", "--mca", "odls_base_sigkill_timeout", "5"]
-        return [*allow, "--oversubscribe", *patience, "-np", count]
+        if re.search(r"Open MPI\) ([5-9]|\d\d)|PRRTE", version):
+            patience = ["--runtime-options", "error-nonzero-status=false"]
+        return [*allow, "--oversubscribe", *patience, *_placed(more), "-np", count]
     if kind == "slurm":
         return ["--ntasks", count, "--kill-on-bad-exit=0", "--overlap", "--input=none"]
     return [*(["-disable-auto-cleanup"] if kind == "mpich" else []), "-n", count]
 
 
+def _placed(more: Sequence[str]) -> list[str]:
+    """Open MPI's own idea: with 2 ranks each is bound to one core, whose threads then share it; and 5 puts
+    more ranks than cores onto the first host, whatever slots there are."""
+    given = {word.lstrip("-").partition("=")[0] for word in more}
+    mapped = given & {"map-by", "rankfile", "rf", "ppr", "N", "npernode", "npersocket", "bynode", "byslot"}
+    bound = given & {"bind-to", "bind-to-core", "bind-to-socket", "rankfile", "rf", "cpu-set", "cpu-list"}
+    return [*([] if mapped else ["--map-by", "slot"]), *([] if bound else ["--bind-to", "none"])]
+
+
+def _aborted(log: str) -> int | None:
+    """The exit code with which a rank has called MPI_Abort. MPICH's and Intel's mpirun kill it at once."""
+    found = re.findall(r"^Abort\((-?\d+)\) on node \d+ ", log, re.MULTILINE)
+    return int(found[-1]) if found else None
+
+
 def _explain(text: str) -> str:
     """Open MPI puts what matters between two lines of dashes; some others call it an error."""
+    improper = re.search(r"process rank (\d+) [^.]*\bexiting\s+improperly", text)
+    if improper:
+        return (
+            f"rank {improper[1]} ended without MPI_Init or without MPI_Finalize, and others have called "
+            "MPI_Init: all ranks have to, or none"
+        )
     box = re.search(r"^-{20,}\n(.+?)(?:\n\n|^-{20,}$)", text, re.MULTILINE | re.DOTALL)
     found = box or re.search(r"^(.*\berror\b.*)$", text, re.MULTILINE | re.IGNORECASE)
     return " ".join(found[1].split())[:300] if found else last_words(text)

@@ -215,6 +215,8 @@ def _stand_for(child: int, place: Path) -> NoReturn:
     with contextlib.suppress(OSError):
         _write(place / ".exit.json", json.dumps(exit_).encode().ljust(_RESERVED_BYTES))
         os.replace(place / ".exit.json", place / "exit.json")
+    if code < 0 and os.environ[LAUNCHER] == "mpi":
+        code = 128 - code  # at a signal some mpirun kill the other ranks at once: those are the supervisor's
     _end_like(code)
 
 

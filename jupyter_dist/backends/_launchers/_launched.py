@@ -42,6 +42,7 @@ __all__ = ["Follower", "Launched", "environment", "last_words", "shown", "worker
 _EXIT_FILES_S = 2.0
 """After the launcher's end, its ranks get that long to say how they ended; a rank that is gone as well."""
 _GENTLE_S = 10.0
+_LAST_BYTES = 4096
 _LINGER_S = 0.5
 """After the end of all ranks, a launcher whose run has failed is waited for that long: some sleep a while."""
 
@@ -107,11 +108,13 @@ class Launched:
         self._process: subprocess.Popen[bytes] | None = None
         self._name = ""
         self._explain: Callable[[str], str] = last_words
+        self._aborted: Callable[[str], int | None] = lambda log: None
         self._to_launcher = self._gentle = self._killed = False
         self._asked_at: float | None = None
         self._over_at: float | None = None
         self._done_at: float | None = None
         self._gone: dict[tuple[str | None, int], float] = {}
+        self._told: set[int | None] = set()
         self._final: Poll | None = None
 
     @property
@@ -128,16 +131,18 @@ class Launched:
         stop_launcher: bool = False,
         gentle: bool = False,
         explain: Callable[[str], str] | None = None,
+        aborted: Callable[[str], int | None] | None = None,
     ) -> dict[str, Any]:
         """Start the launcher; returns the run's handle. Raises LaunchError when it cannot be started.
 
         `name` is how messages call it. `stop_launcher`: SIGTERM goes to the launcher, which passes it on
         (one that answers a rank's end with another rank must be told first); by default it goes to the
         ranks. `gentle`: a launcher that, if killed, leaves something behind is given time to end by itself.
-        `explain` finds in what the launcher printed the lines that say why it failed.
+        `explain` finds in what the launcher printed the lines that say why it failed. `aborted` finds in the
+        end of a rank's log the exit code with which it had the launcher kill all ranks, itself included.
         """
         self._name, self._to_launcher, self._gentle = name, stop_launcher, gentle
-        self._explain = explain or last_words
+        self._explain, self._aborted = explain or last_words, aborted or self._aborted
         make_private(self.log.parent)
         log = open_private(self.log, os.O_WRONLY | os.O_APPEND)
         inherited = {name: value for name, value in os.environ.items() if not _STALE.fullmatch(name)}
@@ -175,7 +180,8 @@ class Launched:
         running = [rank for rank in ranks if rank.state is State.RUNNING]
         if code is not None:
             if self._over(running):
-                ranks = self._files.look(attempt)  # to wait for them has brought the last of their files
+                # To wait for them has brought the last of their files.
+                ranks = [self._as_aborted(rank, attempt) for rank in self._files.look(attempt)]
             else:
                 code = None
         states = self._noticed(judged(ranks, self._asked_at, over=code is not None))
@@ -185,6 +191,7 @@ class Launched:
             states = _known(states)
         newest = attempt if attempt > self._attempt else None
         if code is None:
+            self._tell_late_ones(running)
             pids = (self._process.pid, *(r.pid for r in running if r.pid is not None))
             if not isinstance(self._reach, Here):
                 pids = pids[:1]
@@ -196,6 +203,26 @@ class Launched:
         state, detail = self._judge(code, states)
         self._final = Poll(state, tuple(states), attempt=newest, detail=detail)
         return self._final
+
+    def _as_aborted(self, rank: RankState, attempt: int) -> RankState:
+        """Its end is in its log where nobody was left to write it down."""
+        if rank.state is not State.RUNNING or self._asked_at is not None:
+            return rank
+        try:
+            with self._folder.rank(attempt, rank.rank).output.open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _LAST_BYTES))
+                code = self._aborted(file.read().decode("utf-8", "replace"))
+        except OSError:
+            return rank
+        return rank if code is None else dataclasses.replace(rank, state=State.FAILED, exit_code=code & 0xFF)
+
+    def _tell_late_ones(self, running: Sequence[RankState]) -> None:
+        """Ranks that were on their way when the end was asked for have not heard of it."""
+        if self._asked_at is None or self._to_launcher or not isinstance(self._reach, Here):
+            return
+        late = [rank for rank in running if rank.pid not in self._told]
+        self._told |= {rank.pid for rank in late}
+        self._reach.signal(late, kill=False)
 
     def _noticed(self, ranks: list[RankState]) -> list[RankState]:
         """A rank that was killed together with the process that would tell of it is lost."""
@@ -233,7 +260,10 @@ class Launched:
         states = {rank.state for rank in ranks}
         if code == 0 and (self._elastic or states == {State.SUCCEEDED}):
             return State.SUCCEEDED, None
-        if states & {State.FAILED, State.LOST}:
+        if code == -signal.SIGPIPE and states == {State.SUCCEEDED}:
+            return State.SUCCEEDED, None  # so MPICH's may end after Comm.Spawn
+        # Where one has succeeded and others were lost, the launcher has ended those, and knows why.
+        if State.FAILED in states or (State.LOST in states and State.SUCCEEDED not in states):
             return State.FAILED, None
         if self._killed:
             return State.FAILED, f"{self._name} was ended by SIGKILL, and its ranks with it"
@@ -253,6 +283,7 @@ class Launched:
             return
         self._asked_at = self._asked_at or time.time()
         ranks = self._running()
+        self._told |= {rank.pid for rank in ranks}
         if kill:
             if process.poll() is None and not (self._gentle and len(ranks) == self._job.world_size):
                 kill_group(process.pid)

@@ -17,6 +17,8 @@ from ...job import RankState, State
 
 __all__ = ["RankFiles", "asked", "judged", "was_told"]
 
+_CLOCKS_S = 0.2
+"""How far apart the clocks of two hosts may be, after what is known of them."""
 _STARTED = b'"kind": "started"'
 
 
@@ -148,7 +150,7 @@ def judged(ranks: Sequence[RankState], asked_at: float | None, *, over: bool) ->
     ends all ranks when one has failed: after that one, and not always so that they can say how they ended.
     `over`: the launcher has ended, so a rank that has not said it by now never will.
     """
-    failed = [rank for rank in ranks if rank.state is State.FAILED and not asked(rank.ended, asked_at)]
+    failed = [rank for rank in ranks if rank.state is State.FAILED and not _was_asked(rank, asked_at)]
     silent = [rank for rank in ranks if rank.state is State.RUNNING] if over else []
     first = min(failed, key=lambda rank: (rank.ended or 0.0, rank.rank), default=None)
     if silent and all(map(_was_asked_to_end, failed)):
@@ -156,7 +158,7 @@ def judged(ranks: Sequence[RankState], asked_at: float | None, *, over: bool) ->
     found = []
     for rank in ranks:
         state = rank.state
-        if state is State.FAILED and (asked(rank.ended, asked_at) or (rank is not first and was_told(rank))):
+        if state is State.FAILED and (_was_asked(rank, asked_at) or (rank is not first and was_told(rank))):
             state = State.STOPPED
         elif state is State.RUNNING and over:
             state = State.LOST if asked_at is None and first is None else State.STOPPED
@@ -167,6 +169,10 @@ def judged(ranks: Sequence[RankState], asked_at: float | None, *, over: bool) ->
             ended = time.time()
         found.append(dataclasses.replace(rank, state=state, ended=ended))
     return found
+
+
+def _was_asked(rank: RankState, asked_at: float | None) -> bool:
+    return asked((rank.ended or 0.0) + (_CLOCKS_S if was_told(rank) else 0.0), asked_at)
 
 
 def asked(ended: float | None, asked_at: float | None) -> bool:

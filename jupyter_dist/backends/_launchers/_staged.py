@@ -124,16 +124,16 @@ def rank_environments(
 
 
 def launcher_environment(
-    job: Job, folder: RunFolder, asked: HostOptions, *, always: bool = False
+    job: Job, folder: RunFolder, asked: HostOptions, *, always: bool = False, path: str | None = None
 ) -> dict[str, str]:
     """The variables of the launcher itself: its `ssh` is ours, with our options, whoever calls it.
 
-    `always`: also where no other hosts are known yet.
+    `always`: also where no other hosts are known yet. `path`: its PATH, but for that `ssh`.
     """
-    env = {"JUPYTER_DIST_RUN_ID": job.id}
+    env = {"JUPYTER_DIST_RUN_ID": job.id, **({} if path is None else {"PATH": path})}
     if always or any(host["name"] != LOCAL for host in asked.hosts):
         script = ssh_script(folder, asked.settings())
-        env["PATH"] = f"{script.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        env["PATH"] = f"{script.parent}{os.pathsep}{path or os.environ.get('PATH', os.defpath)}"
     return env
 
 
