@@ -39,7 +39,9 @@ class Ending:
         self.of_rank = of_rank
         """Whether a rank's failure is the reason; which one was first is known when all have ended."""
         self.term_at, self.kill_at = term_at, term_at + grace_s
+        """By the monotonic clock."""
         self.termed_at: float | None = None
+        """By the clock of files."""
         self.killed = False
 
     def hurry(self, now: float) -> Ending:
@@ -94,4 +96,6 @@ def why(folder: RunFolder, rank: RankState, attempt: int) -> str:
         return f"rank {rank.rank} on {rank.host} was lost"
     if rank.signal is not None:
         return f"rank {rank.rank} was ended by {signal_name(rank.signal)}"
-    return f"rank {rank.rank} ended with exit code {rank.exit_code}"
+    # A rank that ends in order after SIGTERM leaves a code, as a shell does, and no signal.
+    told = f" ({signal_name(signal.SIGTERM)})" if rank.exit_code == 128 + signal.SIGTERM else ""
+    return f"rank {rank.rank} ended with exit code {rank.exit_code}{told}"

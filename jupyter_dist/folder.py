@@ -8,6 +8,7 @@ RUNS/ID/state.json          the Status, replaced atomically by the supervisor
 RUNS/ID/supervisor.log
 RUNS/ID/requests/NAME       one empty file per request: stop, kill, stacks
 RUNS/ID/checkpoints/        dist.checkpoint_dir(), shared by all attempts
+RUNS/ID/.spare              room for the last state where the disk fills up meanwhile
 RUNS/ID/resume.lock         held by a supervisor that has taken the run on from another one
 RUNS/ID/files/              what a launcher has written for the user, such as a timeline
 RUNS/ID/attempts/A/launcher.log
@@ -17,6 +18,7 @@ RUNS/ID/attempts/A/ranks/R/ output.log  times.idx  events.jsonl  result.pkl  res
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -36,6 +38,8 @@ __all__ = [
     "check_owner",
     "create",
     "find",
+    "free_room",
+    "keep_room",
     "make_attempt",
     "make_private",
     "new_id",
@@ -96,6 +100,7 @@ class RunFolder:
         self.requests = path / "requests"
         self.checkpoints = path / "checkpoints"
         self.files = path / "files"
+        self.spare = path / ".spare"
 
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r})"
@@ -160,6 +165,18 @@ def create(root: Path, run_id: str, world_size: int) -> RunFolder:
 def make_attempt(folder: RunFolder, attempt: int, world_size: int) -> None:
     for rank in range(world_size):
         make_private(folder.rank(attempt, rank).path)
+
+
+def keep_room(folder: RunFolder, world_size: int) -> None:
+    """Take the space that the run's last state will need; on a disk that is full already, nothing."""
+    with contextlib.suppress(OSError):
+        write_bytes(folder.spare, bytes(65_536 + 1024 * world_size))
+
+
+def free_room(folder: RunFolder) -> None:
+    """Give it back, for that state to be written now."""
+    with contextlib.suppress(OSError):
+        folder.spare.unlink()
 
 
 def unwritable(path: Path, error: OSError) -> LaunchError:

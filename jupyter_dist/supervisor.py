@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import fcntl
 import json
+import math
 import os
 import select
 import signal
@@ -26,7 +27,7 @@ from ._guard import Guard, end_leftovers
 from ._indexing import Indexer
 from .backends._base import Handle
 from .errors import DistError
-from .folder import RunFolder, make_attempt, open_private, write_json
+from .folder import RunFolder, free_room, keep_room, make_attempt, open_private, write_json
 from .job import Job, Poll, RankState, Stall, State, Status, Supervisor
 from .reader import boot_id, start_ticks, supervised
 from .worker._boot import STACK_SIGNAL, set_name
@@ -42,7 +43,15 @@ class _Supervision:
         self._folder, self._job = folder, job
         self._backend = backends.load(job.backend)
         self._requests_seen: dict[str, float] = {}
-        self._deadline = None if job.timeout_s is None else time.time() + job.timeout_s
+        # Durations are by the monotonic clock; the other one may be set meanwhile.
+        self._deadline: float | None = None
+        if job.timeout_s is not None:
+            began = None if resumed is None else resumed.started
+            gone_by = 0.0 if began is None else max(0.0, time.time() - began)
+            self._deadline = time.monotonic() + job.timeout_s - gone_by
+        self._written = 0.0
+        self._unwritable: str | None = None
+        self._removed = 0
         self._oom_kills = _oom_kills()
         self._wake, wake_write = os.pipe()
         os.set_blocking(self._wake, False)
@@ -69,6 +78,7 @@ class _Supervision:
     def run(self) -> None:
         restarts = port_retries = 0
         able = self._backend.capabilities
+        keep_room(self._folder, self._job.world_size)
         # A second supervisor does not know the values of --env, which are nowhere on the disk.
         restartable = able.restarts and not (self._handle is not None and self._job.env_names)
         self._write()
@@ -93,6 +103,9 @@ class _Supervision:
             self._backend.release(self._handle)
         end_leftovers(self._job.id)
         self._guard.release()
+        free_room(self._folder)
+        if self._unwritable is not None and ended is not State.SUCCEEDED:
+            reason = f"{reason}; the run's folder could not be written: {self._unwritable}"
         self._update(
             state=ended,
             reason=reason,
@@ -100,7 +113,6 @@ class _Supervision:
             oom_killer=_oom_kills() > self._oom_kills,
             handle=None,
         )
-        self._write()
 
     def _next(self, attempt: int, why: str) -> None:
         _log(why)
@@ -133,19 +145,19 @@ class _Supervision:
         attempt, base = self._status.attempt, self._status.reason
         indexer = Indexer(self._folder, attempt)
         ending: Ending | None = None
-        active = time.time()
+        active = time.monotonic()
         while True:
             poll = self._backend.poll(handle, None)
-            now = time.time()
+            now = time.monotonic()
             if poll.attempt is not None and poll.attempt > attempt:
-                indexer.tick(now, len(self._status.ranks))
+                indexer.tick(time.time(), len(self._status.ranks))
                 base = why_again(self._folder, self._status.ranks, attempt)
                 attempt = poll.attempt
                 self._next(attempt, base)
                 indexer = Indexer(self._folder, attempt)
             ranks = self._judged(poll, attempt, ending)
             self._guard.watch(poll.pids)
-            if indexer.tick(now, len(ranks)):
+            if indexer.tick(time.time(), len(ranks)):
                 active = now
                 if self._status.stall is not None:
                     self._update(stall=None)
@@ -160,7 +172,7 @@ class _Supervision:
                 self._look_for_stall(handle, active, now)
             if self._asked("stacks") and self._backend.capabilities.stacks:
                 self._backend.stacks(handle)
-            if now - self._status.heartbeat >= _HEARTBEAT_S:
+            if now - self._written >= _HEARTBEAT_S:
                 self._write()
             self._wait(self._backend.poll_interval_s)
         indexer.tick(time.time(), len(ranks))
@@ -182,7 +194,7 @@ class _Supervision:
             for rank in poll.ranks
         )
 
-    def _reported(self, attempt: int, rank: int, before: float) -> bool:
+    def _reported(self, attempt: int, rank: int, before: float = math.inf) -> bool:
         try:
             return os.stat(self._folder.rank(attempt, rank).error).st_mtime <= before
         except OSError:
@@ -200,6 +212,8 @@ class _Supervision:
         if self._asked("stop") or self._term_requested:
             reason = "stopped by the user" if not self._term_requested else "the supervisor was told to end"
             return Ending(State.STOPPED, reason, now, STOP_GRACE_S)
+        if self._removed > 1:
+            return Ending(State.STOPPED, "the run's folder was removed", now, STOP_GRACE_S)
         if self._deadline is not None and now >= self._deadline:
             reason = f"not done within --timeout {self._job.timeout_s:g} s"
             return Ending(State.FAILED, reason, now, STOP_GRACE_S)
@@ -209,7 +223,7 @@ class _Supervision:
         if failed is None:
             for rank in ranks:
                 # It may still be at the door, held by a thread or an exit handler of its own.
-                if not rank.state.ended and self._reported(attempt, rank.rank, now):
+                if not rank.state.ended and self._reported(attempt, rank.rank):
                     failed = rank
                     break
         if failed is None:
@@ -221,11 +235,11 @@ class _Supervision:
     def _push(self, ending: Ending, handle: Handle, now: float) -> None:
         if now >= ending.kill_at and not ending.killed:
             ending.killed = True
-            ending.termed_at = ending.termed_at or now
+            ending.termed_at = ending.termed_at or time.time()
             self._backend.stop(handle, kill=True)
         elif now >= ending.term_at and ending.termed_at is None:
             _log(f"ending the ranks: {ending.reason}")
-            ending.termed_at = now
+            ending.termed_at = time.time()
             self._backend.stop(handle, kill=False)
             self._update(reason=ending.reason)
 
@@ -236,7 +250,8 @@ class _Supervision:
         _log(f"no rank has printed or logged for {limit:g} s")
         if self._backend.capabilities.stacks:
             self._backend.stacks(handle)
-        self._update(stall=Stall(since=active, noticed=now))
+        noticed = time.time()
+        self._update(stall=Stall(since=noticed - (now - active), noticed=noticed))
 
     def _port_was_taken(self, attempt: int) -> bool:
         for rank in range(self._job.world_size):
@@ -268,10 +283,15 @@ class _Supervision:
 
     def _write(self) -> None:
         self._status = dataclasses.replace(self._status, heartbeat=time.time())
+        self._written = time.monotonic()
         # On a full disk the run goes on: the next state will be written when there is room.
         try:
             write_json(self._folder.state, self._status.to_json())
+            self._removed = 0
         except OSError as error:
+            # Nobody sees a run without a folder, nor can stop it.
+            self._removed += not self._folder.path.exists()
+            self._unwritable = error.strerror or str(error)
             with contextlib.suppress(OSError):
                 _log(f"cannot write state.json: {error}")
 
@@ -332,6 +352,7 @@ def supervise(path: Path, *, warm: bool, why_cold: str | None = None, resume: bo
     except BaseException as error:
         traceback.print_exc()
         end_leftovers(job.id)
+        free_room(folder)
         failed = Status(job.id, State.FAILED, created=job.created, ended=time.time(), warm=warm)
         write_json(
             folder.state,

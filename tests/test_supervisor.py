@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -251,6 +253,51 @@ def test_kill_ends_at_once(wait_for: WaitFor) -> None:
 def test_timeout_fails_the_run() -> None:
     _, status = run(UP, timeout_s=0.5)
     assert (status.state, status.reason) == (State.FAILED, "not done within --timeout 0.5 s")
+
+
+SET_BACK = """
+import time
+real, begun = time.time, time.monotonic()
+time.time = lambda: real() - (3600 if time.monotonic() - begun > 2 else 0)
+"""
+
+
+def test_a_clock_that_is_set_back_delays_no_end(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SET_BACK)
+    _, status = run(UP, timeout_s=3, env={"PYTHONPATH": str(tmp_path)})
+    assert (status.state, status.reason) == (State.FAILED, "not done within --timeout 3 s")
+    assert status.ended is not None
+    assert status.ended < time.time() - 3000, "the clock was set back"
+
+
+def test_a_rank_that_somebody_ends_in_order(wait_for: WaitFor) -> None:
+    folder = start(UP)
+    os.kill(rank_pids(folder, wait_for)[1], signal.SIGTERM)
+    assert ended(folder).reason == "rank 1 ended with exit code 143 (SIGTERM)"
+
+
+def test_a_run_whose_folder_is_removed_ends(wait_for: WaitFor) -> None:
+    folder = start(UP)
+    pids = [*rank_pids(folder, wait_for), supervisor_pid(folder)]
+    shutil.rmtree(folder.path)
+    wait_for(lambda: gone(*pids), 20, "the end of the supervisor and its ranks")
+    assert not folder.path.exists()
+
+
+@pytest.mark.parametrize("fill", ["while True: print('x' * 999)", "while True: dist.log(loss=1.0)"])
+def test_a_full_disk_is_what_the_run_says_it_failed_of(
+    own_folders: Path, request: pytest.FixtureRequest, fill: str
+) -> None:
+    own_folders.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", own_folders]).returncode:
+        pytest.skip("needs the right to mount a tmpfs")
+    request.addfinalizer(lambda: subprocess.run(["umount", "-l", own_folders], check=True))
+    folder, status = run(f"import jupyter_dist as dist\n{fill}", np=1)
+    assert status.state is State.FAILED
+    assert status.reason is not None
+    assert status.reason.startswith("rank 0 failed: OSError: [Errno 28] No space left on device")
+    (error,) = failures.failures(folder)
+    assert fill in error.text
 
 
 def test_a_killed_rank_takes_the_others_down_and_leaves_all_it_wrote(wait_for: WaitFor) -> None:
