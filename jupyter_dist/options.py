@@ -16,6 +16,7 @@ from .text._format import parse_duration
 __all__ = ["NOT_SAVED", "Host", "RunOptions", "parse_hosts", "read_hostfile"]
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HOST_LINE = re.compile(r"(\S+)(?:\s+slots\s*=\s*(\d+))?(?:\s+max[_-]slots\s*=\s*\d+)?")
 _METRIC_NAME = re.compile(r"[^\W\d][\w./ -]{0,99}")
 _SET_FOR_RANKS = frozenset(
     ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG"]
@@ -85,27 +86,30 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
 
 
 def read_hostfile(path: str) -> tuple[Host, ...]:
-    """Hosts from a file as mpirun and horovodrun read it: `NAME slots=N` or `NAME:N`, one per line."""
+    """Hosts from a file as mpirun and horovodrun read it: `NAME slots=N` or `NAME:N`, one per line.
+
+    A host that stands there several times has the slots of all its lines, as in a scheduler's node file."""
     try:
         lines = Path(path).expanduser().read_text("utf-8").splitlines()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not a text file"
         raise ValueError(f"cannot read {shown(path)}: {reason}") from None
-    found: list[Host] = []
+    found: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
-        words = line.partition("#")[0].split()
-        if not words:
+        text = line.partition("#")[0].strip()
+        if not text:
             continue
-        name, slots = words[0], [w.removeprefix("slots=") for w in words[1:] if w.startswith("slots=")]
+        match = _HOST_LINE.fullmatch(text)
         try:
-            found += parse_hosts(f"{name}:{slots[0]}" if slots else name)
+            (host,) = parse_hosts(":".join(filter(None, match.groups())) if match else "")
         except ValueError:
             raise ValueError(
                 f"{shown(path)}, line {number}: expected `NAME slots=N`, got {shown(line.strip())}"
             ) from None
+        found[host.name] = found.get(host.name, 0) + host.slots
     if not found:
         raise ValueError(f"{shown(path)} names no host")
-    return tuple(found)
+    return tuple(Host(name, slots) for name, slots in found.items())
 
 
 def _hosts(value: str) -> str:
@@ -136,13 +140,16 @@ class RunOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     backend: str | None = Field(
-        None, title="Backend", description="Where the cell runs; `%dist backends` lists them. Default: local"
+        None,
+        title="Backend",
+        description="Where the cell runs; `%dist backends` lists them. Default: local",
+        json_schema_extra=_extra(wanted="the name of a backend, as `%dist backends` lists them"),
     )
     cluster: str | None = Field(
         None,
         title="Cluster",
         description="A saved choice of backend and flags (`%dist clusters`); flags given here win",
-        json_schema_extra=_extra(metavar="NAME"),
+        json_schema_extra=_extra(metavar="NAME", wanted="the name of a cluster or of a backend"),
     )
     np: int | None = Field(
         None,

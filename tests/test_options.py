@@ -205,9 +205,12 @@ def test_hosts(tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_text("# ours\n\nnode1 slots=4 max_slots=8\nnode2:2\nnode3\n")
     assert read_hostfile(str(file)) == (Host("node1", 4), Host("node2", 2), Host("node3", 1))
-    file.write_text("node1 slots=4\nno/de\n")
-    with pytest.raises(ValueError, match="line 2: expected `NAME slots=N`, got 'no/de'"):
-        read_hostfile(str(file))
+    file.write_text("a\nb slots = 2\na\n")
+    assert read_hostfile(str(file)) == (Host("a", 2), Host("b", 2))
+    for line in ("no/de", "node slot=4", "node 4", "node slots=0", "a:2 slots=3", "a,b"):
+        file.write_text(f"node1 slots=4\n{line}\n")
+        with pytest.raises(ValueError, match=f"line 2: expected `NAME slots=N`, got '{line}'"):
+            read_hostfile(str(file))
     file.write_text("\n")
     with pytest.raises(ValueError, match="names no host"):
         read_hostfile(str(file))

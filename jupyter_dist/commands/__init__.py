@@ -13,10 +13,11 @@ import os
 import sys
 import tokenize
 from collections.abc import Callable, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from .. import __version__, start
+from .. import start
 from .._flags import Flag, flags_of, nearest, shown, split_line
 from .._plan import Plan, make_plan, read_command_line, run_flags
 from ..backends import Backend
@@ -106,7 +107,7 @@ def _descend(tokens: list[str], commands: tuple[Command, ...], context: Context,
     if not tokens or tokens[0] in _HELP:
         return Message(_overview(commands, path))
     if tokens == ["--version"]:
-        return Message(f"jupyter-dist {__version__}")
+        return Message(f"jupyter-dist {metadata.version('jupyter-dist')}")
     known = {command.name: command for command in commands}
     chosen = known.get(tokens[0])
     if chosen is None:
