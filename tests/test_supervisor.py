@@ -146,6 +146,8 @@ def test_a_failing_rank_ends_the_others_and_is_named_first() -> None:
 def test_the_reason_is_the_root_cause_and_not_what_was_noticed_first() -> None:
     source = """
 import os, time
+import jupyter_dist as dist
+dist.barrier()
 if os.environ["RANK"] == "0":
     raise ConnectionResetError("Connection reset by peer")
 time.sleep(0.15)

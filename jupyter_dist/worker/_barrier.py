@@ -11,6 +11,7 @@ __all__ = ["meet"]
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.02
 _LOOK_EVERY_S = 0.1
+_QUICK_RANKS = 16
 _ENDED = frozenset(("succeeded", "failed", "stopped", "lost"))
 
 _meetings = 0
@@ -34,8 +35,10 @@ def meet(run: str, attempt: int, rank: int, world_size: int, timeout_s: float | 
     _make(here)
     _touch(os.path.join(here, str(rank)))
     start = time.monotonic()
-    next_look = start + _LOOK_EVERY_S
-    pause = _FIRST_PAUSE_S
+    # Every rank looks for every other one: 200 that did so as often as 2 would wait for nothing else.
+    calm = max(1.0, world_size / _QUICK_RANKS)
+    next_look = start + _LOOK_EVERY_S * calm**2
+    pause = _FIRST_PAUSE_S * calm
     while missing := _missing(here, world_size):
         now = time.monotonic()
         if timeout_s is not None and now - start >= timeout_s:
@@ -43,7 +46,7 @@ def meet(run: str, attempt: int, rank: int, world_size: int, timeout_s: float | 
                 f"rank {rank} waited {timeout_s:g} s at a barrier; {_ranks(missing)} did not come"
             )
         if now >= next_look:
-            next_look = now + _LOOK_EVERY_S
+            next_look = now + _LOOK_EVERY_S * calm**2
             ended = _ended(run, attempt, missing)
             # One that came and then ended, between our two looks, is not missing.
             gone = [r for r in _missing(here, world_size) if r in ended]
@@ -51,7 +54,7 @@ def meet(run: str, attempt: int, rank: int, world_size: int, timeout_s: float | 
                 verb = "has" if len(gone) == 1 else "have"
                 raise RuntimeError(f"{_ranks(gone)} {verb} ended and will never reach this barrier")
         time.sleep(pause)
-        pause = min(pause * 1.5, _LONGEST_PAUSE_S)
+        pause = min(pause * 1.5, _LONGEST_PAUSE_S * calm)
     _meetings += 1
     if rank == 0 and _meetings > 1:
         # All have come here, so none is still looking at the meeting before.
