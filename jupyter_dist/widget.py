@@ -141,7 +141,12 @@ class RunWidget(anywidget.AnyWidget):
         self.send(answer, chunk)
 
     def _next_chunk(
-        self, key: str, rank: int | None = None, launcher: str | None = None, file: str | None = None
+        self,
+        key: str,
+        rank: int | None = None,
+        attempt: int | None = None,
+        launcher: str | None = None,
+        file: str | None = None,
     ) -> list[bytes]:
         """The next piece of a download, which `key` names; empty at its end."""
         pieces = self._downloads.get(key)
@@ -149,7 +154,7 @@ class RunWidget(anywidget.AnyWidget):
             if file is not None:
                 pieces = queries.file_download(self.run, file)
             else:
-                pieces = queries.log_download(self.run, rank, launcher=launcher)
+                pieces = queries.log_download(self.run, rank, attempt, launcher)
             self._downloads[key] = pieces
         piece = next(pieces, None)
         if piece is None:

@@ -150,6 +150,8 @@ def test_downloads_are_files(server: Server) -> None:
     assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert answer.headers["Content-Disposition"] == f'attachment; filename="{run.folder.id}-rank-0.log"'
+    named = server.call("GET", f"{path}?rank=0&attempt=0").headers["Content-Disposition"]
+    assert named.endswith('-rank-0-attempt-1.log"')
     whole = server.call("GET", path).body
     assert whole.startswith(b"[0] <html>\n")
     assert b"\n[1] one\n" in whole

@@ -202,6 +202,7 @@ def test_a_detached_run_is_live_and_a_download_comes_in_pieces(
     while (answer := heard.ask(comm, "download", key="k", rank=0))["result"]:
         whole += b"".join(bytes(buffer) for buffer in answer["buffers"])
     assert whole == b"".join(b"line %d\n" % i for i in range(60))
+    assert "no attempt 3" in heard.ask(comm, "download", key="a", rank=0, attempt=3)["error"]
     (run,) = own_folders.iterdir()
     run.joinpath("files").mkdir()
     run.joinpath("files", "timeline.json").write_bytes(b"[]")

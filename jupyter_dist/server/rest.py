@@ -125,7 +125,8 @@ def _file_name(
     if file is not None:
         return f"{id}-{file}"
     part = f"-rank-{rank}" if rank is not None else f"-{launcher}" if launcher is not None else ""
-    return f"{id}{part}.log"
+    # Attempts are counted from 1 where people see them.
+    return f"{id}{part}{'' if attempt is None else f'-attempt-{attempt + 1}'}.log"
 
 
 def _called(operation: Operation, arguments: dict[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 import type {
+  Attempt,
   ICurves,
   IDisposable,
   ILogPage,
@@ -217,8 +218,8 @@ export class ServerRunSource implements IRunSource {
     return this._get('');
   }
 
-  logPage(of: LogOf, start: number, count: number): Promise<ILogPage> {
-    return this._get('/log', { ...asked(of), start, count });
+  logPage(of: LogOf, start: number, count: number, attempt?: Attempt): Promise<ILogPage> {
+    return this._get('/log', { ...asked(of), attempt, start, count });
   }
 
   logSearch(of: LogOf, query: ISearchQuery): Promise<ISearchResult> {
@@ -229,8 +230,8 @@ export class ServerRunSource implements IRunSource {
     return this._get('/curves', { points });
   }
 
-  errors(): Promise<IRankError[]> {
-    return this._get('/errors');
+  errors(attempt?: Attempt): Promise<IRankError[]> {
+    return this._get('/errors', { attempt });
   }
 
   results(): Promise<IResult[]> {
@@ -245,8 +246,8 @@ export class ServerRunSource implements IRunSource {
     await send(this._settings, 'POST', `${this._path}/stop`, { kill });
   }
 
-  async download(of: LogOf): Promise<void> {
-    this._save('log/download', asked(of), logFile(this.id, of));
+  async download(of: LogOf, attempt?: Attempt): Promise<void> {
+    this._save('log/download', { ...asked(of), attempt }, logFile(this.id, of, attempt));
   }
 
   async downloadFile(file: string): Promise<void> {

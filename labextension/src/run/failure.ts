@@ -14,7 +14,7 @@ export function failureNode(errors: IRankError[], run: IRunInfo, context: IConte
   });
   const where = [
     first.host ? trans('host %1', first.host) : null,
-    run.max_restarts ? trans('attempt %1', run.attempt + 1) : null,
+    run.max_restarts || run.attempt ? trans('attempt %1', run.attempt + 1) : null,
     first.signal_name ?? (first.exit_code === null ? null : trans('exit code %1', first.exit_code))
   ].filter(text => text !== null);
   node.append(

@@ -1,5 +1,6 @@
 /** The logs: all ranks by time, one rank or a launcher, with search, copy and download. */
 import { plainLine } from './ansi';
+import { AttemptChoice } from './attempts';
 import { reason, type IContext } from './context';
 import { button, el, setAttribute, setText } from './dom';
 import { count, ranges } from './format';
@@ -28,6 +29,7 @@ interface IShown {
 export class Logs {
   readonly node: HTMLElement;
   private readonly _tabs: LogTabs;
+  private readonly _attempts: AttemptChoice;
   private readonly _panel: HTMLElement;
   private readonly _body = el('div', { class: 'jpd-log-body' });
   private readonly _message = el('div', { class: 'jpd-log-message jpd-muted', hidden: true });
@@ -83,10 +85,11 @@ export class Logs {
       this._message
     );
     this._tabs = new LogTabs(_context, this._panel, of => this.select(of));
+    this._attempts = new AttemptChoice(_context, () => this._showAgain());
     this.node = el(
       'section',
       { class: 'jpd-logs', 'aria-label': trans('Logs') },
-      el('div', { class: 'jpd-bar-row' }, this._tabs.node, this._tools()),
+      el('div', { class: 'jpd-bar-row' }, this._tabs.node, this._attempts.node, this._tools()),
       this._panel
     );
     this._search.addEventListener('input', () => this._searchSoon(), { signal });
@@ -140,6 +143,17 @@ export class Logs {
     }
   }
 
+  /** The run is at this attempt now. An earlier one that is shown stays. */
+  set attempt(attempt: number) {
+    this._attempts.update(attempt);
+  }
+
+  private _showAgain(): void {
+    const of = this._shown?.of ?? null;
+    this._close();
+    this.select(of);
+  }
+
   /** Show one rank's log, a launcher's, or that of all (null). */
   select(of: LogOf): void {
     if (this._shown && this._shown.of === of) {
@@ -155,8 +169,9 @@ export class Logs {
         : typeof of === 'number'
           ? trans('Log of rank %1', of)
           : trans('Log: %1', logName(of, this._context));
+    const { chosen } = this._attempts;
     const pages = new LogPages(
-      (start, lines) => this._context.source.logPage(of, start, lines),
+      (start, lines) => this._context.source.logPage(of, start, lines, chosen),
       () => this._update()
     );
     const list = new LogList(context, pages, of === null, label, () => this._update());
@@ -205,7 +220,7 @@ export class Logs {
 
   private _refresh(): void {
     const shown = this._shown;
-    if (!shown || !this._visible || !this._totals) {
+    if (!shown || !this._visible || !this._totals || this._attempts.chosen !== null) {
       return;
     }
     const { of } = shown;
@@ -237,6 +252,7 @@ export class Logs {
     }
     const { trans } = this._context;
     const { pages, list } = shown;
+    const over = this._ended || this._attempts.chosen !== null;
     if (list.following) {
       shown.seen = pages.total;
     }
@@ -255,12 +271,12 @@ export class Logs {
       this._message,
       pages.error
         ? trans('The log cannot be read: %1', pages.error)
-        : this._ended
+        : over
           ? trans('Nothing was printed')
           : trans('Nothing printed yet')
     );
     // A short log takes no more room than it needs, once it cannot grow.
-    list.node.classList.toggle('jpd-log-short', this._ended && pages.total <= SHORT);
+    list.node.classList.toggle('jpd-log-short', over && pages.total <= SHORT);
     this._copy.disabled = !list.selection;
     list.draw();
   }
@@ -334,7 +350,8 @@ export class Logs {
       const { hits, count: found } = await source.logSearch(shown.of, {
         query,
         ...this._toggles,
-        limit: HITS
+        limit: HITS,
+        attempt: this._attempts.chosen
       });
       if (search !== this._searches || shown !== this._shown) {
         return;
@@ -444,7 +461,7 @@ export class Logs {
   private async _download(): Promise<void> {
     const { source, trans, announce } = this._context;
     try {
-      await source.download(this._shown?.of ?? null);
+      await source.download(this._shown?.of ?? null, this._attempts.chosen);
     } catch (error) {
       announce(trans('The log cannot be downloaded: %1', reason(error)));
     }

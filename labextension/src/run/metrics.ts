@@ -105,7 +105,8 @@ export class Metrics {
       .curves(POINTS)
       .then(curves => {
         this._curves = curves;
-        this._error.hidden = true;
+        setText(this._error, curves.problem ?? '');
+        this._error.hidden = !curves.problem;
         this._draw();
       })
       .catch((error: unknown) => {
@@ -129,9 +130,9 @@ export class Metrics {
     if (!this._curves || this._context.signal.aborted) {
       return;
     }
-    const { curves } = this._curves;
+    const { curves, problem } = this._curves;
     const { trans } = this._context;
-    this.node.hidden = !curves.length;
+    this.node.hidden = !curves.length && !problem;
     const shown = this._all ? curves : curves.slice(0, FIRST_CHARTS);
     this._more.hidden = shown.length === curves.length;
     setText(this._more, trans('Show %1 more metrics', curves.length - shown.length));

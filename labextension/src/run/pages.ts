@@ -19,6 +19,8 @@ export class LogPages {
   private _tailing = false;
   private _tailAgain = false;
   private _closed = false;
+  /** Grows when all is forgotten: what was asked for before is not wanted any more. */
+  private _age = 0;
 
   constructor(
     private readonly _fetch: Fetch,
@@ -74,7 +76,8 @@ export class LogPages {
     try {
       do {
         this._tailAgain = false;
-        this._take(await this._fetch(-count, count));
+        const age = this._age;
+        this._take(await this._fetch(-count, count), age);
       } while (this._tailAgain && !this._closed);
     } catch (error) {
       this._fail(error);
@@ -97,6 +100,7 @@ export class LogPages {
 
   /** Forget all: another attempt, or the connection was lost. */
   clear(): void {
+    this._age++;
     this._pages.clear();
     this._stale.clear();
     this.total = 0;
@@ -114,8 +118,9 @@ export class LogPages {
     }
     this._pending.add(page);
     this._stale.delete(page);
+    const age = this._age;
     try {
-      this._take(await this._fetch(page * PAGE, PAGE));
+      this._take(await this._fetch(page * PAGE, PAGE), age);
     } catch (error) {
       this._fail(error);
     } finally {
@@ -123,8 +128,12 @@ export class LogPages {
     }
   }
 
-  private _take(answer: ILogPage): void {
+  private _take(answer: ILogPage, age: number): void {
     if (this._closed) {
+      return;
+    }
+    if (age !== this._age) {
+      this._changed(); // what is in sight is asked for again
       return;
     }
     this.error = null;

@@ -69,6 +69,9 @@ export interface IRunFile {
   bytes: number;
 }
 
+/** One of the run's attempts, from 0; without it the current one. */
+export type Attempt = number | null | undefined;
+
 /** Which log: that of a rank, of a launcher (by its name), or of all ranks by time (null). */
 export type LogOf = number | string | null;
 
@@ -103,6 +106,7 @@ export interface ISearchQuery {
   regex?: boolean;
   case?: boolean;
   limit?: number;
+  attempt?: Attempt;
 }
 
 export interface IRankCurve {
@@ -129,6 +133,8 @@ export interface ICurve {
 export interface ICurves {
   names: string[];
   curves: ICurve[];
+  /** Why --metric finds no more. */
+  problem?: string | null;
 }
 
 export interface IFrame {
@@ -178,6 +184,7 @@ export type RunChange =
       all: number;
     }
   | { kind: 'curves'; id: string }
+  | { kind: 'gone'; id: string }
   | { kind: 'runs' }
   | { kind: 'connection'; online: boolean };
 
@@ -192,9 +199,10 @@ export function asked(of: LogOf): { rank: number | null } | { launcher: string }
 }
 
 /** What a log's file is called after the run's id. */
-export function logFile(id: string, of: LogOf): string {
+export function logFile(id: string, of: LogOf, attempt?: Attempt): string {
   const part = of === null ? '' : typeof of === 'string' ? `-${of}` : `-rank-${of}`;
-  return `${id}${part}.log`;
+  const earlier = typeof attempt === 'number' ? `-attempt-${attempt + 1}` : '';
+  return `${id}${part}${earlier}.log`;
 }
 
 /** Ends what it stands for; repeatable. */
@@ -209,15 +217,15 @@ export interface IRunSource {
   readonly id: string;
   run(): Promise<IRunInfo>;
   /** Lines from `start` on (negative: counted from the end). Those of all ranks are folded. */
-  logPage(of: LogOf, start: number, count: number): Promise<ILogPage>;
+  logPage(of: LogOf, start: number, count: number, attempt?: Attempt): Promise<ILogPage>;
   logSearch(of: LogOf, query: ISearchQuery): Promise<ISearchResult>;
   curves(points: number): Promise<ICurves>;
-  errors(): Promise<IRankError[]>;
+  errors(attempt?: Attempt): Promise<IRankError[]>;
   results(): Promise<IResult[]>;
   stacks(): Promise<IStacks>;
   stop(kill: boolean): Promise<void>;
   /** Save a whole log as a file. */
-  download(of: LogOf): Promise<void>;
+  download(of: LogOf, attempt?: Attempt): Promise<void>;
   /** Save one of the run's files. */
   downloadFile(name: string): Promise<void>;
   watch(listener: (change: RunChange) => void): IDisposable;

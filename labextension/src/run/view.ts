@@ -1,4 +1,5 @@
 /** The view of one run: header, ranks, what went wrong, results, metrics, logs. */
+import { Restarts } from './attempts';
 import { reason, type IContext } from './context';
 import { button, el, setText } from './dom';
 import { failureNode, notice, Stacks, unexplainedNode } from './failure';
@@ -45,11 +46,13 @@ export class RunView implements IDisposable {
   private readonly _metrics: Metrics;
   private readonly _logs: Logs;
   private readonly _stacks: Stacks;
+  private readonly _restarts: Restarts;
   private readonly _main: HTMLElement;
   private readonly _loading: HTMLElement;
   private _watching: IDisposable | null = null;
   private _run: IRunInfo | null = null;
   private _online = true;
+  private _gone = false;
   private _ending = '';
   private _noticesKey = '';
 
@@ -72,6 +75,7 @@ export class RunView implements IDisposable {
     this._stacks = new Stacks(this._context);
     this._header = new Header(this._context, _options.openElsewhere, () => void this._stacks.ask());
     this._strip = new Strip(this._context, rank => this._logs.select(rank));
+    this._restarts = new Restarts(this._context);
     this._progress = new ProgressRows(this._context);
     this._files = new Files(this._context);
     this._metrics = new Metrics(this._context);
@@ -86,6 +90,7 @@ export class RunView implements IDisposable {
       this._notices,
       this._stacks.node,
       this._failure,
+      this._restarts.node,
       this._progress.node,
       this._results,
       this._files.node,
@@ -144,6 +149,10 @@ export class RunView implements IDisposable {
       case 'log':
         this._logs.changed(change);
         break;
+      case 'gone':
+        this._gone = true;
+        this._showNotices();
+        break;
       case 'curves':
         this._metrics.changed(this._run?.world_size ?? 0);
         break;
@@ -163,6 +172,7 @@ export class RunView implements IDisposable {
   private _update(run: IRunInfo): void {
     const before = this._run;
     this._run = run;
+    this._gone = false;
     this._loading.hidden = true;
     this._main.hidden = false;
     this.node.dataset.state = run.state;
@@ -170,9 +180,11 @@ export class RunView implements IDisposable {
     this.node.style.setProperty('--jpd-rank-width', `${widest}ch`);
     this._header.update(run);
     this._strip.update(run);
+    this._restarts.update(run);
     this._progress.update(run);
     this._files.update(run.files ?? []);
     this._logs.setLogs(run.world_size, run.launchers ?? []);
+    this._logs.attempt = run.attempt;
     this._logs.ended = ended(run.state);
     this._showNotices();
     if (!before || before.attempt !== run.attempt || before.world_size !== run.world_size) {
@@ -228,12 +240,21 @@ export class RunView implements IDisposable {
       return;
     }
     const stall = ended(run.state) ? null : run.stall;
-    const key = JSON.stringify([run.state, run.reason, stall, run.notes, this._online]);
+    const key = JSON.stringify([run.state, run.reason, stall, run.notes, this._online, this._gone]);
     if (key === this._noticesKey) {
       return;
     }
     this._noticesKey = key;
     const nodes: HTMLElement[] = [];
+    if (this._gone) {
+      nodes.push(
+        notice(
+          'warning',
+          trans('This run was removed'),
+          trans('What was read of it before is still shown.')
+        )
+      );
+    }
     if (!this._online) {
       nodes.push(
         notice(

@@ -4,6 +4,7 @@
  * heard, because a cell runs and there are no subshells: then it renews a snapshot, and what is not in
  * there waits. It is gone: then the snapshot is all there is. */
 import type {
+  Attempt,
   ICurves,
   IDisposable,
   ILogPage,
@@ -27,6 +28,11 @@ const HEARTBEAT_MS = 10_000;
 const DEAF_MS = 3_000;
 
 class Deaf extends Error {}
+
+/** Of which nothing is kept in the snapshot. */
+function isEarlier(attempt: Attempt): attempt is number {
+  return attempt !== null && attempt !== undefined;
+}
 
 interface IAsked {
   resolve: (result: unknown) => void;
@@ -87,7 +93,11 @@ export class KernelRunSource implements IRunSource {
     );
   }
 
-  logPage(of: LogOf, start: number, count: number): Promise<ILogPage> {
+  async logPage(of: LogOf, start: number, count: number, attempt?: Attempt): Promise<ILogPage> {
+    if (isEarlier(attempt)) {
+      this._refuseEarlier();
+      return this._ask('log_page', { ...asked(of), start, count, attempt });
+    }
     return this._get('log_page', { ...asked(of), start, count }, kept => {
       return kept.told ? keptPage(kept, of, start, count) : keptPageAlone(kept, of, start, count);
     });
@@ -105,7 +115,11 @@ export class KernelRunSource implements IRunSource {
     return this._get('curves', { points }, kept => kept.curves);
   }
 
-  errors(): Promise<IRankError[]> {
+  async errors(attempt?: Attempt): Promise<IRankError[]> {
+    if (isEarlier(attempt)) {
+      this._refuseEarlier();
+      return this._ask('errors', { attempt });
+    }
     return this._get('errors', {}, kept => kept.errors);
   }
 
@@ -133,12 +147,12 @@ export class KernelRunSource implements IRunSource {
     await this._ask('stop', { kill });
   }
 
-  async download(of: LogOf): Promise<void> {
+  async download(of: LogOf, attempt?: Attempt): Promise<void> {
     this._refuseIfDeaf(
       this._trans('The log can be downloaded when the cell has ended.'),
       this._trans('The log cannot be downloaded without its kernel.')
     );
-    await this._save(asked(of), logFile(this.id, of), 'text/plain');
+    await this._save({ ...asked(of), attempt }, logFile(this.id, of, attempt), 'text/plain');
   }
 
   async downloadFile(file: string): Promise<void> {
@@ -174,6 +188,13 @@ export class KernelRunSource implements IRunSource {
   /** The snapshot, when it is better than asking. */
   private get _kept(): ISnapshot | null {
     return this._answers ? null : this._shown;
+  }
+
+  private _refuseEarlier(): void {
+    this._refuseIfDeaf(
+      this._trans('Earlier attempts can be shown when the cell has ended.'),
+      this._trans('Earlier attempts cannot be shown without their kernel.')
+    );
   }
 
   private _refuseIfDeaf(busy: string, gone: string): void {

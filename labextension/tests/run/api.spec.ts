@@ -60,6 +60,22 @@ describe('requests', () => {
     );
   });
 
+  it('name an earlier attempt where one is meant', async () => {
+    const { settings: server, fetch } = settings(() => new Response('[]'));
+    const source = new ServerRunSource('id', server);
+    await source.logPage(1, 0, 9, 0);
+    await source.logSearch(null, { query: 'x', attempt: 2 });
+    await source.errors(1);
+    await source.errors();
+    const asked = fetch.mock.calls.map(([{ url }]) => url.replace(/.*runs\/id/, ''));
+    expect(asked.map(url => url.replace(/[?&]\d+$/, ''))).toEqual([
+      '/log?rank=1&attempt=0&start=0&count=9',
+      '/log/search?query=x&attempt=2',
+      '/errors?attempt=1',
+      '/errors'
+    ]);
+  });
+
   it('carry what a cookie login asks of a link', async () => {
     document.cookie = '_xsrf=2|abc';
     const links: string[] = [];
@@ -70,13 +86,13 @@ describe('requests', () => {
     });
     const source = new ServerRunSource('id', settings().settings);
     await source.download(3);
-    await source.download('launcher-h1');
+    await source.download('launcher-h1', 0);
     await source.downloadFile('a b.json');
     click.mockRestore();
     document.cookie = '_xsrf=; max-age=0';
     expect(links).toEqual([
       'http://host/user/me/jupyter-dist/api/runs/id/log/download?rank=3&token=secret&_xsrf=2%7Cabc',
-      'http://host/user/me/jupyter-dist/api/runs/id/log/download?launcher=launcher-h1&token=secret&_xsrf=2%7Cabc',
+      'http://host/user/me/jupyter-dist/api/runs/id/log/download?launcher=launcher-h1&attempt=0&token=secret&_xsrf=2%7Cabc',
       'http://host/user/me/jupyter-dist/api/runs/id/files/download?file=a+b.json&token=secret&_xsrf=2%7Cabc'
     ]);
   });

@@ -1,5 +1,6 @@
 /** A run in memory, whose facts a test changes and tells of. */
 import type {
+  Attempt,
   ICurve,
   IDisposable,
   ILogLine,
@@ -94,8 +95,9 @@ export class FakeSource implements IRunSource {
     return this.info;
   }
 
-  async logPage(rank: LogOf, start: number, count: number): Promise<ILogPage> {
-    this.asked.push(`${rank ?? 'all'} ${start} ${count}`);
+  async logPage(rank: LogOf, start: number, count: number, attempt?: Attempt): Promise<ILogPage> {
+    const earlier = attempt === null || attempt === undefined ? '' : ` of attempt ${attempt}`;
+    this.asked.push(`${rank ?? 'all'} ${start} ${count}${earlier}`);
     const total = this.lines.length;
     const first = start < 0 ? Math.max(0, total + start) : start;
     const lines = this.lines.slice(first, first + count).map((text, i): ILogLine => {
@@ -120,7 +122,8 @@ export class FakeSource implements IRunSource {
     return { names: this.curveList.map(curve => curve.name), curves: this.curveList };
   }
 
-  async errors() {
+  async errors(attempt?: Attempt) {
+    this.asked.push(`errors of ${attempt ?? 'now'}`);
     return this.errorList;
   }
 

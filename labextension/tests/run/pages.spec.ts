@@ -49,6 +49,18 @@ describe('the pages of a log', () => {
     expect(pages.line(10)?.text).toBe('line 10');
   });
 
+  it('take nothing that was asked for before all was forgotten', async () => {
+    const { source, pages, changed } = make(1000);
+    await pages.tail(200);
+    pages.ensure(0, 30);
+    pages.clear();
+    source.lines = ['of another attempt'];
+    await pages.tail(200);
+    await vi.waitFor(() => expect(changed).toHaveBeenCalledTimes(3));
+    expect([pages.total, pages.line(0)?.text]).toEqual([1, 'of another attempt']);
+    expect(pages.line(1)).toBeUndefined();
+  });
+
   it('ask for the end once at a time, and once more if asked meanwhile', async () => {
     const { source, pages } = make(10);
     const first = pages.tail(200);

@@ -545,6 +545,40 @@ describe('how a run ends', () => {
     expect(text(node, '[role=tab][aria-selected=true]')).toBe('Launcher');
   });
 
+  it('of an attempt, it is folded away under the next one, whose log stands beside its own', async () => {
+    const source = new FakeSource(runInfo(2));
+    source.lines = ['x'];
+    source.errorList = [{ ...error, rank: 1, frames: [], collateral: false }];
+    const node = await show(source);
+    const [restarts] = all(node, 'details').filter(one => one.querySelector('.jpd-restarts'));
+    const choice = node.querySelector<HTMLSelectElement>('.jpd-logs select')!;
+    expect([restarts.hidden, choice.hidden]).toEqual([true, true]);
+    source.tell({ kind: 'run', run: runInfo(2, 'running', { attempt: 2, max_restarts: 2 }) });
+    expect(text(restarts, 'summary')).toBe('Why it was restarted 2 times');
+    expect(source.asked).not.toContain('errors of 0');
+    (restarts as HTMLDetailsElement).open = true;
+    restarts.dispatchEvent(new Event('toggle'));
+    await vi.waitFor(() => expect(all(restarts, '.jpd-failure').length).toBe(2));
+    expect(all(restarts, '.jpd-failure-head').map(head => head.textContent)).toEqual([
+      'Rank 1 failed firsthost node-0 · attempt 2 · exit code 1',
+      'Rank 1 failed firsthost node-0 · attempt 1 · exit code 1'
+    ]);
+    expect([...choice.options].map(option => option.text)).toEqual([
+      'attempt 3',
+      'attempt 2',
+      'attempt 1'
+    ]);
+    choice.selectedIndex = 2;
+    choice.dispatchEvent(new Event('change'));
+    await vi.waitFor(() => expect(source.asked).toContain('all -200 200 of attempt 0'));
+    const asked = source.asked.length;
+    source.grow('of the current attempt');
+    expect(source.asked.length).toBe(asked);
+    choice.selectedIndex = 0;
+    choice.dispatchEvent(new Event('change'));
+    await vi.waitFor(() => expect(source.asked.at(-1)).toBe('all -200 200'));
+  });
+
   it('a rank that was lost with its host says so', async () => {
     const source = new FakeSource(runInfo(2, 'failed'));
     source.errorList = [
