@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,19 @@ class HuggingFaceLike:
         return HuggingFaceLike(self.items[start : start + size + (index < more)])
 
 
+class Unsized:
+    """A matrix that has a shape and refuses len(), as scipy's sparse ones do."""
+
+    def __init__(self, data: Any) -> None:
+        self.data, self.shape = data, data.shape
+
+    def __len__(self) -> int:
+        raise TypeError("ambiguous")
+
+    def __getitem__(self, rows: slice) -> Any:
+        return self.data[rows]
+
+
 KINDS: list[Callable[[list[int]], Any]] = [
     as_list,
     tuple,
@@ -97,6 +111,9 @@ def test_shards_keep_the_type(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dist.shard(array).tolist() == [[2, 3]]
     assert np.shares_memory(dist.shard(array), array)
     assert dist.shard(pd.DataFrame({"x": [1, 2, 3]}, index=[9, 8, 7])).index.tolist() == [8]
+    assert dist.shard(deque([1, 2, 3])) == deque([2])
+    matrix = Unsized(np.arange(6).reshape(3, 2))
+    assert dist.shard(matrix, even=True).tolist() == [[2, 3]]
     view = dist.shard(as_places([1, 2, 3, 4]))
     assert (len(view), view[-1], list(view[:1])) == (2, 4, [2])
 

@@ -58,7 +58,9 @@ def test_log_counts_its_own_steps(events: Callable[[], list[dict[str, Any]]]) ->
     dist.log({"val/loss": 1}, acc=True, step=10)
     dist.log(loss=0.25)
     dist.log({}, step=12)
-    assert [(e["step"], e["values"]) for e in events()] == [
+    dist.log(step=13, large=2**53 + 1, huge=10**400, most_negative=-(10**400))
+    assert events()[3]["values"] == {"large": 2**53 + 1, "huge": "Infinity", "most_negative": "-Infinity"}
+    assert [(e["step"], e["values"]) for e in events()[:3]] == [
         (0, {"loss": 0.5, "n": 3}),
         (10, {"val/loss": 1, "acc": 1}),
         (11, {"loss": 0.25}),
@@ -154,6 +156,8 @@ def test_log_refuses_a_step_that_is_not_an_int(events: Callable[[], list[dict[st
     for step in (1.5, "3", [1]):
         with pytest.raises(TypeError, match="step is a"):
             dist.log(loss=0.1, step=step)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="64 bits"):
+        dist.log(loss=0.1, step=1 << 63)
     assert events() == []
 
 

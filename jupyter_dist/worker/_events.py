@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import os
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
 
 __all__ = ["EventWriter", "close", "now", "open_writer", "tell", "writer"]
 
+_LARGEST = sys.float_info.max
 _writer: EventWriter | None = None
 _clock_offset_s = 0.0
 
@@ -38,7 +39,8 @@ class EventWriter:
             key = keys.get(name)
             if key is None:
                 key = keys[name] = json.dumps(name) + ":"
-            parts.append(key + (repr(value) if math.isfinite(value) else _special(value)))
+            # An int may be larger than any float that a reader could make of it.
+            parts.append(key + (repr(value) if -_LARGEST <= value <= _LARGEST else _special(value)))
         os.write(
             self._fd,
             (
@@ -70,7 +72,7 @@ class EventWriter:
 
 def _special(value: float) -> str:
     # JSON has no NaN; a string is what every reader can tell from a number.
-    return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
+    return '"NaN"' if value != value else '"Infinity"' if value > 0 else '"-Infinity"'
 
 
 def now() -> float:

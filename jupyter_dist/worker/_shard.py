@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
 from typing import Any
@@ -31,6 +33,11 @@ def share(data: Any, rank: int, world_size: int, even: bool) -> Any:
             "cannot shard a DataLoader: every rank would still load everything. Shard the dataset and "
             "make the DataLoader of the result."
         )
+    hugging_face = sys.modules.get("datasets")
+    if hugging_face is not None and isinstance(data, hugging_face.IterableDataset) and not even:
+        # Its own `shard` shares out files, of which there may be fewer than ranks.
+        split = importlib.import_module("datasets.distributed").split_dataset_by_node
+        return split(data, rank, world_size)
     if callable(getattr(data, "shard", None)):
         return _by_itself(data, rank, world_size, even)
     if torch_data is not None and isinstance(data, torch_data.IterableDataset):
@@ -41,6 +48,8 @@ def share(data: Any, rank: int, world_size: int, even: bool) -> Any:
         return torch_data.Subset(data, _places(data, rank, world_size, even))
     if hasattr(data, "iloc"):
         return data.iloc[_strides(data, rank, world_size, even)]
+    if isinstance(data, deque):
+        return deque(_every(iter(data), rank, world_size, even))
     if isinstance(data, Sequence) or hasattr(data, "shape"):
         if getattr(data, "shape", None) == ():
             raise TypeError(f"cannot shard a single value ({type(data).__name__} of shape ()): {_ACCEPTED}.")
@@ -69,7 +78,8 @@ class Places(Sequence[Any]):
 
 
 def _end(data: Any, world_size: int, even: bool) -> int:
-    total = len(data)
+    shape = getattr(data, "shape", None)  # a sparse matrix refuses len()
+    total = int(shape[0]) if shape else len(data)
     return total - total % world_size if even else total
 
 

@@ -39,6 +39,7 @@ __all__ = [
 
 T = TypeVar("T")
 
+_STEPS = 1 << 63
 _step = -1
 _ours = False
 
@@ -76,7 +77,7 @@ def log(values: Mapping[str, Any] | None = None, /, *, step: int | None = None, 
     run folder when the call returns: a rank that is killed afterwards loses none.
 
     Outside a run the values are checked and nothing is recorded. Raises TypeError naming the metric
-    and its type, OSError when the disk is full.
+    and its type, ValueError for a step of more than 64 bits, OSError when the disk is full.
     """
     global _step
     if values is not None:
@@ -91,6 +92,8 @@ def log(values: Mapping[str, Any] | None = None, /, *, step: int | None = None, 
         step = _step + 1
     elif type(step) is not int:
         step = step_number(step)
+    if not -_STEPS <= step < _STEPS:
+        raise ValueError(f"step is {step}; it must fit in 64 bits")
     writer = _events.writer()
     if writer is not None and scalars:
         writer.metric(scalars, step)
@@ -236,6 +239,7 @@ def shard(data: Any, even: bool = False) -> Any:
       world_size-th item; anything else with `__len__` and `__getitem__`: a sequence that reads its
       items when they are asked for;
     - what has a `shard` method (tf.data.Dataset, Hugging Face datasets): `data.shard(world_size, rank)`;
+      of a Hugging Face IterableDataset with too few files: every world_size-th item;
     - an iterator: an iterator over every world_size-th item.
 
     `even=True` leaves out up to world_size - 1 items at the end, so that all ranks get equally many
