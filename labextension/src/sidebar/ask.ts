@@ -1,5 +1,5 @@
 /** What is done with runs and clusters after asking; shared by the sidebar, commands and menus. */
-import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
+import { Dialog, Notification, showDialog, showErrorMessage } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { ClustersModel } from '../model/clusters';
 import { explain } from '../model/explain';
@@ -7,7 +7,7 @@ import type { RunsModel } from '../model/runs';
 import { ended, type IRunSummary } from '../run/source';
 import { bytes as size } from '../run/format';
 
-/** Do something; where it fails, say why in a notification that stays until it is read. */
+/** Do something; where it fails, say why in a dialog: a notification cuts off what is to be done. */
 export async function attempt<T>(
   what: () => Promise<T>,
   failed: string,
@@ -16,7 +16,7 @@ export async function attempt<T>(
   try {
     return await what();
   } catch (error) {
-    Notification.error(`${failed} ${explain(error, trans)}`, { autoClose: false });
+    void showErrorMessage(failed, explain(error, trans));
     return undefined;
   }
 }

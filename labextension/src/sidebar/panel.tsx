@@ -17,7 +17,6 @@ import { Signal } from '@lumino/signaling';
 import type { AccordionPanel, Widget } from '@lumino/widgets';
 import * as React from 'react';
 import { compareIcon, distributedIcon } from '../icons';
-import { KernelRefused } from '../model/notebooks';
 import type { IClusterData } from '../model/server';
 import type { IDistributed, IRunOpener } from '../tokens';
 import { attempt, removeCluster, removeRun, stopRun } from './ask';
@@ -173,12 +172,7 @@ export class DistributedPanel extends SidePanel {
       PathExt.basename(panel.context.path),
       target.name
     );
-    try {
-      await notebooks.use(panel, name);
-    } catch (error) {
-      const why = error instanceof KernelRefused ? error.message : String(error);
-      Notification.error(`${failed} ${why}`, { autoClose: false });
-    }
+    await attempt(() => notebooks.use(panel, name), failed, trans);
   }
 
   override dispose(): void {

@@ -633,6 +633,31 @@ describe('how a run ends', () => {
   });
 });
 
+describe('a removed run', () => {
+  it('is said to be removed, and stays as it was read', async () => {
+    const source = new FakeSource(runInfo(2, 'succeeded'));
+    source.lines = ['hello'];
+    const node = await show(source);
+    source.tell({ kind: 'gone', id: source.id });
+    expect(text(node, '.jpd-notice b')).toBe('This run was removed');
+    expect(node.textContent).toContain('hello');
+  });
+});
+
+describe('metrics', () => {
+  it('say why there are none of --metric', async () => {
+    const source = new FakeSource(runInfo(2, 'running'));
+    vi.spyOn(source, 'curves').mockResolvedValue({
+      names: [],
+      curves: [],
+      problem: '--metric x: takes more than 10 s'
+    } as never);
+    const node = await show(source);
+    await vi.waitFor(() => expect(text(node, '.jpd-metrics')).toContain('takes more than 10 s'));
+    expect(node.querySelector<HTMLElement>('.jpd-metrics')?.hidden).toBe(false);
+  });
+});
+
 describe('a lost connection', () => {
   it('is over: what could not be read is read', async () => {
     const source = new FakeSource(runInfo(2, 'succeeded'));
