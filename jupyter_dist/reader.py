@@ -148,17 +148,20 @@ class _Times:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._read = 0
         self._offsets: list[int] = []
         self._times: list[float] = []
 
     def refresh(self) -> None:
         try:
             with self._path.open("rb") as file:
-                file.seek(len(self._times) * _TIME.size)
+                file.seek(self._read)
                 data = file.read()
         except OSError:
             return
-        for offset, when in _TIME.iter_unpack(data[: len(data) - len(data) % _TIME.size]):
+        data = data[: len(data) - len(data) % _TIME.size]
+        self._read += len(data)
+        for offset, when in _TIME.iter_unpack(data):
             self._offsets.append(offset)
             self._times.append(when)
 
@@ -166,6 +169,11 @@ class _Times:
         """When the byte at `offset` was seen to be there."""
         found = bisect.bisect_right(self._offsets, offset)
         return self._times[found] if found < len(self._times) else default
+
+    def forget(self, offset: int) -> None:
+        """What comes before `offset` will not be asked for: it grows by 20 records a second."""
+        found = bisect.bisect_right(self._offsets, offset)
+        del self._offsets[:found], self._times[:found]
 
 
 class _RankTail:
@@ -209,6 +217,7 @@ class _RankTail:
             lines.append(Line(self.rank, self.attempt, self._times.at(offset, now), text))
             offset += len(raw) + 1
         self.output = start + whole
+        self._times.forget(self.output)
         return lines, data[whole:][-4096:].decode("utf-8", "replace"), skipped
 
     def read_events(self) -> list[Event]:

@@ -90,6 +90,22 @@ def test_ranks_are_interleaved_by_the_time_index(own_folders: Path) -> None:
     assert [(line.time, line.text) for line in lines_read] == [(1.0, "a"), (2.0, "b"), (3.0, "c"), (4.0, "d")]
 
 
+def test_following_for_hours_keeps_no_times_of_what_was_read(own_folders: Path) -> None:
+    folder = make(own_folders)
+    set_state(folder, State.RUNNING)
+    tail = reader.Tail(folder)
+    size, times = 0, []
+    for when in range(1, 100):
+        write(folder, 0, b"a\nb\nc")
+        size += 5
+        with folder.rank(0, 0).times.open("ab") as file:
+            file.write(struct.pack("<Qd", size, when))
+        times += [line.time for line in tail.poll().lines]
+    # The line that is finished later was begun with the letter before.
+    assert times == [1.0, 1.0, *(t for when in range(2, 100) for t in (when - 1, when))]
+    assert len(tail._tails[0, 0]._times._offsets) <= 1
+
+
 def test_a_limit_leaves_out_the_older_part_and_counts_it(own_folders: Path) -> None:
     folder = make(own_folders)
     set_state(folder, State.RUNNING)
