@@ -284,4 +284,7 @@ def _write(document: tomlkit.TOMLDocument) -> None:
 
 
 def _unwritable(error: OSError) -> InputError:
-    return InputError(f"cannot write the clusters to {str(path())!r}: {error.strerror or error}")
+    return InputError(
+        f"cannot write the clusters to {str(path())!r}: {error.strerror or error}. "
+        "Point JUPYTER_DIST_CLUSTERS at a file you can write"
+    )
