@@ -482,6 +482,31 @@ def test_a_supervisor_that_cannot_start_leaves_nothing(
     assert list(own_folders.iterdir()) == []
 
 
+BUSY = """
+import os
+import subprocess
+from jupyter_dist.backends import _process
+
+def spawn(python, env, log, *, original=_process._spawn):
+    if env["RANK"] == "2":
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    return original(python, env, log)
+
+_process._spawn = spawn
+"""
+
+
+def test_ranks_that_cannot_all_be_started_are_ended(tmp_path: Path) -> None:
+    """As where the number of processes is limited."""
+    (tmp_path / "sitecustomize.py").write_text(BUSY)
+    folder, status = run(UP, np=3, env={"PYTHONPATH": str(tmp_path)}, max_restarts=0)
+    assert status.state is State.FAILED
+    assert status.reason == (
+        "rank 2 of 3 could not be started: [Errno 11] Resource temporarily unavailable. All were ended."
+    )
+    assert {rank.state for rank in status.ranks} == {State.STOPPED}
+
+
 def test_many_ranks(wait_for: WaitFor) -> None:
     folder, status = run("import os\nint(os.environ['RANK'])", np=24)
     assert status.state is State.SUCCEEDED

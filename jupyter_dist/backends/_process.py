@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _forking
+from ..errors import LaunchError
 from ..folder import RunFolder, open_private
 from ..job import Job, Poll, RankState, State
 from ..worker._boot import STACK_SIGNAL
@@ -44,7 +45,10 @@ class Processes:
         self._signalled: set[int] = set()
 
     def start(self, job: Job, folder: RunFolder, attempt: int, specs: list[RankSpec]) -> dict[str, Any]:
-        """Start all ranks; forks them where this process is a fork of the template itself."""
+        """Start all ranks; forks them where this process is a fork of the template itself.
+
+        Raises LaunchError, with none left running, where the machine has no room for all of them.
+        """
         self._ranks, self._signalled = [], set()
         own = {
             "JUPYTER_DIST_RUN": str(folder.path),
@@ -52,17 +56,25 @@ class Processes:
             "JUPYTER_DIST_CWD": job.cwd,
         }
         for spec in specs:
-            env = {**os.environ, **own, **spec.env}
-            log = open_private(folder.rank(attempt, spec.rank).output, os.O_WRONLY | os.O_APPEND)
             started = time.time()
             try:
-                pid = _forking.fork_rank(env) if _forking.is_warm() else _spawn(job.python, env, log)
-            finally:
-                os.close(log)
+                pid = _start(job.python, folder, attempt, spec.rank, {**os.environ, **own, **spec.env})
+            except OSError as error:
+                self._give_up()
+                raise LaunchError(
+                    f"rank {spec.rank} of {len(specs)} could not be started: {error}. All were ended."
+                ) from error
             self._ranks.append(
                 RankState(spec.rank, State.RUNNING, pid, spec.host, spec.local_rank, started=started)
             )
         return {"pids": [rank.pid for rank in self._ranks]}
+
+    def _give_up(self) -> None:
+        self.signal(kill=True)
+        for rank in self._ranks:
+            if rank.pid is not None:
+                os.waitpid(rank.pid, 0)
+        self._ranks = []
 
     def poll(self) -> Poll:
         """Collect what has ended, without blocking."""
@@ -111,6 +123,14 @@ class Processes:
             if rank.state is State.RUNNING and rank.pid is not None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(rank.pid, STACK_SIGNAL)
+
+
+def _start(python: str, folder: RunFolder, attempt: int, rank: int, env: Mapping[str, str]) -> int:
+    log = open_private(folder.rank(attempt, rank).output, os.O_WRONLY | os.O_APPEND)
+    try:
+        return _forking.fork_rank(env) if _forking.is_warm() else _spawn(python, env, log)
+    finally:
+        os.close(log)
 
 
 def _spawn(python: str, env: Mapping[str, str], log: int) -> int:
