@@ -65,6 +65,9 @@ export class Restarts {
   update(run: IRunInfo): void {
     this._run = run;
     this.node.hidden = !run.attempt;
+    if (!run.attempt) {
+      return;
+    }
     const { trans } = this._context;
     setText(
       this._summary,

@@ -276,12 +276,12 @@ export class Chart {
     if (!plot || !this._data.xs.length) {
       return;
     }
-    const end = this._data.xs.length - 1;
+    const [first, end] = plot.series[0].idxs ?? [0, this._data.xs.length - 1];
     const now = plot.cursor.idx ?? end;
-    const by = event.shiftKey ? Math.max(1, Math.round(end / 20)) : 1;
+    const by = event.shiftKey ? Math.max(1, Math.round((end - first) / 20)) : 1;
     if (event.key === 'ArrowRight' || event.key === 'ArrowLeft') {
       const next = plot.cursor.idx === null ? end : now + (event.key === 'ArrowRight' ? by : -by);
-      this._point(Math.min(end, Math.max(0, next)));
+      this._point(Math.min(end, Math.max(first, next)));
       this._context.announce([...this._tip.children].map(row => row.textContent).join(', '));
     } else if (event.key === 'Escape') {
       this._point(null);
@@ -308,10 +308,9 @@ export class Chart {
       return;
     }
     const y = this._data.lines.find(line => typeof line.ys[index] === 'number')?.ys[index];
-    plot.setCursor({
-      left: plot.valToPos(this._data.xs[index], 'x'),
-      top: typeof y === 'number' ? plot.valToPos(y, 'y') : 0
-    });
+    const left = plot.valToPos(this._data.xs[index], 'x');
+    const top = typeof y === 'number' ? plot.valToPos(y, 'y') : 0;
+    plot.setCursor({ left, top });
   }
 
   private _showTip(plot: uPlot): void {

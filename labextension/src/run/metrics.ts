@@ -28,6 +28,8 @@ export class Metrics {
   private _curves: ICurves | null = null;
   private _worldSize = 0;
   private _ranks = new Set<number>();
+  /** Those that were switched off, which they stay when others join. */
+  private readonly _off = new Set<number>();
   private _smoothing = 0;
   private _log = false;
   private _all = false;
@@ -164,7 +166,11 @@ export class Metrics {
   private _makeToggles(): void {
     const { trans, signal } = this._context;
     const size = this._worldSize;
-    this._ranks = new Set(size <= LINES ? Array.from({ length: size }, (_, rank) => rank) : []);
+    if (size > LINES && this._ranksBox.querySelector('input')) {
+      return;
+    }
+    const all = Array.from({ length: size <= LINES ? size : 0 }, (_, rank) => rank);
+    this._ranks = new Set(all.filter(rank => !this._off.has(rank)));
     this._ranksBox.replaceChildren();
     if (size < 2) {
       return;
@@ -179,7 +185,7 @@ export class Metrics {
       input.addEventListener(
         'input',
         () => {
-          const ranks = parseRanges(input.value, size);
+          const ranks = parseRanges(input.value, this._worldSize);
           input.setAttribute('aria-invalid', String(ranks === null));
           if (ranks) {
             this._ranks = new Set(ranks);
@@ -198,7 +204,7 @@ export class Metrics {
       return;
     }
     this._ranksBox.append(
-      ...[...this._ranks].map(rank => {
+      ...all.map(rank => {
         const swatch = el('i', { class: 'jpd-swatch' });
         swatch.style.background = `var(${rankVariable(rank)})`;
         const toggle = el(
@@ -206,7 +212,7 @@ export class Metrics {
           {
             type: 'button',
             class: 'jpd-toggle',
-            'aria-pressed': 'true',
+            'aria-pressed': String(this._ranks.has(rank)),
             'aria-label': trans('Rank %1', rank)
           },
           swatch,
@@ -218,6 +224,9 @@ export class Metrics {
             const on = !this._ranks.delete(rank);
             if (on) {
               this._ranks.add(rank);
+              this._off.delete(rank);
+            } else {
+              this._off.add(rank);
             }
             toggle.setAttribute('aria-pressed', String(on));
             this._draw();

@@ -13,6 +13,7 @@ export class ProgressRows {
   readonly node: HTMLDetailsElement;
   private readonly _rows = el('div', { class: 'jpd-progress-rows', tabindex: 0, role: 'group' });
   private readonly _known = new Map<number, { fill: HTMLElement; text: HTMLElement }>();
+  private readonly _more = el('div', { class: 'jpd-muted', hidden: true });
   private _decided = false;
 
   constructor(private readonly _context: IContext) {
@@ -22,7 +23,8 @@ export class ProgressRows {
       'details',
       { class: 'jpd-asides', hidden: true },
       el('summary', {}, trans('Progress of each rank')),
-      this._rows
+      this._rows,
+      this._more
     );
   }
 
@@ -34,6 +36,8 @@ export class ProgressRows {
       this._decided = true;
       this.node.open = run.world_size <= OPEN && !ended(run.state);
     }
+    this._more.hidden = all.length <= MOST;
+    setText(this._more, this._context.trans('and %1 more ranks', all.length - MOST));
     for (const progress of all.slice(0, MOST)) {
       let row = this._known.get(progress.rank);
       if (!row) {

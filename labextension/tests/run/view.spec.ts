@@ -435,7 +435,11 @@ describe('the metrics', () => {
     toggle.click();
     expect(toggle.getAttribute('aria-pressed')).toBe('false');
     expect((plots.data.at(-1) as unknown[]).length).toBe(2);
-    toggle.click();
+    // A rank that joins does not bring back those that were switched off.
+    source.tell({ kind: 'run', run: runInfo(3) });
+    const toggles = all(node, '.jpd-rank-toggles button');
+    expect(toggles.map(one => one.getAttribute('aria-pressed'))).toEqual(['true', 'false', 'true']);
+    toggles[1].click();
     expect((plots.data.at(-1) as unknown[]).length).toBe(3);
   });
 
