@@ -187,20 +187,25 @@ def hosts(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Hosts]:
 class Hosts:
     """Hosts on one network with the driver; a context manager. `folder` gets keys and settings.
 
-    home_mb: size of each host's home, where stage folders lie.
+    home_mb: size of each host's home, where stage folders lie. shared: this machine's folders that they see.
     """
 
     home = "/home/jd"
 
     def __init__(
-        self, folder: Path, names: Sequence[str] = ("h1", "h2", "h3"), *, home_mb: int = 512
+        self,
+        folder: Path,
+        names: Sequence[str] = ("h1", "h2", "h3"),
+        *,
+        home_mb: int = 512,
+        shared: Sequence[Path] = (),
     ) -> None:
         self.folder = folder
         self.names = tuple(names)
         self.ssh_config = folder / "ssh_config"
         """For `ssh -F`: addresses, the key to log in with, and exactly the right host keys."""
         self.known_hosts = folder / "known_hosts"
-        self._home_mb = home_mb
+        self._home_mb, self._shared = home_mb, [str(path) for path in shared]
         self._machines: dict[str, subprocess.Popen[bytes]] = {}
         self._inits: dict[str, int] = {}
         self._delays: dict[str, subprocess.Popen[bytes]] = {}
@@ -469,7 +474,7 @@ class Hosts:
         base = _SLOTS / str(self._slot) / name
         base.mkdir(parents=True, exist_ok=True)
         hidden = {tempfile.gettempdir(), str(self.folder.parent)}
-        shared = ":".join([str(Path(__file__).parents[1]), sys.prefix, sys.base_prefix])
+        shared = ":".join([str(Path(__file__).parents[1]), sys.prefix, sys.base_prefix, *self._shared])
         boot = ["sh", "-c", _BOOT, "boot", str(base), str(self.folder / name)]
         boot += [name, f"{self._home_mb}m", shared]
         own_spaces = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child=SIGKILL"]

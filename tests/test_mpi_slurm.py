@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -12,15 +14,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hosts import Hosts, missing
 
 from jupyter_dist import launch, reader
 from jupyter_dist.backends import mpi
 from jupyter_dist.backends._ports import free_ports
 from jupyter_dist.capture import capture_cell
+from jupyter_dist.errors import InputError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State, Status
 from jupyter_dist.worker import payload as container
 
+_CGROUPS = """
+if ! mountpoint -q /sys/fs/cgroup; then
+  if grep -q name=systemd /proc/self/cgroup; then
+    mount -t tmpfs cgroup /sys/fs/cgroup
+    mkdir /sys/fs/cgroup/systemd
+    mount -t cgroup -o none,name=systemd cgroup /sys/fs/cgroup/systemd
+  else
+    mount -t cgroup2 cgroup /sys/fs/cgroup
+  fi
+fi
+"""
+"""slurmd does not start without; hosts have none."""
 WaitFor = Callable[..., Any]
 _PROGRAMS = {"slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client", "munged": "munge"}
 _PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
@@ -64,57 +80,70 @@ def results(folder: RunFolder, np: int) -> list[Any]:
 
 
 class Slurm:
-    """A Slurm of one node: munged, slurmctld and slurmd with a configuration of their own."""
+    """A Slurm whose only node is this machine, or whose nodes are `hosts`, which see `place` as well."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, hosts: Hosts | None = None) -> None:
         self.config = place / "slurm.conf"
         self._place = place
+        self._sockets = Path("/run", f"jupyter-dist-slurm-{os.getpid()}")
+        self._sockets.mkdir(0o755, exist_ok=True)
         name = socket.gethostname().partition(".")[0]
         controller, daemon = free_ports(2)
+        here = "127.0.0.1" if hosts is None else hosts.driver_address
+        nodes = {name: here} if hosts is None else {name: hosts.address(name) for name in hosts.names}
+        described = "\nNodeName=".join(
+            f"{node} NodeAddr={address} CPUs=8 State=UNKNOWN" for node, address in nodes.items()
+        )
         own = {
             "ClusterName": "one",
-            "SlurmctldHost": f"{name}(127.0.0.1)",
+            "SlurmctldHost": f"{name}({here})",
             "SlurmUser": "root",
             "AuthType": "auth/munge",
-            "AuthInfo": f"socket={place}/munge.sock",
+            "AuthInfo": f"socket={self._sockets}/munge.sock",
             "CredType": "cred/munge",
             "SlurmctldPort": controller,
             "SlurmdPort": daemon,
             "StateSaveLocation": place / "state",
-            "SlurmdSpoolDir": place / "spool",
+            "SlurmdSpoolDir": place / "spool-%n",
             "SlurmctldPidFile": place / "slurmctld.pid",
-            "SlurmdPidFile": place / "slurmd.pid",
+            "SlurmdPidFile": place / "slurmd-%n.pid",
             "ProctrackType": "proctrack/linuxproc",
             "TaskPlugin": "task/none",
             "MpiDefault": "none",
             "ReturnToService": 2,
             "SlurmdParameters": "config_overrides",
-            "NodeName": f"{name} NodeAddr=127.0.0.1 CPUs=8 State=UNKNOWN",
+            "NodeName": described,
             "PartitionName": "all Nodes=ALL Default=YES State=UP",
         }
         self.config.write_text("".join(f"{key}={value}\n" for key, value in own.items()))
-        for folder in ("state", "spool"):
+        for folder in ("state", *(f"spool-{node}" for node in nodes)):
             (place / folder).mkdir(0o700)
         key = place / "munge.key"
         key.touch(0o600)
         key.write_bytes(os.urandom(1024))
-        files = {
-            "key-file": "munge.key",
-            "socket": "munge.sock",
-            "pid-file": "munge.pid",
-            "seed-file": "seed",
-        }
-        munge = [f"--{flag}={place / file}" for flag, file in {**files, "log-file": "munge.log"}.items()]
         self._daemons: list[subprocess.Popen[bytes]] = []
-        self._start("munged", "--foreground", "--force", f"--socket={place}/munge.sock", *munge)
+        self._start("munged", *self._munge(key))
         self._start("slurmctld", "-D", "-i", "-f", str(self.config))
-        self._start("slurmd", "-D", "-N", name, "-f", str(self.config))
+        for node in nodes:
+            if hosts is not None:
+                self._start("munged", *self._munge(key), node=node, hosts=hosts)
+            self._start("slurmd", "-D", "-N", node, "-f", str(self.config), node=node, hosts=hosts)
 
-    def _start(self, *argv: str) -> None:
-        with (self._place / f"{argv[0]}.out").open("wb") as log:
-            path = shutil.which(argv[0], path=_PATH)
-            assert path is not None
-            self._daemons.append(subprocess.Popen([path, *argv[1:]], stdout=log, stderr=log))
+    def _munge(self, key: Path) -> list[str]:
+        own = {"key-file": key, "socket": f"{self._sockets}/munge.sock"}
+        own |= {f"{name}-file": f"{self._sockets}/munge.{name}" for name in ("pid", "seed", "log")}
+        return ["--foreground", "--force", *(f"--{flag}={value}" for flag, value in own.items())]
+
+    def _start(self, *argv: str, node: str = "", hosts: Hosts | None = None) -> None:
+        path = shutil.which(argv[0], path=_PATH)
+        assert path is not None
+        with (self._place / f"{argv[0]}{node}.out").open("wb") as log:
+            if hosts is None:
+                self._daemons.append(subprocess.Popen([path, *argv[1:]], stdout=log, stderr=log))
+                return
+            prepare = _CGROUPS if argv[0] == "slurmd" else "\n"
+            make = ["sh", "-c", f'mkdir -p "$0"{prepare}exec "$@"', str(self._sockets), path, *argv[1:]]
+            self._daemons.append(hosts.popen(node, make, stdout=log, stderr=log))
 
     def ready(self) -> bool:
         command = ["srun", "--immediate=1", "--ntasks=2", "true"]
@@ -132,6 +161,7 @@ class Slurm:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
+        shutil.rmtree(self._sockets)
 
 
 @pytest.fixture
@@ -178,3 +208,66 @@ finally:
         assert [logs(folder, rank) for rank in (0, 1)] == [log] * 2
     running = ["squeue", "--noheader", "--states=R"]
     wait_for(lambda: not subprocess.check_output(running), what="the end of all allocations")
+
+
+def test_srun_over_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_for: WaitFor) -> None:
+    """Ranks on two nodes find each other; within an allocation they are a step of it, and end with it."""
+    lacking = missing()
+    if lacking:
+        pytest.skip(lacking)
+    place = tmp_path / "shared"
+    place.mkdir(0o755)
+    tmp_path.chmod(0o755)
+    monkeypatch.setenv("SLURM_CONF", str(place / "slurm.conf"))
+    monkeypatch.setenv("JUPYTER_DIST_RUNS", str(place / "runs"))
+    (place / "runs").mkdir(0o700)
+    source = """
+import os, socket
+import torch
+import jupyter_dist as dist
+
+dist.init()
+total = torch.ones(())
+torch.distributed.all_reduce(total)
+names = "LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR SLURM_JOB_ID OMP_NUM_THREADS".split()
+socket.gethostname(), total.item(), [os.environ[name] for name in names], os.environ["TF_CONFIG"]
+"""
+    with Hosts(tmp_path / "hosts", ["h1", "h2"], shared=[place]) as hosts:
+        cluster = Slurm(place, hosts)
+        try:
+            wait_for(cluster.ready, timeout_s=40, what="nodes that run tasks")
+            allocate = ["salloc", "--nodes=2", "--no-shell"]
+            granted = subprocess.run(allocate, capture_output=True, text=True, check=True, timeout=30).stderr
+            (job,) = re.findall(r"Granted job allocation (\d+)", granted)
+            monkeypatch.setenv("SLURM_JOB_ID", job)
+            monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
+            monkeypatch.setenv("SLURM_JOB_NODELIST", "h[1-2]")
+            folder, status = run(source, 3, launcher="slurm", mpi_args="--nodes=2")
+            assert status.state is State.SUCCEEDED, (status, launcher_log(folder), cluster.said())
+            found = results(folder, 3)
+            assert [host for host, *_ in found] == ["h1", "h1", "h2"]
+            assert [total for _, total, *_ in found] == [3.0] * 3
+            assert [values for *_, values, _ in found] == [
+                ["0", "2", "0", "h1", job, "1"],
+                ["1", "2", "0", "h1", job, "1"],
+                ["0", "1", "1", "h1", job, str(len(os.sched_getaffinity(0)))],
+            ]
+            workers = json.loads(found[0][-1])["cluster"]["worker"]
+            assert [worker.partition(":")[0] for worker in workers] == ["h1", "h1", "h2"]
+            with pytest.raises(InputError, match=r"a Slurm allocation of several nodes, .* --launcher slurm"):
+                mpi.Mpi().check(2, {"launcher": "openmpi", "mpirun": "true"})
+
+            endless = start(
+                "import time\nprint('up')\ntime.sleep(600)", launcher="slurm", mpi_args="--nodes=2"
+            )
+            wait_for(lambda: all(logs(endless, rank) == ["up"] for rank in (0, 1)), what="the ranks")
+            subprocess.run(["scancel", job], check=True)
+            status = ended(endless)
+            assert status.state is State.FAILED
+            assert "CANCELLED" in launcher_log(endless), launcher_log(endless)
+            wait_for(
+                lambda: not any("worker" in " ".join(p.argv) for n in hosts.names for p in hosts.pids(n))
+            )
+        finally:
+            print(cluster.said())
+            cluster.close()

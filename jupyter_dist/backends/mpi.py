@@ -18,6 +18,7 @@ from ..errors import InputError, MissingEngine
 from ..folder import RunFolder
 from ..job import Job
 from ..worker._agent._host import interface_of
+from ..worker._launched import SRUN
 from ._base import Capabilities, Handle, Options
 from ._defaults import crowded, loopback
 from ._hosts._options import LauncherHostOptions, check_hosts
@@ -126,7 +127,15 @@ class Mpi(Follower):
                 )
             check_hosts(found)
             return []
-        return [] if kind == "slurm" else crowded(world_size)
+        if kind == "slurm":
+            return []
+        if int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) > 1:
+            raise InputError(
+                f"this notebook is in a Slurm allocation of several nodes, "
+                f"{os.environ.get('SLURM_JOB_NODELIST')}, all of which {_NAMES[kind]} would use: "
+                "choose srun with --launcher slurm, or name hosts with -H"
+            )
+        return crowded(world_size)
 
     def detect(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -255,7 +264,11 @@ def _request(
         "MASTER_PORT": str(ports[0]),
         "JUPYTER_DIST_TF_WORKERS": ",".join(f"127.0.0.1:{port}" for port in ports[1:]),
     }
-    if kind != "slurm":
+    if kind == "slurm":
+        env[SRUN] = "1"
+        if "OMP_NUM_THREADS" not in os.environ:
+            del env["OMP_NUM_THREADS"]  # by the node's cores, which are not this machine's
+    else:
         env["JUPYTER_DIST_NODE"] = "0"
         env |= loopback(os.environ)
     return [program, *argv, *more, *worker_argv(job)], env

@@ -18,14 +18,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from . import _srun
 from ._torchrun import ROUND
 
-__all__ = ["FOLDER", "LAUNCHER", "enter", "finalize_mpi", "rank_folder", "translated"]
+__all__ = ["FOLDER", "LAUNCHER", "SRUN", "enter", "finalize_mpi", "rank_folder", "translated"]
 
 LAUNCHER = "JUPYTER_DIST_LAUNCHER"
 """The variable that says that a launcher starts the ranks, and which: torchrun, horovod or mpi."""
 FOLDER = "JUPYTER_DIST_RANK_FOLDER"
 """The name of the rank's folder, where it is not its rank: elastic ranks change, folders do not."""
+
+SRUN = "JUPYTER_DIST_SRUN"
+"""The variable that is there where srun is the launcher."""
 
 _RESERVED_BYTES = 512
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -77,15 +81,8 @@ def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> str | None:
 
 
 def _tasks_per_node(environ: Mapping[str, str], node: str | None) -> str | None:
-    """Slurm's `2(x3),1`: two tasks on each of three nodes, one on the fourth."""
-    text = environ.get("SLURM_STEP_TASKS_PER_NODE")
-    if text is None or node is None:
-        return None
-    counts: list[str] = []
-    for part in text.split(","):
-        count, _, times = part.partition("(x")
-        counts += [count] * int(times.rstrip(")") or 1)
-    return counts[int(node)] if int(node) < len(counts) else None
+    tasks = _srun.counts(environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    return str(tasks[int(node)]) if node is not None and int(node) < len(tasks) else None
 
 
 def enter() -> None:
@@ -96,6 +93,8 @@ def enter() -> None:
 
         _horovod.prepare(environ)
     base = int(environ["JUPYTER_DIST_ATTEMPT"])
+    if environ.pop(SRUN, None):
+        environ.update(_srun.meeting(environ))
     environ.update(translated(environ))
     if environ[LAUNCHER] == "torchrun":
         environ["JUPYTER_DIST_ATTEMPT"] = str(_attempt_of_round(environ, base))
@@ -215,6 +214,7 @@ def _stand_for(child: int, place: Path) -> NoReturn:
     with contextlib.suppress(OSError):
         _write(place / ".exit.json", json.dumps(exit_).encode().ljust(_RESERVED_BYTES))
         os.replace(place / ".exit.json", place / "exit.json")
+        os.unlink(place / ".error.json")  # the room for one that was not needed
     if code < 0 and os.environ[LAUNCHER] == "mpi":
         code = 128 - code  # at a signal some mpirun kill the other ranks at once: those are the supervisor's
     _end_like(code)
