@@ -12,6 +12,7 @@ import { ranksOf, type LogOf, type RunChange } from './source';
 const TAIL = 200;
 const MAX_COPIED = 100_000;
 const SEARCH_PAUSE_MS = 200;
+const SEARCH_AGAIN_MS = 2000;
 const HITS = 10_000;
 const SHORT = 3;
 
@@ -47,6 +48,7 @@ export class Logs {
   private _found: { query: string; hits: number[]; count: number; at: number } | null = null;
   private _searchTimer: ReturnType<typeof setTimeout> | undefined;
   private _searches = 0;
+  private _searching = false;
 
   constructor(
     private readonly _context: IContext,
@@ -232,7 +234,7 @@ export class Logs {
       shown.pages.grown(Math.max(total, shown.pages.total));
     }
     if (this._search.value) {
-      this._searchSoon(2000);
+      this._searchGrown();
     }
   }
 
@@ -306,6 +308,8 @@ export class Logs {
       );
       return node;
     };
+    const step = (by: 1 | -1, label: string, icon: 'up' | 'down') =>
+      button({ label, icon }, () => void this._stepWhenFound(by), signal);
     return el(
       'div',
       { class: 'jpd-controls' },
@@ -317,8 +321,8 @@ export class Logs {
         toggle('case', 'Aa', trans('Match case')),
         toggle('regex', '.*', trans('Regular expression'))
       ),
-      button({ label: trans('Previous hit'), icon: 'up' }, () => this._step(-1), signal),
-      button({ label: trans('Next hit'), icon: 'down' }, () => this._step(1), signal),
+      step(-1, trans('Previous hit'), 'up'),
+      step(1, trans('Next hit'), 'down'),
       this._copy,
       button(
         { label: trans('Download the whole log'), icon: 'download' },
@@ -328,9 +332,16 @@ export class Logs {
     );
   }
 
-  private _searchSoon(after = SEARCH_PAUSE_MS): void {
+  private _searchSoon(): void {
     clearTimeout(this._searchTimer);
-    this._searchTimer = setTimeout(() => void this._find(after > SEARCH_PAUSE_MS), after);
+    this._searchTimer = setTimeout(() => void this._find(), SEARCH_PAUSE_MS);
+  }
+
+  /** A log that grows all the time puts off no search, and takes none back that is under way. */
+  private _searchGrown(): void {
+    if (this._searchTimer === undefined && !this._searching) {
+      this._searchTimer = setTimeout(() => void this._find(true), SEARCH_AGAIN_MS);
+    }
   }
 
   /** Ask for the hits. `again`: the log has grown; the place in it is kept. */
@@ -338,6 +349,9 @@ export class Logs {
     const shown = this._shown;
     const query = this._search.value;
     const search = ++this._searches;
+    clearTimeout(this._searchTimer);
+    this._searchTimer = undefined;
+    this._searching = Boolean(shown && query);
     if (!shown || !query) {
       this._found = null;
       this._search.removeAttribute('aria-invalid');
@@ -372,6 +386,10 @@ export class Logs {
         setAttribute(this._hits, 'title', reason(error));
         announce(reason(error));
       }
+    } finally {
+      if (search === this._searches) {
+        this._searching = false;
+      }
     }
   }
 
@@ -391,7 +409,6 @@ export class Logs {
   /** Enter may come before what was typed has been searched for. */
   private async _stepWhenFound(by: 1 | -1): Promise<void> {
     if (this._found?.query !== this._search.value) {
-      clearTimeout(this._searchTimer);
       await this._find();
     }
     this._step(by);

@@ -353,6 +353,21 @@ describe('the logs', () => {
     expect(text(node, '.jpd-hits')).toBe('1/4');
   });
 
+  it('are searched while they grow', async () => {
+    const source = new FakeSource(runInfo(1));
+    const node = await show(source);
+    const growing = setInterval(() => source.grow('needle'), 20);
+    const search = node.querySelector<HTMLInputElement>('[type=search]') as HTMLInputElement;
+    search.value = 'needle';
+    search.dispatchEvent(new Event('input'));
+    await vi.waitFor(() => expect(text(node, '.jpd-hits')).toMatch(/^\d+$/), 3000);
+    clearInterval(growing);
+    // A step that comes before the hits waits for them.
+    search.value = 'need';
+    byName(node, 'Next hit').click();
+    await vi.waitFor(() => expect(text(node, '.jpd-hits')).toMatch(/^1\/\d+$/));
+  });
+
   it('copy a range chosen by its numbers, without colours', async () => {
     const source = new FakeSource(runInfo(2));
     source.lines = ['one', '\x1b[31mtwo\x1b[0m', 'three'];
