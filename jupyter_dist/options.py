@@ -16,6 +16,7 @@ from .text._format import parse_duration
 __all__ = ["NOT_SAVED", "Host", "RunOptions", "parse_hosts", "read_hostfile"]
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HOST = re.compile(r"((?:[\w.-]+@)?(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]))(?::(\d+))?")
 _HOST_LINE = re.compile(r"(\S+)(?:\s+slots\s*=\s*(\d+))?(?:\s+max[_-]slots\s*=\s*\d+)?")
 _METRIC_NAME = re.compile(r"[^\W\d][\w./ -]{0,99}")
 _SET_FOR_RANKS = frozenset(
@@ -71,10 +72,10 @@ class Host:
 
 
 def parse_hosts(text: str) -> tuple[Host, ...]:
-    """Hosts from `a:4,b:4`; without a number a host takes one worker."""
+    """Hosts from `a:4,me@b:4,[fd00::1]:4`; without a number a host takes one worker."""
     found = []
     for part in text.split(","):
-        match = re.fullmatch(r"\s*([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:]+\])(?::(\d+))?\s*", part)
+        match = _HOST.fullmatch(part.strip())
         if match is None or match[2] == "0" or match[1].startswith("-"):
             raise ValueError(f"needs hosts such as node1:4,node2:4, got {shown(text)}")
         found.append(Host(match[1], int(match[2] or 1)))

@@ -202,11 +202,12 @@ def test_values_as_given() -> None:
 def test_hosts(tmp_path: Path) -> None:
     assert parse_hosts("a:4,b") == (Host("a", 4), Host("b", 1))
     assert parse_hosts("10.0.0.1:2,[fe80::1]:3") == (Host("10.0.0.1", 2), Host("[fe80::1]", 3))
+    assert parse_hosts("me@a:2,Me.Too@[fd00::1]") == (Host("me@a", 2), Host("Me.Too@[fd00::1]", 1))
     file = tmp_path / "hosts"
     file.write_text("# ours\n\nnode1 slots=4 max_slots=8\nnode2:2\nnode3\n")
     assert read_hostfile(str(file)) == (Host("node1", 4), Host("node2", 2), Host("node3", 1))
-    file.write_text("a\nb slots = 2\na\n")
-    assert read_hostfile(str(file)) == (Host("a", 2), Host("b", 2))
+    file.write_text("a\nb slots = 2\na\nme@[fd00::1] slots=3\n")
+    assert read_hostfile(str(file)) == (Host("a", 2), Host("b", 2), Host("me@[fd00::1]", 3))
     for line in ("no/de", "node slot=4", "node 4", "node slots=0", "a:2 slots=3", "a,b"):
         file.write_text(f"node1 slots=4\n{line}\n")
         with pytest.raises(ValueError, match=f"line 2: expected `NAME slots=N`, got '{line}'"):

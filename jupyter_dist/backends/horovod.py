@@ -72,7 +72,7 @@ class Horovod(Follower):
             raise InputError("--mpi needs mpirun: apt-get install openmpi-bin, or use --gloo")
         if not _far(found):
             return [*_built_for_others(), *_crowded(world_size)]
-        check_hosts(found)
+        check_hosts(found, users=False)
         if found.elastic:
             elastic.check_over_hosts(found)
         return _built_for_others()

@@ -125,7 +125,7 @@ class Mpi(Follower):
                     "srun runs on the hosts that Slurm gives it: leave -H and --hostfile out, or name them "
                     "with --mpi-args '--nodelist=node1,node2'"
                 )
-            check_hosts(found)
+            check_hosts(found, users=False)
             return []
         if kind == "slurm":
             return []

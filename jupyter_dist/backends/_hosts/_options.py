@@ -14,7 +14,7 @@ from .._base import Options
 from . import _rsync
 from ._ssh import LOCAL, SshSettings
 
-__all__ = ["HostOptions", "LauncherHostOptions", "check_hosts"]
+__all__ = ["HostOptions", "LauncherHostOptions", "Line", "check_hosts"]
 
 
 def _one_line(value: str | None) -> str | None:
@@ -106,8 +106,18 @@ class LauncherHostOptions(HostOptions):
     grace: Grace = _grace(60)
 
 
-def check_hosts(asked: HostOptions) -> None:
-    """What can be told before anything is connected. Raises InputError, MissingEngine."""
+def check_hosts(asked: HostOptions, *, users: bool = True) -> None:
+    """What can be told before anything is connected. Raises InputError, MissingEngine.
+
+    `users`: whether a host may be named with one, as in me@node1.
+    """
+    for host in () if users else asked.hosts:
+        user, at, name = str(host["name"]).rpartition("@")
+        if at:
+            raise InputError(
+                f"the launcher does not take a user with a host: name {name}, and say `User {user}` for it "
+                "in ~/.ssh/config (or in the file of --ssh-config)"
+            )
     if any(host["name"] != LOCAL for host in asked.hosts) and shutil.which("ssh") is None:
         raise MissingEngine("other hosts need the OpenSSH client: apt-get install openssh-client")
     if asked.ssh_config is not None and not Path(asked.ssh_config).expanduser().is_file():
