@@ -228,6 +228,8 @@ class Link:
         if what[:1] == ["python"]:
             others = what[1] if len(what) > 1 else ""
             raise LinkError(_ssh.no_python(self._settings, others), final=True)
+        if what != ["ok"]:
+            raise LinkError(_ssh.EATEN, final=True)
         self._answered = True
         self._printed = self._printed[:place]
         return rest

@@ -18,6 +18,7 @@ from ...worker._agent import _stage
 
 __all__ = [
     "CONNECT_TIMEOUT_S",
+    "EATEN",
     "LOCAL",
     "SshSettings",
     "command",
@@ -63,6 +64,8 @@ class SshSettings:
     identity: str | None = None
     """A file for `ssh -i`."""
     grace_s: float = 300.0
+    interface: str | None = None
+    """The network interface by which hosts reach each other; None: the one that ssh comes in by."""
     rsync: tuple[str, ...] = ()
     """Files and folders to copy to the stage folder's `work`."""
 
@@ -78,6 +81,7 @@ def options(settings: SshSettings) -> list[str]:
         "ControlMaster": "no",
         "ClearAllForwardings": "yes",
         "PermitLocalCommand": "no",
+        "RemoteCommand": "none",
         "LogLevel": "ERROR",
     }
     chosen = [word for name, value in told.items() for word in ("-o", f"{name}={value}")]
@@ -101,7 +105,7 @@ def command(host: str, settings: SshSettings) -> list[str]:
 
 def bare(host: str) -> str:
     """A host as ssh takes it: an IPv6 address without its brackets."""
-    return host[1:-1] if host.startswith("[") else host
+    return host.replace("[", "").replace("]", "")
 
 
 def pythons(settings: SshSettings) -> tuple[str, ...]:
@@ -138,6 +142,12 @@ def version() -> str | None:
     return (done.stderr or done.stdout).strip().split(",")[0] or None
 
 
+EATEN = (
+    "its login reads what is sent to the run: something in a file such as ~/.bashrc takes its input. "
+    "Let that happen in interactive shells alone"
+)
+
+
 def diagnose(host: str, settings: SshSettings, code: int | None, said: str, printed: str) -> str:
     """Why a host could not be reached, and what cures it.
 
@@ -156,10 +166,7 @@ def diagnose(host: str, settings: SshSettings, code: int | None, said: str, prin
             "(or in the file of --ssh-config)"
         )
     if "Permission denied" in said or "Too many authentication failures" in said:
-        return (
-            f"it refuses the login ({last}). Passwords are never asked for: load your key with ssh-add or "
-            f"name it in ~/.ssh/config, and put it on the host with ssh-copy-id {_shown(host, settings)}"
-        )
+        return f"it refuses the login ({last}). " + _Target(host, settings).cure_of_login()
     if "Connection refused" in said:
         return f"it refuses connections ({last}): is its sshd running, and on that port?"
     if re.search(r"timed out|No route to host|Network is unreachable|Host is down", said):
@@ -168,7 +175,11 @@ def diagnose(host: str, settings: SshSettings, code: int | None, said: str, prin
                  r"Can't open user config file", said):  # fmt: skip
         return f"ssh does not accept its configuration ({'; '.join(lines[-2:])})"
     if code is None:
-        return f"it accepted the connection, but gave no sign within the time ({last or 'nothing was said'})"
+        return (
+            f"it accepted the connection, but gave no sign within the time ({last or 'nothing was said'}): "
+            f"does `ssh {_shown(host, settings)} true` return at once? A file that its login reads, such as "
+            "~/.bashrc, may start another shell or wait for something"
+        )
     if code == 255 and last:
         return f"ssh failed: {last}"
     shown = " ".join((printed + " " + said).split())[-300:]
@@ -230,13 +241,38 @@ class _Target:
         self._port = told.get("port", "22")
         self.known_hosts = told.get("userknownhostsfile", "~/.ssh/known_hosts").split()[0]
 
+    def _said(self) -> str:
+        """What the client tells of a login."""
+        loud = [*options(self._settings)[:-1], "LogLevel=DEBUG1"]
+        return _run(["ssh", "-v", *loud, "--", self._host, "true"]).stderr
+
     def fingerprint(self) -> str | None:
         """`ssh-ed25519 SHA256:…` as the host offers it."""
-        said = _run(
-            ["ssh", "-v", *options(self._settings)[:-1], "LogLevel=DEBUG1", "--", self._host, "true"]
-        ).stderr
-        match = re.search(r"Server host key: (\S+ \S+)", said)
+        match = re.search(r"Server host key: (\S+ \S+)", self._said())
         return None if match is None else match[1]
+
+    def cure_of_login(self) -> str:
+        """What makes the host accept the login it has refused."""
+        said = self._said()
+        open_ = re.search(r"Permissions (\d+) for '(.+)' are too open", said)
+        if open_ is not None:
+            return (
+                f"Others may read the key {open_[2]!r}, so ssh does not use it: chmod 600 {_path(open_[2])}"
+            )
+        # The host would take this key, and nothing came of that: it cannot be read without its passphrase.
+        accepted = re.search(r"Server accepts key: (.+) \S+ SHA256:\S+(?!.*agent$)", said, re.MULTILINE)
+        if accepted is not None and "Authenticated to" not in said:
+            return (
+                f"It takes the key {accepted[1]!r}, which has a passphrase, and nothing is asked for: "
+                f"ssh-add {_path(accepted[1])}, in the session that the notebook server runs in"
+            )
+        offered = re.findall(r"Offering public key: (.+) \S+ SHA256:", said)
+        none = "no key was there to offer"
+        tried = f"it was offered {', '.join(map(repr, offered))}" if offered else none
+        return (
+            f"Passwords are never asked for, and {tried}: load your key with ssh-add or name it in "
+            f"~/.ssh/config, and put it on the host with ssh-copy-id {_shown(self._host, self._settings)}"
+        )
 
     def known_as(self) -> str:
         return self.name if self._port == "22" else f"[{self.name}]:{self._port}"

@@ -51,7 +51,8 @@ def main(word: str) -> None:
         _answer({"is": "refused", "why": str(error)})
     except OSError as error:
         name = f" ({error.filename})" if error.filename else ""
-        _answer({"is": "refused", "why": f"its folder cannot be set up: {error.strerror or error}{name}"})
+        why = f"its folder cannot be set up: {error.strerror or error}{name}: use another --remote-dir"
+        _answer({"is": "refused", "why": why})
     else:
         if agent is not None:
             _pump(agent)
@@ -74,7 +75,12 @@ def _prepare(wish: dict[str, Any]) -> socket.socket | None:
     if agent is None:
         if mode == "stage":
             _receive(wish, root, stage)
-        agent = _start_agent(stage, wish)
+        try:
+            agent = _start_agent(stage, wish)
+        except _Refused:
+            if mode == "stage":
+                _remove(root, stage)
+            raise
     else:
         _answer({"is": "connected", "stage": stage})
     return agent
