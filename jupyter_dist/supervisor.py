@@ -36,6 +36,8 @@ __all__ = ["main", "supervise"]
 
 _HEARTBEAT_S = 2.0
 _PORT_RETRIES = 3
+_PORT_TAKEN = ("eaddrinuse", "address already in use", "could not start grpc server")
+"""What torch, Python and TensorFlow say of a port that another process has taken meanwhile."""
 
 
 class _Supervision:
@@ -89,9 +91,7 @@ class _Supervision:
             if ended is State.FAILED and restartable:
                 if port_retries < _PORT_RETRIES and self._port_was_taken(attempt):
                     port_retries += 1
-                    again = (
-                        f"MASTER_PORT was taken by another process; attempt {attempt + 1} takes another one"
-                    )
+                    again = f"a port was taken by another process; attempt {attempt + 1} takes others"
                 elif restarts < self._job.max_restarts and not able.own_restarts:
                     restarts += 1
                     again = f"{reason}; restart {restarts} of {self._job.max_restarts}"
@@ -259,7 +259,7 @@ class _Supervision:
                 text = self._folder.rank(attempt, rank).error.read_text().lower()
             except OSError:
                 continue
-            if "eaddrinuse" in text or "address already in use" in text:
+            if any(words in text for words in _PORT_TAKEN):
                 return True
         return False
 

@@ -6,6 +6,7 @@ nothing running.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -257,6 +258,29 @@ def test_a_full_disk_is_told_with_its_host(hosts: Hosts, runs: Runs) -> None:
     run = runs.until_up(runs.start(COUNTS))
     enough(hosts)
     assert_state(runs.wait(run), State.SUCCEEDED)
+
+
+@TWO
+def test_a_full_disk_here_holds_up_what_is_told_and_nothing_else(
+    hosts: Hosts, runs: Runs, tmp_path: Path
+) -> None:
+    (tmp_path / "small").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "small", tmp_path / "small"], check=True)
+    try:
+        here = Runs(runs.target, tmp_path / "small" / "runs")
+        run = here.until_up(here.start(COUNTS))
+        filler = tmp_path / "small" / "filler"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        run.stop()
+        clean(hosts, run)
+        assert run.state is State.RUNNING, "there was no room to say more"
+        filler.unlink()
+        assert_state(here.wait(run), State.STOPPED)
+        here.close()
+    finally:
+        subprocess.run(["umount", "-l", tmp_path / "small"], check=True)
 
 
 @pytest.mark.parametrize("hosts", [["h2"]], indirect=True)

@@ -219,7 +219,23 @@ port
 """
     folder, status = run(source, np=1)
     assert (status.state, status.attempt) == (State.SUCCEEDED, 1)
-    assert "MASTER_PORT was taken" in folder.supervisor_log.read_text()
+    assert "a port was taken" in folder.supervisor_log.read_text()
+
+
+@pytest.mark.needs("tensorflow")
+def test_a_taken_port_of_tensorflow_is_retried_with_another_one() -> None:
+    source = """
+import json, os, socket
+import jupyter_dist as dist
+cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]
+if dist.attempt() == 0:
+    taken = socket.create_server(("", int(cluster["worker"][0].rpartition(":")[2])))
+    import tensorflow as tf
+    tf.distribute.Server(tf.train.ClusterSpec(cluster), job_name="worker", task_index=0)
+"""
+    folder, status = run(source, np=1)
+    assert (status.state, status.attempt) == (State.SUCCEEDED, 1), status.reason
+    assert "a port was taken" in folder.supervisor_log.read_text()
 
 
 def test_stop_lets_finally_blocks_run(wait_for: WaitFor) -> None:
