@@ -51,7 +51,9 @@ def _source(path: str) -> str:
 
 def failure(code: int, said: str) -> str:
     """Why rsync failed, for the user."""
-    last = [line for line in said.strip().splitlines() if line.strip()]
+    lines = [line for line in said.strip().splitlines() if line.strip()]
+    # What went wrong first comes first; but for a full disk, whose other side may be the first to speak.
+    lines.sort(key=lambda line: "No space left" not in line)
     if code == 127 or "rsync: not found" in said or "rsync: command not found" in said:
         return "--rsync needs rsync there as well: apt-get install rsync"
-    return f"rsync failed with exit code {code}: {' '.join(last[-2:])[-400:]}"
+    return f"rsync failed with exit code {code}: {' '.join(lines[:2])[:400]}"
