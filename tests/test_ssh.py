@@ -6,8 +6,11 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,10 +21,13 @@ import pytest
 from hosts import Hosts, missing
 
 from jupyter_dist import backends, launch, reader
+from jupyter_dist import folder as folders
+from jupyter_dist.backends._hosts._fleet import Fleet
+from jupyter_dist.backends._hosts._ssh import SshSettings
 from jupyter_dist.capture import capture_cell
-from jupyter_dist.errors import InputError
+from jupyter_dist.errors import InputError, LaunchError
 from jupyter_dist.folder import RunFolder
-from jupyter_dist.job import State, Status
+from jupyter_dist.job import Job, State, Status
 from jupyter_dist.worker import payload as container
 
 WaitFor = Callable[..., Any]
@@ -163,6 +169,105 @@ def test_a_host_whose_only_python_is_another_version(hosts: Hosts) -> None:
     assert "--python" in str(status.reason)
 
 
+def test_logins_that_cannot_be_used_are_told_with_their_cause(hosts: Hosts, tmp_path: Path) -> None:
+    settings = hosts.ssh_config.read_text()
+    own, key, other = hosts.folder / "id_ed25519", tmp_path / "my key", tmp_path / "other"
+    shutil.copy(own, key)
+    make = ["ssh-keygen", "-q", "-N"]
+    subprocess.run([*make, "secret", "-p", "-P", "", "-f", key], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*make, "", "-t", "ed25519", "-f", other], check=True)
+
+    def why(config: str) -> str:
+        (tmp_path / "config").write_text(config)
+        run = folders.create(tmp_path, f"20261120-120000-{secrets.token_hex(3)}", 1)
+        folders.write_json(run.job, {})
+        job = Job(run.id, "ssh", 1, 0.0, "/tmp", sys.executable, "1")
+        using = SshSettings(config=str(tmp_path / "config"), python=sys.executable)
+        fleet = Fleet(job, run, [{"name": "h1", "slots": 1}], using)
+        try:
+            fleet.connect()
+        except LaunchError as error:
+            return str(error)
+        fleet.release()
+        return "nothing"
+
+    locked = settings.replace(str(own), f'"{key}"')
+    told = why(locked)
+    assert f"takes the key {str(key)!r}, which has a passphrase" in told
+    assert f"ssh-add '{key}'" in told
+    key.chmod(0o644)
+    assert f"chmod 600 '{key}'" in why(locked)
+    assert f"it was offered {str(other)!r}" in why(settings.replace(str(own), str(other)))
+    assert "no key was there to offer" in why(settings.replace(str(own), "/nowhere"))
+    assert why(f"Host h1\n  RemoteCommand tmux\n{settings}") == "nothing"
+    # Logins that work, but whose files of the shell are in the way.
+    for line, cause in (("cat", "its login reads"), ("export PYTHONHOME=/", "its agent did not start")):
+        hosts.exec("h1", ["sh", "-c", f"echo '{line}' > ~/.bashrc"])
+        told = why(settings)
+        hosts.exec("h1", ["sh", "-c", "rm ~/.bashrc"])
+        assert cause in told
+
+
+def test_users_and_addresses_in_the_names_of_hosts(hosts: Hosts, tmp_path: Path) -> None:
+    known = tmp_path / "known_hosts"
+    known.write_text(hosts.known_hosts.read_text())
+    inside = {"h1": "fd00:5::1", "h2": "fd00:5::2"}
+    add = ["ip", "-6", "address", "add", "nodad", "dev"]
+    subprocess.run([*add, hosts.interface, "fd00:5::9/64"], check=True)
+    for name, address in inside.items():
+        hosts.exec(name, [*add, "eth0", f"{address}/64"])
+        key = hosts.exec(name, ["cat", "/etc/ssh/ssh_host_ed25519_key.pub"]).stdout
+        with known.open("a") as file:
+            file.write(f"{address} {key}")
+    config = tmp_path / "config"
+    config.write_text(hosts.ssh_config.read_text().replace(str(hosts.known_hosts), str(known)))
+    listed = [{"name": f"root@[{address}]", "slots": 1} for address in inside.values()]
+    (tmp_path / "data").mkdir()
+    source = "import os, socket\nsocket.gethostname(), os.environ['MASTER_ADDR'], os.listdir('.')"
+    options = {"among": listed, "ssh_config": str(config), "rsync": (str(tmp_path / "data"),)}
+    folder = launched(hosts, source, np=2, **options)
+    status = ended(folder)
+    assert status.state is State.SUCCEEDED, status.reason
+    assert results(folder, 2) == [("h1", inside["h1"], ["data"]), ("h2", inside["h1"], ["data"])]
+
+
+def test_hosts_that_cannot_reach_each_other_are_told_and_another_interface_is_used(
+    hosts: Hosts, wait_for: WaitFor
+) -> None:
+    closed = """table inet closed {
+  chain input {
+    type filter hook input priority 0; policy drop;
+    ct state established,related accept
+    iifname { lo, other } accept
+    tcp dport 22 accept
+  }
+}
+"""
+    for number, name in enumerate(hosts.names):
+        more = "ip link add other link eth0 type macvlan mode bridge; ip link set other up"
+        hosts.exec(name, ["sh", "-c", f"{more}; ip address add 10.9.0.{number + 1}/24 dev other"])
+        hosts.exec(name, ["nft", "-f", "-"], input=closed)
+    try:
+        stays = "import os, time\nwhile not os.path.exists('/tmp/go'): time.sleep(0.05)"
+        folder = launched(hosts, stays)
+        told = "h2, h3 cannot connect to h1 at " + hosts.address("h1")
+        wait_for(lambda: told in str(reader.status(folder).reason), 30, "the hosts that cannot connect")
+        assert "--interface" in str(reader.status(folder).reason)
+        for name in hosts.names:
+            hosts.exec(name, ["touch", "/tmp/go"])
+        assert ended(folder).state is State.SUCCEEDED
+        source = "import os\nos.environ['MASTER_ADDR'], os.environ['GLOO_SOCKET_IFNAME']"
+        folder = launched(hosts, source, interface="eth9,other")
+        assert ended(folder).state is State.SUCCEEDED
+        assert results(folder) == [("10.9.0.1", "other")] * 3
+    finally:
+        for name in hosts.names:
+            hosts.exec(name, ["sh", "-c", "nft flush ruleset; ip link delete other; rm -f /tmp/go"])
+    status = ended(launched(hosts, "1", interface="eth9"))
+    assert "h1: it has no network interface 'eth9'" in str(status.reason)
+    assert f"eth0 ({hosts.address('h1')})" in str(status.reason)
+
+
 def test_a_name_that_cannot_be_resolved(hosts: Hosts) -> None:
     model = backends.load("ssh").options.model_validate({"hosts": [{"name": "nowhere.invalid", "slots": 1}]})
     payload = capture_cell("1", {}, label="In[1]", directory=Path.cwd())
@@ -187,6 +292,12 @@ def test_files_that_are_copied_are_where_the_ranks_start(hosts: Hosts, tmp_path:
     status = ended(folder)
     assert status.state is State.SUCCEEDED, status.reason
     assert results(folder) == [(42, "a word")] * 3
+    hosts.exec("h2", ["mv", "/usr/bin/rsync", "/usr/bin/gone"])
+    try:
+        status = ended(launched(hosts, source, rsync=(f"{project}/",)))
+    finally:
+        hosts.exec("h2", ["mv", "/usr/bin/gone", "/usr/bin/rsync"])
+    assert str(status.reason).startswith("host h2: --rsync needs rsync there as well")
 
 
 def test_a_bare_python_and_a_heavy_payload(hosts: Hosts, tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ from ..job import Job, Poll, RankState, State
 from ._base import Capabilities, Handle, Options
 from ._hosts import _ssh
 from ._hosts._fleet import Fleet, FleetPoll, Start
-from ._hosts._host import HostFacts, HostProcess
-from ._hosts._options import HostOptions, check_hosts
-from ._hosts._places import Place, environments, places, ports_needed
+from ._hosts._host import HostProcess
+from ._hosts._options import HostOptions, Line, check_hosts
+from ._hosts._places import addresses, environments, gpu_trouble, places, ports_needed
+from ._hosts._ssh import SshSettings
 from ._roles import Chief, Evaluator, ParameterServers, roles
 from ._serving import Serving
 
@@ -38,9 +39,19 @@ class SshOptions(HostOptions):
         description="GPUs that each rank sees, numbered from 0 in the rank. "
         "Default: all of its host, shared out evenly. 0 trains on the CPU.",
     )
+    interface: Line = Field(
+        default=None,
+        title="Network interface",
+        description="The network interface by which the hosts reach each other (MASTER_ADDR, gloo, NCCL), "
+        "or several with commas, where it has another name on some. Default: the one that ssh comes in by",
+        json_schema_extra={"metavar": "NAME", "wanted": "the name of a network interface, such as eth1"},
+    )
     ps: ParameterServers = 0
     chief: Chief = False
     evaluator: Evaluator = False
+
+    def settings(self) -> SshSettings:
+        return dataclasses.replace(super().settings(), interface=self.interface)
 
 
 class Ssh:
@@ -55,7 +66,7 @@ class Ssh:
         self._fleet: Fleet | None = None
         self._job: Job | None = None
         self._attempt = 0
-        self._started = self._stopping = False
+        self._started = self._stopping = self._ways_found = False
         self._trouble: str | None = None
         self._serving: Serving | None = None
 
@@ -160,8 +171,13 @@ class Ssh:
         where = places(job.world_size, asked.hosts)
         names = dict.fromkeys(place.host for place in where)
         facts = {name: fleet.facts(name) for name in names}
-        self._trouble = _too_few_gpus(asked, where, facts)
+        self._trouble = gpu_trouble(job, asked, where, facts)
         if self._trouble is not None:
+            return
+        if len(names) > 1 and not self._ways_found:
+            self._ways_found = True
+            first = where[0].host
+            fleet.find_ways(first, addresses(facts)[first], fleet.ports(first)[0])
             return
         envs = environments(job, self._attempt, asked, where, facts, {n: fleet.ports(n) for n in names})
         # These are read when a program starts, which a fork does not.
@@ -226,16 +242,3 @@ def _overall(ranks: Sequence[RankState]) -> State:
     if states == {State.SUCCEEDED}:
         return State.SUCCEEDED
     return State.FAILED if State.FAILED in states or State.LOST in states else State.STOPPED
-
-
-def _too_few_gpus(asked: SshOptions, where: Sequence[Place], facts: Mapping[str, HostFacts]) -> str | None:
-    if not asked.gpus_per_worker:
-        return None
-    for name, about in facts.items():
-        needed = asked.gpus_per_worker * sum(place.host == name for place in where)
-        if needed > len(about.gpus):
-            return (
-                f"host {name} has {len(about.gpus)} GPUs, and its workers need {needed} with "
-                f"--gpus-per-worker {asked.gpus_per_worker}. Nothing was started."
-            )
-    return None

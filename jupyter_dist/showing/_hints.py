@@ -22,6 +22,11 @@ _SIMPLE = (
         "another process has the port. A run gets a free one in MASTER_PORT: use it and run the cell again",
     ),
     (
+        r"client socket has timed out",
+        "a rank did not find the one that it was to meet: that one never came, or the TCP ports between "
+        "their hosts are closed",
+    ),
+    (
         r"CUDA out of memory|OutOfMemoryError",
         "the GPU is full: a smaller batch per rank, or fewer ranks on each GPU (--gpus-per-worker 1)",
     ),
@@ -64,7 +69,7 @@ def hints(error: RankError, job: Job, log: Sequence[str]) -> list[str]:
     found = [advice for pattern, advice in _SIMPLE if re.search(pattern, text)]
     missing = _NO_MODULE.search(text)
     if missing:
-        found.append(_missing_module(missing[1], job))
+        found.append(_missing_module(missing[1], job, error.host))
     unknown = _NO_NAME.match(error.message) if error.type == "NameError" else None
     if unknown and job.label.startswith("In[") and _is_in_a_cell(error):
         found.append(_missing_name(unknown[1]))
@@ -90,9 +95,14 @@ def _missing_name(name: str) -> str:
     )
 
 
-def _missing_module(name: str, job: Job) -> str:
+def _missing_module(name: str, job: Job, host: str | None) -> str:
     top = name.partition(".")[0]
     places = [Path(job.cwd), *([Path(job.notebook).parent] if job.notebook else [])]
     if any((place / f"{top}.py").is_file() or (place / top / "__init__.py").is_file() for place in places):
         return f"{top!r} lies beside the notebook: --ship-modules {top} sends it along"
+    if job.options.get("hosts"):
+        return (
+            f"{top!r} is not installed for the Python that runs the ranks on host {host}: install it there, "
+            "or name a Python that has it with --python"
+        )
     return f"{top!r} is not installed for {one_line(job.python, 200)}, which runs the ranks"

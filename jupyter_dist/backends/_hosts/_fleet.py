@@ -22,6 +22,7 @@ from ...folder import RunFolder, write_bytes, write_json
 from ...job import Job
 from ._archive import shipped
 from ._arrivals import Arrivals
+from ._facts import launcher_log
 from ._host import Host, HostFacts, HostProcess
 from ._ssh import SshSettings, options
 
@@ -87,6 +88,7 @@ class Fleet:
         self._failed: str | None = None
         self._killed_at: float | None = None
         self._explained: set[str] = set()
+        self._meeting = ""
 
     def _host(self, name: str, node: int, slots: int) -> Host:
         return Host(name, node, slots, self._run, self._settings, self._files, self._arrivals)
@@ -142,6 +144,14 @@ class Fleet:
         for name, count in counts.items():
             self._named(name).ask_for_ports(count)
 
+    def find_ways(self, to: str, address: str, port: int) -> None:
+        """Have all other hosts try whether they reach that place of host `to`; not ready until they have.
+        Those that do not are in the polls' `detail`: what the ranks do may need no connection."""
+        for host in self._hosts:
+            if host.name != to:
+                host.find_way(address, port)
+        self._meeting = f"{to} at {address}, port {port}"
+
     def prepare(self, env: Mapping[str, Mapping[str, str]]) -> None:
         """Write the scripts `HostFacts.start` on hosts with these variables; not ready until they are."""
         for name, variables in env.items():
@@ -160,7 +170,7 @@ class Fleet:
                     "rank": start.rank,
                     "argv": list(start.argv),
                     "env": dict(start.env),
-                    "log": f"launcher-{start.host}.log",
+                    "log": launcher_log(start.host),
                     "fork": start.fork,
                 }
                 for start in mine
@@ -227,7 +237,8 @@ class Fleet:
         for host in self._hosts:
             host.close()
             if host.not_kept is not None:
-                print(f"checkpoints of host {host.name} {host.not_kept}", flush=True)
+                with contextlib.suppress(OSError):  # where the disk is full, it may be for this file too
+                    print(f"checkpoints of host {host.name} {host.not_kept}", flush=True)
 
     def _named(self, name: str) -> Host:
         return next(host for host in self._hosts if host.name == name)
@@ -294,6 +305,12 @@ class Fleet:
             for process in host.processes.values()
             if process.lost and process.attempt == self._attempt
         )
+        cut_off = [host for host in self._hosts if host.no_way]
+        if cut_off:
+            parts.append(
+                f"{_names(cut_off)} cannot connect to {self._meeting} ({cut_off[0].no_way}), where the ranks "
+                "meet: open the TCP ports between the hosts, or name another network with --interface"
+            )
         for host in away:
             assert host.away is not None
             if now - host.away < _AWAY_SHOWN_S and self._killed_at is None:
@@ -323,6 +340,9 @@ class Fleet:
             total = sum(host.link.to_send for host in sending)
             done = min(90, 10 * (10 * sum(host.link.sent for host in sending) // total))
             return [f"sending {total / 1e6:,.0f} MB to {_names(sending)} ({done} %)"]
+        syncing = [host for host in waiting if host.syncing]
+        if syncing:
+            return [f"copying {', '.join(self._settings.rsync)} to {_names(syncing)} with rsync"]
         return [f"connecting to {_names(waiting)}"] if waiting else ()
 
 

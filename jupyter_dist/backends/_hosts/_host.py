@@ -14,7 +14,7 @@ from typing import Any
 from . import _rsync
 from ._archive import Shipped
 from ._arrivals import Arrivals
-from ._facts import HostFacts, HostProcess
+from ._facts import HostFacts, HostProcess, host_facts
 from ._link import Link, LinkError
 from ._ssh import LOCAL, SshSettings
 
@@ -58,6 +58,9 @@ class Host:
         """Why its checkpoints could not be fetched."""
         self.processes: dict[str, HostProcess] = {}
         self.ports: list[int] | None = None
+        self.no_way: str | None = None
+        """Why it cannot connect to where `find_way` told it to."""
+        self._way: Mapping[str, Any] | None = None
         self._wishes: dict[str, Mapping[str, Any]] = {}
         self._ports_wanted = 0
         self._environment: Mapping[str, str] | None = None
@@ -94,13 +97,24 @@ class Host:
             and self._round_trip is not None
             and self._synced
             and self._prepared
+            and self._way is None
             and (self.ports is not None or not self._ports_wanted)
         )
+
+    @property
+    def syncing(self) -> bool:
+        """Whether the user's own files are on their way to it."""
+        return self._sync is not None
 
     def ask_for_ports(self, count: int) -> None:
         """Have free TCP ports looked up there, anew."""
         self.ports, self._ports_wanted = None, count
         self.link.send({"do": "ports", "count": count})
+
+    def find_way(self, address: str, port: int) -> None:
+        """Have a connection to another host tried from there."""
+        self._way = {"do": "reach", "address": address, "port": port}
+        self.link.send(self._way)
 
     def prepare(self, env: Mapping[str, str]) -> None:
         """Have the script written with which launchers start ranks there."""
@@ -186,6 +200,8 @@ class Host:
             self._on_facts(header)
         elif kind == "ports":
             self.ports = [int(port) for port in header["ports"]]
+        elif kind == "reached":
+            self._way, self.no_way = None, header["why"]
         elif kind == "prepared":
             self._prepared = True
         elif kind == "trouble":
@@ -228,24 +244,12 @@ class Host:
         return 0.0 if self.name == LOCAL else round(self._offset, 4)
 
     def _on_facts(self, told: Mapping[str, Any]) -> None:
-        facts = HostFacts(
-            name=self.name,
-            node=self.node,
-            slots=self.slots,
-            hostname=str(told["hostname"]),
-            address=None if told["address"] is None else str(told["address"]),
-            client=None if told["client"] is None else str(told["client"]),
-            interface=None if told["interface"] is None else str(told["interface"]),
-            python=str(told["python"]),
-            version=str(told["version"]),
-            cores=int(told["cores"]),
-            gpus=tuple(map(str, told["gpus"])),
-            stage=str(told["stage"]),
-            home=str(told["home"]),
-            free_disk=int(told["free_disk"]),
-            clock_offset_s=self._clock_offset(),
-        )
-        self.facts = facts
+        try:
+            facts = host_facts(self.name, self.node, self.slots, told, self._settings.interface)
+        except LookupError as error:
+            self.failed = str(error.args[0])
+            return
+        self.facts = facts = dataclasses.replace(facts, clock_offset_s=self._clock_offset())
         self.away, self._backoff = None, _FIRST_BACKOFF_S
         self._resend(set(told["known"]))
         if not self._synced and self._sync is None:
@@ -270,6 +274,8 @@ class Host:
             self.link.send({"do": "signal", "kill": self._kill})
         if self.ports is None and self._ports_wanted:
             self.link.send({"do": "ports", "count": self._ports_wanted})
+        if self._way is not None:
+            self.link.send(self._way)
         if not self._prepared:
             self._send_environment()
         if self._releasing:
@@ -333,12 +339,13 @@ class Host:
             self.failed = f"cannot run rsync: {error.strerror or error}"
 
     def _look_at_sync(self) -> None:
-        if self._sync is None or self._synced or self._sync.poll() is None:
+        if self._sync is None or self._sync.poll() is None:
             return
-        assert self._sync.stderr is not None
-        with contextlib.closing(self._sync.stderr):
-            said = self._sync.stderr.read().decode(errors="replace")
-        if self._sync.returncode:
-            self.failed = _rsync.failure(self._sync.returncode, said)
+        done, self._sync = self._sync, None
+        assert done.stderr is not None
+        with contextlib.closing(done.stderr):
+            said = done.stderr.read().decode(errors="replace")
+        if done.returncode:
+            self.failed = _rsync.failure(done.returncode, said)
         else:
             self._synced = True

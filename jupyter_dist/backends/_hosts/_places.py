@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from ...job import Job
 from ...worker._agent._host import interface_of
 from .._defaults import plotting
-from .._roles import roles, tf_configs
+from .._roles import Role, roles, tf_configs
 from ._host import HostFacts
 from ._ssh import LOCAL
 
 if TYPE_CHECKING:
     from ..ssh import SshOptions
 
-__all__ = ["Place", "addresses", "environments", "network", "places", "ports_needed"]
+__all__ = ["Place", "addresses", "environments", "gpu_trouble", "network", "places", "ports_needed"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ def addresses(facts: Mapping[str, HostFacts]) -> dict[str, str]:
     # This machine is, for the others, where their ssh connection comes from.
     seen = next((about.client for name, about in facts.items() if name != LOCAL and about.client), None)
     return {
-        name: (seen if name == LOCAL else about.address) or about.hostname for name, about in facts.items()
+        name: about.address or (seen if name == LOCAL else None) or about.hostname
+        for name, about in facts.items()
     }
 
 
@@ -87,7 +88,7 @@ def environments(
     )
     left = {name: list(found) for name, found in ports.items()}
     master = str(left[where[0].host].pop(0)) if facts is not None else "0"
-    own = [f"{address[p.host]}:{left[p.host].pop(0) if facts is not None else 0}" for p in where]
+    own = [f"{_in_url(address[p.host])}:{left[p.host].pop(0) if facts is not None else 0}" for p in where]
     tasks = roles(job.world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
     configs = tf_configs(tasks, own)
     # Their values are in no file: only the supervisor that was started with them has them.
@@ -106,16 +107,63 @@ def environments(
             "JUPYTER_DIST_RUN_ID": job.id,
             "JUPYTER_DIST_ATTEMPT": str(attempt),
             "JUPYTER_DIST_CWD": job.cwd,
-            **(_of_host(place, asked, facts[place.host], address[place.host]) if facts is not None else {}),
         }
+        if facts is not None:
+            about = facts[place.host]
+            gpus = _gpus(place, asked, _takers(where, tasks, place.host), about.gpus)
+            env |= _of_host(place, asked, about, address[place.host], gpus)
         found.append({**env, **user})
     return found
 
 
-def _of_host(place: Place, asked: SshOptions, facts: HostFacts, address: str) -> dict[str, str]:
-    share = len(facts.gpus) // place.local_size if asked.gpus_per_worker is None else asked.gpus_per_worker
+def _in_url(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def _takers(where: Sequence[Place], tasks: Sequence[Role], host: str) -> list[int]:
+    """The ranks of a host that get GPUs: a parameter server takes none from them."""
+    return [p.rank for p in where if p.host == host and tasks[p.rank].type != "ps"]
+
+
+def _gpus(place: Place, asked: SshOptions, takers: Sequence[int], gpus: tuple[str, ...]) -> tuple[str, ...]:
+    if place.rank not in takers:
+        return ()
+    share = len(gpus) // len(takers) if asked.gpus_per_worker is None else asked.gpus_per_worker
+    first = takers.index(place.rank) * share
+    return gpus[first : first + share]
+
+
+def gpu_trouble(
+    job: Job, asked: SshOptions, where: Sequence[Place], facts: Mapping[str, HostFacts]
+) -> str | None:
+    """Why the ranks cannot share out the GPUs of the hosts."""
+    wanted = asked.gpus_per_worker
+    if wanted == 0 or not (wanted or any(about.gpus for about in facts.values())):
+        return None
+    tasks = roles(job.world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
+    machines: dict[str, str] = {}
+    for name, about in facts.items():
+        other = machines.setdefault(about.machine, name)
+        if other != name and about.gpus:
+            return (
+                f"{other} and {name} are the same machine, and the ranks of both would use the same GPUs: "
+                "name it once, with the workers of both. Nothing was started."
+            )
+        takers = len(_takers(where, tasks, name))
+        if takers * (wanted or 1) > len(about.gpus):
+            each = f" with --gpus-per-worker {wanted}" if wanted else ""
+            return (
+                f"host {name} has {len(about.gpus)} GPUs, too few for {takers} of the workers{each}: give it "
+                "fewer with -H, or train on the CPU with --gpus-per-worker 0. Nothing was started."
+            )
+    return None
+
+
+def _of_host(
+    place: Place, asked: SshOptions, facts: HostFacts, address: str, gpus: tuple[str, ...]
+) -> dict[str, str]:
     env = {
-        "JUPYTER_DIST_GPUS": str(share),
+        "JUPYTER_DIST_GPUS": str(len(gpus)),
         "OMP_NUM_THREADS": str(max(1, facts.cores // place.local_size)),
         **network(facts, address),
     }
@@ -124,8 +172,7 @@ def _of_host(place: Place, asked: SshOptions, facts: HostFacts, address: str) ->
     if facts.clock_offset_s:
         env["JUPYTER_DIST_CLOCK_OFFSET_S"] = str(facts.clock_offset_s)
     if facts.gpus:
-        mine = facts.gpus[place.local_rank * share : (place.local_rank + 1) * share]
-        env["CUDA_VISIBLE_DEVICES"] = ",".join(mine) or "-1"
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus) or "-1"
     if asked.rsync_paths:
         work = os.path.join(facts.stage, "work")
         env["JUPYTER_DIST_CWD"] = work

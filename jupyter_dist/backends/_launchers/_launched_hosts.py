@@ -10,6 +10,7 @@ from typing import Any
 
 from ...folder import RunFolder
 from ...job import Job, Poll, RankState, State
+from .._hosts._facts import launcher_log
 from .._hosts._fleet import Fleet, FleetPoll, Start
 from .._hosts._host import HostFacts, HostProcess
 from .._hosts._options import HostOptions
@@ -154,7 +155,7 @@ class HostsLaunched:
         if process.lost or process.error:
             return f"{where}: {process.lost or process.error}"
         how = f"signal {process.signal}" if process.exit_code is None else f"exit code {process.exit_code}"
-        log = self._folder.path / "attempts" / str(self._attempt) / f"launcher-{process.host}.log"
+        log = self._folder.path / "attempts" / str(self._attempt) / launcher_log(process.host)
         try:
             said = self._explain(log.read_text("utf-8", "replace"))
         except OSError:

@@ -34,6 +34,8 @@ __all__ = ["Agent", "main"]
 _MOST_WAITING = 1 << 20
 """Bytes that wait for the connection; beyond, files are left unread: they keep what they hold."""
 _BUSY_S, _IDLE_S = 0.02, 0.25
+_REACH_S = 3.0
+"""For a connection to another host: shorter than the silence in which a driver takes this agent for dead."""
 _FIRST_GRACE_S = 30.0
 """For the driver that had the agent started."""
 _TERM_S = 5.0
@@ -179,6 +181,8 @@ class Agent:
                 self._say({"is": "started", **child.to_json()})
         elif do == "ports":
             self._say({"is": "ports", "ports": free_ports(wish["count"])})
+        elif do == "reach":
+            self._say({"is": "reached", "why": _host.reaches(wish["address"], wish["port"], _REACH_S)})
         elif do == "start":
             for each in wish["processes"]:
                 child = self._children.start(each)

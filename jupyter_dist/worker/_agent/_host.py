@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
@@ -11,7 +12,7 @@ import subprocess
 import sys
 from typing import Any
 
-__all__ = ["facts", "free_disk", "interface_of"]
+__all__ = ["facts", "free_disk", "interface_of", "reaches"]
 
 _SIOCGIFADDR = 0x8915
 
@@ -30,7 +31,8 @@ def facts(stage: str) -> dict[str, Any]:
         "gpus": gpus(),
         "address": address,
         "client": connection[0] if connection else None,
-        "interface": None if address is None else interface_of(address),
+        "interfaces": interfaces(),
+        "machine": _machine(),
         "free_disk": free_disk(stage),
     }
 
@@ -77,32 +79,43 @@ def free_disk(path: str) -> int:
 
 def interface_of(address: str) -> str | None:
     """The name of the network interface that has this address."""
-    if ":" in address:
-        return _interface_of_v6(address)
-    try:
+    return next((name for name, addresses in interfaces().items() if address in addresses), None)
+
+
+def interfaces() -> dict[str, list[str]]:
+    """The addresses of each network interface, those for its own link left out: IPv4, then IPv6."""
+    found: dict[str, list[str]] = {}
+    with contextlib.suppress(ImportError, OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         import fcntl
 
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            for _, name in socket.if_nameindex():
-                try:
-                    answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-                except OSError:
-                    continue  # it has no address
-                if socket.inet_ntoa(answer[20:24]) == address:
-                    return name
-    except (ImportError, OSError):
-        return None
-    return None
+        for _, name in socket.if_nameindex():
+            found[name] = []
+            with contextlib.suppress(OSError):  # it has no address
+                answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                found[name].append(socket.inet_ntoa(answer[20:24]))
+    with contextlib.suppress(OSError), open("/proc/net/if_inet6") as file:
+        for words in map(str.split, file):
+            address = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(words[0]))
+            if not address.startswith("fe80:"):
+                found.setdefault(words[5], []).append(address)
+    return found
 
 
-def _interface_of_v6(address: str) -> str | None:
+def reaches(address: str, port: int, timeout_s: float) -> str | None:
+    """Why no connection can be made to a port of another host; None when one can, or could if somebody
+    listened there."""
     try:
-        wanted = socket.inet_pton(socket.AF_INET6, address.partition("%")[0]).hex()
-        with open("/proc/net/if_inet6") as file:
-            for line in file:
-                words = line.split()
-                if words[0] == wanted:
-                    return words[5]
-    except (OSError, IndexError):
+        socket.create_connection((address, port), timeout_s).close()
+    except ConnectionRefusedError:
         return None
+    except OSError as error:
+        return error.strerror or str(error)
     return None
+
+
+def _machine() -> str:
+    """The same for two logins only where they share processes and network: the same GPUs, the same ports."""
+    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        spaces = [os.readlink(f"/proc/self/ns/{name}") for name in ("net", "pid")]
+        return " ".join((file.read().strip(), *spaces))
+    return socket.gethostname()
