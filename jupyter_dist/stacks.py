@@ -21,7 +21,7 @@ from .folder import RunFolder
 from .job import State
 from .text._dumps import Dump, Frame, Thread, escaped, parse
 from .text._fold import ranges
-from .text._text import clean, one_line
+from .text._text import clean, one_line, preformatted
 
 __all__ = ["Dump", "Frame", "Stacks", "Thread", "of_crash", "read", "take"]
 
@@ -90,12 +90,11 @@ class Stacks:
     def _repr_html_(self) -> str:
         columns = []
         for ranks, frames in self.groups[:12]:
-            body = html.escape(_indented(frames).removeprefix("  ").replace("\n  ", "\n"))
+            body = _indented(frames).removeprefix("  ").replace("\n  ", "\n")
             columns.append(
                 '<div style="flex:1 1 20em;min-width:0"><div style="font-weight:600">'
                 f"{html.escape(_ranks(ranks))} ({len(ranks)})</div>"
-                '<pre style="margin:0.3em 0 0;overflow-x:auto;background:transparent;color:inherit">'
-                f"{body}</pre></div>"
+                f"{preformatted(body, 'margin:0.3em 0 0;overflow-x:auto')}</div>"
             )
         notes = [text for text in (self.hint, self.missing_text) if text]
         if len(self.groups) > 12:

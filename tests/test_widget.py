@@ -246,7 +246,7 @@ def test_without_the_built_front_end_there_is_no_widget(kernel: Any, heard: Fron
 
 def test_without_anywidget_there_is_text(kernel: Any) -> None:
     kernel.run("import sys\nsys.modules['anywidget'] = None\n%load_ext jupyter_dist")
-    kernel.run("from jupyter_dist import _frontends\n_frontends.heard()")
+    kernel.run("from jupyter_dist.showing import _frontends\n_frontends.heard()")
     cell = kernel.run(COUNT.format(steps=1))
     assert VIEW not in cell.displays[0]
     assert "[0-1] line 0" in cell.displays[0]["text/plain"]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import html as _html
 import sys
 from typing import Any
 
 from ..folder import RunFolder
-from ..text._text import clean_lines
+from ..text._text import clean_lines, preformatted
 from . import _frontends
 
 __all__ = [
@@ -89,5 +88,4 @@ def static_html(summary: str, log: str) -> str:
     text = clean_lines(log).strip("\n")
     if not text:
         return summary
-    style = "margin:0 0 0.5em;white-space:pre-wrap;background:transparent;color:inherit"
-    return f'<pre style="{style}">{_html.escape(text)}</pre>{summary}'
+    return preformatted(text, "margin:0 0 0.5em;white-space:pre-wrap") + summary

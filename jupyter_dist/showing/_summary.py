@@ -16,7 +16,7 @@ from ..job import Job, RankState, State, Status, rank_count
 from ..text._fold import ranges
 from ..text._format import count, duration, number, signal_name, size
 from ..text._svg import Series, charts
-from ..text._text import one_line
+from ..text._text import one_line, preformatted
 from . import report
 
 __all__ = ["Summary", "gather"]
@@ -65,11 +65,9 @@ class Summary:
         """Static: no script, no style sheet, nothing fetched. At most 60 kB."""
         parts = [f'<div style="font-weight:600">{html.escape(self.title)}</div>']
         if self.failure:
-            parts.append(
-                '<pre style="margin:0.5em 0;padding:0.5em;max-height:30em;overflow:auto;white-space:pre-wrap;'
-                "background:transparent;color:inherit;"
-                f'border-left:3px solid var(--jp-error-color1,#c4453c)">{html.escape(self.failure)}</pre>'
-            )
+            bar = "border-left:3px solid var(--jp-error-color1,#c4453c)"
+            look = f"margin:0.5em 0;padding:0.5em;max-height:30em;overflow:auto;white-space:pre-wrap;{bar}"
+            parts.append(preformatted(self.failure, look))
         elif self.headline:
             parts.append(f"<div>{html.escape(self.headline)}</div>")
         if self.rows:

@@ -48,8 +48,11 @@ class Table:
     def _repr_html_(self) -> str:
         if not self.rows:
             return f"<p>{html.escape(self.empty)}</p>"
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows
-        )
+        head = "".join(_cell("th", name) for name in self.columns)
+        body = "".join(f"<tr>{''.join(_cell('td', cell) for cell in row)}</tr>" for row in self.rows)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(tag: str, text: str) -> str:
+    # Notebooks align what is in tables to the right, as numbers are.
+    return f'<{tag} style="text-align:left">{html.escape(text)}</{tag}>'

@@ -7,9 +7,10 @@ plays these on one line of cells and gives back what a terminal would show at th
 
 from __future__ import annotations
 
+import html
 import re
 
-__all__ = ["clean", "clean_lines", "one_line"]
+__all__ = ["clean", "clean_lines", "one_line", "preformatted"]
 
 # Bidirectional overrides could make a line read differently from what it is, and the line
 # separators would break a line that was counted as one.
@@ -141,3 +142,9 @@ class _Cells:
                 current = sgr
             parts.append(char)
         return "".join(parts) + (_RESET if current else "")
+
+
+def preformatted(text: str, style: str) -> str:
+    """Text as HTML that looks like code wherever it is shown: front-ends set `pre` in any letters."""
+    look = "background:transparent;color:inherit;font-family:var(--jp-code-font-family,monospace)"
+    return f'<pre style="{style};{look}">{html.escape(text)}</pre>'
