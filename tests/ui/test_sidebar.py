@@ -63,12 +63,15 @@ def test_a_cluster_is_added_used_inserted_and_run(lab: Lab, server: JupyterServe
 
 
 def test_a_cluster_is_edited_duplicated_tested_and_deleted(lab: Lab, server: JupyterServer) -> None:
-    write_clusters(server, '# mine\n[clusters.small]\nbackend = "local"\nnp = 2 # two\n')
+    far = '[clusters.far]\nbackend = "ssh"\nhosts = "nowhere.invalid:2"\n'
+    write_clusters(server, f'# mine\n[clusters.small]\nbackend = "local"\nnp = 2 # two\n{far}')
     sidebar = lab.sidebar()
     sidebar.clusters.page.get_by_role("button", name="Refresh").first.click()
     expect(sidebar.card("small")).to_contain_text("local × 2")
     sidebar.choose("small", "Test with One Rank")
     expect(sidebar.card("small").get_by_role("status")).to_contain_text(re.compile("works|answered|ok", re.I))
+    sidebar.choose("far", "Test with One Rank")
+    expect(sidebar.card("far").get_by_role("status")).to_contain_text("cannot be resolved: check")
     sidebar.choose("small", "Duplicate")
     copy = sidebar.card("small-2")
     expect(copy).to_be_visible()
@@ -86,6 +89,20 @@ def test_a_cluster_is_edited_duplicated_tested_and_deleted(lab: Lab, server: Jup
     assert left.startswith("# mine")
     assert "[clusters.large]" in left
     assert "[clusters.small" not in left
+
+    # A launcher's word stays one, and what is wrong is in sight below its field.
+    sidebar.choose("torchrun", "New Cluster…")
+    sidebar.form.get_by_label("Name").fill("each")
+    sidebar.form.get_by_label("Workers per node").fill("auto")
+    port = sidebar.form.get_by_label("ssh port")
+    port.fill("99999")
+    sidebar.form.get_by_role("button", name="Save").click()
+    expect(port).to_be_focused()
+    expect(sidebar.form.get_by_role("alert")).to_have_text("Can be at most 65535, got 99999")
+    expect(sidebar.form.get_by_role("alert")).to_be_in_viewport(ratio=0.9)
+    port.fill("")
+    sidebar.form.get_by_role("button", name="Save").click()
+    expect(sidebar.card("each")).to_contain_text("nproc per node auto")
 
 
 def test_runs_are_listed_filtered_opened_stopped_and_removed(
@@ -130,6 +147,7 @@ def test_runs_are_listed_filtered_opened_stopped_and_removed(
         dialog.get_by_role("button", name="Remove").click()
     expect(sidebar.runs.get_by_text("No run matches this filter")).to_be_visible()
     assert not long_ago.folder.path.exists()
+    expect(lab.tab(long_ago.folder.id).node).to_contain_text("This run was removed")
     sidebar.runs.get_by_role("button", name="Show all runs").click()
     expect(sidebar.rows).to_have_count(2)
 
@@ -154,7 +172,7 @@ def test_a_run_that_goes_on_after_a_stop_is_killed(lab: Lab, own_folders: Path, 
     expect(row.get_by_role("button", name=re.compile("^stubborn, stopped"))).to_be_visible()
 
 
-def test_runs_of_a_kernel_that_keeps_them_elsewhere(lab: Lab, tmp_path: Path) -> None:
+def test_runs_of_a_kernel_that_keeps_them_elsewhere(lab: Lab, own_folders: Path, tmp_path: Path) -> None:
     """The sidebar says so, and the view under the cell comes from the kernel."""
     elsewhere = tmp_path / "elsewhere"
     notebook = lab.notebook(f"import os; os.environ['JUPYTER_DIST_RUNS'] = {str(elsewhere)!r}", LOAD)
@@ -162,6 +180,9 @@ def test_runs_of_a_kernel_that_keeps_them_elsewhere(lab: Lab, tmp_path: Path) ->
     view = notebook.distribute("%%distribute -np 1\nprint('hello')").to_be("succeeded")
     view.to_show("hello")
     expect(view.node).to_have_attribute("data-source", "kernel")
+    expect(sidebar.runs).to_contain_text(str(elsewhere))
+    RunMaker(own_folders, 1, label="another").end()
+    expect(sidebar.row("another")).to_be_visible()
     expect(sidebar.runs).to_contain_text(str(elsewhere))
 
 
@@ -171,6 +192,11 @@ def test_what_a_cell_does_to_clusters_is_seen_at_once(lab: Lab) -> None:
     notebook = lab.notebook(LOAD)
     notebook.run("%dist clusters add from-a-cell --backend local -np 3")
     expect(sidebar.card("from-a-cell")).to_contain_text("local × 3")
+    # What another page of the same kernel does is seen when the user comes back to this one.
+    notebook.run("import jupyter_dist.clusters; jupyter_dist.clusters.use('from-a-cell')")
+    expect(sidebar.card("from-a-cell")).not_to_contain_text("in use")
+    lab.page.evaluate("() => window.dispatchEvent(new Event('focus'))")
+    expect(sidebar.card("from-a-cell")).to_contain_text("in use")
 
 
 def test_curves_of_two_runs_are_compared(lab: Lab, own_folders: Path, picture: Picture) -> None:
