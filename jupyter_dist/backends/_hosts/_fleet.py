@@ -373,7 +373,8 @@ def _names(hosts: Sequence[Host]) -> str:
 
 def _story(failures: Sequence[tuple[str, str]], total: int) -> str:
     if len(failures) == 1:
-        return f"host {failures[0][0]}: {failures[0][1]}. Nothing was started."
+        (name, why), end = failures[0], "" if failures[0][1].endswith(("?", ".")) else "."
+        return f"host {name}: {why}{end} Nothing was started."
     lines = [f"  {name}: {why}" for name, why in failures]
     return "\n".join([f"{len(failures)} of {total} hosts cannot be used. Nothing was started.", *lines])
 
