@@ -31,6 +31,13 @@ for tick in itertools.count():
     print("tick", tick)
     time.sleep(0.1)
 """
+BAR = """%%distribute -np 2
+import sys, time
+print("started")
+for step in range(100_000):
+    print(f"\\rstep {step}", end="", flush=True)
+    time.sleep(0.1)
+"""
 FAILS = """%%distribute -np 4
 import jupyter_dist as dist, time
 def step(batch):
@@ -74,8 +81,15 @@ def test_a_run_from_its_lines_to_its_results(lab: Lab) -> None:
 
 def test_stop(lab: Lab, picture: Picture) -> None:
     notebook = lab.notebook(LOAD)
-    cell = notebook.start(ENDLESS)
-    view = notebook.view(cell).to_be("running").to_show("tick 3")
+    cell = notebook.start(BAR)
+    view = notebook.view(cell).to_be("running").to_show("started")
+    # What is not finished is shown as it stands.
+    bar = view.rows.filter(has_text=re.compile(r"step \d")).first
+    expect(bar).to_have_text(re.compile(r"^\[(0|1|0-1)\]step 1\d$"))
+    expect(bar).to_have_text(re.compile(r"^\[(0|1|0-1)\]step 2\d$"))
+    # Nor does a log that grows all the time put off a search.
+    view.logs.get_by_role("searchbox").fill("started")
+    expect(view.logs.locator("output")).to_have_text("1")
     view.stop.click()
     view.to_be("stopped")
     expect(view.stop).to_be_hidden()

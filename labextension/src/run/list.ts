@@ -99,7 +99,7 @@ export class LogList {
 
   private _geometry(): virtual.IGeometry {
     return {
-      rows: this._pages.total,
+      rows: this._pages.rows,
       rowHeight: this._rowHeight || DEFAULT_ROW_HEIGHT,
       viewport: this.node.clientHeight
     };
@@ -138,7 +138,7 @@ export class LogList {
     let before: ChildNode | null = this._rows.firstChild;
     for (let n = first; n < end; n++) {
       const line = this._pages.line(n);
-      const key = line ? `${line.ranks?.length ?? 1} ${line.text}` : '';
+      const key = line ? `${line.n} ${line.ranks?.length ?? 1} ${line.text}` : '';
       let known = this._drawn.get(n);
       if (!known || known.key !== key) {
         const node = line
@@ -154,7 +154,8 @@ export class LogList {
         this._drawn.set(n, known);
       }
       const { node } = known;
-      setAttribute(node, 'data-n', String(n));
+      // What is not finished cannot be chosen.
+      setAttribute(node, 'data-n', n < this._pages.total ? String(n) : null);
       node.classList.toggle(
         'jpd-row-selected',
         !!selected && n >= selected.first && n < selected.end
@@ -235,7 +236,8 @@ export class LogList {
   /** With Shift the keys select lines: from where a search stands, or the first or last one in sight. */
   private _extend(by: number): void {
     const geometry = this._geometry();
-    const { first, end } = virtual.window(this._offset, geometry);
+    const lines = this._pages.total;
+    const { first, end } = virtual.window(this._offset, { ...geometry, rows: lines });
     if (end <= first) {
       return;
     }
@@ -244,15 +246,15 @@ export class LogList {
       const found = this._current >= first && this._current < end;
       anchor = focus = found ? this._current : by > 0 ? first : end - 1;
     } else {
-      focus = Math.min(geometry.rows - 1, Math.max(0, Math.round(focus + by)));
+      focus = Math.min(lines - 1, Math.max(0, Math.round(focus + by)));
     }
     this._select(anchor, focus);
     const top = focus * geometry.rowHeight;
     const lowest = top + geometry.rowHeight - geometry.viewport;
     this._scrollTo(Math.min(top, Math.max(lowest, this._offset)));
     const { trans, announce } = this._context;
-    const lines = Math.abs(focus - anchor) + 1;
-    announce(lines === 1 ? trans('1 line selected') : trans('%1 lines selected', count(lines)));
+    const chosen = Math.abs(focus - anchor) + 1;
+    announce(chosen === 1 ? trans('1 line selected') : trans('%1 lines selected', count(chosen)));
   }
 
   /** A press on a line's number selects the line, with Shift or dragged all lines from there. */

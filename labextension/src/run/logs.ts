@@ -268,7 +268,7 @@ export class Logs {
           : trans('%1 new lines', count(news))
         : trans('To the end')
     );
-    this._message.hidden = pages.total > 0 && !pages.error;
+    this._message.hidden = pages.rows > 0 && !pages.error;
     setText(
       this._message,
       pages.error
@@ -278,7 +278,7 @@ export class Logs {
           : trans('Nothing printed yet')
     );
     // A short log takes no more room than it needs, once it cannot grow.
-    list.node.classList.toggle('jpd-log-short', over && pages.total <= SHORT);
+    list.node.classList.toggle('jpd-log-short', over && pages.rows <= SHORT);
     this._copy.disabled = !list.selection;
     list.draw();
   }

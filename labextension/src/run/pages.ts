@@ -5,6 +5,8 @@ const PAGE = 200;
 const KEPT_PAGES = 36;
 /** Lines at the end that may still change: an unfinished one, or one that more ranks join. */
 const UNSETTLED = 64;
+/** More unfinished lines than these are only named by their ranks. */
+const UNFINISHED = 8;
 
 type Fetch = (start: number, count: number) => Promise<ILogPage>;
 
@@ -13,6 +15,7 @@ export class LogPages {
   total = 0;
   complete = false;
   error: string | null = null;
+  private _unfinished: ILogLine[] = [];
   private readonly _pages = new Map<number, (ILogLine | undefined)[]>();
   private readonly _pending = new Set<number>();
   private readonly _stale = new Set<number>();
@@ -27,7 +30,16 @@ export class LogPages {
     private readonly _changed: () => void
   ) {}
 
+  /** What there is to show: the lines, and after them those that are not finished, as far as known. */
+  get rows(): number {
+    return this.total + this._unfinished.length;
+  }
+
+  /** A line, or an unfinished one, whose own number is negative. */
   line(n: number): ILogLine | undefined {
+    if (n >= this.total) {
+      return this._unfinished[n - this.total];
+    }
     return this._pages.get(Math.floor(n / PAGE))?.[n % PAGE];
   }
 
@@ -57,6 +69,9 @@ export class LogPages {
   /** The other side said that the log has this many lines by now. */
   grown(total: number): void {
     const from = Math.max(0, Math.min(this.total, total) - UNSETTLED);
+    if (total !== this.total) {
+      this._unfinished = []; // some of them are lines now
+    }
     this.total = total;
     for (const page of this._pages.keys()) {
       if ((page + 1) * PAGE > from) {
@@ -104,6 +119,7 @@ export class LogPages {
     this._pages.clear();
     this._stale.clear();
     this.total = 0;
+    this._unfinished = [];
     this.complete = false;
   }
 
@@ -139,6 +155,9 @@ export class LogPages {
     this.error = null;
     this.total = Math.max(answer.total, answer.start + answer.lines.length);
     this.complete = answer.complete;
+    if (answer.start + answer.lines.length >= answer.total) {
+      this._unfinished = folded(answer.partial ?? []);
+    }
     for (const line of answer.lines) {
       const page = Math.floor(line.n / PAGE);
       let lines = this._pages.get(page);
@@ -164,4 +183,16 @@ export class LogPages {
       this._changed();
     }
   }
+}
+
+/** Equal ones as one, and of many the first. */
+function folded(partial: NonNullable<ILogPage['partial']>): ILogLine[] {
+  const known = new Map<string, ILogLine & { ranks: number[] }>();
+  for (const { rank, time, text } of partial) {
+    const key = known.size < UNFINISHED || known.has(text) ? text : '…';
+    const line = known.get(key) ?? { n: -1, rank, ranks: [], time, text: key };
+    line.ranks.push(...(rank === null ? [] : [rank]));
+    known.set(key, line);
+  }
+  return [...known.values()];
 }

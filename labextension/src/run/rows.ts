@@ -27,7 +27,7 @@ export function rowNode(line: ILogLine, options: IRowOptions): HTMLElement {
   const row = el(
     'div',
     { class: 'jpd-row' },
-    el('span', { class: 'jpd-number' }, String(line.n + 1))
+    el('span', { class: 'jpd-number' }, line.n < 0 ? '' : String(line.n + 1))
   );
   if (options.ranks) {
     row.appendChild(ranksNode(ranksOf(line)));

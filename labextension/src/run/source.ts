@@ -92,6 +92,8 @@ export interface ILogPage {
   /** Whether the log grows no more. */
   complete: boolean;
   lines: ILogLine[];
+  /** Where the page reaches the end: the last lines that are not finished, such as progress bars. */
+  partial?: Omit<ILogLine, 'n'>[];
 }
 
 export interface ISearchResult {

@@ -66,6 +66,8 @@ export class FakeSource implements IRunSource {
   readonly stops: boolean[] = [];
   readonly saved: string[] = [];
   lines: string[] = [];
+  /** What each rank has not finished yet. */
+  unfinished: string[] = [];
   ranksOf: (n: number) => number[] = () => [0];
   curveList: ICurve[] = [];
   errorList: IRankError[] = [];
@@ -110,7 +112,9 @@ export class FakeSource implements IRunSource {
         text
       };
     });
-    return { start: first, total, complete: false, lines };
+    const partial = this.unfinished.map((text, of) => ({ rank: of, time: 0, text }));
+    const atEnd = start + count >= total || start < 0;
+    return { start: first, total, complete: false, lines, partial: atEnd ? partial : [] };
   }
 
   async logSearch(_rank: LogOf, { query }: ISearchQuery) {

@@ -353,6 +353,22 @@ describe('the logs', () => {
     expect(text(node, '.jpd-hits')).toBe('1/4');
   });
 
+  it('end with what is not finished, such as bars', async () => {
+    const source = new FakeSource(runInfo(12));
+    source.lines = ['a'];
+    source.unfinished = Array.from({ length: 12 }, (_, n) => (n < 2 ? '5%\r6%' : `${n}%\r7%`));
+    const node = await show(source);
+    const rows = () => all(node, '.jpd-row').map(row => row.textContent);
+    await vi.waitFor(() => expect(rows().length).toBe(10));
+    expect([...rows().slice(0, 3), rows()[9]]).toEqual(['1[0]a', '[0-1]6%', '[2]7%', '[9-11]…']);
+    const log = node.querySelector<HTMLElement>('.jpd-log') as HTMLElement;
+    press(log, 'ArrowUp', { shiftKey: true });
+    expect(text(node, '[role=status]')).toBe('1 line selected');
+    source.unfinished = [];
+    source.grow('6%');
+    await vi.waitFor(() => expect(rows()).toEqual(['1[0]a', '2[0]6%']));
+  });
+
   it('are searched while they grow', async () => {
     const source = new FakeSource(runInfo(1));
     const node = await show(source);
