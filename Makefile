@@ -25,7 +25,7 @@ help: ## List what there is to make
 demo: .venv/.demo ## Train on 2 workers, without a browser, and print what each got
 	$(BIN)/python tools/run_notebook.py notebooks/quickstart.ipynb
 
-lab: .venv/.lab .venv/.js ## Open the notebooks in JupyterLab
+lab: .venv/.lab .venv/.js ## Open the notebooks in JupyterLab; ARGS="--allow-root" and the like are for it
 	$(BIN)/jupyter lab $(ARGS) notebooks/quickstart.ipynb
 
 check: .venv/.test .venv/.js ## Lint, formatting, types

@@ -17,10 +17,10 @@ import pytest
 from run_maker import RunMaker
 
 import jupyter_dist
-from jupyter_dist import clusters, folder, manage, reader, start
+from jupyter_dist import backends, clusters, folder, manage, reader, start
 from jupyter_dist.commands import dispatch, main
 from jupyter_dist.commands._runs import Context
-from jupyter_dist.errors import InputError, RunNotFound
+from jupyter_dist.errors import InputError, MissingEngine, RunNotFound
 from jupyter_dist.job import State
 from jupyter_dist.text._table import Message, Table
 
@@ -379,6 +379,16 @@ def test_backends() -> None:
     table = dispatch("backends", NOTEBOOK)
     assert ("local", "ready") in [row[:2] for row in table.rows]
     assert "cores" in repr(table)
+
+
+def test_a_backend_without_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(self: object, world_size: int, options: object) -> None:
+        raise MissingEngine("pip install it" if options else "")
+
+    monkeypatch.setattr(type(backends.load("torchrun")), "check", check)
+    rows = dispatch("backends", NOTEBOOK).rows
+    assert ("torchrun", "not installed", "pip install it") in rows
+    assert ("local", "ready") in [row[:2] for row in rows]
 
 
 def test_values_of_commands_show_as_text() -> None:

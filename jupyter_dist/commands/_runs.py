@@ -216,20 +216,27 @@ def _rm(context: Context, flags: _Rm, ids: tuple[str, ...]) -> Message:
 
 
 def _backends(context: Context, _: Empty, __: tuple[str, ...]) -> Table:
-    rows, data = [], []
-    for name in backends.names():
+    rows = [(name, *_found(name)) for name in backends.names()]
+    columns = ("backend", "state", "found")
+    data = [dict(zip(("name", "state", "found"), row, strict=True)) for row in rows]
+    return Table(columns, rows, data=data)
+
+
+def _found(name: str) -> tuple[str, str]:
+    """Whether a backend can be used, and what it has found or lacks."""
+    try:
+        backend = backends.load(name)
         try:
-            backend = backends.load(name)
-        except MissingEngine as error:
-            state, found = "not installed", str(error)
-        except DistError as error:
-            state, found = "broken", str(error)
-        else:
-            state = "ready"
-            found = ", ".join(f"{key} {value}" for key, value in backend.detect().items())
-        rows.append((name, state, found))
-        data.append({"name": name, "state": state, "found": found})
-    return Table(("backend", "state", "found"), rows, data=data)
+            backend.check(1, backend.options().model_dump(mode="json"))
+        except MissingEngine:
+            raise
+        except InputError:
+            pass  # such as one that needs hosts
+        return "ready", ", ".join(f"{key} {value}" for key, value in backend.detect().items())
+    except MissingEngine as error:
+        return "not installed", str(error)
+    except DistError as error:
+        return "broken", str(error)
 
 
 def _stacks(context: Context, _: Empty, ids: tuple[str, ...]) -> Any:
