@@ -313,6 +313,38 @@ def test_summary_writer(tmp_path: Path, before: str) -> None:
     assert events.curve("hp_metric") == []
 
 
+TF_SUMMARY = (
+    KERAS.format(imports="import keras")
+    + """
+import tensorflow as tf
+tf.summary.scalar("nowhere", 1.0, step=0)
+with tf.summary.create_file_writer("logs").as_default():
+    for step in tf.range(2, dtype=tf.int64):
+        with tf.name_scope("train"):
+            tf.summary.scalar("loss", tf.constant(0.5) * tf.cast(step, tf.float32), step=step)
+    tf.summary.experimental.set_step(7)
+    tf.summary.scalar("no step", np.float32(2.5), description="…")
+    @tf.function
+    def graph(x):
+        tf.summary.scalar("in a graph", x)
+        return x
+    graph(tf.constant(1.0))
+model.fit(x, y, batch_size=8, epochs=1, validation_data=(x, y), verbose=0,
+          callbacks=[keras.callbacks.TensorBoard("logs/keras", update_freq=1)])
+"""
+)
+
+
+@pytest.mark.needs("tensorflow", "keras", "tensorboard")
+def test_tensorflow_summaries(tmp_path: Path) -> None:
+    events = train(tmp_path, TF_SUMMARY, before="import tensorboard.plugins.scalar.summary_v2")
+    assert events.curve("train/loss") == [(0, 0.0), (1, 0.5)]
+    assert events.curve("no step") == [(7, 2.5)]
+    others = {"loss", "accuracy", "val_loss", "val_accuracy"}
+    assert events.names() == {"train/loss", "no step"} | others, "TensorBoard's copy came as well"
+    assert list(tmp_path.glob("logs/keras/train/events.*")), "TensorBoard still gets it"
+
+
 FAKE = """
 class Trainer:
     def __init__(self): self.callbacks = []

@@ -15,7 +15,7 @@ from typing import Any
 from .. import _events
 from .._scalars import loose, step_number
 
-__all__ = ["guarded", "install", "quiet", "record", "wrap"]
+__all__ = ["guarded", "install", "quiet", "quietly", "record", "wrap"]
 
 # Module → the private module of ours that patches it, and its function. The hook runs right after
 # the module was executed for the first time, so each name must be one whose classes are then complete.
@@ -28,6 +28,7 @@ _HOOKS = {
     "transformers.integrations.integration_utils": ("._transformers", "patch_tensorboard"),
     "torch.utils.tensorboard.writer": ("._tensorboard", "patch"),
     "tensorboardX.writer": ("._tensorboard", "patch"),
+    "tensorboard.plugins.scalar.summary_v2": ("._tensorboard", "patch_tensorflow"),
     "tensorflow.python.training.server_lib": (".._serving", "patch"),
     "accelerate.state": ("._spanning", "patch_accelerate"),
     "lightning.fabric.connector": ("._spanning", "patch_lightning"),
@@ -68,13 +69,23 @@ def record(values: Mapping[Any, Any], step: Any) -> None:
 def quiet() -> Iterator[None]:
     """While a framework hands values that we have recorded to its own loggers, `record` does nothing.
 
-    Otherwise Lightning and Hugging Face values would come a second time from their SummaryWriter.
+    Otherwise Lightning's, Keras's and Hugging Face's would come again from what they give TensorBoard.
     """
     _mute.depth = _depth() + 1
     try:
         yield
     finally:
         _mute.depth -= 1
+
+
+def quietly(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, inside `quiet()`."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with quiet():
+            return original(*args, **kwargs)
+
+    return call
 
 
 def _depth() -> int:
@@ -97,8 +108,8 @@ def guarded(framework: str) -> Callable[[Callable[..., None]], Callable[..., Non
     return decorate
 
 
-def wrap(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Replace the method `owner.name` by `make(original)`, once."""
+def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replace `owner.name`, a class's method or a module's function, by `make(original)`, once."""
     original = getattr(owner, name)
     if getattr(original, "_jupyter_dist", False):
         return

@@ -12,7 +12,7 @@ from typing import Any
 
 from .._meter import Meter
 from .._scalars import loose
-from . import guarded, record, wrap
+from . import guarded, quietly, record, wrap
 
 __all__ = ["patch"]
 
@@ -20,9 +20,14 @@ _EVERY_S = 0.1
 
 
 def patch(keras: ModuleType) -> None:
-    """Give every `fit` of `keras` a callback of ours. `keras` is keras or tf_keras."""
+    """Give every `fit` of `keras` a callback of ours, and take nothing of what its own one gives TensorBoard.
+
+    `keras` is keras or tf_keras.
+    """
     callback = _callback_class(keras)
     wrap(keras.Model, "fit", lambda original: _fit(original, keras, callback))
+    for name in ("on_epoch_end", "on_train_batch_end", "on_test_end"):
+        wrap(keras.callbacks.TensorBoard, name, quietly)
 
 
 def _fit(original: Callable[..., Any], keras: ModuleType, callback: type) -> Callable[..., Any]:

@@ -1,14 +1,15 @@
-"""Metrics written through `SummaryWriter`, of torch.utils.tensorboard or tensorboardX."""
+"""Metrics written for TensorBoard: by `SummaryWriter` of torch or tensorboardX, by `tf.summary.scalar`."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
 from . import guarded, record, wrap
 
-__all__ = ["patch"]
+__all__ = ["patch", "patch_tensorflow"]
 
 _steps: dict[str, int] = {}
 
@@ -49,3 +50,28 @@ def _record(tag: str, values: Mapping[str, Any], step: Any) -> None:
     if step is None:
         step = _steps[tag] = _steps.get(tag, -1) + 1
     record(values, step)
+
+
+def patch_tensorflow(summary: ModuleType) -> None:
+    """Record what `tf.summary.scalar` writes. `summary` is the module that it calls."""
+    wrap(summary, "scalar", _scalar)
+
+
+def _scalar(original: Callable[..., Any]) -> Callable[..., Any]:
+    def scalar(name: str, data: Any, step: Any = None, description: str | None = None) -> Any:
+        written = original(name, data, step=step, description=description)
+        _record_tensorflow(name, data, step, written)
+        return written
+
+    return scalar
+
+
+@guarded("tf.summary")
+def _record_tensorflow(name: str, data: Any, step: Any, written: Any) -> None:
+    tf = sys.modules["tensorflow"]
+    # In a tf.function there are no values yet, and without a writer there is no place to write to.
+    if not tf.executing_eagerly() or not written:
+        return
+    scope = tf.get_current_name_scope()
+    step = tf.summary.experimental.get_step() if step is None else step
+    record({f"{scope}/{name}" if scope else name: data}, step)

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from .._meter import Meter
-from . import guarded, quiet, record, wrap
+from . import guarded, quietly, record, wrap
 
 __all__ = ["patch_tensorboard", "patch_trainer"]
 
@@ -20,15 +20,7 @@ def patch_trainer(trainer: ModuleType) -> None:
 
 def patch_tensorboard(integrations: ModuleType) -> None:
     """Keep the values of `on_log`, which we have, from coming again as `train/…` from its SummaryWriter."""
-    wrap(integrations.TensorBoardCallback, "on_log", _quietly)
-
-
-def _quietly(original: Callable[..., Any]) -> Callable[..., Any]:
-    def on_log(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with quiet():
-            return original(self, *args, **kwargs)
-
-    return on_log
+    wrap(integrations.TensorBoardCallback, "on_log", quietly)
 
 
 def _init(original: Callable[..., Any], callback: type) -> Callable[..., Any]:
