@@ -77,6 +77,7 @@ class TestTheTree:
         assert "-np, --num-proc, -n, --np N" in text
         assert "flags of the backend 'local':\n  --gpus-per-worker N" in text
         assert "--out" not in text
+        assert "`jupyter dist backends` lists them" in text
 
     def test_help_of_run_has_the_flags_of_another_backend_its_own_before_those_of_hosts(self) -> None:
         text = str(dispatch("run --backend ssh --help", TERMINAL))
@@ -406,6 +407,8 @@ class TestTerminal:
         done = terminal("logs", "nope")
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("jupyter dist: no run 'nope' in ")
+        done = terminal("run", "--cluster", "nope", "x.py")
+        assert "`jupyter dist clusters add NAME …`" in done.stderr
         assert not own_folders.exists()
 
     @pytest.mark.parametrize(

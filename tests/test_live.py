@@ -422,7 +422,8 @@ def test_leaving_asks_nobody_and_says_how_to_come_back(own_folders: Path) -> Non
 
     live.follow(Run(made.folder), interrupt="leave", display=Leaving(file))
     assert not any(made.folder.requests.iterdir())
-    assert f"%dist attach {made.folder.id}, stop it: %dist stop {made.folder.id}" in file.getvalue()
+    text = f"jupyter dist attach {made.folder.id}, stop it: jupyter dist stop {made.folder.id}"
+    assert text in file.getvalue()
 
 
 def test_a_request_that_cannot_be_written_is_said(own_folders: Path) -> None:

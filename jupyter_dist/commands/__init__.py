@@ -119,7 +119,8 @@ def _descend(tokens: list[str], commands: tuple[Command, ...], context: Context,
         if chosen.children:
             return Message(_overview(chosen.children, f"{path} {chosen.name}"))
         groups = _run_groups(rest) if chosen is _RUN else chosen.flags()
-        return Message(help_text(f"{path} {chosen.usage}", chosen.about, groups))
+        text = help_text(f"{path} {chosen.usage}", chosen.about, groups)
+        return Message(_for_terminal(text) if context.terminal else text)
     return chosen.do(context, rest)
 
 
@@ -165,6 +166,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
+def _for_terminal(text: str) -> str:
+    """Advice as it is given in notebooks, for a shell."""
+    return text.replace("%dist ", "jupyter dist ")
+
+
 def _show(value: Any) -> int:
     from .._run import Run
 
@@ -179,5 +185,5 @@ def _show(value: Any) -> int:
 
 def _complain(error: DistError, status: int) -> int:
     with contextlib.suppress(OSError):
-        print(f"jupyter dist: {error}", file=sys.stderr)
+        print(f"jupyter dist: {_for_terminal(str(error)) if status == 2 else error}", file=sys.stderr)
     return status

@@ -13,6 +13,7 @@ __all__ = [
     "RUN_MIME",
     "bundle",
     "cell_id",
+    "command",
     "end_widget",
     "in_kernel",
     "kernel_is_ending",
@@ -27,6 +28,11 @@ RUN_MIME = "application/x-jupyter-dist-run+json"
 def in_kernel() -> bool:
     """Whether this process is an IPython kernel, whose front-end can update a display in place."""
     return getattr(_shell(), "kernel", None) is not None
+
+
+def command() -> str:
+    """How a command of ours begins where this process is used."""
+    return "jupyter dist" if _shell() is None else "%dist"
 
 
 def kernel_is_ending() -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from .. import reader
 from ..folder import RunFolder
-from ._display import in_kernel, kernel_is_ending
+from ._display import command, in_kernel, kernel_is_ending
 from ._screens import KernelScreen, PlainScreen
 from ._view import View
 
@@ -117,8 +117,8 @@ class _Follower:
         self._answered = interrupts
         if answer == "leave" or (interrupts == 1 and _kernel_ends()):
             self._view.note = (
-                f"left; the run goes on. See it again: %dist attach {self._folder.id}, "
-                f"stop it: %dist stop {self._folder.id}"
+                f"left; the run goes on. See it again: {command()} attach {self._folder.id}, "
+                f"stop it: {command()} stop {self._folder.id}"
             )
             self._screen.close(self._view)
             return True
