@@ -7,18 +7,16 @@ Metrics are put together in metrics.py, failures in failures.py.
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
 import json
 import os
-import struct
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ._identity import boot_id, start_ticks, supervised
+from ._times import Times
 from .errors import RunNotFound
 from .folder import RankFolder, RunFolder
 from .job import Job, RankState, State, Status
@@ -39,7 +37,6 @@ __all__ = [
     "supervised",
 ]
 
-_TIME = struct.Struct("<Qd")
 _GRACE_S = 30.0
 """A run is pending for that long before its supervisor has written anything."""
 _MAX_LINE = 1 << 20
@@ -83,9 +80,8 @@ def job(folder: RunFolder) -> Job:
     try:
         return Job.from_json(json.loads(folder.job.read_bytes()))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        if not folder.path.exists():
-            raise RunNotFound(f"run {folder.id} was removed: there is no {str(folder.path)!r}.") from None
-        raise RunNotFound(f"{str(folder.path)!r} is not a run: job.json cannot be read ({error}).") from error
+        why = f"is not a run: job.json cannot be read ({error})" if folder.path.exists() else "was removed"
+        raise RunNotFound(f"{str(folder.path)!r} {why}.") from error
 
 
 def _stored(folder: RunFolder) -> Status | None:
@@ -143,46 +139,13 @@ def _unsupervised(folder: RunFolder) -> Status:
     return Status(folder.id, State.LOST, created=created, reason="the supervisor never started")
 
 
-class _Times:
-    """The time index of one rank's log, read as it grows."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._read = 0
-        self._offsets: list[int] = []
-        self._times: list[float] = []
-
-    def refresh(self) -> None:
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._read)
-                data = file.read()
-        except OSError:
-            return
-        data = data[: len(data) - len(data) % _TIME.size]
-        self._read += len(data)
-        for offset, when in _TIME.iter_unpack(data):
-            self._offsets.append(offset)
-            self._times.append(when)
-
-    def at(self, offset: int, default: float) -> float:
-        """When the byte at `offset` was seen to be there."""
-        found = bisect.bisect_right(self._offsets, offset)
-        return self._times[found] if found < len(self._times) else default
-
-    def forget(self, offset: int) -> None:
-        """What comes before `offset` will not be asked for: it grows by 20 records a second."""
-        found = bisect.bisect_right(self._offsets, offset)
-        del self._offsets[:found], self._times[:found]
-
-
 class _RankTail:
     """Where reading stands in one rank's files."""
 
     def __init__(self, folder: RankFolder, rank: int, attempt: int, output: int = 0, events: int = 0) -> None:
         self.folder, self.rank, self.attempt = folder, rank, attempt
         self.output, self.events = output, events
-        self._times = _Times(folder.times)
+        self._times = Times(folder.times)
 
     def read_lines(self, ended: bool, tail_bytes: int | None) -> tuple[list[Line], str, int]:
         """New lines, the unfinished one, and how many bytes were left out."""
@@ -392,7 +355,7 @@ def events(folder: RunFolder, attempt: int | None = None) -> list[Event]:
 
 def line_times(folder: RunFolder, rank: int, attempt: int) -> Iterator[Line]:
     """A rank's whole log, line by line, each with its time. The last line may be unfinished."""
-    times = _Times(folder.rank(attempt, rank).times)
+    times = Times(folder.rank(attempt, rank).times)
     times.refresh()
     offset, last = 0, time.time()
     data = output(folder, rank, attempt)

@@ -304,7 +304,7 @@ def test_a_lost_run_says_so_and_can_still_be_read(own_folders: Path) -> None:
 
 def test_a_removed_run_still_has_a_repr(own_folders: Path) -> None:
     run = Run(RunFolder(own_folders / "20260101-000000-abcd"))
-    assert "run 20260101-000000-abcd was removed" in repr(run)
+    assert "20260101-000000-abcd' was removed." in repr(run)
     assert run._repr_html_() is None
     with pytest.raises(RunNotFound):
         run.log(0)
