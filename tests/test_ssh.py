@@ -169,6 +169,39 @@ def test_a_host_whose_only_python_is_another_version(hosts: Hosts) -> None:
     assert "--python" in str(status.reason)
 
 
+def only_h1(place: Path, config: str) -> Fleet:
+    """One host, to be connected with this configuration of ssh."""
+    (place / "config").write_text(config)
+    run = folders.create(place, f"20261120-120000-{secrets.token_hex(3)}", 1)
+    folders.write_json(run.job, {})
+    job = Job(run.id, "ssh", 1, 0.0, "/tmp", sys.executable, "1")
+    using = SshSettings(config=str(place / "config"), python=sys.executable)
+    return Fleet(job, run, [{"name": "h1", "slots": 1}], using)
+
+
+def test_an_sshd_that_takes_few_logins_at_once_is_asked_again(hosts: Hosts, tmp_path: Path) -> None:
+    few = "sed 's/^MaxStartups.*/MaxStartups 1:100:1/; s|^PidFile.*|PidFile /run/few.pid|' sshd_config > few"
+    hosts.exec("h1", ["sh", "-c", f"cd /etc/ssh; {few}; /usr/sbin/sshd -f /etc/ssh/few -p 2222"])
+    fleet = only_h1(tmp_path, f"Host h1\n  Port 2222\n{hosts.ssh_config.read_text()}")
+    try:
+        with socket.create_connection((hosts.address("h1"), 2222), 10) as other:
+            assert other.recv(100).startswith(b"SSH-")
+            fleet.begin()
+            began = time.monotonic()
+            while time.monotonic() < began + 1.5:
+                state = fleet.poll()
+                assert state.failed is None
+                assert not state.ready
+                fleet.wait(0.05)
+        while not (state := fleet.poll()).ready:
+            assert state.failed is None
+            assert time.monotonic() < began + 30
+            fleet.wait(0.05)
+    finally:
+        fleet.release()
+        hosts.exec("h1", ["sh", "-c", "kill $(cat /run/few.pid)"])
+
+
 def test_logins_that_cannot_be_used_are_told_with_their_cause(hosts: Hosts, tmp_path: Path) -> None:
     settings = hosts.ssh_config.read_text()
     own, key, other = hosts.folder / "id_ed25519", tmp_path / "my key", tmp_path / "other"
@@ -178,12 +211,7 @@ def test_logins_that_cannot_be_used_are_told_with_their_cause(hosts: Hosts, tmp_
     subprocess.run([*make, "", "-t", "ed25519", "-f", other], check=True)
 
     def why(config: str) -> str:
-        (tmp_path / "config").write_text(config)
-        run = folders.create(tmp_path, f"20261120-120000-{secrets.token_hex(3)}", 1)
-        folders.write_json(run.job, {})
-        job = Job(run.id, "ssh", 1, 0.0, "/tmp", sys.executable, "1")
-        using = SshSettings(config=str(tmp_path / "config"), python=sys.executable)
-        fleet = Fleet(job, run, [{"name": "h1", "slots": 1}], using)
+        fleet = only_h1(tmp_path, config)
         try:
             fleet.connect()
         except LaunchError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import random
 import select
 import subprocess
 import time
@@ -16,13 +17,14 @@ from ._archive import Shipped
 from ._arrivals import Arrivals
 from ._facts import HostFacts, HostProcess, host_facts
 from ._link import Link, LinkError
-from ._ssh import LOCAL, SshSettings
+from ._ssh import LOCAL, SshSettings, turned_away
 
 __all__ = ["Host", "HostFacts", "HostProcess"]
 
 _PING_EVERY_S = 2.0
 _SAMPLES = 3
 _FIRST_BACKOFF_S, _MOST_BACKOFF_S = 0.2, 5.0
+_BUSY_TRIES = 8
 
 
 class Host:
@@ -68,6 +70,7 @@ class Host:
         self._kill: bool | None = None
         self._resumed = self._releasing = False
         self._retry_at, self._backoff = 0.0, _FIRST_BACKOFF_S
+        self._tries_left = _BUSY_TRIES
         self._pings: dict[int, float] = {}
         self._ping_number = 0
         self._pinged = 0.0
@@ -87,6 +90,11 @@ class Host:
             self.link.open(mode)
         except LinkError as error:
             self._on_loss(error)
+
+    @property
+    def _is_new(self) -> bool:
+        """Whether it was never set up."""
+        return self.facts is None and not self._resumed
 
     @property
     def settled(self) -> bool:
@@ -166,7 +174,7 @@ class Host:
         now = time.monotonic()
         if self.link.pid is None:
             if now >= self._retry_at:
-                self._open("resume")
+                self._open("stage" if self._is_new else "resume")
         else:
             try:
                 for header, body in self.link.pump():
@@ -306,15 +314,19 @@ class Host:
     def _on_loss(self, error: LinkError) -> None:
         if self.released:
             return
-        if self.facts is None and not self._resumed:
+        if self._is_new and not (error.busy and self._tries_left):
             self.failed = str(error)
             return
         if error.final:
             self._give_up(str(error))
             return
-        self.away = self.away or time.time() - self.link.silent_s
-        self.why_away = str(error)
-        self._retry_at = time.monotonic() + self._backoff
+        if self._is_new:
+            self._tries_left -= 1
+        else:
+            self.away = self.away or time.time() - self.link.silent_s
+            self.why_away = str(error)
+        # Not all hosts of a run at the same moment: it may be their number that is too much.
+        self._retry_at = time.monotonic() + self._backoff * random.uniform(1, 2)
         self._backoff = min(self._backoff * 2, _MOST_BACKOFF_S)
 
     def _look_at_clock(self) -> None:
@@ -345,7 +357,10 @@ class Host:
         assert done.stderr is not None
         with contextlib.closing(done.stderr):
             said = done.stderr.read().decode(errors="replace")
-        if done.returncode:
+        if done.returncode and turned_away(said) and self._tries_left and self.facts is not None:
+            self._tries_left -= 1
+            self._start_sync(self.facts)
+        elif done.returncode:
             self.failed = _rsync.failure(done.returncode, said)
         else:
             self._synced = True

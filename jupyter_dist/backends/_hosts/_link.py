@@ -32,11 +32,11 @@ _F_SETPIPE_SZ = 1031
 
 
 class LinkError(Exception):
-    """Why there is no connection. `final`: trying again makes no sense."""
+    """Why there is no connection. `final`: trying again makes no sense. `busy`: it well may, at once."""
 
-    def __init__(self, why: str, *, final: bool = False) -> None:
+    def __init__(self, why: str, *, final: bool = False, busy: bool = False) -> None:
         super().__init__(why)
-        self.final = final
+        self.final, self.busy = final, busy
 
 
 class Link:
@@ -268,7 +268,8 @@ class Link:
             last = said.strip().split("\n")[-1].strip()
             return LinkError(last or "the connection was closed")
         printed = self._printed.decode(errors="replace")
-        return LinkError(_ssh.diagnose(self.host, self._settings, code, said, printed))
+        why = _ssh.diagnose(self.host, self._settings, code, said, printed)
+        return LinkError(why, busy=_ssh.turned_away(said))
 
     def _check_time(self) -> None:
         silent = self.silent_s

@@ -26,6 +26,7 @@ __all__ = [
     "opening",
     "options",
     "pythons",
+    "turned_away",
     "version",
 ]
 
@@ -113,7 +114,9 @@ def pythons(settings: SshSettings) -> tuple[str, ...]:
     if settings.python is not None:
         return (settings.python,)
     own = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    return (sys.executable, own, "python3", "python", f"/usr/local/bin/{own}", f"/opt/conda/bin/{own}")
+    # A login without a terminal has not always the PATH of one with it.
+    places = ("~/.local/bin", "/usr/local/bin", "/opt/conda/bin")
+    return (sys.executable, own, "python3", "python", *(f"{place}/{own}" for place in places))
 
 
 def own_version() -> str:
@@ -148,6 +151,12 @@ EATEN = (
 )
 
 
+def turned_away(said: str) -> bool:
+    """Whether an sshd, the host's or that of a machine on the way, has closed the connection unheard: by
+    default it does so at random when more than ten logins are under way."""
+    return re.search(r"(kex_exchange_identification|banner exchange): .*(closed|reset)", said) is not None
+
+
 def diagnose(host: str, settings: SshSettings, code: int | None, said: str, printed: str) -> str:
     """Why a host could not be reached, and what cures it.
 
@@ -174,6 +183,11 @@ def diagnose(host: str, settings: SshSettings, code: int | None, said: str, prin
     if re.search(r"Bad owner or permissions|Bad configuration option|terminating, .* bad config|"
                  r"Can't open user config file", said):  # fmt: skip
         return f"ssh does not accept its configuration ({'; '.join(lines[-2:])})"
+    if turned_away(said):
+        return (
+            f"it closes connections before the login ({last}): its sshd, or that of a machine on the way, "
+            "takes fewer at once (MaxStartups), or none from this machine"
+        )
     if code is None:
         return (
             f"it accepted the connection, but gave no sign within the time ({last or 'nothing was said'}): "
@@ -197,11 +211,13 @@ def no_python(settings: SshSettings, others: str) -> str:
     named = "" if settings.python is None else f" at {settings.python!r}"
     if not found:
         return (
-            f"it has no Python{named}: install Python {own}, which the notebook has, or name it with --python"
+            f"it has no Python{named}: install Python {own}, which the notebook has "
+            f"(`uv python install {own}` needs no root), or name it with --python"
         )
     return (
         f"it has no Python {own}{named} ({found}): what travels is pickled by the notebook's Python {own}, "
-        "which only the same version reads. Name one with --python"
+        "which only the same version reads. Name one with --python, or install one there: "
+        f"`uv python install {own}` needs no root"
     )
 
 
