@@ -39,7 +39,10 @@ HEAVY = {*ENGINES, "IPython", "numpy", "pandas", "pydantic"}
 GROUPS = {
     "facts": {"errors", "folder", "job", "worker"},
     "text": {"text"},
-    "reading": {"_identity", "_interleave", "_results", "failures", "manage", "metrics", "reader", "stacks"},
+    "reading": {
+        *("_identity", "_interleave", "_results", "_times"),
+        *("failures", "manage", "metrics", "reader", "stacks"),
+    },
     "running": {"_ending", "_forking", "_guard", "_indexing", "backends", "supervisor", "template"},
     "sending": {"_preflight", "_ship", "_source", "capture", "launch"},
     "choosing": {"_flags", "_plan", "clusters", "options"},
