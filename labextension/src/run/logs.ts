@@ -2,18 +2,16 @@
 import { plainLine } from './ansi';
 import { AttemptChoice } from './attempts';
 import { reason, type IContext } from './context';
-import { button, el, setAttribute, setText } from './dom';
+import { button, el, setText } from './dom';
 import { count, ranges } from './format';
 import { LogList } from './list';
+import { LogSearch } from './logsearch';
 import { logName, LogTabs } from './logtabs';
 import { LogPages } from './pages';
-import { ranksOf, type LogOf, type RunChange } from './source';
+import { ranksOf, type Attempt, type LogOf, type RunChange } from './source';
 
 const TAIL = 200;
 const MAX_COPIED = 100_000;
-const SEARCH_PAUSE_MS = 200;
-const SEARCH_AGAIN_MS = 2000;
-const HITS = 10_000;
 const SHORT = 3;
 
 let views = 0;
@@ -21,6 +19,7 @@ let views = 0;
 /** One log that is shown: its lines, its list, and what it counts as seen. */
 interface IShown {
   of: LogOf;
+  attempt: Attempt;
   pages: LogPages;
   list: LogList;
   seen: number;
@@ -35,20 +34,14 @@ export class Logs {
   private readonly _body = el('div', { class: 'jpd-log-body' });
   private readonly _message = el('div', { class: 'jpd-log-message jpd-muted', hidden: true });
   private readonly _news: HTMLButtonElement;
-  private readonly _search: HTMLInputElement;
-  private readonly _hits = el('output', { class: 'jpd-hits' });
+  private readonly _search: LogSearch;
   private readonly _copy: HTMLButtonElement;
   private readonly _prefix = `jpd-logs-${++views}`;
-  private readonly _toggles = { regex: false, case: false };
   private _known = '';
   private _totals: Extract<RunChange, { kind: 'log' }> | null = null;
   private _shown: IShown | null = null;
   private _visible = true;
   private _ended = false;
-  private _found: { query: string; hits: number[]; count: number; at: number } | null = null;
-  private _searchTimer: ReturnType<typeof setTimeout> | undefined;
-  private _searches = 0;
-  private _searching = false;
 
   constructor(
     private readonly _context: IContext,
@@ -64,13 +57,7 @@ export class Logs {
       signal
     );
     this._news.hidden = true;
-    this._search = el('input', {
-      type: 'search',
-      class: 'jpd-input jpd-search',
-      placeholder: trans('Search the whole log'),
-      'aria-label': trans('Search the whole log'),
-      spellcheck: 'false'
-    });
+    this._search = new LogSearch(_context, () => this._shown);
     this._copy = button(
       { label: trans('Copy the selected lines'), icon: 'copy' },
       () => void this._copyLines(),
@@ -94,22 +81,6 @@ export class Logs {
       el('div', { class: 'jpd-bar-row' }, this._tabs.node, this._attempts.node, this._tools()),
       this._panel
     );
-    this._search.addEventListener('input', () => this._searchSoon(), { signal });
-    this._search.addEventListener(
-      'keydown',
-      event => {
-        if (event.key === 'Enter') {
-          event.preventDefault();
-          void this._stepWhenFound(event.shiftKey ? -1 : 1);
-        } else if (event.key === 'Escape' && this._search.value) {
-          event.preventDefault();
-          event.stopPropagation();
-          this._search.value = '';
-          void this._find();
-        }
-      },
-      { signal }
-    );
     this.node.addEventListener('copy', event => this._onCopy(event), { signal });
     this.node.addEventListener(
       'keydown',
@@ -118,13 +89,11 @@ export class Logs {
           event.preventDefault();
           event.stopPropagation();
           this._search.focus();
-          this._search.select();
         }
       },
       { signal }
     );
     signal.addEventListener('abort', () => {
-      clearTimeout(this._searchTimer);
       this._close();
     });
   }
@@ -177,15 +146,12 @@ export class Logs {
       () => this._update()
     );
     const list = new LogList(context, pages, of === null, label, () => this._update());
-    this._shown = { of, pages, list, seen: 0, abort };
+    this._shown = { of, attempt: chosen, pages, list, seen: 0, abort };
     this._body.replaceChildren(list.node);
-    this._found = null;
     this._tabs.mark(of);
     this._selected(of);
     void pages.tail(TAIL);
-    if (this._search.value) {
-      void this._find();
-    }
+    this._search.begin();
     this._update();
   }
 
@@ -233,9 +199,7 @@ export class Logs {
     } else {
       shown.pages.grown(Math.max(total, shown.pages.total));
     }
-    if (this._search.value) {
-      this._searchGrown();
-    }
+    this._search.grown();
   }
 
   private _close(): void {
@@ -285,44 +249,10 @@ export class Logs {
 
   private _tools(): HTMLElement {
     const { trans, signal } = this._context;
-    const toggle = (name: 'regex' | 'case', text: string, label: string) => {
-      const node = el(
-        'button',
-        {
-          type: 'button',
-          class: 'jpd-toggle',
-          'aria-pressed': 'false',
-          'aria-label': label,
-          title: label
-        },
-        text
-      );
-      node.addEventListener(
-        'click',
-        () => {
-          this._toggles[name] = !this._toggles[name];
-          node.setAttribute('aria-pressed', String(this._toggles[name]));
-          void this._find();
-        },
-        { signal }
-      );
-      return node;
-    };
-    const step = (by: 1 | -1, label: string, icon: 'up' | 'down') =>
-      button({ label, icon }, () => void this._stepWhenFound(by), signal);
     return el(
       'div',
       { class: 'jpd-controls' },
-      el(
-        'span',
-        { class: 'jpd-search-box' },
-        this._search,
-        this._hits,
-        toggle('case', 'Aa', trans('Match case')),
-        toggle('regex', '.*', trans('Regular expression'))
-      ),
-      step(-1, trans('Previous hit'), 'up'),
-      step(1, trans('Next hit'), 'down'),
+      ...this._search.nodes,
       this._copy,
       button(
         { label: trans('Download the whole log'), icon: 'download' },
@@ -330,111 +260,6 @@ export class Logs {
         signal
       )
     );
-  }
-
-  private _searchSoon(): void {
-    clearTimeout(this._searchTimer);
-    this._searchTimer = setTimeout(() => void this._find(), SEARCH_PAUSE_MS);
-  }
-
-  /** A log that grows all the time puts off no search, and takes none back that is under way. */
-  private _searchGrown(): void {
-    if (this._searchTimer === undefined && !this._searching) {
-      this._searchTimer = setTimeout(() => void this._find(true), SEARCH_AGAIN_MS);
-    }
-  }
-
-  /** Ask for the hits. `again`: the log has grown; the place in it is kept. */
-  private async _find(again = false): Promise<void> {
-    const shown = this._shown;
-    const query = this._search.value;
-    const search = ++this._searches;
-    clearTimeout(this._searchTimer);
-    this._searchTimer = undefined;
-    this._searching = Boolean(shown && query);
-    if (!shown || !query) {
-      this._found = null;
-      this._search.removeAttribute('aria-invalid');
-      setText(this._hits, '');
-      shown?.list.mark(null, -1);
-      return;
-    }
-    const { source, trans, announce } = this._context;
-    try {
-      const { hits, count: found } = await source.logSearch(shown.of, {
-        query,
-        ...this._toggles,
-        limit: HITS,
-        attempt: this._attempts.chosen
-      });
-      if (search !== this._searches || shown !== this._shown) {
-        return;
-      }
-      this._search.removeAttribute('aria-invalid');
-      const at = again && this._found ? Math.min(this._found.at, hits.length - 1) : -1;
-      this._found = { query, hits, count: found, at };
-      shown.list.mark(this._expression(query), at >= 0 ? hits[at] : -1);
-      this._showHits();
-      if (!again) {
-        announce(found === 1 ? trans('1 line found') : trans('%1 lines found', count(found)));
-      }
-    } catch (error) {
-      if (search === this._searches) {
-        this._found = null;
-        this._search.setAttribute('aria-invalid', 'true');
-        setText(this._hits, '–');
-        setAttribute(this._hits, 'title', reason(error));
-        announce(reason(error));
-      }
-    } finally {
-      if (search === this._searches) {
-        this._searching = false;
-      }
-    }
-  }
-
-  private _showHits(): void {
-    const found = this._found;
-    setAttribute(this._hits, 'title', null);
-    setText(
-      this._hits,
-      !found
-        ? ''
-        : found.at < 0
-          ? count(found.count)
-          : `${count(found.at + 1)}/${count(found.count)}`
-    );
-  }
-
-  /** Enter may come before what was typed has been searched for. */
-  private async _stepWhenFound(by: 1 | -1): Promise<void> {
-    if (this._found?.query !== this._search.value) {
-      await this._find();
-    }
-    this._step(by);
-  }
-
-  private _step(by: 1 | -1): void {
-    const { _shown: shown, _found: found } = this;
-    if (!shown || !found?.hits.length) {
-      return;
-    }
-    const { hits } = found;
-    found.at =
-      found.at < 0 && by < 0 ? hits.length - 1 : (found.at + by + hits.length) % hits.length;
-    shown.list.mark(this._expression(this._search.value), hits[found.at]);
-    shown.list.reveal(hits[found.at]);
-    this._showHits();
-  }
-
-  /** What the server searched for, to mark it here; null where this browser cannot read it. */
-  private _expression(query: string): RegExp | null {
-    const pattern = this._toggles.regex ? query : query.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
-    try {
-      return new RegExp(pattern, this._toggles.case ? 'g' : 'gi');
-    } catch {
-      return null;
-    }
   }
 
   private _onCopy(event: ClipboardEvent): void {

@@ -1,0 +1,215 @@
+/** The search of a log, on the other side: what is looked for, how many lines have it, and one after the other. */
+import { reason, type IContext } from './context';
+import { button, el, setAttribute, setText } from './dom';
+import { count } from './format';
+import type { LogList } from './list';
+import type { Attempt, LogOf } from './source';
+
+const PAUSE_MS = 200;
+const AGAIN_MS = 2000;
+const HITS = 10_000;
+
+/** The log that is searched. */
+interface ISearched {
+  of: LogOf;
+  attempt: Attempt;
+  list: LogList;
+}
+
+export class LogSearch {
+  readonly nodes: HTMLElement[];
+  private readonly _input: HTMLInputElement;
+  private readonly _hits = el('output', { class: 'jpd-hits' });
+  private readonly _toggles = { regex: false, case: false };
+  private _found: { query: string; hits: number[]; count: number; at: number } | null = null;
+  private _timer: ReturnType<typeof setTimeout> | undefined;
+  private _searches = 0;
+  private _searching = false;
+
+  constructor(
+    private readonly _context: IContext,
+    private readonly _shown: () => ISearched | null
+  ) {
+    const { trans, signal } = _context;
+    this._input = el('input', {
+      type: 'search',
+      class: 'jpd-input jpd-search',
+      placeholder: trans('Search the whole log'),
+      'aria-label': trans('Search the whole log'),
+      spellcheck: 'false'
+    });
+    this._input.addEventListener('input', () => this._soon(), { signal });
+    this._input.addEventListener(
+      'keydown',
+      event => {
+        if (event.key === 'Enter') {
+          event.preventDefault();
+          void this._stepWhenFound(event.shiftKey ? -1 : 1);
+        } else if (event.key === 'Escape' && this._input.value) {
+          event.preventDefault();
+          event.stopPropagation();
+          this._input.value = '';
+          void this._find();
+        }
+      },
+      { signal }
+    );
+    const toggle = (name: 'regex' | 'case', text: string, label: string) => {
+      const node = el(
+        'button',
+        {
+          type: 'button',
+          class: 'jpd-toggle',
+          'aria-pressed': 'false',
+          'aria-label': label,
+          title: label
+        },
+        text
+      );
+      node.addEventListener(
+        'click',
+        () => {
+          this._toggles[name] = !this._toggles[name];
+          node.setAttribute('aria-pressed', String(this._toggles[name]));
+          void this._find();
+        },
+        { signal }
+      );
+      return node;
+    };
+    const step = (by: 1 | -1, label: string, icon: 'up' | 'down') =>
+      button({ label, icon }, () => void this._stepWhenFound(by), signal);
+    this.nodes = [
+      el(
+        'span',
+        { class: 'jpd-search-box' },
+        this._input,
+        this._hits,
+        toggle('case', 'Aa', trans('Match case')),
+        toggle('regex', '.*', trans('Regular expression'))
+      ),
+      step(-1, trans('Previous hit'), 'up'),
+      step(1, trans('Next hit'), 'down')
+    ];
+    signal.addEventListener('abort', () => clearTimeout(this._timer));
+  }
+
+  focus(): void {
+    this._input.focus();
+    this._input.select();
+  }
+
+  /** Another log is shown: the same is looked for in it. */
+  begin(): void {
+    this._found = null;
+    if (this._input.value) {
+      void this._find();
+    }
+  }
+
+  private _soon(): void {
+    clearTimeout(this._timer);
+    this._timer = setTimeout(() => void this._find(), PAUSE_MS);
+  }
+
+  /** The log has grown. If it does so all the time, that puts off no search, and takes none back. */
+  grown(): void {
+    if (this._input.value && this._timer === undefined && !this._searching) {
+      this._timer = setTimeout(() => void this._find(true), AGAIN_MS);
+    }
+  }
+
+  /** Ask for the hits. `again`: the log has grown; the place in it is kept. */
+  private async _find(again = false): Promise<void> {
+    const shown = this._shown();
+    const query = this._input.value;
+    const search = ++this._searches;
+    clearTimeout(this._timer);
+    this._timer = undefined;
+    this._searching = Boolean(shown && query);
+    if (!shown || !query) {
+      this._found = null;
+      this._input.removeAttribute('aria-invalid');
+      setText(this._hits, '');
+      shown?.list.mark(null, -1);
+      return;
+    }
+    const { source, trans, announce } = this._context;
+    try {
+      const { hits, count: found } = await source.logSearch(shown.of, {
+        query,
+        ...this._toggles,
+        limit: HITS,
+        attempt: shown.attempt
+      });
+      if (search !== this._searches || shown !== this._shown()) {
+        return;
+      }
+      this._input.removeAttribute('aria-invalid');
+      const at = again && this._found ? Math.min(this._found.at, hits.length - 1) : -1;
+      this._found = { query, hits, count: found, at };
+      shown.list.mark(this._expression(query), at >= 0 ? hits[at] : -1);
+      this._showHits();
+      if (!again) {
+        announce(found === 1 ? trans('1 line found') : trans('%1 lines found', count(found)));
+      }
+    } catch (error) {
+      if (search === this._searches) {
+        this._found = null;
+        this._input.setAttribute('aria-invalid', 'true');
+        setText(this._hits, '–');
+        setAttribute(this._hits, 'title', reason(error));
+        announce(reason(error));
+      }
+    } finally {
+      if (search === this._searches) {
+        this._searching = false;
+      }
+    }
+  }
+
+  private _showHits(): void {
+    const found = this._found;
+    setAttribute(this._hits, 'title', null);
+    setText(
+      this._hits,
+      !found
+        ? ''
+        : found.at < 0
+          ? count(found.count)
+          : `${count(found.at + 1)}/${count(found.count)}`
+    );
+  }
+
+  /** Enter may come before what was typed has been searched for. */
+  private async _stepWhenFound(by: 1 | -1): Promise<void> {
+    if (this._found?.query !== this._input.value) {
+      await this._find();
+    }
+    this._step(by);
+  }
+
+  private _step(by: 1 | -1): void {
+    const shown = this._shown();
+    const found = this._found;
+    if (!shown || !found?.hits.length) {
+      return;
+    }
+    const { hits } = found;
+    found.at =
+      found.at < 0 && by < 0 ? hits.length - 1 : (found.at + by + hits.length) % hits.length;
+    shown.list.mark(this._expression(this._input.value), hits[found.at]);
+    shown.list.reveal(hits[found.at]);
+    this._showHits();
+  }
+
+  /** What the server searched for, to mark it here; null where this browser cannot read it. */
+  private _expression(query: string): RegExp | null {
+    const pattern = this._toggles.regex ? query : query.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
+    try {
+      return new RegExp(pattern, this._toggles.case ? 'g' : 'gi');
+    } catch {
+      return null;
+    }
+  }
+}
