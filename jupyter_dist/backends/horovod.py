@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import importlib.util
 import json
@@ -11,16 +12,17 @@ import re
 import shutil
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..errors import InputError, LaunchError, MissingEngine
+from ..errors import InputError, MissingEngine
 from ..folder import RunFolder, make_private
 from ..job import Job
 from ..worker._agent._host import interface_of
-from ..worker._horovodrun import ANY_INTERFACE, EXPORTED, PLACES, START
+from ..worker._horovod_files import FILES
+from ..worker._horovodrun import ANY_INTERFACE, EXPORTED, PLACES, SENT, START
 from ._base import Capabilities, Handle, Options
 from ._defaults import cores, crowded, loopback
 from ._gpus import visible_gpus
@@ -29,6 +31,7 @@ from ._horovod._fleet import ElasticHosts
 from ._horovod._hosts import is_local
 from ._horovod._options import HorovodOptions, flags, interfaces
 from ._hosts._options import check_hosts
+from ._hosts._ssh import LOCAL
 from ._launchers._launched import Follower, Launched, environment, last_words, shown, worker_argv
 from ._launchers._reach import There
 from ._launchers._staged import Staged, hosts_argument, launcher_environment, rank_environments
@@ -59,7 +62,7 @@ class Horovod(Follower):
         if importlib.util.find_spec("horovod") is None:
             raise MissingEngine(_MISSING.format(python=sys.executable))
         self._launched: Launched | Staged | ElasticHosts | None = None
-        self._files: tuple[tuple[Path, Path], ...] = ()
+        self._copies: Callable[[], Iterator[tuple[Path, Path]]] = lambda: iter(())
 
     def default_np(self) -> int:
         return len(visible_gpus()) or 2
@@ -70,12 +73,9 @@ class Horovod(Follower):
             elastic.check_script(found, world_size, Path.cwd())
         if found.mpi and shutil.which("mpirun") is None:
             raise InputError("--mpi needs mpirun: apt-get install openmpi-bin, or use --gloo")
-        if not _far(found):
-            return [*_built_for_others(), *_crowded(world_size)]
         check_hosts(found, users=False)
-        if found.elastic:
-            elastic.check_over_hosts(found)
-        return _built_for_others()
+        elsewhere = found.host_discovery_script or _far(found)
+        return [*_built_for_others(), *([] if elsewhere else _crowded(world_size))]
 
     def detect(self) -> dict[str, Any]:
         found: dict[str, Any] = {"horovod": metadata.version("horovod"), **_built_for(), "cores": cores()}
@@ -84,36 +84,35 @@ class Horovod(Follower):
 
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
         options = HorovodOptions(**job.options)
-        if _far(options):
+        if options.host_discovery_script or _far(options):
             run = Path("RUN" if options.elastic else "STAGE/run")
-            argv, env = _over_hosts(job, options, attempt, run, ["START"], None)
+            argv, env = _over_hosts(job, _with_here(options), attempt, run, ["START"], None)
         else:
-            hosts = ["127.0.0.1"] if options.elastic else []
-            argv, env = _request(job, options, attempt, Path("RUN"), hosts, 0)
+            argv, env = _request(job, options, attempt, Path("RUN"), 0)
         return shown(argv, env)
 
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
         options = HorovodOptions(**job.options)
         place = folder.path / "attempts" / str(attempt)
         make_private(place)
-        self._files = tuple(_copies(job, options, folder, attempt))
+        self._copies = functools.partial(_copies, job, options, folder, attempt)
         if isinstance(self._launched, Staged | ElasticHosts):
             return self._launched.submit(attempt)
-        hosts = elastic.first_hosts(job, options, place) if options.elastic else []
-        if options.elastic and not all(name.startswith("127.") for name in hosts):
-            elastic.check_over_hosts(options)
+        if options.elastic and (options.host_discovery_script or _far(options)):
             self._launched = _elastic_hosts(job, folder, options)
-            return self._launched.submit(attempt)
+            handle = self._launched.submit(attempt)
+            elastic.look(job, options, place)
+            return handle
         if _far(options):
-            self._launched = _staged(job, folder, options)
+            self._launched = _staged(job, folder, _with_here(options))
             return self._launched.submit(attempt)
-        argv, env = _request(job, options, attempt, folder.path, hosts, free_ports(1)[0])
+        argv, env = _request(job, options, attempt, folder.path, free_ports(1)[0])
         launched = Launched(job, folder, attempt, elastic=options.elastic, replaces=options.elastic)
         self._launched = launched
         return launched.start(argv, env, name="horovodrun", stop_launcher=options.elastic, explain=_explain)
 
     def release(self, handle: Handle) -> None:
-        for written, wanted in self._files:
+        for written, wanted in self._copies():
             with contextlib.suppress(OSError):
                 make_private(wanted.parent)
                 shutil.copyfile(written, wanted)
@@ -125,12 +124,22 @@ def _far(options: HorovodOptions) -> list[str]:
     return [str(host["name"]) for host in options.hosts if not is_local(str(host["name"]))]
 
 
+def _with_here(options: HorovodOptions) -> HorovodOptions:
+    """With this machine under the name by which it is reached without ssh, however it was called."""
+    slots: dict[str, int] = {}
+    for host in options.hosts:
+        name = LOCAL if is_local(str(host["name"])) else str(host["name"])
+        slots[name] = slots.get(name, 0) + int(host["slots"])
+    hosts = tuple({"name": name, "slots": count} for name, count in slots.items())
+    return options.model_copy(update={"hosts": hosts})
+
+
 def _request(
-    job: Job, options: HorovodOptions, attempt: int, run: Path, hosts: list[str], port: int
+    job: Job, options: HorovodOptions, attempt: int, run: Path, port: int
 ) -> tuple[list[str], dict[str, str]]:
     """horovodrun's argv for this machine, and its variables as far as they differ from the notebook's. Pure.
 
-    `hosts`: those of an elastic run at its start. `port`: for MASTER_PORT.
+    `port`: for MASTER_PORT.
     """
     argv, env, gloo = _common(job, options, attempt, run)
     env |= {
@@ -141,7 +150,7 @@ def _request(
     env |= loopback(os.environ)
     if options.elastic:
         place = run / "attempts" / str(attempt)
-        argv += elastic.arguments(job, options, place, hosts)
+        argv += elastic.arguments(job, options, place, here=True)
         env |= elastic.environment(options, job.world_size, place)
     elif options.hosts:
         argv += ["-H", ",".join(f"{host['name']}:{host['slots']}" for host in options.hosts)]
@@ -158,7 +167,7 @@ def _over_hosts(
     argv, env, gloo = _common(job, options, attempt, run)
     if options.elastic:
         place = run / "attempts" / str(attempt)
-        argv += elastic.arguments(job, options, place, [""])
+        argv += elastic.arguments(job, options, place, here=False)
         env[PLACES] = str(place)
         start = ["/bin/sh", "-c", f'exec /bin/sh "${START}"']
     else:
@@ -172,11 +181,6 @@ def _over_hosts(
         ours = "-mca plm_rsh_agent ssh -mca plm_rsh_no_tree_spawn 1 --wdir /"
         argv.append(f"--mpi-args={ours} {options.mpi_args or ''}".rstrip())
         env[EXPORTED] = ",".join(job.env_names)
-    elif job.env_names:
-        raise LaunchError(
-            "with Gloo, horovodrun tells other hosts their variables in command lines, where everybody there "
-            "can read them: --env needs --mpi"
-        )
     return [*argv, "--gloo" if gloo else "--mpi", *start], env
 
 
@@ -189,18 +193,21 @@ def _common(
     if options.network_interfaces:
         here = {name for _, name in socket.if_nameindex()}
         found = [name for name in options.network_interfaces if name in here]
-        argv += ["--network-interfaces", ",".join(found or options.network_interfaces)]
-    for flag, name in (("--timeline-filename", "timeline"), ("--autotune-log-file", "autotune_log_file")):
-        value = getattr(options, name)
-        if value is not None:
-            argv += [flag, str(_written(run, attempt, value))]
+        # One: of several it takes any, and another one at each place.
+        argv += ["--network-interfaces", (found or options.network_interfaces)[0]]
+    for flag, variable, _asked in _files(options):
+        # Beside the ranks' files, which come here from other hosts too.
+        place = Path() if options.elastic else run / "attempts" / str(attempt)
+        argv += [flag, str(place / FILES[variable])]
     gloo = options.gloo or options.elastic or (not options.mpi and shutil.which("mpirun") is None)
     if options.binding_args:
         argv.append(f"--binding-args={options.binding_args}")
     if not gloo:
         return argv, _mpi_settings(job.world_size), False
     timeout = os.environ.get("HOROVOD_GLOO_TIMEOUT_SECONDS", _GLOO_TIMEOUT_S)
-    env = {} if options.gloo_timeout_seconds is not None else {"HOROVOD_GLOO_TIMEOUT_SECONDS": timeout}
+    env = {SENT: ",".join(job.env_names)}
+    if options.gloo_timeout_seconds is None:
+        env["HOROVOD_GLOO_TIMEOUT_SECONDS"] = timeout
     return argv, env, True
 
 
@@ -253,24 +260,31 @@ def _mpi_settings(world_size: int) -> dict[str, str]:
     return {name: value for name, value in wanted.items() if name not in os.environ}
 
 
-def _written(run: Path, attempt: int, name: str) -> Path:
-    """Where Horovod writes a file: beside the ranks' files, which come here from other hosts too."""
-    return run / "attempts" / str(attempt) / Path(name).name
+def _files(options: HorovodOptions) -> Iterator[tuple[str, str, str]]:
+    """What Horovod is to write: horovodrun's flag, the variable it sets, and where the user wants it."""
+    if options.timeline is not None:
+        yield "--timeline-filename", "HOROVOD_TIMELINE", options.timeline
+    if options.autotune_log_file is not None:
+        yield "--autotune-log-file", "HOROVOD_AUTOTUNE_LOG", options.autotune_log_file
 
 
 def _copies(
     job: Job, options: HorovodOptions, folder: RunFolder, attempt: int
 ) -> Iterator[tuple[Path, Path]]:
-    """What Horovod writes, and where it is wanted: among the run's files, those of each attempt, and where
-    the user has named a folder, there too."""
-    for name in (options.timeline, options.autotune_log_file):
-        if name is not None:
-            file = Path(name)
-            written = _written(folder.path, attempt, name)
-            kept = file.name if attempt == 0 else f"{file.stem}-{attempt}{file.suffix}"
+    """What Horovod has written, and where it is wanted: among the run's files, those of each attempt and of
+    each time that the ranks of an elastic run have met, and where the user has named a folder, there too."""
+    for _, variable, asked in _files(options):
+        name, wanted = Path(FILES[variable]), Path(asked)
+        if options.elastic:
+            found = folder.path.glob(f"attempts/*/ranks/*/{name.stem}.*{name.suffix}")
+            rounds = list(enumerate(sorted(found, key=lambda path: int(path.name.split(".")[1]))))
+        else:
+            rounds = [(attempt, folder.path / "attempts" / str(attempt) / name)]
+        for number, written in rounds:
+            kept = wanted.name if number == 0 else f"{wanted.stem}-{number}{wanted.suffix}"
             yield written, folder.files / kept
-            if file.name != name:
-                yield written, Path(job.cwd, file.expanduser())
+            if wanted.name != asked:
+                yield written, Path(job.cwd, wanted.expanduser()).with_name(kept)
 
 
 def _built_for() -> dict[str, str]:

@@ -28,7 +28,7 @@ def prepare(environ: MutableMapping[str, str]) -> None:
         there = {name for _, name in socket.if_nameindex()}
         chosen = next((name for name in interfaces if name in there), interfaces[0])
         environ["HOROVOD_GLOO_IFACE"] = environ["GLOO_SOCKET_IFNAME"] = chosen
-    from . import _launched
+    from . import _horovod_files, _launched
 
     slots, gpus = environ.pop(SLOTS, None), environ.pop(GPUS, None)
     if slots is None:
@@ -36,6 +36,7 @@ def prepare(environ: MutableMapping[str, str]) -> None:
         if told is not None:  # elastic over several hosts: horovodrun has said which folder it is
             _share(environ, gpus, int(told[1]))
             _take_over(_launched.rank_folder(environ), int(environ[_launched.FOLDER]))
+            _horovod_files.place(environ, _launched.rank_folder(environ))
         return
     # A slot of this machine gets another spelling of 127.0.0.1 with each failure (_horovod/_hosts.py).
     host = re.sub(r"^(127\.0+\.0)\.0*1$", r"\1.1", environ["HOROVOD_HOSTNAME"])
@@ -44,6 +45,7 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     environ[_launched.FOLDER] = str(index)
     _share(environ, gpus, index)
     _take_over(_launched.rank_folder(environ), index)
+    _horovod_files.place(environ, _launched.rank_folder(environ))
 
 
 def _share(environ: MutableMapping[str, str], gpus: str | None, index: int) -> None:

@@ -14,18 +14,21 @@ import mmap
 import os
 import re
 import shlex
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ._horovod import claim
 from ._launched import FOLDER
 
-__all__ = ["ANY_INTERFACE", "EXPORTED", "PLACES", "START", "built_with", "main"]
+__all__ = ["ANY_INTERFACE", "EXPORTED", "PLACES", "SENT", "START", "built_with", "main"]
 
 EXPORTED = "JUPYTER_DIST_HOROVOD_EXPORTED"
 """Names, with commas, of variables that mpirun is to take along to other hosts, by its own channel."""
+SENT = "JUPYTER_DIST_HOROVOD_SENT"
+"""Names, with commas, of variables that go to other hosts through the stdin of ssh, for want of a channel."""
 ANY_INTERFACE = "JUPYTER_DIST_HOROVOD_ANY_INTERFACE"
 """Set where the interfaces have other names on other hosts: mpirun then finds them by itself."""
 
@@ -37,6 +40,10 @@ _NOTIFY_S = 2.0
 
 _MARKS = {"gloo": b"11GlooContext10Initialize", "mpi": b"\0libmpi"}
 """A function of the one, the name of a library that the other needs."""
+_SAY = """import os, shlex, sys
+for name in sys.argv[1:]:
+    sys.stdout.buffer.write(os.fsencode(f"export {name}={shlex.quote(os.environ[name])}\\n"))
+"""
 
 
 def built_with() -> frozenset[str]:
@@ -62,26 +69,50 @@ def main() -> Any:
     for name in built_with():
         setattr(launch, f"{name}_built", lambda verbose=False: True)
     secret, mpi_run = env.is_exportable, launch.mpi_run
-    exported = set(os.environ.get(EXPORTED, "").split(","))
-    env.is_exportable = lambda name: secret(name) and (name.startswith("HOROVOD_") or name in exported)
+    exported, sent = _names(EXPORTED), _names(SENT)
+    env.is_exportable = lambda name: (
+        secret(name) and name not in sent and (name.startswith("HOROVOD_") or name in exported)
+    )
     if ANY_INTERFACE in os.environ:
         launch.mpi_run = lambda settings, nics, *more: mpi_run(settings, None, *more)
     attempt = os.environ.pop(PLACES, None)
     if attempt is not None:
         _know_slots(Path(attempt))
+    if sent:
+        _send(sorted(sent))
     return launch.run_commandline()
+
+
+def _names(variable: str) -> set[str]:
+    return {name for name in os.environ.get(variable, "").split(",") if name in os.environ}
+
+
+def _send(names: Sequence[str]) -> None:
+    """Give what is started on other hosts these variables, whose values nobody there can see."""
+    from horovod.runner import gloo_run
+
+    remote = gloo_run.get_remote_command
+    say = shlex.join([sys.executable, "-I", "-S", "-c", _SAY, *names])
+
+    def command(local_command: str, host: str, **more: Any) -> str:
+        (line,) = shlex.split(local_command)
+        script = shlex.join(["exec", "/bin/sh", "-c", f'eval "$(cat)"; {line}'])
+        return f"{say} | {remote(shlex.quote(script), host=host, **more)}"
+
+    gloo_run.get_remote_command = command
 
 
 def _know_slots(attempt: Path) -> None:
     """Find the host of a slot by the slot's name, and tell each rank which folder is its."""
     from horovod.runner import gloo_run
+    from horovod.runner.driver import driver_service
     from horovod.runner.elastic.discovery import HostManager
     from horovod.runner.elastic.worker import WorkerNotificationClient
     from horovod.runner.util import network
 
     variables, remote = gloo_run.create_slot_env_vars, gloo_run.get_remote_command
     resolve, order = network.resolve_host_address, HostManager.order_available_hosts
-    notify = WorkerNotificationClient.notify_hosts_updated
+    common, notify = driver_service.get_common_interfaces, WorkerNotificationClient.notify_hosts_updated
 
     def told(slot: Any) -> dict[str, str]:
         index = claim(attempt / "slots", slot.hostname.rpartition(".")[0], slot.rank)
@@ -98,6 +129,8 @@ def _know_slots(attempt: Path) -> None:
         thread.start()
         thread.join(_NOTIFY_S)
 
+    # Of hosts that are all this machine it would take `lo`, where those that come later find nobody.
+    driver_service.get_common_interfaces = lambda settings, *more: settings.nics or common(settings, *more)
     gloo_run.create_slot_env_vars = told
     gloo_run.get_remote_command = lambda command, host, **more: remote(command, host=_host(host), **more)
     network.resolve_host_address = lambda name: resolve(_host(name))

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from ...errors import InputError, LaunchError, MissingEngine
+from ...errors import InputError, LaunchError
 from ...job import Job
 from ...worker._horovod import GPUS, SLOTS
 from .._gpus import visible_gpus
-from .._hosts._options import check_hosts
 from . import _hosts
 from ._options import HorovodOptions
 
-__all__ = ["arguments", "check_over_hosts", "check_script", "command", "environment", "first_hosts"]
+__all__ = ["arguments", "check_script", "command", "environment", "look"]
 
 _SCRIPT_TIMEOUT_S = 30.0
 
@@ -42,25 +39,6 @@ def check_script(options: HorovodOptions, world_size: int, cwd: Path) -> None:
         raise InputError(f"--host-discovery-script: {str(script)!r} cannot be run: chmod +x {str(script)!r}")
 
 
-def check_over_hosts(options: HorovodOptions) -> None:
-    """Raise InputError, MissingEngine for what does not go over several hosts."""
-    check_hosts(options, users=False)
-    if shutil.which("ssh") is None:
-        raise MissingEngine("other hosts need the OpenSSH client: apt-get install openssh-client")
-    for host in options.hosts:
-        if _hosts.is_local(str(host["name"])):
-            raise InputError(
-                f"host {host['name']}: this machine cannot be one of the hosts of an elastic run over "
-                "several: leave it out"
-            )
-    for name in ("timeline", "autotune_log_file"):
-        if getattr(options, name) is not None:
-            flag = "--" + name.replace("_", "-")
-            raise InputError(
-                f"{flag} is not for elastic runs over several hosts: rank 0, which writes it, may move"
-            )
-
-
 def command(job: Job, options: HorovodOptions, attempt: Path) -> list[str]:
     """What finds the hosts of the moment. Pure. `attempt`: its folder."""
     own = [sys.executable, "-S", "-E", _hosts.__file__, str(attempt)]
@@ -72,8 +50,8 @@ def command(job: Job, options: HorovodOptions, attempt: Path) -> list[str]:
     return [*own, "hosts", *(hosts or [f"localhost:{options.max_np or job.world_size}"])]
 
 
-def arguments(job: Job, options: HorovodOptions, attempt: Path, hosts: Sequence[str]) -> list[str]:
-    """horovodrun's arguments. Pure. `attempt`: its folder; `hosts`: those there are at the start."""
+def arguments(job: Job, options: HorovodOptions, attempt: Path, *, here: bool) -> list[str]:
+    """horovodrun's arguments. Pure. `attempt`: its folder; `here`: all ranks are on this machine."""
     found = ["--min-np", str(options.min_np or job.world_size)]
     if options.max_np is not None:
         found += ["--max-np", str(options.max_np)]
@@ -82,15 +60,15 @@ def arguments(job: Job, options: HorovodOptions, attempt: Path, hosts: Sequence[
         if value is not None:
             found += ["--" + name.replace("_", "-"), str(value)]
     found += ["--blacklist-cooldown-range", *options.blacklist_cooldown_range.split(",")]
-    if not options.network_interfaces and all(name.startswith("127.") for name in hosts):
+    if here and not options.network_interfaces:
         # It would wait for a second host, to find out which interfaces they share.
         found += ["--network-interfaces", "lo" if sys.platform == "linux" else "lo0"]
     # A shell reads it: horovodrun takes a command line.
     return [*found, "--host-discovery-script", shlex.join(command(job, options, attempt))]
 
 
-def first_hosts(job: Job, options: HorovodOptions, attempt: Path) -> list[str]:
-    """The hosts there are now. Raises LaunchError when they cannot be found out."""
+def look(job: Job, options: HorovodOptions, attempt: Path) -> None:
+    """Find hosts for the first time. Raises LaunchError when that fails, as horovodrun would."""
     try:
         done = subprocess.run(
             command(job, options, attempt),
@@ -103,7 +81,6 @@ def first_hosts(job: Job, options: HorovodOptions, attempt: Path) -> list[str]:
         raise LaunchError(f"the host discovery script was not done after {_SCRIPT_TIMEOUT_S:g} s") from None
     if done.returncode:
         raise LaunchError(f"no hosts to start with: {done.stderr.strip()[-1000:]}")
-    return [line.partition(":")[0] for line in done.stdout.split()]
 
 
 def environment(options: HorovodOptions, world_size: int, attempt: Path) -> dict[str, str]:

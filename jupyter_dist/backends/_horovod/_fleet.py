@@ -4,15 +4,17 @@ Two files of the attempt's folder go between this and the discovery script that 
 (_hosts.py): `wanted.json` has the hosts that were found and their slots; `ready.json` those that can
 be used, each with a number that is another one when the host has come back after it was taken away, so that
 what is left there of its earlier ranks and their files is nobody else's. `starts.json` has for horovodrun
-(worker/_horovodrun.py) what starts a rank on each host.
+(worker/_horovodrun.py) what starts a rank on each host. This machine may be one of them, under any name.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import json
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -25,7 +27,7 @@ from ...job import Job, Poll, RankState, State
 from ...worker._horovod import GPUS
 from .._hosts._fleet import Fleet, FleetPoll, Start
 from .._hosts._host import Host
-from .._hosts._ssh import SshSettings
+from .._hosts._ssh import LOCAL, SshSettings
 from .._launchers._launched import Launched
 from .._launchers._launched_hosts import environment_there
 from ._hosts import is_local
@@ -94,8 +96,10 @@ class ElasticHosts:
         self._fleet = HostSet(job, folder, options.settings())
         self._generation: dict[str, int] = {}
         self._retry_at: dict[str, float] = {}
-        self._here: dict[str, bool] = {}
+        self._names: dict[str, str] = {}
+        """The host that each name stands for: this machine has many."""
         self._starts: dict[str, str] = {}
+        self._address: str | None = None
         self._reset(0)
 
     def _reset(self, attempt: int) -> None:
@@ -104,6 +108,7 @@ class ElasticHosts:
         self._launched: Launched | None = None
         self._prepared: set[str] = set()
         self._ready: dict[str, int] = {}
+        self._offered: dict[str, int] = {}
         self._meeting: tuple[str, int] | None = None
         self._trouble: str | None = None
         self._stopping = False
@@ -141,10 +146,14 @@ class ElasticHosts:
 
     def _tend(self) -> None:
         """Go on with every host, and tell the discovery script which are ready."""
-        wanted = self._wanted()
+        wanted: dict[str, int] = {}
+        for name, slots in self._wanted().items():
+            if name not in self._names:
+                self._names[name] = LOCAL if is_local(name) else name
+            wanted[self._names[name]] = wanted.get(self._names[name], 0) + slots
         known = {host.name for host in self._fleet.members}
         for name, slots in wanted.items():
-            if name not in known and not self._is_here(name):
+            if name not in known:
                 self._fleet.add(name, slots)
         ready = {}
         for host in list(self._fleet.members):
@@ -158,18 +167,14 @@ class ElasticHosts:
             elif host.settled and self._is_prepared(host, wanted.get(host.name, host.slots)):
                 generation = self._generation.get(host.name, -1) + 1
                 ready[host.name] = self._generation[host.name] = generation
-        if ready != self._ready:
-            self._ready = ready
-            for host in self._fleet.members:
-                if host.name in ready and host.facts is not None:
-                    self._starts[host.name] = os.path.join(host.facts.stage, "start")
+        self._ready = ready
+        offered = {name: ready[host] for name, host in self._names.items() if host in ready}
+        if offered != self._offered:
+            self._offered = offered
+            stages = {host.name: host.facts.stage for host in self._fleet.members if host.facts is not None}
+            self._starts |= {name: os.path.join(stages[self._names[name]], "start") for name in offered}
             write_json(self._place / "starts.json", self._starts)
-            write_json(self._place / "ready.json", ready)
-
-    def _is_here(self, name: str) -> bool:
-        if name not in self._here:
-            self._here[name] = is_local(name)
-        return self._here[name]
+            write_json(self._place / "ready.json", offered)
 
     def _wanted(self) -> dict[str, int]:
         try:
@@ -190,15 +195,17 @@ class ElasticHosts:
         """Whether ranks can be started there; see to it, if not."""
         if host.name in self._prepared:
             return True
-        self._prepared.add(host.name)
-        self._fleet.prepare({host.name: self._environment(host, slots)})
+        assert host.facts is not None
+        address = self._own_address() if host.name == LOCAL else host.facts.address or host.facts.hostname
+        if address is not None:
+            self._prepared.add(host.name)
+            self._fleet.prepare({host.name: self._environment(host, slots, address)})
         return False
 
-    def _environment(self, host: Host, slots: int) -> dict[str, str]:
+    def _environment(self, host: Host, slots: int, address: str) -> dict[str, str]:
         """The variables of the ranks there."""
         facts = host.facts
         assert facts is not None
-        address = facts.address or facts.hostname
         if self._meeting is None:
             self._meeting = address, self._fleet.ports(host.name)[0]
         env = environment_there("horovod", self._job, self._attempt, facts, slots, self._options, address)
@@ -213,9 +220,15 @@ class ElasticHosts:
         return env
 
     def _own_address(self) -> str | None:
-        """This machine's, as one of the hosts sees it."""
-        known = (host.facts.client for host in self._fleet.members if host.facts)
-        return next((address for address in known if address), None)
+        """This machine's, as one of the hosts sees it; None as long as one of them may still tell."""
+        others = [host for host in self._fleet.members if host.name != LOCAL]
+        if self._address is None:
+            self._address = _address_of(self._options.network_interfaces)
+        if self._address is None:
+            told = next((host.facts.client for host in others if host.facts and host.facts.client), None)
+            if told is not None or not any(host.facts is None and not host.failed for host in others):
+                self._address = told or _outward_address()
+        return self._address
 
     def _look_again(self) -> None:
         """Find hosts, until horovodrun is there to do so."""
@@ -255,12 +268,7 @@ class ElasticHosts:
             self._looking = None
 
     def _failures(self) -> list[str]:
-        here = [
-            f"host {name}: it is this machine, which cannot be one of several in an elastic run"
-            for name, is_here in self._here.items()
-            if is_here
-        ]
-        return here + [
+        return [
             f"host {host.name}: {host.failed or 'it was lost: ' + str(host.lost)}"
             for host in self._fleet.members
             if host.failed or host.lost
@@ -306,3 +314,20 @@ class ElasticHosts:
         if self._launched is not None:
             self._launched.release()
         self._fleet.release()
+
+
+def _address_of(interfaces: Sequence[str]) -> str | None:
+    """That of the first of these interfaces that this machine has."""
+    there = importlib.import_module("psutil").net_if_addrs() if interfaces else {}
+    found = [about for name in interfaces for about in there.get(name, ())]
+    return next((about.address for about in found if about.family == socket.AF_INET), None)
+
+
+def _outward_address() -> str:
+    """This machine's, where other machines would find it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])

@@ -9,9 +9,9 @@ horovodrun gives up the whole host of a rank that fails, and when that host come
 starts nothing there as long as it waits for the least number of ranks. So each slot of this machine is a host
 to it, under one of the many spellings of 127.0.0.1, and gets another spelling when its rank has failed.
 
-Over several hosts a slot is called `HOST~GENERATION.SLOT.FAILURES` (worker/_horovodrun.py knows the host by
-that), and what is found is written into ATTEMPT_FOLDER/wanted.json: only hosts that the supervisor has put
-into `ready.json` there, when it has set them up, are printed (_fleet.py).
+Where there may be other hosts, a slot is called `HOST~GENERATION.SLOT.FAILURES` (worker/_horovodrun.py
+knows the host by that), and what is found is written into ATTEMPT_FOLDER/wanted.json: only hosts that the
+supervisor has put into `ready.json` there, when it has set them up, are printed (_fleet.py).
 """
 
 from __future__ import annotations
@@ -82,23 +82,15 @@ def _is_usable(failed: list[float], cooldown: str) -> bool:
     return ready and len(failed) < _PATIENCE
 
 
-def spread(hosts: dict[str, int], failures: dict[Any, list[float]], cooldown: str) -> dict[str, int]:
-    """The same slots, with a name of its own for each one of this machine that can be used now.
+def spread(slots: int, failures: dict[Any, list[float]], cooldown: str) -> dict[str, int]:
+    """A name for each slot of this machine that can be used now.
 
-    `failures`: when the ranks of a slot here have failed, in seconds since the epoch.
+    `failures`: when the ranks of a slot have failed, in seconds since the epoch.
     """
-    found: dict[str, int] = {}
-    here = 0
-    for host, slots in hosts.items():
-        if not is_local(host):
-            found[host] = slots
-            continue
-        for slot in range(here, here + slots):
-            failed = failures.get(slot, [])
-            if _is_usable(failed, cooldown):
-                found[local_name(slot, len(failed))] = 1
-        here += slots
-    return found
+    times = [failures.get(slot, []) for slot in range(slots)]
+    return {
+        local_name(slot, len(failed)): 1 for slot, failed in enumerate(times) if _is_usable(failed, cooldown)
+    }
 
 
 def look_for_failures(attempt: Path) -> dict[Any, list[float]]:
@@ -160,7 +152,7 @@ def main(argv: list[str]) -> int:
     failures = look_for_failures(Path(attempt))
     ready = _json(Path(attempt, "ready.json"))
     if ready is None:
-        slots = spread(hosts, failures, cooldown)
+        slots = spread(sum(hosts.values()), failures, cooldown)
     else:
         _write(Path(attempt, "wanted.json"), hosts)
         slots = offered(hosts, ready, failures, cooldown)

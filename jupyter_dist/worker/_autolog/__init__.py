@@ -29,6 +29,7 @@ _HOOKS = {
     "torch.utils.tensorboard.writer": ("._tensorboard", "patch"),
     "tensorboardX.writer": ("._tensorboard", "patch"),
     "tensorboard.plugins.scalar.summary_v2": ("._tensorboard", "patch_tensorflow"),
+    "horovod.common.basics": (".._horovod_files", "patch"),
     "tensorflow.python.training.server_lib": (".._serving", "patch"),
     "accelerate.state": ("._spanning", "patch_accelerate"),
     "lightning.fabric.connector": ("._spanning", "patch_lightning"),

@@ -1,0 +1,43 @@
+"""Where the ranks of an elastic run have Horovod write its timeline and its autotune log.
+
+Horovod begins each file anew whenever its ranks meet, and whoever is rank 0 then writes it: a file for each
+time, in the folder of the rank that writes it, keeps all of them, on whatever host that is.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["FILES", "patch", "place"]
+
+FILES = {"HOROVOD_TIMELINE": "timeline.json", "HOROVOD_AUTOTUNE_LOG": "autotune.csv"}
+"""What such a file is called before each time has its own, by the variable that names it."""
+
+_places: dict[str, Path] = {}
+
+
+def place(environ: MutableMapping[str, str], folder: Path) -> None:
+    """Remember those that were asked for by flags. One that the user's own variable names stays there."""
+    for variable, name in FILES.items():
+        if environ.get(variable) == name:
+            _places[variable] = folder / name
+            environ[variable] = str(folder / name)
+
+
+def patch(basics: Any) -> None:
+    """Name the files anew before each `hvd.init()`. For the module `horovod.common.basics`."""
+    if not _places:
+        return
+    init = basics.HorovodBasics.init
+
+    def init_with_files(self: Any, *args: Any, **more: Any) -> Any:
+        now_ms = int(1000 * (time.time() + float(os.environ.get("JUPYTER_DIST_CLOCK_OFFSET_S") or 0)))
+        for variable, path in _places.items():
+            os.environ[variable] = str(path.with_name(f"{path.stem}.{now_ms}{path.suffix}"))
+        return init(self, *args, **more)
+
+    basics.HorovodBasics.init = init_with_files
