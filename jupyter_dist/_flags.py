@@ -137,9 +137,10 @@ def shown(value: object) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that is most like this one, if any is."""
-    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return found[0] if found else None
+    """The known word that this one begins, else the one that is most like it, if any is."""
+    names = list(known)
+    longer = [name for name in names if name.startswith(word) and len(word.lstrip("-")) > 2]
+    return min(longer, key=len, default=next(iter(difflib.get_close_matches(word, names, n=1)), None))
 
 
 def _is_flag(token: str) -> bool:

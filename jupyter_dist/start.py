@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -193,6 +194,7 @@ def run(
     """
     if not callable(fn):
         raise InputError(f"run needs a function to call, got {type(fn).__name__}")
+    _check_arguments(fn, args, kwargs)
     named = {
         "backend": backend,
         "cluster": cluster,
@@ -219,6 +221,18 @@ def run(
     warn(plan)
     started = start_call(fn, args, kwargs, plan, _call_origin(fn))
     return started if plan.run.detach else finish(started)
+
+
+def _check_arguments(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse in the notebook what the call would refuse on every rank, a misspelt name of ours as well."""
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):
+        return  # a builtin that does not tell
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise InputError(f"{getattr(fn, '__name__', type(fn).__name__)}(): {error}") from None
 
 
 def _call_origin(fn: Callable[..., Any]) -> Origin:

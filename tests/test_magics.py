@@ -142,6 +142,7 @@ class TestInTheShell:
         for cell in ("\n", "  \n\n", "# only\n  # comments"):
             assert fails(shell, f"%%distribute\n{cell}\n").startswith("the cell is empty")
         assert "a quote is not closed" in fails(shell, "%%distribute --env 'A=1\n1")
+        assert "did you mean --gpus-per-worker?" in fails(shell, "%%distribute --gpus 2\n1")
         assert "put %%distribute, with two %, in front of one" in fails(shell, "%distribute -np 2")
         assert not own_folders.exists()
 
@@ -304,6 +305,7 @@ class TestCall:
             ({"metrics": {"x": "("}}, "metric 'x': '(' is not a regular expression"),
             ({"timeout": -1}, "timeout needs a time above 0"),
             ({"hosts": "a:2"}, "hosts cannot be used with the backend 'local'"),
+            ({"npp": 2}, "double(): got an unexpected keyword argument 'npp'"),
         ],
     )
     def test_bad_arguments(self, arguments: dict[str, Any], expected: str, own_folders: Path) -> None:
