@@ -257,6 +257,12 @@ socket.gethostname(), total.item(), [os.environ[name] for name in names], os.env
             with pytest.raises(InputError, match=r"a Slurm allocation of several nodes, .* --launcher slurm"):
                 mpi.Mpi().check(2, {"launcher": "openmpi", "mpirun": "true"})
 
+            with monkeypatch.context() as patch:
+                patch.setenv("JUPYTER_DIST_RUNS", str(tmp_path / "unseen"))
+                (tmp_path / "unseen").mkdir(0o700)
+                _, status = run("1", launcher="slurm", mpi_args="--nodes=2")
+                assert re.search(r"the node h\d does not see .*: set JUPYTER_DIST_RUNS", status.reason or "")
+
             endless = start(
                 "import time\nprint('up')\ntime.sleep(600)", launcher="slurm", mpi_args="--nodes=2"
             )

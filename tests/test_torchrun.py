@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from jupyter_dist import failures, launch, reader
-from jupyter_dist._plan import make_plan
+from jupyter_dist._plan import make_plan, read_command_line
 from jupyter_dist.backends import torchrun
 from jupyter_dist.capture import capture_cell
 from jupyter_dist.errors import InputError
@@ -93,6 +94,9 @@ def test_how_many_ranks_there_are(given: dict[str, Any], np: int) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        ({"rdzv_backend": "etcd-v2"}, "--rdzv-backend etcd-v2 needs python-etcd: pip install"),
+        ({"rdzv_backend": "static", "hosts": "a:1,b:1"}, "--rdzv-backend static is for one machine"),
+        ({"standalone": True, "hosts": "a:1,b:1"}, "--standalone is for one machine"),
         ({"np": "4", "nproc_per_node": "3"}, "-np 4 is not --nnodes 1 times --nproc-per-node 3, which is 3"),
         ({"nnodes": "2"}, "--nnodes 2 needs more hosts"),
         ({"nnodes": "4:1"}, r"--nnodes needs a number of nodes such as 2, or MIN:MAX such as 1:4, got '4:1'"),
@@ -106,6 +110,39 @@ def test_how_many_ranks_there_are(given: dict[str, Any], np: int) -> None:
 def test_bad_input(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         make_plan({"backend": "torchrun", **given}, cluster=False)
+
+
+def test_every_flag_of_torchrun_is_there_or_says_what_to_do_instead() -> None:
+    from torch.distributed.run import get_args_parser
+
+    theirs = {
+        max(action.option_strings, key=len): action.nargs
+        for action in get_args_parser()._actions
+        if action.option_strings and action.dest != "help"
+    }
+    assert len(theirs) > 20
+    for flag, nargs in theirs.items():
+        value = [] if nargs == 0 else ["1"]
+        for spelled in (flag.replace("_", "-"), "--" + flag.lstrip("-").replace("-", "_")):
+            with contextlib.suppress(InputError):
+                read_command_line(["--backend", "torchrun", spelled, *value])
+                continue
+            with pytest.raises(InputError, match=f"^{spelled} (is for|is found|has nothing to do here)"):
+                read_command_line(["--backend", "torchrun", spelled, *value])
+
+
+def test_more_of_torchruns_flags_reach_it() -> None:
+    line = (
+        "--role trainer --shutdown-timeout 7 --rdzv-id mine --rdzv_conf join_timeout=60 --virtual_local_rank"
+    )
+    given = dict(read_command_line(f"--backend torchrun --standalone --nproc_per_node=2 {line}").given)
+    assert given.pop("backend") == "torchrun"
+    folder = start(
+        "import os\n[os.environ[n] for n in ('ROLE_NAME', 'TORCHELASTIC_RUN_ID', 'LOCAL_RANK')]", **given
+    )
+    status = ended(folder)
+    assert status.state is State.SUCCEEDED, (status, launcher_log(folder))
+    assert [container.load(folder.rank(0, rank).result) for rank in (0, 1)] == [["trainer", "mine", "0"]] * 2
 
 
 TRAINS = """

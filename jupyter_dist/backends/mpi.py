@@ -354,6 +354,9 @@ def _explain(text: str) -> str:
             f"rank {improper[1]} ended without MPI_Init or without MPI_Finalize, and others have called "
             "MPI_Init: all ranks have to, or none"
         )
+    ours = re.search(r"jupyter_dist: (.+)", text)
+    if ours:
+        return ours[1]
     box = re.search(r"^-{20,}\n(.+?)(?:\n\n|^-{20,}$)", text, re.MULTILINE | re.DOTALL)
     found = box or re.search(r"^(.*\berror\b.*)$", text, re.MULTILINE | re.IGNORECASE)
     return " ".join(found[1].split())[:300] if found else last_words(text)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -27,6 +27,20 @@ __all__ = ["Layout", "Torchrun", "TorchrunOptions", "arguments", "layout"]
 
 _LAST_CALL_S = 2
 """How long a rendezvous with enough nodes waits for more. torch's 30 s would pass at every restart."""
+_MEETING = "is for --rdzv-backend static: --rdzv-endpoint HOST:PORT says where the nodes meet"
+_OUTPUT = "has nothing to do here: each rank's output is in a log of its own, run.log(rank)"
+_PROGRAM = "has nothing to do here: the cell is what the workers run"
+_INSTEAD = {
+    **dict.fromkeys(("--master-addr", "--master-port", "--node-rank"), _MEETING),
+    **dict.fromkeys(("--redirects", "-r", "--tee", "-t", "--log-dir", "--logs-specs"), _OUTPUT),
+    **dict.fromkeys(("--local-ranks-filter", "--duplicate-stdout-filters"), _OUTPUT),
+    "--duplicate-stderr-filters": _OUTPUT,
+    **dict.fromkeys(("--module", "-m", "--no-python", "--run-path", "--start-method"), _PROGRAM),
+    "--local-addr": "is found out for each host",
+    "--event-log-handler": "has nothing to do here: what torchrun says is in its own log, beside the ranks'",
+    "--signals-to-handle": "has nothing to do here: a run is told to end with `%dist stop`",
+}
+"""What torchrun's users know, and what to do instead."""
 _OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """The store that a restarted group would otherwise share holds addresses of ranks that are gone."""
 
@@ -103,6 +117,36 @@ class TorchrunOptions(LauncherHostOptions):
         title="Monitor interval",
         description="How often torchrun looks after its workers, in seconds",
     )
+    standalone: bool = Field(
+        default=False, title="Standalone", description="This machine alone, as it is where no hosts are given"
+    )
+    rdzv_id: str | None = Field(
+        default=None,
+        title="Rendezvous id",
+        description="The name under which the nodes meet. Default: the run's",
+        json_schema_extra={"metavar": "ID"},
+    )
+    role: str | None = Field(
+        default=None, title="Role", description="What torchrun calls the workers: ROLE_NAME"
+    )
+    shutdown_timeout: int | None = Field(
+        default=None,
+        ge=0,
+        title="Shutdown timeout",
+        description="How long torchrun lets workers end by themselves before it kills them, in seconds",
+    )
+    numa_binding: Literal["node", "socket", "exclusive", "core-complex"] | None = Field(
+        default=None, title="NUMA binding", description="Bind workers to the CPUs that are near their GPU"
+    )
+    virtual_local_rank: bool = Field(
+        default=False,
+        title="Virtual local rank",
+        description="Every worker sees its GPU alone, with LOCAL_RANK 0",
+    )
+
+    @classmethod
+    def instead_of(cls, flag: str) -> str | None:
+        return _INSTEAD.get(flag.replace("_", "-"))
 
     @property
     def ranks(self) -> int | None:
@@ -188,6 +232,13 @@ class Torchrun(Follower):
             raise MissingEngine("backend 'torchrun' needs PyTorch: pip install \"jupyter-dist[torch]\"")
         wanted = TorchrunOptions(**options)
         where = layout(world_size, wanted)
+        if wanted.rdzv_backend.startswith("etcd") and importlib.util.find_spec("etcd") is None:
+            raise MissingEngine(
+                f"--rdzv-backend {wanted.rdzv_backend} needs python-etcd: pip install python-etcd"
+            )
+        if wanted.hosts and (wanted.standalone or wanted.rdzv_backend == "static"):
+            which = "--standalone" if wanted.standalone else "--rdzv-backend static"
+            raise InputError(f"{which} is for one machine: leave it out, or -H and --hostfile")
         if wanted.hosts:
             check_hosts(wanted)
             return []
@@ -231,17 +282,18 @@ class Torchrun(Follower):
         hosts = options.hosts[: len(where.per_node)]
         if not isinstance(self._launched, HostsLaunched):
             fixed = where.least == len(hosts)
+            ours = options.rdzv_endpoint is None and options.rdzv_backend == "c10d"
             self._launched = HostsLaunched(
                 job,
                 folder,
                 options,
                 hosts,
                 name="torchrun",
-                elastic=Elastic(where.least, _restarts(job, where), fixed),
-                starts=lambda fleet, attempt: _starts(job, attempt, options, fleet),
+                elastic=Elastic(where.least, _restarts(job, where), fixed, first_is_met=ours and not fixed),
+                starts=lambda fleet, attempt, names: _starts(job, attempt, options, fleet, names),
                 explain=_explain,
             )
-        return self._launched.submit(attempt, {str(hosts[0]["name"]): 1})
+        return self._launched.submit(attempt, {str(host["name"]): 1 for host in hosts})
 
 
 def _restarts(job: Job, where: Layout) -> int:
@@ -249,10 +301,13 @@ def _restarts(job: Job, where: Layout) -> int:
     return max(job.max_restarts, len(where.per_node) - where.least)
 
 
-def _starts(job: Job, attempt: int, options: TorchrunOptions, fleet: Fleet) -> list[Start]:
-    """A torchrun on each host, the rendezvous on the first."""
-    where = layout(job.world_size, options)
-    names = [str(host["name"]) for host in options.hosts[: len(where.per_node)]]
+def _starts(
+    job: Job, attempt: int, options: TorchrunOptions, fleet: Fleet, names: Sequence[str]
+) -> list[Start]:
+    """A torchrun on each of these hosts, the rendezvous on the first."""
+    asked = layout(job.world_size, options)
+    counts = {str(host["name"]): count for host, count in zip(options.hosts, asked.per_node, strict=False)}
+    where = Layout(tuple(counts[name] for name in names), asked.least)
     address = addresses_of(fleet, names)
     endpoint = f"{address[names[0]]}:{fleet.ports(names[0])[0]}"
     found = []
@@ -313,9 +368,17 @@ def arguments(
         *("--nnodes", where.nodes, "--nproc-per-node", str(where.per_node[node])),
         *("--rdzv-backend", options.rdzv_backend),
         *("--rdzv-endpoint", options.rdzv_endpoint or endpoint),
-        *("--rdzv-id", job.id, "--rdzv-conf", ",".join(conf)),
+        *("--rdzv-id", options.rdzv_id or job.id, "--rdzv-conf", ",".join(conf)),
         *("--max-restarts", str(_restarts(job, where))),
         *("--monitor-interval", f"{options.monitor_interval:g}"),
+        *(("--role", options.role) if options.role is not None else ()),
+        *(
+            ("--shutdown-timeout", str(options.shutdown_timeout))
+            if options.shutdown_timeout is not None
+            else ()
+        ),
+        *(("--numa-binding", options.numa_binding) if options.numa_binding is not None else ()),
+        *(("--virtual-local-rank",) if options.virtual_local_rank else ()),
     ]
 
 

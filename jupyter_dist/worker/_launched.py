@@ -94,6 +94,11 @@ def enter() -> None:
         _horovod.prepare(environ)
     base = int(environ["JUPYTER_DIST_ATTEMPT"])
     if environ.pop(SRUN, None):
+        if not os.path.isdir(environ["JUPYTER_DIST_RUN"]):
+            sys.exit(
+                f"jupyter_dist: the node {os.uname().nodename} does not see {environ['JUPYTER_DIST_RUN']!r}: "
+                "set JUPYTER_DIST_RUNS to a folder that all nodes share, where JupyterLab is started"
+            )
         environ.update(_srun.meeting(environ))
     environ.update(translated(environ))
     if environ[LAUNCHER] == "torchrun":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from .._hosts._host import HostFacts, HostProcess
 from .._hosts._options import HostOptions
 from .._hosts._places import addresses, network
 from ._launched import environment
-from ._rank_files import RankFiles, judged
+from ._rank_files import RankFiles, judged, was_told
 
 __all__ = ["Elastic", "HostsLaunched", "addresses_of", "environment_there"]
 
@@ -34,12 +35,14 @@ class Elastic:
     """How often its ranks are started again."""
     fixed: bool = True
     """Whether no host may be lost."""
+    first_is_met: bool = False
+    """Whether all meet on the first host: without it they are started anew, and meet on another."""
 
 
 class HostsLaunched:
     """The launchers and ranks of a run over several hosts. Not for several threads.
 
-    `starts` says what to start once the hosts are ready: one launcher on each.
+    `starts` says what to start once the hosts are ready: one launcher on each of those named.
     """
 
     def __init__(
@@ -51,7 +54,7 @@ class HostsLaunched:
         *,
         name: str,
         elastic: Elastic,
-        starts: Callable[[Fleet, int], Sequence[Start]],
+        starts: Callable[[Fleet, int, Sequence[str]], Sequence[Start]],
         explain: Callable[[str], str],
     ) -> None:
         self._job, self._folder, self._name, self._elastic = job, folder, name, elastic
@@ -61,6 +64,13 @@ class HostsLaunched:
         self._files = RankFiles(folder, job.world_size if elastic.fixed else 0)
         self._began = self._started = False
         self._attempt = 0
+        self._since = 0
+        """The attempt with which the launchers were started; they themselves begin others."""
+        self._left = list(self._names)
+        self._moving_at: float | None = None
+        self._earlier: dict[int, RankFiles] = {}
+        self._ended: tuple[RankState, ...] = ()
+        """The ranks of the attempt before, until there are others."""
         self._asked_at: float | None = None
         self._away: dict[str, float] = {}
         self._final: Poll | None = None
@@ -68,6 +78,7 @@ class HostsLaunched:
     def submit(self, attempt: int, ports: Mapping[str, int]) -> dict[str, Any]:
         """Set the hosts up; `poll` starts the launchers when they are. `ports`: how many are wanted where."""
         self._attempt, self._started, self._final, self._asked_at = attempt, False, None, None
+        self._since, self._left, self._moving_at = attempt, list(self._names), None
         if self._began:
             self._fleet.renew()
         else:
@@ -86,7 +97,7 @@ class HostsLaunched:
             if self._asked_at is not None:
                 return Poll(State.STOPPED, self._pending(State.STOPPED), pids=state.pids)
             if state.ready:
-                self._fleet.start(self._attempt, self._starts(self._fleet, self._attempt))
+                self._fleet.start(self._attempt, self._starts(self._fleet, self._attempt, self._left))
                 self._started = True
             return Poll(State.RUNNING, self._pending(State.PENDING), pids=state.pids, detail=state.detail)
         return self._look(state)
@@ -96,7 +107,7 @@ class HostsLaunched:
 
     def _look(self, state: FleetPoll) -> Poll:
         attempt = self._files.newest(self._attempt)
-        ranks = self._files.look(attempt)
+        ranks = self._files.look(attempt) if attempt >= self._since else list(self._ended)
         for name in state.away:
             self._away.setdefault(name, time.time())
         lost = {self._fleet.facts(p.host).hostname: self._lost_at(p) for p in state.processes if p.lost}
@@ -105,6 +116,8 @@ class HostsLaunched:
                 ended = max(rank.started or 0.0, lost[rank.host])
                 ranks[place] = dataclasses.replace(rank, state=State.LOST, ended=ended)
         there = [p for p in state.processes if not p.lost and p.host not in state.away]
+        if self._moving_at is not None or self._may_move(state, attempt):
+            return self._move(state, attempt, ranks)
         over = all(p.over for p in state.processes)
         if not self._elastic.fixed:
             while len(ranks) > 1 and ranks[-1].started is None:
@@ -116,7 +129,7 @@ class HostsLaunched:
         ranks = judged(ranks, self._asked_at, over=over)
         newest = attempt if attempt > self._attempt else None
         if not over:
-            left = attempt - self._attempt < self._elastic.restarts
+            left = self._spent(attempt) < self._elastic.restarts
             enough = (
                 not lost if self._elastic.fixed else len(state.processes) - len(lost) >= self._elastic.least
             )
@@ -131,6 +144,59 @@ class HostsLaunched:
         overall, detail = self._judge(there, ranks, state)
         self._final = Poll(overall, tuple(ranks), pids=state.pids, attempt=newest, detail=detail)
         return self._final
+
+    def _spent(self, attempt: int) -> int:
+        """How often ranks were started again for one that failed or was lost, not for a host that came."""
+        spent = 0
+        for earlier in range(self._attempt, attempt):
+            ranks = self._earlier.setdefault(earlier, RankFiles(self._folder, 0)).look(earlier)
+            first = min(
+                ranks, key=lambda rank: rank.ended or math.inf
+            )  # the others' errors follow from its end
+            lost = any(rank.state is State.RUNNING for rank in ranks)
+            spent += lost or (first.state is State.FAILED and not was_told(first))
+        return spent
+
+    def _may_move(self, state: FleetPoll, attempt: int) -> bool:
+        """Whether the host where all meet is lost, and the others are to go on without it."""
+        gone = {p.host for p in state.processes if p.lost}
+        return (
+            self._elastic.first_is_met
+            and self._left[0] in gone
+            and self._asked_at is None
+            and self._spent(attempt) < self._elastic.restarts
+            and len(set(self._left) - gone) >= max(1, self._elastic.least)
+        )
+
+    def _move(self, state: FleetPoll, attempt: int, ranks: Sequence[RankState]) -> Poll:
+        """End what is left of the launchers, then start others that meet on the next host."""
+        if self._moving_at is None:
+            self._moving_at = time.time()
+            self._fleet.stop(kill=True)
+        elif all(p.over for p in state.processes) and self._asked_at is None:
+            gone = {p.host for p in state.processes if p.lost}
+            self._left = [name for name in self._left if name not in gone]
+            self._since = attempt + 1
+            print(f"{self._name}: all meet on host {self._left[0]} now", flush=True)
+            self._fleet.start(self._since, self._starts(self._fleet, self._since, self._left))
+            self._ended = tuple(judged(ranks, self._moving_at, over=True))
+            self._moving_at = None
+            return self._look(self._fleet.poll())
+        ranks = judged(ranks, self._moving_at, over=False)
+        newest = attempt if attempt > self._attempt else None
+        if self._asked_at is not None and all(p.over for p in state.processes):
+            ranks = judged(ranks, self._asked_at, over=True)
+            self._final = Poll(State.STOPPED, tuple(ranks), pids=state.pids, attempt=newest)
+            return self._final
+        replaces = self._asked_at is None
+        return Poll(
+            State.RUNNING,
+            tuple(ranks),
+            pids=state.pids,
+            attempt=newest,
+            replaces=replaces,
+            detail=state.detail,
+        )
 
     def _lost_at(self, process: HostProcess) -> float:
         """When a host was lost, at the earliest: its ranks are the cause of what others say after that."""
@@ -155,7 +221,7 @@ class HostsLaunched:
         if process.lost or process.error:
             return f"{where}: {process.lost or process.error}"
         how = f"signal {process.signal}" if process.exit_code is None else f"exit code {process.exit_code}"
-        log = self._folder.path / "attempts" / str(self._attempt) / launcher_log(process.host)
+        log = self._folder.path / "attempts" / str(self._since) / launcher_log(process.host)
         try:
             said = self._explain(log.read_text("utf-8", "replace"))
         except OSError:
