@@ -84,7 +84,7 @@ def widget_view(folder: RunFolder, *, blocking: bool = False) -> dict[str, Any]:
 
 def end_widget(folder: RunFolder) -> None:
     """Let the run's widget, where there is one, keep what a saved notebook shows of it."""
-    module = sys.modules.get(f"{__package__}.widget")
+    module = sys.modules.get("jupyter_dist.widget")
     if module is not None:
         module.end(folder)
 
