@@ -8,6 +8,7 @@ hosts by way of the ssh that `ssh_script` makes.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import select
 import shlex
 import shutil
@@ -249,9 +250,8 @@ class Fleet:
             return process
         if time.monotonic() - self._killed_at < _KILL_AWAY_S:
             return process
-        host.processes[process.id] = given_up = HostProcess(
-            **{**vars(process), "ended": time.time(), "told": True}
-        )
+        given_up = dataclasses.replace(process, ended=time.time(), told=True)
+        host.processes[process.id] = given_up
         return given_up
 
     def _judge_failures(self) -> None:

@@ -68,7 +68,7 @@ class Link:
         return None if self._process is None else self._process.pid
 
     def open(self, mode: str) -> None:
-        """Begin to connect. `mode`: stage (set up what is not there), resume, or remove."""
+        """Begin to connect. `mode`: stage (set up what is not there), or resume."""
         self.close()
         self._word = secrets.token_hex(12)
         self._printed = b""

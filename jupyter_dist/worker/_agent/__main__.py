@@ -12,7 +12,6 @@ import json
 import os
 import selectors
 import shlex
-import shutil
 import signal
 import socket
 import sys
@@ -27,6 +26,7 @@ from .._ports import free_ports
 from . import _host
 from ._children import Child, Children, end_leftovers, start_guard
 from ._frames import Frame, FrameError, Frames, encode
+from ._stage import remove
 from ._tail import Tails, checkpoints
 
 __all__ = ["Agent", "main"]
@@ -200,7 +200,7 @@ class Agent:
         elif do == "remove":
             self._end()
             if wish["checkpoints"]:
-                self._remove()
+                remove(self._stage)
             self._say({"is": "released"})
 
     def _prepare(self, env: dict[str, str], python: str) -> None:
@@ -308,23 +308,13 @@ class Agent:
         if not running:
             self._end()
             if not list(self._children):
-                self._remove()  # nothing was ever started, so there is nothing to come back for
+                remove(self._stage)  # nothing was ever started, so there is nothing to come back for
         elif not self._termed:
             self._termed = True
             self._children.signal(kill=False)
         elif not self._killed and now - self._forsaken > _TERM_S:
             self._killed = True
             self._children.signal(kill=True)
-
-    def _remove(self) -> None:
-        """Remove the stage folder."""
-        os.chdir("/")
-        shutil.rmtree(self._stage, ignore_errors=True)
-        root = os.path.dirname(self._stage)
-        with contextlib.suppress(OSError):
-            if os.listdir(root) == ["start"]:
-                os.unlink(os.path.join(root, "start"))
-            os.rmdir(root)
 
     def _end(self) -> None:
         self._done = True

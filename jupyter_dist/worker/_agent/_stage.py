@@ -18,7 +18,7 @@ import sys
 import time
 from typing import Any
 
-__all__ = ["main"]
+__all__ = ["main", "remove"]
 
 _LENGTHS = struct.Struct(">IQ")
 _KEEP_S = 14 * 86400
@@ -54,21 +54,16 @@ def main(word: str) -> None:
         why = f"its folder cannot be set up: {error.strerror or error}{name}: use another --remote-dir"
         _answer({"is": "refused", "why": why})
     else:
-        if agent is not None:
-            _pump(agent)
+        _pump(agent)
 
 
-def _prepare(wish: dict[str, Any]) -> socket.socket | None:
+def _prepare(wish: dict[str, Any]) -> socket.socket:
     """The socket of the agent, set up now where it is wished for."""
     root = os.path.join(os.path.expanduser(wish["dir"]), wish["run"])
     if not os.path.isabs(root):
         root = os.path.abspath(root)
     stage = os.path.join(root, str(wish["node"]))
     mode = wish["mode"]
-    if mode == "remove":
-        _remove(root, stage)
-        _answer({"is": "removed"})
-        return None
     agent = _connect(stage)
     if agent is None and mode == "resume" and not os.path.isdir(stage):
         raise _Refused(f"the run's folder {stage!r} is gone")
@@ -79,7 +74,7 @@ def _prepare(wish: dict[str, Any]) -> socket.socket | None:
             agent = _start_agent(stage, wish)
         except _Refused:
             if mode == "stage":
-                _remove(root, stage)
+                remove(stage)
             raise
     else:
         _answer({"is": "connected", "stage": stage})
@@ -119,7 +114,7 @@ def _receive(wish: dict[str, Any], root: str, stage: str) -> None:
             _receive_file(os.path.join(stage, header["path"]), size)
     except BaseException:
         # Half a stage is nobody's: no agent would ever remove it.
-        _remove(root, stage)
+        remove(stage)
         raise
     with open(os.path.join(stage, "host"), "w") as file:
         file.write(os.uname().nodename + "\n")
@@ -209,7 +204,10 @@ def _end_of(path: str) -> str:
         return f"it left no log ({error.strerror})"
 
 
-def _remove(root: str, stage: str) -> None:
+def remove(stage: str) -> None:
+    """Remove a stage folder, and with the last one the run's folder on this host."""
+    os.chdir("/")
+    root = os.path.dirname(stage)
     shutil.rmtree(stage, ignore_errors=True)
     with contextlib.suppress(OSError):
         if os.listdir(root) == ["start"]:
