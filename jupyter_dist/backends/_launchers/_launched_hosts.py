@@ -17,7 +17,7 @@ from .._hosts._host import HostFacts, HostProcess
 from .._hosts._options import HostOptions
 from .._hosts._places import addresses, network
 from ._launched import environment
-from ._rank_files import RankFiles, judged, was_told
+from ._rank_files import RankFiles, asked, judged, was_told
 
 __all__ = ["Elastic", "HostsLaunched", "addresses_of", "environment_there"]
 
@@ -111,6 +111,14 @@ class HostsLaunched:
         for name in state.away:
             self._away.setdefault(name, time.time())
         lost = {self._fleet.facts(p.host).hostname: self._lost_at(p) for p in state.processes if p.lost}
+        # Ranks whose launcher was killed go on, but nobody starts them again or tells how they end.
+        killed = [
+            p
+            for p in state.processes
+            if p.signal is not None and not p.lost and not asked((p.ended or 0.0) + 1, self._asked_at)
+        ]
+        if self._moving_at is None:
+            lost |= {self._fleet.facts(p.host).hostname: p.ended or time.time() for p in killed}
         for place, rank in enumerate(ranks):
             if rank.state is State.RUNNING and rank.host in lost:
                 ended = max(rank.started or 0.0, lost[rank.host])
@@ -129,7 +137,7 @@ class HostsLaunched:
         ranks = judged(ranks, self._asked_at, over=over)
         newest = attempt if attempt > self._attempt else None
         if not over:
-            left = self._spent(attempt) < self._elastic.restarts
+            left = self._spent(attempt) < self._elastic.restarts and not killed
             enough = (
                 not lost if self._elastic.fixed else len(state.processes) - len(lost) >= self._elastic.least
             )
