@@ -515,7 +515,7 @@ _process._spawn = spawn
 def test_ranks_that_cannot_all_be_started_are_ended(tmp_path: Path) -> None:
     """As where the number of processes is limited."""
     (tmp_path / "sitecustomize.py").write_text(BUSY)
-    folder, status = run(UP, np=3, env={"PYTHONPATH": str(tmp_path)}, max_restarts=0)
+    _, status = run(UP, np=3, env={"PYTHONPATH": str(tmp_path)}, max_restarts=0)
     assert status.state is State.FAILED
     assert status.reason == (
         "rank 2 of 3 could not be started: [Errno 11] Resource temporarily unavailable. All were ended."
