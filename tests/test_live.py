@@ -132,7 +132,8 @@ def test_notes_of_ranks_are_shown(own_folders: Path) -> None:
     made = RunMaker(own_folders)
     for rank in range(2):
         made.event(rank, "note", text="tf_keras is used\nhere")
-    assert shown(made)[0] == "[0-1] note: tf_keras is used here"
+    made.event(0, "note", text="and this", printed=True)
+    assert [line for line in shown(made) if "note" in line] == ["[0-1] note: tf_keras is used here"]
 
 
 def test_the_last_note_is_shown_although_much_came_before_it(own_folders: Path) -> None:

@@ -90,7 +90,7 @@ class View:
         if event.kind == "progress":
             if event.attempt == self._attempt:
                 self.progress.feed(event)
-        else:
+        elif not event.data.get("printed"):
             self.fold.add(event.rank, f"note: {one_line(str(event.data.get('text')), 300)}", now)
 
     def _new_attempt(self, attempt: int, now: float) -> None:

@@ -52,9 +52,9 @@ class EventWriter:
     def progress(self, id: int, n: int, total: int | None, desc: str) -> None:
         self._write("progress", {"id": id, "n": n, "total": total, "desc": desc})
 
-    def note(self, text: str) -> None:
-        """Something the user should be told, shown once by the views."""
-        self._write("note", {"text": text})
+    def note(self, text: str, *, printed: bool = False) -> None:
+        """Something the user should be told, shown once by the views. `printed`: it is in the log as well."""
+        self._write("note", {"text": text, **({"printed": True} if printed else {})})
 
     def started(self, host: str) -> None:
         self._write("started", {"pid": os.getpid(), "host": host})
@@ -104,4 +104,4 @@ def tell(text: str) -> None:
     """One line in the log of every rank, and rank 0's as a note in the views."""
     print(text, flush=True)
     if _writer is not None and os.environ.get("RANK", "0") == "0":
-        _writer.note(text)
+        _writer.note(text, printed=True)
