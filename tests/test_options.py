@@ -219,6 +219,7 @@ def test_hosts(tmp_path: Path) -> None:
         read_hostfile("/nowhere")
 
 
+@pytest.mark.needs("horovod", "torch")
 def test_every_flag_is_explained_and_none_means_two_things() -> None:
     common = flags_of(RunOptions)
     for name in backends.names():
