@@ -6,21 +6,19 @@ import os
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from launching import ended, launch_cell, launcher_log, logs, results
 
-from jupyter_dist import launch, reader
+from jupyter_dist import reader
 from jupyter_dist._plan import read_command_line
 from jupyter_dist.backends import mpi
-from jupyter_dist.capture import capture_cell
 from jupyter_dist.errors import InputError, MissingEngine
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, State, Status
-from jupyter_dist.worker import payload as container
 
 WaitFor = Callable[..., Any]
 
@@ -41,35 +39,12 @@ both = pytest.mark.parametrize(
 
 
 def start(source: str, np: int = 2, max_restarts: int = 0, **options: Any) -> RunFolder:
-    payload = capture_cell(source, {}, label="In[1]", directory=Path.cwd())
-    wanted = mpi.MpiOptions(**options).model_dump(mode="json")
-    request = launch.Request("mpi", np, source, "In[1]", options=wanted, max_restarts=max_restarts, cold=True)
-    return launch.launch(request, payload)
-
-
-def ended(folder: RunFolder, timeout_s: float = 60.0) -> Status:
-    deadline = time.monotonic() + timeout_s
-    while not (status := reader.status(folder)).state.ended:
-        assert time.monotonic() < deadline, (status, launcher_log(folder), folder.supervisor_log.read_text())
-        time.sleep(0.01)
-    return status
+    return launch_cell("mpi", source, np, options, max_restarts=max_restarts)
 
 
 def run(source: str, np: int = 2, **options: Any) -> tuple[RunFolder, Status]:
     folder = start(source, np, **options)
     return folder, ended(folder)
-
-
-def launcher_log(folder: RunFolder, attempt: int = 0) -> str:
-    return (folder.path / "attempts" / str(attempt) / "launcher.log").read_text()
-
-
-def logs(folder: RunFolder, rank: int) -> list[str]:
-    return reader.output(folder, rank).decode().splitlines()
-
-
-def results(folder: RunFolder, np: int) -> list[Any]:
-    return [container.load(folder.rank(0, rank).result) for rank in range(np)]
 
 
 OPEN_MPI_4 = "mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/"

@@ -5,15 +5,14 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hosts import Hosts, missing
+from launching import ended, launch_cell, story
 
-from jupyter_dist import launch, reader
+from jupyter_dist import reader
 from jupyter_dist.backends.mpi import Mpi, MpiOptions
-from jupyter_dist.capture import capture_cell
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, State
@@ -41,31 +40,10 @@ def mpirun(request: pytest.FixtureRequest) -> str:
 
 
 def start(hosts: Hosts, source: str, mpirun: str, np: int = 2, **more: Any) -> RunFolder:
-    payload = capture_cell(source, {}, label="In[1]", directory=Path.cwd())
     slots = more.pop("slots", 1)
-    asked = MpiOptions(
-        hosts=tuple({"name": name, "slots": slots} for name in hosts.names),
-        python=sys.executable,
-        ssh_config=str(hosts.ssh_config),
-        mpirun=mpirun,
-    )
-    options = asked.model_dump(mode="json")
-    request = launch.Request("mpi", np, source, "In[1]", options=options, cold=True, **more)
-    return launch.launch(request, payload)
-
-
-def story(folder: RunFolder) -> str:
-    logs = [f"{p.name}: {p.read_text()[-1500:]}" for p in folder.path.glob("attempts/*/launcher*")]
-    return "\n".join([str(reader.status(folder)), folder.supervisor_log.read_text(), *logs])
-
-
-@pytest.fixture
-def ended(wait_for: WaitFor) -> Callable[[RunFolder], Any]:
-    def wait(folder: RunFolder) -> Any:
-        wait_for(lambda: reader.status(folder).state.ended, timeout_s=50, what="the end")
-        return reader.status(folder)
-
-    return wait
+    listed = [{"name": name, "slots": slots} for name in hosts.names]
+    given = {"python": sys.executable, "ssh_config": str(hosts.ssh_config), "mpirun": mpirun}
+    return launch_cell("mpi", source, np, {"hosts": listed, **given}, **more)
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +61,7 @@ def nothing_is_left(request: pytest.FixtureRequest, wait_for: WaitFor) -> Iterat
 
 
 def test_ranks_fill_the_hosts_and_find_each_other(
-    hosts: Hosts, mpirun: str, ended: Any, monkeypatch: pytest.MonkeyPatch
+    hosts: Hosts, mpirun: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UNASKED", "stays here")
     source = """
@@ -108,7 +86,7 @@ names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MINE
 
 
 @pytest.mark.needs("mpi4py")
-def test_mpi4py_talks_across_hosts(hosts: Hosts, ended: Any) -> None:
+def test_mpi4py_talks_across_hosts(hosts: Hosts) -> None:
     source = """
 from mpi4py import MPI
 MPI.COMM_WORLD.allgather(MPI.Get_processor_name())
@@ -118,14 +96,14 @@ MPI.COMM_WORLD.allgather(MPI.Get_processor_name())
     assert [container.load(folder.rank(0, rank).result) for rank in (0, 1)] == [["h1", "h2"]] * 2
 
 
-def test_every_line_has_arrived_when_the_run_has_ended(hosts: Hosts, mpirun: str, ended: Any) -> None:
+def test_every_line_has_arrived_when_the_run_has_ended(hosts: Hosts, mpirun: str) -> None:
     folder = start(hosts, "for n in range(30_000):\n    print(n, 'x' * 40)", mpirun)
     assert ended(folder).state is State.SUCCEEDED, story(folder)
     expected = "".join(f"{n} {'x' * 40}\n" for n in range(30_000))
     assert [reader.output(folder, rank).decode() == expected for rank in (0, 1)] == [True, True]
 
 
-def test_a_failing_rank_is_the_cause(hosts: Hosts, mpirun: str, ended: Any) -> None:
+def test_a_failing_rank_is_the_cause(hosts: Hosts, mpirun: str) -> None:
     source = "import os, time\nif os.environ['RANK'] == '1': raise ValueError('no')\ntime.sleep(600)"
     status = ended(start(hosts, source, mpirun))
     assert (status.state, status.reason) == (State.FAILED, "rank 1 failed: ValueError: no")
@@ -134,7 +112,7 @@ def test_a_failing_rank_is_the_cause(hosts: Hosts, mpirun: str, ended: Any) -> N
 
 @pytest.mark.parametrize(("how", "log"), [("stop", b"up\nsaved\n"), ("kill", b"up\n")])
 def test_a_stop_reaches_every_host(
-    hosts: Hosts, mpirun: str, how: str, log: bytes, ended: Any, wait_for: WaitFor
+    hosts: Hosts, mpirun: str, how: str, log: bytes, wait_for: WaitFor
 ) -> None:
     source = """
 import os, time

@@ -8,22 +8,19 @@ import re
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hosts import Hosts, missing
+from launching import ended, launch_cell, launcher_log, logs, results
 
-from jupyter_dist import launch, reader
 from jupyter_dist.backends import mpi
 from jupyter_dist.backends._ports import free_ports
-from jupyter_dist.capture import capture_cell
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State, Status
-from jupyter_dist.worker import payload as container
 
 _CGROUPS = """
 if ! mountpoint -q /sys/fs/cgroup; then
@@ -48,35 +45,12 @@ pytestmark = [
 
 
 def start(source: str, np: int = 2, **options: Any) -> RunFolder:
-    payload = capture_cell(source, {}, label="In[1]", directory=Path.cwd())
-    wanted = mpi.MpiOptions(**options).model_dump(mode="json")
-    request = launch.Request("mpi", np, source, "In[1]", options=wanted, cold=True)
-    return launch.launch(request, payload)
-
-
-def ended(folder: RunFolder, timeout_s: float = 60.0) -> Status:
-    deadline = time.monotonic() + timeout_s
-    while not (status := reader.status(folder)).state.ended:
-        assert time.monotonic() < deadline, (status, launcher_log(folder), folder.supervisor_log.read_text())
-        time.sleep(0.01)
-    return status
+    return launch_cell("mpi", source, np, options)
 
 
 def run(source: str, np: int = 2, **options: Any) -> tuple[RunFolder, Status]:
     folder = start(source, np, **options)
     return folder, ended(folder)
-
-
-def launcher_log(folder: RunFolder) -> str:
-    return (folder.path / "attempts" / "0" / "launcher.log").read_text()
-
-
-def logs(folder: RunFolder, rank: int) -> list[str]:
-    return reader.output(folder, rank).decode().splitlines()
-
-
-def results(folder: RunFolder, np: int) -> list[Any]:
-    return [container.load(folder.rank(0, rank).result) for rank in range(np)]
 
 
 class Slurm:

@@ -19,16 +19,15 @@ from typing import Any
 
 import pytest
 from hosts import Hosts, missing
+from launching import ended, launch_cell, results
 
-from jupyter_dist import backends, launch, reader
+from jupyter_dist import backends, reader
 from jupyter_dist import folder as folders
 from jupyter_dist.backends._hosts._fleet import Fleet
 from jupyter_dist.backends._hosts._ssh import SshSettings
-from jupyter_dist.capture import capture_cell
 from jupyter_dist.errors import InputError, LaunchError
 from jupyter_dist.folder import RunFolder
-from jupyter_dist.job import Job, State, Status
-from jupyter_dist.worker import payload as container
+from jupyter_dist.job import Job, State
 
 WaitFor = Callable[..., Any]
 
@@ -79,30 +78,14 @@ def nothing_left_on_hosts(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def launched(hosts: Hosts, source: str, np: int = 3, **options: Any) -> RunFolder:
     """Start a run with one rank on each host in turn; returns while it runs."""
-    names = options.pop("names", {})
-    request = {name: options.pop(name) for name in ("env", "max_restarts", "timeout_s") if name in options}
+    request = {
+        name: options.pop(name) for name in ("names", "env", "max_restarts", "timeout_s") if name in options
+    }
     slots = options.pop("slots", -(-np // len(hosts.names)))
     options.setdefault("python", sys.executable)
     listed = [{"name": name, "slots": slots} for name in hosts.names]
     options = {"hosts": options.pop("among", listed), "ssh_config": str(hosts.ssh_config), **options}
-    model = backends.load("ssh").options.model_validate(options)
-    payload = capture_cell(source, names, label="In[1]", directory=Path.cwd())
-    return launch.launch(
-        launch.Request("ssh", np, source, "In[1]", options=model.model_dump(mode="json"), **request), payload
-    )
-
-
-def ended(folder: RunFolder, timeout_s: float = 60.0) -> Status:
-    """Wait for the run's end."""
-    deadline = time.monotonic() + timeout_s
-    while not (status := reader.status(folder)).state.ended:
-        assert time.monotonic() < deadline, (status, folder.supervisor_log.read_text())
-        time.sleep(0.01)
-    return status
-
-
-def results(folder: RunFolder, np: int = 3) -> list[Any]:
-    return [container.load(folder.rank(0, rank).result) for rank in range(np)]
+    return launch_cell("ssh", source, np, options, cold=False, **request)
 
 
 def log(folder: RunFolder, rank: int) -> str:
@@ -287,7 +270,7 @@ def test_hosts_that_cannot_reach_each_other_are_told_and_another_interface_is_us
         source = "import os\nos.environ['MASTER_ADDR'], os.environ['GLOO_SOCKET_IFNAME']"
         folder = launched(hosts, source, interface="eth9,other")
         assert ended(folder).state is State.SUCCEEDED
-        assert results(folder) == [("10.9.0.1", "other")] * 3
+        assert results(folder, 3) == [("10.9.0.1", "other")] * 3
     finally:
         for name in hosts.names:
             hosts.exec(name, ["sh", "-c", "nft flush ruleset; ip link delete other; rm -f /tmp/go"])
@@ -297,11 +280,7 @@ def test_hosts_that_cannot_reach_each_other_are_told_and_another_interface_is_us
 
 
 def test_a_name_that_cannot_be_resolved(hosts: Hosts) -> None:
-    model = backends.load("ssh").options.model_validate({"hosts": [{"name": "nowhere.invalid", "slots": 1}]})
-    payload = capture_cell("1", {}, label="In[1]", directory=Path.cwd())
-    folder = launch.launch(
-        launch.Request("ssh", 1, "1", "In[1]", options=model.model_dump(mode="json")), payload
-    )
+    folder = launch_cell("ssh", "1", 1, {"hosts": [{"name": "nowhere.invalid", "slots": 1}]}, cold=False)
     assert str(ended(folder).reason).startswith("host nowhere.invalid: its name cannot be resolved")
 
 
@@ -319,7 +298,7 @@ def test_files_that_are_copied_are_where_the_ranks_start(hosts: Hosts, tmp_path:
     folder = launched(hosts, source, rsync=(f"{project}/",))
     status = ended(folder)
     assert status.state is State.SUCCEEDED, status.reason
-    assert results(folder) == [(42, "a word")] * 3
+    assert results(folder, 3) == [(42, "a word")] * 3
     hosts.exec("h2", ["mv", "/usr/bin/rsync", "/usr/bin/gone"])
     try:
         status = ended(launched(hosts, source, rsync=(f"{project}/",)))
@@ -353,7 +332,7 @@ mine.tolist()
     folder = launched(hosts, source)
     status = ended(folder, 100)
     assert status.state is State.SUCCEEDED, (status.reason, log(folder, 0))
-    assert results(folder) == [[6.0, 6.0, 6.0]] * 3
+    assert results(folder, 3) == [[6.0, 6.0, 6.0]] * 3
 
 
 def test_roles_and_ranks_that_only_serve(hosts: Hosts) -> None:

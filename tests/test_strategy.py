@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from launching import ended, launch_cell
 from rank_maker import alone
 
 from jupyter_dist import folder as folders
-from jupyter_dist import launch, reader
+from jupyter_dist import reader
 from jupyter_dist.backends._roles import Role, roles, tf_configs
 from jupyter_dist.backends._serving import Serving
 from jupyter_dist.backends.local import _specs
-from jupyter_dist.capture import capture_cell
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, Poll, RankState, State, Status
@@ -57,18 +57,7 @@ def fitted(strategy, data, **more):
 
 
 def start(source: str, np: int, **options: Any) -> RunFolder:
-    """Start a cold run of the local backend; returns while it runs."""
-    payload = capture_cell(source, {}, label="In[1]", directory=Path.cwd())
-    request = launch.Request("local", np, source, "In[1]", options=options, env=QUIET, cold=True)
-    return launch.launch(request, payload)
-
-
-def ended(folder: RunFolder, timeout_s: float = 100.0) -> Status:
-    deadline = time.monotonic() + timeout_s
-    while not (status := reader.status(folder)).state.ended:
-        assert time.monotonic() < deadline, (status, said(folder))
-        time.sleep(0.02)
-    return status
+    return launch_cell("local", source, np, options, env=QUIET)
 
 
 def said(folder: RunFolder) -> list[str]:

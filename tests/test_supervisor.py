@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from launching import ended, launch_cell, logs
 
-from jupyter_dist import failures, launch, reader, template
-from jupyter_dist.capture import capture_cell
+from jupyter_dist import failures, reader, template
 from jupyter_dist.errors import LaunchError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State, Status
@@ -27,27 +27,12 @@ WaitFor = Callable[..., Any]
 
 def start(source: str, np: int = 2, names: dict[str, Any] | None = None, **request: Any) -> RunFolder:
     """Start a cold run of the local backend; returns while it runs."""
-    payload = capture_cell(source, names or {}, label="In[1]", directory=Path.cwd())
-    request.setdefault("cold", True)
-    return launch.launch(launch.Request("local", np, source, "In[1]", **request), payload)
-
-
-def ended(folder: RunFolder, timeout_s: float = 60.0) -> Status:
-    """Wait for the run's end."""
-    deadline = time.monotonic() + timeout_s
-    while not (status := reader.status(folder)).state.ended:
-        assert time.monotonic() < deadline, (status, folder.supervisor_log.read_text())
-        time.sleep(0.01)
-    return status
+    return launch_cell("local", source, np, names=names, **request)
 
 
 def run(source: str, **options: Any) -> tuple[RunFolder, Status]:
     folder = start(source, **options)
     return folder, ended(folder)
-
-
-def logs(folder: RunFolder, rank: int, attempt: int | None = None) -> list[str]:
-    return reader.output(folder, rank, attempt).decode().splitlines()
 
 
 def rank_pids(folder: RunFolder, wait_for: WaitFor, ranks: Sequence[int] = (0, 1)) -> list[int]:

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from launching import launch_cell, results
 
 from jupyter_dist import launch, reader, template
 from jupyter_dist.capture import capture_cell
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State, Status
-from jupyter_dist.worker import payload as container
 
 WaitFor = Callable[..., Any]
 
@@ -36,14 +36,9 @@ def own_template(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def run(
     source: str, wait_for: WaitFor, *, np: int = 2, backend: str = "local", **request: Any
 ) -> tuple[RunFolder, Status]:
-    payload = capture_cell(source, {}, label="In[1]", directory=Path.cwd())
-    folder = launch.launch(launch.Request(backend, np, source, "In[1]", **request), payload)
+    folder = launch_cell(backend, source, np, **{"cold": False, **request})
     wait_for(lambda: reader.status(folder).state.ended, 60, "the run's end")
     return folder, reader.status(folder)
-
-
-def results(folder: RunFolder, np: int = 2) -> list[Any]:
-    return [container.load(folder.rank(0, rank).result) for rank in range(np)]
 
 
 def template_pid() -> int:
@@ -216,8 +211,7 @@ def test_the_template_may_die_between_and_during_runs(wait_for: WaitFor) -> None
     assert (status.state, status.warm) == (State.SUCCEEDED, True)
 
     source = "import time\nprint('up')\ntime.sleep(1)\nprint('done')\n7"
-    payload = capture_cell(source, {}, label="In[1]", directory=Path.cwd())
-    folder = launch.launch(launch.Request("local", 2, source, "In[1]"), payload)
+    folder = launch_cell("local", source, cold=False)
     wait_for(lambda: all(b"up" in reader.output(folder, rank) for rank in (0, 1)), what="the ranks")
     os.kill(template_pid(), signal.SIGKILL)
     wait_for(lambda: reader.status(folder).state.ended, what="the run's end")

@@ -6,20 +6,19 @@ import contextlib
 import os
 import re
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from launching import ended, launch_cell, launcher_log, logs
 
-from jupyter_dist import failures, launch, reader
+from jupyter_dist import failures, reader
 from jupyter_dist._plan import make_plan, read_command_line
 from jupyter_dist.backends import torchrun
-from jupyter_dist.capture import capture_cell
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import RunFolder
-from jupyter_dist.job import Job, State, Status
+from jupyter_dist.job import Job, State
 from jupyter_dist.worker import payload as container
 
 WaitFor = Callable[..., Any]
@@ -27,28 +26,7 @@ pytestmark = pytest.mark.needs("torch")
 
 
 def start(source: str, np: int = 2, max_restarts: int = 0, **options: Any) -> RunFolder:
-    payload = capture_cell(source, {}, label="In[1]", directory=Path.cwd())
-    wanted = torchrun.TorchrunOptions(**options).model_dump(mode="json")
-    request = launch.Request(
-        "torchrun", np, source, "In[1]", options=wanted, max_restarts=max_restarts, cold=True
-    )
-    return launch.launch(request, payload)
-
-
-def ended(folder: RunFolder, timeout_s: float = 90.0) -> Status:
-    deadline = time.monotonic() + timeout_s
-    while not (status := reader.status(folder)).state.ended:
-        assert time.monotonic() < deadline, (status, launcher_log(folder), folder.supervisor_log.read_text())
-        time.sleep(0.01)
-    return status
-
-
-def launcher_log(folder: RunFolder) -> str:
-    return (folder.path / "attempts" / "0" / "launcher.log").read_text()
-
-
-def logs(folder: RunFolder, rank: int, attempt: int | None = None) -> list[str]:
-    return reader.output(folder, rank, attempt).decode().splitlines()
+    return launch_cell("torchrun", source, np, options, max_restarts=max_restarts)
 
 
 def request(np: int, max_restarts: int = 0, **options: Any) -> list[str]:

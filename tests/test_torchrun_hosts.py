@@ -7,15 +7,14 @@ import re
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hosts import Hosts
+from launching import launch_cell, story
 
-from jupyter_dist import launch, reader
+from jupyter_dist import reader
 from jupyter_dist.backends.torchrun import Torchrun, TorchrunOptions, layout
-from jupyter_dist.capture import capture_cell
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, State
@@ -31,17 +30,8 @@ def options(names: str = "h1:2,h2:2", **more: Any) -> TorchrunOptions:
 
 
 def start(hosts: Hosts, source: str, np: int, **more: Any) -> RunFolder:
-    payload = capture_cell(source, {}, label="In[1]", directory=Path.cwd())
     asked = options(",".join(hosts.names), python=sys.executable, ssh_config=str(hosts.ssh_config), **more)
-    request = launch.Request(
-        "torchrun", np, source, "In[1]", options=asked.model_dump(mode="json"), cold=True
-    )
-    return launch.launch(request, payload)
-
-
-def story(folder: RunFolder) -> str:
-    logs = [f"{p.name}: {p.read_text()[-1500:]}" for p in folder.path.glob("attempts/*/launcher*")]
-    return "\n".join([str(reader.status(folder)), folder.supervisor_log.read_text(), *logs])
+    return launch_cell("torchrun", source, np, asked.model_dump(mode="json"))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,61 @@
+"""Start a cell on a backend without a kernel, wait for its end, and read what the ranks left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jupyter_dist import backends, launch, reader
+from jupyter_dist.capture import capture_cell
+from jupyter_dist.folder import RunFolder
+from jupyter_dist.job import Status
+from jupyter_dist.worker import payload as container
+
+__all__ = ["ended", "launch_cell", "launcher_log", "logs", "results", "story"]
+
+
+def launch_cell(
+    backend: str,
+    source: str,
+    np: int = 2,
+    options: Mapping[str, Any] | None = None,
+    names: dict[str, Any] | None = None,
+    **request: Any,
+) -> RunFolder:
+    """Start a run, cold unless `request` says otherwise; returns while it runs."""
+    payload = capture_cell(source, names or {}, label="In[1]", directory=Path.cwd())
+    model = backends.load(backend).options.model_validate(dict(options or {}))
+    wanted = {"options": model.model_dump(mode="json"), "cold": True, **request}
+    return launch.launch(launch.Request(backend, np, source, "In[1]", **wanted), payload)
+
+
+def ended(folder: RunFolder, timeout_s: float = 100.0) -> Status:
+    """Wait for the run's end."""
+    deadline = time.monotonic() + timeout_s
+    while not (status := reader.status(folder)).state.ended:
+        assert time.monotonic() < deadline, story(folder)
+        time.sleep(0.01)
+    return status
+
+
+def story(folder: RunFolder) -> str:
+    """All there is to say of a run that did not end as it should."""
+    status = reader.status(folder)
+    found = [str(status), folder.supervisor_log.read_text()]
+    found += [f"{path.name}: {path.read_text()[-1500:]}" for path in folder.path.glob("attempts/*/launcher*")]
+    found += [f"rank {rank.rank}: {reader.output(folder, rank.rank).decode()}" for rank in status.ranks]
+    return "\n".join(found)
+
+
+def launcher_log(folder: RunFolder, attempt: int = 0) -> str:
+    return (folder.path / "attempts" / str(attempt) / "launcher.log").read_text()
+
+
+def logs(folder: RunFolder, rank: int, attempt: int | None = None) -> list[str]:
+    return reader.output(folder, rank, attempt).decode().splitlines()
+
+
+def results(folder: RunFolder, np: int = 2) -> list[Any]:
+    return [container.load(folder.rank(0, rank).result) for rank in range(np)]
