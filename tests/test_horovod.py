@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import json
 import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hosts import Hosts
+from launching import ended, launch_cell, results, story
 
-from jupyter_dist import backends, launch, reader
+from jupyter_dist import backends, reader
 from jupyter_dist.backends._horovod import _hosts as discovery
 from jupyter_dist.backends._horovod._options import HorovodOptions
 from jupyter_dist.backends.horovod import Horovod
-from jupyter_dist.capture import capture_cell
 from jupyter_dist.errors import InputError, MissingEngine
 from jupyter_dist.failures import failures
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, State, Status
 from jupyter_dist.worker import _horovod, _horovodrun
-from jupyter_dist.worker import payload as container
 
 WaitFor = Callable[..., Any]
 needs_horovod = pytest.mark.needs("horovod", "torch", "tensorflow", "tf_keras")
@@ -139,28 +136,7 @@ def data() -> dict[str, Any]:
 def start(
     source: str, np: int = 2, names: dict[str, Any] | None = None, env: Any = None, **options: Any
 ) -> RunFolder:
-    payload = capture_cell(source, names or {}, label="In[1]", directory=Path.cwd())
-    wanted = HorovodOptions(**options).model_dump(mode="json")
-    request = launch.Request("horovod", np, source, "In[1]", options=wanted, env=env or {}, cold=True)
-    return launch.launch(request, payload)
-
-
-def ended(folder: RunFolder, timeout_s: float = 100.0) -> Status:
-    deadline = time.monotonic() + timeout_s
-    while not (status := reader.status(folder)).state.ended:
-        assert time.monotonic() < deadline, story(folder)
-        time.sleep(0.01)
-    return status
-
-
-def story(folder: RunFolder) -> str:
-    logs = [reader.output(folder, rank).decode() for rank in range(2)]
-    log = folder.path / "attempts" / "0" / "launcher.log"
-    return "\n".join([str(reader.status(folder)), *logs, log.read_text() if log.exists() else ""])
-
-
-def results(folder: RunFolder, np: int) -> list[Any]:
-    return [container.load(folder.rank(0, rank).result) for rank in range(np)]
+    return launch_cell("horovod", source, np, options, names, env=env or {})
 
 
 def trained(folder: RunFolder, np: int) -> None:
@@ -446,28 +422,14 @@ def test_named_hosts_in_an_elastic_run(hosts: Hosts, wait_for: WaitFor) -> None:
     assert (status.reason or "").startswith("host nowhere: its name cannot be resolved")
 
 
-@contextlib.contextmanager
-def _called(name: str) -> Iterator[None]:
-    """What is started meanwhile finds this machine under another name: its own may lead to 127.0.0.1, and
-    Horovod as it was published gives others the address to which it leads."""
-    libc, new_uts = ctypes.CDLL(None), 0x04000000
-    before = os.open("/proc/thread-self/ns/uts", os.O_RDONLY)
-    try:
-        assert libc.unshare(new_uts) == 0
-        socket.sethostname(name)
-        yield
-    finally:
-        assert libc.setns(before, new_uts) == 0
-        os.close(before)
-
-
 @needs_horovod
 @pytest.mark.parametrize("hosts", [1], indirect=True)
 def test_this_machine_may_be_one_of_the_hosts(hosts: Hosts, wait_for: WaitFor, tmp_path: Path) -> None:
-    """Also the first, while no other is known; its rank is replaced as any other; no file stays anywhere."""
+    """Also the first, while no other is known, and where its own name leads to 127.0.0.1; its rank is
+    replaced as any other; no file stays anywhere."""
+    here = socket.gethostname()
     networks = ["nowhere", hosts.interface, "eth0"]
-    with _called(here := hosts.driver_address):
-        folder, listed = _over_hosts(hosts, "localhost", tmp_path, max_np=2, network_interfaces=networks)
+    folder, listed = _over_hosts(hosts, "localhost", tmp_path, max_np=2, network_interfaces=networks)
     _processes_at_step(folder, wait_for, 0, 5)
     listed.write_text("localhost:1\nh1:1\n")
     _processes_at_step(folder, wait_for, 1, 1)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib.util
 import os
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 RECIPE = Recipe(torch="2.13.0", tensorflow="2.21.0", mpi="Open MPI 4.1.4")
 CMAKE = "set(CMAKE_CXX_STANDARD 14)\nset(CMAKE_CXX_STANDARD_REQUIRED ON)\n"
 XLA = 'list(APPEND TF_SOURCES "${PROJECT_SOURCE_DIR}/horovod/tensorflow/xla_mpi_ops.cc")\n'
+GLOO = "void GlooContext::InitializeForProcessSet() {{\n  attr device_attr;\n  device_attr.{} = {};\n}}\n"
 SETUP = """
 import os, setuptools
 print("[  3%] Building CXX object third_party/gloo/transport/pair.cc.o", flush=True)
@@ -43,6 +44,7 @@ def fake_source(folder: Path, then: str = "") -> Path:
         "CMakeLists.txt": "cmake_minimum_required(VERSION 3.13)\n" + CMAKE,
         "horovod/torch/CMakeLists.txt": f"if(TRUE)\n    {CMAKE}endif()\n",
         "horovod/tensorflow/CMakeLists.txt": f'list(APPEND TF_SOURCES "mpi_ops.cc")\n{XLA}message("end")\n',
+        "horovod/common/gloo/gloo_context.cc": GLOO.format("iface", "gloo_iface_"),
         "horovod/__init__.py": "",
         "setup.py": SETUP.format(then=then),
         "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "setuptools.build_meta"\n',
@@ -77,7 +79,7 @@ def test_a_wheel_is_named_by_all_that_it_depends_on() -> None:
         {"python": "cpython-312"},
         {"machine": "linux-aarch64"},
         {"settings": (("HOROVOD_GPU_OPERATIONS", "NCCL"),)},
-        {"patch": 2},
+        {"patch": RECIPE.patch + 1},
     ):
         assert dataclasses.replace(RECIPE, **change).key != RECIPE.key, change
 
@@ -120,20 +122,21 @@ def test_without_mpi_it_offers_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_recipe(mpi=False).mpi is None
 
 
-def test_without_torch_and_tensorflow_there_is_nothing_to_build_for() -> None:
-    code = "from jupyter_dist.commands._horovod_recipe import find_recipe\nfind_recipe(mpi=True)"
-    # -S: no site-packages, so nothing but the standard library is installed.
-    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert "InputError: neither torch nor TensorFlow is installed" in done.stderr
+def test_without_torch_and_tensorflow_there_is_nothing_to_build_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match="neither torch nor TensorFlow is installed"):
+        find_recipe(mpi=True)
 
 
-def test_three_lines_are_changed(tmp_path: Path) -> None:
+def test_four_lines_are_changed(tmp_path: Path) -> None:
     source = fake_source(tmp_path)
     horovod_build.patch(source)
     assert "CXX_STANDARD 17)\nset(CMAKE_CXX_STANDARD_REQUIRED ON)" in (source / "CMakeLists.txt").read_text()
     assert "    set(CMAKE_CXX_STANDARD 17)\n" in (source / "horovod/torch/CMakeLists.txt").read_text()
     tensorflow = (source / "horovod/tensorflow/CMakeLists.txt").read_text()
     assert tensorflow == 'list(APPEND TF_SOURCES "mpi_ops.cc")\nmessage("end")\n'
+    gloo = (source / "horovod/common/gloo/gloo_context.cc").read_text()
+    assert gloo == GLOO.format("iface", "global_context.gloo_iface_")
 
 
 def test_another_source_is_left_alone(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """Build Horovod's wheel for the torch and TensorFlow that are here, keep it, and install it.
 
-Horovod's last release does not build with today's frameworks; three lines of its CMake files are
-changed. A wheel is kept under `$XDG_CACHE_HOME/jupyter-dist/horovod/KEY/`, where KEY stands for
-everything that it depends on, so the same wheel is built once.
+Horovod's last release does not build with today's frameworks: three lines of its CMake files are changed,
+and one of its Gloo for hosts whose own name leads to themselves. A wheel is kept under
+`$XDG_CACHE_HOME/jupyter-dist/horovod/KEY/`, where KEY stands for everything that it depends on, so the
+same wheel is built once.
 """
 
 from __future__ import annotations
@@ -46,6 +47,13 @@ _CHANGES = (
         "horovod/tensorflow/CMakeLists.txt",
         r"(?m)^list\(APPEND TF_SOURCES [^\n]*/xla_mpi_ops\.cc\"\)\n",
         "",
+        1,
+    ),
+    # Process sets, and all ranks are one, met at the address of the host's own name: often 127.0.1.1.
+    (
+        "horovod/common/gloo/gloo_context.cc",
+        r"(?s)(::InitializeForProcessSet\(.*?device_attr\.iface = )(gloo_iface_)",
+        r"\1global_context.\2",
         1,
     ),
 )

@@ -25,7 +25,7 @@ __all__ = ["SHA256", "VERSION", "Recipe", "find_recipe", "missing_tools"]
 VERSION = "0.28.1"
 SHA256 = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
 """Of the source archive on PyPI."""
-_PATCH = 1
+_PATCH = 2
 """Counted up when `_horovod_build.patch` changes, so that an older wheel is not taken for a new one."""
 
 _TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly", "tensorflow-rocm")
