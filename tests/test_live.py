@@ -186,7 +186,7 @@ import sys, threading, time
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from run_maker import RunMaker
-from jupyter_dist import live
+from jupyter_dist.showing import live
 from jupyter_dist._run import Run
 made = RunMaker(Path({runs!r}), {world_size})
 """
