@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterable
 
 from . import _forking
-from .worker._boot import set_name
+from .worker._groups import guard_groups
 
 __all__ = ["Guard", "end_leftovers"]
 
@@ -60,21 +60,7 @@ class Guard:
 
 
 def _wait(read: int, run_id: str | None) -> None:
-    os.setsid()
-    set_name("jdist guard")
-    signal.set_wakeup_fd(-1)
-    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(signum, signal.SIG_IGN)
-    data = b""
-    while chunk := os.read(read, 65536):
-        data = (data + chunk)[-(1 << 20) :]
-    lines = data.decode().splitlines()
-    if lines and lines[-1] == "done":
-        os._exit(0)
-    for pid in lines[-1].split() if lines else ():
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(int(pid), signal.SIGKILL)
-    if run_id is not None:
+    if guard_groups(read) and run_id is not None:
         end_leftovers(run_id)
     os._exit(0)
 

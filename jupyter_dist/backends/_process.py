@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import resource
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from ..errors import LaunchError
 from ..folder import RunFolder, open_private
 from ..job import Job, Poll, RankState, State
 from ..worker._boot import STACK_SIGNAL
+from ..worker._groups import kill_group, peak_memory_bytes
 
 __all__ = ["PACKAGE_ROOT", "Processes", "RankSpec"]
 
@@ -91,7 +90,7 @@ class Processes:
             return dataclasses.replace(rank, state=State.LOST, ended=time.time())
         if not done:
             return rank
-        _kill_group(pid, signal.SIGKILL)  # what the rank left behind
+        kill_group(pid)  # what the rank left behind
         code = os.waitstatus_to_exitcode(status)
         state = State.SUCCEEDED if code == 0 else State.STOPPED if pid in self._signalled else State.FAILED
         return dataclasses.replace(
@@ -100,7 +99,7 @@ class Processes:
             exit_code=code if code >= 0 else None,
             signal=-code if code < 0 else None,
             ended=time.time(),
-            peak_memory_bytes=_peak(usage),
+            peak_memory_bytes=peak_memory_bytes(usage),
         )
 
     def signal(self, *, kill: bool) -> None:
@@ -110,7 +109,7 @@ class Processes:
                 continue
             self._signalled.add(rank.pid)
             if kill:
-                _kill_group(rank.pid, signal.SIGKILL)
+                kill_group(rank.pid)
                 with contextlib.suppress(ProcessLookupError):  # before it had a group of its own
                     os.kill(rank.pid, signal.SIGKILL)
             else:
@@ -145,15 +144,6 @@ def _spawn(python: str, env: Mapping[str, str], log: int) -> int:
     )
     process.returncode = 0  # reaped by wait4 here, which tells the memory as well
     return process.pid
-
-
-def _kill_group(pid: int, signum: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signum)
-
-
-def _peak(usage: resource.struct_rusage) -> int:
-    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _overall(ranks: list[RankState]) -> State:

@@ -30,12 +30,13 @@ from ..._guard import end_leftovers
 from ...errors import LaunchError
 from ...folder import RunFolder, make_private, open_private
 from ...job import Job, Poll, RankState, State
+from ...worker._groups import kill_group
 from ...worker._launched import LAUNCHER
 from .._base import Handle
 from .._defaults import defaults
 from .._process import PACKAGE_ROOT
 from ._rank_files import RankFiles, asked, judged, was_told
-from ._reach import Here, Reach, kill_group
+from ._reach import Here, Reach
 
 __all__ = ["Follower", "Launched", "environment", "last_words", "shown", "worker_argv"]
 

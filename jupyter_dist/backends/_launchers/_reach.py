@@ -14,10 +14,11 @@ from ...errors import LaunchError
 from ...folder import RunFolder
 from ...job import Job, RankState
 from ...worker._boot import STACK_SIGNAL
+from ...worker._groups import kill_group
 from .._hosts._fleet import Fleet, FleetPoll, Start
 from .._hosts._options import HostOptions
 
-__all__ = ["Here", "Reach", "There", "kill_group"]
+__all__ = ["Here", "Reach", "There"]
 
 _EXIT_FILES_S = 2.0
 _QUICK_S = 0.5
@@ -77,11 +78,6 @@ class Here:
 def _here(ranks: Sequence[RankState]) -> list[int]:
     name = socket.gethostname()
     return [rank.pid for rank in ranks if rank.pid is not None and rank.host == name]
-
-
-def kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
 
 
 class There:

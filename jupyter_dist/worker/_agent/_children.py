@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .._boot import STACK_SIGNAL, set_name
+from .._boot import STACK_SIGNAL
+from .._groups import guard_groups, kill_group, peak_memory_bytes
 from ._fork import fork_rank
 
 __all__ = ["Child", "Children", "start_guard"]
@@ -123,13 +122,13 @@ class Children:
                 continue
             if not done:
                 continue
-            _kill_group(child.pid, signal.SIGKILL)  # what it left behind
+            kill_group(child.pid)  # what it left behind
             code = os.waitstatus_to_exitcode(status)
             child.end = {
                 "ended": time.time(),
                 "exit_code": code if code >= 0 else None,
                 "signal": -code if code < 0 else None,
-                "peak_memory_bytes": _peak(usage),
+                "peak_memory_bytes": peak_memory_bytes(usage),
                 "told": child.told_to_end,
             }
             self._write_down(child)
@@ -141,14 +140,14 @@ class Children:
         for child in self.running:
             child.told_to_end = True
             if kill:
-                _kill_group(child.pid, signal.SIGKILL)
+                kill_group(child.pid)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(child.pid, signal.SIGKILL if kill else signal.SIGTERM)
         if not kill and any(child.rank is None for child in self.running):
             return  # a launcher here passes it on to its ranks: they would be told twice
         for pid in self._launched():
             if kill:
-                _kill_group(pid, signal.SIGKILL)
+                kill_group(pid)
             else:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
@@ -209,19 +208,8 @@ def start_guard(stage: str) -> int:
 
 
 def _guard(read: int, stage: str) -> None:
-    os.setsid()
-    set_name("jdist guard")
-    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(signum, signal.SIG_IGN)
-    data = b""
-    while chunk := os.read(read, 65536):
-        data = (data + chunk)[-(1 << 20) :]
-    lines = data.decode().splitlines()
-    if lines and lines[-1] == "done":
-        return
-    for pid in lines[-1].split() if lines else ():
-        _kill_group(int(pid), signal.SIGKILL)
-    end_leftovers(stage)
+    if guard_groups(read):
+        end_leftovers(stage)
 
 
 def end_leftovers(stage: str) -> None:
@@ -250,12 +238,3 @@ def _is_of(pid: int, stage: str) -> bool:
         return not os.path.isdir("/proc/self")
     except OSError:
         return False
-
-
-def _kill_group(pid: int, signum: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signum)
-
-
-def _peak(usage: resource.struct_rusage) -> int:
-    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
