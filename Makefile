@@ -74,7 +74,7 @@ clean: ## Remove the environment and what was built
 	touch $@
 
 # Minutes the first time; the wheel is kept under ~/.cache/jupyter-dist for the same versions.
-.venv/.horovod: .venv/.test jupyter_dist/commands/_horovod_build.py jupyter_dist/commands/_horovod_recipe.py
+.venv/.horovod: .venv/.test jupyter_dist/commands/horovod_build.py jupyter_dist/commands/horovod_recipe.py
 	$(BIN)/jupyter dist install-horovod
 	touch $@
 

@@ -13,7 +13,7 @@ from typing import Any
 from playwright.sync_api import Error
 
 from jupyter_dist import folder as folders
-from jupyter_dist import reader
+from jupyter_dist.record import reader
 
 from ._lab import LOAD, Browser, RunMaker, in_browser
 from ._processes import Failed

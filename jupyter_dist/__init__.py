@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from ._run import Run
+    from .showing.run import Run
     from .start import attach, run
     from .worker.api import (
         attempt,
@@ -51,7 +51,7 @@ _HOME = {
         ),
         "worker.api",
     ),
-    "Run": "_run",
+    "Run": "showing.run",
     "attach": "start",
     "run": "start",
 }

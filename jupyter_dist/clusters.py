@@ -27,9 +27,9 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import Table
 
 from . import backends
-from ._flags import build, nearest, shown
 from .backends import Backend
 from .errors import DistError, InputError
+from .flags import build, nearest, shown
 from .folder import make_private, write_bytes
 from .options import NOT_SAVED, RunOptions
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ._run import Run
+    from .showing.run import Run
 
 __all__ = [
     "CaptureError",

@@ -12,13 +12,13 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 
 from . import start
-from ._plan import make_plan, read_command_line
 from .commands import dispatch, flag_groups
-from .commands._help import help_text
-from .commands._runs import Context
+from .commands.help_texts import help_text
+from .commands.run_commands import Context
 from .errors import InputError
-from .showing import _display, _frontends
-from .text._table import Message
+from .plan.planning import make_plan, read_command_line
+from .showing import display, frontends
+from .text.table import Message
 
 __all__ = ["DistMagics"]
 
@@ -99,7 +99,7 @@ def _expander(namespace: Mapping[str, Any]) -> Callable[[str], str]:
 # Not a `complete_command` hook: that one mixes Python's names with the flags.
 @context_matcher()  # type: ignore[untyped-decorator]
 def _matcher(context: CompletionContext) -> Any:
-    from .commands._completion import complete
+    from .commands.completion import complete
 
     typed, found = complete(context.text_until_cursor)
     completions = [SimpleCompletion(name) for name in found]
@@ -115,7 +115,7 @@ class _Preloader:
     def __call__(self, *_: object) -> None:
         # A convenience: whatever goes wrong in it must not become a cell's problem.
         with contextlib.suppress(Exception):
-            from . import template
+            from .launch import template
 
             template.observe(self._shell.user_ns)
 
@@ -130,8 +130,8 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         return
     shell.register_magics(DistMagics)
     shell.Completer.custom_matchers.append(_matcher)
-    if _display.in_kernel():
-        _frontends.probe()
+    if display.in_kernel():
+        frontends.probe()
     shell.events.register("post_run_cell", _Preloader(shell))
 
 
@@ -143,6 +143,6 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
         shell.magics_manager.magics[kind].pop(name, None)
     if _matcher in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.remove(_matcher)
-    from . import template
+    from .launch import template
 
     template.close()

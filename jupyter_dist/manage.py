@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import reader
 from .errors import DistError, InputError, RunNotFound
 from .folder import RunFolder, find, runs
 from .job import State
+from .record import reader
 
 __all__ = [
     "RunRow",

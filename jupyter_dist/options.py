@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from ._flags import shown
-from .text._format import parse_duration
+from .flags import shown
+from .text.format import parse_duration
 
 __all__ = ["NOT_SAVED", "Host", "RunOptions", "parse_hosts", "read_hostfile"]
 

@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import capture, launch
-from ._plan import Plan, make_plan
+from .capture import capturing
 from .errors import InputError
+from .launch import submission
 from .manage import choose
 from .options import RunOptions
-from .text._format import size
+from .plan.planning import Plan, make_plan
+from .text.format import size
 
 if TYPE_CHECKING:
-    from ._run import Run
+    from .showing.run import Run
 
 __all__ = [
     "Origin",
@@ -74,14 +75,14 @@ def start_call(
     fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], plan: Plan, origin: Origin
 ) -> Run:
     """Start a run of `fn(*args, **kwargs)`; returns at once. Raises DistError with nothing started."""
-    payload = capture.capture_call(
+    payload = capturing.capture_call(
         fn, tuple(args), dict(kwargs), ship_modules=plan.run.ship_modules, **origin.for_capture()
     )
     return _launch(payload, _request(plan, getattr(fn, "__qualname__", repr(fn)), origin))
 
 
-def _capture_cell(source: str, namespace: dict[str, Any], plan: Plan, origin: Origin) -> capture.Payload:
-    return capture.capture_cell(
+def _capture_cell(source: str, namespace: dict[str, Any], plan: Plan, origin: Origin) -> capturing.Payload:
+    return capturing.capture_cell(
         source,
         namespace,
         flags=origin.flags,
@@ -104,12 +105,12 @@ def describe(source: str, namespace: dict[str, Any], plan: Plan, origin: Origin)
             "modules": [shipped.path for shipped in payload.modules],
             "notes": list(payload.notes),
         },
-        "request": launch.dry_run(_request(plan, source, origin)),
+        "request": submission.dry_run(_request(plan, source, origin)),
     }
 
 
-def _request(plan: Plan, source: str, origin: Origin) -> launch.Request:
-    return launch.Request(
+def _request(plan: Plan, source: str, origin: Origin) -> submission.Request:
+    return submission.Request(
         backend=plan.backend.name,
         world_size=plan.world_size,
         source=source,
@@ -125,8 +126,8 @@ def _request(plan: Plan, source: str, origin: Origin) -> launch.Request:
     )
 
 
-def _launch(payload: capture.Payload, request: launch.Request) -> Run:
-    from ._run import Run
+def _launch(payload: capturing.Payload, request: submission.Request) -> Run:
+    from .showing.run import Run
 
     notes = payload.notes
     if payload.nbytes >= _WORTH_SAYING:
@@ -134,7 +135,7 @@ def _launch(payload: capture.Payload, request: launch.Request) -> Run:
     # Before the start, which for a large payload takes a while.
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
-    return _remember(Run(launch.launch(request, payload)))
+    return _remember(Run(submission.launch(request, payload)))
 
 
 def _remember(run: Run) -> Run:
@@ -273,12 +274,12 @@ def attach(run_id: str | None = None, *, follow: bool = False) -> Run:
     Without an id: the newest one. With `follow` its output is shown until it ends; interrupting
     leaves the run alone. Raises RunNotFound.
     """
-    from ._run import Run
     from .showing import live
+    from .showing.run import Run
 
     folder = choose(run_id)
     # Where the ranks have outlived their supervisor, the run gets another one.
-    launch.resume(folder)
+    submission.resume(folder)
     found = _remember(Run(folder))
     if follow:
         live.follow(found, interrupt="leave", result=True)

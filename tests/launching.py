@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jupyter_dist import backends, launch, reader
-from jupyter_dist.capture import capture_cell
+from jupyter_dist import backends
+from jupyter_dist.capture.capturing import capture_cell
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Status
+from jupyter_dist.launch import submission
+from jupyter_dist.record import reader
 from jupyter_dist.worker import payload as container
 
 __all__ = ["ended", "launch_cell", "launcher_log", "logs", "results", "story"]
@@ -28,7 +30,7 @@ def launch_cell(
     payload = capture_cell(source, names or {}, label="In[1]", directory=Path.cwd())
     model = backends.load(backend).options.model_validate(dict(options or {}))
     wanted = {"options": model.model_dump(mode="json"), "cold": True, **request}
-    return launch.launch(launch.Request(backend, np, source, "In[1]", **wanted), payload)
+    return submission.launch(submission.Request(backend, np, source, "In[1]", **wanted), payload)
 
 
 def ended(folder: RunFolder, timeout_s: float = 100.0) -> Status:

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jupyter_dist import folder, reader
+from jupyter_dist import folder
 from jupyter_dist.folder import RankFolder, RunFolder
 from jupyter_dist.job import Job, RankState, State, Status, Supervisor
+from jupyter_dist.record import reader
 
 __all__ = ["RunMaker"]
 

@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from jupyter_dist.reader import start_ticks
-from jupyter_dist.worker._agent._frames import Frame, FrameError, Frames, encode
-from jupyter_dist.worker._agent._tail import Tails
+from jupyter_dist.agent.frames import Frame, FrameError, Frames, encode
+from jupyter_dist.agent.tail import Tails
+from jupyter_dist.record.reader import start_ticks
 
 ROOT = Path(__file__).parents[1]
 WaitFor = Callable[..., Any]
@@ -96,7 +96,7 @@ class Place:
         (self.stage / "agent.json").write_text(json.dumps({"grace_s": grace_s}))
         read, write = os.pipe()
         env = {**os.environ, "JUPYTER_DIST_STAGE": str(self.stage)}
-        argv = [sys.executable, "-m", "jupyter_dist.worker._agent", str(self.stage), str(write)]
+        argv = [sys.executable, "-m", "jupyter_dist.agent", str(self.stage), str(write)]
         self.process = subprocess.Popen(argv, cwd=ROOT, env=env, pass_fds=[write], start_new_session=True)
         os.close(write)
         assert os.read(read, 1) == b"+"

@@ -84,7 +84,7 @@ def test_keras_fit(tmp_path: Path, imports: str) -> None:
 @pytest.mark.needs("tf_keras", "tensorflow")
 def test_tf_keras_fit(tmp_path: Path) -> None:
     code = KERAS.format(imports="import tf_keras as keras") + FIT.format(more="") + DUMP
-    before = "from jupyter_dist.worker._autolog import _keras\n_keras._EVERY_S = 0"
+    before = "from jupyter_dist.worker.autolog import _keras\n_keras._EVERY_S = 0"
     events = train(tmp_path, code, before, env={"TF_USE_LEGACY_KERAS": "1"})
     check_fit(events, tmp_path)
     assert [step for step, _ in events.curve("loss")] == list(range(1, 25))
@@ -414,11 +414,11 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
 
 
 def test_callbacks_that_fail_let_training_go_on() -> None:
-    from jupyter_dist.worker import _autolog
+    from jupyter_dist.worker import autolog
 
     ran = []
 
-    @_autolog.guarded("something")
+    @autolog.guarded("something")
     def fail(value: int) -> None:
         ran.append(value)
         raise ValueError("no such step")

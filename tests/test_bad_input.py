@@ -20,12 +20,13 @@ from IPython.utils.capture import capture_output
 from run_maker import RunMaker
 
 import jupyter_dist
-from jupyter_dist import clusters, folder, manage, start, template
-from jupyter_dist._run import Run
+from jupyter_dist import clusters, folder, manage, start
 from jupyter_dist.commands import dispatch
-from jupyter_dist.commands._runs import Context
+from jupyter_dist.commands.run_commands import Context
 from jupyter_dist.errors import CaptureError, DistError, InputError, ResultError, RunNotFound, UnknownBackend
 from jupyter_dist.job import State
+from jupyter_dist.launch import template
+from jupyter_dist.showing.run import Run
 
 ODD = 'it\'s "odd"\n$HOME `x` {y} ; é'
 

@@ -13,7 +13,7 @@ import pytest
 from rank_maker import alone, free_port, outputs, ranks
 
 import jupyter_dist as dist
-from jupyter_dist.worker import _events
+from jupyter_dist.worker import events
 
 BARRIERS = """
 import random
@@ -44,7 +44,7 @@ def leave_error(folder: Path) -> None:
 
 
 def leave_event(folder: Path) -> None:
-    writer = _events.EventWriter(str(folder / "attempts/0/ranks/1/events.jsonl"))
+    writer = events.EventWriter(str(folder / "attempts/0/ranks/1/events.jsonl"))
     writer.metric({"loss": 1.0}, 1)
     writer.result("None", None, "cannot pickle")
     writer.close()

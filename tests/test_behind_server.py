@@ -18,7 +18,7 @@ import pytest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from jupyter_dist import folder as folders
-from jupyter_dist import reader
+from jupyter_dist.record import reader
 
 TOKEN = "t"
 FLOOD = """%%distribute -np 2

@@ -19,8 +19,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_dist import _source, capture
-from jupyter_dist.capture import Payload, capture_call, capture_cell
+from jupyter_dist.capture import capturing
+from jupyter_dist.capture import source as _source
+from jupyter_dist.capture.capturing import Payload, capture_call, capture_cell
 from jupyter_dist.errors import CaptureError
 from jupyter_dist.worker import payload
 
@@ -615,14 +616,14 @@ class TestSize:
         ("size", "shown"), [(0, "0 bytes"), (999, "999 bytes"), (1234, "1.23 kB"), (1.2e9, "1.2 GB")]
     )
     def test_is_shown_with_a_unit(self, size: float, shown: str) -> None:
-        assert capture._bytes(size) == shown
+        assert capturing._bytes(size) == shown
 
     def test_notes_cuda_tensors(self, notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
         notebook.cell("x = 1")
         real = payload.dump
         for count, note in ((1, "1 CUDA tensor travels"), (3, "3 CUDA tensors travel")):
             monkeypatch.setattr(
-                capture, "dump", lambda *a, n=count, **k: real(*a, **k)._replace(cuda_tensors=n)
+                capturing, "dump", lambda *a, n=count, **k: real(*a, **k)._replace(cuda_tensors=n)
             )
             assert notebook.capture("x").notes == (f"{note} through CPU memory",)
 
@@ -867,7 +868,7 @@ class TestCall:
                 import sys
                 from pathlib import Path
                 import jd_helper
-                from jupyter_dist.capture import capture_call
+                from jupyter_dist.capture.capturing import capture_call
 
                 RATE = 3
 
@@ -905,7 +906,7 @@ class TestCall:
 
 class TestRealKernel:
     def test_captures_what_a_notebook_has(self, kernel: Any, notebook: Notebook) -> None:
-        kernel.run("from jupyter_dist.capture import capture_cell\nfrom pathlib import Path")
+        kernel.run("from jupyter_dist.capture.capturing import capture_cell\nfrom pathlib import Path")
         kernel.run("RATE = 2\ndef rate():\n    with open('/dev/null') as f: return RATE, f.name")
         kernel.run(
             "def shell():\n    try: return get_ipython()\n    except NameError: return 'no shell'\n"

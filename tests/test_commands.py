@@ -17,12 +17,13 @@ import pytest
 from run_maker import RunMaker
 
 import jupyter_dist
-from jupyter_dist import backends, clusters, folder, manage, reader, start
+from jupyter_dist import backends, clusters, folder, manage, start
 from jupyter_dist.commands import dispatch, main
-from jupyter_dist.commands._runs import Context
+from jupyter_dist.commands.run_commands import Context
 from jupyter_dist.errors import InputError, MissingEngine, RunNotFound
 from jupyter_dist.job import State
-from jupyter_dist.text._table import Message, Table
+from jupyter_dist.record import reader
+from jupyter_dist.text.table import Message, Table
 
 NOTEBOOK = Context()
 TERMINAL = Context(terminal=True)

@@ -12,9 +12,9 @@ import nbformat
 import pytest
 from run_maker import RunMaker
 
-from jupyter_dist._run import Run
 from jupyter_dist.job import State
-from jupyter_dist.showing import _display
+from jupyter_dist.showing import display
+from jupyter_dist.showing.run import Run
 
 RUN = "application/x-jupyter-dist-run+json"
 VIEW = "application/vnd.jupyter.widget-view+json"
@@ -177,11 +177,11 @@ def test_a_run_that_was_removed_is_one_line(own_folders: Path) -> None:
 
 
 def test_static_html_holds_text_as_text() -> None:
-    html = _display.static_html("<p>summary</p>", "\x1b[31mred\x1b[0m <script>alert(1)</script>\n")
+    html = display.static_html("<p>summary</p>", "\x1b[31mred\x1b[0m <script>alert(1)</script>\n")
     assert html.endswith("<p>summary</p>")
     assert "red &lt;script&gt;" in html
     assert "\x1b" not in html
-    assert _display.static_html("<p>summary</p>", "\n") == "<p>summary</p>"
+    assert display.static_html("<p>summary</p>", "\n") == "<p>summary</p>"
 
 
 def test_nbclient_keeps_the_text_once_and_no_widget(tmp_path: Path) -> None:

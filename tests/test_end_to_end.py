@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from jupyter_dist import folder as folders
-from jupyter_dist import reader
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State
+from jupyter_dist.record import reader
 
 WaitFor = Callable[..., Any]
 LOAD = "%load_ext jupyter_dist"

@@ -21,11 +21,12 @@ import pytest
 from hosts import Hosts
 
 import jupyter_dist
-from jupyter_dist import manage, reader
-from jupyter_dist._run import Run
+from jupyter_dist import manage
 from jupyter_dist.conformance import Target
-from jupyter_dist.conformance._runs import Runs, assert_state, story, wait_until
+from jupyter_dist.conformance.runs import Runs, assert_state, story, wait_until
 from jupyter_dist.job import State
+from jupyter_dist.record import reader
+from jupyter_dist.showing.run import Run
 
 TWO = pytest.mark.parametrize("hosts", [2], indirect=True)
 GRACE_S = 6.0
@@ -209,7 +210,7 @@ def test_a_killed_agent_takes_its_ranks_along(hosts: Hosts, runs: Runs) -> None:
     grows(run, 1)
     seen = len(lines(run, 1))
     # The first of its name: the others are forks of it.
-    agent, *_ = [process for process in hosts.pids("h2") if "jupyter_dist.worker._agent" in process.argv]
+    agent, *_ = [process for process in hosts.pids("h2") if "jupyter_dist.agent" in process.argv]
     os.kill(agent.pid, signal.SIGKILL)
     assert_state(runs.wait(run), State.FAILED)
     reason = run.status.reason or ""

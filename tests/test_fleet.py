@@ -15,15 +15,16 @@ from typing import Any
 import pytest
 
 from jupyter_dist import folder as folders
-from jupyter_dist.backends._hosts import _fleet, _ssh
-from jupyter_dist.backends._hosts._arrivals import Arrivals
-from jupyter_dist.backends._hosts._facts import HostFacts, host_facts
-from jupyter_dist.backends._hosts._fleet import Fleet, FleetPoll, Start
-from jupyter_dist.backends._hosts._places import environments, gpu_trouble, places, ports_needed
-from jupyter_dist.backends._hosts._ssh import SshSettings, diagnose
+from jupyter_dist.backends.ranks.places import environments, gpu_trouble, places, ports_needed
 from jupyter_dist.backends.ssh import Ssh, SshOptions
 from jupyter_dist.errors import InputError, LaunchError
 from jupyter_dist.folder import RunFolder
+from jupyter_dist.hosts import fleet as _fleet
+from jupyter_dist.hosts import openssh
+from jupyter_dist.hosts.arrivals import Arrivals
+from jupyter_dist.hosts.facts import HostFacts, host_facts
+from jupyter_dist.hosts.fleet import Fleet, FleetPoll, Start
+from jupyter_dist.hosts.openssh import SshSettings, diagnose
 from jupyter_dist.job import Job
 
 WaitFor = Callable[..., Any]
@@ -293,7 +294,7 @@ def test_the_options_of_ssh() -> None:
     asked = SshOptions.model_validate({"grace": "2m", "rsync": ["a,b", "c"], "ssh_port": 2222})
     settings = asked.settings()
     assert (settings.grace_s, settings.rsync, settings.port) == (120.0, ("a", "b", "c"), 2222)
-    assert "2222" in _ssh.options(settings)
+    assert "2222" in openssh.options(settings)
     for wrong in ({"grace": 1}, {"python": "a\nb"}, {"remote_dir": " "}, {"ssh_port": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             SshOptions.model_validate(wrong)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_dist.text._fold import Entry, Fold, pick, ranges
-from jupyter_dist.text._text import clean, clean_lines, one_line
+from jupyter_dist.text.fold import Entry, Fold, pick, ranges
+from jupyter_dist.text.safe import clean, clean_lines, one_line
 
 lines = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["a", "b", "c", "d"])), max_size=60)
 

@@ -16,15 +16,16 @@ import pytest
 from hosts import Hosts
 from launching import ended, launch_cell, results, story
 
-from jupyter_dist import backends, reader
-from jupyter_dist.backends._horovod import _hosts as discovery
-from jupyter_dist.backends._horovod._options import HorovodOptions
+from jupyter_dist import backends
 from jupyter_dist.backends.horovod import Horovod
+from jupyter_dist.backends.launchers.horovodrun import discovery
+from jupyter_dist.backends.launchers.horovodrun.horovodrun_options import HorovodOptions
 from jupyter_dist.errors import InputError, MissingEngine
-from jupyter_dist.failures import failures
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, State, Status
-from jupyter_dist.worker import _horovod, _horovodrun
+from jupyter_dist.record import reader
+from jupyter_dist.record.failures import failures
+from jupyter_dist.worker import horovod_rank, quick_horovodrun
 
 WaitFor = Callable[..., Any]
 needs_horovod = pytest.mark.needs("horovod", "torch", "tensorflow", "tf_keras")
@@ -479,7 +480,7 @@ def _readable(path: Path) -> bool:
 
 @needs_horovod
 def test_what_it_was_built_with_is_known_without_importing_it() -> None:
-    assert _horovodrun.built_with() == {"gloo", "mpi"}
+    assert quick_horovodrun.built_with() == {"gloo", "mpi"}
     found = Horovod().detect()
     assert found["horovod"] == "0.28.1"
     assert Horovod().check(1, HorovodOptions().model_dump(mode="json")) == []
@@ -494,7 +495,7 @@ def job(np: int = 2, **options: Any) -> Job:
 def test_the_request_is_horovodruns_command_line() -> None:
     request = Horovod().request(job(4, gloo=True, fusion_threshold_mb=64, cycle_time_ms=3.5, autotune=True))
     assert request["argv"] == [
-        *("/py", "-m", "jupyter_dist.worker._horovodrun", "-np", "4"),
+        *("/py", "-m", "jupyter_dist.worker.quick_horovodrun", "-np", "4"),
         *("--fusion-threshold-mb", "64", "--cycle-time-ms", "3.5", "--autotune", "--disable-cache", "--gloo"),
         *("/py", "-m", "jupyter_dist.worker"),
     ]
@@ -614,10 +615,10 @@ class TestDiscovery:
 class TestFirstSteps:
     def test_another_host_has_its_own_name_for_the_interface(self) -> None:
         there = {"GLOO_SOCKET_IFNAME": "eth7", "HOROVOD_GLOO_IFACE": "br0", "JUPYTER_DIST_STAGE": "/stage"}
-        _horovod.prepare(there)
+        horovod_rank.prepare(there)
         assert there["HOROVOD_GLOO_IFACE"] == "eth7"
         here = {"GLOO_SOCKET_IFNAME": "eth7", "HOROVOD_GLOO_IFACE": "lo"}
-        _horovod.prepare(here)
+        horovod_rank.prepare(here)
         assert here["HOROVOD_GLOO_IFACE"] == "lo"
 
     def test_a_slot_keeps_its_folder(self, tmp_path: Path) -> None:
@@ -625,9 +626,9 @@ class TestFirstSteps:
             env = {
                 **{"HOROVOD_HOSTNAME": host, "HOROVOD_LOCAL_RANK": "0", "HOROVOD_RANK": str(rank)},
                 **{"JUPYTER_DIST_RUN": str(tmp_path), "JUPYTER_DIST_ATTEMPT": "0"},
-                **{_horovod.SLOTS: str(tmp_path / "slots"), _horovod.GPUS: "0,1;2,3"},
+                **{horovod_rank.SLOTS: str(tmp_path / "slots"), horovod_rank.GPUS: "0,1;2,3"},
             }
-            _horovod.prepare(env)
+            horovod_rank.prepare(env)
             assert env["CUDA_VISIBLE_DEVICES"] == ("0,1", "2,3")[int(env["JUPYTER_DIST_RANK_FOLDER"]) % 2]
             return env["JUPYTER_DIST_RANK_FOLDER"]
 

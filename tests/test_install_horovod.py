@@ -12,10 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_dist.commands import _horovod_build as horovod_build
-from jupyter_dist.commands import _horovod_recipe as horovod_recipe
-from jupyter_dist.commands import main
-from jupyter_dist.commands._horovod_recipe import Recipe, find_recipe, missing_tools
+from jupyter_dist.commands import horovod_build, horovod_recipe, main
+from jupyter_dist.commands.horovod_recipe import Recipe, find_recipe, missing_tools
 from jupyter_dist.errors import DistError, InputError
 
 ROOT = Path(__file__).parents[1]

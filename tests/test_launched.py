@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist import folder, reader
-from jupyter_dist.backends._launchers._launched import environment, last_words
-from jupyter_dist.capture import capture_cell
+from jupyter_dist import folder
+from jupyter_dist.backends.launchers.launcher_here import environment, last_words
+from jupyter_dist.capture.capturing import capture_cell
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job
-from jupyter_dist.worker import _launched, _srun
+from jupyter_dist.record import reader
+from jupyter_dist.worker import launched_rank, srun_rank
 from jupyter_dist.worker import payload as container
 
 WaitFor = Callable[..., Any]
@@ -51,8 +52,8 @@ WITHIN_SLURM = {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "2"}
 
 
 def translated(launcher: str, said: Mapping[str, str]) -> dict[str, str]:
-    base = {_launched.LAUNCHER: launcher, "JUPYTER_DIST_ATTEMPT": "0"}
-    return _launched.translated({**base, **said})
+    base = {launched_rank.LAUNCHER: launcher, "JUPYTER_DIST_ATTEMPT": "0"}
+    return launched_rank.translated({**base, **said})
 
 
 @pytest.mark.parametrize(
@@ -96,17 +97,17 @@ def test_slurms_nodes_may_have_different_numbers_of_tasks() -> None:
     ],
 )
 def test_slurms_names_of_nodes(text: str, names: list[str]) -> None:
-    assert list(_srun.names(text)) == names
+    assert list(srun_rank.names(text)) == names
 
 
 def test_srun_may_deal_tasks_out_in_turn() -> None:
     said = {"SLURM_STEP_NODELIST": "h[1-2]", "SLURM_STEP_TASKS_PER_NODE": "3,1", "SLURM_NODEID": "1"}
     said |= {"JUPYTER_DIST_TF_WORKERS": "x:1,x:2,x:3,x:4", "SLURM_CPUS_PER_TASK": "1"}
-    found = _srun.meeting({**said, "SLURM_DISTRIBUTION": "cyclic"})
+    found = srun_rank.meeting({**said, "SLURM_DISTRIBUTION": "cyclic"})
     assert found["JUPYTER_DIST_TF_WORKERS"] == "h1:1,h2:2,h1:3,h1:4"
     assert (found["MASTER_ADDR"], found["OMP_NUM_THREADS"]) == ("h1", "1")
-    assert _srun.meeting(said)["JUPYTER_DIST_TF_WORKERS"] == "h1:1,h1:2,h1:3,h2:4"
-    alone = _srun.meeting({**said, "SLURM_STEP_NODELIST": "h1", "SLURM_STEP_TASKS_PER_NODE": "4"})
+    assert srun_rank.meeting(said)["JUPYTER_DIST_TF_WORKERS"] == "h1:1,h1:2,h1:3,h2:4"
+    alone = srun_rank.meeting({**said, "SLURM_STEP_NODELIST": "h1", "SLURM_STEP_TASKS_PER_NODE": "4"})
     assert "MASTER_ADDR" not in alone
 
 
@@ -139,7 +140,7 @@ class Place:
         payload = capture_cell(source, {}, label="In[1]", directory=Path.cwd())
         payload.write(self.folder.payload)
         said = {
-            _launched.LAUNCHER: "mpi",
+            launched_rank.LAUNCHER: "mpi",
             "OMPI_COMM_WORLD_RANK": "0",
             "OMPI_COMM_WORLD_SIZE": "1",
             "JUPYTER_DIST_RUN": str(self.folder.path),
@@ -195,7 +196,7 @@ def test_the_launcher_sees_the_rank_end_as_it_ended(
 
 
 def test_torchrun_sees_the_signal_too(place: Place) -> None:
-    by = {_launched.LAUNCHER: "torchrun", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    by = {launched_rank.LAUNCHER: "torchrun", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     by |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "TORCHELASTIC_RESTART_COUNT": "0"}
     process = place.start("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", **by)
     assert process.wait(60) == -signal.SIGKILL
@@ -321,7 +322,7 @@ def test_the_environment_of_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     found = environment("mpi", JOB, 2, 4, {"MPLBACKEND": "module://matplotlib_inline.backend_inline"})
     assert found.pop("OMP_NUM_THREADS").isdigit()
     assert found == {
-        _launched.LAUNCHER: "mpi",
+        launched_rank.LAUNCHER: "mpi",
         "JUPYTER_DIST_RUN_ID": "id",
         "JUPYTER_DIST_ATTEMPT": "2",
         "JUPYTER_DIST_CWD": "/cwd",

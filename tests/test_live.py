@@ -17,13 +17,13 @@ import pytest
 from run_maker import BEGAN, RunMaker
 from test_stacks import waiting, write_payload
 
-from jupyter_dist import reader
-from jupyter_dist._run import Run
 from jupyter_dist.job import Stall, State
+from jupyter_dist.record import reader
 from jupyter_dist.showing import live
-from jupyter_dist.showing._progress import Progress
-from jupyter_dist.showing._screens import KernelScreen, PlainScreen, kernel_text
-from jupyter_dist.showing._view import View
+from jupyter_dist.showing.progress import Progress
+from jupyter_dist.showing.run import Run
+from jupyter_dist.showing.screens import KernelScreen, PlainScreen, kernel_text
+from jupyter_dist.showing.view import View
 
 MAX_DISPLAY = 12_000
 
@@ -187,7 +187,7 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from run_maker import RunMaker
 from jupyter_dist.showing import live
-from jupyter_dist._run import Run
+from jupyter_dist.showing.run import Run
 made = RunMaker(Path({runs!r}), {world_size})
 """
 

@@ -16,10 +16,11 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
 import jupyter_dist
-from jupyter_dist import clusters, folder, magics, manage, start, template
-from jupyter_dist._run import Run
+from jupyter_dist import clusters, folder, magics, manage, start
 from jupyter_dist.errors import InputError, RunFailed
 from jupyter_dist.job import State
+from jupyter_dist.launch import template
+from jupyter_dist.showing.run import Run
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from jupyter_dist import folder as folders
-from jupyter_dist import metrics
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job
-from jupyter_dist.worker._events import EventWriter
+from jupyter_dist.record import metrics
+from jupyter_dist.worker.events import EventWriter
 
 
 def make(root: Path, patterns: dict[str, str]) -> RunFolder:

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from launching import ended, launch_cell, launcher_log, logs, results
 
-from jupyter_dist import reader
-from jupyter_dist._plan import read_command_line
 from jupyter_dist.backends import mpi
 from jupyter_dist.errors import InputError, MissingEngine
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, State, Status
+from jupyter_dist.plan.planning import read_command_line
+from jupyter_dist.record import reader
 
 WaitFor = Callable[..., Any]
 

@@ -11,11 +11,11 @@ import pytest
 from hosts import Hosts, missing
 from launching import ended, launch_cell, story
 
-from jupyter_dist import reader
 from jupyter_dist.backends.mpi import Mpi, MpiOptions
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, State
+from jupyter_dist.record import reader
 from jupyter_dist.worker import payload as container
 
 WaitFor = Callable[..., Any]

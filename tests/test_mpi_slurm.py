@@ -17,7 +17,7 @@ from hosts import Hosts, missing
 from launching import ended, launch_cell, launcher_log, logs, results
 
 from jupyter_dist.backends import mpi
-from jupyter_dist.backends._ports import free_ports
+from jupyter_dist.backends.ranks.ports import free_ports
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State, Status

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
-from jupyter_dist import _flags, backends, clusters
-from jupyter_dist._flags import build, flags_of, scan, split_line
-from jupyter_dist._plan import make_plan, read_command_line
+from jupyter_dist import backends, clusters
+from jupyter_dist import flags as _flags
 from jupyter_dist.backends import Capabilities
 from jupyter_dist.errors import InputError, MissingEngine, UnknownBackend
+from jupyter_dist.flags import build, flags_of, scan, split_line
 from jupyter_dist.options import Host, RunOptions, parse_hosts, read_hostfile
+from jupyter_dist.plan.planning import make_plan, read_command_line
 
 
 class Colour(str, enum.Enum):

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jupyter_dist.worker import _pickling, payload
+from jupyter_dist.worker import payload, pickling
 from jupyter_dist.worker.payload import ContainerError, UntrustedContainer
 
 ROOT = Path(__file__).parent.parent
@@ -579,14 +579,14 @@ class TestTensors:
             def cpu(self) -> Any:
                 return on_cpu
 
-        pickler = _pickling.Pickler(io.BytesIO())
-        assert pickler._reduce_storage(FakeStorage()) == (_pickling._cuda_storage, (on_cpu,))
+        pickler = pickling.Pickler(io.BytesIO())
+        assert pickler._reduce_storage(FakeStorage()) == (pickling._cuda_storage, (on_cpu,))
 
     def test_cuda_tensors_are_counted(self, torch: Any) -> None:
         class OnGpu(torch.Tensor):  # type: ignore[misc]
             is_cuda = True
 
-        pickler = _pickling.Pickler(io.BytesIO())
+        pickler = pickling.Pickler(io.BytesIO())
         for tensor in (torch.zeros(1), torch.zeros(1).as_subclass(OnGpu)):
             pickler._reduce_torch(tensor)
         assert pickler.cuda_tensors == 1
@@ -596,4 +596,4 @@ class TestTensors:
         self, torch: Any, on_rank: bool, available: bool
     ) -> None:
         fake = types.SimpleNamespace(cuda=types.SimpleNamespace(is_available=lambda: available))
-        assert _pickling._goes_to_gpu(on_rank, fake) == (on_rank and available)
+        assert pickling._goes_to_gpu(on_rank, fake) == (on_rank and available)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rank_maker import alone
 
-from jupyter_dist.worker._preload import expand
+from jupyter_dist.worker.preload import expand
 
 
 def test_the_same_names_give_the_same_list() -> None:

@@ -17,13 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_maker import BEGAN, RunMaker
 
-from jupyter_dist import clusters, metrics, queries
+from jupyter_dist import clusters, queries
 from jupyter_dist.errors import DistError, InputError, RunNotFound
 from jupyter_dist.job import State
-from jupyter_dist.queries import _line_index, _logs
-from jupyter_dist.queries._line_index import LineIndex
-from jupyter_dist.queries._log_fold import Part, fold
-from jupyter_dist.text import _matching
+from jupyter_dist.queries import line_index, logs
+from jupyter_dist.queries.line_index import LineIndex
+from jupyter_dist.queries.log_fold import Part, fold
+from jupyter_dist.record import metrics
+from jupyter_dist.text import matching
 
 
 @pytest.fixture
@@ -135,7 +136,7 @@ def test_rows_keep_their_numbers(make: Callable[..., RunMaker]) -> None:
     for rank in range(4):
         wanted = written[rank].decode().removesuffix("\n").split("\n")
         assert [row["text"] for row in rows if rank in row["ranks"]] == wanted
-    _logs._known.clear()
+    logs._known.clear()
     assert everything(run) == rows
     for expression in ("SAME", r"^\s*$", r"\d of \d+$", "[^x]of"):
         found = queries.log_search(run.folder.id, query=expression, regex=True, limit=10_000)
@@ -174,8 +175,8 @@ def test_folding_loses_and_invents_nothing(moments: list[dict[int, list[bytes]]]
 
 def test_the_index_of_a_log_that_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against a plain split, with chunks so small that every border is met."""
-    monkeypatch.setattr(_line_index, "_CHUNK", 700)
-    monkeypatch.setattr(_line_index, "_KEPT", 1000)
+    monkeypatch.setattr(line_index, "_CHUNK", 700)
+    monkeypatch.setattr(line_index, "_KEPT", 1000)
     chance = random.Random(3)
     path = tmp_path / "log"
     index, data = LineIndex(path), b""
@@ -256,7 +257,7 @@ def test_search(make: Callable[..., RunMaker]) -> None:
 def test_an_expression_without_end_is_ended(
     make: Callable[..., RunMaker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_matching, "LIMIT_S", 0.5)
+    monkeypatch.setattr(matching, "LIMIT_S", 0.5)
     run = make(1, metrics={"x": "(a+)+$"})
     run.metric(0, 0, {"loss": 3.0})
     run.print(0, "a" * 60 + "b\n", BEGAN + 1)

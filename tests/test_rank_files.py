@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_dist import folder
-from jupyter_dist.backends._launchers._rank_files import RankFiles, judged
+from jupyter_dist.backends.launchers.rank_files import RankFiles, judged
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import RankState, State
 

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_dist import folder as folders
-from jupyter_dist import reader
 from jupyter_dist.errors import RunNotFound
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, RankState, State, Status, Supervisor
+from jupyter_dist.record import reader
 
 
 def make(root: Path, world_size: int = 2) -> RunFolder:

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from IPython.lib.pretty import pretty
 from run_maker import BEGAN, RunMaker
 
-from jupyter_dist._run import Run
 from jupyter_dist.job import State
 from jupyter_dist.showing import report
-from jupyter_dist.text import _format
-from jupyter_dist.text._svg import Series, chart
+from jupyter_dist.showing.run import Run
+from jupyter_dist.text import format
+from jupyter_dist.text.svg import Series, chart
 
 TRACEBACK = """Traceback (most recent call last):
   File "In[3]", line 4, in train
@@ -434,7 +434,7 @@ def test_many_ranks_are_a_mean_and_a_band() -> None:
     [(0.1234, "0.12 s"), (12.34, "12.3 s"), (59.97, "1 min 0 s"), (125, "2 min 5 s"), (3780, "1 h 3 min")],
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert _format.duration(seconds) == text
+    assert format.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -449,16 +449,16 @@ def test_durations(seconds: float, text: str) -> None:
     ],
 )
 def test_sizes(nbytes: float, text: str) -> None:
-    assert _format.size(nbytes) == text
+    assert format.size(nbytes) == text
 
 
 def test_numbers_and_signals() -> None:
-    assert [_format.number(v) for v in (3.0, 0.12345, math.nan, -math.inf, 1.5e-5)] == [
+    assert [format.number(v) for v in (3.0, 0.12345, math.nan, -math.inf, 1.5e-5)] == [
         "3",
         "0.1235",
         "nan",
         "-inf",
         "1.5e-05",
     ]
-    assert (_format.signal_name(9), _format.signal_name(200)) == ("SIGKILL", "signal 200")
-    assert [_format.clock(s) for s in (7, 725, 3723)] == ["0:07", "12:05", "1:02:03"]
+    assert (format.signal_name(9), format.signal_name(200)) == ("SIGKILL", "signal 200")
+    assert [format.clock(s) for s in (7, 725, 3723)] == ["0:07", "12:05", "1:02:03"]

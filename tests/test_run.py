@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from run_maker import BEGAN, RunMaker
 
-from jupyter_dist._run import Run
 from jupyter_dist.errors import (
     DistError,
     InputError,
@@ -27,6 +26,7 @@ from jupyter_dist.errors import (
 )
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State
+from jupyter_dist.showing.run import Run
 
 
 class Loud:

@@ -13,9 +13,9 @@ from run_maker import RunMaker
 from server_process import Server
 
 from jupyter_dist import queries
-from jupyter_dist._run import Run
 from jupyter_dist.errors import InputError
 from jupyter_dist.job import RankState, State
+from jupyter_dist.showing.run import Run
 
 TIMELINE = b'[{"name": "allreduce"}]' * 100_000
 NO_NAMES = [

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rank_maker import alone
 
 import jupyter_dist as dist
-from jupyter_dist.worker import _shard
+from jupyter_dist.worker import shards
 
 
 def as_list(items: list[int]) -> Any:
@@ -92,7 +92,7 @@ def test_shards_hold_every_item_once(
     kind: Callable[[list[int]], Any], count: int, world_size: int, even: bool
 ) -> None:
     items = list(range(count))
-    parts = [values(_shard.share(kind(items), rank, world_size, even)) for rank in range(world_size)]
+    parts = [values(shards.share(kind(items), rank, world_size, even)) for rank in range(world_size)]
     together = sorted(item for part in parts for item in part)
     if even:
         assert {len(part) for part in parts} == {count // world_size}
@@ -127,29 +127,29 @@ def test_shards_of_torch_data() -> None:
         def __iter__(self) -> Iterator[int]:
             return iter(range(7))
 
-    assert _shard.share(torch.arange(5), 1, 2, False).tolist() == [1, 3]
-    part = _shard.share(TensorDataset(torch.arange(5)), 0, 2, False)
+    assert shards.share(torch.arange(5), 1, 2, False).tolist() == [1, 3]
+    part = shards.share(TensorDataset(torch.arange(5)), 0, 2, False)
     assert isinstance(part, Subset)
     assert [int(item[0]) for item in part] == [0, 2, 4]
-    assert len(_shard.share(TensorDataset(torch.arange(5)), 0, 2, True)) == 2
-    stream = _shard.share(Stream(), 1, 2, False)
+    assert len(shards.share(TensorDataset(torch.arange(5)), 0, 2, True)) == 2
+    stream = shards.share(Stream(), 1, 2, False)
     assert isinstance(stream, IterableDataset)
     assert list(stream) == list(stream) == [1, 3, 5]
     assert [batch.tolist() for batch in DataLoader(stream, batch_size=2)] == [[1, 3], [5]]
-    assert list(_shard.share(Stream(), 0, 2, True)) == [0, 2, 4]
-    again = pickle.loads(pickle.dumps(_shard._sharded_iterable([0, 1, 2], 1, 2, False)))
+    assert list(shards.share(Stream(), 0, 2, True)) == [0, 2, 4]
+    again = pickle.loads(pickle.dumps(shards._sharded_iterable([0, 1, 2], 1, 2, False)))
     assert list(again) == [1], "it reaches a spawned DataLoader worker"
     with pytest.raises(TypeError, match="Shard the dataset and make the DataLoader"):
-        _shard.share(DataLoader(TensorDataset(torch.arange(5))), 0, 2, False)
+        shards.share(DataLoader(TensorDataset(torch.arange(5))), 0, 2, False)
     with pytest.raises(TypeError, match="a single value"):
-        _shard.share(torch.tensor(3), 0, 2, False)
+        shards.share(torch.tensor(3), 0, 2, False)
 
 
 @pytest.mark.needs("tensorflow")
 def test_shards_of_tf_data(tmp_path: Path) -> None:
     code = """
 import tensorflow as tf
-from jupyter_dist.worker._shard import share
+from jupyter_dist.worker.shards import share
 data = tf.data.Dataset.range(5)
 numbers = lambda part: [int(x) for x in part]
 assert numbers(share(data, 1, 2, False)) == [1, 3]

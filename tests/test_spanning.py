@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import jupyter_dist
-from jupyter_dist import reader
+from jupyter_dist.record import reader
 
 
 def lightning() -> dict[str, Any]:

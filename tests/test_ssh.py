@@ -21,13 +21,14 @@ import pytest
 from hosts import Hosts, missing
 from launching import ended, launch_cell, results
 
-from jupyter_dist import backends, reader
+from jupyter_dist import backends
 from jupyter_dist import folder as folders
-from jupyter_dist.backends._hosts._fleet import Fleet
-from jupyter_dist.backends._hosts._ssh import SshSettings
 from jupyter_dist.errors import InputError, LaunchError
 from jupyter_dist.folder import RunFolder
+from jupyter_dist.hosts.fleet import Fleet
+from jupyter_dist.hosts.openssh import SshSettings
 from jupyter_dist.job import Job, State
+from jupyter_dist.record import reader
 
 WaitFor = Callable[..., Any]
 

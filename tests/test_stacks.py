@@ -17,14 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_maker import BEGAN, RunMaker
 
-from jupyter_dist import stacks
 from jupyter_dist.errors import DistError
 from jupyter_dist.job import State
-from jupyter_dist.text._dumps import escaped, parse
+from jupyter_dist.record import stacks
+from jupyter_dist.text.dumps import escaped, parse
 
 CELL = "/tmp/ipykernel_1/1234.py"
 SOURCE = "def train():\n    dist.all_reduce(x)\n\ntrain()\n"
-WORKER = "/site-packages/jupyter_dist/worker/_cell.py"
+WORKER = "/site-packages/jupyter_dist/worker/cell.py"
 
 
 def dump(*frames: tuple[str, int, str], others: int = 1) -> str:

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 from launching import ended, launch_cell, logs
 
-from jupyter_dist import failures, reader, template
 from jupyter_dist.errors import LaunchError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State, Status
+from jupyter_dist.launch import template
+from jupyter_dist.record import failures, reader
 from jupyter_dist.worker import payload as container
 
 WaitFor = Callable[..., Any]
@@ -431,7 +432,7 @@ def test_asking_for_stacks_before_a_rank_can_answer_does_not_end_it(wait_for: Wa
     wait_for(lambda: folder.state.exists() and any(r.pid for r in reader.status(folder).ranks), what="pids")
     for rank in reader.status(folder).ranks:
         if rank.pid is not None:
-            from jupyter_dist.worker._boot import STACK_SIGNAL
+            from jupyter_dist.worker.boot import STACK_SIGNAL
 
             os.kill(rank.pid, STACK_SIGNAL)
     rank_pids(folder, wait_for)

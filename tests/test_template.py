@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 from launching import launch_cell, results
 
-from jupyter_dist import launch, reader, template
-from jupyter_dist.capture import capture_cell
+from jupyter_dist.capture.capturing import capture_cell
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State, Status
+from jupyter_dist.launch import submission, template
+from jupyter_dist.record import reader
 
 WaitFor = Callable[..., Any]
 
@@ -285,6 +286,6 @@ def test_a_run_of_tf_keras_in_place_of_keras_starts_cold(wait_for: WaitFor) -> N
     )
     payload = capture_cell(source, {}, label="In[1]", directory=Path.cwd())
     assert payload.header["legacy_keras"]
-    folder = launch.launch(launch.Request("local", 1, source, "In[1]"), payload)
+    folder = submission.launch(submission.Request("local", 1, source, "In[1]"), payload)
     wait_for(lambda: reader.status(folder).state.ended, 60, "the run's end")
     assert "tf_keras in place of keras" in folder.supervisor_log.read_text()

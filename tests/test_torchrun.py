@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from launching import ended, launch_cell, launcher_log, logs
 
-from jupyter_dist import failures, reader
-from jupyter_dist._plan import make_plan, read_command_line
 from jupyter_dist.backends import torchrun
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, State
+from jupyter_dist.plan.planning import make_plan, read_command_line
+from jupyter_dist.record import failures, reader
 from jupyter_dist.worker import payload as container
 
 WaitFor = Callable[..., Any]

@@ -13,11 +13,11 @@ import pytest
 from hosts import Hosts
 from launching import launch_cell, story
 
-from jupyter_dist import reader
 from jupyter_dist.backends.torchrun import Torchrun, TorchrunOptions, layout
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, State
+from jupyter_dist.record import reader
 from jupyter_dist.worker import payload as container
 
 WaitFor = Callable[..., Any]
@@ -102,17 +102,17 @@ total.item(), dist.attempt(), socket.gethostname()
         return logs == [b"up %d\n" % ranks] * ranks or _over(folder)
 
     folder = start(hosts, source, 3, nnodes="1:3")
-    late = wait_for(lambda: _running(hosts, "h3", "jupyter_dist.worker._torchrun"), what="the launcher")
+    late = wait_for(lambda: _running(hosts, "h3", "jupyter_dist.worker.torchrun_host"), what="the launcher")
     os.kill(late, signal.SIGSTOP)
     wait_for(lambda: up(0, 2), timeout_s=50, what="two ranks")
     os.kill(late, signal.SIGCONT)
     wait_for(lambda: up(1, 3), timeout_s=40, what="three ranks")
     assert not _over(folder), story(folder)
     # The one that came last knows nothing of the attempt before.
-    os.kill(_running(hosts, "h2", "jupyter_dist.worker._agent"), signal.SIGKILL)
+    os.kill(_running(hosts, "h2", "jupyter_dist.agent"), signal.SIGKILL)
     wait_for(lambda: up(2, 2), timeout_s=40, what="two ranks again")
     assert not _over(folder), story(folder)
-    os.kill(_running(hosts, "h1", "jupyter_dist.worker._agent"), signal.SIGKILL)
+    os.kill(_running(hosts, "h1", "jupyter_dist.agent"), signal.SIGKILL)
     wait_for(lambda: _over(folder), timeout_s=40, what="the end")
     status = reader.status(folder)
     assert (status.state, status.attempt) == (State.SUCCEEDED, 3), story(folder)

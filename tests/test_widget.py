@@ -13,10 +13,10 @@ import pytest
 from run_maker import BEGAN, RunMaker
 
 from jupyter_dist import queries
-from jupyter_dist._snapshot import snapshot
 from jupyter_dist.errors import RunNotFound
 from jupyter_dist.job import State
-from jupyter_dist.showing import _frontends
+from jupyter_dist.queries.snapshot import snapshot
+from jupyter_dist.showing import frontends
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 STATIC = """
@@ -307,5 +307,5 @@ def test_a_run_that_is_gone_has_no_snapshot(own_folders: Path) -> None:
 
 
 def test_a_terminal_asks_nobody() -> None:
-    assert not _frontends.shows_widgets()
-    assert not _frontends.hears_while_busy()
+    assert not frontends.shows_widgets()
+    assert not frontends.hears_while_busy()

@@ -19,7 +19,8 @@ import pytest
 from rank_maker import alone
 
 import jupyter_dist as dist
-from jupyter_dist.worker import _events, api
+from jupyter_dist.worker import api
+from jupyter_dist.worker import events as _events
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.metadata import entry_points
 
 from ..errors import MissingEngine, UnknownBackend
-from ..worker._boot import STACK_SIGNAL
+from ..worker.boot import STACK_SIGNAL
 from ._base import Backend, Capabilities, Handle, Options
 
 __all__ = ["STACK_SIGNAL", "Backend", "Capabilities", "Handle", "Options", "install_hint", "load", "names"]

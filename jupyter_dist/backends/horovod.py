@@ -17,25 +17,25 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ..agent.machine import interface_of
 from ..errors import InputError, MissingEngine
 from ..folder import RunFolder, make_private
+from ..hosts.openssh import LOCAL
 from ..job import Job
-from ..worker._agent._host import interface_of
-from ..worker._horovod_files import FILES
-from ..worker._horovodrun import ANY_INTERFACE, EXPORTED, PLACES, SENT, START
+from ..worker.horovod_files import FILES
+from ..worker.quick_horovodrun import ANY_INTERFACE, EXPORTED, PLACES, SENT, START
 from ._base import Capabilities, Handle, Options
-from ._defaults import cores, crowded, loopback
-from ._gpus import visible_gpus
-from ._horovod import _elastic as elastic
-from ._horovod._fleet import ElasticHosts
-from ._horovod._hosts import is_local
-from ._horovod._options import HorovodOptions, flags, interfaces
-from ._hosts._options import check_hosts
-from ._hosts._ssh import LOCAL
-from ._launchers._launched import Follower, Launched, environment, last_words, shown, worker_argv
-from ._launchers._reach import There
-from ._launchers._staged import Staged, hosts_argument, launcher_environment, rank_environments
-from ._ports import free_ports
+from .launchers.horovodrun import elastic_here as elastic
+from .launchers.horovodrun.discovery import is_local
+from .launchers.horovodrun.elastic_over_hosts import ElasticHosts
+from .launchers.horovodrun.horovodrun_options import HorovodOptions, flags, interfaces
+from .launchers.launcher_here import Follower, Launched, environment, last_words, shown, worker_argv
+from .launchers.launcher_over_hosts import Staged, hosts_argument, launcher_environment, rank_environments
+from .launchers.reach import There
+from .ranks.defaults import cores, crowded, loopback
+from .ranks.gpus import visible_gpus
+from .ranks.host_options import check_hosts
+from .ranks.ports import free_ports
 
 __all__ = ["Horovod", "HorovodOptions"]
 
@@ -188,7 +188,14 @@ def _common(
     job: Job, options: HorovodOptions, attempt: int, run: Path
 ) -> tuple[list[str], dict[str, str], bool]:
     """What does not depend on where the ranks are: argv, variables, and whether they meet through Gloo."""
-    argv = [job.python, "-m", "jupyter_dist.worker._horovodrun", "-np", str(job.world_size), *flags(options)]
+    argv = [
+        job.python,
+        "-m",
+        "jupyter_dist.worker.quick_horovodrun",
+        "-np",
+        str(job.world_size),
+        *flags(options),
+    ]
     argv.append("--disable-cache")  # one file for all runs of a user, which two at a time would break
     if options.network_interfaces:
         here = {name for _, name in socket.if_nameindex()}

@@ -14,12 +14,12 @@ from ..errors import InputError
 from ..folder import RunFolder
 from ..job import Job, Poll
 from ._base import Capabilities, Handle, Options
-from ._defaults import cores, crowded, defaults, loopback
-from ._gpus import visible_gpus
-from ._ports import free_ports
-from ._process import Processes, RankSpec
-from ._roles import Chief, Evaluator, ParameterServers, roles, tf_configs
-from ._serving import Serving
+from .ranks.defaults import cores, crowded, defaults, loopback
+from .ranks.gpus import visible_gpus
+from .ranks.ports import free_ports
+from .ranks.processes import Processes, RankSpec
+from .ranks.roles import Chief, Evaluator, ParameterServers, roles, tf_configs
+from .ranks.serving import Serving
 
 __all__ = ["Local", "LocalOptions"]
 

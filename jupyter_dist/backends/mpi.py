@@ -14,18 +14,18 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
+from ..agent.machine import interface_of
 from ..errors import InputError, MissingEngine
 from ..folder import RunFolder
 from ..job import Job
-from ..worker._agent._host import interface_of
-from ..worker._launched import SRUN
+from ..worker.launched_rank import SRUN
 from ._base import Capabilities, Handle, Options
-from ._defaults import crowded, loopback
-from ._hosts._options import LauncherHostOptions, check_hosts
-from ._launchers._launched import Follower, Launched, environment, last_words, shown, worker_argv
-from ._launchers._reach import There
-from ._launchers._staged import Staged, hosts_argument, launcher_environment, rank_environments
-from ._ports import free_ports
+from .launchers.launcher_here import Follower, Launched, environment, last_words, shown, worker_argv
+from .launchers.launcher_over_hosts import Staged, hosts_argument, launcher_environment, rank_environments
+from .launchers.reach import There
+from .ranks.defaults import crowded, loopback
+from .ranks.host_options import LauncherHostOptions, check_hosts
+from .ranks.ports import free_ports
 
 __all__ = ["Mpi", "MpiOptions", "arguments", "told_apart"]
 

@@ -13,16 +13,16 @@ from pydantic import Field
 
 from ..errors import InputError
 from ..folder import RunFolder
+from ..hosts import openssh
+from ..hosts.fleet import Fleet, FleetPoll, Start
+from ..hosts.host import HostProcess
+from ..hosts.openssh import SshSettings
 from ..job import Job, Poll, RankState, State
 from ._base import Capabilities, Handle, Options
-from ._hosts import _ssh
-from ._hosts._fleet import Fleet, FleetPoll, Start
-from ._hosts._host import HostProcess
-from ._hosts._options import HostOptions, Line, check_hosts
-from ._hosts._places import addresses, environments, gpu_trouble, places, ports_needed
-from ._hosts._ssh import SshSettings
-from ._roles import Chief, Evaluator, ParameterServers, roles
-from ._serving import Serving
+from .ranks.host_options import HostOptions, Line, check_hosts
+from .ranks.places import addresses, environments, gpu_trouble, places, ports_needed
+from .ranks.roles import Chief, Evaluator, ParameterServers, roles
+from .ranks.serving import Serving
 
 __all__ = ["Ssh", "SshOptions"]
 
@@ -88,7 +88,7 @@ class Ssh:
         return []
 
     def detect(self) -> dict[str, Any]:
-        version = _ssh.version()
+        version = openssh.version()
         return {} if version is None else {"OpenSSH": version.removeprefix("OpenSSH_").split()[0]}
 
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
@@ -98,11 +98,11 @@ class Ssh:
         envs = environments(job, attempt, asked, where, None, {})
         return {
             "hosts": [
-                {**host, "argv": _ssh.command(str(host["name"]), settings)[:-1]}
+                {**host, "argv": openssh.command(str(host["name"]), settings)[:-1]}
                 for host in asked.hosts
                 if any(place.host == host["name"] for place in where)
             ],
-            "pythons": list(_ssh.pythons(settings)),
+            "pythons": list(openssh.pythons(settings)),
             "argv": [settings.python or sys.executable, "-m", "jupyter_dist.worker"],
             "ranks": [
                 {"rank": place.rank, "host": place.host, "env": env}

@@ -14,14 +14,14 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from ..errors import InputError, MissingEngine
 from ..folder import RunFolder
+from ..hosts.fleet import Fleet, Start
 from ..job import Job
 from ._base import Capabilities, Handle, Options
-from ._defaults import cores, loopback
-from ._gpus import visible_gpus
-from ._hosts._fleet import Fleet, Start
-from ._hosts._options import LauncherHostOptions, check_hosts
-from ._launchers._launched import Follower, Launched, environment, last_words, shown, worker_argv
-from ._launchers._launched_hosts import Elastic, HostsLaunched, addresses_of, environment_there
+from .launchers.launcher_here import Follower, Launched, environment, last_words, shown, worker_argv
+from .launchers.launcher_per_host import Elastic, HostsLaunched, addresses_of, environment_there
+from .ranks.defaults import cores, loopback
+from .ranks.gpus import visible_gpus
+from .ranks.host_options import LauncherHostOptions, check_hosts
 
 __all__ = ["Layout", "Torchrun", "TorchrunOptions", "arguments", "layout"]
 
@@ -326,7 +326,7 @@ def _argv(
     """torchrun on one of several hosts. Pure."""
     is_host = int(node == 0) if options.rdzv_endpoint is None and options.rdzv_backend == "c10d" else None
     return [
-        *(python, "-m", "jupyter_dist.worker._torchrun"),
+        *(python, "-m", "jupyter_dist.worker.torchrun_host"),
         *arguments(options, job, where, node=node, endpoint=endpoint, is_host=is_host),
         *("--local-addr", address, "--no-python", python, "-m", "jupyter_dist.worker"),
     ]

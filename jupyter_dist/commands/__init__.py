@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from .. import start
-from .._flags import Flag, flags_of, nearest, shown, split_line
-from .._plan import Plan, make_plan, read_command_line, run_flags
 from ..backends import Backend
 from ..errors import CaptureError, DistError, InputError, RunNotFound, RunStopped
+from ..flags import Flag, flags_of, nearest, shown, split_line
 from ..job import State
-from ..text._table import Message
-from ._clusters import CLUSTER_COMMANDS
-from ._help import entry, help_text
-from ._horovod import HOROVOD_COMMANDS
-from ._runs import RUN_COMMANDS, Command, Context
+from ..plan.planning import Plan, make_plan, read_command_line, run_flags
+from ..text.table import Message
+from .cluster_commands import CLUSTER_COMMANDS
+from .help_texts import entry, help_text
+from .install_horovod import HOROVOD_COMMANDS
+from .run_commands import RUN_COMMANDS, Command, Context
 
 __all__ = ["dispatch", "flag_groups", "main"]
 
@@ -172,7 +172,7 @@ def _for_terminal(text: str) -> str:
 
 
 def _show(value: Any) -> int:
-    from .._run import Run
+    from ..showing.run import Run
 
     if isinstance(value, Run):  # its output has been shown
         state = State(value.state)

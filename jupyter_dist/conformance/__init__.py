@@ -24,7 +24,7 @@ pytest.register_assert_rewrite(
     *(f"{__name__}.{name}" for name in ("_declared", "_ended", "_failed", "_suite", "_worked"))
 )
 
-from ._suite import BackendConformance  # noqa: E402
-from ._target import Target  # noqa: E402
+from .suite import BackendConformance  # noqa: E402
+from .target import Target  # noqa: E402
 
 __all__ = ["BackendConformance", "Target"]

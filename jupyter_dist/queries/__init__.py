@@ -12,18 +12,20 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .. import failures, launch, manage, reader
-from .. import stacks as _stacks
+from .. import manage
 from ..errors import DistError, InputError
 from ..job import State, rank_count
-from ..text._format import signal_name
-from . import _curves, _logs, _run_files, _run_info
-from ._clusters import backend_list as backends
-from ._clusters import cluster_delete, cluster_duplicate, cluster_save, cluster_test
-from ._clusters import cluster_list as clusters
-from ._run_info import find
-from ._said import said
-from ._watch import Watch
+from ..launch import submission
+from ..record import failures, reader
+from ..record import stacks as _stacks
+from ..text.format import signal_name
+from . import logs, metric_curves, run_files, run_info
+from .choices import backend_list as backends
+from .choices import cluster_delete, cluster_duplicate, cluster_save, cluster_test
+from .choices import cluster_list as clusters
+from .ranks_said import said
+from .run_info import find
+from .watching import Watch
 
 __all__ = [
     "Watch",
@@ -67,12 +69,12 @@ def runs(
     several with commas. `before`: the id after which (being older) to go on. `notebooks`: those of
     all runs, whatever fits. `hint` says where runs are looked for, when there are none at all.
     """
-    return _run_info.listing(text, state, notebook, limit, before)
+    return run_info.listing(text, state, notebook, limit, before)
 
 
 def run(id: str) -> dict[str, Any]:
     """One run with its ranks, notes and cell."""
-    return _run_info.full(find(id))
+    return run_info.full(find(id))
 
 
 def log_page(
@@ -83,8 +85,8 @@ def log_page(
     count: int = 200,
     launcher: str | None = None,
 ) -> dict[str, Any]:
-    """Lines of one rank's log, of a launcher's, or of all ranks by time; see `_logs.page`."""
-    return _logs.page(find(id), rank, attempt, start, count, launcher)
+    """Lines of one rank's log, of a launcher's, or of all ranks by time; see `logs.page`."""
+    return logs.page(find(id), rank, attempt, start, count, launcher)
 
 
 def log_search(
@@ -98,19 +100,19 @@ def log_search(
     launcher: str | None = None,
 ) -> dict[str, Any]:
     """Search a whole log: `{count, hits: [line numbers], truncated}`."""
-    return _logs.search(find(id), rank, attempt, query, regex, case, limit, launcher)
+    return logs.search(find(id), rank, attempt, query, regex, case, limit, launcher)
 
 
 def log_download(
     id: str, rank: int | None = None, attempt: int | None = None, launcher: str | None = None
 ) -> Iterator[bytes]:
     """A whole log in pieces: a rank's or launcher's own bytes, or all ranks' lines by time."""
-    return _logs.download(find(id), rank, attempt, launcher)
+    return logs.download(find(id), rank, attempt, launcher)
 
 
 def file_download(id: str, file: str) -> Iterator[bytes]:
     """One of the run's `files`, in pieces."""
-    return _run_files.read(find(id), file)
+    return run_files.read(find(id), file)
 
 
 def curves(
@@ -120,8 +122,8 @@ def curves(
     names: Sequence[str] | None = None,
     version: str | None = None,
 ) -> dict[str, Any]:
-    """The run's metrics to draw; see `_curves.curves`."""
-    return _curves.curves(find(id), attempt, points, names, version)
+    """The run's metrics to draw; see `metric_curves.curves`."""
+    return metric_curves.curves(find(id), attempt, points, names, version)
 
 
 def errors(id: str, attempt: int | None = None) -> list[dict[str, Any]]:
@@ -198,7 +200,7 @@ def stacks(id: str, timeout_s: float = 5.0) -> dict[str, Any]:
 def stop(id: str, kill: bool = False) -> dict[str, Any]:
     """Ask for the end of a run; returns at once, and does nothing to one that has ended."""
     place = find(id)
-    launch.resume(place)  # ranks that have outlived their supervisor are ended by another one
+    submission.resume(place)  # ranks that have outlived their supervisor are ended by another one
     state = reader.status(place).state
     if not state.ended:
         try:

@@ -12,14 +12,14 @@ import os
 import time
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from .. import reader
 from ..folder import RunFolder
-from ._display import command, in_kernel, kernel_is_ending
-from ._screens import KernelScreen, PlainScreen
-from ._view import View
+from ..record import reader
+from .display import command, in_kernel, kernel_is_ending
+from .screens import KernelScreen, PlainScreen
+from .view import View
 
 if TYPE_CHECKING:
-    from .._run import Run
+    from .run import Run
 
 __all__ = ["Screen", "follow"]
 

@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from .. import reader
-from ..failures import RankError, failures
 from ..folder import RunFolder
 from ..job import State, Status
-from ..text._fold import ranges
-from ..text._format import count, duration, signal_name, size
-from ..text._text import clean_lines, one_line
-from ._hints import hints
+from ..record import reader
+from ..record.failures import RankError, failures
+from ..text.fold import ranges
+from ..text.format import count, duration, signal_name, size
+from ..text.safe import clean_lines, one_line
+from .hints import hints
 
 __all__ = ["failure", "headline", "log_tail", "stopped", "what"]
 

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from . import _launched
+from . import launched_rank
 
-if __name__ == "__main__" and _launched.LAUNCHER in os.environ:
-    _launched.enter()  # here, so that the process that only waits has imported next to nothing
+if __name__ == "__main__" and launched_rank.LAUNCHER in os.environ:
+    launched_rank.enter()  # here, so that the process that only waits has imported next to nothing
 
-from . import _boot, _cell, _horovod
+from . import boot, cell, horovod_rank
 
 __all__ = ["main"]
 
@@ -21,21 +21,21 @@ __all__ = ["main"]
 def main() -> NoReturn:
     """Be the rank that the environment describes; ends the process."""
     run_folder = Path(os.environ["JUPYTER_DIST_RUN"])
-    rank_folder = _launched.rank_folder(os.environ)
-    os.environ.pop(_launched.FOLDER, None)  # not for what the cell starts
+    rank_folder = launched_rank.rank_folder(os.environ)
+    os.environ.pop(launched_rank.FOLDER, None)  # not for what the cell starts
     parent = os.environ.pop("JUPYTER_DIST_PARENT", None)
     if parent is not None:
-        _boot.die_with_parent(int(parent))
-    _boot.start(rank_folder, int(rank_folder.name))
+        boot.die_with_parent(int(parent))
+    boot.start(rank_folder, int(rank_folder.name))
     cwd = os.environ.pop("JUPYTER_DIST_CWD", None)
     if cwd is not None:
         os.chdir(cwd)
-    code, orderly = _cell.run(run_folder, rank_folder)
+    code, orderly = cell.run(run_folder, rank_folder)
     if not orderly:
         # They would wait for ranks that may never come.
-        atexit.unregister(_launched.finalize_mpi)
-        _horovod.leave()
-    _boot.end(code, orderly=orderly)
+        atexit.unregister(launched_rank.finalize_mpi)
+        horovod_rank.leave()
+    boot.end(code, orderly=orderly)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from . import _barrier, _events, _shard
-from ._meter import Meter
-from ._scalars import number, step_number
+from . import barrier as _barrier
+from . import events, shards
+from .meter import Meter
+from .scalars import number, step_number
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -94,7 +95,7 @@ def log(values: Mapping[str, Any] | None = None, /, *, step: int | None = None, 
         step = step_number(step)
     if not -_STEPS <= step < _STEPS:
         raise ValueError(f"step is {step}; it must fit in 64 bits")
-    writer = _events.writer()
+    writer = events.writer()
     if writer is not None and scalars:
         writer.metric(scalars, step)
     _step = step
@@ -225,9 +226,9 @@ def strategy(kind: str | None = None, **options: Any) -> tf.distribute.Strategy:
     Raises ModuleNotFoundError when TensorFlow is not installed, ValueError for another name or one that
     does not fit TF_CONFIG, RuntimeError where there is no TPU.
     """
-    from . import _strategy
+    from . import strategies
 
-    return _strategy.make(kind, options, world_size())
+    return strategies.make(kind, options, world_size())
 
 
 def shard(data: Any, even: bool = False) -> Any:
@@ -248,7 +249,7 @@ def shard(data: Any, even: bool = False) -> Any:
     Every rank must hold the same data in the same order. Raises TypeError for a dict, a set, a
     DataLoader, a string, a number or None, and for `even` where a data set does not know its length.
     """
-    return _shard.share(data, rank(), world_size(), even)
+    return shards.share(data, rank(), world_size(), even)
 
 
 def barrier(timeout_s: float | None = None) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ._pickling import Dumped, Trace, dump, loading, name_classes
+from .pickling import Dumped, Trace, dump, loading, name_classes
 
 __all__ = [
     "ContainerError",

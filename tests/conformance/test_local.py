@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jupyter_dist import template
 from jupyter_dist.conformance import BackendConformance, Target
+from jupyter_dist.launch import template
 
 
 @pytest.fixture(scope="module", params=["cold", "warm"])

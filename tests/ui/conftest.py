@@ -17,7 +17,8 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import jupyter_dist
 from jupyter_dist import folder as folders
-from jupyter_dist import manage, reader
+from jupyter_dist import manage
+from jupyter_dist.record import reader
 
 from .pages import WAIT_MS, Lab
 from .server import JupyterServer

@@ -1,0 +1,348 @@
+"""The agent of a run on a host: starts ranks there, sends on what they write, and ends them.
+
+Detached from the login that started it. A driver that goes away leaves it and its ranks alone; one
+that comes back says what it has, and goes on from there. Without a driver for the time of grace it
+ends its ranks and itself. One loop, no threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import shlex
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from ..worker.boot import STACK_SIGNAL, set_name
+from ..worker.free_ports import free_ports
+from . import machine
+from .children import Child, Children, end_leftovers, start_guard
+from .frames import Frame, FrameError, Frames, encode
+from .stage import remove
+from .tail import Tails, checkpoints
+
+__all__ = ["Agent", "main"]
+
+_MOST_WAITING = 1 << 20
+"""Bytes that wait for the connection; beyond, files are left unread: they keep what they hold."""
+_BUSY_S, _IDLE_S = 0.02, 0.25
+_REACH_S = 3.0
+"""For a connection to another host: shorter than the silence in which a driver takes this agent for dead."""
+_FIRST_GRACE_S = 30.0
+"""For the driver that had the agent started."""
+_TERM_S = 5.0
+"""From SIGTERM to SIGKILL when the grace is over."""
+
+
+class Agent:
+    """Serves one stage folder until it is released or forsaken."""
+
+    def __init__(self, stage: str) -> None:
+        with open(os.path.join(stage, "agent.json")) as file:
+            settings = json.load(file)
+        self._stage = stage
+        self._grace_s = float(settings["grace_s"])
+        self._children = Children(stage, int(settings.get("umask", 0o022)))
+        self._tails = Tails(os.path.join(stage, "run"))
+        self._guard = start_guard(stage)
+        self._watched: list[int] = []
+        self._driver: socket.socket | None = None
+        self._frames = Frames()
+        self._out: deque[memoryview] = deque()
+        self._waiting = 0
+        self._news: Iterator[Frame] | None = None
+        self._told: set[str] = set()
+        """Whose end the driver was told over this connection."""
+        self._greeted = self._ever_greeted = False
+        self._heard = time.monotonic()
+        self._forsaken: float | None = None
+        self._termed = self._killed = False
+        self._releasing = self._sent = False
+        self._done = False
+        self._selector = selectors.DefaultSelector()
+        self._listen()
+
+    def _listen(self) -> None:
+        os.chdir(self._stage)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink("agent.sock")
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind("agent.sock")
+        self._listener.listen(4)
+        self._listener.setblocking(False)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._wake, write = os.pipe()
+        for fd in (self._wake, write):
+            os.set_blocking(fd, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, STACK_SIGNAL):
+            # Ranks inherit "ignored" until they have a handler: asking early does not end them.
+            signal.signal(signum, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._on_term)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        self._selector.register(self._wake, selectors.EVENT_READ)
+
+    def _on_term(self, *_: object) -> None:
+        self._forsaken = self._forsaken or time.monotonic()
+
+    def serve(self) -> None:
+        """Returns when all is over."""
+        while not self._done:
+            try:
+                self._turn()
+            except Exception:
+                # Its end would be the ranks' end: whatever a driver or a file does, go on.
+                with contextlib.suppress(OSError):
+                    traceback.print_exc()
+                self._hang_up()
+                time.sleep(_BUSY_S)
+
+    def _turn(self) -> None:
+        self._reap()
+        self._fill()
+        self._look_at_clock()
+        for key, mask in self._selector.select(self._pause()):
+            if key.fileobj is self._listener:
+                self._accept()
+            elif key.fileobj == self._wake:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._wake, 4096)
+            elif key.fileobj is self._driver:
+                if mask & selectors.EVENT_WRITE:
+                    self._send()
+                if mask & selectors.EVENT_READ and self._driver is not None:
+                    self._receive()
+
+    def _pause(self) -> float:
+        if self._done or (self._news is not None and self._waiting < _MOST_WAITING):
+            return 0.0
+        return _BUSY_S if self._greeted and self._children.running else _IDLE_S / 4
+
+    def _accept(self) -> None:
+        try:
+            newcomer, _ = self._listener.accept()
+        except OSError:
+            return
+        self._hang_up()  # the newest driver is the one that is there
+        newcomer.setblocking(False)
+        self._driver, self._frames = newcomer, Frames()
+        self._selector.register(newcomer, selectors.EVENT_READ)
+
+    def _hang_up(self) -> None:
+        if self._driver is None:
+            return
+        self._selector.unregister(self._driver)
+        self._driver.close()
+        self._driver, self._greeted, self._news = None, False, None
+        self._out.clear()
+        self._waiting = 0
+        self._tails.close()
+
+    def _receive(self) -> None:
+        assert self._driver is not None
+        try:
+            data = self._driver.recv(1 << 18)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._hang_up()
+            return
+        self._heard = time.monotonic()
+        try:
+            frames = self._frames.feed(data)
+        except FrameError as error:
+            _log(f"the driver sent {error}")
+            self._hang_up()
+            return
+        for header, _ in frames:
+            self._obey(header)
+
+    def _obey(self, wish: dict[str, Any]) -> None:
+        do = wish.get("do")
+        if do == "ping":
+            self._say({"is": "pong", "ping": wish["ping"], "time": time.time()})
+        elif do == "hello":
+            self._greeted = self._ever_greeted = True
+            self._news, self._told, self._sent = None, set(), False
+            self._tails.restart(wish["have"])
+            known = [child.id for child in self._children]
+            self._say({"is": "facts", "known": known, **machine.facts(self._stage)})
+            for child in self._children:
+                self._say({"is": "started", **child.to_json()})
+        elif do == "ports":
+            self._say({"is": "ports", "ports": free_ports(wish["count"])})
+        elif do == "reach":
+            self._say({"is": "reached", "why": machine.reaches(wish["address"], wish["port"], _REACH_S)})
+        elif do == "start":
+            for each in wish["processes"]:
+                child = self._children.start(each)
+                self._watch()
+                self._say({"is": "started", **child.to_json()})
+        elif do == "signal":
+            self._children.signal(kill=wish["kill"])
+        elif do == "stacks":
+            self._children.stacks()
+        elif do == "prepare":
+            self._prepare(wish["env"], wish["python"])
+        elif do == "release":
+            self._releasing = True
+            self._children.signal(kill=True)
+        elif do == "remove":
+            self._end()
+            if wish["checkpoints"]:
+                remove(self._stage)
+            self._say({"is": "released"})
+
+    def _prepare(self, env: dict[str, str], python: str) -> None:
+        """Write the script with which launchers start ranks here."""
+        lines = [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
+        code = shlex.quote(os.path.join(self._stage, "code"))
+        lines += [
+            f"export JUPYTER_DIST_STAGE={shlex.quote(self._stage)}",
+            f"export JUPYTER_DIST_RUN={shlex.quote(os.path.join(self._stage, 'run'))}",
+            "unset PYTHONSAFEPATH",
+            '[ -z "$JUPYTER_DIST_CWD" ] || [ -d "$JUPYTER_DIST_CWD" ] || export JUPYTER_DIST_CWD="$HOME"',
+            f"cd {code} || exit 127",
+            '[ $# -eq 0 ] || exec "$@"',
+            f"exec {shlex.quote(python)} -m jupyter_dist.worker",
+        ]
+        try:
+            with open(os.path.join(self._stage, "start"), "w") as file:
+                file.write("#!/bin/sh\n" + "\n".join(lines) + "\n")
+                os.fchmod(file.fileno(), 0o700)
+        except OSError as error:
+            self._say({"is": "trouble", "why": f"cannot write the start script: {error.strerror}"})
+        else:
+            self._say({"is": "prepared"})
+
+    def _reap(self) -> None:
+        if self._children.reap():
+            self._watch()
+
+    def _watch(self) -> None:
+        """Tell the guard which process groups there are."""
+        pids = sorted(child.pid for child in self._children.running)
+        if pids != self._watched:
+            self._watched = pids
+            with contextlib.suppress(OSError):
+                os.write(self._guard, (" ".join(map(str, pids)) + "\n").encode())
+
+    def _fill(self) -> None:
+        """Put what is new onto the way to the driver, as far as it keeps up."""
+        if not self._greeted:
+            return
+        if self._news is None:
+            self._news = self._gather()
+        while self._news is not None and self._waiting < _MOST_WAITING:
+            frame = next(self._news, None)
+            if frame is None:
+                self._news = None
+                return
+            self._say(*frame)
+
+    def _gather(self) -> Iterator[Frame]:
+        for child in list(self._children):
+            if child.end is not None and child.id not in self._told:
+                # First all it wrote, so that who is told of the end has all.
+                yield from self._tails.rest(None if child.rank is None else child.folder)
+                self._told.add(child.id)
+                yield self._ended(child), b""
+        yield from self._tails.pieces()
+        if self._releasing and not self._sent and not self._children.running:
+            self._sent = True
+            yield from checkpoints(os.path.join(self._stage, "run"))
+            yield {"is": "sent"}, b""
+
+    def _ended(self, child: Child) -> dict[str, Any]:
+        free = machine.free_disk(os.path.join(self._stage, "run"))
+        return {"is": "ended", **child.to_json(), "free_disk": free}
+
+    def _say(self, header: dict[str, Any], body: bytes = b"") -> None:
+        if self._driver is None:
+            return
+        for part in (encode(header, len(body)), body):
+            if part:
+                self._out.append(memoryview(part))
+                self._waiting += len(part)
+        self._send()
+
+    def _send(self) -> None:
+        while self._out and self._driver is not None:
+            try:
+                done = self._driver.send(self._out[0])
+            except BlockingIOError:
+                break
+            except OSError:
+                self._hang_up()
+                return
+            self._waiting -= done
+            if done == len(self._out[0]):
+                self._out.popleft()
+            else:
+                self._out[0] = self._out[0][done:]
+        if self._driver is not None:
+            write = selectors.EVENT_WRITE if self._out else 0
+            self._selector.modify(self._driver, selectors.EVENT_READ | write)
+
+    def _look_at_clock(self) -> None:
+        """End the ranks, then this agent, when no driver has come for the time of grace."""
+        now = time.monotonic()
+        grace_s = self._grace_s if self._ever_greeted else min(self._grace_s, _FIRST_GRACE_S)
+        if self._forsaken is None and now - self._heard > grace_s:
+            _log(f"no driver for {grace_s:g} s")
+            self._forsaken = now
+            self._hang_up()
+        if self._forsaken is None:
+            return
+        running = self._children.running
+        if not running:
+            self._end()
+            if not list(self._children):
+                remove(self._stage)  # nothing was ever started, so there is nothing to come back for
+        elif not self._termed:
+            self._termed = True
+            self._children.signal(kill=False)
+        elif not self._killed and now - self._forsaken > _TERM_S:
+            self._killed = True
+            self._children.signal(kill=True)
+
+    def _end(self) -> None:
+        self._done = True
+        with contextlib.suppress(OSError):
+            os.write(self._guard, b"done\n")
+            os.close(self._guard)
+        end_leftovers(self._stage)
+        for child in self._children.running:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child.pid, 0)
+
+
+def _log(text: str) -> None:
+    with contextlib.suppress(OSError):
+        print(time.strftime("%H:%M:%S"), text, flush=True)
+
+
+def main(stage: str, ready: int) -> None:
+    """Serve the stage; says `+` to the descriptor `ready` once drivers can connect."""
+    os.umask(0o077)
+    agent = Agent(stage)
+    set_name("jdist agent")
+    os.write(ready, b"+")
+    os.close(ready)
+    _log(f"agent {os.getpid()}")
+    agent.serve()
+    _log("the end")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

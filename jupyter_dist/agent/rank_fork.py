@@ -1,0 +1,63 @@
+"""Start a rank as a fork of its agent, which has imported what every rank needs: most of a rank's cost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterable, Mapping
+from typing import NoReturn
+
+__all__ = ["fork_rank"]
+
+
+def fork_rank(env: Mapping[str, str], code: str, umask: int) -> int:
+    """Fork a rank with this environment; returns its pid. `code`: its first working directory.
+
+    The agent has no threads. Its descriptors are closed in the rank; its objects live on there, unused,
+    until the rank ends without tearing anything down, so none of them closes a number that is the rank's.
+    """
+    from ..worker import __main__, api, autolog, cell, payload  # noqa: F401  before the fork: once for all ranks
+
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        _become_rank(env, code, umask)
+    finally:
+        os._exit(70)
+
+
+def _become_rank(env: Mapping[str, str], code: str, umask: int) -> NoReturn:
+    from ..worker import __main__, boot
+
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    for fd in _open_files():
+        with contextlib.suppress(OSError):
+            os.close(fd)
+    os.setsid()
+    os.umask(umask)
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(code)
+    sys.argv = [sys.argv[0]]
+    boot.reseed()
+    try:
+        __main__.main()
+    except BaseException:
+        # Nothing of that is the user's code; what breaks there must still reach the log.
+        sys.excepthook(*sys.exc_info())
+        sys.stderr.flush()
+        os._exit(70)
+
+
+def _open_files() -> Iterable[int]:
+    for listing in ("/proc/self/fd", "/dev/fd"):
+        with contextlib.suppress(OSError):
+            return [int(name) for name in os.listdir(listing) if int(name) > 2]
+    return range(3, 4096)

@@ -1,0 +1,310 @@
+"""Set a run's folder up on a host and connect to its agent: sent as text to a bare Python.
+
+Stands alone: nothing of the package is on the host when this runs. It answers on stdout with a line
+that holds the word it was given, so that whatever a login prints before can be told from it; from
+there on frames go both ways (frames.py), first with this program, then with the agent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import socket
+import struct
+import sys
+import time
+from typing import Any
+
+__all__ = ["main", "remove"]
+
+_LENGTHS = struct.Struct(">IQ")
+_KEEP_S = 14 * 86400
+_READY_TIMEOUT_S = 60
+_START = """#!/bin/sh
+# Start a rank of the run, or what is named, as this host's stage says.
+me=$(uname -n)
+for stage in "${0%/*}"/*/; do
+  if [ "$(cat "${stage}host" 2>/dev/null)" = "$me" ] && [ -f "${stage}start" ]; then
+    exec /bin/sh "${stage}start" "$@"
+  fi
+done
+echo "no stage of host $me in ${0%/*}" >&2
+exit 127
+"""
+
+
+class _Refused(Exception):
+    """Why it cannot go on, for the user."""
+
+
+def main(word: str) -> None:
+    """Serve one connection, which begins with the driver's wish on stdin; returns at its end."""
+    login_umask = os.umask(0o077)
+    _write_all(1, f"{word} ok\n".encode())
+    wish = {**_read_frame(), "umask": login_umask}
+    try:
+        agent = _prepare(wish)
+    except _Refused as error:
+        _answer({"is": "refused", "why": str(error)})
+    except OSError as error:
+        name = f" ({error.filename})" if error.filename else ""
+        why = f"its folder cannot be set up: {error.strerror or error}{name}: use another --remote-dir"
+        _answer({"is": "refused", "why": why})
+    else:
+        _pump(agent)
+
+
+def _prepare(wish: dict[str, Any]) -> socket.socket:
+    """The socket of the agent, set up now where it is wished for."""
+    root = os.path.join(os.path.expanduser(wish["dir"]), wish["run"])
+    if not os.path.isabs(root):
+        root = os.path.abspath(root)
+    stage = os.path.join(root, str(wish["node"]))
+    mode = wish["mode"]
+    agent = _connect(stage)
+    if agent is None and mode == "resume" and not os.path.isdir(stage):
+        raise _Refused(f"the run's folder {stage!r} is gone")
+    if agent is None:
+        if mode == "stage":
+            _receive(wish, root, stage)
+        try:
+            agent = _start_agent(stage, wish)
+        except _Refused:
+            if mode == "stage":
+                remove(stage)
+            raise
+    else:
+        _answer({"is": "connected", "stage": stage})
+    return agent
+
+
+def _connect(stage: str) -> socket.socket | None:
+    """A connection to the agent that serves this stage; None when there is none."""
+    agent = socket.socket(socket.AF_UNIX)
+    try:
+        # By way of the folder: the path of a socket must be short.
+        os.chdir(stage)
+        agent.connect("agent.sock")
+    except OSError:
+        agent.close()
+        return None
+    return agent
+
+
+def _receive(wish: dict[str, Any], root: str, stage: str) -> None:
+    _make_folders(root, stage)
+    _drop_old(os.path.dirname(root), os.path.basename(root))
+    missing = [name for name, size in wish["files"] if _size(os.path.join(stage, name)) != size]
+    needed = sum(size for name, size in wish["files"] if name in set(missing))
+    free = shutil.disk_usage(stage).free
+    if needed + (1 << 20) > free:
+        raise _Refused(
+            f"{stage!r} has {free / 1e6:,.1f} MB free, and the run needs {needed / 1e6 + 1:,.1f} MB: "
+            "free some space there or name another folder with --remote-dir"
+        )
+    _answer({"is": "send", "files": missing})
+    try:
+        while True:
+            header, size = _read_head()
+            if "path" not in header:
+                break
+            _receive_file(os.path.join(stage, header["path"]), size)
+    except BaseException:
+        # Half a stage is nobody's: no agent would ever remove it.
+        remove(stage)
+        raise
+    with open(os.path.join(stage, "host"), "w") as file:
+        file.write(os.uname().nodename + "\n")
+    start = os.path.join(root, "start")
+    with open(f"{start}.{os.getpid()}", "w") as file:
+        file.write(_START)
+        os.fchmod(file.fileno(), 0o700)
+    os.replace(f"{start}.{os.getpid()}", start)
+
+
+def _receive_file(path: str, size: int) -> None:
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    with open(path + ".part", "wb") as file:
+        while size:
+            data = os.read(0, min(size, 1 << 20))
+            if not data:
+                raise SystemExit(1)  # the driver went away; it will start anew
+            file.write(data)
+            size -= len(data)
+    os.replace(path + ".part", path)
+
+
+def _make_folders(root: str, stage: str) -> None:
+    os.makedirs(os.path.dirname(root), exist_ok=True)
+    for folder in (root, stage):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+        info = os.lstat(folder)
+        if info.st_uid != os.geteuid() or os.path.islink(folder):
+            raise _Refused(f"{folder!r} belongs to somebody else, or is a link: use another --remote-dir")
+        os.chmod(folder, 0o700)
+    for name in ("code", "run", "run/attempts", "work"):
+        os.makedirs(os.path.join(stage, name), mode=0o700, exist_ok=True)
+
+
+def _start_agent(stage: str, wish: dict[str, Any]) -> socket.socket:
+    """Start the agent, detached, and connect to it."""
+    settings = {name: wish[name] for name in ("run", "node", "name", "grace_s", "umask")}
+    try:
+        with open(os.path.join(stage, "agent.json"), "w") as file:
+            json.dump(settings, file)
+    except OSError:
+        if wish["mode"] != "resume":
+            raise
+    read, write = os.pipe()
+    if os.fork() == 0:
+        try:
+            _become_agent(stage, write)
+        finally:
+            os._exit(71)
+    os.close(write)
+    os.wait()
+    ready, _, _ = select.select([read], [], [], _READY_TIMEOUT_S)
+    if not ready or os.read(read, 1) != b"+":
+        raise _Refused(f"its agent did not start: {_end_of(os.path.join(stage, 'agent.log'))}")
+    os.close(read)
+    agent = _connect(stage)
+    if agent is None:
+        raise _Refused(f"its agent ended at once: {_end_of(os.path.join(stage, 'agent.log'))}")
+    _answer({"is": "connected", "stage": stage})
+    return agent
+
+
+def _become_agent(stage: str, ready: int) -> None:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    null = os.open(os.devnull, os.O_RDWR)
+    try:
+        log = os.open(os.path.join(stage, "agent.log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    except OSError:
+        log = null
+    for source, target in ((null, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    os.set_inheritable(ready, True)
+    os.chdir(os.path.join(stage, "code"))
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    env["JUPYTER_DIST_STAGE"] = stage
+    os.execve(sys.executable, [sys.executable, "-m", "jupyter_dist.agent", stage, str(ready)], env)
+
+
+def _end_of(path: str) -> str:
+    try:
+        with open(path, errors="replace") as file:
+            return file.read()[-1000:].strip() or "it said nothing"
+    except OSError as error:
+        return f"it left no log ({error.strerror})"
+
+
+def remove(stage: str) -> None:
+    """Remove a stage folder, and with the last one the run's folder on this host."""
+    os.chdir("/")
+    root = os.path.dirname(stage)
+    shutil.rmtree(stage, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        if os.listdir(root) == ["start"]:
+            os.unlink(os.path.join(root, "start"))
+        os.rmdir(root)
+
+
+def _drop_old(folder: str, run: str) -> None:
+    """Remove what runs left that never came back to clean up, two weeks after they were last used."""
+    for name in os.listdir(folder):
+        old = os.path.join(folder, name)
+        with contextlib.suppress(OSError):
+            if name == run or not name[:1].isdigit() or not os.path.exists(os.path.join(old, "start")):
+                continue
+            stages = [os.path.join(old, node) for node in os.listdir(old) if node != "start"]
+            newest = max(os.stat(path).st_mtime for path in (old, *stages))
+            if time.time() - newest > _KEEP_S and not any(map(_lives, stages)):
+                shutil.rmtree(old, ignore_errors=True)
+
+
+def _lives(stage: str) -> bool:
+    agent = _connect(stage)
+    if agent is not None:
+        agent.close()
+    return agent is not None
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return -1
+
+
+def _read_frame() -> dict[str, Any]:
+    return _read_head()[0]
+
+
+def _read_head() -> tuple[dict[str, Any], int]:
+    """The next frame's header, and how many bytes follow it."""
+    head, body = _LENGTHS.unpack(_read_exactly(_LENGTHS.size))
+    header: dict[str, Any] = json.loads(_read_exactly(head))
+    return header, body
+
+
+def _read_exactly(size: int) -> bytes:
+    parts = []
+    while size:
+        data = os.read(0, size)
+        if not data:
+            raise SystemExit(1)
+        parts.append(data)
+        size -= len(data)
+    return b"".join(parts)
+
+
+def _answer(header: dict[str, Any]) -> None:
+    data = json.dumps(header).encode()
+    _write_all(1, _LENGTHS.pack(len(data), 0) + data)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def _pump(agent: socket.socket) -> None:
+    """Copy between this program's streams and the agent until either side ends."""
+    there = agent.fileno()
+    waiting = {1: b"", there: b""}
+    come_from = {1: there, there: 0}
+    for fd in (0, 1, there):
+        os.set_blocking(fd, False)
+    while True:
+        readable = [come_from[target] for target, data in waiting.items() if not data]
+        writable = [target for target, data in waiting.items() if data]
+        can_read, can_write, _ = select.select(readable, writable, [])
+        for target in can_write:
+            try:
+                done = os.write(target, waiting[target])
+            except BlockingIOError:
+                continue
+            except OSError:
+                return
+            waiting[target] = waiting[target][done:]
+        for target, source in come_from.items():
+            if source in can_read:
+                try:
+                    data = os.read(source, 1 << 18)
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    return
+                if not data:
+                    return
+                waiting[target] = data
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,181 @@
+"""Which rank runs on which host, and what each finds in its environment there. Pure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...agent.machine import interface_of
+from ...hosts.host import HostFacts
+from ...hosts.openssh import LOCAL
+from ...job import Job
+from .defaults import plotting
+from .roles import Role, roles, tf_configs
+
+if TYPE_CHECKING:
+    from ..ssh import SshOptions
+
+__all__ = ["Place", "addresses", "environments", "gpu_trouble", "network", "places", "ports_needed"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank runs."""
+
+    rank: int
+    host: str
+    node: int
+    local_rank: int
+    local_size: int
+
+
+def places(world_size: int, hosts: Sequence[Mapping[str, Any]]) -> list[Place]:
+    """Ranks fill the hosts in the order they were named, each up to its slots."""
+    found: list[Place] = []
+    for node, host in enumerate(hosts):
+        size = min(int(host["slots"]), world_size - len(found))
+        first = len(found)
+        found += [Place(first + local, str(host["name"]), node, local, size) for local in range(size)]
+    return found
+
+
+def ports_needed(where: Sequence[Place]) -> dict[str, int]:
+    """How many TCP ports are needed by host: one for MASTER_PORT, and one per rank for TF_CONFIG."""
+    counts: dict[str, int] = {}
+    for place in where:
+        counts[place.host] = counts.get(place.host, 0) + 1
+    if where:
+        counts[where[0].host] += 1
+    return counts
+
+
+def addresses(facts: Mapping[str, HostFacts]) -> dict[str, str]:
+    """The address of each host as the others see it."""
+    if len(facts) == 1:
+        return dict.fromkeys(facts, "127.0.0.1")
+    # This machine is, for the others, where their ssh connection comes from.
+    seen = next((about.client for name, about in facts.items() if name != LOCAL and about.client), None)
+    return {
+        name: about.address or (seen if name == LOCAL else None) or about.hostname
+        for name, about in facts.items()
+    }
+
+
+def network(facts: HostFacts, address: str) -> dict[str, str]:
+    """What tells gloo and NCCL which interface of a host they should use."""
+    if address == "127.0.0.1":
+        return {"GLOO_SOCKET_IFNAME": "lo"}
+    interface = interface_of(address) if facts.name == LOCAL else facts.interface
+    return {} if interface is None else {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+
+
+def environments(
+    job: Job,
+    attempt: int,
+    asked: SshOptions,
+    where: Sequence[Place],
+    facts: Mapping[str, HostFacts] | None,
+    ports: Mapping[str, Sequence[int]],
+) -> list[dict[str, str]]:
+    """The environment of each rank, as far as it differs from a login's on its host.
+
+    Without `facts`, as for a dry run: with names in place of addresses, and 0 for "any free port".
+    """
+    address = (
+        {place.host: f"<address of {place.host}>" for place in where} if facts is None else addresses(facts)
+    )
+    left = {name: list(found) for name, found in ports.items()}
+    master = str(left[where[0].host].pop(0)) if facts is not None else "0"
+    own = [f"{_in_url(address[p.host])}:{left[p.host].pop(0) if facts is not None else 0}" for p in where]
+    tasks = roles(job.world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
+    configs = tf_configs(tasks, own)
+    # Their values are in no file: only the supervisor that was started with them has them.
+    user = {name: os.environ[name] for name in job.env_names if name in os.environ}
+    found = []
+    for place, config in zip(where, configs, strict=True):
+        env = {
+            "RANK": str(place.rank),
+            "LOCAL_RANK": str(place.local_rank),
+            "WORLD_SIZE": str(job.world_size),
+            "LOCAL_WORLD_SIZE": str(place.local_size),
+            "GROUP_RANK": str(place.node),
+            "MASTER_ADDR": address[where[0].host],
+            "MASTER_PORT": master,
+            "TF_CONFIG": config,
+            "JUPYTER_DIST_RUN_ID": job.id,
+            "JUPYTER_DIST_ATTEMPT": str(attempt),
+            "JUPYTER_DIST_CWD": job.cwd,
+        }
+        if facts is not None:
+            about = facts[place.host]
+            gpus = _gpus(place, asked, _takers(where, tasks, place.host), about.gpus)
+            env |= _of_host(place, asked, about, address[place.host], gpus)
+        found.append({**env, **user})
+    return found
+
+
+def _in_url(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def _takers(where: Sequence[Place], tasks: Sequence[Role], host: str) -> list[int]:
+    """The ranks of a host that get GPUs: a parameter server takes none from them."""
+    return [p.rank for p in where if p.host == host and tasks[p.rank].type != "ps"]
+
+
+def _gpus(place: Place, asked: SshOptions, takers: Sequence[int], gpus: tuple[str, ...]) -> tuple[str, ...]:
+    if place.rank not in takers:
+        return ()
+    share = len(gpus) // len(takers) if asked.gpus_per_worker is None else asked.gpus_per_worker
+    first = takers.index(place.rank) * share
+    return gpus[first : first + share]
+
+
+def gpu_trouble(
+    job: Job, asked: SshOptions, where: Sequence[Place], facts: Mapping[str, HostFacts]
+) -> str | None:
+    """Why the ranks cannot share out the GPUs of the hosts."""
+    wanted = asked.gpus_per_worker
+    if wanted == 0 or not (wanted or any(about.gpus for about in facts.values())):
+        return None
+    tasks = roles(job.world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
+    machines: dict[str, str] = {}
+    for name, about in facts.items():
+        other = machines.setdefault(about.machine, name)
+        if other != name and about.gpus:
+            return (
+                f"{other} and {name} are the same machine, and the ranks of both would use the same GPUs: "
+                "name it once, with the workers of both. Nothing was started."
+            )
+        takers = len(_takers(where, tasks, name))
+        if takers * (wanted or 1) > len(about.gpus):
+            each = f" with --gpus-per-worker {wanted}" if wanted else ""
+            return (
+                f"host {name} has {len(about.gpus)} GPUs, too few for {takers} of the workers{each}: give it "
+                "fewer with -H, or train on the CPU with --gpus-per-worker 0. Nothing was started."
+            )
+    return None
+
+
+def _of_host(
+    place: Place, asked: SshOptions, facts: HostFacts, address: str, gpus: tuple[str, ...]
+) -> dict[str, str]:
+    env = {
+        "JUPYTER_DIST_GPUS": str(len(gpus)),
+        "OMP_NUM_THREADS": str(max(1, facts.cores // place.local_size)),
+        **network(facts, address),
+    }
+    if facts.name == LOCAL:
+        env |= plotting(os.environ)
+    if facts.clock_offset_s:
+        env["JUPYTER_DIST_CLOCK_OFFSET_S"] = str(facts.clock_offset_s)
+    if facts.gpus:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus) or "-1"
+    if asked.rsync_paths:
+        work = os.path.join(facts.stage, "work")
+        env["JUPYTER_DIST_CWD"] = work
+        more = os.environ.get("PYTHONPATH") if "PYTHONPATH" in os.environ and facts.name == LOCAL else None
+        env["PYTHONPATH"] = work if more is None else f"{work}:{more}"
+    return env

@@ -1,0 +1,82 @@
+"""TensorFlow's roles: which rank is chief, worker, parameter server or evaluator, and its TF_CONFIG."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from ...errors import InputError
+
+__all__ = ["Chief", "Evaluator", "ParameterServers", "Role", "roles", "tf_configs"]
+
+ParameterServers = Annotated[
+    int,
+    Field(
+        ge=0,
+        title="Parameter servers",
+        description="So many of the -np ranks are parameter servers of TensorFlow (TF_CONFIG); "
+        "the run ends without them",
+        json_schema_extra={"ranks": True},
+    ),
+]
+Chief = Annotated[
+    bool,
+    Field(
+        title="Chief",
+        description="Rank 0 is TensorFlow's chief, which coordinates or leads",
+        json_schema_extra={"ranks": True},
+    ),
+]
+Evaluator = Annotated[
+    bool,
+    Field(
+        title="Evaluator",
+        description="The last rank is TensorFlow's evaluator, beside the training",
+        json_schema_extra={"ranks": True},
+    ),
+]
+"""Options of backends that know the roles: `ps: ParameterServers = 0`, `chief: Chief = False`, …."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """One task of a TensorFlow cluster: `type` is chief, worker, ps or evaluator."""
+
+    type: str
+    index: int
+
+
+def roles(world_size: int, *, ps: int = 0, chief: bool = False, evaluator: bool = False) -> tuple[Role, ...]:
+    """The role of each rank, in this order: chief, workers, parameter servers, evaluator.
+
+    They share `world_size` (-np) among them: what is not chief, ps or evaluator is a worker. So rank 0
+    leads whatever the roles. Raises InputError when nothing is left for a worker, except that a chief
+    without parameter servers can train alone.
+    """
+    workers = world_size - ps - chief - evaluator
+    if workers < (0 if chief and not ps else 1):
+        asked = ["--chief"] * chief + [f"--ps {ps}"] * bool(ps) + ["--evaluator"] * evaluator
+        raise InputError(
+            f"-np {world_size} leaves no rank for a worker beside {' '.join(asked)}, which are among "
+            f"the {world_size}: use at least -np {world_size - workers + 1}."
+        )
+    counts = (("chief", int(chief)), ("worker", workers), ("ps", ps), ("evaluator", int(evaluator)))
+    return tuple(Role(kind, index) for kind, count in counts for index in range(count))
+
+
+def tf_configs(roles: Sequence[Role], addresses: Sequence[str]) -> tuple[str, ...]:
+    """TF_CONFIG of each rank, from the role and the `host:port` of each rank.
+
+    The evaluator has a task and is no part of the cluster: no other task may wait for it.
+    """
+    cluster: dict[str, list[str]] = {}
+    for role, address in zip(roles, addresses, strict=True):
+        if role.type != "evaluator":
+            cluster.setdefault(role.type, []).append(address)
+    return tuple(
+        json.dumps({"cluster": cluster, "task": {"type": role.type, "index": role.index}}) for role in roles
+    )

@@ -1,0 +1,245 @@
+"""Find the user's own modules, which travel along, and the installed ones, which need not."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import os
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+from ..errors import CaptureError
+
+__all__ = ["Shipment", "ShippedFile", "installed", "ship"]
+
+_CODE = {".py", ".pyi", ".so", ".pyd"}
+_CODE_LIMIT = 20_000_000
+_DATA_LIMIT = 5_000_000
+_NOT_OURS = {"site-packages", "dist-packages", "node_modules", "__pycache__"}
+
+
+@dataclass(frozen=True)
+class ShippedFile:
+    """A file of the user's, at its place below the folder that goes first on the ranks' path."""
+
+    path: str
+    """Relative, with `/` between its parts."""
+    data: bytes
+
+
+@dataclass
+class Shipment:
+    files: list[ShippedFile] = field(default_factory=list)
+    modules: list[str] = field(default_factory=list)
+    words: set[str] = field(default_factory=set)
+    """Every name and attribute in the shipped code."""
+    imports: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+
+
+def ship(choice: str, wanted: Iterable[str], directory: Path) -> Shipment:
+    """Collect the user's modules that a cell needs.
+
+    `choice` is "auto" (those of `wanted` that live below `directory`, and what they import from
+    there), "none", or names with commas between them. Whole packages go, with their small data files.
+    Raises CaptureError for a name that is no module and for more than 20 MB of code.
+    """
+    shipment = Shipment()
+    if choice == "none":
+        return shipment
+    if choice == "auto":
+        queue = [name.partition(".")[0] for name in sorted(wanted)]
+        explicit: set[str] = set()
+    else:
+        queue = [name.strip().partition(".")[0] for name in choice.split(",") if name.strip()]
+        explicit = set(queue)
+    root = Path(os.path.realpath(directory))
+    seen: set[str] = set()
+    while queue:
+        top = queue.pop(0)
+        if top in seen or top in ("jupyter_dist", "__main__"):
+            continue
+        seen.add(top)
+        places = _places(top)
+        if top in explicit and not places:
+            raise CaptureError(_unknown(top, directory))
+        if top not in explicit:
+            places = [place for place in places if _is_own(place, root)]
+        if places:
+            shipment.modules.append(top)
+            queue += _take(shipment, top, places)
+    size = sum(len(file.data) for file in shipment.files)
+    if size > _CODE_LIMIT:
+        biggest = max(shipment.files, key=lambda file: len(file.data))
+        raise CaptureError(
+            f"the modules beside the notebook ({', '.join(shipment.modules)}) have {size / 1e6:,.0f} MB, "
+            f"more than {_CODE_LIMIT / 1e6:,.0f} MB; the biggest file is {biggest.path!r}. "
+            "Name what the ranks need with --ship-modules a,b, or send none with --ship-modules none. "
+            "Nothing was started."
+        )
+    return shipment
+
+
+def installed(names: Iterable[str]) -> tuple[str, ...]:
+    """Those modules (and their packages) that come with Python or were installed; sorted.
+
+    Private ones are left out, and so is what cannot be looked up without importing something.
+    """
+    found = set()
+    for name in names:
+        parts = name.split(".")
+        for end in range(1, len(parts) + 1):
+            dotted = ".".join(parts[:end])
+            if any(part.startswith("_") for part in parts[:end]) or parts[0] in _ALWAYS_THERE:
+                break
+            if dotted not in sys.modules and end > 1:
+                break
+            spec = getattr(sys.modules.get(dotted), "__spec__", None)
+            if spec is None and dotted not in sys.modules:
+                spec = _find(dotted)
+            if not isinstance(spec, ModuleSpec) or not _is_installed(spec):
+                break
+            found.add(dotted)
+    return tuple(sorted(found))
+
+
+_ALWAYS_THERE = {"builtins", "cloudpickle", "jupyter_dist", "sys"}
+
+
+def _find(top: str) -> ModuleSpec | None:
+    try:
+        return PathFinder.find_spec(top)
+    except Exception:  # finders that others have put on the path may raise anything
+        return None
+
+
+def _places(top: str) -> list[Path]:
+    """Where a top-level module's code is: a file, or the folders of a package."""
+    module = sys.modules.get(top)
+    spec = getattr(module, "__spec__", None) or _find(top)
+    if spec is None:
+        file = getattr(module, "__file__", None)
+        return [Path(os.path.realpath(file))] if file else []
+    if spec.submodule_search_locations is not None:
+        return [Path(os.path.realpath(place)) for place in spec.submodule_search_locations]
+    if spec.has_location and spec.origin:
+        return [Path(os.path.realpath(spec.origin))]
+    return []
+
+
+def _is_own(place: Path, root: Path) -> bool:
+    """Whether a file or folder is the user's: below the notebook's folder, and not installed there."""
+    if not place.is_relative_to(root):
+        return False
+    if any(place.is_relative_to(library) for library in _libraries()):
+        return False
+    parts = place.relative_to(root).parts
+    if any(part in _NOT_OURS or part.startswith(".") for part in parts):
+        return False
+    folders = [root.joinpath(*parts[:end]) for end in range(1, len(parts) + 1)]
+    return not any((folder / "pyvenv.cfg").exists() for folder in folders)
+
+
+def _libraries() -> list[Path]:
+    paths = sysconfig.get_paths()
+    # Not a prefix: code below /usr/src is not installed because Python is in /usr.
+    return [Path(os.path.realpath(paths[key])) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
+
+
+def _is_installed(spec: ModuleSpec) -> bool:
+    if spec.origin in ("built-in", "frozen"):
+        return True
+    places = [spec.origin] if spec.has_location else list(spec.submodule_search_locations or ())
+    for place in places:
+        if place is None:
+            continue
+        path = Path(os.path.realpath(place))
+        if _NOT_OURS & set(path.parts) or any(path.is_relative_to(folder) for folder in _libraries()):
+            return True
+    return False
+
+
+def _take(shipment: Shipment, top: str, places: list[Path]) -> list[str]:
+    """Add a module's files; returns the top-level modules that they import."""
+    imports: set[str] = set()
+    data: list[tuple[Path, str]] = []
+    for place in places:
+        for path, relative in _files(place, top):
+            if path.suffix not in _CODE:
+                data.append((path, relative))
+                continue
+            content = _read(path)
+            shipment.files.append(ShippedFile(relative, content))
+            if path.suffix == ".py":
+                imports |= _scan(content, shipment)
+    sizes = [path.stat().st_size for path, _ in data]
+    if sum(sizes) <= _DATA_LIMIT:
+        shipment.files += [ShippedFile(relative, _read(path)) for path, relative in data]
+    else:
+        shipment.notes.append(
+            f"{len(data)} data files of the package {top!r} ({sum(sizes) / 1e6:,.0f} MB) stay behind; "
+            "on a rank its code does not find them beside itself"
+        )
+    shipment.imports |= imports
+    return sorted({name.partition(".")[0] for name in imports})
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CaptureError(
+            f"cannot read {str(path)!r}, a module of the notebook's: {error.strerror}. Nothing was started."
+        ) from error
+
+
+def _files(place: Path, top: str) -> Iterator[tuple[Path, str]]:
+    if not place.is_dir():
+        yield place, place.name
+        return
+    for folder, folders, names in os.walk(place):
+        here = Path(folder)
+        folders[:] = sorted(
+            name
+            for name in folders
+            if name not in _NOT_OURS
+            and not name.startswith(".")
+            and not (here / name / "pyvenv.cfg").exists()
+        )
+        for name in sorted(names):
+            path = here / name
+            if not name.startswith(".") and path.suffix not in (".pyc", ".ipynb") and path.is_file():
+                yield path, "/".join((top, *path.relative_to(place).parts))
+
+
+def _scan(content: bytes, shipment: Shipment) -> set[str]:
+    """The modules that a file imports; its names go into the shipment's."""
+    try:
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError, RecursionError):
+        return set()  # it fails on the rank as it would here, when it is imported
+    imports: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imports |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            imports |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Name):
+            shipment.words.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            shipment.words.add(node.attr)
+        elif isinstance(node, ast.alias):
+            shipment.words |= set(node.name.split("."))
+    return imports
+
+
+def _unknown(name: str, directory: Path) -> str:
+    local = {path.stem for path in directory.glob("*.py")}
+    local |= {path.parent.name for path in directory.glob("*/__init__.py")}
+    near = difflib.get_close_matches(name, sorted(local | {m for m in sys.modules if "." not in m}), 3)
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f"--ship-modules: there is no module {name!r}.{hint} Nothing was started."

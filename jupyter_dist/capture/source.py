@@ -1,0 +1,251 @@
+"""Check a cell's source before anything starts, and find the notebook names that it needs."""
+
+from __future__ import annotations
+
+import ast
+import shlex
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import CaptureError
+from ..worker.names import code_names
+
+__all__ = ["Cell", "parse"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell that compiles: plain Python, with the lines numbered as the user's."""
+
+    source: str
+    filename: str
+    flags: int
+    """What to compile it with."""
+    reads: frozenset[str]
+    """Global names that may be read before the cell itself has surely bound them."""
+    optional: frozenset[str]
+    """Those of them that the cell itself may bind in time."""
+    imports: frozenset[str]
+    words: frozenset[str]
+
+
+def parse(source: str, label: str, flags: int = 0) -> Cell:
+    """Check a cell and find its names. `flags` are the future statements of earlier cells.
+
+    Raises CaptureError for a syntax error and for lines that only IPython's shell can run.
+    """
+    flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    filename = f"<{label}>"
+    tree = _parse(source, filename, flags)
+    if isinstance(tree, SyntaxError):
+        transformed = _transform(source)
+        if transformed is None:
+            raise CaptureError(_describe(tree, source, label))
+        plain = _parse(transformed, filename, flags)
+        if isinstance(plain, SyntaxError):
+            raise CaptureError(_describe(plain, transformed, label))
+        _refuse_shell(plain, source, label)
+        source, tree = transformed, plain
+    _refuse_shell(tree, source, label)
+    scan = _Scan(filename, flags)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scan.block(tree.body, set())
+        names = code_names(compile(tree, filename, "exec", flags, dont_inherit=True, optimize=0))
+    optional = (scan.reads & names.writes) - scan.needed
+    return Cell(
+        source, filename, flags, frozenset(scan.reads), frozenset(optional), names.imports, names.words
+    )
+
+
+def _parse(source: str, filename: str, flags: int) -> ast.Module | SyntaxError:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the rank that compiles it shows them
+            compile(source, filename, "exec", flags, dont_inherit=True)
+            return ast.parse(source, filename)
+    except SyntaxError as error:
+        return error
+    except ValueError as error:  # null bytes, lone surrogates
+        return SyntaxError(str(error), (filename, 1, None, None))
+    except (RecursionError, MemoryError):
+        return SyntaxError("the code is nested too deeply", (filename, 1, None, None))
+
+
+def _transform(source: str) -> str | None:
+    """The cell as IPython would hand it to Python; None where it cannot."""
+    try:
+        from IPython.core.inputtransformer2 import TransformerManager
+    except ImportError:
+        return None
+    try:
+        text: str = TransformerManager().transform_cell(source)
+    except (SyntaxError, ValueError):
+        return None
+    lines = source.splitlines()
+    blank = next((i for i, line in enumerate(lines) if line.strip()), len(lines))
+    return "\n" * blank + text  # IPython drops empty first lines; tracebacks count them
+
+
+def _describe(error: SyntaxError, source: str, label: str) -> str:
+    number = error.lineno or 1
+    lines = source.split("\n")
+    text = f"{label}, line {number}: {error.msg}"
+    if 1 <= number <= len(lines) and lines[number - 1].strip():
+        line = lines[number - 1]
+        bare = line.lstrip()
+        text += f"\n    {bare.rstrip()}"
+        if error.offset:
+            column = max(0, error.offset - 1 - (len(line) - len(bare)))
+            wide = 1
+            if error.end_lineno == number and error.end_offset and error.end_offset > error.offset:
+                wide = error.end_offset - error.offset
+            text += "\n    " + " " * column + "^" * wide
+    return f"{text}\nNothing was started."
+
+
+def _refuse_shell(tree: ast.Module, source: str, label: str) -> None:
+    """Raise for the first line that needs IPython's shell, which a rank does not have."""
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == "get_ipython"]
+    if not calls:
+        return
+    first = min(calls, key=lambda node: (node.lineno, node.col_offset))
+    lines = source.split("\n")
+    line = lines[first.lineno - 1].strip() if first.lineno <= len(lines) else ""
+    raise CaptureError(f"{label}, line {first.lineno}: {line}\n{_instead(line)}\nNothing was started.")
+
+
+def _instead(line: str) -> str:
+    """What to do in place of a line of IPython syntax."""
+    head, assigned, command = line.partition("=")
+    if assigned and head.strip().isidentifier() and command.strip()[:1] in ("!", "%"):
+        target, line = f"{head.strip()} = ", command.strip()
+    else:
+        target = ""
+    no_shell = "A rank has no IPython shell"
+    if line.startswith("!"):
+        call = f"{target}subprocess.run({_argv(line.lstrip('!').strip())}"
+        call += ", capture_output=True, text=True, check=True).stdout" if target else ", check=True)"
+        return f"{no_shell}. Run the command in a cell of its own, or on every rank with\n    {call}"
+    if line.startswith("%%"):
+        return f"{no_shell}: give this cell magic a cell of its own."
+    if line.startswith("%"):
+        return f"{no_shell}: run {line.split()[0]} in a cell of its own, or leave it out here."
+    if line.startswith("?") or line.endswith("?"):
+        return f"{no_shell}: ask in a cell of its own, or use print({line.strip('? ')}.__doc__)."
+    return f"{no_shell}: get_ipython() works in the notebook only. Leave it out of this cell."
+
+
+def _argv(command: str) -> str:
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        words = []
+    if not words or set(command) & set("|&;<>$`*?{}~()"):
+        words = ["bash", "-c", command]
+    return repr(words)
+
+
+class _Scan:
+    """Finds the names that statements read before they have surely bound them themselves.
+
+    What is bound in a branch, a loop or after a possible exception is not sure; a function's body
+    counts as read where the function is defined.
+    """
+
+    def __init__(self, filename: str, flags: int) -> None:
+        self._filename = filename
+        self._flags = flags
+        self._seen_bound: set[str] = set()
+        self._in_branch = 0
+        self.reads: set[str] = set()
+        self.needed: set[str] = set()
+        """Names that are surely read before anything can have bound them."""
+
+    def block(self, statements: Iterable[ast.stmt], bound: set[str]) -> set[str]:
+        """Take the statements in; returns the names surely bound after them. `bound` is changed."""
+        for statement in statements:
+            self._statement(statement, bound)
+        return bound
+
+    def _branch(self, statements: Iterable[ast.stmt], bound: set[str]) -> set[str]:
+        """The same for statements that may not run. `bound` is left alone."""
+        self._in_branch += 1
+        after = self.block(statements, set(bound))
+        self._in_branch -= 1
+        return after
+
+    def _statement(self, node: ast.stmt, bound: set[str]) -> None:
+        if isinstance(node, ast.If):
+            self._expression(node.test, bound)
+            bound |= self._branch(node.body, bound) & self._branch(node.orelse, bound)
+        elif isinstance(node, ast.For | ast.AsyncFor):
+            self._expression(node.iter, bound)
+            inside = set(bound)
+            self._bind(node.target, inside)
+            self._branch(node.body, inside)
+            self._branch(node.orelse, bound)
+        elif isinstance(node, ast.While):
+            self._expression(node.test, bound)
+            self._branch(node.body, bound)
+            self._branch(node.orelse, bound)
+        elif isinstance(node, ast.With | ast.AsyncWith):
+            for item in node.items:
+                self._expression(item.context_expr, bound)
+                if item.optional_vars is not None:
+                    self._bind(item.optional_vars, bound)
+            self.block(node.body, bound)
+        elif isinstance(node, ast.Try) or type(node).__name__ == "TryStar":
+            self._try(node, bound)
+        elif not isinstance(node, ast.Pass | ast.Break | ast.Continue):
+            # In a loop of its own, because the cases of a `match` may hold a `break`.
+            loop = ast.While(ast.Constant(True), [node], [])
+            self._take(ast.Module([loop] if isinstance(node, ast.Match) else [node], []), "exec", bound)
+            self._bound_by(node, bound)
+
+    def _try(self, node: Any, bound: set[str]) -> None:
+        after = self._branch(node.orelse, self._branch(node.body, bound))
+        for handler in node.handlers:
+            if handler.type is not None:
+                self._expression(handler.type, bound)
+            named = {handler.name} if handler.name else set()
+            handled = self._branch(handler.body, bound | named) - named
+            if not isinstance(handler.body[-1], ast.Raise | ast.Break | ast.Continue):
+                after &= handled
+        bound |= after | self._branch(node.finalbody, bound)
+
+    def _bind(self, target: ast.expr, bound: set[str]) -> None:
+        assignment = ast.Assign([target], ast.Constant(None))
+        self._statement(assignment, bound)
+
+    def _expression(self, node: ast.expr, bound: set[str]) -> None:
+        self._take(ast.Expression(node), "eval", bound)
+
+    def _take(self, tree: ast.Module | ast.Expression, mode: str, bound: set[str]) -> None:
+        code = compile(ast.fix_missing_locations(tree), self._filename, mode, self._flags, True, 0)
+        names = code_names(code)
+        self.reads |= names.reads - bound
+        if not self._in_branch:
+            self.needed |= code_names(code, later=False).reads - bound - self._seen_bound
+        self._seen_bound |= names.writes
+
+    def _bound_by(self, node: ast.stmt, bound: set[str]) -> None:
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            targets = [node.target]
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            bound |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            bound.add(node.name)
+        elif isinstance(node, ast.Delete):
+            bound -= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        for target in targets:
+            bound |= {
+                part.id
+                for part in ast.walk(target)
+                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+            }

@@ -1,0 +1,125 @@
+"""The commands `clusters` and `use`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tomlkit
+from pydantic import BaseModel, ConfigDict, Field
+
+from .. import backends, clusters
+from ..clusters import Cluster
+from ..errors import InputError
+from ..flags import Flag, flags_of
+from ..options import NOT_SAVED
+from ..plan.planning import make_plan, read_command_line, run_flags
+from ..text.table import Message, Table
+from .run_commands import Command, Context, Empty, command
+
+__all__ = ["CLUSTER_COMMANDS"]
+
+_NOT_IN_ADD = tuple(name for name in NOT_SAVED if name != "backend")
+
+
+class _Add(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    replace: bool = Field(False, description="Change the cluster if there is one of that name")
+
+
+class _Use(Empty):
+    none: bool = Field(False, description="Use no cluster")
+
+
+def _list(context: Context, _: Empty, __: tuple[str, ...]) -> Table:
+    rows = []
+    saved = clusters.load()
+    for cluster in saved.values():
+        said = clusters.problem(cluster) or ("in use" if cluster.name == clusters.used() else "")
+        rows.append((cluster.name, cluster.backend, _options(cluster), said))
+    columns = ("cluster", "backend", "options", "")
+    return Table(
+        columns,
+        rows,
+        data=list(saved.values()),
+        empty="no cluster is saved: `clusters add NAME --backend B …`",
+    )
+
+
+def _options(cluster: Cluster) -> str:
+    # Values of --env can be secrets, and a list is often shown to others.
+    shown = {k: "{…}" if k == "env" else v for k, v in cluster.options.items()}
+    return ", ".join(f"{key} = {value}" for key, value in shown.items())
+
+
+def _add(context: Context, tokens: Sequence[str]) -> Message:
+    own = flags_of(_Add)
+    line = read_command_line(tokens, leave_out=_NOT_IN_ADD, more=own)
+    if len(line.rest) != 1:
+        raise InputError(
+            "clusters add needs one NAME" + (f", got {' '.join(line.rest)!r}" if line.rest else "")
+        )
+    name = clusters.check_name(line.rest[0])
+    given = dict(line.given)
+    replace = bool(given.pop("replace", False))
+    given.pop("backend", None)
+    plan = make_plan({**given, "backend": line.backend.name}, cluster=False)
+    values = clusters.to_save(given, plan.run, plan.options)
+    clusters.add(Cluster(name, line.backend.name, values), replace=replace)
+    return Message(f"saved: %%distribute --cluster {name}")
+
+
+def _add_flags() -> Sequence[tuple[str, Sequence[Flag]]]:
+    run = [flag for flag in run_flags() if flag.field not in _NOT_IN_ADD]
+    local = flags_of(backends.load("local").options)
+    return [("flags", [*flags_of(_Add), *run]), ("flags of the backend 'local'", local)]
+
+
+def _rm(context: Context, _: Empty, names: tuple[str, ...]) -> Message:
+    clusters.remove(names[0])
+    return Message(f"removed {names[0]}")
+
+
+def _show(context: Context, _: Empty, names: tuple[str, ...]) -> Message:
+    cluster = clusters.get(names[0])
+    text = tomlkit.dumps({"backend": cluster.backend, **cluster.options}).strip()
+    return Message(text)
+
+
+def _use(context: Context, flags: _Use, names: tuple[str, ...]) -> Any:
+    if context.terminal:
+        raise InputError(
+            "use is a notebook's choice and ends with its kernel; here give --cluster NAME to `run`"
+        )
+    if names and flags.none:
+        raise InputError("use takes a NAME or --none, not both")
+    if names or flags.none:
+        clusters.use(names[0] if names else None)
+    name = clusters.used()
+    return Message(f"this notebook uses the cluster {name!r}" if name else "this notebook uses no cluster")
+
+
+_CHILDREN = (
+    command("list", "", "List the saved clusters.", _list),
+    Command("add", "add NAME [flags]", "Save a backend and flags under a name.", _add, _add_flags),
+    command("show", "NAME", "Show what a cluster sets.", _show, at_least=1, at_most=1),
+    command("rm", "NAME", "Forget a cluster.", _rm, at_least=1, at_most=1),
+)
+CLUSTER_COMMANDS = (
+    Command(
+        "clusters",
+        "clusters [list|add|show|rm] …",
+        "Saved choices of a backend and flags, for %%distribute --cluster NAME.",
+        _CHILDREN[0].do,
+        children=_CHILDREN,
+    ),
+    command(
+        "use",
+        "[NAME]",
+        "Make a cluster the default of this notebook, until its kernel ends.",
+        _use,
+        _Use,
+        at_most=1,
+    ),
+)

@@ -1,0 +1,88 @@
+"""What Tab offers in a line of `%%distribute` or `%dist`: flags, their values, commands, runs, clusters."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from .. import backends, clusters
+from ..errors import DistError
+from ..flags import Flag, flags_of
+from ..folder import runs
+from ..plan.planning import backend_of, run_flags
+from . import _tree
+from .run_commands import Command, Context
+
+__all__ = ["complete"]
+
+_MAGICS = ("%%distribute", "%distribute", "%dist")
+_NEWEST = 20
+
+
+def complete(text: str) -> tuple[str, list[str]]:
+    """What is being typed at the end of `text`, a magic's line up to the cursor, and what may become of it.
+
+    Nothing where the line is not one of ours. Never raises."""
+    magic, *words = text.split() or [""]
+    if text[-1:].isspace():
+        words.append("")
+    if magic not in _MAGICS or not words:
+        return "", []
+    *before, word = words
+    try:
+        if magic == "%dist":
+            found = _command(_tree(Context()), before, word)
+        else:
+            found = _flags([*run_flags(), *_backends_flags(before)], before, word)
+    except DistError:  # such as a file of clusters that somebody has broken
+        return word, []
+    typed = word.rpartition("=")[2]
+    return typed, [name for name in found if name.startswith(typed)]
+
+
+def _backends_flags(before: Sequence[str]) -> tuple[Flag, ...]:
+    try:
+        return flags_of(backend_of(before).options)
+    except DistError:  # half of a name
+        return ()
+
+
+def _flags(known: Sequence[Flag], before: Sequence[str], word: str) -> list[str]:
+    by_name = {name: flag for flag in known for name in flag.names}
+    name, equals, _ = word.partition("=")
+    last = by_name.get(name if equals else before[-1] if before else "")
+    if last is not None and last.kind != "switch":
+        return _values(last)
+    given = {by_name[word].field for word in before if word in by_name and by_name[word].kind != "pairs"}
+    return [name for name, flag in by_name.items() if flag.field not in given]
+
+
+def _values(flag: Flag) -> list[str]:
+    if flag.field == "backend":
+        return backends.names()
+    if flag.field == "cluster":
+        return list(clusters.load())
+    choices = flag.metavar.split("|")
+    return [choice for choice in choices if choice.islower()] if len(choices) > 1 else []
+
+
+def _command(commands: Sequence[Command], before: Sequence[str], word: str) -> list[str]:
+    known = {command.name: command for command in commands}
+    if not before:
+        return list(known)
+    chosen = known.get(before[0])
+    if chosen is None:
+        return []
+    if chosen.children:
+        return _command(chosen.children, before[1:], word)
+    flags = _flags([flag for _, group in chosen.flags() for flag in group], before[1:], word)
+    if word.startswith("-") or not (words := _words(chosen)):
+        return flags
+    return words
+
+
+def _words(command: Command) -> list[str]:
+    """What a command takes beside flags, as its usage calls it."""
+    if "ID" in command.usage:
+        return [folder.id for folder in itertools.islice(runs(), _NEWEST)]
+    return list(clusters.load()) if "NAME" in command.usage else []

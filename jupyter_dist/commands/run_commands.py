@@ -1,0 +1,267 @@
+"""The commands about runs and backends, each from words to what is shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from .. import backends, manage, start
+from ..errors import DistError, InputError, MissingEngine
+from ..flags import Flag, build, flags_of, scan, shown
+from ..folder import RunFolder, find
+from ..launch import submission
+from ..options import Seconds
+from ..record.reader import Line
+from ..text.format import count, duration, size
+from ..text.safe import clean
+from ..text.table import Message, Table
+
+__all__ = ["RUN_COMMANDS", "Command", "Context", "Empty", "command"]
+
+_SHOWN_RUNS = 20
+_SHOWN_LINES = 200
+"""Lines of a log that a notebook shows unless it asks for more: its output is saved with it."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where a command was given."""
+
+    terminal: bool = False
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command. `do` gets the words after its name; `usage` is what they may be."""
+
+    name: str
+    usage: str
+    about: str
+    do: Callable[[Context, Sequence[str]], Any]
+    flags: Callable[[], Sequence[tuple[str, Sequence[Flag]]]] = tuple
+    children: tuple[Command, ...] = field(default=())
+    terminal_only: bool = False
+
+
+class Empty(BaseModel):
+    """The flags of a command that has none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def command(
+    name: str,
+    words: str,
+    about: str,
+    do: Callable[[Context, Any, tuple[str, ...]], Any],
+    model: type[BaseModel] = Empty,
+    at_least: int = 0,
+    at_most: int | None = 0,
+) -> Command:
+    """A command whose flags are the fields of a model, and that takes so many words beside them."""
+    flags = flags_of(model)
+
+    def read(context: Context, tokens: Sequence[str]) -> Any:
+        found = scan(tokens, flags)
+        if len(found.rest) < at_least:
+            raise InputError(f"{name} needs {words}")
+        if at_most is not None and len(found.rest) > at_most:
+            raise InputError(f"{name} does not know what to do with {found.rest[at_most]!r}")
+        names = {flag.field: flag.names[0] for flag in flags}
+        return do(context, build(model, found.values, lambda f: names.get(f, f)), found.rest)
+
+    usage = " ".join(filter(None, [name, "[flags]" if flags else "", words]))
+    return Command(name, usage, about, read, lambda: [("flags", flags)])
+
+
+class _Runs(Empty):
+    all: bool = Field(False, description=f"All runs, not only the newest {_SHOWN_RUNS}")
+    as_json: bool = Field(False, description="As JSON", json_schema_extra={"flags": ["--json"]})
+
+
+def _runs(context: Context, flags: _Runs, _: tuple[str, ...]) -> Table | Message:
+    rows = manage.list_runs(None if flags.all else _SHOWN_RUNS)
+    if flags.as_json:
+        return Message(json.dumps([dataclasses.asdict(row) for row in rows], indent=2))
+    now = time.time()
+    cells = [
+        (
+            row.id,
+            str(row.state),
+            row.backend,
+            str(row.world_size or "?"),
+            _age(now - row.created),
+            duration((row.ended or now) - row.started) if row.started else "",
+            " ".join(filter(None, [row.notebook, row.label])),
+            size(row.size_bytes),
+        )
+        for row in rows
+    ]
+    columns = ("id", "state", "backend", "np", "age", "took", "from", "on disk")
+    return Table(columns, cells, data=rows, empty="there are no runs yet")
+
+
+def _age(seconds: float) -> str:
+    for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= unit:
+            return f"{seconds // unit:.0f} {name}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
+class _Stop(Empty):
+    kill: bool = Field(False, description="End the ranks at once, without time for a checkpoint")
+
+
+def _stop(context: Context, flags: _Stop, ids: tuple[str, ...]) -> Message:
+    last = start.last_run_id()
+    chosen = [find(i) for i in ids] or [manage.choose(None, running=True, last=last)]
+    lines = []
+    for folder in chosen:
+        submission.resume(folder)  # ranks that have outlived their supervisor are ended by another one
+        before = manage.state(folder)
+        after = before if before.ended else manage.stop(folder, kill=flags.kill)
+        if before.ended:
+            lines.append(f"{folder.id} had ended before: {before}")
+        elif after.ended:
+            lines.append(f"{folder.id} {after}")
+        else:
+            lines.append(f"{folder.id} was asked to end and is still {after}; `stop --kill` ends it at once")
+    return Message("\n".join(lines))
+
+
+def _ranks(given: Sequence[str]) -> frozenset[int]:
+    found: set[int] = set()
+    for part in ",".join(given).split(","):
+        match = re.fullmatch(r"\s*(\d{1,6})(?:-(\d{1,6}))?\s*", part)
+        between = range(int(match[1]), int(match[2] or match[1]) + 1) if match else ()
+        if not between:
+            raise ValueError(f"needs ranks such as 3 or 0-3,7, got {shown(part)}")
+        found.update(between)
+    return frozenset(found)
+
+
+class _Logs(Empty):
+    rank: Annotated[frozenset[int], BeforeValidator(_ranks)] | None = Field(
+        None,
+        description="Only these ranks: 3 or 0-3,7. Default: all, by time",
+        json_schema_extra={"metavar": "RANKS", "wanted": "ranks such as 3 or 0-3,7"},
+    )
+    follow: bool = Field(False, description="Go on until the run has ended")
+    tail: int | None = Field(
+        None, ge=1, description=f"The last N lines. Default: all in a terminal, {_SHOWN_LINES} in a notebook"
+    )
+
+
+def _logs(context: Context, flags: _Logs, ids: tuple[str, ...]) -> Any:
+    folder = manage.choose(ids[0] if ids else None, last=start.last_run_id())
+    alone = flags.rank is not None and len(flags.rank) == 1
+    if not context.terminal:
+        if flags.follow:
+            raise InputError(f"--follow is for a terminal: here it is `%dist attach {folder.id}`")
+        lines, before = manage.read_log(folder, ranks=flags.rank, tail=flags.tail or _SHOWN_LINES)
+        if not lines:
+            return Message("nothing was printed" if manage.state(folder).ended else "nothing was printed yet")
+        text = "\n".join(_line(line, not alone, colour=False) for line in lines)
+        return Message(f"… {count(before, 'line')} before\n{text}" if before else text)
+    if flags.follow:
+        for chunk in manage.follow_log(folder, ranks=flags.rank, tail=flags.tail):
+            _print_lines(chunk, not alone)
+    else:
+        _print_lines(manage.read_log(folder, ranks=flags.rank, tail=flags.tail)[0], not alone)
+    return None
+
+
+def _line(line: Line, prefixed: bool, colour: bool) -> str:
+    text = clean(line.text, limit=1 << 20, colour=colour)
+    return f"[{line.rank}] {text}" if prefixed else text
+
+
+def _print_lines(lines: Sequence[Line], prefixed: bool) -> None:
+    colour = sys.stdout.isatty()
+    for line in lines:
+        sys.stdout.write(_line(line, prefixed, colour) + "\n")
+    sys.stdout.flush()
+
+
+def _attach(context: Context, _: Empty, ids: tuple[str, ...]) -> Any:
+    return start.attach(ids[0] if ids else start.last_run_id(), follow=True)
+
+
+class _Rm(Empty):
+    older_than: Seconds | None = Field(
+        None,
+        description="All that ended longer ago than this: 12h, 30d",
+        json_schema_extra={"metavar": "TIME", "wanted": "a time such as 12h or 30d"},
+    )
+    all_ended: bool = Field(False, description="All that have ended")
+
+
+def _rm(context: Context, flags: _Rm, ids: tuple[str, ...]) -> Message:
+    if bool(ids) + (flags.older_than is not None) + flags.all_ended != 1:
+        raise InputError("rm needs one of: ids, --older-than TIME, --all-ended")
+    chosen: list[RunFolder] = [find(i) for i in ids]
+    if not ids:
+        chosen = manage.ended_before(time.time() - (flags.older_than or 0.0))
+    if not chosen:
+        return Message("no run to remove")
+    freed = manage.remove(chosen)
+    return Message(f"removed {count(len({f.id for f in chosen}), 'run')}, {size(freed)} freed")
+
+
+def _backends(context: Context, _: Empty, __: tuple[str, ...]) -> Table:
+    rows = [(name, *_found(name)) for name in backends.names()]
+    columns = ("backend", "state", "found")
+    data = [dict(zip(("name", "state", "found"), row, strict=True)) for row in rows]
+    return Table(columns, rows, data=data)
+
+
+def _found(name: str) -> tuple[str, str]:
+    """Whether a backend can be used, and what it has found or lacks."""
+    try:
+        backend = backends.load(name)
+        try:
+            backend.check(1, backend.options().model_dump(mode="json"))
+        except MissingEngine:
+            raise
+        except InputError:
+            pass  # such as one that needs hosts
+        return "ready", ", ".join(f"{key} {value}" for key, value in backend.detect().items())
+    except MissingEngine as error:
+        return "not installed", str(error)
+    except DistError as error:
+        return "broken", str(error)
+
+
+def _stacks(context: Context, _: Empty, ids: tuple[str, ...]) -> Any:
+    folder = manage.choose(ids[0] if ids else None, running=not ids, last=start.last_run_id())
+    from ..showing.run import Run
+
+    return Run(folder).stacks()
+
+
+_ID = "[ID]"
+RUN_COMMANDS = (
+    command("runs", "", "List the runs on this machine, newest first.", _runs, _Runs),
+    command(
+        "attach",
+        _ID,
+        "Show a run's output until it ends; interrupting leaves it running.",
+        _attach,
+        at_most=1,
+    ),
+    command("logs", _ID, "Show what the ranks printed.", _logs, _Logs, at_most=1),
+    command("stop", "[ID…]", "Stop runs: SIGTERM, and SIGKILL after a while.", _stop, _Stop, at_most=None),
+    command("stacks", _ID, "Show where every rank of a running run is.", _stacks, at_most=1),
+    command(
+        "rm", "[ID…]", "Remove runs that have ended, with their logs and results.", _rm, _Rm, at_most=None
+    ),
+    command("backends", "", "List the backends, and what each has found here.", _backends),
+)

@@ -1,0 +1,48 @@
+"""What the suite is run against: a backend, its flags, and how slow it may be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..record.reader import start_ticks
+
+__all__ = ["Target"]
+
+
+def _lives_here(host: str, pid: int) -> bool:
+    """Whether a process of this machine, or of a container on it, still runs. A zombie does not."""
+    return start_ticks(pid) is not None
+
+
+@dataclass(frozen=True)
+class Target:
+    """A backend as the suite starts it. What it can is not said here: its `Capabilities` tell."""
+
+    backend: str
+    np: int = 2
+    """Ranks of most runs, 2 at least. Some tests also start one rank alone."""
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    """Flags by field name, such as `{"hosts": "h1:2,h2:2", "gpus_per_worker": 0}`."""
+    startup_s: float = 5.0
+    """How long a run may take from its start to the first line of its last rank. Deadlines grow with it."""
+    cold: bool = True
+    """Whether runs are started with `--cold`; False where the test has arranged for warm starts."""
+    lives: Callable[[str, int], bool] = _lives_here
+    """Whether a rank's process still runs, by its host and pid as the state tells them."""
+
+    def __post_init__(self) -> None:
+        if self.np < 2:
+            raise ValueError(f"the suite needs two ranks at least, got np={self.np}")
+
+    @property
+    def last(self) -> int:
+        """The rank that most failures happen to: not the one that is first anyway."""
+        return self.np - 1
+
+    @property
+    def patience_s(self) -> float:
+        """How long anything but training may take, on a busy machine."""
+        return 15.0 + 3 * self.startup_s + 2.0 * max(0, self.np - (os.cpu_count() or 1))

@@ -1,0 +1,71 @@
+"""What is sent to a host: the worker's code with cloudpickle, and the run's payload and modules."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..folder import RunFolder
+
+__all__ = ["Shipped", "shipped"]
+
+_PACKAGE = Path(__file__).parents[1]
+_STUB = '''"""The part of jupyter_dist that ranks need, as it was sent to this host."""
+
+__version__ = {version!r}
+
+
+def __getattr__(name):
+    from .worker import api
+
+    try:
+        return getattr(api, name)
+    except AttributeError:
+        raise AttributeError(f"module 'jupyter_dist' has no attribute {{name!r}} on a rank") from None
+'''
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """One file: where it goes below the stage folder, and its bytes or the file that holds them."""
+
+    path: str
+    size: int
+    content: bytes | Path
+
+
+def shipped(folder: RunFolder) -> list[Shipped]:
+    """All that a host needs for a run, small files first. Reads none of the run's own files."""
+    code = [_of_bytes("code/jupyter_dist/__init__.py", _stub())]
+    code += [
+        _of_bytes(f"code/jupyter_dist/{path.relative_to(_PACKAGE)}", path.read_bytes())
+        for part in ("agent", "worker")
+        for path in sorted((_PACKAGE / part).rglob("*.py"))
+    ]
+    import cloudpickle
+
+    home = Path(cloudpickle.__file__).parent
+    code += [
+        _of_bytes(f"code/cloudpickle/{path.relative_to(home)}", path.read_bytes())
+        for path in sorted(home.rglob("*.py"))
+    ]
+    own = [folder.job, folder.payload, folder.payload.with_suffix(".buffers")]
+    if folder.modules.is_dir():
+        own += sorted(path for path in folder.modules.rglob("*") if path.is_file())
+    run = [
+        Shipped(f"run/{path.relative_to(folder.path)}", path.stat().st_size, path)
+        for path in own
+        if path.exists()
+    ]
+    return [*code, *run]
+
+
+def _of_bytes(path: str, content: bytes) -> Shipped:
+    return Shipped(path, len(content), content)
+
+
+def _stub() -> bytes:
+    # Read, not imported: this layer knows nothing of the package's public face.
+    found = re.search(r'^__version__ = "(.*)"', (_PACKAGE / "__init__.py").read_text(), re.MULTILINE)
+    return _STUB.format(version=found[1] if found else "?").encode()

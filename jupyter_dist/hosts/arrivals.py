@@ -1,0 +1,107 @@
+"""Put what hosts send into the run folder: each byte once, however often it was sent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..agent.tail import PATHS, WHOLE
+from ..folder import RunFolder, make_private
+
+__all__ = ["Arrivals"]
+
+_OWN = ("times.idx",)
+"""Files in the same folders that are the supervisor's own."""
+
+
+class Arrivals:
+    """Writes pieces of files at their offsets; what the folder holds is how far it has come."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._sizes: dict[str, int] = {}
+        self._part: dict[str, int] = {}
+        self._keepers: dict[str, str] = {}
+        """Which host a checkpoint came from."""
+
+    def have(self) -> dict[str, int]:
+        """How many bytes there are of each file, for an agent to go on from."""
+        self._sizes, self._part = {}, {}
+        root = self._folder.path
+        for place, _, names in os.walk(root / "attempts"):
+            for name in names:
+                path = Path(place, name)
+                key = path.relative_to(root).as_posix()
+                if name not in _OWN and PATHS.fullmatch(key):
+                    self._sizes[key] = path.stat().st_size
+        return dict(self._sizes)
+
+    def take(self, header: Mapping[str, Any], body: bytes, clock_offset_s: float) -> None:
+        """Write a piece. OSError passes through; nothing is lost then, as the file did not grow.
+
+        What does not belong into a rank's folder is passed over: hosts are not trusted with more.
+        """
+        key, offset = str(header["path"]), int(header["offset"])
+        if not PATHS.fullmatch(key) or key.rpartition("/")[2] in _OWN:
+            return
+        if header["is"] == "chunk":
+            self._append(key, offset, body)
+        elif key.rpartition("/")[2] in WHOLE:
+            self._fill(key, offset, body, int(header["size"]), float(header["time"]) + clock_offset_s)
+
+    def keep(self, header: Mapping[str, Any], body: bytes, host: str) -> None:
+        """Write a piece of a checkpoint. Of two hosts that wrote the same file, the second one's goes
+        into a folder that is named after it. OSError passes through."""
+        parts = str(header["path"]).split("/")
+        if any(part in ("", ".", "..") or "\0" in part for part in parts):
+            return
+        key = "/".join(("checkpoints", *parts))
+        if self._keepers.setdefault(key, host) != host:
+            key = "/".join(("checkpoints", host, *parts))
+        if int(header["size"]) == 0:
+            make_private((self._folder.path / key).parent)
+            self._write(self._folder.path / key, b"", 0)
+        else:
+            self._fill(key, int(header["offset"]), body, int(header["size"]), float(header["time"]))
+
+    def _append(self, key: str, offset: int, body: bytes) -> None:
+        path = self._folder.path / key
+        if key not in self._sizes:
+            make_private(path.parent)
+            self._sizes[key] = path.stat().st_size if path.exists() else 0
+        size = self._sizes[key]
+        if offset > size or offset + len(body) <= size:
+            return
+        self._write(path, body[size - offset :], size)
+        self._sizes[key] = offset + len(body)
+
+    def _fill(self, key: str, offset: int, body: bytes, size: int, modified: float) -> None:
+        path = self._folder.path / key
+        part = path.with_name(f".{path.name}.part")
+        if offset == 0:
+            make_private(path.parent)
+            part.unlink(missing_ok=True)
+            self._part[key] = 0
+        if self._part.get(key) != offset:
+            return
+        self._write(part, body, offset)
+        self._part[key] = offset + len(body)
+        if self._part[key] == size:
+            # When it was written, in this machine's time: what a supervisor judges by.
+            os.utime(part, (modified, modified))
+            os.replace(part, path)
+            del self._part[key]
+
+    @staticmethod
+    def _write(path: Path, data: bytes, offset: int) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(path, flags, 0o600)
+        try:
+            view = memoryview(data)
+            while view:
+                done = os.pwrite(fd, view, offset)
+                view, offset = view[done:], offset + done
+        finally:
+            os.close(fd)

@@ -1,0 +1,115 @@
+"""What is known of a host, and of a process on it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["HostFacts", "HostProcess", "host_facts", "launcher_log"]
+
+
+def launcher_log(host: str) -> str:
+    """The name of a launcher's log: `launcher-HOST.log`, whatever a host's name may hold."""
+    return f"launcher-{re.sub('[^A-Za-z0-9_.-]', '-', host).strip('-')}.log"
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """What a host's agent tells of it, and what the driver found out."""
+
+    name: str
+    """As the user calls it."""
+    node: int
+    slots: int
+    hostname: str
+    """As it calls itself."""
+    address: str | None
+    """As other hosts see it; None for this machine, unless an interface was chosen."""
+    client: str | None
+    """The address of the machine that ssh came from: this one's, as that host sees it."""
+    interface: str | None
+    """The network interface that has the address."""
+    python: str
+    version: str
+    cores: int
+    gpus: tuple[str, ...]
+    stage: str
+    """The folder that is the run's there; `run` in it is laid out as the run's folder here."""
+    home: str
+    free_disk: int
+    machine: str
+    """The same for two hosts that are one machine under two names."""
+    clock_offset_s: float = 0.0
+    """What to add to its clock to have this machine's."""
+
+    @property
+    def start(self) -> str:
+        """A script that starts a rank there, or the argv it is given, once `Fleet.prepare` was called."""
+        return os.path.join(os.path.dirname(self.stage), "start")
+
+
+def host_facts(
+    name: str, node: int, slots: int, told: Mapping[str, Any], interface: str | None = None
+) -> HostFacts:
+    """What an agent has told (agent/machine.py). `interface`: the names of those by which the other
+    hosts reach it, with commas, of which the first that it has counts.
+
+    Raises LookupError, with what to tell the user, where it has none of them.
+    """
+    interfaces: Mapping[str, list[str]] = told["interfaces"]
+    address = told["address"]
+    if interface is not None:
+        wanted = [each.strip() for each in interface.split(",")]
+        found = [interfaces[each] for each in wanted if interfaces.get(each)]
+        if not found:
+            has = ", ".join(f"{each} ({held[0]})" for each, held in interfaces.items() if held)
+            raise LookupError(f"it has no network interface {interface!r} with an address; it has {has}")
+        address = found[0][0]
+    return HostFacts(
+        name=name,
+        node=node,
+        slots=slots,
+        hostname=str(told["hostname"]),
+        address=address,
+        client=told["client"],
+        interface=next((each for each, held in interfaces.items() if address in held), None),
+        python=str(told["python"]),
+        version=str(told["version"]),
+        cores=int(told["cores"]),
+        gpus=tuple(map(str, told["gpus"])),
+        stage=str(told["stage"]),
+        home=str(told["home"]),
+        free_disk=int(told["free_disk"]),
+        machine=str(told["machine"]),
+    )
+
+
+@dataclass(frozen=True)
+class HostProcess:
+    """A process on a host: a rank, or a launcher (`rank` None). Times are in this machine's clock."""
+
+    id: str
+    host: str
+    rank: int | None
+    attempt: int
+    pid: int | None = None
+    started: float | None = None
+    ended: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    peak_memory_bytes: int | None = None
+    told: bool = False
+    """Whether it was told to end before it ended."""
+    free_disk: int | None = None
+    """Bytes that were free in its stage folder when it had ended."""
+    error: str | None = None
+    """Why it could not be started."""
+    lost: str | None = None
+    """Why nothing more will be heard of it."""
+
+    @property
+    def over(self) -> bool:
+        return self.ended is not None

@@ -1,0 +1,392 @@
+"""The hosts of a run: set up together, given processes, followed through cuts, and cleaned in the end.
+
+Nothing here blocks but `connect` and `release`. Over several hosts `launchers` use it as well: they have
+processes started through it (`start`), or let their launcher call the script `HostFacts.start` on the
+hosts by way of the ssh that `ssh_script` makes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import select
+import shlex
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import LaunchError
+from ..folder import RunFolder, write_bytes, write_json
+from ..job import Job
+from .archive import shipped
+from .arrivals import Arrivals
+from .facts import launcher_log
+from .host import Host, HostFacts, HostProcess
+from .openssh import SshSettings, options
+
+__all__ = ["Fleet", "FleetPoll", "Start", "ssh_script"]
+
+_STRAGGLERS_S = 12.0
+"""When a host cannot be used, others get that long to show whether they can."""
+_AWAY_SHOWN_S = 1.5
+_KILL_AWAY_S = 3.0
+"""After a kill, a host that is away is no longer waited for."""
+_RELEASE_S = 5.0
+_FULL_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class Start:
+    """One process to start on a host, with its working directory in the stage's `code`.
+
+    `rank` None: a launcher, whose log comes as `attempts/A/launcher-HOST.log`. `env` is added to what a
+    login there has.
+    """
+
+    host: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    rank: int | None = None
+    fork: bool = False
+    """Let a fork of the agent be the rank, in place of argv."""
+
+
+@dataclass(frozen=True)
+class FleetPoll:
+    """How the hosts and the processes of the newest attempt stand."""
+
+    ready: bool
+    """Whether processes can be started."""
+    processes: tuple[HostProcess, ...]
+    failed: str | None = None
+    """Why the hosts cannot be used, by host; nothing was started then."""
+    away: tuple[str, ...] = ()
+    """Hosts that do not answer at the moment."""
+    detail: str | None = None
+    pids: tuple[int, ...] = ()
+    """Process groups on this machine: the connections."""
+
+
+class Fleet:
+    """All hosts of a run. Not for several threads."""
+
+    def __init__(
+        self, job: Job, folder: RunFolder, hosts: Sequence[Mapping[str, Any]], settings: SshSettings
+    ) -> None:
+        """`hosts`: [{"name": "h1", "slots": 4}, …]. Starts nothing."""
+        self._run, self._folder, self._settings = job.id, folder, settings
+        self._files = shipped(folder)
+        self._arrivals = Arrivals(folder)
+        self._hosts = [
+            self._host(str(host["name"]), node, int(host["slots"])) for node, host in enumerate(hosts)
+        ]
+        self._attempt = 0
+        self._began = time.monotonic()
+        self._first_failure: float | None = None
+        self._failed: str | None = None
+        self._killed_at: float | None = None
+        self._explained: set[str] = set()
+        self._meeting = ""
+
+    def _host(self, name: str, node: int, slots: int) -> Host:
+        return Host(name, node, slots, self._run, self._settings, self._files, self._arrivals)
+
+    def begin(self, *, resume: bool = False) -> None:
+        """Connect to all hosts; `poll` tells when they are ready. `resume`: agents are there already."""
+        self._began = time.monotonic()
+        for host in self._hosts:
+            host.open(resume=resume)
+
+    def renew(self) -> None:
+        """Set up anew the hosts that were given up, for another attempt."""
+        for place, host in enumerate(self._hosts):
+            if host.lost:
+                host.close()
+                self._hosts[place] = self._host(host.name, host.node, host.slots)
+                self._hosts[place].open(resume=False)
+
+    def connect(self) -> None:
+        """`begin`, and wait until all hosts are ready.
+
+        Raises LaunchError, naming each host that cannot be used, why, and the cure; nothing is left
+        on the others then.
+        """
+        self.begin()
+        while True:
+            state = self.poll()
+            if state.failed is not None:
+                raise LaunchError(state.failed)
+            if state.ready:
+                return
+            self.wait(0.1)
+
+    def wait(self, seconds: float) -> None:
+        """Sleep until something has come from a host, or the time is over."""
+        poll = select.poll()
+        for host in self._hosts:
+            host.register(poll)
+        poll.poll(seconds * 1000)
+
+    def facts(self, host: str) -> HostFacts:
+        """What is known of a host that was ready once."""
+        facts = self._named(host).facts
+        assert facts is not None, f"{host} was never ready"
+        return facts
+
+    def ports(self, host: str) -> tuple[int, ...]:
+        """The free TCP ports that `ask_for_ports` has found."""
+        return tuple(self._named(host).ports or ())
+
+    def ask_for_ports(self, counts: Mapping[str, int]) -> None:
+        """Look for free TCP ports on hosts; not ready until they are known."""
+        for name, count in counts.items():
+            self._named(name).ask_for_ports(count)
+
+    def find_ways(self, to: str, address: str, port: int) -> None:
+        """Have all other hosts try whether they reach that place of host `to`; not ready until they have.
+        Those that do not are in the polls' `detail`: what the ranks do may need no connection."""
+        for host in self._hosts:
+            if host.name != to:
+                host.find_way(address, port)
+        self._meeting = f"{to} at {address}, port {port}"
+
+    def prepare(self, env: Mapping[str, Mapping[str, str]]) -> None:
+        """Write the scripts `HostFacts.start` on hosts with these variables; not ready until they are."""
+        for name, variables in env.items():
+            self._named(name).prepare(variables)
+
+    def start(self, attempt: int, starts: Sequence[Start]) -> None:
+        """Start the processes of an attempt, in place of those of the one before."""
+        self._attempt, self._killed_at = attempt, None
+        for host in self._hosts:
+            mine = [start for start in starts if start.host == host.name]
+            processes = [HostProcess(_id(attempt, start), host.name, start.rank, attempt) for start in mine]
+            wishes = [
+                {
+                    "id": _id(attempt, start),
+                    "attempt": attempt,
+                    "rank": start.rank,
+                    "argv": list(start.argv),
+                    "env": dict(start.env),
+                    "log": launcher_log(start.host),
+                    "fork": start.fork,
+                }
+                for start in mine
+            ]
+            host.start(processes, wishes)
+
+    def expect(self, attempt: int, starts: Sequence[Start]) -> None:
+        """Know of what an earlier supervisor has started; argv and env do not matter."""
+        self._attempt = attempt
+        for start in starts:
+            self._named(start.host).expect(HostProcess(_id(attempt, start), start.host, start.rank, attempt))
+
+    def poll(self) -> FleetPoll:
+        """Go on with everything that can go on, and tell how it stands. Does not block."""
+        for host in self._hosts:
+            host.advance()
+            self._explain(host)
+        self._judge_failures()
+        away = [host for host in self._hosts if host.away is not None and not host.lost]
+        processes = tuple(
+            self._as_seen(host, process)
+            for host in self._hosts
+            for process in host.processes.values()
+            if process.attempt == self._attempt
+        )
+        return FleetPoll(
+            ready=self._failed is None and all(host.settled for host in self._hosts),
+            processes=processes,
+            failed=self._failed,
+            away=tuple(host.name for host in away),
+            detail=self._detail(away),
+            pids=tuple(host.link.pid for host in self._hosts if host.link.pid is not None),
+        )
+
+    def stop(self, *, kill: bool) -> None:
+        """SIGTERM to all processes; `kill`: SIGKILL to their groups. Hosts that are away hear of it later."""
+        if kill:
+            self._killed_at = self._killed_at or time.monotonic()
+        for host in self._hosts:
+            host.signal(kill=kill)
+
+    def stacks(self) -> None:
+        """Have every rank append its stacks to `stacks.txt`."""
+        for host in self._hosts:
+            host.stacks()
+
+    def release(self) -> None:
+        """End the agents, fetch the checkpoints and remove what is on the hosts. Never raises.
+
+        Waits as long as checkpoints come, and some seconds for anything else. A host that is away is
+        left to its agent, which ends itself when the time of grace is over; its files stay there then.
+        """
+        for host in self._hosts:
+            host.release()
+        while not all(host.released for host in self._hosts):
+            for host in self._hosts:
+                host.advance()
+                # One whose link is down and that is not expected back was never set up.
+                away_s = 0.0 if host.away is None else time.time() - host.away
+                silent_s = max(time.monotonic() - host.heard, away_s)
+                if silent_s > _RELEASE_S or not (host.link.up or host.away):
+                    host.released = True
+            self.wait(0.05)
+        for host in self._hosts:
+            host.close()
+            if host.not_kept is not None:
+                with contextlib.suppress(OSError):  # where the disk is full, it may be for this file too
+                    print(f"checkpoints of host {host.name} {host.not_kept}", flush=True)
+
+    def _named(self, name: str) -> Host:
+        return next(host for host in self._hosts if host.name == name)
+
+    def _as_seen(self, host: Host, process: HostProcess) -> HostProcess:
+        """A process that was to be killed on a host that is away is given up after a while."""
+        if process.over or host.away is None or self._killed_at is None:
+            return process
+        if time.monotonic() - self._killed_at < _KILL_AWAY_S:
+            return process
+        given_up = dataclasses.replace(process, ended=time.time(), told=True)
+        host.processes[process.id] = given_up
+        return given_up
+
+    def _judge_failures(self) -> None:
+        """Tell of all failing hosts at once, and leave nothing on the others."""
+        failed = [host for host in self._hosts if host.failed]
+        if not failed or self._failed is not None:
+            return
+        now = time.monotonic()
+        self._first_failure = self._first_failure or now
+        open_ = [host for host in self._hosts if not host.failed and not host.settled]
+        if open_ and now - self._first_failure < _STRAGGLERS_S:
+            return
+        self._failed = _story([(host.name, str(host.failed)) for host in failed], len(self._hosts))
+        self.release()
+
+    def _explain(self, host: Host) -> None:
+        """Write down why ranks failed that could not do so themselves: not started, or no space left."""
+        for process in host.processes.values():
+            if process.rank is None or not process.over or process.id in self._explained:
+                continue
+            self._explained.add(process.id)
+            why = f"on host {host.name}: {process.error}" if process.error else None
+            if why is None and _for_want_of_space(process) and not process.told and host.facts is not None:
+                why = f"no space is left on host {host.name} in {host.facts.stage!r}"
+            place = self._folder.rank(process.attempt, process.rank).error
+            if why is None or place.exists():
+                continue
+            told: dict[str, Any] = {
+                "rank": process.rank,
+                "time": process.ended,
+                "type": "OSError",
+                "message": why,
+                "text": "",
+                "frames": [],
+                "exit_code": process.exit_code,
+            }
+            # A full disk here as well leaves the exit code.
+            with contextlib.suppress(OSError):
+                write_json(place, told)
+
+    def _detail(self, away: Sequence[Host]) -> str | None:
+        now = time.time()
+        parts = [
+            f"host {host.name}: no space is left in {host.facts.stage!r}"
+            for host in self._hosts
+            if host.facts is not None and any(map(_for_want_of_space, host.processes.values()))
+        ]
+        parts += dict.fromkeys(
+            process.lost
+            for host in self._hosts
+            for process in host.processes.values()
+            if process.lost and process.attempt == self._attempt
+        )
+        cut_off = [host for host in self._hosts if host.no_way]
+        if cut_off:
+            parts.append(
+                f"{_names(cut_off)} cannot connect to {self._meeting} ({cut_off[0].no_way}), where the ranks "
+                "meet: open the TCP ports between the hosts, or name another network with --interface"
+            )
+        for host in away:
+            assert host.away is not None
+            if now - host.away < _AWAY_SHOWN_S and self._killed_at is None:
+                continue
+            since = time.strftime("%H:%M:%S", time.localtime(host.away))
+            mine = [
+                p.rank for p in host.processes.values() if p.attempt == self._attempt and p.rank is not None
+            ]
+            with_ranks = f" ({_ranks(mine)})" if mine else ""
+            what = f"host {host.name}{with_ranks} does not answer since {since}: {host.why_away}; "
+            if self._killed_at is not None:
+                what += f"what runs there ends by itself within {self._settings.grace_s:g} s"
+            else:
+                what += f"trying again for {self._settings.grace_s:g} s"
+            parts.append(what)
+        if not parts and time.monotonic() - self._began > 1:
+            parts = list(self._progress())
+        return "; ".join(parts) or None
+
+    def _progress(self) -> Sequence[str]:
+        """What is being waited for before anything is started."""
+        if any(host.processes for host in self._hosts):
+            return ()
+        waiting = [host for host in self._hosts if not host.settled and not host.failed]
+        sending = [host for host in waiting if host.link.to_send > 1 << 20 and not host.link.up]
+        if sending:
+            total = sum(host.link.to_send for host in sending)
+            done = min(90, 10 * (10 * sum(host.link.sent for host in sending) // total))
+            return [f"sending {total / 1e6:,.0f} MB to {_names(sending)} ({done} %)"]
+        syncing = [host for host in waiting if host.syncing]
+        if syncing:
+            return [f"copying {', '.join(self._settings.rsync)} to {_names(syncing)} with rsync"]
+        return [f"connecting to {_names(waiting)}"] if waiting else ()
+
+
+def _for_want_of_space(process: HostProcess) -> bool:
+    failed = process.exit_code or process.signal or process.error
+    return bool(failed) and process.free_disk is not None and 0 <= process.free_disk < _FULL_BYTES
+
+
+def _id(attempt: int, start: Start) -> str:
+    return f"{attempt}.{start.host}" if start.rank is None else f"{attempt}.{start.rank}"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """`rank 3`, `ranks 0-3, 7`."""
+    spans: list[list[int]] = []
+    for rank in sorted(ranks):
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    listed = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+    return f"rank {listed}" if len(ranks) == 1 else f"ranks {listed}"
+
+
+def _names(hosts: Sequence[Host]) -> str:
+    return ", ".join(host.name for host in hosts[:8]) + (" and others" if len(hosts) > 8 else "")
+
+
+def _story(failures: Sequence[tuple[str, str]], total: int) -> str:
+    if len(failures) == 1:
+        (name, why), end = failures[0], "" if failures[0][1].endswith(("?", ".")) else "."
+        return f"host {name}: {why}{end} Nothing was started."
+    lines = [f"  {name}: {why}" for name, why in failures]
+    return "\n".join([f"{len(failures)} of {total} hosts cannot be used. Nothing was started.", *lines])
+
+
+def ssh_script(folder: RunFolder, settings: SshSettings) -> Path:
+    """Write a program that is `ssh` with our options, for launchers that call one by themselves."""
+    path = folder.path / "bin" / "ssh"
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    write_bytes(path, f'#!/bin/sh\nexec {_real_ssh()} {shlex.join(options(settings))} "$@"\n'.encode())
+    path.chmod(0o700)
+    return path
+
+
+def _real_ssh() -> str:
+    return shlex.quote(shutil.which("ssh") or "/usr/bin/ssh")

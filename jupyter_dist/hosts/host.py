@@ -1,0 +1,366 @@
+"""One host of a run as its driver sees it: set up, up, away, or lost, and the processes it was given."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import random
+import select
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import rsync
+from .archive import Shipped
+from .arrivals import Arrivals
+from .facts import HostFacts, HostProcess, host_facts
+from .link import Link, LinkError
+from .openssh import LOCAL, SshSettings, turned_away
+
+__all__ = ["Host", "HostFacts", "HostProcess"]
+
+_PING_EVERY_S = 2.0
+_SAMPLES = 3
+_FIRST_BACKOFF_S, _MOST_BACKOFF_S = 0.2, 5.0
+_BUSY_TRIES = 8
+
+
+class Host:
+    """Everything about one host. Never blocks; `advance` has to be called often."""
+
+    def __init__(
+        self,
+        name: str,
+        node: int,
+        slots: int,
+        run: str,
+        settings: SshSettings,
+        files: Sequence[Shipped],
+        arrivals: Arrivals,
+    ) -> None:
+        self.name, self.node, self.slots = name, node, slots
+        self._settings = settings
+        wish = {"dir": settings.remote_dir, "run": run, "node": node, "name": name}
+        self.link = Link(name, settings, {**wish, "grace_s": settings.grace_s}, files)
+        self._arrivals = arrivals
+        self.facts: HostFacts | None = None
+        self.failed: str | None = None
+        """Why it could not be set up."""
+        self.lost: str | None = None
+        """Why it was given up."""
+        self.away: float | None = None
+        """Since when it does not answer (seconds since the epoch)."""
+        self.why_away = ""
+        self.released = False
+        self.heard = time.monotonic()
+        """When it last sent anything but an answer to a ping."""
+        self.not_kept: str | None = None
+        """Why its checkpoints could not be fetched."""
+        self.processes: dict[str, HostProcess] = {}
+        self.ports: list[int] | None = None
+        self.no_way: str | None = None
+        """Why it cannot connect to where `find_way` told it to."""
+        self._way: Mapping[str, Any] | None = None
+        self._wishes: dict[str, Mapping[str, Any]] = {}
+        self._ports_wanted = 0
+        self._environment: Mapping[str, str] | None = None
+        self._prepared = True
+        self._kill: bool | None = None
+        self._resumed = self._releasing = False
+        self._retry_at, self._backoff = 0.0, _FIRST_BACKOFF_S
+        self._tries_left = _BUSY_TRIES
+        self._pings: dict[int, float] = {}
+        self._ping_number = 0
+        self._pinged = 0.0
+        self._round_trip: float | None = None
+        self._sync: subprocess.Popen[bytes] | None = None
+        self._synced = not settings.rsync
+
+    def open(self, *, resume: bool) -> None:
+        """Begin to set it up; `resume`: to find the agent that another supervisor set up."""
+        self._resumed = resume
+        if resume:
+            self.away = time.time()
+        self._open("resume" if resume else "stage")
+
+    def _open(self, mode: str) -> None:
+        try:
+            self.link.open(mode)
+        except LinkError as error:
+            self._on_loss(error)
+
+    @property
+    def _is_new(self) -> bool:
+        """Whether it was never set up."""
+        return self.facts is None and not self._resumed
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing more is to come before processes can be started there."""
+        return (
+            self.link.up
+            and self.facts is not None
+            and self._round_trip is not None
+            and self._synced
+            and self._prepared
+            and self._way is None
+            and (self.ports is not None or not self._ports_wanted)
+        )
+
+    @property
+    def syncing(self) -> bool:
+        """Whether the user's own files are on their way to it."""
+        return self._sync is not None
+
+    def ask_for_ports(self, count: int) -> None:
+        """Have free TCP ports looked up there, anew."""
+        self.ports, self._ports_wanted = None, count
+        self.link.send({"do": "ports", "count": count})
+
+    def find_way(self, address: str, port: int) -> None:
+        """Have a connection to another host tried from there."""
+        self._way = {"do": "reach", "address": address, "port": port}
+        self.link.send(self._way)
+
+    def prepare(self, env: Mapping[str, str]) -> None:
+        """Have the script written with which launchers start ranks there."""
+        self._environment, self._prepared = dict(env), False
+        self._send_environment()
+
+    def start(self, processes: Sequence[HostProcess], wishes: Sequence[Mapping[str, Any]]) -> None:
+        """Start processes, now or when the host is there again."""
+        self._kill = None
+        for process, wish in zip(processes, wishes, strict=True):
+            self.processes[process.id] = process
+            self._wishes[process.id] = wish
+        self.link.send({"do": "start", "processes": list(wishes)})
+
+    def expect(self, process: HostProcess) -> None:
+        """Know of a process that an earlier supervisor has started."""
+        self.processes[process.id] = process
+
+    def signal(self, *, kill: bool) -> None:
+        """Ask its processes to end, now or when it is there again."""
+        self._kill = kill
+        self.link.send({"do": "signal", "kill": kill})
+
+    def stacks(self) -> None:
+        self.link.send({"do": "stacks"})
+
+    def release(self) -> None:
+        """Have the agent end everything, send the checkpoints and remove the stage; `released` tells when
+        it has."""
+        self._releasing, self.heard = True, time.monotonic()
+        if self.link.up:
+            self.link.send({"do": "release"})
+        else:
+            self.released = True
+
+    def close(self) -> None:
+        self.link.close()
+        if self._sync is not None and self._sync.poll() is None:
+            self._sync.kill()
+            self._sync.wait()
+
+    def register(self, poll: select.poll) -> None:
+        self.link.register(poll)
+
+    def advance(self) -> None:
+        """Do what can be done now."""
+        if self.lost or self.released or (self.failed and not self._releasing):
+            return
+        now = time.monotonic()
+        if self.link.pid is None:
+            if now >= self._retry_at:
+                self._open("stage" if self._is_new else "resume")
+        else:
+            try:
+                for header, body in self.link.pump():
+                    self._take(header, body)
+            except LinkError as error:
+                self._on_loss(error)
+            except OSError as error:
+                self.link.close()
+                why = f"the run's folder here cannot be written: {error.strerror or error}"
+                self._on_loss(LinkError(why))
+            else:
+                if self.link.up and now - self._pinged > _PING_EVERY_S:
+                    self._ping()
+        self._look_at_sync()
+        self._look_at_clock()
+
+    def _take(self, header: Mapping[str, Any], body: bytes) -> None:
+        kind = header["is"]
+        if kind != "pong":
+            self.heard = time.monotonic()
+        if kind in ("chunk", "whole"):
+            self._arrivals.take(header, body, 0.0 if self.facts is None else self.facts.clock_offset_s)
+        elif kind == "connected":
+            # First of all the clock: what is told next are times.
+            for _ in range(_SAMPLES):
+                self._ping()
+            self.link.send({"do": "hello", "have": self._arrivals.have()})
+        elif kind == "pong":
+            self._on_pong(header)
+        elif kind == "facts":
+            self._on_facts(header)
+        elif kind == "ports":
+            self.ports = [int(port) for port in header["ports"]]
+        elif kind == "reached":
+            self._way, self.no_way = None, header["why"]
+        elif kind == "prepared":
+            self._prepared = True
+        elif kind == "trouble":
+            self.failed = str(header["why"])
+        elif kind in ("started", "ended"):
+            self._on_process(header)
+        elif kind == "checkpoint":
+            self._keep(header, body)
+        elif kind == "sent":
+            self.link.send({"do": "remove", "checkpoints": self.not_kept is None})
+        elif kind == "released":
+            self.released = True
+
+    def _keep(self, header: Mapping[str, Any], body: bytes) -> None:
+        try:
+            self._arrivals.keep(header, body, self.name)
+        except OSError as error:
+            assert self.facts is not None
+            place = os.path.join(self.facts.stage, "run", "checkpoints")
+            self.not_kept = f"cannot be written here ({error.strerror or error}): they stay in {place!r}"
+
+    def _ping(self) -> None:
+        number = self._ping_number = self._ping_number + 1
+        self._pings[number] = time.time()
+        self._pinged = time.monotonic()
+        self.link.send({"do": "ping", "ping": number})
+
+    def _on_pong(self, header: Mapping[str, Any]) -> None:
+        sent, now = self._pings.pop(header["ping"], None), time.time()
+        if sent is None:
+            return
+        if self._round_trip is None or now - sent < self._round_trip:
+            self._round_trip = now - sent
+            self._offset = (sent + now) / 2 - float(header["time"])
+            if self.facts is not None:
+                self.facts = dataclasses.replace(self.facts, clock_offset_s=self._clock_offset())
+
+    def _clock_offset(self) -> float:
+        # This machine's clock is this machine's clock: measuring it would only add noise.
+        return 0.0 if self.name == LOCAL else round(self._offset, 4)
+
+    def _on_facts(self, told: Mapping[str, Any]) -> None:
+        try:
+            facts = host_facts(self.name, self.node, self.slots, told, self._settings.interface)
+        except LookupError as error:
+            self.failed = str(error.args[0])
+            return
+        self.facts = facts = dataclasses.replace(facts, clock_offset_s=self._clock_offset())
+        self.away, self._backoff = None, _FIRST_BACKOFF_S
+        self._resend(set(told["known"]))
+        if not self._synced and self._sync is None:
+            self._start_sync(facts)
+
+    def _resend(self, known: set[str]) -> None:
+        """Say again what the agent may have missed; give up what it has forgotten."""
+        missed = []
+        for process in list(self.processes.values()):
+            if process.id in known or process.over:
+                continue
+            if process.pid is None and process.id in self._wishes:
+                missed.append(self._wishes[process.id])
+            else:
+                why = f"the agent on host {self.name} was ended, and its processes with it"
+                if process.pid is None and self._resumed:
+                    why = f"it was never started on host {self.name}: the supervisor died before that"
+                self._lose(process, why)
+        if missed:
+            self.link.send({"do": "start", "processes": missed})
+        if self._kill is not None:
+            self.link.send({"do": "signal", "kill": self._kill})
+        if self.ports is None and self._ports_wanted:
+            self.link.send({"do": "ports", "count": self._ports_wanted})
+        if self._way is not None:
+            self.link.send(self._way)
+        if not self._prepared:
+            self._send_environment()
+        if self._releasing:
+            self.link.send({"do": "release"})
+
+    def _send_environment(self) -> None:
+        if self.facts is not None and self._environment is not None:
+            self.link.send({"do": "prepare", "env": self._environment, "python": self.facts.python})
+
+    def _on_process(self, told: Mapping[str, Any]) -> None:
+        known = self.processes.get(told["id"])
+        if known is None or known.over:
+            return
+        offset = 0.0 if self.facts is None else self.facts.clock_offset_s
+        changes: dict[str, Any] = {"pid": told["pid"] or None, "started": float(told["started"]) + offset}
+        end = told["end"] if told["is"] == "ended" else None
+        if end is not None and end.get("lost"):
+            changes["lost"] = f"the agent on host {self.name} was ended, and its processes with it"
+            changes["ended"] = time.time()
+        elif end is not None:
+            changes["ended"] = float(end["ended"]) + offset
+            for name in ("exit_code", "signal", "peak_memory_bytes", "error"):
+                changes[name] = end.get(name)
+            changes["told"] = bool(end.get("told"))
+            changes["free_disk"] = told.get("free_disk")
+        self.processes[known.id] = dataclasses.replace(known, **changes)
+
+    def _on_loss(self, error: LinkError) -> None:
+        if self.released:
+            return
+        if self._is_new and not (error.busy and self._tries_left):
+            self.failed = str(error)
+            return
+        if error.final:
+            self._give_up(str(error))
+            return
+        if self._is_new:
+            self._tries_left -= 1
+        else:
+            self.away = self.away or time.time() - self.link.silent_s
+            self.why_away = str(error)
+        # Not all hosts of a run at the same moment: it may be their number that is too much.
+        self._retry_at = time.monotonic() + self._backoff * random.uniform(1, 2)
+        self._backoff = min(self._backoff * 2, _MOST_BACKOFF_S)
+
+    def _look_at_clock(self) -> None:
+        if self.away is not None and time.time() - self.away > self._settings.grace_s:
+            self._give_up(f"it did not answer for {self._settings.grace_s:g} s (--grace): {self.why_away}")
+
+    def _give_up(self, why: str) -> None:
+        self.lost = why
+        self.link.close()
+        for process in list(self.processes.values()):
+            if not process.over:
+                self._lose(process, f"host {self.name} was lost: {why}")
+
+    def _lose(self, process: HostProcess, why: str) -> None:
+        self.processes[process.id] = dataclasses.replace(process, lost=why, ended=time.time())
+
+    def _start_sync(self, facts: HostFacts) -> None:
+        try:
+            work = os.path.join(facts.stage, "work")
+            self._sync = rsync.start(self.name, work, self._settings.rsync, self._settings)
+        except OSError as error:
+            self.failed = f"cannot run rsync: {error.strerror or error}"
+
+    def _look_at_sync(self) -> None:
+        if self._sync is None or self._sync.poll() is None:
+            return
+        done, self._sync = self._sync, None
+        assert done.stderr is not None
+        with contextlib.closing(done.stderr):
+            said = done.stderr.read().decode(errors="replace")
+        if done.returncode and turned_away(said) and self._tries_left and self.facts is not None:
+            self._tries_left -= 1
+            self._start_sync(self.facts)
+        elif done.returncode:
+            self.failed = rsync.failure(done.returncode, said)
+        else:
+            self._synced = True

@@ -1,0 +1,326 @@
+"""The OpenSSH client: how hosts are reached with it, and what its failures mean."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..agent import stage
+
+__all__ = [
+    "CONNECT_TIMEOUT_S",
+    "EATEN",
+    "LOCAL",
+    "SshSettings",
+    "command",
+    "diagnose",
+    "opening",
+    "options",
+    "pythons",
+    "turned_away",
+    "version",
+]
+
+CONNECT_TIMEOUT_S = 10
+LOCAL = "localhost"
+"""The host that needs no ssh: this machine."""
+
+# User data reaches this script through `read` alone, never through the shell's grammar. In single
+# quotes for the login's shell, so it may hold none, and no newline, `!` or backslash (csh, fish).
+_SCRIPT = (
+    "IFS= read -r word; IFS= read -r wanted; found=; others=; "
+    'while IFS= read -r python && [ -n "$python" ]; do '
+    'case "$python" in "~/"*) python="$HOME/${python#??}";; esac; '
+    '[ -z "$found" ] || continue; '
+    'has=$("$python" -c "import sys; print(sys.version_info[0], sys.version_info[1], sep=chr(46))" '
+    "</dev/null 2>/dev/null); "
+    'if [ "$has" = "$wanted" ]; then found=$python; '
+    'elif [ -n "$has" ]; then others="$others, $python is $has"; fi; done; '
+    'if [ -z "$found" ]; then echo "$word python $others"; exit 69; fi; '
+    'exec "$found" -I -c '
+    '"import sys,base64,zlib;exec(zlib.decompress(base64.b64decode(sys.stdin.buffer.raw.readline())))" '
+    '"$word"'
+)
+
+
+@dataclass(frozen=True)
+class SshSettings:
+    """How hosts are reached, and where things lie on them."""
+
+    python: str | None = None
+    """The Python on the hosts; None: the notebook's own path, else one of the same version."""
+    remote_dir: str = "~/.cache/jupyter-dist/hosts"
+    config: str | None = None
+    """A file for `ssh -F`."""
+    port: int | None = None
+    identity: str | None = None
+    """A file for `ssh -i`."""
+    grace_s: float = 300.0
+    interface: str | None = None
+    """The network interface by which hosts reach each other; None: the one that ssh comes in by."""
+    rsync: tuple[str, ...] = ()
+    """Files and folders to copy to the stage folder's `work`."""
+
+
+def options(settings: SshSettings) -> list[str]:
+    """The client's options. It asks nothing, accepts no unknown host, and notices a dead line."""
+    told = {
+        "BatchMode": "yes",
+        "StrictHostKeyChecking": "yes",
+        "ConnectTimeout": CONNECT_TIMEOUT_S,
+        "ServerAliveInterval": 5,
+        "ServerAliveCountMax": 3,
+        "ControlMaster": "no",
+        "ClearAllForwardings": "yes",
+        "PermitLocalCommand": "no",
+        "RemoteCommand": "none",
+        "LogLevel": "ERROR",
+    }
+    chosen = [word for name, value in told.items() for word in ("-o", f"{name}={value}")]
+    files = {"-F": settings.config, "-i": settings.identity}
+    named = [word for flag, file in files.items() if file for word in (flag, _absolute(file))]
+    port = [] if settings.port is None else ["-p", str(settings.port)]
+    return [*named, *port, *chosen]
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute())
+
+
+def command(host: str, settings: SshSettings) -> list[str]:
+    """What to run to reach the agent of a host: what is written to it has to begin with `opening`."""
+    if host == LOCAL:
+        return ["/bin/sh", "-c", _SCRIPT]
+    remote = f"exec /bin/sh -c {shlex.quote(_SCRIPT)}"
+    return ["ssh", "-T", *options(settings), "--", bare(host), remote]
+
+
+def bare(host: str) -> str:
+    """A host as ssh takes it: an IPv6 address without its brackets."""
+    return host.replace("[", "").replace("]", "")
+
+
+def pythons(settings: SshSettings) -> tuple[str, ...]:
+    """The Pythons to try on a host, in this order."""
+    if settings.python is not None:
+        return (settings.python,)
+    own = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    # A login without a terminal has not always the PATH of one with it.
+    places = ("~/.local/bin", "/usr/local/bin", "/opt/conda/bin")
+    return (sys.executable, own, "python3", "python", *(f"{place}/{own}" for place in places))
+
+
+def own_version() -> str:
+    return f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+def opening(word: str, candidates: Sequence[str]) -> bytes:
+    """The first lines for a host: a word to know its answer by, the Pythons to try, the program to run."""
+    lines = [word, own_version(), *candidates, ""]
+    return "\n".join(lines).encode() + b"\n" + _program() + b"\n"
+
+
+@functools.cache
+def _program() -> bytes:
+    return base64.b64encode(zlib.compress(Path(stage.__file__).read_bytes(), 9))
+
+
+def version() -> str | None:
+    """The client's version; None when there is none."""
+    if shutil.which("ssh") is None:
+        return None
+    try:
+        done = subprocess.run(["ssh", "-V"], capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return (done.stderr or done.stdout).strip().split(",")[0] or None
+
+
+EATEN = (
+    "its login reads what is sent to the run: something in a file such as ~/.bashrc takes its input. "
+    "Let that happen in interactive shells alone"
+)
+
+
+def turned_away(said: str) -> bool:
+    """Whether an sshd, the host's or that of a machine on the way, has closed the connection unheard: by
+    default it does so at random when more than ten logins are under way."""
+    return re.search(r"(kex_exchange_identification|banner exchange): .*(closed|reset)", said) is not None
+
+
+def diagnose(host: str, settings: SshSettings, code: int | None, said: str, printed: str) -> str:
+    """Why a host could not be reached, and what cures it.
+
+    `code`: how the client ended, None when it gave no sign in time. `said`: its stderr. `printed`: what
+    the login printed in place of our answer. May run ssh once more, for a fingerprint.
+    """
+    lines = [line.strip() for line in said.replace("\r", "").split("\n") if line.strip()]
+    last = lines[-1] if lines else ""
+    if "REMOTE HOST IDENTIFICATION HAS CHANGED" in said:
+        return _changed_key(host, settings)
+    if "Host key verification failed" in said or re.search(r"No \S+ host key is known for", said):
+        return _unknown_key(host, settings)
+    if "Could not resolve hostname" in said:
+        return (
+            "its name cannot be resolved: check the spelling, or give it a HostName in ~/.ssh/config "
+            "(or in the file of --ssh-config)"
+        )
+    if "Permission denied" in said or "Too many authentication failures" in said:
+        return f"it refuses the login ({last}). " + _Target(host, settings).cure_of_login()
+    if "Connection refused" in said:
+        return f"it refuses connections ({last}): is its sshd running, and on that port?"
+    if re.search(r"timed out|No route to host|Network is unreachable|Host is down", said):
+        return f"it cannot be reached ({last}): is it on, and in this network?"
+    if re.search(r"Bad owner or permissions|Bad configuration option|terminating, .* bad config|"
+                 r"Can't open user config file", said):  # fmt: skip
+        return f"ssh does not accept its configuration ({'; '.join(lines[-2:])})"
+    if turned_away(said):
+        return (
+            f"it closes connections before the login ({last}): its sshd, or that of a machine on the way, "
+            "takes fewer at once (MaxStartups), or none from this machine"
+        )
+    if code is None:
+        return (
+            f"it accepted the connection, but gave no sign within the time ({last or 'nothing was said'}): "
+            f"does `ssh {_shown(host, settings)} true` return at once? A file that its login reads, such as "
+            "~/.bashrc, may start another shell or wait for something"
+        )
+    if code == 255 and last:
+        return f"ssh failed: {last}"
+    shown = " ".join((printed + " " + said).split())[-300:]
+    return (
+        f"its login does not run /bin/sh (exit code {code}"
+        + (f"; it said: {shown}" if shown else "")
+        + "): the account needs an ordinary shell"
+    )
+
+
+def no_python(settings: SshSettings, others: str) -> str:
+    """Why no Python of a host will do. `others`: the ones found, as `, PATH is VERSION, …`."""
+    own = own_version()
+    found = others.strip(", ")
+    named = "" if settings.python is None else f" at {settings.python!r}"
+    if not found:
+        return (
+            f"it has no Python{named}: install Python {own}, which the notebook has "
+            f"(`uv python install {own}` needs no root), or name it with --python"
+        )
+    return (
+        f"it has no Python {own}{named} ({found}): what travels is pickled by the notebook's Python {own}, "
+        "which only the same version reads. Name one with --python, or install one there: "
+        f"`uv python install {own}` needs no root"
+    )
+
+
+def _unknown_key(host: str, settings: SshSettings) -> str:
+    target = _Target(host, settings)
+    fingerprint = target.fingerprint()
+    return (
+        "its host key is not known here, and unknown hosts are never accepted silently. "
+        + (f"It offers {fingerprint}: compare that with the host's own, then: " if fingerprint else "")
+        + target.keyscan()
+    )
+
+
+def _changed_key(host: str, settings: SshSettings) -> str:
+    target = _Target(host, settings)
+    fingerprint = target.fingerprint()
+    return (
+        "its host key is not the one that was known here: the host was set up anew, or somebody else "
+        f"answers in its place. It offers {fingerprint or 'another key'}. Only if that is the host's own: "
+        f"ssh-keygen -R {shlex.quote(target.known_as())} -f {shlex.quote(target.known_hosts)}, "
+        f"then {target.keyscan()}"
+    )
+
+
+class _Target:
+    """What ssh makes of a host's name."""
+
+    def __init__(self, host: str, settings: SshSettings) -> None:
+        self._host, self._settings = bare(host), settings
+        told: dict[str, str] = {}
+        shown = _run(["ssh", *options(settings), "-G", "--", self._host])
+        for line in shown.stdout.splitlines():
+            name, _, value = line.partition(" ")
+            told.setdefault(name, value)
+        self.name = told.get("hostkeyalias") or told.get("hostname", self._host)
+        self._address = told.get("hostname", self._host)
+        self._port = told.get("port", "22")
+        self.known_hosts = told.get("userknownhostsfile", "~/.ssh/known_hosts").split()[0]
+
+    def _said(self) -> str:
+        """What the client tells of a login."""
+        loud = [*options(self._settings)[:-1], "LogLevel=DEBUG1"]
+        return _run(["ssh", "-v", *loud, "--", self._host, "true"]).stderr
+
+    def fingerprint(self) -> str | None:
+        """`ssh-ed25519 SHA256:…` as the host offers it."""
+        match = re.search(r"Server host key: (\S+ \S+)", self._said())
+        return None if match is None else match[1]
+
+    def cure_of_login(self) -> str:
+        """What makes the host accept the login it has refused."""
+        said = self._said()
+        open_ = re.search(r"Permissions (\d+) for '(.+)' are too open", said)
+        if open_ is not None:
+            return (
+                f"Others may read the key {open_[2]!r}, so ssh does not use it: chmod 600 {_path(open_[2])}"
+            )
+        # The host would take this key, and nothing came of that: it cannot be read without its passphrase.
+        accepted = re.search(r"Server accepts key: (.+) \S+ SHA256:\S+(?!.*agent$)", said, re.MULTILINE)
+        if accepted is not None and "Authenticated to" not in said:
+            return (
+                f"It takes the key {accepted[1]!r}, which has a passphrase, and nothing is asked for: "
+                f"ssh-add {_path(accepted[1])}, in the session that the notebook server runs in"
+            )
+        offered = re.findall(r"Offering public key: (.+) \S+ SHA256:", said)
+        none = "no key was there to offer"
+        tried = f"it was offered {', '.join(map(repr, offered))}" if offered else none
+        return (
+            f"Passwords are never asked for, and {tried}: load your key with ssh-add or name it in "
+            f"~/.ssh/config, and put it on the host with ssh-copy-id {_shown(self._host, self._settings)}"
+        )
+
+    def known_as(self) -> str:
+        return self.name if self._port == "22" else f"[{self.name}]:{self._port}"
+
+    def keyscan(self) -> str:
+        """The command that makes the host known."""
+        port = "" if self._port == "22" else f"-p {self._port} "
+        return f"ssh-keyscan {port}{shlex.quote(self._address)} >> {_path(self.known_hosts)}"
+
+
+def _path(path: str) -> str:
+    return path if path.startswith("~/") and shlex.quote(path[2:]) == path[2:] else shlex.quote(path)
+
+
+def _shown(host: str, settings: SshSettings) -> str:
+    return (
+        shlex.quote(bare(host))
+        if settings.config is None
+        else f"-F {shlex.quote(settings.config)} {bare(host)}"
+    )
+
+
+def _run(argv: list[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=2 * CONNECT_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return subprocess.CompletedProcess(argv, 255, "", "")

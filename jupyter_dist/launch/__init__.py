@@ -1,0 +1,1 @@
+"""Write a run's folder and start its supervisor: as a fork of the warm template, or cold."""

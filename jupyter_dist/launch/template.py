@@ -1,0 +1,320 @@
+"""The warm template: a process that has imported what the notebook has, and forks supervisors.
+
+It runs imports and nothing else: after one matrix product with several threads, or one
+backward(), every fork of it would hang. The kernel is therefore never the parent, and the
+template refuses to fork when an import has started a thread or initialised CUDA.
+
+The kernel talks to it over a socket pair that nobody else can reach. It ends itself when the
+kernel is gone, and after ten idle minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ..backends.ranks import forking
+from ..errors import MissingEngine
+from ..folder import RunFolder
+
+__all__ = ["close", "import_environ", "launch", "observe", "wanted"]
+
+_IDLE_S = 600.0
+_REPLY_S = 60.0
+"""The longest that imports may take before a run starts cold instead."""
+
+_READ_AT_IMPORT = (
+    "CUDA_HOME CUDA_MODULE_LOADING GOTO_ JAX_ KERAS_ KMP_ LD_ MKL_ NUMBA_ NUMEXPR_ NVIDIA_TF32_ OMP_ "
+    "OPENBLAS_ PYTHON PYTORCH_ TF_ TORCH_ TRANSFORMERS_ XLA_"
+).split()
+"""Beginnings of variables that libraries read when they are imported: another value, another template."""
+
+_template: _Template | None = None
+_poisoned: dict[str, str] = {}
+"""Modules that cannot be preloaded in this session, and why."""
+
+
+class _Template:
+    """The kernel's side of a running template process."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        self.owner = os.getpid()
+        self.environ = import_environ(os.environ)
+        self.asked: set[str] = set()
+        self._unanswered = 0
+        env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # else numpy starts threads at import
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "jupyter_dist.launch.template", str(theirs.fileno())],
+                env=env,
+                cwd=Path(__file__).parents[2],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        ours.settimeout(_REPLY_S)
+        self._socket = ours
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def preload(self, modules: Sequence[str]) -> None:
+        """Have it import these; returns at once."""
+        new = [name for name in modules if name not in self.asked and name not in _poisoned]
+        if new:
+            self.asked.update(new)
+            self._send({"import": new, "path": [path for path in sys.path if path]})
+
+    def launch(self, folder: RunFolder, env: Mapping[str, str], why_cold: str | None) -> None:
+        """Have it fork a supervisor. Raises OSError, ValueError or TimeoutError when it cannot."""
+        umask = os.umask(0o077)
+        os.umask(umask)
+        self._send({"launch": str(folder.path), "env": dict(env), "umask": umask, "cold": why_cold})
+        while True:
+            answer = self._receive()
+            self._unanswered -= 1
+            _poisoned.update(answer.get("poisoned", {}))
+            if answer.get("refused"):
+                raise ValueError(answer["refused"])
+            if "pid" in answer:
+                return
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        _send(self._socket, message)
+        self._unanswered += 1
+
+    def _receive(self) -> dict[str, Any]:
+        answer = _receive(self._socket)
+        if answer is None:
+            raise ConnectionError("the template process has ended")
+        return answer
+
+    def close(self) -> None:
+        self._socket.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(0.5)
+            return
+        self._process.kill()
+        self._process.wait()
+
+
+def import_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environ.items() if name.startswith(tuple(_READ_AT_IMPORT))}
+
+
+def _current() -> _Template:
+    """The running template of this process, started now if there is none that fits."""
+    global _template
+    if _template is not None and (
+        _template.owner != os.getpid()
+        or not _template.alive()
+        or _template.environ != import_environ(os.environ)
+    ):
+        if _template.owner == os.getpid():
+            _template.close()
+        _template = None
+    if _template is None:
+        _template = _Template()
+    return _template
+
+
+def close() -> None:
+    """End the template, if there is one. Runs go on."""
+    global _template
+    if _template is not None and _template.owner == os.getpid():
+        _template.close()
+    _template = None
+
+
+def wanted() -> bool:
+    """Whether this process is a notebook or an IPython session, where a second run is likely."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and ipython.get_ipython() is not None and hasattr(os, "fork")
+
+
+def observe(namespace: Mapping[str, Any]) -> None:
+    """Preload, in the background, what this namespace has imported. Returns at once."""
+    from ..worker.preload import expand
+
+    wanted = sorted({name for value in list(namespace.values()) if (name := _home(value)) is not None})
+    template = _current()
+    template.preload(expand(wanted))
+
+
+def _home(value: Any) -> str | None:
+    """The installed module that a value is, or comes from; None for the user's own."""
+    name: Any
+    if isinstance(value, ModuleType):
+        name = value.__name__
+    elif isinstance(value, type) or callable(value):
+        name = getattr(value, "__module__", None)
+    else:
+        name = type(value).__module__
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    file = getattr(module, "__file__", None)
+    if name is None or not isinstance(file, str) or name.split(".")[0] in _NOT_ON_RANKS:
+        return None
+    return str(name) if "site-packages" in file or "dist-packages" in file else None
+
+
+_NOT_ON_RANKS = frozenset(
+    {"IPython", "ipykernel", "ipywidgets", "jupyter_dist", "matplotlib_inline", "traitlets"}
+)
+
+
+def launch(
+    folder: RunFolder, env: Mapping[str, str], modules: Sequence[str], why_cold: str | None = None
+) -> str | None:
+    """Start the run's supervisor as a fork of the template; returns None, or why that was not possible.
+
+    `why_cold`: why its ranks are no forks, where the backend starts them otherwise.
+    """
+    changed = _changed_for_run(env)
+    if changed:
+        return f"{', '.join(changed)} {'is' if len(changed) == 1 else 'are'} read at import"
+    from ..worker.preload import expand
+
+    for _ in range(2):  # the second time without what poisoned the first
+        try:
+            template = _current()
+            template.preload(expand(modules))
+            template.launch(folder, env, why_cold)
+            return None
+        except (OSError, ValueError) as error:
+            why = str(error) or type(error).__name__
+            close()
+        except BaseException:
+            close()  # interrupted in the middle of an answer
+            raise
+    return why
+
+
+def _changed_for_run(env: Mapping[str, str]) -> list[str]:
+    ours, theirs = import_environ(os.environ), import_environ(env)
+    return sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
+
+
+def _send(sock: socket.socket, message: Mapping[str, Any]) -> None:
+    data = json.dumps(message).encode()
+    sock.sendall(len(data).to_bytes(4, "big") + data)
+
+
+def _receive(sock: socket.socket) -> dict[str, Any] | None:
+    head = _exactly(sock, 4)
+    body = None if head is None else _exactly(sock, int.from_bytes(head, "big"))
+    if body is None:
+        return None
+    message: dict[str, Any] = json.loads(body)
+    return message
+
+
+def _exactly(sock: socket.socket, count: int) -> bytes | None:
+    data = b""
+    while len(data) < count:
+        chunk = sock.recv(count - len(data))
+        if not chunk:
+            return None
+        data += chunk
+    return data
+
+
+def _serve(sock: socket.socket) -> None:
+    """The template process: import and fork on request until the kernel is gone or idle."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors are nobody's to wait for
+    from .. import backends
+    from ..supervise import supervisor  # what every supervisor and rank needs
+    from ..worker import __main__, api, autolog  # noqa: F401
+
+    for name in backends.names():
+        with contextlib.suppress(MissingEngine):
+            backends.load(name)
+
+    kernel = os.getppid()
+    _ready(sock)
+    used = time.monotonic()
+    while os.getppid() == kernel and time.monotonic() - used < _IDLE_S:
+        if not select.select([sock], [], [], 1.0)[0]:
+            continue
+        message = _receive(sock)
+        if message is None:
+            return
+        if "import" in message:
+            answer = _import(message["import"], message["path"])
+            _ready(sock)
+        else:
+            answer = _fork_supervisor(supervisor, message)
+        _send(sock, answer)
+        used = time.monotonic()
+        if "poisoned" in answer or "refused" in answer:
+            return
+
+
+def _ready(sock: socket.socket) -> None:
+    gc.collect()
+    gc.freeze()  # forks do not copy the pages by counting references in a collection
+    forking.mark_warm(sock.fileno())
+
+
+def _import(names: Sequence[str], path: Sequence[str]) -> dict[str, Any]:
+    sys.path[:] = list(dict.fromkeys([*sys.path, *path]))
+    failed = {}
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except BaseException as error:
+            failed[name] = repr(error)
+        why = _unsafe()
+        if why is not None:
+            return {"poisoned": {name: why}}
+    return {"failed": failed}
+
+
+def _unsafe() -> str | None:
+    count = forking.threads()
+    if count > 1:
+        return f"an import has started {count - 1} threads"
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return "an import has initialised CUDA"
+    return None
+
+
+def _fork_supervisor(supervisor: ModuleType, message: Mapping[str, Any]) -> dict[str, Any]:
+    why = _unsafe()
+    if why is not None:
+        return {"refused": why}
+
+    def child() -> None:
+        os.setsid()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.umask(message["umask"])
+        forking.adopt(message["env"])
+        supervisor.supervise(Path(message["launch"]), warm=not message["cold"], why_cold=message["cold"])
+        os._exit(0)
+
+    return {"pid": forking.fork(child)}
+
+
+if __name__ == "__main__":
+    # As `__main__` this is another module object than `jupyter_dist.launch.template`; serve as the latter.
+    importlib.import_module("jupyter_dist.launch.template")._serve(socket.socket(fileno=int(sys.argv[1])))

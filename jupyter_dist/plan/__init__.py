@@ -1,0 +1,1 @@
+"""From flags, a saved cluster and defaults to one checked request."""

@@ -1,0 +1,301 @@
+"""A run's metrics as curves to draw: kept in memory, extended as ranks log, thinned to be sent."""
+
+from __future__ import annotations
+
+import math
+import threading
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InputError
+from ..folder import RankFolder, RunFolder
+from ..job import rank_count
+from ..record import reader
+from ..text import matching
+from .appended import Appended, parse_lines
+from .line_index import LineIndex, cut_text
+from .log_times import times_of
+
+__all__ = ["curves"]
+
+_METRIC = b'"metric"'
+_BAND_ABOVE = 8
+_ALL_POINTS = 32_000
+"""Points of one metric in an answer, all ranks together: what a browser draws without effort."""
+_LEAST_POINTS = 250
+_SPECIALS = 200
+_MAX_NAMES = 500
+_KEPT = 8
+_PATTERN_LINE = 2000
+_known: OrderedDict[tuple[Path, int], _Metrics] = OrderedDict()
+_known_lock = threading.Lock()
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass
+class _Series:
+    """One metric of one rank, as it was logged."""
+
+    steps: array[float] = field(default_factory=lambda: array("d"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+    times: array[float] = field(default_factory=lambda: array("d"))
+
+    def arrays(self) -> tuple[Floats, Floats, Floats]:
+        # Copies: an array cannot grow while something looks into it.
+        return np.array(self.steps), np.array(self.values), np.array(self.times)
+
+
+class _Metrics:
+    """All metrics of one attempt, extended by what was appended since. Used by several threads."""
+
+    def __init__(self, folder: RunFolder, attempt: int) -> None:
+        job = reader.job(folder)
+        self.lock = threading.Lock()
+        self.world_size = 0
+        self.series: dict[str, dict[int, _Series]] = {}
+        self.version = 0
+        self.problem: str | None = None
+        """Why --metric finds no more."""
+        self._patterns = job.metrics
+        self._folder, self._attempt = folder, attempt
+        self._ranks: list[RankFolder] = []
+        self._events: list[Appended] = []
+        self._logs: list[LineIndex] = []
+        self._read: list[int] = []
+
+    def grow(self, world_size: int) -> None:
+        """Read that many ranks from now on: to an elastic run some are added."""
+        for rank in range(self.world_size, world_size):
+            place = self._folder.rank(self._attempt, rank)
+            self._ranks.append(place)
+            self._events.append(Appended(place.events))
+            if self._patterns:
+                self._logs.append(LineIndex(place.output))
+                self._read.append(0)
+        self.world_size = max(self.world_size, world_size)
+
+    def refresh(self) -> None:
+        for rank, events in enumerate(self._events):
+            while data := events.read():
+                self.version += len(data)
+                self._take_events(rank, data)
+        if self._patterns:
+            self._take_logs()
+
+    def _take_events(self, rank: int, data: bytes) -> None:
+        own: dict[str, tuple[Any, ...]] = {}
+        for event in parse_lines([line for line in data.split(b"\n") if _METRIC in line]):
+            values, step, when = event.get("values"), event.get("step"), event.get("time")
+            if event.get("kind") != "metric" or not isinstance(values, dict) or type(when) is not float:
+                continue
+            for name, value in values.items():
+                try:
+                    if name not in own:
+                        series = self._of(name, rank)
+                        own[name] = series.steps.append, series.values.append, series.times.append, series
+                    add_step, add_value, add_time, series = own[name]
+                    number = float(value)  # which knows "NaN" and "Infinity"
+                    add_step(step if type(step) is int else len(series.steps))
+                except (TypeError, ValueError, OverflowError, KeyError):
+                    continue  # not a number, or one name too many
+                add_value(number)
+                add_time(when)
+
+    def _of(self, name: str, rank: int) -> _Series:
+        by_rank = self.series.get(name)
+        if by_rank is None:
+            if len(self.series) >= _MAX_NAMES:
+                raise KeyError(name)
+            by_rank = self.series[name] = {}
+        found = by_rank.get(rank)
+        if found is None:
+            found = by_rank[rank] = _Series()
+        return found
+
+    def _take_logs(self) -> None:
+        """What --metric finds in the lines that were finished since."""
+        found: dict[int, list[tuple[int, str, str, str | None]]] = {}
+        try:
+            for (rank, end), name, number, at in matching.values(self._new_lines(), self._patterns):
+                found.setdefault(rank, []).append((end, name, number, at))
+        except (TimeoutError, OSError) as error:
+            self.problem = f"--metric {', '.join(self._patterns)}: {error}"
+            self._patterns = {}
+            self.version += 1
+        for rank, rows in found.items():
+            times = times_of(self._ranks[rank].times, [row[0] for row in rows], default=math.nan)
+            for (_, name, number, at), when in zip(rows, times, strict=True):
+                try:
+                    value = float(number)
+                    step = int(at) if at else None
+                    series = self._of(name, rank)
+                    series.steps.append(len(series.steps) if step is None else step)
+                except (ValueError, OverflowError, KeyError):
+                    continue  # the pattern fits text that is no number
+                series.values.append(value)
+                series.times.append(when)
+
+    def _new_lines(self) -> Iterator[tuple[tuple[int, int], str]]:
+        for rank, log in enumerate(self._logs):
+            start, count = self._read[rank], log.refresh()
+            self.version += max(0, count - start)
+            self._read[rank] = count
+            for line in log.read(start, count - start):
+                yield (rank, line.end), cut_text(line, _PATTERN_LINE)[0]
+
+
+def curves(
+    folder: RunFolder,
+    attempt: int | None = None,
+    points: int = 2000,
+    names: Sequence[str] | None = None,
+    version: str | None = None,
+) -> dict[str, Any]:
+    """Every metric with a curve per rank, thinned to about `points`, fewer where ranks are many.
+
+    Kept of a curve are its first and last point, and the lowest and highest of every stretch. Values
+    that are no finite number are null, and listed in `special`. With the `version` of an earlier answer
+    to the same question: `{"unchanged": true}` when it is still right.
+    """
+    if not 10 <= points <= 100_000:
+        raise InputError(f"points must be 10 to 100,000, got {points}")
+    status = reader.status(folder)
+    if attempt is None:
+        attempt = status.attempt
+    elif attempt not in folder.attempts():
+        raise InputError(f"run {folder.id} has no attempt {attempt}; it has {folder.attempts()}")
+    metrics = _of_attempt(folder, attempt)
+    with metrics.lock:
+        metrics.grow(rank_count(reader.job(folder), status))
+        metrics.refresh()
+        current = f"{attempt}-{metrics.version}"
+        if version == current:
+            return {"version": current, "unchanged": True}
+        known = list(metrics.series)
+        chosen = {
+            name: {rank: series.arrays() for rank, series in sorted(metrics.series[name].items())}
+            for name in known
+            if names is None or name in names
+        }
+    return {
+        "version": current,
+        "attempt": attempt,
+        "names": known,
+        "problem": metrics.problem,
+        "curves": [
+            {
+                "name": name,
+                "ranks": [
+                    {"rank": rank, **_thinned(*arrays, _share(points, len(by_rank)))}
+                    for rank, arrays in by_rank.items()
+                ],
+                "band": _band(by_rank, points) if metrics.world_size > _BAND_ABOVE else None,
+            }
+            for name, by_rank in chosen.items()
+        ],
+    }
+
+
+def _of_attempt(folder: RunFolder, attempt: int) -> _Metrics:
+    key = (folder.path, attempt)
+    with _known_lock:
+        found = _known.pop(key, None) or _Metrics(folder, attempt)
+        _known[key] = found
+        while len(_known) > _KEPT:
+            _known.popitem(last=False)
+    return found
+
+
+def _share(points: int, ranks: int) -> int:
+    return max(min(points, _LEAST_POINTS), min(points, _ALL_POINTS // ranks))
+
+
+def _thinned(steps: Floats, values: Floats, times: Floats, points: int) -> dict[str, Any]:
+    special = np.flatnonzero(~np.isfinite(values))
+    if len(values) > points:
+        kept = _kept(values, special, points)
+        shown_steps, shown, shown_times = steps[kept], values[kept], times[kept]
+    else:
+        shown_steps, shown, shown_times = steps, values, times
+    return {
+        "steps": _whole(shown_steps),
+        "values": _numbers(shown),
+        "times": [None if math.isnan(t) else t for t in np.round(shown_times, 2).tolist()],
+        "count": len(values),
+        "special": [
+            {"step": _whole(steps[i : i + 1])[0], "value": _name(values[i])} for i in special[:_SPECIALS]
+        ],
+    }
+
+
+def _kept(values: Floats, special: npt.NDArray[np.intp], points: int) -> npt.NDArray[np.intp]:
+    """Indices of the first, the last, the lowest and highest of every stretch, and of what is special."""
+    buckets = max(1, points // 2 - 1)
+    width = -(-len(values) // buckets)
+    padded = np.full(buckets * width, np.nan)
+    padded[: len(values)] = values
+    stretches = padded.reshape(buckets, width)
+    finite = np.isfinite(stretches)
+    used = np.flatnonzero(finite.any(axis=1))
+    low = np.where(finite, stretches, np.inf).argmin(axis=1)[used] + used * width
+    high = np.where(finite, stretches, -np.inf).argmax(axis=1)[used] + used * width
+    return np.unique(np.concatenate([[0, len(values) - 1], low, high, special[:_SPECIALS]]))
+
+
+def _band(by_rank: Mapping[int, tuple[Floats, Floats, Floats]], points: int) -> dict[str, Any]:
+    """Mean, lowest and highest of all ranks' finite values, step by step or by stretches of steps."""
+    steps = np.concatenate([arrays[0] for arrays in by_rank.values()])
+    values = np.concatenate([arrays[1] for arrays in by_rank.values()])
+    finite = np.isfinite(values)
+    steps, values = steps[finite], values[finite]
+    if not len(steps):
+        return {"steps": [], "mean": [], "min": [], "max": []}
+    first, last = steps.min(), steps.max()
+    place = np.round(steps - first).astype(np.int64)
+    if last - first >= points:
+        place = ((steps - first) * (points / (last - first + 1))).astype(np.int64)
+    size = int(place.max()) + 1
+    number = np.bincount(place, minlength=size)
+    used = number > 0
+    low, high = np.full(size, np.inf), np.full(size, -np.inf)
+    np.minimum.at(low, place, values)
+    np.maximum.at(high, place, values)
+    middle = np.bincount(place, steps, size)[used] / number[used]
+    mean = np.bincount(place, values, size)[used] / number[used]
+    return {
+        "steps": _whole(np.round(middle)),
+        "mean": _numbers(mean),
+        "min": _numbers(low[used]),
+        "max": _numbers(high[used]),
+    }
+
+
+def _whole(steps: Floats) -> list[int | float]:
+    """Steps as whole numbers, which they nearly always are: shorter to send."""
+    whole = bool((np.abs(steps) < 2**53).all() and (steps == np.floor(steps)).all())
+    found: list[int | float] = (steps.astype(np.int64) if whole else steps).tolist()
+    return found
+
+
+def _numbers(values: Floats) -> list[float | None]:
+    """Seven digits are more than a screen has pixels; null where JSON has no number."""
+    with np.errstate(all="ignore"):
+        scale = 10.0 ** (6 - np.floor(np.log10(np.abs(values))))
+        rounded = np.round(values * scale) / scale
+    rounded = np.where(np.isfinite(rounded), rounded, values)  # 0, and what is too small to be scaled
+    found: list[float | None] = rounded.tolist()
+    if not np.isfinite(rounded).all():
+        return [value if value is not None and math.isfinite(value) else None for value in found]
+    return found
+
+
+def _name(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -1,0 +1,84 @@
+"""A run in one JSON value of bounded size: what a widget shows when nobody can be asked for more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import queries
+
+__all__ = ["snapshot"]
+
+_MAX_LINE = 300
+_MAX_SOURCE = 20_000
+_MAX_ERRORS = 8
+_MAX_TEXT = 20_000
+_MAX_FRAMES = 30
+_MAX_RESULTS = 32
+_MAX_REPR = 2_000
+_LEAST_POINTS = 10
+
+
+def snapshot(run_id: str, *, lines: int, points: int, each: int, final: bool) -> dict[str, Any]:
+    """The run, its last `lines` lines, and curves of `each` points, `points` of all curves together.
+
+    `final`: nothing more will come. Raises RunNotFound.
+    """
+    told = {change["kind"]: change for change in queries.Watch([run_id]).poll()}
+    run = queries.run(run_id)
+    run["source"] = run["source"][:_MAX_SOURCE]
+    page = queries.log_page(run_id, start=-lines, count=lines)
+    for line in page["lines"]:
+        line["text"] = line["text"][:_MAX_LINE]
+    page["partial"] = []
+    found = {
+        "final": final,
+        "run": run,
+        "log": page,
+        "totals": told["log"]["ranks"] if "log" in told else {},
+        "curves": _curves(run_id, points, each),
+        "errors": [],
+        "results": [],
+    }
+    if run["ended"] is not None:
+        found["errors"] = [
+            # The first one is why the run failed; the others are mostly its victims.
+            _short(error, _MAX_REPR if number else _MAX_TEXT)
+            for number, error in enumerate(queries.errors(run_id)[:_MAX_ERRORS])
+        ]
+        found["results"] = [
+            {**result, "repr": result["repr"][:_MAX_REPR]}
+            for result in queries.results(run_id)[:_MAX_RESULTS]
+        ]
+    return found
+
+
+def _curves(run_id: str, points: int, each: int) -> dict[str, Any]:
+    found = queries.curves(run_id, points=each)
+    number = sum(len(curve["ranks"]) for curve in found["curves"])
+    if number * each > points:
+        fewer = max(_LEAST_POINTS, points // max(1, number))
+        found = queries.curves(run_id, points=fewer)
+    left = points
+    kept: list[dict[str, Any]] = []
+    for curve in found["curves"]:
+        if curve["band"] is not None:
+            # With that many ranks the view draws the band, and single ranks only when asked to.
+            curve = {**curve, "ranks": []}
+            left -= len(curve["band"]["steps"])
+        else:
+            curve["ranks"] = [{**rank, "times": []} for rank in curve["ranks"]]
+            left -= sum(len(rank["steps"]) for rank in curve["ranks"])
+        if left < 0 and kept:
+            break
+        kept.append(curve)
+    names = [curve["name"] for curve in kept]
+    return {**found, "names": names, "curves": kept}
+
+
+def _short(error: dict[str, Any], room: int) -> dict[str, Any]:
+    return {
+        **error,
+        "message": error["message"][:_MAX_REPR],
+        "text": error["text"][-room:],
+        "frames": error["frames"][-_MAX_FRAMES:],
+    }

@@ -1,0 +1,151 @@
+"""The results of a run by rank, unpickled one by one when they are asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+from ..errors import DistError, ResultError, UntrustedFile
+from ..folder import RunFolder, check_owner
+from ..job import State, Status
+from ..text.safe import one_line
+
+__all__ = ["MissingResult", "Results", "result_events"]
+
+_END_BYTES = 256 << 10
+"""A result is among a rank's last events, and its repr is cut to 10,000 characters."""
+
+
+def result_events(folder: RunFolder, attempt: int, world_size: int) -> dict[int, Mapping[str, Any]]:
+    """What each rank said of its result: "repr", "bytes", "error". Ranks that said nothing are left out.
+
+    Reads the ends of the files: a rank's metrics may be a million lines.
+    """
+    found: dict[int, Mapping[str, Any]] = {}
+    for rank in range(world_size):
+        for line in _end(folder.rank(attempt, rank).events).split(b"\n"):
+            if b"result" not in line:
+                continue
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # its beginning was not read, or it is torn
+            if isinstance(event, dict) and event.get("kind") == "result":
+                found[rank] = event
+    return found
+
+
+def _end(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _END_BYTES))
+            return file.read()
+    except OSError:
+        return b""
+
+
+class MissingResult:
+    """Stands for the result of a rank that has none, where results are listed."""
+
+    def __init__(self, rank: int, reason: str) -> None:
+        self.rank = rank
+        self.reason = reason
+
+    def __repr__(self) -> str:
+        return f"<rank {self.rank}: {self.reason}>"
+
+
+class Results(Sequence[Any]):
+    """The results of an ended run by rank.
+
+    `results[rank]` raises ResultError for a rank that has none. Iterating gives a MissingResult
+    there, so that one rank's failure does not hide the others' results.
+    """
+
+    def __init__(self, folder: RunFolder, status: Status, world_size: int) -> None:
+        self._folder = folder
+        self._status = status
+        self._size = world_size
+        self._loaded: dict[int, Any] = {}
+        self._events = result_events(folder, status.attempt, world_size)
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, rank: int) -> Any: ...
+    @overload
+    def __getitem__(self, rank: slice) -> list[Any]: ...
+    def __getitem__(self, rank: int | slice) -> Any:
+        if isinstance(rank, slice):
+            return [self[i] for i in range(self._size)[rank]]
+        try:
+            rank = range(self._size)[rank]
+        except IndexError:
+            raise IndexError(f"run {self._folder.id} has ranks 0 to {self._size - 1}, not {rank}") from None
+        if rank not in self._loaded:
+            self._loaded[rank] = self._load(rank)
+        return self._loaded[rank]
+
+    def __iter__(self) -> Iterator[Any]:
+        for rank in range(self._size):
+            try:
+                yield self[rank]
+            except DistError:
+                yield MissingResult(rank, self._reason(rank) or "its result cannot be read")
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, (Results, list, tuple)):
+            return list(self) == list(other)
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """Made of what the ranks said of their results: nothing is unpickled for it."""
+        parts = []
+        for rank in range(min(self._size, 100)):
+            reason = self._reason(rank)
+            parts.append(f"<rank {rank}: {reason}>" if reason else self._text(rank, 1000))
+        if self._size > 100:
+            parts.append(f"… {self._size - 100} more")
+        return f"[{', '.join(parts)}]"
+
+    def _text(self, rank: int, limit: int) -> str:
+        return one_line(str(self._events.get(rank, {}).get("repr", "…")), limit)
+
+    def _reason(self, rank: int) -> str:
+        """Why a rank has no result; empty when it has one."""
+        event = self._events.get(rank)
+        if event is not None:
+            error = event.get("error")
+            return f"{one_line(str(error), 300)}; its repr: {self._text(rank, 300)}" if error else ""
+        if self._path(rank).exists():
+            return ""
+        state = self._status.ranks[rank].state if rank < len(self._status.ranks) else self._status.state
+        return f"no result, it {'is lost' if state is State.LOST else state}"
+
+    def _path(self, rank: int) -> Path:
+        return self._folder.rank(self._status.attempt, rank).result
+
+    def _load(self, rank: int) -> Any:
+        reason = self._reason(rank)
+        if reason:
+            raise ResultError(f"rank {rank} of run {self._folder.id}: {reason}")
+        from ..worker import payload
+
+        path = self._path(rank)
+        try:
+            check_owner(path)
+            return payload.load(path)
+        except UntrustedFile:
+            raise
+        except Exception as error:
+            # Whatever a class's own unpickling raises: it concerns this rank alone.
+            raise ResultError(
+                f"rank {rank} of run {self._folder.id}: its result cannot be read back "
+                f"({type(error).__name__}: {one_line(str(error), 300)}); its repr: {self._text(rank, 300)}"
+            ) from error

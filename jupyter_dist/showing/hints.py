@@ -1,0 +1,108 @@
+"""What to do about a failure whose cause is well known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..job import Job
+from ..record.failures import RankError
+from ..text.safe import one_line
+
+__all__ = ["hints"]
+
+_SIMPLE = (
+    (
+        r"invalid device ordinal|CUDA_ERROR_INVALID_DEVICE",
+        "each rank sees only its own GPUs, numbered from 0: use dist.device() and no index of your own",
+    ),
+    (
+        r"EADDRINUSE|[Aa]ddress already in use|errno: 98",
+        "another process has the port. A run gets a free one in MASTER_PORT: use it and run the cell again",
+    ),
+    (
+        r"client socket has timed out",
+        "a rank did not find the one that it was to meet: that one never came, or the TCP ports between "
+        "their hosts are closed",
+    ),
+    (
+        r"CUDA out of memory|OutOfMemoryError",
+        "the GPU is full: a smaller batch per rank, or fewer ranks on each GPU (--gpus-per-worker 1)",
+    ),
+    (
+        r"re-initialize CUDA in forked subprocess",
+        "run the cell with --cold: its ranks then start without a fork",
+    ),
+    (
+        r"not compiled with CUDA enabled|No CUDA GPUs are available|Found no NVIDIA driver",
+        "no GPU can be used here: dist.device() is the rank's GPU where there is one, else the CPU",
+    ),
+    (
+        r"have NCCL built in|NCCL support is not compiled",
+        "this torch has no NCCL: dist.init() takes gloo where there is no GPU",
+    ),
+    (
+        r"Default process group has not been initialized",
+        "call dist.init() (import jupyter_dist as dist) before the first collective",
+    ),
+    (
+        r"[Cc]an't pickle|cannot pickle",
+        "something that goes to another process (a DataLoader's worker, a queue) cannot be pickled: "
+        "define it at the top level of a cell or in a module",
+    ),
+    (
+        r"\bEOFError(: EOF when reading a line)?\s*$",
+        "nobody can type into a rank: ask in a cell before this one, and use the answer here",
+    ),
+)
+_NO_MODULE = re.compile(r"No module named '([\w.]+)'")
+_NO_NAME = re.compile(r"name '(\w+)' is not defined")
+_SPAWNED = re.compile(r"Can't get attribute '(\w+)' on <module '__main__'")
+
+
+def hints(error: RankError, job: Job, log: Sequence[str]) -> list[str]:
+    """At most three pieces of advice; none where the cause is not known. `log`: how the rank's log ends."""
+    said = f"{error.type}: {error.message}\n{error.text}"[-20_000:]
+    log_text = "\n".join(log)
+    text = said if error.text else f"{said}\n{log_text}"
+    found = [advice for pattern, advice in _SIMPLE if re.search(pattern, text)]
+    missing = _NO_MODULE.search(text)
+    if missing:
+        found.append(_missing_module(missing[1], job, error.host))
+    unknown = _NO_NAME.match(error.message) if error.type == "NameError" else None
+    if unknown and job.label.startswith("In[") and _is_in_a_cell(error):
+        found.append(_missing_name(unknown[1]))
+    spawned = _SPAWNED.search(f"{said}\n{log_text}")  # said by the process that was spawned
+    if spawned:
+        found.append(
+            f"a process that is spawned cannot find {spawned[1]!r}, which a cell defines: use the start "
+            "method 'fork', or put it into a module beside the notebook"
+        )
+    return found[:3]
+
+
+def _is_in_a_cell(error: RankError) -> bool:
+    return bool(error.frames) and error.frames[-1].get("label") != error.frames[-1].get("file")
+
+
+def _missing_name(name: str) -> str:
+    if name == "dist":
+        return "import jupyter_dist as dist, in the notebook or in this cell"
+    return (
+        f"{name!r} is neither in the notebook nor made by this cell. What an earlier %%distribute cell made "
+        "is gone with its ranks: import in the notebook, and take values from that run's results"
+    )
+
+
+def _missing_module(name: str, job: Job, host: str | None) -> str:
+    top = name.partition(".")[0]
+    places = [Path(job.cwd), *([Path(job.notebook).parent] if job.notebook else [])]
+    if any((place / f"{top}.py").is_file() or (place / top / "__init__.py").is_file() for place in places):
+        return f"{top!r} lies beside the notebook: --ship-modules {top} sends it along"
+    if job.options.get("hosts"):
+        return (
+            f"{top!r} is not installed for the Python that runs the ranks on host {host}: install it there, "
+            "or name a Python that has it with --python"
+        )
+    return f"{top!r} is not installed for {one_line(job.python, 200)}, which runs the ranks"

@@ -1,0 +1,79 @@
+"""Progress lines from the ranks' progress events: bar, n/total, rate, time left, the slowest rank."""
+
+from __future__ import annotations
+
+from ..record.reader import Event
+from ..text.bar import Bar
+from ..text.format import clock, number
+from ..text.safe import one_line
+
+__all__ = ["Progress"]
+
+_BLOCKS = " ▏▎▍▌▋▊▉█"
+_BAR_WIDTH = 20
+_KEEP = 16
+
+
+class Progress:
+    """The newest bars of all ranks. Fed with events; a bar is known by the id its rank gave it."""
+
+    def __init__(self) -> None:
+        self._bars: dict[int, dict[int, Bar]] = {}
+        self._newest: dict[int, float] = {}
+
+    def clear(self) -> None:
+        self._bars.clear()
+        self._newest.clear()
+
+    def feed(self, event: Event) -> None:
+        """Take a progress event. One that makes no sense is passed over: ranks write what they like."""
+        key, n, total = event.data.get("id"), _float(event.data.get("n")), _float(event.data.get("total"))
+        if not isinstance(key, int) or n is None:
+            return
+        bar = self._bars.setdefault(key, {}).setdefault(event.rank, Bar())
+        desc = one_line(str(event.data.get("desc") or ""), 40)
+        bar.take(event.time, n, total if total and total > 0 else None, desc)
+        self._newest[key] = event.time
+        if len(self._bars) > _KEEP:
+            oldest = min(self._newest, key=lambda k: self._newest[k])
+            del self._bars[oldest], self._newest[oldest]
+
+    def lines(self, limit: int = 3) -> list[str]:
+        """One line per bar that is under way, outermost first; the last finished one when none is."""
+        newest = sorted(self._bars, key=lambda key: self._newest[key])
+        active = [key for key in newest if not all(bar.done for bar in self._bars[key].values())]
+        return [_line(self._bars[key]) for key in sorted((active or newest[-1:])[-limit:])]
+
+
+def _line(bars: dict[int, Bar]) -> str:
+    slowest = min(bars, key=lambda rank: (bars[rank].share, rank))
+    bar = bars[slowest]
+    parts = [f"{bar.desc}:"] if bar.desc else []
+    rate = bar.rate()
+    if bar.total:
+        share = min(1.0, max(0.0, bar.share))
+        # Rounded down: 100 % is what is done.
+        parts.append(f"{int(share * 100):3d}% {_bar(share)} {number(bar.n)}/{number(bar.total)}")
+    else:
+        parts.append(number(bar.n))
+    if rate is not None:
+        parts.append(f" {number(rate)}/s" if rate >= 1 else f" {number(1 / rate)} s each")
+        if bar.total and not bar.done:
+            parts.append(f" {clock((bar.total - bar.n) / rate)} left")
+    fastest = max(other.n for other in bars.values())
+    if fastest > bar.n:
+        parts.append(f" slowest is rank {slowest}, the fastest is at {number(fastest)}")
+    return " ".join(parts)
+
+
+def _bar(share: float) -> str:
+    eighths = int(share * _BAR_WIDTH * 8)
+    full, rest = divmod(eighths, 8)
+    return f"▕{'█' * full}{_BLOCKS[rest] if rest else ''}".ljust(_BAR_WIDTH + 1) + "▏"
+
+
+def _float(value: object) -> float | None:
+    """The number that it is; None for anything else, and for what no bar can show."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    return float(value) if -1e15 < value < 1e15 else None

@@ -1,0 +1,192 @@
+"""`Run`: what the user holds of a run. Everything is read from its folder when it is asked for."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..errors import DistError, InputError, MissingEngine, RunFailed, RunStopped
+from ..folder import RunFolder
+from ..job import Job, State, Status, rank_count
+from ..record import failures, interleave, metrics, reader, stacks
+from ..record.failures import RankError
+from ..record.results import Results
+from . import display, report
+from . import summary as _summary
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["Run"]
+
+_METRIC_COLUMNS = ("rank", "step", "name", "value", "time")
+_MAX_PAUSE_S = 0.05
+
+
+class Run:
+    """One run, running or ended, from now or from last week. Making one reads nothing and starts nothing."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self._results: Results | None = None
+        self._shown: _summary.Summary | None = None
+        self._shown_in: str | None = None
+        self._story_shown = False
+
+    @property
+    def id(self) -> str:
+        return self.folder.id
+
+    @property
+    def job(self) -> Job:
+        """What was to be run. Raises RunNotFound when the folder is gone."""
+        return reader.job(self.folder)
+
+    @property
+    def status(self) -> Status:
+        """How the run and each of its ranks stand now."""
+        return reader.status(self.folder)
+
+    @property
+    def state(self) -> State:
+        return self.status.state
+
+    @property
+    def results(self) -> Results:
+        """The ranks' results by rank, unpickled when they are first asked for.
+
+        Raises DistError while the run goes on.
+        """
+        status = self.status
+        if not status.state.ended:
+            raise DistError(f"run {self.id} is still {status.state}: its results come at its end. run.wait()")
+        if self._results is None:
+            self._results = Results(self.folder, status, rank_count(self.job, status))
+        return self._results
+
+    @property
+    def metrics(self) -> pandas.DataFrame:
+        """What the ranks logged so far: columns rank, step, name, value, time (seconds since the epoch)."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise MissingEngine("run.metrics needs pandas: pip install pandas") from error
+        rows = [(p.rank, p.step, p.name, p.value, p.time) for p in metrics.points(self.folder)]
+        frame = pandas.DataFrame(rows, columns=list(_METRIC_COLUMNS))
+        # "Int64": a metric without a step must not turn the others' steps into floats.
+        typed: pandas.DataFrame = frame.astype(
+            {"rank": "int64", "step": "Int64", "value": "float64", "time": "float64"}
+        )
+        return typed
+
+    @property
+    def errors(self) -> list[RankError]:
+        """How ranks failed: the root cause first, what followed from it last."""
+        return failures.failures(self.folder)
+
+    def log(self, rank: int | None = None, attempt: int | None = None) -> str:
+        """A rank's whole output as it wrote it, or that of all ranks by time, each line behind `[rank] `.
+
+        Of the newest attempt by default. Raises InputError for a rank or an attempt that is not there.
+        """
+        known = self.folder.attempts()
+        if attempt is None:
+            attempt = self.status.attempt
+        elif attempt not in known:
+            raise InputError(f"run {self.id} has no attempt {attempt}; it has {known}")
+        size = rank_count(self.job, self.status)
+        if rank is None:
+            return interleave.interleaved(self.folder, range(size), attempt)
+        if not 0 <= rank < size:
+            raise InputError(f"run {self.id} has ranks 0 to {size - 1}, not {rank}")
+        return reader.output(self.folder, rank, attempt).decode("utf-8", "replace")
+
+    def wait(self, timeout_s: float | None = None) -> Run:
+        """Wait for the end of the run, whatever it is, and return the run itself.
+
+        Raises TimeoutError when it goes on after `timeout_s`; the run is not touched.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        pause = 0.002
+        while not self.status.state.ended:
+            left = _MAX_PAUSE_S if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"run {self.id} is still {self.state} after {timeout_s:g} s")
+            time.sleep(min(pause, left))
+            pause = min(_MAX_PAUSE_S, 1.5 * pause)
+        return self
+
+    def stop(self, kill: bool = False) -> None:
+        """Ask for the end of the run: SIGTERM and time to write, or SIGKILL. Returns at once; repeatable."""
+        if self.state.ended:
+            return
+        try:
+            self.folder.request("kill" if kill else "stop")
+        except OSError as error:
+            raise DistError(f"run {self.id} cannot be asked to stop: {error}") from error
+
+    def stacks(self, timeout_s: float = 5.0, all_threads: bool = False) -> stacks.Stacks:
+        """Where every running rank is in its Python code, without stopping it."""
+        return stacks.take(self.folder, timeout_s, all_threads=all_threads)
+
+    def raise_for_state(self) -> None:
+        """Raise RunFailed (also for a lost run) or RunStopped with the reason; else do nothing."""
+        status = self.status
+        if status.state in (State.FAILED, State.LOST):
+            raise RunFailed(report.failure(self.folder, status), self)
+        if status.state is State.STOPPED:
+            raise RunStopped(report.stopped(status), self)
+
+    def __repr__(self) -> str:
+        try:
+            return f"<Run {self.id} {_summary.title_of(self.job, self.status)}>"
+        except DistError as error:
+            return f"<Run {self.id}: {error}>"
+
+    def _is_shown(self, *, whole_story: bool) -> None:
+        """Its view is under the cell that runs now: it is not shown there once more as the result.
+
+        `whole_story`: a failure's traceback and log stand in the view.
+        """
+        self._shown_in = display.cell_id()
+        self._story_shown = whole_story
+
+    def _story_is_shown(self) -> bool:
+        """Whether the cell that runs now shows all there is to say of a failure."""
+        return self._story_shown and self._shown_in is not None and self._shown_in == display.cell_id()
+
+    def _ipython_display_(self) -> None:
+        if self._shown_in is None or self._shown_in != display.cell_id():
+            raise NotImplementedError  # IPython then asks for the bundle
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        summary = self._summary()
+        if summary is None:
+            return {"text/plain": repr(self)}
+        if not display.in_kernel():
+            return {"text/plain": summary.text(), "text/html": summary.html()}
+        return display.bundle(
+            self.folder, text=summary.text(), html=summary.html(), view=display.widget_view(self.folder)
+        )
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        summary = self._summary()
+        printer.text(repr(self) if summary is None else summary.text())
+
+    def _repr_html_(self) -> str | None:
+        summary = self._summary()
+        return None if summary is None else summary.html()
+
+    def _summary(self) -> _summary.Summary | None:
+        """What notebooks show of it; None when the run was removed."""
+        # Read once when the run has ended: a long run's metrics take a while.
+        if self._shown is not None:
+            return self._shown
+        try:
+            ended = self.state.ended
+            summary = _summary.gather(self.folder)
+        except DistError:
+            return None  # removed: the one line says so
+        if ended:
+            self._shown = summary
+        return summary

@@ -1,0 +1,268 @@
+"""Where a live view is drawn: one output of a notebook cell, updated in place, or a stream of lines."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TextIO
+
+from ..job import State
+from ..text.fold import Entry, pick
+from ..text.safe import clean
+from . import display as _display
+from . import frontends
+from .view import View
+
+if TYPE_CHECKING:
+    from .run import Run
+
+__all__ = ["KernelScreen", "PlainScreen"]
+
+_LINES = 40
+_WIDTH = 300
+_MAX_BYTES = 12_000
+_BURST = 2
+
+
+class KernelScreen:
+    """One output of a cell, the same whatever the ranks print.
+
+    It begins with all kinds of data. Our labextension and our widget draw themselves from then on and
+    are not redrawn: JupyterLab makes a new view of a widget for each update of its output. A front-end
+    that has not said that it shows widgets gets the text updated in place, at first up to five times a
+    second. Updates become rarer in a long run, because a server whose browser is gone keeps every one
+    of them until it is back. Our labextension ignores those as well: what it draws from stays the same.
+
+    The end makes the output what a saved notebook shows. With `result`, the run that the cell returns,
+    it has the run's summary; `raises` says that a failure follows as an exception.
+    """
+
+    colour = True
+    keep = 10 * _LINES
+
+    def __init__(self, result: Run | None = None, *, raises: bool = False) -> None:
+        self._result = result
+        self._raises = raises
+        self._handle: Any = None
+        self._view: dict[str, Any] = {}
+        self._note: str | None = None
+        self._tokens = float(_BURST)
+        self._born = self._refilled = self._drawn = time.monotonic()
+        self._pending = False
+
+    def show(self, view: View, changed: bool) -> None:
+        now = time.monotonic()
+        if self._view:
+            self._say(view)
+            return
+        age = now - self._born
+        every = min(2.0, max(0.2, age / 300))
+        self._tokens = min(_BURST, self._tokens + (now - self._refilled) / every)
+        self._refilled = now
+        self._pending = self._pending or changed
+        ticks = now - self._drawn > min(10.0, max(1.0, age / 60))  # the clock moves on
+        if (self._pending or ticks) and self._tokens >= 1:
+            self._tokens -= 1
+            self._drawn = now
+            self._pending = False
+            self._draw(view)
+
+    def close(self, view: View) -> None:
+        self._draw(view, last=True)
+
+    def _draw(self, view: View, last: bool = False) -> None:
+        # Whatever goes wrong between here and the browser: the run goes on, and so does its end.
+        with contextlib.suppress(Exception):
+            self._view = self._view or _display.widget_view(view.folder, blocking=not last)
+        if last:
+            with contextlib.suppress(Exception):
+                _display.end_widget(view.folder)
+        text, html = kernel_text(view, time.time()), None
+        if last and self._result is not None:
+            text, html = self._ending(view, text, self._result)
+        with contextlib.suppress(Exception):
+            from IPython.display import display
+
+            data = _display.bundle(view.folder, text=text, html=html, view=self._view)
+            if self._handle is None:
+                self._handle = display(data, raw=True, display_id=True)
+                frontends.probe()
+            else:
+                self._handle.update(data, raw=True)
+            if last and self._result is not None:
+                self._result._is_shown(whole_story=bool(self._view))
+
+    def _ending(self, view: View, text: str, run: Run) -> tuple[str, str | None]:
+        summary = run._summary()
+        if summary is None:
+            return text, None
+        status = view.status
+        if self._raises and status is not None and status.state.ended and status.state is not State.SUCCEEDED:
+            if not self._view:
+                return text, None  # the traceback below has it all, and everyone shows that
+            below = summary.failure or summary.headline
+        else:
+            below = summary.text()
+        return f"{text}\n\n{below}", _display.static_html(summary.html(), text)
+
+    def _say(self, view: View) -> None:
+        """What an interrupt does: the view shows the run, and knows nothing of the cell."""
+        if view.note and view.note != self._note:
+            print(view.note)
+        self._note = view.note
+
+
+def kernel_text(view: View, now_epoch: float) -> str:
+    """All that the cell's output shows, at most 12 kB."""
+    below = []
+    if view.stall_text:
+        below += ["", *(clean(line, limit=160, colour=False) for line in view.stall_text.split("\n"))]
+    bars = view.progress.lines()
+    if bars:
+        below += ["", *bars]
+    status = view.status_line(now_epoch)
+    below += [status] if bars else ["", status]
+    entries = view.fold.shown()
+    room = _MAX_BYTES - 400 - sum(_cost(line) for line in below)
+    shown = _prefixed(view.partial_entries(), room)
+    room -= sum(_cost(line) for line in shown)
+    picked, kept = entries, list[str]()
+    for limit in (_LINES, _LINES // 2, _LINES // 4, _LINES // 8):
+        # Fewer lines of every rank rather than the oldest ones cut off: a quiet rank's would go first.
+        picked = pick(entries, limit)
+        kept = _prefixed(picked, room)
+        if len(kept) == len(picked):
+            break
+    hidden = _lines(entries) - _lines(picked[len(picked) - len(kept) :])
+    head = view.left_out_text(hidden)
+    lines = [*([head] if head else []), *kept, *shown, *below]
+    return "\n".join(lines).lstrip("\n")
+
+
+def _lines(entries: Iterable[Entry]) -> int:
+    return sum(len(entry.ranks) for entry in entries)
+
+
+def _prefixed(entries: list[Entry], room: int) -> list[str]:
+    """The last entries that fit into `room` bytes, their prefixes aligned."""
+    width = min(16, max((len(entry.label()) for entry in entries), default=0))
+    lines: list[str] = []
+    for entry in reversed(entries):
+        line = _line(entry, width)
+        room -= _cost(line)
+        if room < 0:
+            break
+        lines.append(line)
+    return lines[::-1]
+
+
+def _line(entry: Entry, width: int) -> str:
+    text = clean(entry.text, limit=_WIDTH)
+    if len(text) > 3 * _WIDTH:
+        text = clean(entry.text, limit=_WIDTH, colour=False)  # a colour for every character
+    return f"{entry.label().ljust(width)} {text}" if entry.ranks else text
+
+
+def _cost(line: str) -> int:
+    # An escape character becomes six in JSON.
+    return len(line.encode()) + 5 * line.count("\x1b") + 2
+
+
+class PlainScreen:
+    """A terminal or a pipe: lines as they come, held back a moment so that equal ones fold.
+
+    A terminal has a last line with progress and state that is rewritten in place; a pipe gets the
+    progress as a line of its own now and then.
+    """
+
+    _HOLD_S = 0.2
+    _MAX_LINES = 200
+    """At most so many lines in one draw; a draw comes every 50 ms at most."""
+    _DRAW_S = 0.05
+    keep = 2000
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        self._file = sys.stdout if file is None else file
+        try:
+            self._tty = self._file.isatty()
+        except (ValueError, AttributeError):
+            self._tty = False
+        self.colour = self._tty
+        self._drawn = float("-inf")
+        self._bar = ""
+        self._progress_at = time.monotonic()
+        self._progress = ""
+        self._notice = ""
+        self._gone = False
+
+    def show(self, view: View, changed: bool) -> None:
+        now = time.monotonic()
+        if now - self._drawn < self._DRAW_S:
+            return
+        self._drawn = now
+        hold = self._HOLD_S if view.job.world_size > 1 else 0.0
+        self._draw(view, now - hold, now)
+
+    def close(self, view: View) -> None:
+        now = time.monotonic()
+        self._draw(view, now, now, last=True)
+
+    def _draw(self, view: View, until: float, now: float, last: bool = False) -> None:
+        width = len(f"[0-{view.job.world_size - 1}]") if view.job.world_size > 1 else len("[0]")
+        entries = view.fold.take(until)
+        out: list[str] = []
+        kept = pick(entries, self._MAX_LINES)
+        left_out = view.left_out_text(_lines(entries) - _lines(kept))
+        if left_out:
+            out.append(left_out)
+            view.left_out_lines = view.left_out_bytes = view.fold.dropped = 0
+        out += [self._plain(_line(entry, width)) for entry in kept]
+        if last:
+            out += [self._plain(_line(entry, width)) for entry in view.partial_entries()]
+        out += self._news(view, now, last)
+        bar = "" if last else self._bar_line(view)
+        text = "".join(f"{line}\n" for line in out)
+        if self._tty and (text or bar != self._bar):
+            text = ("\r\x1b[2K" if self._bar else "") + text + bar
+            self._bar = bar
+        self._write(text)
+
+    def _plain(self, line: str) -> str:
+        return line if self.colour else clean(line, colour=False)
+
+    def _news(self, view: View, now: float, last: bool) -> Iterable[str]:
+        """What is said once, when it changes."""
+        notice = view.note or view.stall_text
+        if notice and notice != self._notice:
+            yield from notice.split("\n")
+        self._notice = notice
+        if not self._tty and not last and now - self._progress_at >= 10:
+            self._progress_at = now
+            line = " · ".join([*view.progress.lines(), view.status_line(time.time())])
+            if view.progress.lines() and line != self._progress:
+                self._progress = line
+                yield line
+
+    def _bar_line(self, view: View) -> str:
+        if not self._tty:
+            return ""
+        bars = [entry.text for entry in view.partial_entries()[:1]] + view.progress.lines()[-1:]
+        line = " · ".join([*(clean(bar, colour=False) for bar in bars), view.status_line(time.time())])
+        return clean(line, limit=max(20, shutil.get_terminal_size().columns - 1), colour=False)
+
+    def _write(self, text: str) -> None:
+        if not text or self._gone:
+            return
+        try:
+            try:
+                self._file.write(text)
+            except UnicodeEncodeError:  # a terminal that knows ASCII alone
+                encoding = self._file.encoding or "ascii"
+                self._file.write(text.encode(encoding, "replace").decode(encoding))
+            self._file.flush()
+        except (OSError, ValueError):
+            # The terminal or the pipe's reader is gone. The run does not depend on it.
+            self._gone = True

@@ -1,0 +1,269 @@
+"""A run on one page: its state, a row per rank with equal rows folded, last metrics, where the logs are."""
+
+from __future__ import annotations
+
+import html
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..folder import RunFolder
+from ..job import Job, RankState, State, Status, rank_count
+from ..record import failures, metrics, reader
+from ..record.results import result_events
+from ..text.fold import ranges
+from ..text.format import count, duration, number, signal_name, size
+from ..text.safe import one_line, preformatted
+from ..text.svg import Series, charts
+from . import report
+
+__all__ = ["Summary", "gather"]
+
+_MAX_ROWS = 16
+_MAX_METRICS = 12
+_REPR = 80
+_HTML_BYTES = 56_000
+_COLUMNS = ("rank", "state", "host", "pid", "exit", "duration", "peak memory", "result")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is shown of a run, every string already free of control characters."""
+
+    title: str
+    headline: str
+    rows: list[tuple[str, ...]]
+    """One per group of ranks, in the order of `_COLUMNS`."""
+    more_ranks: int
+    metrics: list[tuple[str, ...]]
+    more_metrics: int
+    curves: Mapping[str, Sequence[Series]]
+    failure: str
+    logs: str
+    hint: str
+
+    def text(self) -> str:
+        parts = [self.title]
+        if self.headline:
+            parts.append(self.headline)
+        if self.rows:  # none while the supervisor starts
+            parts += ["", *_aligned([_COLUMNS, *self.rows])]
+        if self.more_ranks:
+            parts.append(f"… {count(self.more_ranks, 'more rank')}: run.status.ranks")
+        if self.metrics:
+            parts += ["", *_aligned([_METRIC_COLUMNS, *self.metrics])]
+        if self.more_metrics:
+            parts.append(f"… {count(self.more_metrics, 'more metric')}: run.metrics")
+        parts += ["", f"logs: {self.logs}"]
+        if self.hint:
+            parts.append(self.hint)
+        return "\n".join(parts)
+
+    def html(self) -> str:
+        """Static: no script, no style sheet, nothing fetched. At most 60 kB."""
+        parts = [f'<div style="font-weight:600">{html.escape(self.title)}</div>']
+        if self.failure:
+            bar = "border-left:3px solid var(--jp-error-color1,#c4453c)"
+            look = f"margin:0.5em 0;padding:0.5em;max-height:30em;overflow:auto;white-space:pre-wrap;{bar}"
+            parts.append(preformatted(self.failure, look))
+        elif self.headline:
+            parts.append(f"<div>{html.escape(self.headline)}</div>")
+        if self.rows:
+            parts.append(_table(_COLUMNS, self.rows))
+        if self.more_ranks:
+            parts.append(f"<div>… {count(self.more_ranks, 'more rank')}: <code>run.status.ranks</code></div>")
+        if self.metrics:
+            parts.append(_table(_METRIC_COLUMNS, self.metrics))
+        left = self.more_metrics
+        foot = f'<div style="opacity:0.8">logs: <code>{html.escape(self.logs)}</code></div>'
+        if self.hint:
+            foot += f"<div>{html.escape(self.hint)}</div>"
+        used = sum(len(part.encode()) for part in parts) + len(foot.encode())
+        drawn, not_drawn = charts(self.curves, max(0, _HTML_BYTES - used))
+        if drawn:
+            parts.append(
+                f'<div style="display:flex;flex-wrap:wrap;gap:1em;margin:0.5em 0">{"".join(drawn)}</div>'
+            )
+        if left or not_drawn:
+            parts.append(
+                f"<div>… {count(max(left, not_drawn), 'more metric')}: <code>run.metrics</code></div>"
+            )
+        return f'<div style="font-size:0.9em;line-height:1.4">{"".join(parts)}{foot}</div>'
+
+
+_METRIC_COLUMNS = ("metric", "step", "mean", "min – max", "ranks")
+
+
+def gather(folder: RunFolder) -> Summary:
+    """Read a run's folder. Unpickles nothing: results are shown by the reprs that the ranks wrote."""
+    status = reader.status(folder)
+    job = reader.job(folder)
+    errors = failures.failures(folder, status.attempt) if status.state is not State.SUCCEEDED else []
+    results = {**_result_texts(folder, status, rank_count(job, status)), **_error_texts(errors)}
+    rows, more_ranks = _rows(status, results)
+    curves = _curves(folder)
+    last = [_last_values(name, series) for name, series in list(curves.items())[:_MAX_METRICS]]
+    text = report.failure(folder, status, errors)
+    return Summary(
+        title=_title(job, status),
+        headline=report.headline(status, errors),
+        rows=rows,
+        more_ranks=more_ranks,
+        metrics=last,
+        more_metrics=max(0, len(curves) - _MAX_METRICS),
+        curves=curves,
+        failure=text if len(text) <= 16_000 else f"{text[:8000]}\n…\n{text[-8000:]}",
+        logs=_logs(folder, job, status),
+        hint="" if status.state.ended else f"it goes on: run.wait(), %dist attach {folder.id}",
+    )
+
+
+def title_of(job: Job, status: Status) -> str:
+    """`succeeded: 8 ranks on local, 12.3 s`."""
+    text = f"{status.state}: {count(rank_count(job, status), 'rank')} on {one_line(job.backend, 40)}"
+    began = status.started or status.created
+    if began:
+        text += f", {duration((status.ended or time.time()) - began)}"
+    if status.attempt:
+        text += f", {status.attempt + 1} attempts"
+    return text
+
+
+def _title(job: Job, status: Status) -> str:
+    return f"run {job.id} {title_of(job, status)}{', warm start' if status.warm else ''}"
+
+
+def _logs(folder: RunFolder, job: Job, status: Status) -> str:
+    rank = "0" if rank_count(job, status) == 1 else "*"
+    return one_line(str(Path(folder.path, "attempts", str(status.attempt), "ranks", rank, "output.log")), 600)
+
+
+def _result_texts(folder: RunFolder, status: Status, world_size: int) -> dict[int, str]:
+    found = {}
+    for rank, event in result_events(folder, status.attempt, world_size).items():
+        text = one_line(str(event.get("repr", "")), _REPR)
+        error = event.get("error")
+        found[rank] = f"{text} ({one_line(str(error), _REPR)})" if error else text
+    return found
+
+
+def _error_texts(errors: Sequence[failures.RankError]) -> dict[int, str]:
+    """What failed ranks said stands in place of their results."""
+    found = {}
+    for error in errors:
+        alone = error is errors[0] or not error.collateral
+        found[error.rank] = one_line(
+            report.what(error) if alone else f"because of rank {errors[0].rank}", _REPR
+        )
+    return found
+
+
+def _rows(status: Status, results: Mapping[int, str]) -> tuple[list[tuple[str, ...]], int]:
+    """Neighbouring ranks that differ in nothing that matters share a row; where many differ, equal ends."""
+    exact = [(r, (r.state, r.host, _exit(r), results.get(r.rank, ""))) for r in status.ranks]
+    groups = _neighbours(exact)
+    if len(groups) > _MAX_ROWS:
+        coarse = [(r, (r.state, _exit(r))) for r, _ in exact]
+        by_end: dict[object, list[RankState]] = {}
+        for rank, key in coarse:
+            by_end.setdefault(key, []).append(rank)
+        groups = list(by_end.values())
+    # A rank that failed is what one looks for.
+    shown = sorted(groups, key=lambda g: g[0].state is not State.FAILED)[:_MAX_ROWS]
+    shown.sort(key=lambda g: g[0].rank)
+    rows = [_row(group, results) for group in shown]
+    return rows, sum(map(len, groups)) - sum(map(len, shown))
+
+
+def _neighbours(keyed: Sequence[tuple[RankState, object]]) -> list[list[RankState]]:
+    groups: list[list[RankState]] = []
+    previous: object = None
+    for rank, key in keyed:
+        if groups and key == previous:
+            groups[-1].append(rank)
+        else:
+            groups.append([rank])
+        previous = key
+    return groups
+
+
+def _exit(rank: RankState) -> str:
+    if rank.signal is not None:
+        return signal_name(rank.signal)
+    return "" if rank.exit_code is None else str(rank.exit_code)
+
+
+def _row(group: Sequence[RankState], results: Mapping[int, str]) -> tuple[str, ...]:
+    now = time.time()
+    first = group[0]
+    hosts = list(dict.fromkeys(one_line(rank.host, 40) for rank in group if rank.host))
+    taken = [(rank.ended or now) - rank.started for rank in group if rank.started]
+    memory = [rank.peak_memory_bytes for rank in group if rank.peak_memory_bytes]
+    texts = list(dict.fromkeys(results[rank.rank] for rank in group if rank.rank in results))
+    return (
+        ranges((rank.rank for rank in group), 30),
+        str(first.state),
+        hosts[0] if len(hosts) == 1 else count(len(hosts), "host") if hosts else "",
+        str(first.pid) if len(group) == 1 and first.pid is not None else "",
+        _exit(first),
+        _span(taken, duration),
+        _span(memory, size),
+        texts[0] if len(texts) == 1 else f"{count(len(texts), 'different result')}" if texts else "",
+    )
+
+
+def _span(values: Sequence[float], show: Callable[[float], str]) -> str:
+    if not values:
+        return ""
+    low, high = show(min(values)), show(max(values))
+    if low == high:
+        return high
+    (low_number, _, low_unit), (_, _, high_unit) = low.partition(" "), high.partition(" ")
+    return f"{low_number if low_unit == high_unit else low} – {high}"
+
+
+def _curves(folder: RunFolder) -> dict[str, list[Series]]:
+    """Every metric's values by rank, in the order in which the metrics first came."""
+    found: dict[str, dict[int, tuple[list[float], list[float]]]] = {}
+    for point in metrics.points(folder):
+        steps, values = found.setdefault(one_line(point.name, 60), {}).setdefault(point.rank, ([], []))
+        steps.append(_step(point.step, len(steps)))
+        values.append(point.value)
+    return {name: [Series(rank, *ranks[rank]) for rank in sorted(ranks)] for name, ranks in found.items()}
+
+
+def _step(step: object, position: int) -> float:
+    """A metric without a step counts its own values; a rank may have written anything."""
+    return float(step) if isinstance(step, (int, float)) and abs(step) < 1e15 else float(position)
+
+
+def _last_values(name: str, series: Sequence[Series]) -> tuple[str, ...]:
+    last = [one.values[-1] for one in series]
+    finite = [value for value in last if math.isfinite(value)]
+    # The mean of a diverged rank is what it is: nan must be seen.
+    mean = sum(value / len(last) for value in last)
+    between = f"{number(min(finite))} – {number(max(finite))}" if len(last) > 1 and finite else ""
+    step = max(one.steps[-1] for one in series)
+    return (name, number(step), number(mean), between, ranges((one.rank for one in series), 30))
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns two blanks apart; those that are empty but for their head are left out."""
+    used = [i for i in range(len(rows[0])) if any(row[i] for row in rows[1:])]
+    widths = {i: max(len(row[i]) for row in rows) for i in used}
+    return ["  ".join(row[i].ljust(widths[i]) for i in used).rstrip() for row in rows]
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    used = [i for i in range(len(columns)) if any(row[i] for row in rows)]
+    cell = 'style="text-align:left;padding:0.1em 1em 0.1em 0"'
+    head = "".join(f"<th {cell}>{html.escape(columns[i])}</th>" for i in used)
+    body = "".join(
+        "<tr>" + "".join(f"<td {cell}>{html.escape(row[i])}</td>" for i in used) + "</tr>" for row in rows
+    )
+    return (
+        '<table style="border-collapse:collapse;margin:0.5em 0"><thead>'
+        f"<tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )

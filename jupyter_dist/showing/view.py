@@ -1,0 +1,184 @@
+"""What a live view shows of a run: folded lines, unfinished lines, progress, state, stall."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+from ..folder import RunFolder
+from ..job import Job, State, Status, rank_count
+from ..record import stacks
+from ..record.reader import Batch, Event, Line
+from ..text.fold import Entry, Fold
+from ..text.format import count, duration, size
+from ..text.safe import clean, one_line
+from .progress import Progress
+
+__all__ = ["View"]
+
+_MAX_TEXT = 2000
+_PARTIALS = 8
+_STALL_LINES = 30
+_STALL_RETRY_S = 1.0
+_STALL_RETRIES_S = 15.0
+
+
+class View:
+    """Takes a run's batches and keeps what there is to show; knows nothing of where it is shown.
+
+    `keep` bounds the folded lines, `feed_limit` the lines taken of one batch: of a flood the end is
+    shown, and the rest is counted.
+    """
+
+    def __init__(self, folder: RunFolder, job: Job, *, keep: int, colour: bool = True) -> None:
+        self.folder, self.job = folder, job
+        self.fold = Fold(keep)
+        self.status: Status | None = None
+        self.note: str | None = None
+        """A line of ours about what the user asked for, such as a stop under way."""
+        self.left_out_lines = 0
+        self.left_out_bytes = 0
+        self.progress = Progress()
+        self.partials: list[Entry] = []
+        self.feed_limit = max(400, 4 * job.world_size)
+        self._colour = colour
+        self._attempt: int | None = None
+        self._restarted: str | None = None
+        """Why this attempt was started, which its mark among the lines says."""
+        self._stall: tuple[float, str] | None = None
+        self._stall_read = 0.0
+
+    def feed(self, batch: Batch, now: float) -> bool:
+        """Take a batch; true when there is something new to show besides the time."""
+        before = (self.status and (self.status.state, self.status.ranks, self.status.reason), self.stall_text)
+        self.status = batch.status
+        events = [event for event in batch.events if event.kind in ("progress", "note")]
+        self.left_out_bytes += batch.skipped
+        for line in self._newest(batch.lines):
+            self._line(line, now)
+        for event in events:
+            self._event(event, now)
+        self._new_attempt(batch.status.attempt, now)
+        partials = self._fold_partials(batch)
+        changed = bool(batch.lines or events or batch.skipped) or partials
+        self._read_stall(now)
+        after = (self.status.state, self.status.ranks, self.status.reason), self.stall_text
+        return changed or before != after
+
+    def _newest(self, lines: list[Line]) -> list[Line]:
+        """All lines, or the newest of every rank when there are more than anybody can see."""
+        if len(lines) <= self.feed_limit:
+            return lines
+        each = max(2, self.feed_limit // self.job.world_size)
+        too_many = {rank: n - each for rank, n in Counter(line.rank for line in lines).items() if n > each}
+        kept = []
+        for line in lines:
+            if too_many.get(line.rank, 0) > 0:
+                too_many[line.rank] -= 1
+            else:
+                kept.append(line)
+        self.left_out_lines += len(lines) - len(kept)
+        return kept
+
+    def _line(self, line: Line, now: float) -> None:
+        self._new_attempt(line.attempt, now)
+        self.fold.add(line.rank, clean(line.text, limit=_MAX_TEXT, colour=self._colour), now)
+
+    def _event(self, event: Event, now: float) -> None:
+        self._new_attempt(event.attempt, now)
+        if event.kind == "progress":
+            if event.attempt == self._attempt:
+                self.progress.feed(event)
+        elif not event.data.get("printed"):
+            self.fold.add(event.rank, f"note: {one_line(str(event.data.get('text')), 300)}", now)
+
+    def _new_attempt(self, attempt: int, now: float) -> None:
+        if self._attempt is not None and attempt > self._attempt:
+            reason = self.status.reason if self.status else None
+            why = f": {one_line(reason, 200)}" if reason else ""
+            self._restarted = reason
+            self.fold.mark(f"── attempt {attempt + 1} of {self.job.max_restarts + 1}{why} ──", now)
+            self.progress.clear()
+        if self._attempt is None or attempt > self._attempt:
+            self._attempt = attempt
+
+    def _fold_partials(self, batch: Batch) -> bool:
+        folded = Fold(10_000)
+        for rank, text in sorted(batch.partial.items()):
+            shown = clean(text, limit=_MAX_TEXT, colour=self._colour)
+            if shown.strip():
+                folded.add(rank, shown)
+        entries = list(folded.entries)
+        changed = [(e.text, e.ranks) for e in entries] != [(e.text, e.ranks) for e in self.partials]
+        self.partials = entries
+        return changed
+
+    def _read_stall(self, now: float) -> None:
+        stall = self.status.stall if self.status and not self.status.state.ended else None
+        if stall is None:
+            self._stall = None
+            return
+        if self._stall and self._stall[0] == stall.since:
+            young = time.time() - stall.noticed < _STALL_RETRIES_S
+            if not young or now - self._stall_read < _STALL_RETRY_S:
+                return
+        # The supervisor takes the stacks right after it notices; ranks write them one by one.
+        self._stall_read = now
+        try:
+            text = str(stacks.read(self.folder, since=stall.since))
+        except OSError as error:
+            text = f"their stacks cannot be read: {error}"
+        lines = text.split("\n")
+        if len(lines) > _STALL_LINES:
+            lines = [*lines[:_STALL_LINES], "… all of them: run.stacks() or %dist stacks"]
+        self._stall = (stall.since, "\n".join(lines))
+
+    @property
+    def stall_text(self) -> str:
+        """The stall notice with the ranks' stacks; empty when the run is not stalled."""
+        if self._stall is None:
+            return ""
+        since, text = self._stall
+        when = time.strftime("%H:%M:%S", time.localtime(since))
+        return f"no rank has printed or logged since {when}; this is where they are:\n{text}"
+
+    def left_out_text(self, more_lines: int = 0) -> str:
+        """One line that says how much is not shown and where it is; empty when all is."""
+        lines = self.left_out_lines + self.fold.dropped + more_lines
+        parts = [count(lines, "line")] if lines else []
+        if self.left_out_bytes:
+            parts.append(size(self.left_out_bytes))
+        return f"… {' and '.join(parts)} not shown here, whole logs: {self.log_path()}" if parts else ""
+
+    def log_path(self) -> str:
+        attempt = self.status.attempt if self.status else 0
+        rank = "0" if self.job.world_size == 1 else "*"
+        path = Path(self.folder.path, "attempts", str(attempt), "ranks", rank, "output.log")
+        return one_line(str(path), 300)
+
+    def partial_entries(self) -> list[Entry]:
+        return self.partials[:_PARTIALS]
+
+    def status_line(self, now_epoch: float) -> str:
+        """State, time, ranks, attempt: `running · 12.3 s · 8 ranks running`."""
+        status = self.status
+        if status is None:
+            return "pending"
+        parts = [str(status.state)]
+        began = status.started or status.created
+        if began:
+            parts.append(duration((status.ended or now_epoch) - began))
+        states = Counter(rank.state for rank in status.ranks)
+        if status.state is State.RUNNING and states:
+            listed = [f"{number} {state}" for state, number in states.items()]
+            parts.append(f"{'rank' if len(status.ranks) == 1 else 'ranks'}: {', '.join(listed)}")
+        else:
+            parts.append(count(rank_count(self.job, status), "rank"))
+        if status.attempt or self.job.max_restarts:
+            parts.append(f"attempt {status.attempt + 1} of {self.job.max_restarts + 1}")
+        if self.note:
+            parts.append(self.note)
+        elif status.reason and (status.state.ended or status.reason != self._restarted):
+            parts.append(one_line(status.reason, 200))
+        return " · ".join(parts)

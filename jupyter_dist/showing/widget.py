@@ -1,0 +1,234 @@
+"""The run view as an anywidget, fed by the kernel: for front-ends without our labextension.
+
+The view asks as it would ask the server, with messages over the widget's comm. While a cell blocks
+the kernel and its front-end cannot be heard (no subshells), nothing can be asked: then `snapshot`, a
+trait, is renewed from time to time. At the end of the run it holds what a saved notebook shows.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from .. import queries
+from ..errors import RunNotFound
+from ..folder import RunFolder, runs_root
+from ..queries.snapshot import snapshot
+from . import frontends
+
+__all__ = ["RunWidget", "end", "view"]
+
+_STATIC = Path(__file__).parents[1] / "static"
+_VIEW = "application/vnd.jupyter.widget-view+json"
+# Only the first widget brings the code along, 100 kB and more; the others refer to it.
+_LOADER = """
+async function load(model) {
+  const name = model.get("code").slice("IPY_MODEL_".length);
+  const code = await model.widget_manager.get_model(name);
+  code.jupyterDist ??= (async () => {
+    const url = URL.createObjectURL(new Blob([code.get("_esm")], { type: "text/javascript" }));
+    try {
+      return (await import(url)).default;
+    } finally {
+      URL.revokeObjectURL(url);
+    }
+  })();
+  return code.jupyterDist;
+}
+export default {
+  async render(props) {
+    return (await load(props.model)).render(props);
+  },
+};
+"""
+_METHODS: dict[str, Callable[..., Any]] = {
+    "run": queries.run,
+    "log_page": queries.log_page,
+    "log_search": queries.log_search,
+    "curves": queries.curves,
+    "errors": queries.errors,
+    "results": queries.results,
+    "stacks": queries.stacks,
+    "stop": queries.stop,
+}
+_TICK_S = 0.1
+_WATCHED_S = 35.0
+"""A view says every 10 s that it is there. One that is gone needs no news."""
+_BYTES_PER_S = 100_000
+_LIVE = {"lines": 100, "points": 2_000, "each": 200}
+_FINAL = {"lines": 200, "points": 8_000, "each": 200}
+
+
+class _Code(anywidget.AnyWidget):
+    """Holds the view's code and style sheet; never displayed."""
+
+    _esm = traitlets.Unicode().tag(sync=True)
+    _css = traitlets.Unicode().tag(sync=True)
+
+
+class RunWidget(anywidget.AnyWidget):
+    """One run. It does nothing until a front-end displays it, or a cell blocks on the run."""
+
+    _esm = _LOADER
+    run = traitlets.Unicode().tag(sync=True)
+    root = traitlets.Unicode().tag(sync=True)
+    code = traitlets.Unicode().tag(sync=True)
+    snapshot = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, folder: RunFolder, code: str) -> None:
+        super().__init__(run=folder.id, root=str(folder.path.parent), code=f"IPY_MODEL_{code}")
+        frontends.route(self)
+        self._lock = threading.Lock()
+        self._feeding = False
+        self._blocking = False
+        self._watched_until = 0.0
+        self._downloads: dict[str, Iterator[bytes]] = {}
+        self.on_msg(self._on_message)
+
+    def block(self) -> None:
+        """A cell begins to wait for the run: from now on views may only be told, not heard."""
+        self._blocking = True
+        if not frontends.hears_while_busy():
+            self._feed_soon()
+
+    def end(self) -> None:
+        """The wait is over, and the run mostly as well. What a saved notebook shows is then in place."""
+        try:
+            found = snapshot(self.run, **_FINAL, final=True)
+        except RunNotFound:
+            found = {}
+        with self._lock:
+            self._blocking = False
+            if found and found["run"]["ended"] is not None:
+                self.snapshot = {**found, "told": False}
+            elif self.snapshot:
+                self.snapshot = {**self.snapshot, "told": False}
+
+    def _on_message(self, _: object, content: Any, buffers: object) -> None:
+        frontends.heard()
+        kind = content.get("kind") if isinstance(content, dict) else None
+        if kind == "watch":
+            self._watched_until = time.monotonic() + _WATCHED_S
+            self.send({"kind": "here"})
+            self._feed_soon()
+        elif kind == "unwatch":
+            self._watched_until = 0.0
+        elif kind == "ask":
+            # Some questions take seconds: the kernel, or its subshell, goes on meanwhile.
+            threading.Thread(target=self._answer, args=(content,), daemon=True).start()
+
+    def _answer(self, asked: dict[str, Any]) -> None:
+        answer: dict[str, Any] = {"kind": "answer", "ask": asked.get("ask")}
+        chunk: list[bytes] = []
+        try:
+            method, given = asked["method"], asked.get("args") or {}
+            if method == "download":
+                chunk = self._next_chunk(**given)
+                answer["result"] = len(chunk)
+            else:
+                answer["result"] = _METHODS[method](self.run, **given)
+        except RunNotFound as error:
+            answer |= {"error": str(error), "missing": str(runs_root())}
+        except Exception as error:  # whatever it is: a view waits for an answer
+            answer["error"] = str(error) or type(error).__name__
+        self.send(answer, chunk)
+
+    def _next_chunk(
+        self,
+        key: str,
+        rank: int | None = None,
+        attempt: int | None = None,
+        launcher: str | None = None,
+        file: str | None = None,
+    ) -> list[bytes]:
+        """The next piece of a download, which `key` names; empty at its end."""
+        pieces = self._downloads.get(key)
+        if pieces is None:
+            if file is not None:
+                pieces = queries.file_download(self.run, file)
+            else:
+                pieces = queries.log_download(self.run, rank, attempt, launcher)
+            self._downloads[key] = pieces
+        piece = next(pieces, None)
+        if piece is None:
+            del self._downloads[key]
+        return [] if piece is None else [piece]
+
+    def _feed_soon(self) -> None:
+        with self._lock:
+            if not self._feeding:
+                self._feeding = True
+                threading.Thread(target=self._feed, name="jupyter-dist-feed", daemon=True).start()
+
+    def _unheard(self) -> bool:
+        return self._blocking and not frontends.hears_while_busy()
+
+    def _feed(self) -> None:
+        """Tell what changes, ten times a second at most, while somebody is there to see it."""
+        watch = queries.Watch([self.run])
+        began = time.monotonic()
+        ended = False
+        while self._is_wanted(ended):
+            changes = watch.poll()
+            pause = _TICK_S
+            if changes and self._unheard():
+                sent = self._tell()
+                # As with the text: a server whose browser is gone keeps every one of them.
+                rare = min(2.0, max(0.2, (time.monotonic() - began) / 300))
+                pause = max(rare, sent / _BYTES_PER_S)
+            elif changes:
+                self.send({"kind": "changes", "changes": changes})
+            ended = any(change["kind"] == "run" and change["run"]["ended"] is not None for change in changes)
+            time.sleep(pause)
+
+    def _is_wanted(self, ended: bool) -> bool:
+        with self._lock:
+            self._feeding = not ended and (self._unheard() or time.monotonic() < self._watched_until)
+            return self._feeding
+
+    def _tell(self) -> int:
+        try:
+            found = snapshot(self.run, **_LIVE, final=False)
+        except RunNotFound:
+            return 0
+        with self._lock:
+            if self._unheard():  # `end` has not come meanwhile, nor a view's word
+                self.snapshot = {**found, "told": True}
+        return len(json.dumps(found))
+
+
+_widgets: dict[str, RunWidget] = {}
+_code: list[_Code] = []
+
+
+def view(folder: RunFolder, *, blocking: bool = False) -> dict[str, Any]:
+    """The run's widget as part of a MIME bundle; empty where the front-end was not built."""
+    found = _widgets.get(folder.id)
+    if found is None:
+        if not _code:
+            try:
+                script = (_STATIC / "widget.js").read_text()
+                style = (_STATIC / "widget.css").read_text()
+            except OSError:
+                return {}
+            _code.append(_Code(_esm=script, _css=style))
+        found = _widgets[folder.id] = RunWidget(folder, _code[0].model_id)
+        if not blocking:
+            found.end()
+    if blocking:
+        found.block()
+    return {_VIEW: {"version_major": 2, "version_minor": 0, "model_id": found.model_id}}
+
+
+def end(folder: RunFolder) -> None:
+    """No cell waits for the run any more."""
+    found = _widgets.get(folder.id)
+    if found is not None:
+        found.end()

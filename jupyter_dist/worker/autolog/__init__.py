@@ -1,0 +1,188 @@
+"""Pick up metrics of Keras, Lightning, Hugging Face and SummaryWriter without a line of user code."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.machinery
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from .. import events
+from ..scalars import loose, step_number
+
+__all__ = ["guarded", "install", "quiet", "quietly", "record", "wrap"]
+
+# Module → the private module of ours that patches it, and its function. The hook runs right after
+# the module was executed for the first time, so each name must be one whose classes are then complete.
+_HOOKS = {
+    "keras": (".of_keras", "patch"),
+    "tf_keras": (".of_keras", "patch"),
+    "lightning.pytorch": (".of_lightning", "patch"),
+    "pytorch_lightning": (".of_lightning", "patch"),
+    "transformers.trainer": (".of_transformers", "patch_trainer"),
+    "transformers.integrations.integration_utils": (".of_transformers", "patch_tensorboard"),
+    "torch.utils.tensorboard.writer": (".of_tensorboard", "patch"),
+    "tensorboardX.writer": (".of_tensorboard", "patch"),
+    "tensorboard.plugins.scalar.summary_v2": (".of_tensorboard", "patch_tensorflow"),
+    "horovod.common.basics": (".._horovod_files", "patch"),
+    "tensorflow.python.training.server_lib": (".._serving", "patch"),
+    "accelerate.state": (".spanning", "patch_accelerate"),
+    "lightning.fabric.connector": (".spanning", "patch_lightning"),
+    "lightning.pytorch.trainer.connectors.accelerator_connector": (".spanning", "patch_lightning"),
+    "lightning_fabric.connector": (".spanning", "patch_lightning"),
+    "pytorch_lightning.trainer.connectors.accelerator_connector": (".spanning", "patch_lightning"),
+}
+
+_mute = threading.local()
+_complained: set[str] = set()
+
+
+def install() -> None:
+    """Arrange that metrics of the frameworks go into this rank's events. Repeatable.
+
+    Imports none of them: a module that is imported already (a warm start) is patched now, any
+    other when it is imported. Never raises; what fails becomes one note for the user.
+    """
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+    for name in _HOOKS:
+        module = sys.modules.get(name)
+        if module is not None:
+            _run_hook(name, module)
+
+
+def record(values: Mapping[Any, Any], step: Any) -> None:
+    """Write those of a framework's `values` that are numbers, unless inside `quiet()`."""
+    writer = events.writer()
+    if writer is None or _depth():
+        return
+    numbers = loose(values)
+    if numbers:
+        writer.metric(numbers, None if step is None else step_number(step))
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """While a framework hands values that we have recorded to its own loggers, `record` does nothing.
+
+    Otherwise Lightning's, Keras's and Hugging Face's would come again from what they give TensorBoard.
+    """
+    _mute.depth = _depth() + 1
+    try:
+        yield
+    finally:
+        _mute.depth -= 1
+
+
+def quietly(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, inside `quiet()`."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with quiet():
+            return original(*args, **kwargs)
+
+    return call
+
+
+def _depth() -> int:
+    return int(getattr(_mute, "depth", 0))
+
+
+def guarded(framework: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator for what we add to a framework: an exception in it becomes one note a framework."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> None:
+            try:
+                function(*args, **kwargs)
+            except Exception as error:  # training goes on whatever happens to its curves
+                _complain(framework, error)
+
+        return call
+
+    return decorate
+
+
+def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replace `owner.name`, a class's method or a module's function, by `make(original)`, once."""
+    original = getattr(owner, name)
+    if getattr(original, "_jupyter_dist", False):
+        return
+    replacement = functools.wraps(original)(make(original))
+    replacement._jupyter_dist = True  # type: ignore[attr-defined]
+    setattr(owner, name, replacement)
+
+
+def _complain(framework: str, error: Exception) -> None:
+    if framework in _complained:
+        return
+    _complained.add(framework)
+    writer = events.writer()
+    if writer is not None:
+        with contextlib.suppress(OSError):
+            writer.note(
+                f"metrics of {framework} are not picked up by themselves here: "
+                f"{type(error).__name__}: {error}. Use dist.log() for them."
+            )
+
+
+def _run_hook(name: str, module: ModuleType) -> None:
+    try:
+        home, function = _HOOKS[name]
+        patch = getattr(importlib.import_module(home, __package__), function)
+        # Some packages put something else in their place while they are executed.
+        patch(sys.modules.get(name, module))
+    except Exception as error:  # an import of the user's must not fail because of us
+        _complain(name, error)
+
+
+class _Finder:
+    """Lets the other finders find, and has the hook run after the loader's work."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in _HOOKS:
+            return None
+        spec = self._find_elsewhere(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            # On the loader instead of around it: code that asks a module for its loader
+            # (resources, inspect, pickles of source) gets what it knows. A loader that takes no
+            # attribute costs the metrics, not the import.
+            with contextlib.suppress(AttributeError, TypeError):
+                _hook_loader(spec.loader, fullname)
+        return spec
+
+    def _find_elsewhere(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> importlib.machinery.ModuleSpec | None:
+        for finder in list(sys.meta_path):
+            find = getattr(finder, "find_spec", None)
+            if isinstance(finder, _Finder) or find is None:
+                continue
+            spec: importlib.machinery.ModuleSpec | None = find(fullname, path, target)
+            if spec is not None:
+                return spec
+        return None
+
+
+def _hook_loader(loader: Any, fullname: str) -> None:
+    execute = loader.exec_module
+
+    def exec_module(module: ModuleType) -> Any:
+        if module.__name__ != fullname:
+            # One loader for many modules, as for a zip file.
+            return execute(module)
+        with contextlib.suppress(AttributeError):
+            del loader.exec_module
+        execute(module)
+        _run_hook(fullname, module)
+        return None
+
+    loader.exec_module = exec_module

@@ -1,0 +1,154 @@
+"""Turn a fresh or forked process into a rank: files, signals, streams, and its end."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import faulthandler
+import io
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from . import events
+
+__all__ = ["STACK_SIGNAL", "Terminated", "die_with_parent", "end", "reseed", "set_name", "start"]
+
+STACK_SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR2) + (7 if hasattr(signal, "SIGRTMIN") else 0)
+"""Makes a rank write its stacks. A real-time signal, because user code and launchers use SIGUSR1 and 2."""
+
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+_THREADS_MAY_TAKE_S = 5.0
+_stacks_fd: int | None = None
+
+
+class Terminated(SystemExit):
+    """The supervisor asked this rank to end; `finally` blocks run, then the rank exits."""
+
+
+def _libc() -> Any:
+    return ctypes.CDLL(None)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies (Linux; elsewhere the guard does)."""
+    if sys.platform == "linux":
+        _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the call
+            os._exit(1)
+
+
+def set_name(name: str) -> None:
+    """Name this process in `ps` and `top`; at most 15 characters are kept."""
+    if sys.platform == "linux":
+        _libc().prctl(_PR_SET_NAME, name.encode()[:15])
+
+
+def start(rank_folder: Path, rank: int) -> None:
+    """Point fds 0, 1 and 2 at the rank's files and make its signals and streams a rank's."""
+    if os.getpgrp() != os.getpid():
+        os.setsid()  # a group of its own, so that its subprocesses can be ended with it
+    set_name(f"jdist rank {rank}")
+    log = os.open(rank_folder / "output.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    for fd in {log, null} - {0, 1, 2}:
+        os.close(fd)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)
+    # Line by line into the file: what was printed survives a kill. No buffer below the text
+    # layer: it would only be flushed after each line, and copying twice costs a fifth.
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        raw = io.FileIO(fd, "w", closefd=False)
+        stream = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    _line_buffer_c_stdout()
+    _signals(rank_folder)
+    events.open_writer(str(rank_folder / "events.jsonl")).started(socket.gethostname())
+
+
+def _line_buffer_c_stdout() -> None:
+    with contextlib.suppress(Exception):  # no such symbol on this platform: C output comes in blocks
+        libc = _libc()
+        libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 1, 0)
+
+
+def _signals(rank_folder: Path) -> None:
+    global _stacks_fd
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _terminate)
+    faulthandler.enable(file=2)
+    _stacks_fd = os.open(
+        rank_folder / "stacks.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
+    )
+    faulthandler.register(STACK_SIGNAL, file=_stacks_fd, all_threads=True)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {STACK_SIGNAL, signal.SIGTERM, signal.SIGINT})
+
+
+def _terminate(signum: int, frame: FrameType | None) -> None:
+    raise Terminated(128 + signum)
+
+
+def reseed() -> None:
+    """Fresh random state after a fork: otherwise all ranks of all runs draw the same numbers."""
+    random.seed()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed()
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.seed()
+
+
+def _wait_for_threads() -> None:
+    """Wait for the threads that Python waits for, and say so where that takes long."""
+    waits = threading.Timer(_THREADS_MAY_TAKE_S, _name_threads)
+    waits.daemon = True
+    if _threads():
+        waits.start()
+    threading._shutdown()  # type: ignore[attr-defined]
+    waits.cancel()
+
+
+def _threads() -> list[str]:
+    main = threading.main_thread()
+    return [thread.name for thread in threading.enumerate() if not thread.daemon and thread is not main]
+
+
+def _name_threads() -> None:
+    names = ", ".join(map(repr, _threads()))
+    print(f"note: the cell is done, and this rank waits for its threads: {names}", file=sys.stderr)
+
+
+def end(code: int, *, orderly: bool) -> NoReturn:
+    """End this process at once, after what a normal exit owes the user.
+
+    Tearing the interpreter down costs half a second with torch; everything it would give back
+    the kernel gives back anyway. `orderly` also waits for the user's threads, as Python does.
+    """
+    try:
+        if orderly:
+            _wait_for_threads()
+        atexit._run_exitfuncs()
+    except Terminated as error:
+        code = code or int(error.code or 0)
+    except BaseException as error:
+        print(f"error while the rank ended: {error!r}", file=sys.stderr)
+        code = code or 1
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    with contextlib.suppress(Exception):
+        _libc().fflush(None)
+    os._exit(code)
