@@ -7,6 +7,7 @@ DistError
 ├── CaptureError          the cell or a name it uses cannot travel; nothing was started
 ├── LaunchError           the run folder or the supervisor could not be set up; nothing is left running
 ├── RunNotFound           no run folder with that id
+├── Unreachable          a machine or service does not answer at the moment; what waits for it is tried again
 ├── UntrustedFile         a pickle that another user owns or could have written; it is never loaded
 ├── RunFailed             a rank failed; `.run` holds the run, the text names the root cause first
 ├── RunStopped            the run was stopped before its end; `.run` holds the run
@@ -31,6 +32,7 @@ __all__ = [
     "RunNotFound",
     "RunStopped",
     "UnknownBackend",
+    "Unreachable",
     "UntrustedFile",
 ]
 
@@ -66,6 +68,10 @@ class LaunchError(DistError):
 
 class RunNotFound(DistError):
     """No run has that id."""
+
+
+class Unreachable(DistError):
+    """A machine or a service does not answer at the moment. The same call may succeed later."""
 
 
 class UntrustedFile(DistError):

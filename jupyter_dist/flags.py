@@ -20,7 +20,18 @@ from pydantic import BaseModel, ValidationError
 
 from .errors import InputError
 
-__all__ = ["Flag", "Scanned", "build", "find_value", "flags_of", "nearest", "scan", "shown", "split_line"]
+__all__ = [
+    "Flag",
+    "Scanned",
+    "build",
+    "find_value",
+    "flags_of",
+    "nearest",
+    "scan",
+    "shown",
+    "split_line",
+    "unknown_flag",
+]
 
 M = TypeVar("M", bound=BaseModel)
 Kind = Literal["switch", "value", "list", "pairs"]

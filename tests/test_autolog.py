@@ -14,11 +14,11 @@ import pytest
 
 SETUP = """
 import json, os, sys
-from jupyter_dist.worker import _autolog, _events
-_events.open_writer(os.environ["EVENTS"])
+from jupyter_dist.worker import autolog, events
+events.open_writer(os.environ["EVENTS"])
 {before}
-_autolog.install()
-_autolog.install()
+autolog.install()
+autolog.install()
 {code}
 """
 ENV = {
@@ -84,7 +84,7 @@ def test_keras_fit(tmp_path: Path, imports: str) -> None:
 @pytest.mark.needs("tf_keras", "tensorflow")
 def test_tf_keras_fit(tmp_path: Path) -> None:
     code = KERAS.format(imports="import tf_keras as keras") + FIT.format(more="") + DUMP
-    before = "from jupyter_dist.worker.autolog import _keras\n_keras._EVERY_S = 0"
+    before = "from jupyter_dist.worker.autolog import of_keras\nof_keras._EVERY_S = 0"
     events = train(tmp_path, code, before, env={"TF_USE_LEGACY_KERAS": "1"})
     check_fit(events, tmp_path)
     assert [step for step, _ in events.curve("loss")] == list(range(1, 25))
@@ -92,7 +92,7 @@ def test_tf_keras_fit(tmp_path: Path) -> None:
 
 @pytest.mark.needs("tf_keras", "tensorflow")
 def test_keras_that_is_tf_keras(tmp_path: Path) -> None:
-    before = "from jupyter_dist.worker import _legacy_keras\n_legacy_keras.arrange()"
+    before = "from jupyter_dist.worker import legacy_keras\nlegacy_keras.arrange()"
     events = train(tmp_path, KERAS.format(imports="import keras") + FIT.format(more="") + DUMP, before)
     check_fit(events, tmp_path)
 

@@ -39,9 +39,9 @@ def say_hello(kernel: Any, folder: Path) -> None:
     (folder / "widget.js").write_text("export default { render() {} };")
     (folder / "widget.css").write_text("")
     kernel.run(
-        "from pathlib import Path\nfrom jupyter_dist import widget\n"
-        "from jupyter_dist.showing import _frontends\n"
-        f"widget._STATIC = Path({str(folder)!r})\n_frontends.heard()"
+        "from pathlib import Path\nfrom jupyter_dist.showing import widget\n"
+        "from jupyter_dist.showing import frontends\n"
+        f"widget._STATIC = Path({str(folder)!r})\nfrontends.heard()"
     )
 
 

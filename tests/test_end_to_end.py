@@ -158,7 +158,7 @@ def test_a_killed_template(kernel: Any, wait_for: WaitFor) -> None:
     kernel.run(TRAINING.strip())
     run = training(wait_for)
     assert reader.status(run).warm
-    kernel.run("import os\nfrom jupyter_dist import template\nos.kill(template._template.pid, 9)")
+    kernel.run("import os\nfrom jupyter_dist.launch import template\nos.kill(template._template.pid, 9)")
     before = len(reader.output(run, 1))
     wait_for(lambda: len(reader.output(run, 1)) > before + 200, 10, "the run to go on")
     kernel.run("%%distribute -np 2 --out again\n6 * 7")

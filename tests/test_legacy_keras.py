@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rank_maker import alone, free_port, outputs, ranks
 
-ARRANGE = "from jupyter_dist.worker import _legacy_keras\n_legacy_keras.arrange()\n"
+ARRANGE = "from jupyter_dist.worker import legacy_keras\nlegacy_keras.arrange()\n"
 
 TRAIN = """
 import numpy as np, tensorflow as tf
@@ -50,10 +50,10 @@ import json
 os.environ["TF_CONFIG"] = json.dumps(
     {{"cluster": {{"worker": {json.dumps(workers)}}}, "task": {{"type": "worker", "index": dist.rank()}}}}
 )
-from jupyter_dist.worker import _autolog, _events
-_events.open_writer(os.environ["JUPYTER_DIST_RUN"] + f"/attempts/0/ranks/{{dist.rank()}}/events.jsonl")
+from jupyter_dist.worker import autolog, events
+events.open_writer(os.environ["JUPYTER_DIST_RUN"] + f"/attempts/0/ranks/{{dist.rank()}}/events.jsonl")
 {ARRANGE}
-_autolog.install()
+autolog.install()
 {TRAIN.format(imports=imports)}
 """
     first, second = outputs(ranks(tmp_path, code))
@@ -71,7 +71,7 @@ _autolog.install()
 def test_every_way_to_keras_is_tf_keras(tmp_path: Path) -> None:
     code = f"""
 {ARRANGE}
-_legacy_keras.arrange()
+legacy_keras.arrange()
 import keras, tf_keras, tensorflow as tf
 import keras.layers
 from keras import layers

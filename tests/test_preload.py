@@ -31,8 +31,8 @@ def test_a_template_for_tf_keras_does_not_import_keras_3() -> None:
 
 
 PRELOADED = """
-from jupyter_dist.worker import _preload
-names = _preload.expand(sys.argv[1:])
+from jupyter_dist.worker import preload
+names = preload.expand(sys.argv[1:])
 assert not {"torch", "numpy", "tensorflow"} & set(sys.modules)
 import importlib
 for name in names:
@@ -73,14 +73,14 @@ def test_a_preloaded_process_has_one_thread_and_its_child_imports_no_more_torch(
 def test_a_process_that_preloaded_tensorflow_has_one_thread(tmp_path: Path, legacy: bool) -> None:
     code = f"""
 import importlib
-from jupyter_dist.worker import _legacy_keras, _preload
+from jupyter_dist.worker import legacy_keras, preload
 if {legacy}:
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
-for name in _preload.expand(["tensorflow", "keras"], legacy_keras={legacy}):
+for name in preload.expand(["tensorflow", "keras"], legacy_keras={legacy}):
     importlib.import_module(name)
 assert len(os.listdir("/proc/self/task")) == 1
 if {legacy}:
-    _legacy_keras.arrange()
+    legacy_keras.arrange()
 import keras
 print(keras.__version__[0], keras.__name__)
 """

@@ -339,10 +339,10 @@ mine.tolist()
 def test_roles_and_ranks_that_only_serve(hosts: Hosts) -> None:
     source = """
 import json, os
-from jupyter_dist.worker import _serving
+from jupyter_dist.worker import serving_rank
 config = json.loads(os.environ["TF_CONFIG"])
 if config["task"]["type"] in ("worker", "ps"):
-    _serving.serve()
+    serving_rank.serve()
 config
 """
     folder = launched(hosts, source, np=4, ps=1, chief=True, slots=2)

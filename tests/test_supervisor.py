@@ -487,14 +487,14 @@ def test_a_supervisor_that_cannot_start_leaves_nothing(
 BUSY = """
 import os
 import subprocess
-from jupyter_dist.backends import _process
+from jupyter_dist.backends.ranks import processes
 
-def spawn(python, env, log, *, original=_process._spawn):
+def spawn(python, env, log, *, original=processes._spawn):
     if env["RANK"] == "2":
         raise BlockingIOError(11, "Resource temporarily unavailable")
     return original(python, env, log)
 
-_process._spawn = spawn
+processes._spawn = spawn
 """
 
 

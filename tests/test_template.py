@@ -242,7 +242,7 @@ int(os.read(read, 20))
 def test_the_template_ends_with_its_kernel(wait_for: WaitFor) -> None:
     code = """
 import os, signal
-from jupyter_dist import template
+from jupyter_dist.launch import template
 template._current().preload(["json"])
 print(template._template.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -255,7 +255,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_the_template_ends_when_idle() -> None:
     code = """
 import socket, sys
-from jupyter_dist import template
+from jupyter_dist.launch import template
 template._IDLE_S = 0.1
 ours, theirs = socket.socketpair()
 template._serve(theirs)

@@ -21,7 +21,7 @@ from jupyter_dist.showing import frontends
 VIEW = "application/vnd.jupyter.widget-view+json"
 STATIC = """
 from pathlib import Path
-from jupyter_dist import widget
+from jupyter_dist.showing import widget
 widget._STATIC = Path({folder!r})
 """
 COUNT = """%%distribute -np 2 --cold
@@ -55,7 +55,7 @@ class FrontEnd:
         kernel.run(STATIC.format(folder=str(folder)))
         (probe,) = [comm for comm, state in self.states.items() if "hello" in state.get("_esm", "")]
         self.send(probe, {"kind": "hello"})
-        self.until(lambda: kernel.run("widget._frontends.shows_widgets()").text.strip() == "True")
+        self.until(lambda: kernel.run("widget.frontends.shows_widgets()").text.strip() == "True")
 
     def _listen(self) -> None:
         real = self.kernel.client.get_iopub_msg
@@ -246,7 +246,7 @@ def test_without_the_built_front_end_there_is_no_widget(kernel: Any, heard: Fron
 
 def test_without_anywidget_there_is_text(kernel: Any) -> None:
     kernel.run("import sys\nsys.modules['anywidget'] = None\n%load_ext jupyter_dist")
-    kernel.run("from jupyter_dist.showing import _frontends\n_frontends.heard()")
+    kernel.run("from jupyter_dist.showing import frontends\nfrontends.heard()")
     cell = kernel.run(COUNT.format(steps=1))
     assert VIEW not in cell.displays[0]
     assert "[0-1] line 0" in cell.displays[0]["text/plain"]

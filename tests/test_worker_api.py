@@ -20,7 +20,6 @@ from rank_maker import alone
 
 import jupyter_dist as dist
 from jupyter_dist.worker import api
-from jupyter_dist.worker import events as _events
 
 
 @pytest.fixture
@@ -105,8 +104,8 @@ def test_log_takes_torch_scalars(events: Callable[[], list[dict[str, Any]]]) -> 
 def test_log_takes_tensorflow_scalars(tmp_path: Path) -> None:
     code = """
 import tensorflow as tf
-from jupyter_dist.worker import _events
-_events.open_writer("events.jsonl")
+from jupyter_dist.worker import events
+events.open_writer("events.jsonl")
 counter = tf.Variable(7, dtype=tf.int64)
 dist.log(loss=tf.constant(0.5), half=tf.constant(0.25, tf.bfloat16), count=counter, step=counter)
 for bad in (tf.zeros([2]), tf.constant("text")):
@@ -320,10 +319,10 @@ def test_device_is_the_rank_s_own_gpu(
 def test_a_rank_that_waits_for_a_thread_says_so(daemon: bool, said: bool) -> None:
     code = f"""
 import threading, time
-from jupyter_dist.worker import _boot
-_boot._THREADS_MAY_TAKE_S = 0.05
+from jupyter_dist.worker import boot
+boot._THREADS_MAY_TAKE_S = 0.05
 threading.Thread(target=time.sleep, args=(0.3,), name="loader", daemon={daemon}).start()
-_boot.end(0, orderly=True)
+boot.end(0, orderly=True)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ("this rank waits for its threads: 'loader'" in done.stderr) is said

@@ -21,9 +21,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from ..worker import machine
 from ..worker.boot import STACK_SIGNAL, set_name
 from ..worker.free_ports import free_ports
-from . import machine
 from .children import Child, Children, end_leftovers, start_guard
 from .frames import Frame, FrameError, Frames, encode
 from .stage import remove

@@ -15,7 +15,7 @@ from ..worker.boot import STACK_SIGNAL
 from ..worker.groups import guard_groups, kill_group, peak_memory_bytes
 from .rank_fork import fork_rank
 
-__all__ = ["Child", "Children", "start_guard"]
+__all__ = ["Child", "Children", "end_leftovers", "start_guard"]
 
 
 class Child:

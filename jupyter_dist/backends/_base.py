@@ -45,7 +45,12 @@ class Capabilities:
     own_restarts: bool = False
     """--max-restarts is its launcher's business, which starts the ranks again by itself."""
     outlives: bool = False
-    """Its ranks go on without a supervisor for a while. A new one finds them with the handle."""
+    """Its ranks go on without a supervisor for a while. A new one finds them again."""
+    apart: bool = False
+    """Its calls may block, or its client library brings threads, signals or seconds of imports: it lives in a
+    child process of the supervisor, which may die and is started again."""
+    visible: bool = True
+    """The ranks' processes are seen in this machine's /proc, by the pids that `poll` tells."""
     stacks: bool = True
     """Running ranks can be asked for their stacks."""
     warm: bool = False
@@ -85,6 +90,15 @@ class Backend(Protocol):
         """
         ...
 
+    def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
+        """The handle of an attempt whose `submit` was begun and of whose end nothing is known.
+
+        None proves that nothing of the attempt runs, nor will. Asked only of a backend that `outlives`, and
+        of one that lives `apart`: its process may die in the midst of a submission. Hence what `submit`
+        starts has a name that follows from the run's id and the attempt. Repeatable.
+        """
+        ...
+
     def poll(self, handle: Handle, cursor: Any) -> Poll:
         """How the attempt stands. Does not block on local processes. Repeatable.
 
@@ -96,10 +110,11 @@ class Backend(Protocol):
         """Ask all ranks to end (`kill`: end them now). Repeatable; a gone rank is no error."""
         ...
 
-    def stacks(self, handle: Handle) -> None:
-        """Have every running rank append its stacks to `stacks.txt`. Does not wait for them.
+    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+        """Ask a rank, or every one that runs (`rank` None), for something that it writes into its folder.
 
-        Called only where `capabilities.stacks`.
+        The verbs: `stacks` has it append its stacks to `stacks.txt`; asked only where `capabilities.stacks`.
+        Does not wait for the answer. A rank that is gone is no error; a verb that is not known is ignored.
         """
         ...
 

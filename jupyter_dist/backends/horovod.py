@@ -17,12 +17,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..agent.machine import interface_of
 from ..errors import InputError, MissingEngine
 from ..folder import RunFolder, make_private
 from ..hosts.openssh import LOCAL
 from ..job import Job
 from ..worker.horovod_files import FILES
+from ..worker.machine import interface_of
 from ..worker.quick_horovodrun import ANY_INTERFACE, EXPORTED, PLACES, SENT, START
 from ._base import Capabilities, Handle, Options
 from .launchers.horovodrun import elastic_here as elastic

@@ -90,6 +90,9 @@ class Local:
         self._serving = Serving(folder, attempt)
         return self._processes.start(job, folder, attempt, specs)
 
+    def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
+        return None  # its processes end with their supervisor
+
     def poll(self, handle: Handle, cursor: Any) -> Poll:
         poll = self._processes.poll()
         return poll if self._serving is None else self._serving.settle(poll, self._processes.signal)
@@ -97,8 +100,9 @@ class Local:
     def stop(self, handle: Handle, *, kill: bool) -> None:
         self._processes.signal(kill=kill)
 
-    def stacks(self, handle: Handle) -> None:
-        self._processes.stacks()
+    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+        if verb == "stacks":
+            self._processes.stacks()
 
     def release(self, handle: Handle) -> None:
         pass  # the processes were all there was

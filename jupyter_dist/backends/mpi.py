@@ -14,11 +14,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from ..agent.machine import interface_of
 from ..errors import InputError, MissingEngine
 from ..folder import RunFolder
 from ..job import Job
 from ..worker.launched_rank import SRUN
+from ..worker.machine import interface_of
 from ._base import Capabilities, Handle, Options
 from .launchers.launcher_here import Follower, Launched, environment, last_words, shown, worker_argv
 from .launchers.launcher_over_hosts import Staged, hosts_argument, launcher_environment, rank_environments

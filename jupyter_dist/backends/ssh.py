@@ -123,6 +123,9 @@ class Ssh:
         self._fleet.ask_for_ports(ports_needed(places(job.world_size, asked.hosts)))
         return {"folder": str(folder.path), "attempt": attempt}
 
+    def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
+        return {"folder": str(folder.path), "attempt": attempt}  # the hosts tell what there is
+
     def poll(self, handle: Handle, cursor: Any) -> Poll:
         fleet, job = self._ours(handle)
         state = fleet.poll()
@@ -145,8 +148,9 @@ class Ssh:
         self._stopping = True
         fleet.stop(kill=kill)
 
-    def stacks(self, handle: Handle) -> None:
-        self._ours(handle)[0].stacks()
+    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+        if verb == "stacks":
+            self._ours(handle)[0].stacks()
 
     def release(self, handle: Handle) -> None:
         self._ours(handle)[0].release()

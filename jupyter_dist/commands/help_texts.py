@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ..flags import Flag
 
-__all__ = ["help_text"]
+__all__ = ["entry", "help_text"]
 
 _WIDTH = 96
 _INDENT = 26

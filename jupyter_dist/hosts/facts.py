@@ -54,7 +54,7 @@ class HostFacts:
 def host_facts(
     name: str, node: int, slots: int, told: Mapping[str, Any], interface: str | None = None
 ) -> HostFacts:
-    """What an agent has told (agent/machine.py). `interface`: the names of those by which the other
+    """What an agent has told (worker/machine.py). `interface`: the names of those by which the other
     hosts reach it, with commas, of which the first that it has counts.
 
     Raises LookupError, with what to tell the user, where it has none of them.

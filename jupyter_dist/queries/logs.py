@@ -29,7 +29,7 @@ from .line_index import MAX_CHARS, LineIndex, RawLine, cut_text
 from .log_all import AllIndex
 from .log_times import times_of
 
-__all__ = ["AttemptLogs", "download", "page", "search"]
+__all__ = ["AttemptLogs", "OneLog", "download", "page", "search"]
 
 _MAX_COUNT = 1000
 _MAX_HITS = 10_000

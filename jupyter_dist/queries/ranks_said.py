@@ -13,7 +13,7 @@ from ..text.bar import Bar
 from ..text.safe import one_line
 from .appended import Appended, parse_lines
 
-__all__ = ["Said", "said"]
+__all__ = ["Said", "said", "slowest"]
 
 _PROGRESS_TAIL = 64 << 10
 _MAX_BARS = 16

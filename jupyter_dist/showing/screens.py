@@ -19,7 +19,7 @@ from .view import View
 if TYPE_CHECKING:
     from .run import Run
 
-__all__ = ["KernelScreen", "PlainScreen"]
+__all__ = ["KernelScreen", "PlainScreen", "kernel_text"]
 
 _LINES = 40
 _WIDTH = 300

@@ -19,7 +19,7 @@ from ..text.safe import one_line, preformatted
 from ..text.svg import Series, charts
 from . import report
 
-__all__ = ["Summary", "gather"]
+__all__ = ["Summary", "gather", "title_of"]
 
 _MAX_ROWS = 16
 _MAX_METRICS = 12

@@ -23,13 +23,14 @@ from pathlib import Path
 
 from .. import backends
 from ..backends._base import Handle
+from ..backends.ranks.leftovers import end_leftovers
 from ..errors import DistError
 from ..folder import RunFolder, free_room, keep_room, make_attempt, open_private, write_json
 from ..job import Job, Poll, RankState, Stall, State, Status, Supervisor
 from ..record.reader import boot_id, start_ticks, supervised
 from ..worker.boot import STACK_SIGNAL, set_name
 from .ending import FAILURE_GRACE_S, SETTLE_S, STOP_GRACE_S, Ending, first_failed, why, why_again, why_failed
-from .guard import Guard, end_leftovers
+from .guard import Guard
 from .indexing import Indexer
 
 __all__ = ["main", "supervise"]
@@ -171,7 +172,7 @@ class _Supervision:
                 self._update(reason=poll.detail or base)
                 self._look_for_stall(handle, active, now)
             if self._asked("stacks") and self._backend.capabilities.stacks:
-                self._backend.stacks(handle)
+                self._backend.ask(handle, None, "stacks")
             if now - self._written >= _HEARTBEAT_S:
                 self._write()
             self._wait(self._backend.poll_interval_s)
@@ -249,7 +250,7 @@ class _Supervision:
             return
         _log(f"no rank has printed or logged for {limit:g} s")
         if self._backend.capabilities.stacks:
-            self._backend.stacks(handle)
+            self._backend.ask(handle, None, "stacks")
         noticed = time.time()
         self._update(stall=Stall(since=noticed - (now - active), noticed=noticed))
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
 from typing import Any
 
-__all__ = ["share"]
+__all__ = ["Places", "share"]
 
 _ACCEPTED = (
     "dist.shard takes a list, tuple or other sequence, a numpy array, a torch tensor, a pandas DataFrame "

@@ -72,7 +72,7 @@ def _threads(environ: Mapping[str, str], tasks: list[int], node: int) -> int:
 def _interface_towards(host: str) -> str | None:
     import socket
 
-    from ..agent.machine import interface_of
+    from .machine import interface_of
 
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]

@@ -58,6 +58,9 @@ class Nice:
         self._stopping = False
         return {"pids": [process.pid for process in self._processes]}
 
+    def find(self, job: Job, folder: RunFolder, attempt: int) -> None:
+        return None  # the ranks end with their supervisor
+
     def poll(self, handle: Any, cursor: Any) -> Poll:
         for number, (rank, process) in enumerate(zip(self._ranks, self._processes, strict=True)):
             code = process.poll()
@@ -75,8 +78,9 @@ class Nice:
         self._stopping = True
         self._send(signal.SIGKILL if kill else signal.SIGTERM)
 
-    def stacks(self, handle: Any) -> None:
-        self._send(STACK_SIGNAL)
+    def ask(self, handle: Any, rank: int | None, verb: str) -> None:
+        if verb == "stacks":
+            self._send(STACK_SIGNAL)
 
     def release(self, handle: Any) -> None:
         pass  # nothing is held

@@ -29,11 +29,11 @@ from typing import Any, Protocol
 from ...errors import LaunchError
 from ...folder import RunFolder, make_private, open_private
 from ...job import Job, Poll, RankState, State
-from ...supervise.guard import end_leftovers
 from ...worker.groups import kill_group
 from ...worker.launched_rank import LAUNCHER
 from .._base import Handle
 from ..ranks.defaults import defaults
+from ..ranks.leftovers import end_leftovers
 from ..ranks.processes import PACKAGE_ROOT
 from .rank_files import RankFiles, asked, judged, was_told
 from .reach import Here, Reach
@@ -318,6 +318,9 @@ class Follower:
 
     _launched: _Attempt | None = None
 
+    def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
+        return None  # the launcher ends with its supervisor
+
     def poll(self, handle: Handle, cursor: Any) -> Poll:
         assert self._launched is not None, "submit comes first"
         return self._launched.poll()
@@ -326,9 +329,10 @@ class Follower:
         assert self._launched is not None, "submit comes first"
         self._launched.signal(kill=kill)
 
-    def stacks(self, handle: Handle) -> None:
+    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
         assert self._launched is not None, "submit comes first"
-        self._launched.stacks()
+        if verb == "stacks":
+            self._launched.stacks()
 
     def release(self, handle: Handle) -> None:
         if self._launched is not None:

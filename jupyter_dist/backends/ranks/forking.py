@@ -17,7 +17,7 @@ from typing import Any
 
 from ...worker import boot
 
-__all__ = ["fork", "fork_rank", "is_warm", "mark_warm", "threads"]
+__all__ = ["adopt", "fork", "fork_rank", "is_warm", "mark_warm", "threads"]
 
 _inherited: frozenset[int] | None = None
 """Descriptors that imports opened and forks keep; None in a process that is not warm."""

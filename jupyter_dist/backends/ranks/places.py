@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...agent.machine import interface_of
 from ...hosts.host import HostFacts
 from ...hosts.openssh import LOCAL
 from ...job import Job
+from ...worker.machine import interface_of
 from .defaults import plotting
 from .roles import Role, roles, tf_configs
 

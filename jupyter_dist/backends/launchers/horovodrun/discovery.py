@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-__all__ = ["is_local", "local_name", "main", "offered", "parse", "spread"]
+__all__ = ["find", "is_local", "local_name", "look_for_failures", "main", "offered", "parse", "spread"]
 
 _PATIENCE = 5
 """A slot whose ranks have failed so often is not tried again."""

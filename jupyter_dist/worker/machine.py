@@ -1,4 +1,4 @@
-"""What an agent tells of its host: cores, GPUs, addresses and free disk."""
+"""What is told of this machine: cores, GPUs, addresses and free disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import subprocess
 import sys
 from typing import Any
 
-__all__ = ["facts", "free_disk", "interface_of", "reaches"]
+__all__ = ["cores", "facts", "free_disk", "gpus", "interface_of", "interfaces", "reaches"]
 
 _SIOCGIFADDR = 0x8915
 
