@@ -20,6 +20,7 @@ from rank_maker import alone
 
 import jupyter_dist as dist
 from jupyter_dist.worker import api
+from jupyter_dist.worker import events as _events
 
 
 @pytest.fixture
