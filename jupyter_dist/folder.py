@@ -24,6 +24,7 @@ import os
 import re
 import secrets
 import shutil
+import socket
 import stat
 import time
 from collections.abc import Iterator
@@ -39,6 +40,7 @@ __all__ = [
     "check_owner",
     "create",
     "find",
+    "find_exact",
     "free_room",
     "keep_room",
     "make_attempt",
@@ -52,7 +54,7 @@ __all__ = [
     "write_json",
 ]
 
-_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,8}")
+_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4,8}")
 REQUESTS = ("stop", "kill", "stacks")
 
 
@@ -272,3 +274,16 @@ def find(run_id: str, root: Path | None = None) -> RunFolder:
         f"no run {run_id!r} in {str(root)!r}. "
         + (f"The newest are: {newest}." if known else "There are no runs yet.")
     )
+
+
+def find_exact(run_id: str) -> RunFolder:
+    """The folder of the run with exactly that id: nothing else is looked for, wherever the name points.
+
+    For names that come over the network. Raises RunNotFound, which says where it was looked for.
+    """
+    root = runs_root()
+    if _ID.fullmatch(run_id):
+        found = RunFolder(root / run_id)
+        if found.job.is_file():
+            return found
+    raise RunNotFound(f"no run {run_id[:80]!r} in {str(root)!r} on {socket.gethostname()}")

@@ -20,12 +20,13 @@ from IPython.utils.capture import capture_output
 from run_maker import RunMaker
 
 import jupyter_dist
-from jupyter_dist import clusters, folder, manage, start
+from jupyter_dist import clusters, folder, start
 from jupyter_dist.commands import dispatch
 from jupyter_dist.commands.run_commands import Context
 from jupyter_dist.errors import CaptureError, DistError, InputError, ResultError, RunNotFound, UnknownBackend
 from jupyter_dist.job import State
 from jupyter_dist.launch import template
+from jupyter_dist.record import run_list
 from jupyter_dist.showing.run import Run
 
 ODD = 'it\'s "odd"\n$HOME `x` {y} ; é'
@@ -228,9 +229,9 @@ class TestDisk:
 class TestDamagedFolders:
     """Everything that lists or reads runs works beside a damaged one, and says what is wrong with it."""
 
-    def listed(self) -> dict[str, manage.RunRow]:
+    def listed(self) -> dict[str, run_list.RunRow]:
         assert repr(dispatch("runs", Context()))
-        return {row.id: row for row in manage.list_runs()}
+        return {row.id: row for row in run_list.list_runs()}
 
     @pytest.mark.parametrize(
         "content", [b"", b'{"id": "x", "sta', b"[]", b"null", b"\xff\x00", b'{"state": "nope"}']
@@ -369,7 +370,7 @@ class TestOddNames:
         assert list(run.results) == [str(odd), str(odd)]
         assert run.folder.path.parent.resolve() == odd / "runs"
         assert run.log(0) == f"in {odd}\n"
-        (row,) = manage.list_runs()
+        (row,) = run_list.list_runs()
         assert row.id == run.id
         assert dispatch("rm --all-ended", Context()).startswith("removed 1 run")
 
@@ -387,7 +388,7 @@ class TestOddNames:
         assert done.returncode == 1
         assert "file ran" in done.stdout
         assert "ValueError" in done.stderr
-        assert [row.state for row in manage.list_runs()] == [State.FAILED]
+        assert [row.state for row in run_list.list_runs()] == [State.FAILED]
 
     def test_in_a_kernel_with_warm_ranks(self, odd: Path, kernel: Any) -> None:
         kernel.run(f"%load_ext jupyter_dist\nimport os\nos.chdir({str(odd)!r})")

@@ -17,12 +17,12 @@ import pytest
 from run_maker import RunMaker
 
 import jupyter_dist
-from jupyter_dist import backends, clusters, folder, manage, start
+from jupyter_dist import backends, clusters, folder, start
 from jupyter_dist.commands import dispatch, main
 from jupyter_dist.commands.run_commands import Context
 from jupyter_dist.errors import InputError, MissingEngine, RunNotFound
 from jupyter_dist.job import State
-from jupyter_dist.record import reader
+from jupyter_dist.record import reader, run_list
 from jupyter_dist.text.table import Message, Table
 
 NOTEBOOK = Context()
@@ -176,7 +176,7 @@ class TestRuns:
         (outside / "big").write_bytes(os.urandom(1 << 20))
         (inside / "small").write_bytes(os.urandom(1 << 16))
         (inside / "link").symlink_to(outside)
-        assert 1 << 16 <= manage.disk_bytes(tmp_path / "in") < 1 << 18
+        assert 1 << 16 <= run_list.disk_bytes(tmp_path / "in") < 1 << 18
 
 
 class TestLogs:
@@ -280,20 +280,20 @@ class TestWhichRun:
     def test_the_only_running_one(self, own_folders: Path) -> None:
         ended, running = RunMaker(own_folders), RunMaker(own_folders)
         ended.end()
-        assert manage.choose(None, running=True).id == running.folder.id
+        assert run_list.choose(None, running=True).id == running.folder.id
         other = RunMaker(own_folders)
         with pytest.raises(InputError, match="2 runs are running; say which: "):
-            manage.choose(None, running=True)
-        assert manage.choose(None, running=True, last=other.folder.id).id == other.folder.id
+            run_list.choose(None, running=True)
+        assert run_list.choose(None, running=True, last=other.folder.id).id == other.folder.id
         other.end()
-        assert manage.choose(None, running=True, last=other.folder.id).id == running.folder.id
+        assert run_list.choose(None, running=True, last=other.folder.id).id == running.folder.id
 
     def test_this_kernels_last_one_before_the_newest(self, own_folders: Path) -> None:
         first, second = RunMaker(own_folders), RunMaker(own_folders)
         newest = next(folder.runs()).id
         older = ({first.folder.id, second.folder.id} - {newest}).pop()
-        assert manage.choose(None).id == newest
-        assert manage.choose(None, last=older).id == older
+        assert run_list.choose(None).id == newest
+        assert run_list.choose(None, last=older).id == older
 
 
 class TestRemove:
@@ -485,7 +485,7 @@ class TestTerminal:
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 130, errors
         assert "Traceback" not in errors
-        assert next(iter(manage.list_runs())).state is State.STOPPED
+        assert next(iter(run_list.list_runs())).state is State.STOPPED
 
     def test_detach_stop_attach(self, tmp_path: Path, wait_for: Callable[..., Any]) -> None:
         (tmp_path / "train.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(600)\n")

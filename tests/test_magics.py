@@ -16,10 +16,11 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
 import jupyter_dist
-from jupyter_dist import clusters, folder, magics, manage, start
+from jupyter_dist import clusters, folder, magics, start
 from jupyter_dist.errors import InputError, RunFailed
 from jupyter_dist.job import State
 from jupyter_dist.launch import template
+from jupyter_dist.manage import stopping
 from jupyter_dist.showing.run import Run
 
 
@@ -188,7 +189,7 @@ class TestInTheShell:
         done.raise_error()
         assert f"warning: {count} workers share {count - 1} CPU cores" in shown.stderr
         assert not shell.user_ns["r"].state.ended
-        assert manage.stop(shell.user_ns["r"].folder, kill=True) is State.STOPPED
+        assert stopping.stop(shell.user_ns["r"].folder, kill=True, wait_s=15.0) is State.STOPPED
 
     def test_a_large_payload_is_announced(self, shell: InteractiveShell) -> None:
         run_cell(shell, "data = bytes(2_000_000)")

@@ -42,11 +42,11 @@ PARTS = [
     "server",
     "start",
     "showing",
-    "queries",
     "manage",
     "launch",
     "capture",
     "plan",
+    "queries",  # below all that acts: a question changes nothing
     "clusters",
     "supervise",
     "backends",

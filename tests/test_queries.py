@@ -20,6 +20,7 @@ from run_maker import BEGAN, RunMaker
 from jupyter_dist import clusters, queries
 from jupyter_dist.errors import DistError, InputError, RunNotFound
 from jupyter_dist.job import State
+from jupyter_dist.manage import actions, cluster_edits
 from jupyter_dist.queries import line_index, logs
 from jupyter_dist.queries.line_index import LineIndex
 from jupyter_dist.queries.log_fold import Part, fold
@@ -299,7 +300,7 @@ def test_download(make: Callable[..., RunMaker]) -> None:
 @pytest.mark.parametrize("id", ["..", "", "20200101-000000-abcd", "x/../y", "20200101-000000-abcd\n", "\0"])
 def test_only_whole_ids(make: Callable[..., RunMaker], id: str) -> None:
     run = make()
-    for ask in (queries.run, queries.errors, queries.results, queries.remove, queries.log_page):
+    for ask in (queries.run, queries.errors, queries.results, actions.remove, queries.log_page):
         with pytest.raises(RunNotFound, match="no run"):
             ask(id)
     with pytest.raises(RunNotFound):
@@ -454,28 +455,28 @@ def test_curves_grow(make: Callable[..., RunMaker]) -> None:
 
 def test_stop_stacks_remove(make: Callable[..., RunMaker]) -> None:
     run = make()
-    queries.stop(run.folder.id)
+    actions.stop(run.folder.id)
     assert [path.name for path in run.folder.requests.iterdir()] == ["stop"]
     with pytest.raises(InputError, match="stop"):
-        queries.remove(run.folder.id)
-    assert queries.stacks(run.folder.id, timeout_s=0.0)["silent"] == [0, 1]
+        actions.remove(run.folder.id)
+    assert actions.stacks(run.folder.id, timeout_s=0.0)["silent"] == [0, 1]
     run.end()
     with pytest.raises(DistError, match="has ended"):
-        queries.stacks(run.folder.id)
+        actions.stacks(run.folder.id)
     size = queries.disk_size(run.folder.id)["bytes"]
-    assert queries.remove(run.folder.id) == {"id": run.folder.id, "freed_bytes": size}
+    assert actions.remove(run.folder.id) == {"id": run.folder.id, "freed_bytes": size}
 
 
 def test_clean_leaves_what_runs(make: Callable[..., RunMaker]) -> None:
     old, running, new = make(began=time.time() - 9e6), make(began=time.time() - 9e6), make(began=time.time())
     old.end()
     new.end(after_s=0.0)
-    assert queries.clean(30)["removed"] == [old.folder.id]
+    assert actions.clean(30)["removed"] == [old.folder.id]
     assert running.folder.path.exists()
     assert new.folder.path.exists()
     for days in (0.5, -1.0, math.nan, math.inf):
         with pytest.raises(InputError):
-            queries.clean(days)
+            actions.clean(days)
 
 
 def test_saving_a_cluster_keeps_comments_and_place() -> None:
@@ -484,7 +485,7 @@ def test_saving_a_cluster_keeps_comments_and_place() -> None:
     path.write_text(
         '# mine\n[clusters.a]\nbackend = "local"\n# enough\nnp = 4\n\n[clusters.b]\nbackend = "local"\n'
     )
-    queries.cluster_save("c", {"backend": "local", "options": {"np": 8, "timeout": "2m"}}, old_name="a")
+    cluster_edits.save("c", {"backend": "local", "options": {"np": 8, "timeout": "2m"}}, old_name="a")
     text = path.read_text()
     assert "# mine" in text
     assert "# enough\nnp = 8" in text
@@ -494,14 +495,14 @@ def test_saving_a_cluster_keeps_comments_and_place() -> None:
         ("b", {}),
     ]
     # What torchrun makes of it on this machine is not what it is on another one.
-    queries.cluster_save("each", {"backend": "torchrun", "options": {"nproc_per_node": "auto", "np": "2"}})
+    cluster_edits.save("each", {"backend": "torchrun", "options": {"nproc_per_node": "auto", "np": "2"}})
     assert clusters.get("each").options == {"nproc_per_node": "auto", "np": 2}
     with pytest.raises(InputError, match="take another name"):
-        queries.cluster_save("b", {"backend": "local", "options": {}}, old_name="c")
+        cluster_edits.save("b", {"backend": "local", "options": {}}, old_name="c")
     with pytest.raises(InputError, match="no cluster 'zzz'"):
-        queries.cluster_save("d", {"backend": "local", "options": {}}, old_name="zzz")
+        cluster_edits.save("d", {"backend": "local", "options": {}}, old_name="zzz")
     with pytest.raises(InputError, match="cannot be saved"):
-        queries.cluster_save("d", {"backend": "local", "options": {"detach": True}})
+        cluster_edits.save("d", {"backend": "local", "options": {"detach": True}})
     path.write_text('[clusters.x]\nbackend = "local"\nnp = 0\n')
     assert [row["problem"] for row in queries.clusters()["clusters"]] == [
         "np needs a whole number of at least 1, got 0"
@@ -537,7 +538,7 @@ def test_watch_tells_what_changed(make: Callable[..., RunMaker], wait_for: Calla
     assert watch.poll() == []
     run.end()
     assert kinds(watch.poll()) == ["run", "log", "curves"]
-    queries.remove(run.folder.id)
+    actions.remove(run.folder.id)
     assert kinds(watch.poll()) == ["gone"]
     assert watch.poll() == []
     watch.set([])

@@ -13,12 +13,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from .. import backends, manage, start
+from .. import backends, start
 from ..errors import DistError, InputError, MissingEngine
 from ..flags import Flag, build, flags_of, scan, shown
 from ..folder import RunFolder, find
-from ..launch import submission
+from ..manage import removal, stopping
 from ..options import Seconds
+from ..record import log_tail, reader, run_list
 from ..record.reader import Line
 from ..text.format import count, duration, size
 from ..text.safe import clean
@@ -27,6 +28,7 @@ from ..text.table import Message, Table
 __all__ = ["RUN_COMMANDS", "Command", "Context", "Empty", "command"]
 
 _SHOWN_RUNS = 20
+_STOP_LIMIT_S = 15.0
 _SHOWN_LINES = 200
 """Lines of a log that a notebook shows unless it asks for more: its output is saved with it."""
 
@@ -88,7 +90,7 @@ class _Runs(Empty):
 
 
 def _runs(context: Context, flags: _Runs, _: tuple[str, ...]) -> Table | Message:
-    rows = manage.list_runs(None if flags.all else _SHOWN_RUNS)
+    rows = run_list.list_runs(None if flags.all else _SHOWN_RUNS)
     if flags.as_json:
         return Message(json.dumps([dataclasses.asdict(row) for row in rows], indent=2))
     now = time.time()
@@ -122,13 +124,13 @@ class _Stop(Empty):
 
 def _stop(context: Context, flags: _Stop, ids: tuple[str, ...]) -> Message:
     last = start.last_run_id()
-    chosen = [find(i) for i in ids] or [manage.choose(None, running=True, last=last)]
+    chosen = [find(i) for i in ids] or [run_list.choose(None, running=True, last=last)]
     lines = []
     for folder in chosen:
-        submission.resume(folder)  # ranks that have outlived their supervisor are ended by another one
-        before = manage.state(folder)
-        after = before if before.ended else manage.stop(folder, kill=flags.kill)
-        if before.ended:
+        before = reader.status(folder).state
+        after = stopping.stop(folder, kill=flags.kill, wait_s=_STOP_LIMIT_S)
+        # A lost run whose ranks go on is not at its end before another supervisor has ended them.
+        if before.ended and after is before:
             lines.append(f"{folder.id} had ended before: {before}")
         elif after.ended:
             lines.append(f"{folder.id} {after}")
@@ -161,21 +163,23 @@ class _Logs(Empty):
 
 
 def _logs(context: Context, flags: _Logs, ids: tuple[str, ...]) -> Any:
-    folder = manage.choose(ids[0] if ids else None, last=start.last_run_id())
+    folder = run_list.choose(ids[0] if ids else None, last=start.last_run_id())
     alone = flags.rank is not None and len(flags.rank) == 1
     if not context.terminal:
         if flags.follow:
             raise InputError(f"--follow is for a terminal: here it is `%dist attach {folder.id}`")
-        lines, before = manage.read_log(folder, ranks=flags.rank, tail=flags.tail or _SHOWN_LINES)
+        lines, before = log_tail.read_log(folder, ranks=flags.rank, tail=flags.tail or _SHOWN_LINES)
         if not lines:
-            return Message("nothing was printed" if manage.state(folder).ended else "nothing was printed yet")
+            return Message(
+                "nothing was printed" if reader.status(folder).state.ended else "nothing was printed yet"
+            )
         text = "\n".join(_line(line, not alone, colour=False) for line in lines)
         return Message(f"… {count(before, 'line')} before\n{text}" if before else text)
     if flags.follow:
-        for chunk in manage.follow_log(folder, ranks=flags.rank, tail=flags.tail):
+        for chunk in log_tail.follow_log(folder, ranks=flags.rank, tail=flags.tail):
             _print_lines(chunk, not alone)
     else:
-        _print_lines(manage.read_log(folder, ranks=flags.rank, tail=flags.tail)[0], not alone)
+        _print_lines(log_tail.read_log(folder, ranks=flags.rank, tail=flags.tail)[0], not alone)
     return None
 
 
@@ -209,10 +213,10 @@ def _rm(context: Context, flags: _Rm, ids: tuple[str, ...]) -> Message:
         raise InputError("rm needs one of: ids, --older-than TIME, --all-ended")
     chosen: list[RunFolder] = [find(i) for i in ids]
     if not ids:
-        chosen = manage.ended_before(time.time() - (flags.older_than or 0.0))
+        chosen = run_list.ended_before(time.time() - (flags.older_than or 0.0))
     if not chosen:
         return Message("no run to remove")
-    freed = manage.remove(chosen)
+    freed = removal.remove(chosen)
     return Message(f"removed {count(len({f.id for f in chosen}), 'run')}, {size(freed)} freed")
 
 
@@ -241,7 +245,7 @@ def _found(name: str) -> tuple[str, str]:
 
 
 def _stacks(context: Context, _: Empty, ids: tuple[str, ...]) -> Any:
-    folder = manage.choose(ids[0] if ids else None, running=not ids, last=start.last_run_id())
+    folder = run_list.choose(ids[0] if ids else None, running=not ids, last=start.last_run_id())
     from ..showing.run import Run
 
     return Run(folder).stacks()

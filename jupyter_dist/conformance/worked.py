@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from .. import manage
 from ..errors import ResultError
 from ..job import State
+from ..manage import removal
 from ..record import reader
 from ..showing.run import Run
 from . import cells
@@ -195,7 +195,7 @@ class Worked:
             logs=logs,
             status=run.status,
         )
-        manage.remove([run.folder])
+        removal.remove([run.folder])
         return told
 
     def test_a_payload_of_50_megabytes_arrives(self, heavy: _Heavy) -> None:

@@ -2,54 +2,41 @@
 
 The server's REST handlers and the widget's comm both answer with these, so a view sees the same
 whichever it talks to. Run ids are whole ids; every other one raises RunNotFound and touches no file.
-All of them may block on the disk; only `stacks` waits (5 s at most). Nothing here unpickles anything.
+A question changes nothing and asks no other process: `manage.actions` is for that. All of them may block
+on the disk, and none waits for anything else, except that `backends` looks what a backend finds on this
+machine, which may start a program. Nothing here unpickles anything.
 """
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .. import manage
-from ..errors import DistError, InputError
-from ..job import State, rank_count
-from ..launch import submission
+from ..folder import find_exact
+from ..job import rank_count
 from ..record import failures, reader
-from ..record import stacks as _stacks
+from ..record.run_list import disk_bytes
 from ..text.format import signal_name
 from . import logs, metric_curves, run_files, run_info
 from .choices import backend_list as backends
-from .choices import cluster_delete, cluster_duplicate, cluster_save, cluster_test
 from .choices import cluster_list as clusters
 from .ranks_said import said
-from .run_info import find
 from .watching import Watch
 
 __all__ = [
     "Watch",
     "backends",
-    "clean",
-    "cluster_delete",
-    "cluster_duplicate",
-    "cluster_save",
-    "cluster_test",
     "clusters",
     "curves",
     "disk_size",
     "errors",
     "file_download",
-    "find",
     "log_download",
     "log_page",
     "log_search",
-    "remove",
     "results",
     "run",
     "runs",
-    "stacks",
-    "stop",
 ]
 
 _MAX_TEXT = 200_000
@@ -74,7 +61,7 @@ def runs(
 
 def run(id: str) -> dict[str, Any]:
     """One run with its ranks, notes and cell."""
-    return run_info.full(find(id))
+    return run_info.full(find_exact(id))
 
 
 def log_page(
@@ -86,7 +73,7 @@ def log_page(
     launcher: str | None = None,
 ) -> dict[str, Any]:
     """Lines of one rank's log, of a launcher's, or of all ranks by time; see `logs.page`."""
-    return logs.page(find(id), rank, attempt, start, count, launcher)
+    return logs.page(find_exact(id), rank, attempt, start, count, launcher)
 
 
 def log_search(
@@ -100,19 +87,19 @@ def log_search(
     launcher: str | None = None,
 ) -> dict[str, Any]:
     """Search a whole log: `{count, hits: [line numbers], truncated}`."""
-    return logs.search(find(id), rank, attempt, query, regex, case, limit, launcher)
+    return logs.search(find_exact(id), rank, attempt, query, regex, case, limit, launcher)
 
 
 def log_download(
     id: str, rank: int | None = None, attempt: int | None = None, launcher: str | None = None
 ) -> Iterator[bytes]:
     """A whole log in pieces: a rank's or launcher's own bytes, or all ranks' lines by time."""
-    return logs.download(find(id), rank, attempt, launcher)
+    return logs.download(find_exact(id), rank, attempt, launcher)
 
 
 def file_download(id: str, file: str) -> Iterator[bytes]:
     """One of the run's `files`, in pieces."""
-    return run_files.read(find(id), file)
+    return run_files.read(find_exact(id), file)
 
 
 def curves(
@@ -123,7 +110,7 @@ def curves(
     version: str | None = None,
 ) -> dict[str, Any]:
     """The run's metrics to draw; see `metric_curves.curves`."""
-    return metric_curves.curves(find(id), attempt, points, names, version)
+    return metric_curves.curves(find_exact(id), attempt, points, names, version)
 
 
 def errors(id: str, attempt: int | None = None) -> list[dict[str, Any]]:
@@ -143,7 +130,7 @@ def errors(id: str, attempt: int | None = None) -> list[dict[str, Any]]:
             "collateral": error.collateral,
             "host": error.host,
         }
-        for error in failures.failures(find(id), attempt)
+        for error in failures.failures(find_exact(id), attempt)
     ]
 
 
@@ -160,7 +147,7 @@ def _frame(frame: Mapping[str, Any]) -> dict[str, Any]:
 
 def results(id: str) -> list[dict[str, Any]]:
     """What the ranks' results look like, equal ones together: `{ranks, repr, error, bytes}`."""
-    place = find(id)
+    place = find_exact(id)
     status = reader.status(place)
     heard = said(place, status.attempt, rank_count(reader.job(place), status)).refresh()
     folded: dict[tuple[Any, ...], list[int]] = {}
@@ -169,68 +156,6 @@ def results(id: str) -> list[dict[str, Any]]:
     return [{"ranks": ranks, **dict(items)} for items, ranks in folded.items()]
 
 
-def stacks(id: str, timeout_s: float = 5.0) -> dict[str, Any]:
-    """Where every running rank is in its code: `{groups: [{ranks, frames}], silent, hint}`.
-
-    Raises DistError when the run has ended.
-    """
-    taken = _stacks.take(find(id), min(timeout_s, 5.0))
-    return {
-        "groups": [
-            {
-                "ranks": list(ranks),
-                "frames": [
-                    {
-                        "file": frame.file,
-                        "label": frame.label or frame.file,
-                        "line": frame.line,
-                        "function": frame.function,
-                        "source": frame.source,
-                    }
-                    for frame in frames
-                ],
-            }
-            for ranks, frames in taken.groups
-        ],
-        "silent": list(taken.missing),
-        "hint": taken.hint,
-    }
-
-
-def stop(id: str, kill: bool = False) -> dict[str, Any]:
-    """Ask for the end of a run; returns at once, and does nothing to one that has ended."""
-    place = find(id)
-    submission.resume(place)  # ranks that have outlived their supervisor are ended by another one
-    state = reader.status(place).state
-    if not state.ended:
-        try:
-            place.request("kill" if kill else "stop")
-        except OSError as error:
-            raise DistError(f"run {id} cannot be asked to stop: {error}") from error
-    return {"id": id, "state": state.value}
-
-
-def remove(id: str) -> dict[str, Any]:
-    """Delete an ended run. Raises InputError when it goes on."""
-    return {"id": id, "freed_bytes": manage.remove([find(id)])}
-
-
 def disk_size(id: str) -> dict[str, Any]:
     """What a run takes on the disk."""
-    return {"id": id, "bytes": manage.disk_bytes(find(id).path)}
-
-
-def clean(days: float) -> dict[str, Any]:
-    """Delete the runs that ended more than that many days ago."""
-    if not math.isfinite(days) or days < 1:
-        raise InputError(f"days must be at least 1, got {days}")
-    removed, freed = [], 0
-    for place in manage.ended_before(time.time() - days * 86_400):
-        if reader.status(place).state is State.LOST and not place.state.exists():
-            continue  # not known to have ended
-        try:
-            freed += manage.remove([place])
-        except DistError:
-            continue  # the next time
-        removed.append(place.id)
-    return {"removed": removed, "freed_bytes": freed}
+    return {"id": id, "bytes": disk_bytes(find_exact(id).path)}

@@ -1,38 +1,23 @@
-"""Backends and saved clusters as JSON for the sidebar, and the one-rank test of a cluster."""
+"""What a run can be started with: the backends with their forms, and the saved clusters, as JSON."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from .. import backends
 from .. import clusters as saved
-from ..clusters import Cluster
-from ..errors import DistError, InputError
+from ..errors import DistError
 from ..options import NOT_SAVED, RunOptions
-from ..plan.planning import make_plan
 
 __all__ = [
     "backend_list",
-    "cluster_delete",
-    "cluster_duplicate",
     "cluster_list",
-    "cluster_save",
-    "cluster_test",
 ]
 
 _DEFAULT = "local"
 _FRESH_S = 15.0
-_HELLO = """\
-import platform
-import jupyter_dist as dist
-
-where = f"{platform.node()}, Python {platform.python_version()}"
-print(f"hello from rank {dist.rank()} of {dist.world_size()} on {where}")
-"""
 _detected: dict[str, tuple[float, dict[str, Any]]] = {}
 _detect_lock = threading.Lock()
 
@@ -92,69 +77,5 @@ def cluster_list() -> dict[str, Any]:
         known = saved.load()
     except DistError as error:
         return {"clusters": [], "path": str(saved.path()), "problem": str(error)}
-    rows = [_shown(cluster) | {"problem": saved.problem(cluster)} for cluster in known.values()]
+    rows = [cluster.to_json() | {"problem": saved.problem(cluster)} for cluster in known.values()]
     return {"clusters": rows, "path": str(saved.path()), "problem": None}
-
-
-def _shown(cluster: Cluster) -> dict[str, Any]:
-    return {"name": cluster.name, "backend": cluster.backend, "options": dict(cluster.options)}
-
-
-def cluster_save(name: str, data: Mapping[str, Any], old_name: str | None = None) -> dict[str, Any]:
-    """Add a cluster or, with `old_name`, change (and rename) one; `data`: `backend` and `options`.
-
-    Checked with the models that the magic's flags are made from. Raises InputError.
-    """
-    saved.check_name(name)
-    backend, options = data.get("backend"), data.get("options", {})
-    if not isinstance(backend, str) or not isinstance(options, Mapping):
-        raise InputError("a cluster needs a `backend` and an object of `options`")
-    given = {key: value for key, value in options.items() if value is not None}
-    for key in NOT_SAVED:
-        if key in given:
-            raise InputError(f"{key!r} belongs to one cell and cannot be saved")
-    plan = make_plan({**given, "backend": backend}, spelled_as_flags=False, cluster=False)
-    cluster = Cluster(name, backend, saved.to_save(given, plan.run, plan.options))
-    try:
-        saved.add(cluster, old_name=old_name)
-    except InputError as error:
-        if "already" in str(error):
-            raise InputError(f"there is a cluster {name!r} already: take another name") from None
-        raise
-    return {**_shown(cluster), "warnings": list(plan.warnings)}
-
-
-def cluster_delete(name: str) -> dict[str, Any]:
-    """Forget a cluster. Raises InputError when there is none of that name."""
-    saved.remove(name)
-    return {"name": name}
-
-
-def cluster_duplicate(name: str, new_name: str | None = None) -> dict[str, Any]:
-    """Save a copy under another name: by default the name with the next free number."""
-    known = saved.load()
-    if name not in known:
-        raise InputError(f"no cluster {name!r}")
-    if new_name is None:
-        stem = name[:58]
-        new_name = next(f"{stem}-{i}" for i in range(2, len(known) + 3) if f"{stem}-{i}" not in known)
-    copy = Cluster(new_name, known[name].backend, known[name].options)
-    saved.add(copy)
-    return _shown(copy)
-
-
-def cluster_test(name: str) -> dict[str, Any]:
-    """Start a run of one rank that says hello on a cluster; returns its id at once. Blocks for a second."""
-    from .. import start
-
-    cluster = saved.get(name)
-    options = backends.load(cluster.backend).options
-    fields = options.model_json_schema()["properties"]
-    # One rank has no room for what the cluster says of several.
-    alone = {key: options.model_fields[key].default for key, about in fields.items() if about.get("ranks")}
-    given = {**alone, "cluster": name, "np": 1, "cold": True, "ship_modules": "none"}
-    plan = make_plan(given, spelled_as_flags=False)
-    # The namespace stands for a notebook's; nothing of this process goes along.
-    origin = start.Origin(label=f"test of {name}", directory=Path.cwd())
-    run = start.start_cell(_HELLO, {"__name__": "__main__"}, plan, origin)
-    return {"run_id": run.id}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import threading
 import time
@@ -18,25 +17,12 @@ from ..text.format import signal_name
 from . import run_files
 from .ranks_said import said, slowest
 
-__all__ = ["find", "full", "listing", "short"]
+__all__ = ["full", "listing", "short"]
 
-_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4,8}")
 _MAX_LIMIT = 1000
 _ended: dict[Path, tuple[int, dict[str, Any]]] = {}
 """Run folder → (mtime of its state.json, what the list shows of it)."""
 _ended_lock = threading.Lock()
-
-
-def find(run_id: str) -> RunFolder:
-    """The folder of the run with exactly that id: nothing else is looked for, wherever it points.
-
-    Raises RunNotFound, which says where it was looked for."""
-    root = runs_root()
-    if _ID.fullmatch(run_id):
-        found = RunFolder(root / run_id)
-        if found.job.is_file():
-            return found
-    raise RunNotFound(f"no run {run_id[:80]!r} in {str(root)!r} on {socket.gethostname()}")
 
 
 def full(folder: RunFolder) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DistError, RunNotFound
-from ..folder import RunFolder, runs, runs_root
+from ..folder import RunFolder, find_exact, runs, runs_root
 from ..job import rank_count
 from ..record import reader
 from . import run_files
 from .logs import AttemptLogs
-from .run_info import find, full, short
+from .run_info import full, short
 
 __all__ = ["LIST", "Watch"]
 
@@ -110,7 +110,7 @@ class _WatchedRun:
     def _changes(self) -> Iterator[dict[str, Any]]:
         now = time.monotonic()
         if self._folder is None:
-            self._folder = find(self._id)
+            self._folder = find_exact(self._id)
         state = _signature(self._folder.state)
         if state is None and (self._state is not None or self._gone):
             raise RunNotFound(f"run {self._id} is being removed")  # file by file: it is not pending again
@@ -150,7 +150,7 @@ class _WatchedRun:
         if telling == self._told and not (self._progress_due and now - self._told_at >= _INFO_S):
             return
         self._told, self._told_at, self._progress_due = telling, now, False
-        yield {"kind": "run", "run": full(find(self._id))}
+        yield {"kind": "run", "run": full(find_exact(self._id))}
 
     def _totals(self) -> dict[str, Any]:
         logs, status = self._logs, self._status

@@ -1,4 +1,4 @@
-"""Every rank's current Python stack, without stopping it: taken, grouped, rendered.
+"""The Python stacks that a run's ranks have written: read, grouped, rendered.
 
 Each rank's faulthandler appends a dump of its threads to `stacks.txt` when the supervisor signals
 it. That works while the rank waits in C code and holds the GIL, which is where most hangs are.
@@ -9,13 +9,11 @@ from __future__ import annotations
 import html
 import linecache
 import re
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import DistError
 from ..folder import RunFolder
 from ..job import State
 from ..text.dumps import Dump, Frame, Thread, escaped, parse
@@ -23,7 +21,7 @@ from ..text.fold import ranges
 from ..text.safe import clean, one_line, preformatted
 from . import reader
 
-__all__ = ["Dump", "Frame", "Stacks", "Thread", "of_crash", "read", "take"]
+__all__ = ["Dump", "Frame", "Stacks", "Thread", "of_crash", "read", "read_after", "running", "sizes"]
 
 _OURS = re.compile(r"(^|[/\\])jupyter_dist[/\\](worker|agent|supervise|launch|backends)\b")
 _STARTERS = ("<frozen runpy>", "runpy.py", "<frozen importlib._bootstrap>")
@@ -185,7 +183,8 @@ class _Sources:
         return lines[frame.line - 1] if 0 < frame.line <= len(lines) else ""
 
 
-def _live(folder: RunFolder) -> tuple[int, list[int]]:
+def running(folder: RunFolder) -> tuple[int, list[int]]:
+    """The current attempt and its ranks that run: those that can give a stack."""
     status = reader.status(folder)
     return status.attempt, [rank.rank for rank in status.ranks if rank.state is State.RUNNING]
 
@@ -209,7 +208,7 @@ def _size(path: Path) -> int:
 
 def read(folder: RunFolder, *, since: float = 0.0) -> Stacks:
     """The newest stacks on disk of the ranks that run, asking nobody; older than `since` is missing."""
-    attempt, live = _live(folder)
+    attempt, live = running(folder)
     sources = _Sources(folder)
     found = {}
     for rank in live:
@@ -236,37 +235,18 @@ def of_crash(folder: RunFolder, log: Path) -> str:
     return "\n".join(filter(None, [one_line(text.partition("\n")[0], 200), _indented(frames)]))
 
 
-def take(folder: RunFolder, timeout_s: float = 5.0, *, all_threads: bool = False) -> Stacks:
-    """Ask every running rank for its stack and wait until all have given it, at most `timeout_s`.
+def sizes(folder: RunFolder, attempt: int, ranks: Iterable[int]) -> dict[int, int]:
+    """How many bytes of stacks each of these ranks has written so far."""
+    return {rank: _size(folder.rank(attempt, rank).stacks) for rank in ranks}
 
-    The ranks go on running. Raises DistError when the run has ended or cannot be asked.
-    """
-    attempt, live = _live(folder)
-    status = reader.status(folder)
-    if status.state.ended:
-        raise DistError(f"run {folder.id} has ended ({status.state}): there are no stacks to take.")
-    paths = {rank: folder.rank(attempt, rank).stacks for rank in live}
-    before = {rank: _size(path) for rank, path in paths.items()}
-    try:
-        folder.request("stacks")
-    except OSError as error:
-        raise DistError(f"cannot ask run {folder.id} for its stacks: {error}") from error
-    deadline = time.monotonic() + timeout_s
-    sizes: dict[int, int] = {}
-    waiting = set(paths)
-    while waiting and time.monotonic() < deadline:
-        time.sleep(0.02)
-        for rank in sorted(waiting):
-            size = _size(paths[rank])
-            # A dump is many small writes: it is whole when the file has stopped growing.
-            if size > before[rank] and size == sizes.get(rank):
-                waiting.discard(rank)
-            sizes[rank] = size
+
+def read_after(folder: RunFolder, attempt: int, before: Mapping[int, int]) -> dict[int, Dump]:
+    """The newest stack of each rank that has written more than the `sizes` from before."""
     sources = _Sources(folder)
     found = {}
-    for rank, path in paths.items():
-        dumps = parse(_tail(path, before[rank])) if _size(path) > before[rank] else []
+    for rank, size in before.items():
+        path = folder.rank(attempt, rank).stacks
+        dumps = parse(_tail(path, size)) if _size(path) > size else []
         if dumps:
             found[rank] = sources.dump(dumps[-1])
-    missing = tuple(rank for rank in live if rank not in found)
-    return Stacks(found, missing, timeout_s, all_threads)
+    return found

@@ -1,4 +1,4 @@
-"""What the REST API can be asked: each operation, its parameters, and the question that answers it."""
+"""The table of the REST API: each operation, its parameters, and the question or action that answers it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from .. import queries
 from ..errors import InputError
+from ..manage import actions, cluster_edits
+from ..start import hello
 
 __all__ = ["OPERATIONS", "Operation", "Param"]
 
@@ -82,7 +84,7 @@ class Operation:
 
 
 def _save(name: str, backend: str, options: dict[str, Any], old_name: str | None = None) -> Any:
-    return queries.cluster_save(name, {"backend": backend, "options": options}, old_name)
+    return cluster_edits.save(name, {"backend": backend, "options": options}, old_name)
 
 
 class _Cleaner:
@@ -97,7 +99,7 @@ class _Cleaner:
             now = time.monotonic()
             if now - self._cleaned.get(days, -_CLEAN_EVERY_S) < _CLEAN_EVERY_S:
                 return {"removed": [], "freed_bytes": 0, "skipped": True}
-            answer = queries.clean(days)
+            answer = actions.clean(days)
             self._cleaned[days] = now
             return {**answer, "skipped": False}
 
@@ -118,9 +120,9 @@ OPERATIONS = (
         ),
     ),
     Operation("GET", "/runs/{id}", queries.run),
-    Operation("DELETE", "/runs/{id}", queries.remove, slow=True),
+    Operation("DELETE", "/runs/{id}", actions.remove, slow=True),
     Operation("GET", "/runs/{id}/size", queries.disk_size, slow=True),
-    Operation("POST", "/runs/{id}/stop", queries.stop, (Param("kill", "boolean"),)),
+    Operation("POST", "/runs/{id}/stop", actions.stop, (Param("kill", "boolean"),)),
     Operation(
         "GET",
         "/runs/{id}/log",
@@ -161,7 +163,7 @@ OPERATIONS = (
     ),
     Operation("GET", "/runs/{id}/errors", queries.errors, (Param("attempt", "integer"),)),
     Operation("GET", "/runs/{id}/results", queries.results),
-    Operation("POST", "/runs/{id}/stacks", queries.stacks, slow=True),
+    Operation("POST", "/runs/{id}/stacks", actions.stacks, slow=True),
     Operation("POST", "/clean", _Cleaner(), (Param("days", "number", required=True),), slow=True),
     Operation("GET", "/backends", queries.backends, slow=True),
     Operation("GET", "/clusters", queries.clusters),
@@ -175,9 +177,7 @@ OPERATIONS = (
             Param("old_name", "string"),
         ),
     ),
-    Operation("DELETE", "/clusters/{name}", queries.cluster_delete),
-    Operation(
-        "POST", "/clusters/{name}/duplicate", queries.cluster_duplicate, (Param("new_name", "string"),)
-    ),
-    Operation("POST", "/clusters/{name}/test", queries.cluster_test, slow=True),
+    Operation("DELETE", "/clusters/{name}", cluster_edits.delete),
+    Operation("POST", "/clusters/{name}/duplicate", cluster_edits.duplicate, (Param("new_name", "string"),)),
+    Operation("POST", "/clusters/{name}/test", hello.run_hello, slow=True),
 )

@@ -12,7 +12,9 @@ import os
 import time
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from ..errors import DistError
 from ..folder import RunFolder
+from ..manage import stopping
 from ..record import reader
 from .display import command, in_kernel, kernel_is_ending
 from .screens import KernelScreen, PlainScreen
@@ -122,15 +124,12 @@ class _Follower:
             )
             self._screen.close(self._view)
             return True
-        name, note = (
-            ("stop", "stopping … interrupt again to kill it")
-            if self._answered == 1
-            else ("kill", "killing … interrupt again to leave it")
-        )
+        kill = self._answered > 1
+        note = "killing … interrupt again to leave it" if kill else "stopping … interrupt again to kill it"
         try:
-            self._folder.request(name)
-        except OSError as error:
-            note = f"cannot be asked to {name}: {error.strerror}; interrupt again"
+            stopping.stop(self._folder, kill=kill)
+        except DistError as error:
+            note = f"{error}; interrupt again"
         self._view.note = note
         self._screen.show(self._view, True)
         return False

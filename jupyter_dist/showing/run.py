@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DistError, InputError, MissingEngine, RunFailed, RunStopped
 from ..folder import RunFolder
 from ..job import Job, State, Status, rank_count
+from ..manage import ask_stacks, stopping
 from ..record import failures, interleave, metrics, reader, stacks
 from ..record.failures import RankError
 from ..record.results import Results
@@ -118,16 +119,11 @@ class Run:
 
     def stop(self, kill: bool = False) -> None:
         """Ask for the end of the run: SIGTERM and time to write, or SIGKILL. Returns at once; repeatable."""
-        if self.state.ended:
-            return
-        try:
-            self.folder.request("kill" if kill else "stop")
-        except OSError as error:
-            raise DistError(f"run {self.id} cannot be asked to stop: {error}") from error
+        stopping.stop(self.folder, kill=kill)
 
     def stacks(self, timeout_s: float = 5.0, all_threads: bool = False) -> stacks.Stacks:
         """Where every running rank is in its Python code, without stopping it."""
-        return stacks.take(self.folder, timeout_s, all_threads=all_threads)
+        return ask_stacks.take(self.folder, timeout_s, all_threads=all_threads)
 
     def raise_for_state(self) -> None:
         """Raise RunFailed (also for a lost run) or RunStopped with the reason; else do nothing."""

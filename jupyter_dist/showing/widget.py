@@ -20,6 +20,7 @@ import traitlets
 from .. import queries
 from ..errors import RunNotFound
 from ..folder import RunFolder, runs_root
+from ..manage import actions
 from ..queries.snapshot import snapshot
 from . import frontends
 
@@ -55,8 +56,8 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "curves": queries.curves,
     "errors": queries.errors,
     "results": queries.results,
-    "stacks": queries.stacks,
-    "stop": queries.stop,
+    "stacks": actions.stacks,
+    "stop": actions.stop,
 }
 _TICK_S = 0.1
 _WATCHED_S = 35.0

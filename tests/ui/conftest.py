@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import jupyter_dist
 from jupyter_dist import folder as folders
-from jupyter_dist import manage
+from jupyter_dist.manage import stopping
 from jupyter_dist.record import reader
 
 from .pages import WAIT_MS, Lab
@@ -81,8 +81,8 @@ def end_runs() -> None:
     for run in list(folders.runs()):
         owner = reader.status(run).supervisor
         # Of runs made by hand this process is the supervisor.
-        if not manage.state(run).ended and owner is not None and owner.pid != os.getpid():
-            manage.stop(run, kill=True)
+        if not reader.status(run).state.ended and owner is not None and owner.pid != os.getpid():
+            stopping.stop(run, kill=True, wait_s=15.0)
         shutil.rmtree(run.path)
 
 

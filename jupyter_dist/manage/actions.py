@@ -1,0 +1,60 @@
+"""What a view can have done to a run, answered as JSON; the counterpart of `queries`, which only asks.
+
+The server's REST handlers and the widget's comm both call these. A run is named by its whole id; every
+other name raises RunNotFound and touches no file.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..folder import find_exact
+from . import ask_stacks, removal, stopping
+
+__all__ = ["clean", "remove", "stacks", "stop"]
+
+_MAX_WAIT_S = 5.0
+
+
+def stop(id: str, kill: bool = False) -> dict[str, Any]:
+    """Ask for the end of a run; does nothing to one that has ended. Does not wait for the end."""
+    return {"id": id, "state": stopping.stop(find_exact(id), kill=kill).value}
+
+
+def remove(id: str) -> dict[str, Any]:
+    """Delete an ended run. Raises InputError when it goes on."""
+    return {"id": id, "freed_bytes": removal.remove([find_exact(id)])}
+
+
+def clean(days: float) -> dict[str, Any]:
+    """Delete the runs that ended more than that many days ago."""
+    removed, freed = removal.clean(days)
+    return {"removed": removed, "freed_bytes": freed}
+
+
+def stacks(id: str, timeout_s: float = _MAX_WAIT_S) -> dict[str, Any]:
+    """Where every running rank is in its code: `{groups: [{ranks, frames}], silent, hint}`.
+
+    Waits for the ranks to tell, 5 s at most. Raises DistError when the run has ended.
+    """
+    taken = ask_stacks.take(find_exact(id), min(timeout_s, _MAX_WAIT_S))
+    return {
+        "groups": [
+            {
+                "ranks": list(ranks),
+                "frames": [
+                    {
+                        "file": frame.file,
+                        "label": frame.label or frame.file,
+                        "line": frame.line,
+                        "function": frame.function,
+                        "source": frame.source,
+                    }
+                    for frame in frames
+                ],
+            }
+            for ranks, frames in taken.groups
+        ],
+        "silent": list(taken.missing),
+        "hint": taken.hint,
+    }

@@ -1,0 +1,66 @@
+"""Remove runs that have ended: those named, or all that are old."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import time
+from collections.abc import Iterable
+
+from ..errors import DistError, InputError
+from ..folder import RunFolder
+from ..job import State
+from ..record import reader
+from ..record.run_list import disk_bytes, ended_before
+
+__all__ = ["clean", "remove"]
+
+
+def remove(folders: Iterable[RunFolder]) -> int:
+    """Delete runs; returns the bytes freed. Raises InputError, with nothing removed, if one still runs."""
+    chosen = list({folder.id: folder for folder in folders}.values())
+    alive = [folder.id for folder in chosen if not reader.status(folder).state.ended]
+    if alive:
+        raise InputError(f"{', '.join(alive)} is not at its end: `stop` it first. Nothing was removed")
+    linked = [str(folder.path) for folder in chosen if folder.path.is_symlink()]
+    if linked:
+        raise InputError(f"{linked[0]!r} is a link, and runs never are. Nothing was removed")
+    freed = 0
+    for folder in chosen:
+        size = disk_bytes(folder.path)
+        try:
+            # job.json goes last: a run that is half removed is still listed, and can be removed again.
+            for entry in os.scandir(folder.path):
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path)
+                elif entry.name != folder.job.name:
+                    os.unlink(entry.path)
+            shutil.rmtree(folder.path)
+        except FileNotFoundError:
+            pass  # somebody else removes it too
+        except OSError as error:
+            raise DistError(
+                f"cannot remove {str(folder.path)!r}: {error.strerror or error} ({error.filename})"
+            ) from None
+        freed += size
+    return freed
+
+
+def clean(days: float) -> tuple[list[str], int]:
+    """Delete the runs that ended more than that many days ago; returns their ids and the bytes freed.
+
+    Runs that cannot be removed now are left for the next time. Raises InputError.
+    """
+    if not math.isfinite(days) or days < 1:
+        raise InputError(f"days must be at least 1, got {days}")
+    removed, freed = [], 0
+    for folder in ended_before(time.time() - days * 86_400):
+        if reader.status(folder).state is State.LOST and not folder.state.exists():
+            continue  # not known to have ended
+        try:
+            freed += remove([folder])
+        except DistError:
+            continue
+        removed.append(folder.id)
+    return removed, freed

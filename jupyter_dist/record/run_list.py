@@ -1,0 +1,134 @@
+"""Which runs are on the disk: a list of them, the one that a command means, those that have ended."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import InputError, RunNotFound
+from ..folder import RunFolder, find, runs
+from ..job import State
+from . import reader
+
+__all__ = [
+    "RunRow",
+    "choose",
+    "disk_bytes",
+    "ended_before",
+    "list_runs",
+]
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One run as a list shows it. Times are seconds since the epoch."""
+
+    id: str
+    state: State
+    backend: str
+    world_size: int
+    created: float
+    started: float | None
+    ended: float | None
+    notebook: str | None
+    label: str
+    reason: str | None
+    size_bytes: int
+
+
+def list_runs(limit: int | None = 20) -> list[RunRow]:
+    """The newest runs, all of them with `limit=None`. A run whose files are damaged is `lost`."""
+    rows: list[RunRow] = []
+    for folder in runs():
+        if limit is not None and len(rows) >= limit:
+            break
+        row = _row(folder)
+        if row is not None:
+            rows.append(row)
+    return rows
+
+
+def _row(folder: RunFolder) -> RunRow | None:
+    try:
+        size = disk_bytes(folder.path)
+        return _healthy_row(folder, size)
+    except (RunNotFound, TypeError, ValueError) as error:
+        # Damaged, or another program's: it is listed, so that it can be removed.
+        created = _modified(folder)
+        if created is None:
+            return None  # removed while we looked
+        return RunRow(folder.id, State.LOST, "?", 0, created, None, None, None, "", str(error), size)
+
+
+def _healthy_row(folder: RunFolder, size: int) -> RunRow:
+    status, job = reader.status(folder), reader.job(folder)
+    return RunRow(
+        id=folder.id,
+        state=status.state,
+        backend=str(job.backend),
+        world_size=int(job.world_size),
+        created=float(job.created),
+        started=None if status.started is None else float(status.started),
+        ended=None if status.ended is None else float(status.ended),
+        notebook=None if job.notebook is None else str(job.notebook),
+        label=str(job.label),
+        reason=status.reason,
+        size_bytes=size,
+    )
+
+
+def _modified(folder: RunFolder) -> float | None:
+    try:
+        return folder.path.stat().st_mtime
+    except OSError:
+        return None
+
+
+def disk_bytes(path: Path) -> int:
+    """What a folder takes on the disk. What vanishes meanwhile counts nothing; links are not followed."""
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
+            except OSError:
+                continue
+    return total
+
+
+def choose(run_id: str | None, *, running: bool = False, last: str | None = None) -> RunFolder:
+    """The run meant: the one with that id, else this kernel's last one, else the newest.
+
+    With `running` only runs that go on are meant, and there must be no doubt which.
+    Raises RunNotFound, InputError.
+    """
+    if run_id is not None:
+        return find(run_id)
+    known = list(runs())
+    if not known:
+        raise RunNotFound("there are no runs yet")
+    own = [folder for folder in known if folder.id == last]
+    if not running:
+        return (own or known)[0]
+    alive = [folder for folder in known if not reader.status(folder).state.ended]
+    if not alive:
+        raise RunNotFound("no run is running")
+    mine = [folder for folder in alive if folder.id == last]
+    if mine or len(alive) == 1:
+        return (mine or alive)[0]
+    raise InputError(f"{len(alive)} runs are running; say which: {', '.join(f.id for f in alive[:10])}")
+
+
+def ended_before(when: float) -> list[RunFolder]:
+    """Runs that had ended by that time."""
+    found = []
+    for folder in runs():
+        status = reader.status(folder)
+        try:
+            ended = float(status.ended or status.created or 0.0)
+        except (TypeError, ValueError):
+            ended = 0.0
+        if status.state.ended and (ended or _modified(folder) or 0.0) <= when:
+            found.append(folder)
+    return found

@@ -1,0 +1,88 @@
+"""`jupyter_dist.run`: a function that Python code calls on every rank."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError
+from ..options import RunOptions
+from ..plan.planning import make_plan
+from .cell_or_call import start_call, warn
+from .origin import origin_of_call
+from .until_end import finish
+
+if TYPE_CHECKING:
+    from ..showing.run import Run
+
+__all__ = ["run"]
+
+
+def run(
+    fn: Callable[..., Any],
+    *args: Any,
+    backend: str | None = None,
+    cluster: str | None = None,
+    np: int | None = None,
+    detach: bool = False,
+    env: Mapping[str, str] | None = None,
+    metrics: Mapping[str, str] | None = None,
+    max_restarts: int = 0,
+    timeout: float | str | None = None,
+    stall_timeout: float | str = 300.0,
+    ship_modules: str = "auto",
+    cold: bool = False,
+    hosts: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    **kwargs: Any,
+) -> Run:
+    """Call `fn(*args, **kwargs)` on every rank; `run.results` holds what each returned.
+
+    The named parameters are the flags of `%%distribute`; `options` holds the backend's own, such as
+    `{"gpus_per_worker": 1}`; every other keyword goes to `fn`. Shows the output until the run has
+    ended, or returns at once with `detach=True`.
+
+    Raises RunFailed, RunStopped, and other DistErrors with nothing started.
+    """
+    if not callable(fn):
+        raise InputError(f"run needs a function to call, got {type(fn).__name__}")
+    _check_arguments(fn, args, kwargs)
+    named = {
+        "backend": backend,
+        "cluster": cluster,
+        "np": np,
+        "detach": detach,
+        "env": None if env is None else dict(env),
+        "metric": None if metrics is None else dict(metrics),
+        "max_restarts": max_restarts,
+        "timeout": timeout,
+        "stall_timeout": stall_timeout,
+        "ship_modules": ship_modules,
+        "cold": cold,
+        "hosts": hosts,
+    }
+    # What stands at its default was not asked for: a cluster may set it.
+    defaults = {
+        name: info.get_default(call_default_factory=True) for name, info in RunOptions.model_fields.items()
+    }
+    given = {name: value for name, value in named.items() if value is not None and value != defaults[name]}
+    clash = sorted(set(options or ()) & RunOptions.model_fields.keys())
+    if clash:
+        raise InputError(f"{clash[0]!r} is no option of a backend: give it as a keyword of run()")
+    plan = make_plan({**given, **(options or {})}, spelled_as_flags=False)
+    warn(plan)
+    started = start_call(fn, args, kwargs, plan, origin_of_call(fn))
+    return started if plan.run.detach else finish(started)
+
+
+def _check_arguments(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse in the notebook what the call would refuse on every rank, a misspelt name of ours as well."""
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):
+        return  # a builtin that does not tell
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise InputError(f"{getattr(fn, '__name__', type(fn).__name__)}(): {error}") from None

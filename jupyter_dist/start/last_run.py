@@ -1,0 +1,24 @@
+"""Which run this process started or attached to last: the one that a command without an id means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..showing.run import Run
+
+__all__ = ["last_run_id", "remember"]
+
+_last_run_id: str | None = None
+
+
+def last_run_id() -> str | None:
+    """The run this process started or attached to last."""
+    return _last_run_id
+
+
+def remember(run: Run) -> Run:
+    """Take the run as the last one, and return it."""
+    global _last_run_id
+    _last_run_id = run.id
+    return run

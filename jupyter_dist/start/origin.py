@@ -1,0 +1,72 @@
+"""Where a cell or a call comes from: its name in tracebacks, its notebook, the folder of its modules."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Origin", "current_shell", "origin_in", "origin_of_call"]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where code comes from: how tracebacks call it, and the folder whose modules go along."""
+
+    label: str
+    directory: Path
+    notebook: str | None = None
+    labels: Mapping[str, str] | None = None
+    flags: int = 0
+    """Compiler flags that are in force, such as those of an earlier `from __future__ import`."""
+    argv: tuple[str, ...] = ()
+    """A script and its arguments, for the ranks' `sys.argv`."""
+
+    def for_capture(self) -> dict[str, Any]:
+        return {
+            "label": self.label,
+            "labels": self.labels,
+            "directory": self.directory,
+        }
+
+
+def current_shell() -> Any:
+    """The IPython shell this runs in; None in a plain interpreter. Never imports IPython."""
+    ipython = sys.modules.get("IPython")
+    return None if ipython is None else ipython.get_ipython()
+
+
+def origin_in(shell: Any) -> Origin:
+    """Where the cell that runs now stands."""
+    notebook = _notebook(shell)
+    directory = Path.cwd()
+    if notebook is not None and os.path.isfile(notebook):
+        directory = Path(notebook).absolute().parent
+    numbers = getattr(shell.compile, "_filename_map", {})
+    labels = {filename: f"In[{number}]" for filename, number in numbers.items()}
+    # IPython 9 counts up before it runs a cell, earlier ones after it.
+    number = shell.execution_count
+    if number not in numbers.values():
+        number = max(1, number - 1)
+    return Origin(f"In[{number}]", directory, notebook, labels, shell.compile.flags)
+
+
+def _notebook(shell: Any) -> str | None:
+    """The notebook's path as the front-end tells it: Jupyter's server by a variable, VS Code by a name."""
+    for told in (shell.user_ns.get("__vsc_ipynb_file__"), os.environ.get("JPY_SESSION_NAME")):
+        if isinstance(told, str) and told:
+            return told
+    return None
+
+
+def origin_of_call(fn: Callable[..., Any]) -> Origin:
+    """Where a call of `fn` from Python stands: in a notebook's cell, in a script, or nowhere."""
+    shell = current_shell()
+    if shell is not None:
+        return origin_in(shell)
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    directory = Path(file).absolute().parent if file else Path.cwd()
+    return Origin(getattr(fn, "__name__", "call"), directory)

@@ -1,0 +1,43 @@
+"""Follow a run until its end: one that was just started here, or one that is attached to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..launch import submission
+from ..record.run_list import choose
+from .last_run import remember
+
+if TYPE_CHECKING:
+    from ..showing.run import Run
+
+__all__ = ["attach", "finish"]
+
+
+def finish(run: Run) -> Run:
+    """Show a run's output until its end and return it. Interrupting stops it, twice kills it.
+
+    Raises RunFailed, RunStopped."""
+    from ..showing import live
+
+    live.follow(run, result=True)
+    run.raise_for_state()
+    return run
+
+
+def attach(run_id: str | None = None, *, follow: bool = False) -> Run:
+    """The run with that id (its beginning or end will do), also one that another kernel started.
+
+    Without an id: the newest one. With `follow` its output is shown until it ends; interrupting
+    leaves the run alone. Raises RunNotFound.
+    """
+    from ..showing import live
+    from ..showing.run import Run
+
+    folder = choose(run_id)
+    # Where the ranks have outlived their supervisor, the run gets another one.
+    submission.resume(folder)
+    found = remember(Run(folder))
+    if follow:
+        live.follow(found, interrupt="leave", result=True)
+    return found
