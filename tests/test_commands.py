@@ -17,12 +17,13 @@ import pytest
 from run_maker import RunMaker
 
 import jupyter_dist
-from jupyter_dist import backends, clusters, folder, start
+from jupyter_dist import backends, clusters, folder
 from jupyter_dist.commands import dispatch, main
 from jupyter_dist.commands.run_commands import Context
 from jupyter_dist.errors import InputError, MissingEngine, RunNotFound
 from jupyter_dist.job import State
 from jupyter_dist.record import reader, run_list
+from jupyter_dist.start import last_run
 from jupyter_dist.text.table import Message, Table
 
 NOTEBOOK = Context()
@@ -31,7 +32,7 @@ TERMINAL = Context(terminal=True)
 
 @pytest.fixture(autouse=True)
 def no_last_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start, "_last_run_id", None)
+    monkeypatch.setattr(last_run, "_last_run_id", None)
     monkeypatch.setattr(clusters, "_used", None)
 
 

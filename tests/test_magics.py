@@ -22,6 +22,7 @@ from jupyter_dist.job import State
 from jupyter_dist.launch import template
 from jupyter_dist.manage import stopping
 from jupyter_dist.showing.run import Run
+from jupyter_dist.start import last_run
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Interacti
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(template, "wanted", lambda: False)
     monkeypatch.setattr(template, "observe", lambda namespace: None)
-    monkeypatch.setattr(start, "_last_run_id", None)
+    monkeypatch.setattr(last_run, "_last_run_id", None)
     monkeypatch.setattr(clusters, "_used", None)
     main = sys.modules["__main__"]
     shell = InteractiveShell.instance()
