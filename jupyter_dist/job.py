@@ -16,6 +16,7 @@ class State(str, enum.Enum):
 
     PENDING = "pending"
     RUNNING = "running"
+    UNWATCHED = "unwatched"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     STOPPED = "stopped"
@@ -23,7 +24,7 @@ class State(str, enum.Enum):
 
     @property
     def ended(self) -> bool:
-        return self not in (State.PENDING, State.RUNNING)
+        return self not in (State.PENDING, State.RUNNING, State.UNWATCHED)
 
     def __str__(self) -> str:
         return self.value
