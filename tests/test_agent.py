@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from jupyter_dist.agent.frames import Frame, FrameError, Frames, encode
+from jupyter_dist.agent.line_times import RECORD
 from jupyter_dist.agent.tail import Tails
 from jupyter_dist.record.reader import start_ticks
 
@@ -92,12 +93,15 @@ class Place:
         (stage / "code").mkdir(parents=True)
         (stage / "run" / "attempts").mkdir(parents=True)
 
-    def serve(self, grace_s: float = 60) -> None:
-        (self.stage / "agent.json").write_text(json.dumps({"grace_s": grace_s}))
+    def serve(self, grace_s: float = 60, idle_s: float | None = None, lifeline: int | None = None) -> None:
+        (self.stage / "agent.json").write_text(json.dumps({"grace_s": grace_s, "idle_s": idle_s}))
         read, write = os.pipe()
         env = {**os.environ, "JUPYTER_DIST_STAGE": str(self.stage)}
         argv = [sys.executable, "-m", "jupyter_dist.agent", str(self.stage), str(write)]
-        self.process = subprocess.Popen(argv, cwd=ROOT, env=env, pass_fds=[write], start_new_session=True)
+        passed = [write] if lifeline is None else [write, lifeline]
+        if lifeline is not None:
+            env["JUPYTER_DIST_LIFELINE"] = str(lifeline)
+        self.process = subprocess.Popen(argv, cwd=ROOT, env=env, pass_fds=passed, start_new_session=True)
         os.close(write)
         assert os.read(read, 1) == b"+"
         os.close(read)
@@ -295,6 +299,62 @@ def test_without_a_driver_it_ends_its_ranks_and_itself(place: Place, wait_for: W
     assert place.process.wait(20) == 0
     wait_for(lambda: not place.own(), 20, "the end of all it had started")
     assert (place.stage / "run" / "attempts" / "0" / "ranks" / "0" / "output.log").read_text() == "up\n"
+
+
+def test_without_a_driver_and_a_process_it_does_not_stay_for_the_whole_grace(
+    place: Place, wait_for: WaitFor
+) -> None:
+    """As when a supervisor is killed while it sets hosts up."""
+    place.serve(grace_s=600, idle_s=0.5)
+    driver = place.driver()
+    driver.until("facts")
+    driver.close()
+    assert place.process is not None
+    assert place.process.wait(20) == 0
+    assert not place.stage.exists()
+
+
+def test_the_end_of_its_lifeline_is_its_end_and_its_driver_hears_of_it(
+    place: Place, wait_for: WaitFor
+) -> None:
+    read, write = os.pipe()
+    place.serve(grace_s=600, lifeline=read)
+    os.close(read)
+    driver = place.driver()
+    driver.start("sh", "-c", "trap 'echo told; exit 7' TERM; echo up; while :; do sleep 0.05; done")
+    path = "attempts/0/ranks/0/output.log"
+    while driver.files.get(path) != bytearray(b"up\n"):
+        assert driver.read()
+    os.close(write)
+    end = driver.until("ended")["end"]
+    assert (end["exit_code"], end["told"]) == (7, True)
+    assert driver.files[path] == b"up\ntold\n"
+    assert place.process is not None
+    assert place.process.wait(20) == 0
+    wait_for(lambda: not place.own(), 20, "the end of all it had started")
+
+
+def test_times_tell_when_lines_were_printed_though_no_driver_was_there(
+    place: Place, wait_for: WaitFor
+) -> None:
+    place.serve()
+    driver = place.driver()
+    began = time.time()
+    driver.start("sh", "-c", "echo one; sleep 1; echo two; sleep 600")
+    driver.until("started")
+    driver.close()
+    log = place.stage / "run/attempts/0/ranks/0/output.log"
+    wait_for(lambda: log.exists() and log.read_text() == "one\ntwo\n", 20, "both lines")
+    printed = time.time()
+    time.sleep(1.5)  # for a time that can be told from those of the lines
+    driver = place.driver()
+    path = "attempts/0/ranks/0/times.idx"
+    while len(driver.files.get(path, b"")) < 48:
+        assert driver.read()
+    (none, _), (first, one), (second, two) = RECORD.iter_unpack(driver.files[path])
+    assert (none, first, second) == (0, 4, 8)
+    assert began <= one < two - 0.5
+    assert two <= printed + 0.5
 
 
 def test_a_driver_that_pings_keeps_it(place: Place) -> None:

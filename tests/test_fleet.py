@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 
 from jupyter_dist import folder as folders
+from jupyter_dist.agent import stage
+from jupyter_dist.agent.line_times import RECORD
 from jupyter_dist.backends.ranks.places import environments, gpu_trouble, places, ports_needed
 from jupyter_dist.backends.ssh import Ssh, SshOptions
 from jupyter_dist.errors import InputError, LaunchError
@@ -24,8 +27,15 @@ from jupyter_dist.hosts import openssh
 from jupyter_dist.hosts.arrivals import Arrivals
 from jupyter_dist.hosts.facts import HostFacts, host_facts
 from jupyter_dist.hosts.fleet import Fleet, FleetPoll, Start
+from jupyter_dist.hosts.link import LinkError
 from jupyter_dist.hosts.openssh import SshSettings, diagnose
+from jupyter_dist.hosts.settings import HostSettings
+from jupyter_dist.hosts.stream import Pipe, PlainDoor, StreamLink
+from jupyter_dist.hosts.telling import cut_off
 from jupyter_dist.job import Job
+from jupyter_dist.record.times import Times
+from jupyter_dist.supervise.indexing import Indexer
+from jupyter_dist.worker.machine import unreached
 
 WaitFor = Callable[..., Any]
 HERE = [{"name": "localhost", "slots": 2}]
@@ -173,7 +183,7 @@ def test_pieces_that_come_again_change_nothing(folder: RunFolder) -> None:
     for offset, data in ((0, b"abc"), (0, b"abc"), (1, b"bcd"), (9, b"later"), (4, b"e")):
         arrivals.take({"is": "chunk", "path": path, "offset": offset}, data, 0.0)
     assert folder.rank(0, 1).output.read_bytes() == b"abcde"
-    assert Arrivals(folder).have() == {path: 5}
+    assert Arrivals(folder).have() == {path: 5, path.replace("output.log", "times.idx"): 16}
     whole = {"is": "whole", "path": "attempts/0/ranks/1/error.json", "size": 4, "time": 1000.0}
     arrivals.take({**whole, "offset": 0}, b"{ ", 5.0)
     assert not folder.rank(0, 1).error.exists()
@@ -181,6 +191,136 @@ def test_pieces_that_come_again_change_nothing(folder: RunFolder) -> None:
     arrivals.take({**whole, "offset": 2}, b" }", 5.0)
     assert folder.rank(0, 1).error.read_bytes() == b"{  }"
     assert folder.rank(0, 1).error.stat().st_mtime == 1005.0
+
+
+def test_lines_have_the_time_they_were_printed_at_not_that_of_their_arrival(folder: RunFolder) -> None:
+    arrivals = Arrivals(folder)
+    rank = folder.rank(0, 1)
+    log, times = "attempts/0/ranks/1/output.log", "attempts/0/ranks/1/times.idx"
+    told = b"".join(RECORD.pack(*record) for record in ((0, 100.0), (4, 100.0), (8, 160.0)))
+    arrivals.take({"is": "chunk", "path": log, "offset": 0}, b"one\ntwo\n", 5.0)
+    # A supervisor looks in between, and must not write an index of its own then.
+    Indexer(folder, 0).tick(999.0, 2)
+    arrivals.take({"is": "chunk", "path": times, "offset": 0}, told[:40], 5.0)
+    arrivals.take({"is": "chunk", "path": times, "offset": 0}, told, 5.0)
+    arrivals.take({"is": "chunk", "path": times, "offset": 32}, told[32:], 5.0)
+    Indexer(folder, 0).tick(999.0, 2)
+    seen = Times(rank.times)
+    seen.refresh()
+    assert [seen.at(0, 0.0), seen.at(4, 0.0), seen.at(8, 7.0)] == [105.0, 165.0, 7.0]
+    assert Arrivals(folder).have() == {log: 8, times: 48}
+
+
+def test_another_attempt_sets_the_hosts_up_again_that_failed(
+    folder: RunFolder, tmp_path: Path, wait_for: WaitFor
+) -> None:
+    place = tmp_path / "hosts"
+    place.touch()
+    fleet = Fleet(a_job(folder), folder, HERE, SshSettings(remote_dir=str(place)))
+    fleet.begin()
+    wait_for(lambda: fleet.poll().failed, 20, "the failure")
+    assert not fleet.poll().final
+    place.unlink()
+    fleet.renew()
+    wait_for(lambda: fleet.poll().ready, 20, "the host")
+    fleet.release()
+
+
+def test_a_host_without_the_right_python_is_final(folder: RunFolder, wait_for: WaitFor) -> None:
+    fleet = Fleet(a_job(folder), folder, HERE, SshSettings(python="/no/such/python"))
+    fleet.begin()
+    wait_for(lambda: fleet.poll().failed, 20, "the failure")
+    assert fleet.poll().final
+
+
+def test_what_a_stage_program_of_another_version_says(folder: RunFolder, tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    argv = [sys.executable, "-I", stage.__file__, "a-word"]
+    with subprocess.Popen(argv, stdin=theirs.fileno(), stdout=theirs.fileno()):
+        theirs.close()
+        wish = {"dir": str(tmp_path / "there"), "run": folder.id, "node": 0, "version": "3.8"}
+        link = StreamLink("far", PlainDoor(lambda: Pipe.of_socket(ours, "a-word")), wish, [])
+        link.open("stage")
+
+        def wait() -> None:
+            while not link.pump():
+                time.sleep(0.01)
+
+        with pytest.raises(LinkError, match=r"its Python is .* notebook's is 3\.8: .* Python 3\.8$") as told:
+            wait()
+        assert told.value.final
+    assert not (tmp_path / "there").exists()
+
+
+def test_any_socket_is_a_link(folder: RunFolder, tmp_path: Path, wait_for: WaitFor) -> None:
+    """Whoever opens the pipe: here a socket, whose other end is a stage program's stdin and stdout."""
+    programs = []
+
+    def dial() -> Pipe:
+        ours, theirs = socket.socketpair()
+        argv = [sys.executable, "-I", stage.__file__, "word"]
+        programs.append(subprocess.Popen(argv, stdin=theirs.fileno(), stdout=theirs.fileno()))
+        theirs.close()
+        return Pipe.of_socket(ours, "word")
+
+    def reach(host: str, wish: Any, files: Any) -> StreamLink:
+        return StreamLink(host, PlainDoor(dial), wish, files)
+
+    hosts = [{"name": "far", "slots": 1}]
+    fleet = Fleet(a_job(folder), folder, hosts, HostSettings(remote_dir=str(tmp_path / "there")), reach)
+    fleet.connect()
+    fleet.start(0, [Start("far", ("sh", "-c", "echo hello"), {}, rank=0)])
+    until_over(fleet, wait_for)
+    assert folder.rank(0, 0).output.read_text() == "hello\n"
+    fleet.release()
+    assert os.listdir(tmp_path / "there") == []
+    assert [program.wait(10) for program in programs] == [0]
+
+
+def test_all_ways_between_hosts_are_told() -> None:
+    class Cut:
+        def __init__(self, name: str, **no_way: str) -> None:
+            self.name, self.no_way = name, no_way
+
+    hosts: Any = [Cut("a"), Cut("b", a="No route to host", c="timed out"), Cut("c", a="No route to host")]
+    first, second = cut_off(hosts, "a", "a at 10.0.0.1, port 7")
+    assert first.startswith(
+        "b, c cannot connect to a at 10.0.0.1, port 7 (No route to host), where the ranks"
+    )
+    assert second.startswith("no connection from b to c (timed out), which ranks")
+
+
+def test_ports_that_nobody_answers_at() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as free:
+        ports = taken.getsockname()[1], free.getsockname()[1]
+        free.close()
+        places = {"open": ("127.0.0.1", ports[0]), "refused": ("127.0.0.1", ports[1])}
+        assert unreached({**places, "none": ("no such host", 1)}, 1.0).keys() == {"none"}
+
+
+def test_only_our_own_old_folders_are_removed(folder: RunFolder, tmp_path: Path) -> None:
+    """A user's folder below --remote-dir may look like a stage: its name, its age, a file `start` in it."""
+    there = tmp_path / "there"
+    ours, another = there / "20200101-000000-abcd12", there / "20200101-000000-abcd13"
+    theirs = [there / "2020 data", there / "20200101-000000-abcd14", there / "20200101-000000-abcd15"]
+    for made in (ours, another, *theirs):
+        (made / "0").mkdir(parents=True)
+        (made / "start").touch()
+        (made / "0" / "thesis.txt").touch()
+    (ours / ".jupyter-dist").write_text(f"{ours.name}\n")
+    (another / ".jupyter-dist").write_text(f"{another.name}\n")
+    (theirs[2] / ".jupyter-dist").write_text("copied from elsewhere\n")
+    for made in (ours, *theirs):
+        for path in (made / "0", made):
+            os.utime(path, (1e9, 1e9))
+    fleet = Fleet(a_job(folder), folder, HERE, SshSettings(remote_dir=str(there)))
+    fleet.connect()
+    assert {path.name for path in there.iterdir()} == {
+        folder.id,
+        another.name,
+        *(path.name for path in theirs),
+    }
+    fleet.release()
 
 
 def test_ranks_fill_the_hosts_in_order() -> None:

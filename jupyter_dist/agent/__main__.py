@@ -26,6 +26,7 @@ from ..worker.boot import STACK_SIGNAL, set_name
 from ..worker.free_ports import free_ports
 from .children import Child, Children, end_leftovers, start_guard
 from .frames import Frame, FrameError, Frames, encode
+from .line_times import LineTimes
 from .stage import remove
 from .tail import Tails, checkpoints
 
@@ -36,10 +37,13 @@ _MOST_WAITING = 1 << 20
 _BUSY_S, _IDLE_S = 0.02, 0.25
 _REACH_S = 3.0
 """For a connection to another host: shorter than the silence in which a driver takes this agent for dead."""
-_FIRST_GRACE_S = 30.0
-"""For the driver that had the agent started."""
+_IDLE_GRACE_S = 30.0
+"""Without a driver, for an agent that was never given anything to start."""
 _TERM_S = 5.0
 """From SIGTERM to SIGKILL when the grace is over."""
+_TELL_S = 3.0
+"""For telling a driver that is there how the ranks were ended."""
+_TOUCH_EVERY_S = 3600.0
 
 
 class Agent:
@@ -50,8 +54,11 @@ class Agent:
             settings = json.load(file)
         self._stage = stage
         self._grace_s = float(settings["grace_s"])
+        self._idle_s = min(self._grace_s, float(settings.get("idle_s") or _IDLE_GRACE_S))
         self._children = Children(stage, int(settings.get("umask", 0o022)))
         self._tails = Tails(os.path.join(stage, "run"))
+        self._times = LineTimes(os.path.join(stage, "run"))
+        self._touched = time.monotonic()
         self._guard = start_guard(stage)
         self._watched: list[int] = []
         self._driver: socket.socket | None = None
@@ -61,7 +68,7 @@ class Agent:
         self._news: Iterator[Frame] | None = None
         self._told: set[str] = set()
         """Whose end the driver was told over this connection."""
-        self._greeted = self._ever_greeted = False
+        self._greeted = False
         self._heard = time.monotonic()
         self._forsaken: float | None = None
         self._termed = self._killed = False
@@ -89,6 +96,11 @@ class Agent:
         signal.signal(signal.SIGTERM, self._on_term)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         self._selector.register(self._wake, selectors.EVENT_READ)
+        # Whoever holds our place in a foreign scheduler holds the other end of this pipe.
+        self._lifeline = int(os.environ.pop("JUPYTER_DIST_LIFELINE", "") or -1)
+        if self._lifeline >= 0:
+            os.set_inheritable(self._lifeline, False)
+            self._selector.register(self._lifeline, selectors.EVENT_READ)
 
     def _on_term(self, *_: object) -> None:
         self._forsaken = self._forsaken or time.monotonic()
@@ -106,6 +118,7 @@ class Agent:
                 time.sleep(_BUSY_S)
 
     def _turn(self) -> None:
+        self._times.tick()
         self._reap()
         self._fill()
         self._look_at_clock()
@@ -115,11 +128,24 @@ class Agent:
             elif key.fileobj == self._wake:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake, 4096)
+            elif key.fileobj == self._lifeline:
+                self._pull()
             elif key.fileobj is self._driver:
                 if mask & selectors.EVENT_WRITE:
                     self._send()
                 if mask & selectors.EVENT_READ and self._driver is not None:
                     self._receive()
+
+    def _pull(self) -> None:
+        """The lifeline has a word or, as a rule, its end: our place here is given up."""
+        with contextlib.suppress(OSError):
+            if os.read(self._lifeline, 4096):
+                return
+        _log("who held this place is gone")
+        self._selector.unregister(self._lifeline)
+        os.close(self._lifeline)
+        self._lifeline = -1
+        self._forsaken = self._forsaken or time.monotonic()
 
     def _pause(self) -> float:
         if self._done or (self._news is not None and self._waiting < _MOST_WAITING):
@@ -172,7 +198,7 @@ class Agent:
         if do == "ping":
             self._say({"is": "pong", "ping": wish["ping"], "time": time.time()})
         elif do == "hello":
-            self._greeted = self._ever_greeted = True
+            self._greeted = True
             self._news, self._told, self._sent = None, set(), False
             self._tails.restart(wish["have"])
             known = [child.id for child in self._children]
@@ -182,7 +208,7 @@ class Agent:
         elif do == "ports":
             self._say({"is": "ports", "ports": free_ports(wish["count"])})
         elif do == "reach":
-            self._say({"is": "reached", "why": machine.reaches(wish["address"], wish["port"], _REACH_S)})
+            self._say({"is": "reached", "why": machine.unreached(wish["places"], _REACH_S)})
         elif do == "start":
             for each in wish["processes"]:
                 child = self._children.start(each)
@@ -297,7 +323,11 @@ class Agent:
     def _look_at_clock(self) -> None:
         """End the ranks, then this agent, when no driver has come for the time of grace."""
         now = time.monotonic()
-        grace_s = self._grace_s if self._ever_greeted else min(self._grace_s, _FIRST_GRACE_S)
+        if now - self._touched > _TOUCH_EVERY_S:
+            self._touched = now
+            with contextlib.suppress(OSError):
+                os.utime(self._stage)  # a stage that is in use does not grow old (stage.py)
+        grace_s = self._grace_s if list(self._children) else self._idle_s
         if self._forsaken is None and now - self._heard > grace_s:
             _log(f"no driver for {grace_s:g} s")
             self._forsaken = now
@@ -306,6 +336,8 @@ class Agent:
             return
         running = self._children.running
         if not running:
+            if self._has_to_tell and now - self._forsaken < _TERM_S + _TELL_S:
+                return
             self._end()
             if not list(self._children):
                 remove(self._stage)  # nothing was ever started, so there is nothing to come back for
@@ -315,6 +347,15 @@ class Agent:
         elif not self._killed and now - self._forsaken > _TERM_S:
             self._killed = True
             self._children.signal(kill=True)
+
+    @property
+    def _has_to_tell(self) -> bool:
+        """Whether there is a driver that has not been told all."""
+        if not self._greeted:
+            return False
+        return (
+            bool(self._out) or self._news is not None or any(c.id not in self._told for c in self._children)
+        )
 
     def _end(self) -> None:
         self._done = True

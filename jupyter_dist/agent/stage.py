@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import shutil
 import socket
+import stat
 import struct
 import sys
 import time
@@ -23,6 +25,9 @@ __all__ = ["main", "remove"]
 _LENGTHS = struct.Struct(">IQ")
 _KEEP_S = 14 * 86400
 _READY_TIMEOUT_S = 60
+_RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,8}")
+_MARK = ".jupyter-dist"
+"""A file that only this program writes, into a run's folder on a host: it tells the folder from a user's."""
 _START = """#!/bin/sh
 # Start a rank of the run, or what is named, as this host's stage says.
 me=$(uname -n)
@@ -37,7 +42,11 @@ exit 127
 
 
 class _Refused(Exception):
-    """Why it cannot go on, for the user."""
+    """Why it cannot go on, for the user. `final`: it would not help to ask again."""
+
+    def __init__(self, why: str, *, final: bool = False) -> None:
+        super().__init__(why)
+        self.final = final
 
 
 def main(word: str) -> None:
@@ -48,7 +57,7 @@ def main(word: str) -> None:
     try:
         agent = _prepare(wish)
     except _Refused as error:
-        _answer({"is": "refused", "why": str(error)})
+        _answer({"is": "refused", "why": str(error), "final": error.final})
     except OSError as error:
         name = f" ({error.filename})" if error.filename else ""
         why = f"its folder cannot be set up: {error.strerror or error}{name}: use another --remote-dir"
@@ -59,6 +68,7 @@ def main(word: str) -> None:
 
 def _prepare(wish: dict[str, Any]) -> socket.socket:
     """The socket of the agent, set up now where it is wished for."""
+    _check_version(wish)
     root = os.path.join(os.path.expanduser(wish["dir"]), wish["run"])
     if not os.path.isabs(root):
         root = os.path.abspath(root)
@@ -66,7 +76,7 @@ def _prepare(wish: dict[str, Any]) -> socket.socket:
     mode = wish["mode"]
     agent = _connect(stage)
     if agent is None and mode == "resume" and not os.path.isdir(stage):
-        raise _Refused(f"the run's folder {stage!r} is gone")
+        raise _Refused(f"the run's folder {stage!r} is gone", final=True)
     if agent is None:
         if mode == "stage":
             _receive(wish, root, stage)
@@ -79,6 +89,17 @@ def _prepare(wish: dict[str, Any]) -> socket.socket:
     else:
         _answer({"is": "connected", "stage": stage})
     return agent
+
+
+def _check_version(wish: dict[str, Any]) -> None:
+    """Before anything is unpickled: only the same minor version reads what the notebook's Python pickled."""
+    own, wanted = f"{sys.version_info[0]}.{sys.version_info[1]}", wish.get("version")
+    if wanted is not None and wanted != own:
+        raise _Refused(
+            f"its Python is {own} ({sys.executable}) and the notebook's is {wanted}: what travels is "
+            f"pickled, which only the same version reads: have it run with Python {wanted}",
+            final=True,
+        )
 
 
 def _connect(stage: str) -> socket.socket | None:
@@ -96,6 +117,8 @@ def _connect(stage: str) -> socket.socket | None:
 
 def _receive(wish: dict[str, Any], root: str, stage: str) -> None:
     _make_folders(root, stage)
+    with open(os.path.join(root, _MARK), "w") as file:
+        file.write(os.path.basename(root) + "\n")
     _drop_old(os.path.dirname(root), os.path.basename(root))
     missing = [name for name, size in wish["files"] if _size(os.path.join(stage, name)) != size]
     needed = sum(size for name, size in wish["files"] if name in set(missing))
@@ -152,7 +175,7 @@ def _make_folders(root: str, stage: str) -> None:
 
 def _start_agent(stage: str, wish: dict[str, Any]) -> socket.socket:
     """Start the agent, detached, and connect to it."""
-    settings = {name: wish[name] for name in ("run", "node", "name", "grace_s", "umask")}
+    settings = {name: wish.get(name) for name in ("run", "node", "name", "grace_s", "idle_s", "umask")}
     try:
         with open(os.path.join(stage, "agent.json"), "w") as file:
             json.dump(settings, file)
@@ -190,6 +213,8 @@ def _become_agent(stage: str, ready: int) -> None:
     for source, target in ((null, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
     os.set_inheritable(ready, True)
+    if os.environ.get("JUPYTER_DIST_LIFELINE"):
+        os.set_inheritable(int(os.environ["JUPYTER_DIST_LIFELINE"]), True)
     os.chdir(os.path.join(stage, "code"))
     env = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     env["JUPYTER_DIST_STAGE"] = stage
@@ -210,22 +235,34 @@ def remove(stage: str) -> None:
     root = os.path.dirname(stage)
     shutil.rmtree(stage, ignore_errors=True)
     with contextlib.suppress(OSError):
-        if os.listdir(root) == ["start"]:
-            os.unlink(os.path.join(root, "start"))
+        if set(os.listdir(root)) <= {"start", _MARK}:
+            for name in os.listdir(root):
+                os.unlink(os.path.join(root, name))
         os.rmdir(root)
 
 
 def _drop_old(folder: str, run: str) -> None:
-    """Remove what runs left that never came back to clean up, two weeks after they were last used."""
+    """Remove what runs left that never came back to clean up, two weeks after they were last used.
+
+    The folder may be one of the user's: what has not a run's id for a name, and our mark in it, stays.
+    """
     for name in os.listdir(folder):
         old = os.path.join(folder, name)
         with contextlib.suppress(OSError):
-            if name == run or not name[:1].isdigit() or not os.path.exists(os.path.join(old, "start")):
+            if name == run or not _RUN.fullmatch(name) or not _is_ours(old, name):
                 continue
-            stages = [os.path.join(old, node) for node in os.listdir(old) if node != "start"]
+            stages = [os.path.join(old, node) for node in os.listdir(old) if node.isdigit()]
             newest = max(os.stat(path).st_mtime for path in (old, *stages))
             if time.time() - newest > _KEEP_S and not any(map(_lives, stages)):
                 shutil.rmtree(old, ignore_errors=True)
+
+
+def _is_ours(folder: str, run: str) -> bool:
+    info = os.lstat(folder)
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid():
+        return False
+    with open(os.path.join(folder, _MARK)) as file:
+        return file.read() == run + "\n"
 
 
 def _lives(stage: str) -> bool:

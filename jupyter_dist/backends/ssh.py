@@ -180,8 +180,8 @@ class Ssh:
             return
         if len(names) > 1 and not self._ways_found:
             self._ways_found = True
-            first = where[0].host
-            fleet.find_ways(first, addresses(facts)[first], fleet.ports(first)[0])
+            at = addresses(facts)
+            fleet.find_ways({name: (at[name], fleet.ports(name)[0]) for name in names}, where[0].host)
             return
         envs = environments(job, self._attempt, asked, where, facts, {n: fleet.ports(n) for n in names})
         # These are read when a program starts, which a fork does not.

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..agent.line_times import RECORD
 from ..agent.tail import PATHS, WHOLE
 from ..folder import RunFolder, make_private
 
 __all__ = ["Arrivals"]
 
-_OWN = ("times.idx",)
-"""Files in the same folders that are the supervisor's own."""
+_TIMES = "times.idx"
 
 
 class Arrivals:
@@ -34,7 +35,7 @@ class Arrivals:
             for name in names:
                 path = Path(place, name)
                 key = path.relative_to(root).as_posix()
-                if name not in _OWN and PATHS.fullmatch(key):
+                if PATHS.fullmatch(key):
                     self._sizes[key] = path.stat().st_size
         return dict(self._sizes)
 
@@ -44,9 +45,14 @@ class Arrivals:
         What does not belong into a rank's folder is passed over: hosts are not trusted with more.
         """
         key, offset = str(header["path"]), int(header["offset"])
-        if not PATHS.fullmatch(key) or key.rpartition("/")[2] in _OWN:
+        if not PATHS.fullmatch(key):
             return
         if header["is"] == "chunk":
+            folder, _, name = key.rpartition("/")
+            if name == _TIMES:
+                body = _shifted(offset, body, clock_offset_s)
+            elif name == "output.log":
+                self._begin_times(f"{folder}/{_TIMES}")
             self._append(key, offset, body)
         elif key.rpartition("/")[2] in WHOLE:
             self._fill(key, offset, body, int(header["size"]), float(header["time"]) + clock_offset_s)
@@ -66,13 +72,18 @@ class Arrivals:
         else:
             self._fill(key, int(header["offset"]), body, int(header["size"]), float(header["time"]))
 
+    def _begin_times(self, key: str) -> None:
+        """Before there is a log whose times come from its host: a supervisor would begin with its own."""
+        if key not in self._sizes:
+            self._append(key, 0, RECORD.pack(0, time.time()))
+
     def _append(self, key: str, offset: int, body: bytes) -> None:
         path = self._folder.path / key
         if key not in self._sizes:
             make_private(path.parent)
             self._sizes[key] = path.stat().st_size if path.exists() else 0
         size = self._sizes[key]
-        if offset > size or offset + len(body) <= size:
+        if not body or offset > size or offset + len(body) <= size:
             return
         self._write(path, body[size - offset :], size)
         self._sizes[key] = offset + len(body)
@@ -105,3 +116,11 @@ class Arrivals:
                 view, offset = view[done:], offset + done
         finally:
             os.close(fd)
+
+
+def _shifted(offset: int, body: bytes, clock_offset_s: float) -> bytes:
+    """Whole records of a host's times, in this machine's time."""
+    if offset % RECORD.size:
+        return b""
+    body = body[: len(body) - len(body) % RECORD.size]
+    return b"".join(RECORD.pack(at, when + clock_offset_s) for at, when in RECORD.iter_unpack(body))

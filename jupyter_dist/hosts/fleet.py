@@ -25,7 +25,11 @@ from .archive import shipped
 from .arrivals import Arrivals
 from .facts import launcher_log
 from .host import Host, HostFacts, HostProcess
+from .link import Reach
 from .openssh import SshSettings, options
+from .settings import HostSettings
+from .ssh_door import by_ssh
+from .telling import cut_off, missing, out_of_space, progress, story
 
 __all__ = ["Fleet", "FleetPoll", "Start", "ssh_script"]
 
@@ -35,7 +39,6 @@ _AWAY_SHOWN_S = 1.5
 _KILL_AWAY_S = 3.0
 """After a kill, a host that is away is no longer waited for."""
 _RELEASE_S = 5.0
-_FULL_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,8 @@ class FleetPoll:
     processes: tuple[HostProcess, ...]
     failed: str | None = None
     """Why the hosts cannot be used, by host; nothing was started then."""
+    final: bool = False
+    """Whether it makes no sense to set them up again: one of them has not the right Python, say."""
     away: tuple[str, ...] = ()
     """Hosts that do not answer at the moment."""
     detail: str | None = None
@@ -74,9 +79,19 @@ class Fleet:
     """All hosts of a run. Not for several threads."""
 
     def __init__(
-        self, job: Job, folder: RunFolder, hosts: Sequence[Mapping[str, Any]], settings: SshSettings
+        self,
+        job: Job,
+        folder: RunFolder,
+        hosts: Sequence[Mapping[str, Any]],
+        settings: HostSettings,
+        reach: Reach | None = None,
     ) -> None:
-        """`hosts`: [{"name": "h1", "slots": 4}, …]. Starts nothing."""
+        """`hosts`: [{"name": "h1", "slots": 4}, …]. `reach`: makes the links to them; None: by ssh, as
+        `settings` (SshSettings then) say. Starts nothing."""
+        if reach is None:
+            assert isinstance(settings, SshSettings)
+            reach = by_ssh(settings)
+        self._reach = reach
         self._run, self._folder, self._settings = job.id, folder, settings
         self._files = shipped(folder)
         self._arrivals = Arrivals(folder)
@@ -89,10 +104,10 @@ class Fleet:
         self._failed: str | None = None
         self._killed_at: float | None = None
         self._explained: set[str] = set()
-        self._meeting = ""
+        self._meeting = self._meeting_place = ""
 
     def _host(self, name: str, node: int, slots: int) -> Host:
-        return Host(name, node, slots, self._run, self._settings, self._files, self._arrivals)
+        return Host(name, node, slots, self._run, self._settings, self._reach, self._files, self._arrivals)
 
     def begin(self, *, resume: bool = False) -> None:
         """Connect to all hosts; `poll` tells when they are ready. `resume`: agents are there already."""
@@ -101,9 +116,11 @@ class Fleet:
             host.open(resume=resume)
 
     def renew(self) -> None:
-        """Set up anew the hosts that were given up, for another attempt."""
+        """Set up anew the hosts that were given up, for another attempt: those that were lost, and all
+        where some could not be set up, because nothing is left on the others then."""
+        self._failed = self._first_failure = None
         for place, host in enumerate(self._hosts):
-            if host.lost:
+            if host.lost or host.failed or host.released:
                 host.close()
                 self._hosts[place] = self._host(host.name, host.node, host.slots)
                 self._hosts[place].open(resume=False)
@@ -145,13 +162,16 @@ class Fleet:
         for name, count in counts.items():
             self._named(name).ask_for_ports(count)
 
-    def find_ways(self, to: str, address: str, port: int) -> None:
-        """Have all other hosts try whether they reach that place of host `to`; not ready until they have.
-        Those that do not are in the polls' `detail`: what the ranks do may need no connection."""
+    def find_ways(self, places: Mapping[str, tuple[str, int]], meeting: str) -> None:
+        """Have all hosts try whether they reach each other, at an address and a port by name; not ready until
+        they have. Which do not is in the polls' `detail`: what the ranks do may need no connection.
+        `meeting`: the host of rank 0, where all meet."""
         for host in self._hosts:
-            if host.name != to:
-                host.find_way(address, port)
-        self._meeting = f"{to} at {address}, port {port}"
+            others = {name: place for name, place in places.items() if name != host.name}
+            if others:
+                host.find_ways(others)
+        address, port = places[meeting]
+        self._meeting, self._meeting_place = meeting, f"{meeting} at {address}, port {port}"
 
     def prepare(self, env: Mapping[str, Mapping[str, str]]) -> None:
         """Write the scripts `HostFacts.start` on hosts with these variables; not ready until they are."""
@@ -201,6 +221,7 @@ class Fleet:
             ready=self._failed is None and all(host.settled for host in self._hosts),
             processes=processes,
             failed=self._failed,
+            final=any(host.final for host in self._hosts),
             away=tuple(host.name for host in away),
             detail=self._detail(away),
             pids=tuple(host.link.pid for host in self._hosts if host.link.pid is not None),
@@ -264,7 +285,7 @@ class Fleet:
         open_ = [host for host in self._hosts if not host.failed and not host.settled]
         if open_ and now - self._first_failure < _STRAGGLERS_S:
             return
-        self._failed = _story([(host.name, str(host.failed)) for host in failed], len(self._hosts))
+        self._failed = story([(host.name, str(host.failed)) for host in failed], len(self._hosts))
         self.release()
 
     def _explain(self, host: Host) -> None:
@@ -274,7 +295,7 @@ class Fleet:
                 continue
             self._explained.add(process.id)
             why = f"on host {host.name}: {process.error}" if process.error else None
-            if why is None and _for_want_of_space(process) and not process.told and host.facts is not None:
+            if why is None and out_of_space(process) and not process.told and host.facts is not None:
                 why = f"no space is left on host {host.name} in {host.facts.stage!r}"
             place = self._folder.rank(process.attempt, process.rank).error
             if why is None or place.exists():
@@ -297,7 +318,7 @@ class Fleet:
         parts = [
             f"host {host.name}: no space is left in {host.facts.stage!r}"
             for host in self._hosts
-            if host.facts is not None and any(map(_for_want_of_space, host.processes.values()))
+            if host.facts is not None and any(map(out_of_space, host.processes.values()))
         ]
         parts += dict.fromkeys(
             process.lost
@@ -305,78 +326,18 @@ class Fleet:
             for process in host.processes.values()
             if process.lost and process.attempt == self._attempt
         )
-        cut_off = [host for host in self._hosts if host.no_way]
-        if cut_off:
-            parts.append(
-                f"{_names(cut_off)} cannot connect to {self._meeting} ({cut_off[0].no_way}), where the ranks "
-                "meet: open the TCP ports between the hosts, or name another network with --interface"
-            )
+        parts += cut_off(self._hosts, self._meeting, self._meeting_place)
+        killed = self._killed_at is not None
         for host in away:
-            assert host.away is not None
-            if now - host.away < _AWAY_SHOWN_S and self._killed_at is None:
-                continue
-            since = time.strftime("%H:%M:%S", time.localtime(host.away))
-            mine = [
-                p.rank for p in host.processes.values() if p.attempt == self._attempt and p.rank is not None
-            ]
-            with_ranks = f" ({_ranks(mine)})" if mine else ""
-            what = f"host {host.name}{with_ranks} does not answer since {since}: {host.why_away}; "
-            if self._killed_at is not None:
-                what += f"what runs there ends by itself within {self._settings.grace_s:g} s"
-            else:
-                what += f"trying again for {self._settings.grace_s:g} s"
-            parts.append(what)
+            if killed or now - (host.away or now) >= _AWAY_SHOWN_S:
+                parts.append(missing(host, self._attempt, self._settings.grace_s, killed=killed))
         if not parts and time.monotonic() - self._began > 1:
-            parts = list(self._progress())
+            return progress(self._hosts, self._settings.rsync)
         return "; ".join(parts) or None
-
-    def _progress(self) -> Sequence[str]:
-        """What is being waited for before anything is started."""
-        if any(host.processes for host in self._hosts):
-            return ()
-        waiting = [host for host in self._hosts if not host.settled and not host.failed]
-        sending = [host for host in waiting if host.link.to_send > 1 << 20 and not host.link.up]
-        if sending:
-            total = sum(host.link.to_send for host in sending)
-            done = min(90, 10 * (10 * sum(host.link.sent for host in sending) // total))
-            return [f"sending {total / 1e6:,.0f} MB to {_names(sending)} ({done} %)"]
-        syncing = [host for host in waiting if host.syncing]
-        if syncing:
-            return [f"copying {', '.join(self._settings.rsync)} to {_names(syncing)} with rsync"]
-        return [f"connecting to {_names(waiting)}"] if waiting else ()
-
-
-def _for_want_of_space(process: HostProcess) -> bool:
-    failed = process.exit_code or process.signal or process.error
-    return bool(failed) and process.free_disk is not None and 0 <= process.free_disk < _FULL_BYTES
 
 
 def _id(attempt: int, start: Start) -> str:
     return f"{attempt}.{start.host}" if start.rank is None else f"{attempt}.{start.rank}"
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    """`rank 3`, `ranks 0-3, 7`."""
-    spans: list[list[int]] = []
-    for rank in sorted(ranks):
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    listed = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
-    return f"rank {listed}" if len(ranks) == 1 else f"ranks {listed}"
-
-
-def _names(hosts: Sequence[Host]) -> str:
-    return ", ".join(host.name for host in hosts[:8]) + (" and others" if len(hosts) > 8 else "")
-
-
-def _story(failures: Sequence[tuple[str, str]], total: int) -> str:
-    if len(failures) == 1:
-        (name, why), end = failures[0], "" if failures[0][1].endswith(("?", ".")) else "."
-        return f"host {name}: {why}{end} Nothing was started."
-    lines = [f"  {name}: {why}" for name, why in failures]
-    return "\n".join([f"{len(failures)} of {total} hosts cannot be used. Nothing was started.", *lines])
 
 
 def ssh_script(folder: RunFolder, settings: SshSettings) -> Path:

@@ -16,12 +16,12 @@ from . import rsync
 from .archive import Shipped
 from .arrivals import Arrivals
 from .facts import HostFacts, HostProcess, host_facts
-from .link import Link, LinkError
-from .openssh import LOCAL, SshSettings, turned_away
+from .link import LinkError, Reach
+from .openssh import LOCAL, SshSettings, own_version, turned_away
+from .settings import HostSettings
 
 __all__ = ["Host", "HostFacts", "HostProcess"]
 
-_PING_EVERY_S = 2.0
 _SAMPLES = 3
 _FIRST_BACKOFF_S, _MOST_BACKOFF_S = 0.2, 5.0
 _BUSY_TRIES = 8
@@ -36,18 +36,21 @@ class Host:
         node: int,
         slots: int,
         run: str,
-        settings: SshSettings,
+        settings: HostSettings,
+        reach: Reach,
         files: Sequence[Shipped],
         arrivals: Arrivals,
     ) -> None:
         self.name, self.node, self.slots = name, node, slots
         self._settings = settings
         wish = {"dir": settings.remote_dir, "run": run, "node": node, "name": name}
-        self.link = Link(name, settings, {**wish, "grace_s": settings.grace_s}, files)
+        self.link = reach(name, {**wish, "grace_s": settings.grace_s, "version": own_version()}, files)
         self._arrivals = arrivals
         self.facts: HostFacts | None = None
         self.failed: str | None = None
         """Why it could not be set up."""
+        self.final = False
+        """Whether it would not help to set it up again."""
         self.lost: str | None = None
         """Why it was given up."""
         self.away: float | None = None
@@ -60,8 +63,8 @@ class Host:
         """Why its checkpoints could not be fetched."""
         self.processes: dict[str, HostProcess] = {}
         self.ports: list[int] | None = None
-        self.no_way: str | None = None
-        """Why it cannot connect to where `find_way` told it to."""
+        self.no_way: dict[str, str] = {}
+        """The hosts that it cannot connect to, and why, once `find_ways` was called."""
         self._way: Mapping[str, Any] | None = None
         self._wishes: dict[str, Mapping[str, Any]] = {}
         self._ports_wanted = 0
@@ -76,7 +79,7 @@ class Host:
         self._pinged = 0.0
         self._round_trip: float | None = None
         self._sync: subprocess.Popen[bytes] | None = None
-        self._synced = not settings.rsync
+        self._synced = not (settings.rsync and isinstance(settings, SshSettings))
 
     def open(self, *, resume: bool) -> None:
         """Begin to set it up; `resume`: to find the agent that another supervisor set up."""
@@ -119,9 +122,9 @@ class Host:
         self.ports, self._ports_wanted = None, count
         self.link.send({"do": "ports", "count": count})
 
-    def find_way(self, address: str, port: int) -> None:
-        """Have a connection to another host tried from there."""
-        self._way = {"do": "reach", "address": address, "port": port}
+    def find_ways(self, places: Mapping[str, tuple[str, int]]) -> None:
+        """Have connections to other hosts tried from there: by name, an address and a port."""
+        self._way = {"do": "reach", "places": {name: list(place) for name, place in places.items()}}
         self.link.send(self._way)
 
     def prepare(self, env: Mapping[str, str]) -> None:
@@ -172,7 +175,7 @@ class Host:
         if self.lost or self.released or (self.failed and not self._releasing):
             return
         now = time.monotonic()
-        if self.link.pid is None:
+        if not self.link.opened:
             if now >= self._retry_at:
                 self._open("stage" if self._is_new else "resume")
         else:
@@ -186,7 +189,7 @@ class Host:
                 why = f"the run's folder here cannot be written: {error.strerror or error}"
                 self._on_loss(LinkError(why))
             else:
-                if self.link.up and now - self._pinged > _PING_EVERY_S:
+                if self.link.up and now - self._pinged > self.link.ping_every_s:
                     self._ping()
         self._look_at_sync()
         self._look_at_clock()
@@ -209,7 +212,7 @@ class Host:
         elif kind == "ports":
             self.ports = [int(port) for port in header["ports"]]
         elif kind == "reached":
-            self._way, self.no_way = None, header["why"]
+            self._way, self.no_way = None, {str(name): str(why) for name, why in header["why"].items()}
         elif kind == "prepared":
             self._prepared = True
         elif kind == "trouble":
@@ -249,7 +252,11 @@ class Host:
 
     def _clock_offset(self) -> float:
         # This machine's clock is this machine's clock: measuring it would only add noise.
-        return 0.0 if self.name == LOCAL else round(self._offset, 4)
+        if self.name == LOCAL:
+            return 0.0
+        # What a slow way cannot tell from nothing is nothing: most hosts' clocks are set by the network.
+        within = not self.link.exact_clock and abs(self._offset) <= (self._round_trip or 0.0)
+        return 0.0 if within else round(self._offset, 4)
 
     def _on_facts(self, told: Mapping[str, Any]) -> None:
         try:
@@ -315,7 +322,7 @@ class Host:
         if self.released:
             return
         if self._is_new and not (error.busy and self._tries_left):
-            self.failed = str(error)
+            self.failed, self.final = str(error), error.final
             return
         if error.final:
             self._give_up(str(error))
@@ -345,6 +352,7 @@ class Host:
 
     def _start_sync(self, facts: HostFacts) -> None:
         try:
+            assert isinstance(self._settings, SshSettings)
             work = os.path.join(facts.stage, "work")
             self._sync = rsync.start(self.name, work, self._settings.rsync, self._settings)
         except OSError as error:

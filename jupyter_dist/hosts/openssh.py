@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..agent import stage
+from .settings import HostSettings
 
 __all__ = [
     "CONNECT_TIMEOUT_S",
@@ -56,22 +57,16 @@ _SCRIPT = (
 
 
 @dataclass(frozen=True)
-class SshSettings:
-    """How hosts are reached, and where things lie on them."""
+class SshSettings(HostSettings):
+    """How hosts are reached by ssh, and where things lie on them."""
 
     python: str | None = None
     """The Python on the hosts; None: the notebook's own path, else one of the same version."""
-    remote_dir: str = "~/.cache/jupyter-dist/hosts"
     config: str | None = None
     """A file for `ssh -F`."""
     port: int | None = None
     identity: str | None = None
     """A file for `ssh -i`."""
-    grace_s: float = 300.0
-    interface: str | None = None
-    """The network interface by which hosts reach each other; None: the one that ssh comes in by."""
-    rsync: tuple[str, ...] = ()
-    """Files and folders to copy to the stage folder's `work`."""
 
 
 def options(settings: SshSettings) -> list[str]:

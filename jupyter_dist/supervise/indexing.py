@@ -13,7 +13,11 @@ _RECORD = struct.Struct("<Qd")
 
 
 class Indexer:
-    """Appends (offset, time) to `times.idx` whenever a log has grown: at most one record per tick."""
+    """Appends (offset, time) to `times.idx` whenever a log has grown: at most one record per tick.
+
+    The times of a log that comes from another host come from there as well: an index whose first record is at
+    offset 0 (agent/line_times.py) is not touched.
+    """
 
     def __init__(self, folder: RunFolder, attempt: int) -> None:
         self._folder, self._attempt = folder, attempt
@@ -46,8 +50,11 @@ class Indexer:
 
     def _append(self, rank: int, size: int, now: float) -> None:
         try:
-            fd = open_private(self._folders[rank].times, os.O_WRONLY | os.O_APPEND)
+            fd = open_private(self._folders[rank].times, os.O_RDWR | os.O_APPEND)
             try:
+                first = os.pread(fd, _RECORD.size, 0)
+                if len(first) == _RECORD.size and _RECORD.unpack(first)[0] == 0:
+                    return
                 os.write(fd, _RECORD.pack(size, now))
             finally:
                 os.close(fd)

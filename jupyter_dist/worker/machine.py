@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import platform
+import select
 import shutil
 import socket
 import struct
 import subprocess
 import sys
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["cores", "facts", "free_disk", "gpus", "interface_of", "interfaces", "reaches"]
+__all__ = ["cores", "facts", "free_disk", "gpus", "interface_of", "interfaces", "unreached"]
 
 _SIOCGIFADDR = 0x8915
 
@@ -101,16 +105,41 @@ def interfaces() -> dict[str, list[str]]:
     return found
 
 
-def reaches(address: str, port: int, timeout_s: float) -> str | None:
-    """Why no connection can be made to a port of another host; None when one can, or could if somebody
-    listened there."""
-    try:
-        socket.create_connection((address, port), timeout_s).close()
-    except ConnectionRefusedError:
-        return None
-    except OSError as error:
-        return error.strerror or str(error)
-    return None
+def unreached(places: Mapping[str, Sequence[Any]], timeout_s: float) -> dict[str, str]:
+    """The places of other hosts, each an address and a port by name, to which no connection can be made from
+    here, and why. A place where nobody listens could be reached. All are tried at once."""
+    why: dict[str, str] = {}
+    trying: dict[int, tuple[str, socket.socket]] = {}
+    poll = select.poll()
+    for name, (address, port) in places.items():
+        try:
+            family, kind, proto, _, target = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+            probe = socket.socket(family, kind, proto)
+        except OSError as error:
+            why[name] = error.strerror or str(error)
+            continue
+        probe.setblocking(False)
+        told = probe.connect_ex(target)
+        if told in (errno.EINPROGRESS, errno.EAGAIN):
+            trying[probe.fileno()] = name, probe
+            poll.register(probe, select.POLLOUT)
+        else:
+            _judge(why, name, told, probe)
+    end = time.monotonic() + timeout_s
+    while trying and (left := end - time.monotonic()) > 0:
+        for descriptor, _ in poll.poll(left * 1000):
+            poll.unregister(descriptor)
+            name, probe = trying.pop(descriptor)
+            _judge(why, name, probe.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), probe)
+    for name, probe in trying.values():
+        _judge(why, name, errno.ETIMEDOUT, probe)
+    return why
+
+
+def _judge(why: dict[str, str], name: str, told: int, probe: socket.socket) -> None:
+    if told not in (0, errno.ECONNREFUSED):
+        why[name] = "timed out" if told == errno.ETIMEDOUT else os.strerror(told)
+    probe.close()
 
 
 def _machine() -> str:
