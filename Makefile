@@ -1,9 +1,10 @@
 # The environment is .venv. Each step of its setup leaves a stamp in it, so a second call is fast.
 PYTHON ?= python3
-# Installed before all else and exactly: a plain `torch` may bring gigabytes of CUDA packages along.
+# Exactly this one: a plain `torch` may bring gigabytes of CUDA packages along.
 TORCH ?= torch==2.13.0
 TENSORFLOW ?= tensorflow-cpu==2.21.0
 TF_KERAS ?= tf_keras==2.21.0
+BUILDER ?= 'jupyter-builder>=1.2,<2'
 # Tests at a time; each starts a few processes of its own.
 JOBS ?= 2
 
@@ -13,11 +14,22 @@ PYTEST := $(BIN)/python -m pytest
 # npm's store holds packages by their hash: a fresh clone downloads nothing that was seen before.
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --cache "$${XDG_CACHE_HOME:-$$HOME/.cache}/jupyter-dist/npm"
 FRONTEND := $(shell find labextension -type f -not -path 'labextension/lib/*' -not -path 'labextension/tests/*')
-APT := apt-get install python3 python3-venv
+# What is here decides what is built and tested; asked again after Debian's packages were installed.
+NODE := $(shell node -e 'process.exitCode = +(parseInt(process.versions.node) < 20)' 2>/dev/null && command -v npm)
+MPI := $(shell command -v mpirun >/dev/null && command -v mpicxx)
+ifneq ($(filter-out 0,$(JUPYTER_DIST_REQUIRE_ALL)),)
+NODE := required
+MPI := required
+endif
+JS := $(if $(NODE),.venv/.js)
+HOROVOD := .venv/.horovod-$(if $(MPI),mpi,gloo)
+
+# sshd, ip and slurmd are there, where Debian's users do not look.
+export PATH := $(PATH):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check lab bench clean
+.PHONY: help demo test tests check lab bench clean
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,18 +40,25 @@ demo: .venv/.demo ## Train on 2 workers, without a browser, and print what each 
 lab: .venv/.lab .venv/.js ## Open the notebooks in JupyterLab; ARGS="--allow-root" and the like are for it
 	$(BIN)/jupyter lab $(ARGS) notebooks/quickstart.ipynb
 
-check: .venv/.test .venv/.js ## Lint, formatting, types
+check: .venv/.test $(JS) ## Lint, formatting, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(NPM) run -s check
+	$(call with-node,$(NPM) run -s check)
 
-test: check .venv/.horovod ## Check, then every test; JUPYTER_DIST_REQUIRE_ALL=1 makes a skip a failure
-	$(NPM) test
+# In a make of its own, which sees what the first line has installed.
+test: ## Check, then every test; JUPYTER_DIST_REQUIRE_ALL=1 makes a skip a failure
+	@tools/debian_packages tests '$(PYTHON)'
+	@$(MAKE) --no-print-directory tests
+
+tests: check $(HOROVOD)
+	$(call with-node,$(NPM) test)
 	$(PYTEST) -n $(JOBS) --dist loadgroup -m "not serial" && parallel=0 || parallel=$$?; \
 	$(PYTEST) -m serial && exit $$parallel
 
-bench: .venv/.bench ## Measure against the peers, in one run
+with-node = $(if $(NODE),$(1),@echo "skipped: $(1:$(NPM)%=npm%): it needs Node 20 or newer and npm, https://nodejs.org" >&2)
+
+bench: .venv/.bench .venv/.js ## Measure against the peers, in one run
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove the environment and what was built
@@ -47,45 +66,45 @@ clean: ## Remove the environment and what was built
 	rm -rf labextension/lib jupyter_dist/labextension jupyter_dist/static
 
 .venv/.python:
+	@tools/debian_packages demo '$(PYTHON)'
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
-		{ echo "Python 3.10 or newer is needed as '$(PYTHON)': $(APT), or make PYTHON=..." >&2; exit 1; }
+		{ echo "Python 3.10 or newer is needed as '$(PYTHON)', or make PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
-		{ echo "'$(PYTHON)' cannot make a virtual environment: $(APT)" >&2; exit 1; }
+		{ echo "'$(PYTHON)' cannot make a virtual environment: it lacks venv" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	touch $@
 
-.venv/.torch: .venv/.python
-	$(PIP) $(TORCH)
-	touch $@
-
-.venv/.demo: .venv/.torch pyproject.toml
-	$(PIP) -e '.[demo]'
+.venv/.demo: .venv/.python pyproject.toml
+	$(PIP) $(TORCH) -e '.[demo]'
 	touch $@
 
 .venv/.lab: .venv/.demo
-	$(PIP) jupyterlab ipywidgets
+	$(PIP) $(TORCH) jupyterlab ipywidgets
 	touch $@
 
-# tf_keras asks for the full tensorflow, which the CPU build is not by name: hence --no-deps.
-.venv/.test: .venv/.demo
-	$(PIP) $(TENSORFLOW)
+# pip works out once what fits together. tf_keras asks for the full tensorflow, which the CPU build is not
+# by name: hence --no-deps.
+.venv/.test: .venv/.python pyproject.toml
+	$(PIP) $(TORCH) $(TENSORFLOW) $(BUILDER) -e '.[test]'
 	$(PIP) --no-deps $(TF_KERAS)
-	$(PIP) -e '.[test]'
-	touch $@
+	touch $@ .venv/.demo .venv/.lab
 
-# Minutes the first time; the wheel is kept under ~/.cache/jupyter-dist for the same versions.
-.venv/.horovod: .venv/.test jupyter_dist/commands/horovod_build.py jupyter_dist/commands/horovod_recipe.py
-	$(BIN)/jupyter dist install-horovod
-	touch $@
+# Minutes the first time; the wheel is kept under ~/.cache/jupyter-dist for the same versions. Where it
+# cannot be built, the tests that need it are skipped.
+$(HOROVOD): .venv/.test jupyter_dist/commands/horovod_build.py jupyter_dist/commands/horovod_recipe.py
+	rm -f .venv/.horovod-*
+	if $(BIN)/jupyter dist install-horovod $(if $(MPI),,--without-mpi); then touch $@; \
+	elif [ -n "$(filter-out 0,$(JUPYTER_DIST_REQUIRE_ALL))" ]; then exit 1; \
+	else echo "skipped: the tests of Horovod" >&2; fi
 
-.venv/.bench: .venv/.test .venv/.horovod
-	$(PIP) -e '.[bench]'
+.venv/.bench: .venv/.test $(HOROVOD)
+	$(PIP) $(TORCH) $(TENSORFLOW) -e '.[bench]'
 	touch $@
 
 .venv/.npm: .venv/.python package.json package-lock.json .npmrc
 	@node -e 'process.exitCode = +(parseInt(process.versions.node) < 20)' 2>/dev/null || \
 		{ echo "The front-end is built with Node 20 or newer and npm: https://nodejs.org" >&2; exit 1; }
-	$(PIP) 'jupyter-builder>=1.2,<2'
+	$(BIN)/python -c 'import jupyter_builder' 2>/dev/null || $(PIP) $(BUILDER)
 	$(NPM) ci --prefer-offline
 	touch $@
 

@@ -24,6 +24,8 @@ import pytest
 from hosts import hosts  # noqa: F401  the fixture
 from hypothesis import settings
 
+from jupyter_dist.worker import quick_horovodrun
+
 # CI tries the same examples for the same code; elsewhere each run tries new ones.
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
@@ -35,10 +37,28 @@ OF_A_RANK = (
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG", "OMP_NUM_THREADS"),
 )
 INSTALL = {
+    "horovod": "jupyter dist install-horovod",
     "torch": 'pip install "jupyter-dist[torch]"',
     "tensorflow": 'pip install "jupyter-dist[tensorflow]"',
     "tf_keras": "pip install --no-deps tf_keras",
 }
+
+
+def _horovod_lacks_mpi() -> str | None:
+    if "mpi" in quick_horovodrun.built_with():
+        return None
+    return "needs Horovod with MPI: apt-get install openmpi-bin libopenmpi-dev, then make .venv/.horovod-mpi"
+
+
+def _mpi4py_lacks_mpi() -> str | None:
+    return None if shutil.which("mpirun") else "needs MPI for mpi4py: apt-get install openmpi-bin"
+
+
+LACKS: dict[str, Callable[[], str | None]] = {
+    "horovod with MPI": _horovod_lacks_mpi,
+    "mpi4py": _mpi4py_lacks_mpi,
+}
+"""What it takes to say that something may be imported and still cannot be used."""
 
 
 @pytest.fixture(autouse=True)
@@ -289,9 +309,12 @@ def kernel(start_kernel: Callable[[], Kernel]) -> Kernel:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("needs"):
-        for module in marker.args:
+        for needed in marker.args:
+            module = needed.split()[0]
             if importlib.util.find_spec(module) is None:
                 pytest.skip(f"needs {module}: {INSTALL.get(module, f'pip install {module}')}")
+            if needed in LACKS and (lacking := LACKS[needed]()):
+                pytest.skip(lacking)
 
 
 def _all_required() -> bool:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ports import take_port
 from tornado.httpclient import HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
@@ -62,6 +63,7 @@ class Server:
         enabled.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / "labextension/config/server-config/jupyter_dist.json", enabled)
         self.runs.mkdir(exist_ok=True)
+        self.port = self.port or take_port()
         env = {
             **os.environ,
             "JUPYTER_DIST_RUNS": str(self.runs),
@@ -75,7 +77,8 @@ class Server:
         with (self.home / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "jupyter_server", "--allow-root", "--no-browser", "--port=18700"),
+                    *(sys.executable, "-m", "jupyter_server", "--allow-root", "--no-browser"),
+                    *(f"--port={self.port}", "--ServerApp.port_retries=0"),
                     f"--ServerApp.base_url={BASE}",
                     f"--IdentityProvider.token={TOKEN}",
                     f"--ServerApp.root_dir={self.home}",
@@ -89,11 +92,9 @@ class Server:
         info = self.home / "runtime" / f"jpserver-{self._process.pid}.json"
         deadline = time.monotonic() + 60
         while True:
-            # The port is the first free one.
-            if info.exists() and (text := info.read_text()):
-                self.port = json.loads(text)["port"]
-                if self._answers():
-                    return self
+            # The file is there once the server listens: before, somebody else might answer.
+            if info.exists() and self._answers():
+                return self
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError((self.home / "server.log").read_text())
             time.sleep(0.05)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rank_maker import alone, free_port, outputs, ranks
+from ports import take_port
+from rank_maker import alone, outputs, ranks
 
 import jupyter_dist as dist
 from jupyter_dist.worker import events
@@ -129,7 +130,7 @@ api._ours = True
 api._finish(True)
 assert not group.is_initialized()
 """
-    env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(take_port())}
     assert outputs(ranks(tmp_path, code, env=env)) == ["gloo 2 3.0 cpu\n"] * 2
 
 
@@ -146,7 +147,7 @@ if dist.rank() == 0:
 while not os.path.exists(os.environ["JUPYTER_DIST_RUN"] + "/go"):
     time.sleep(.01)
 """
-    env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(take_port())}
     assert outputs(ranks(tmp_path, code, env=env)) == ["True True\n", ""]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import take_port
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from jupyter_dist import folder as folders
@@ -30,8 +30,7 @@ for i in range(200_000):
 @pytest.fixture
 def server(tmp_path: Path, wait_for: Callable[..., Any]) -> Iterator[int]:
     """A Jupyter server as `jupyter server` starts it; returns its port. Only the token is ours."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = int(probe.getsockname()[1])
+    port = take_port()
     log = tmp_path / "server.log"
     with log.open("wb") as out:
         process = subprocess.Popen(

@@ -194,7 +194,9 @@ def test_an_archive_that_is_not_horovods_is_refused(
 def test_the_next_call_takes_the_kept_wheel(
     own_cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(horovod_recipe, "missing_tools", lambda *, mpi: [])
+    """Also where nothing could be built, as long as it is known what for."""
+    monkeypatch.setattr(horovod_recipe, "_mpi_version", lambda: "Open MPI 4.1.4")
+    monkeypatch.setattr(horovod_recipe, "missing_tools", lambda *, mpi: ["a C++ compiler"])
     recipe = find_recipe(mpi=True)
     wheel = own_cache / recipe.key / "horovod-0.28.1-cp311-cp311-linux_x86_64.whl"
     wheel.parent.mkdir(parents=True)
@@ -203,6 +205,8 @@ def test_the_next_call_takes_the_kept_wheel(
     wheel.write_bytes(b"")
     assert main(["install-horovod", "--wheel-only"]) == 0
     assert capsys.readouterr().out.strip() == str(wheel)
+    assert main(["install-horovod", "--wheel-only", "--without-mpi"]) == 2, "that wheel is another one"
+    assert "lacks a C++ compiler" in capsys.readouterr().err
 
 
 def test_what_horovod_says_of_itself_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

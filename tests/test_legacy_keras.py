@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from rank_maker import alone, free_port, outputs, ranks
+from ports import take_port
+from rank_maker import alone, outputs, ranks
 
 ARRANGE = "from jupyter_dist.worker import legacy_keras\nlegacy_keras.arrange()\n"
 
@@ -44,7 +45,7 @@ os._exit(0)
     ],
 )
 def test_fit_on_two_workers_ends_with_equal_weights(tmp_path: Path, imports: str) -> None:
-    workers = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    workers = [f"127.0.0.1:{take_port()}" for _ in range(2)]
     code = f"""
 import json
 os.environ["TF_CONFIG"] = json.dumps(

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from hosts import Hosts, missing
 from launching import ended, launch_cell, launcher_log, logs, results
+from ports import take_port
 
 from jupyter_dist.backends import mpi
-from jupyter_dist.backends.ranks.ports import free_ports
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State, Status
@@ -62,7 +62,7 @@ class Slurm:
         self._sockets = Path("/run", f"jupyter-dist-slurm-{os.getpid()}")
         self._sockets.mkdir(0o755, exist_ok=True)
         name = socket.gethostname().partition(".")[0]
-        controller, daemon = free_ports(2)
+        controller, daemon = take_port(), take_port()
         here = "127.0.0.1" if hosts is None else hosts.driver_address
         nodes = {name: here} if hosts is None else {name: hosts.address(name) for name in hosts.names}
         described = "\nNodeName=".join(

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ..errors import InputError
 
-__all__ = ["SHA256", "VERSION", "Recipe", "find_recipe", "missing_tools"]
+__all__ = ["SHA256", "VERSION", "Recipe", "find_recipe", "missing_tools", "require_tools"]
 
 VERSION = "0.28.1"
 SHA256 = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
@@ -83,7 +83,8 @@ class Recipe:
 def find_recipe(*, mpi: bool, environ: Mapping[str, str] = os.environ) -> Recipe:
     """The recipe for this Python: whatever of torch and TensorFlow is installed beside it.
 
-    Raises InputError when neither is, or when something that the build takes is missing.
+    Raises InputError when neither is, or when MPI is wanted and missing: a wheel is tied to its version.
+    What else a build takes is not asked here, because a wheel that was kept needs none of it.
     """
     torch = _version("torch", ("torch",))
     tensorflow = _version("tensorflow", _TENSORFLOW)
@@ -92,13 +93,20 @@ def find_recipe(*, mpi: bool, environ: Mapping[str, str] = os.environ) -> Recipe
             f"neither torch nor TensorFlow is installed beside {sys.executable}: Horovod is built for the "
             "ones that are. Install what you train with first, then Horovod."
         )
-    missing = missing_tools(mpi=mpi)
-    if missing:
-        raise InputError(_cure(missing))
+    version = _mpi_version() if mpi else None
+    if mpi and version is None:
+        require_tools(mpi=True)
     settings = tuple(
         sorted((k, v) for k, v in environ.items() if re.match(r"HOROVOD_(WITH|GPU|NCCL|CUDA)", k))
     )
-    return Recipe(torch, tensorflow, _mpi_version() if mpi else None, settings=settings)
+    return Recipe(torch, tensorflow, version, settings=settings)
+
+
+def require_tools(*, mpi: bool) -> None:
+    """Raises InputError, with the packages to install, when something that the build takes is missing."""
+    missing = missing_tools(mpi=mpi)
+    if missing:
+        raise InputError(_cure(missing))
 
 
 def missing_tools(*, mpi: bool) -> list[str]:

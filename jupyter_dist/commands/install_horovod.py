@@ -10,7 +10,7 @@ from pydantic import Field
 from ..text.format import duration
 from ..text.table import Message
 from . import horovod_build
-from .horovod_recipe import find_recipe
+from .horovod_recipe import find_recipe, require_tools
 from .run_commands import Context, Empty, command
 
 __all__ = ["HOROVOD_COMMANDS"]
@@ -32,6 +32,7 @@ def _install(context: Context, flags: _Install, _: tuple[str, ...]) -> Message:
     recipe = find_recipe(mpi=not flags.without_mpi)
     wheel = None if flags.no_cache else horovod_build.cached(recipe)
     if wheel is None:
+        require_tools(mpi=recipe.mpi is not None)
         jobs = flags.jobs or horovod_build.default_jobs()
         print(f"building {recipe}; this takes a few minutes", flush=True)
         shown = _Progress()

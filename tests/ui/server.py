@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,7 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["JupyterServer", "free_port"]
+from ports import take_port
+
+__all__ = ["JupyterServer"]
 
 TOKEN = "of-the-tests"
 PYTHON = os.environ.get("JUPYTER_DIST_SERVER_PYTHON", sys.executable)
@@ -44,7 +45,7 @@ class JupyterServer:
         self.config = folder / "config"
         self.runs = self.data / "jupyter-dist" / "runs"
         self.clusters = self.config / "jupyter-dist" / "clusters.toml"
-        self.port = free_port()
+        self.port = take_port()
         self._log = folder / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
         for place in (self.root, self.data, self.config):
@@ -157,8 +158,3 @@ class JupyterServer:
     def _write(path: Path, value: object) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(value))
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
