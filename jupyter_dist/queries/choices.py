@@ -113,7 +113,7 @@ def cluster_save(name: str, data: Mapping[str, Any], old_name: str | None = None
     for key in NOT_SAVED:
         if key in given:
             raise InputError(f"{key!r} belongs to one cell and cannot be saved")
-    plan = make_plan({**given, "backend": backend}, spelled_as_flags=False, cluster=False)
+    plan = make_plan({**given, "backend": backend}, spelled_as_flags=False, cluster=False, now=False)
     cluster = Cluster(name, backend, saved.to_save(given, plan.run, plan.options))
     try:
         saved.add(cluster, old_name=old_name)
