@@ -3,7 +3,8 @@
 DistError
 ├── InputError            bad flags, names, numbers; nothing was started
 │   ├── UnknownBackend    no such backend; the message lists them
-│   └── MissingEngine     the backend's package is not installed; the message says what to install
+│   ├── MissingEngine     the backend's package is not installed; the message says what to install
+│   └── Busy              what was asked for is there, but others use it at the moment
 ├── CaptureError          the cell or a name it uses cannot travel; nothing was started
 ├── LaunchError           the run folder or the supervisor could not be set up; nothing is left running
 ├── RunNotFound           no run folder with that id
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .showing.run import Run
 
 __all__ = [
+    "Busy",
     "CaptureError",
     "DistError",
     "InputError",
@@ -56,6 +58,10 @@ class UnknownBackend(InputError):
 
 class MissingEngine(InputError):
     """The backend exists but its engine is not installed."""
+
+
+class Busy(InputError):
+    """What was asked for is there, but others use it at the moment. Later the same may succeed."""
 
 
 class CaptureError(DistError):

@@ -71,6 +71,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     runs = tmp_path / "runs"
     monkeypatch.setenv("JUPYTER_DIST_RUNS", str(runs))
+    monkeypatch.setenv("JUPYTER_DIST_GPU_LOCKS", str(tmp_path / "gpu-locks"))
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path / "config"))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from jupyter_dist import backends
-from jupyter_dist.backends.ranks import gpus as _gpus
 from jupyter_dist.backends.ranks import ports as _ports
 from jupyter_dist.errors import InputError, UnknownBackend
 from jupyter_dist.job import Job
 from jupyter_dist.worker import free_ports as ports_of_worker
+from jupyter_dist.worker import gpus as _gpus
 
 
 def job(world_size: int = 2, **options: object) -> Job:
@@ -28,7 +28,7 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     listed = tmp_path / "gpus"
     fake = tmp_path / "bin" / "nvidia-smi"
     fake.parent.mkdir()
-    fake.write_text(f"#!/bin/sh\ncat '{listed}'\n")
+    fake.write_text(f"#!/bin/sh\nsed 's/.*/GPU &: A fake (UUID: GPU-fake-&)/' '{listed}'\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

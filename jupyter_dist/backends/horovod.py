@@ -21,6 +21,7 @@ from ..errors import InputError, MissingEngine
 from ..folder import RunFolder, make_private
 from ..hosts.openssh import LOCAL
 from ..job import Job
+from ..worker.gpus import visible_gpus
 from ..worker.horovod_files import FILES
 from ..worker.machine import interface_of
 from ..worker.quick_horovodrun import ANY_INTERFACE, EXPORTED, PLACES, SENT, START
@@ -33,7 +34,6 @@ from .launchers.launcher_here import Follower, Launched, environment, last_words
 from .launchers.launcher_over_hosts import Staged, hosts_argument, launcher_environment, rank_environments
 from .launchers.reach import There
 from .ranks.defaults import cores, crowded, loopback
-from .ranks.gpus import visible_gpus
 from .ranks.host_options import check_hosts
 from .ranks.ports import free_ports
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import platform
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
-
-from pydantic import Field
 
 from ..errors import InputError
 from ..folder import RunFolder
 from ..job import Job, Poll
+from ..worker.gpu_lease import Wish
+from ..worker.gpus import visible_gpus
 from ._base import Capabilities, Handle, Options
 from .ranks.defaults import cores, crowded, defaults, loopback
-from .ranks.gpus import visible_gpus
+from .ranks.gpus import GpuOptions, GpuTurn, check_gpus, detected_gpus, gpu_ranks, gpu_wish, would_take
 from .ranks.ports import free_ports
 from .ranks.processes import Processes, RankSpec
 from .ranks.roles import Chief, Evaluator, ParameterServers, roles, tf_configs
@@ -24,19 +24,17 @@ from .ranks.serving import Serving
 __all__ = ["Local", "LocalOptions"]
 
 
-class LocalOptions(Options):
+class LocalOptions(GpuOptions):
     """Options of the backend `local`."""
 
-    gpus_per_worker: int | None = Field(
-        default=None,
-        ge=0,
-        title="GPUs per worker",
-        description="GPUs that each rank sees, numbered from 0 in the rank. "
-        "Default: all visible GPUs, shared out evenly. 0 trains on the CPU.",
-    )
     ps: ParameterServers = 0
     chief: Chief = False
     evaluator: Evaluator = False
+
+    @property
+    def ranks(self) -> int | None:
+        found = gpu_ranks(self)
+        return None if found is None else found + self.ps
 
 
 class Local:
@@ -50,9 +48,10 @@ class Local:
     def __init__(self) -> None:
         self._processes = Processes()
         self._serving: Serving | None = None
+        self._turn = GpuTurn()
 
     def default_np(self) -> int:
-        return len(visible_gpus()) or 2
+        return gpu_ranks() or 2
 
     def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
         asked = LocalOptions(**options)
@@ -65,71 +64,93 @@ class Local:
                 f"{takers} workers, but only {_count(gpus)} visible here: "
                 f"use -np {gpus + asked.ps}, or --gpus-per-worker 0 to train on the CPU."
             )
-        if wanted and wanted * takers > gpus:
+        wish = _wish(Job("", self.name, world_size, 0.0, "", "", "", options=options))
+        needed = 0 if wish is None or wanted is None else wish.least(gpus)
+        if needed > gpus:
             raise InputError(
-                f"{takers} workers with --gpus-per-worker {wanted} need {wanted * takers} GPUs, "
+                f"{takers} workers with --gpus-per-worker {wanted} need {needed} GPUs, "
                 f"but {_count(gpus)} visible here."
             )
-        return crowded(world_size)
+        told = [] if wish is None else check_gpus(wish, wait=asked.wait_for_gpus)
+        return [*told, *crowded(world_size)]
 
     def detect(self) -> dict[str, Any]:
-        return {"python": platform.python_version(), "cores": cores(), "gpus": len(visible_gpus())}
+        return {"python": platform.python_version(), "cores": cores(), **detected_gpus()}
 
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
+        gpus, told = would_take(_wish(job))
         # Ports are reserved when the ranks are about to start; 0 stands for "any free one".
-        specs = _specs(job, attempt, [0] * (1 + job.world_size), visible_gpus(), os.environ)
+        specs = _specs(job, attempt, [0] * (1 + job.world_size), [gpu.name for gpu in gpus], os.environ)
         return {
             "argv": [job.python, "-m", "jupyter_dist.worker"],
             "cwd": job.cwd,
+            **told,
             "ranks": [{"rank": spec.rank, "env": spec.env} for spec in specs],
         }
 
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
-        ports = free_ports(1 + job.world_size)
-        specs = _specs(job, attempt, ports, visible_gpus(), os.environ)
         self._serving = Serving(folder, attempt)
-        return self._processes.start(job, folder, attempt, specs)
+
+        def start(gpus: Sequence[str], env: Mapping[str, str]) -> Handle:
+            specs = _specs(job, attempt, free_ports(1 + job.world_size), gpus, os.environ, env)
+            return self._processes.start(job, folder, attempt, specs)
+
+        wait = LocalOptions(**job.options).wait_for_gpus
+        return self._turn.submit(job, _wish(job), wait=wait, start=start)
 
     def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
         return None  # its processes end with their supervisor
 
     def poll(self, handle: Handle, cursor: Any) -> Poll:
+        waiting = self._turn.poll()
+        if waiting is not None:
+            return waiting
         poll = self._processes.poll()
         return poll if self._serving is None else self._serving.settle(poll, self._processes.signal)
 
     def stop(self, handle: Handle, *, kill: bool) -> None:
-        self._processes.signal(kill=kill)
+        if not self._turn.stop():
+            self._processes.signal(kill=kill)
 
     def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
         if verb == "stacks":
             self._processes.stacks()
 
     def release(self, handle: Handle) -> None:
-        pass  # the processes were all there was
+        self._turn.release()
 
 
 def _count(gpus: int) -> str:
     return "no GPU is" if gpus == 0 else "1 GPU is" if gpus == 1 else f"{gpus} GPUs are"
 
 
-def _specs(
-    job: Job, attempt: int, ports: list[int], gpus: tuple[str, ...], environ: Mapping[str, str]
-) -> list[RankSpec]:
-    """The environment of each rank, as far as it differs from the notebook's. Pure.
+def _wish(job: Job) -> Wish | None:
+    asked = LocalOptions(**job.options)
+    return gpu_wish(job, asked, job.world_size - asked.ps)  # a parameter server gets no GPU
 
-    `ports`: one for MASTER_PORT, then one per rank for TF_CONFIG.
+
+def _specs(
+    job: Job,
+    attempt: int,
+    ports: list[int],
+    gpus: Sequence[str],
+    environ: Mapping[str, str],
+    more: Mapping[str, str] | None = None,
+) -> list[RankSpec]:
+    """The environment of each rank, as far as it differs from the notebook's.
+
+    `ports`: one for MASTER_PORT, then one per rank for TF_CONFIG. `gpus`: those that the run has taken.
+    `more`: what each rank is told beside the rest.
     """
     size = job.world_size
     asked = LocalOptions(**job.options)
-    wanted = asked.gpus_per_worker
     tasks = roles(size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
-    share = len(gpus) // (size - asked.ps) if wanted is None else wanted
+    wish = _wish(job)
+    shares = iter([] if wish is None else wish.shares_out(gpus))
     configs = tf_configs(tasks, [f"127.0.0.1:{port}" for port in ports[1:]])
     specs = []
-    given = 0
     for rank, task in enumerate(tasks):
-        own = gpus[given : given + share] if task.type != "ps" else ()
-        given += len(own)
+        own = next(shares, ()) if task.type != "ps" else ()
         env = {
             "RANK": str(rank),
             "LOCAL_RANK": str(rank),
@@ -141,11 +162,12 @@ def _specs(
             "TF_CONFIG": configs[rank],
             "JUPYTER_DIST_RUN_ID": job.id,
             "JUPYTER_DIST_ATTEMPT": str(attempt),
-            "JUPYTER_DIST_GPUS": str(share if task.type != "ps" else 0),
+            "JUPYTER_DIST_GPUS": str(len(own)),
             **defaults(size, environ),
             **loopback(environ),
+            **(more or {}),
         }
-        if gpus:
+        if visible_gpus():
             env["CUDA_VISIBLE_DEVICES"] = ",".join(own) or "-1"
         specs.append(RankSpec(rank, rank, socket.gethostname(), env))
     return specs

@@ -16,11 +16,11 @@ from ..errors import InputError, MissingEngine
 from ..folder import RunFolder
 from ..hosts.fleet import Fleet, Start
 from ..job import Job
+from ..worker.gpus import visible_gpus
 from ._base import Capabilities, Handle, Options
 from .launchers.launcher_here import Follower, Launched, environment, last_words, shown, worker_argv
 from .launchers.launcher_per_host import Elastic, HostsLaunched, addresses_of, environment_there
 from .ranks.defaults import cores, loopback
-from .ranks.gpus import visible_gpus
 from .ranks.host_options import LauncherHostOptions, check_hosts
 
 __all__ = ["Layout", "Torchrun", "TorchrunOptions", "arguments", "layout"]

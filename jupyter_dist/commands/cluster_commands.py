@@ -64,7 +64,7 @@ def _add(context: Context, tokens: Sequence[str]) -> Message:
     given = dict(line.given)
     replace = bool(given.pop("replace", False))
     given.pop("backend", None)
-    plan = make_plan({**given, "backend": line.backend.name}, cluster=False)
+    plan = make_plan({**given, "backend": line.backend.name}, cluster=False, now=False)
     values = clusters.to_save(given, plan.run, plan.options)
     clusters.add(Cluster(name, line.backend.name, values), replace=replace)
     return Message(f"saved: %%distribute --cluster {name}")

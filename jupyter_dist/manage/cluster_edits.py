@@ -27,7 +27,7 @@ def save(name: str, data: Mapping[str, Any], old_name: str | None = None) -> dic
     for key in NOT_SAVED:
         if key in given:
             raise InputError(f"{key!r} belongs to one cell and cannot be saved")
-    plan = make_plan({**given, "backend": backend}, spelled_as_flags=False, cluster=False)
+    plan = make_plan({**given, "backend": backend}, spelled_as_flags=False, cluster=False, now=False)
     cluster = Cluster(name, backend, clusters.to_save(given, plan.run, plan.options))
     try:
         clusters.add(cluster, old_name=old_name)

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from .. import backends, clusters
 from ..backends import Backend
-from ..errors import DistError, InputError
+from ..errors import Busy, DistError, InputError
 from ..flags import Flag, build, find_value, flags_of, scan, split_line, unknown_flag
 from ..options import Host, RunOptions, parse_hosts, read_hostfile
 
@@ -115,11 +115,14 @@ def _backend_for(given: Mapping[str, Any]) -> Backend:
     return backends.load(given.get("backend") or (cluster.backend if cluster else "local"))
 
 
-def make_plan(given: Mapping[str, Any], *, spelled_as_flags: bool = True, cluster: bool = True) -> Plan:
+def make_plan(
+    given: Mapping[str, Any], *, spelled_as_flags: bool = True, cluster: bool = True, now: bool = True
+) -> Plan:
     """Check what is given and fill in the rest. Raises InputError, MissingEngine.
 
     `spelled_as_flags`: whether errors say `-np` (a command line) or `np` (a call from Python).
-    `cluster=False` leaves the saved clusters out of it.
+    `cluster=False` leaves the saved clusters out of it. `now=False`: the plan is not for now, and that
+    others use what it needs at the moment is a warning.
     """
     backend = _backend_for(given)
     saved = _saved(given) if cluster else None
@@ -144,7 +147,12 @@ def make_plan(given: Mapping[str, Any], *, spelled_as_flags: bool = True, cluste
     world_size = run.np or getattr(options, "ranks", None) or slots or backend.default_np()
     if slots and world_size > slots:
         raise InputError(f"{spelled('np')} {world_size} needs more than the {slots} slots of the hosts given")
-    warnings = backend.check(world_size, options.model_dump(mode="json"))
+    try:
+        warnings = backend.check(world_size, options.model_dump(mode="json"))
+    except Busy as error:
+        if now:
+            raise
+        warnings = [str(error)]
     return Plan(backend, run, options, world_size, tuple(warnings))
 
 

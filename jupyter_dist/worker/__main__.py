@@ -26,6 +26,11 @@ def main() -> NoReturn:
     parent = os.environ.pop("JUPYTER_DIST_PARENT", None)
     if parent is not None:
         boot.die_with_parent(int(parent))
+    lease = os.environ.pop("JUPYTER_DIST_GPU_LEASE", None)
+    if lease is not None:
+        from .gpu_record import hold
+
+        hold(lease)  # its GPUs are taken as long as it lives
     boot.start(rank_folder, int(rank_folder.name))
     cwd = os.environ.pop("JUPYTER_DIST_CWD", None)
     if cwd is not None:

@@ -10,13 +10,14 @@ import select
 import shutil
 import socket
 import struct
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["cores", "facts", "free_disk", "gpus", "interface_of", "interfaces", "unreached"]
+from .gpus import visible_gpus
+
+__all__ = ["cores", "facts", "free_disk", "interface_of", "interfaces", "unreached"]
 
 _SIOCGIFADDR = 0x8915
 
@@ -32,7 +33,7 @@ def facts(stage: str) -> dict[str, Any]:
         "home": os.path.expanduser("~"),
         "stage": stage,
         "cores": cores(),
-        "gpus": gpus(),
+        "gpus": [gpu.name for gpu in visible_gpus()],
         "address": address,
         "client": connection[0] if connection else None,
         "interfaces": interfaces(),
@@ -45,32 +46,6 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def gpus() -> list[str]:
-    """What CUDA_VISIBLE_DEVICES would list."""
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is not None:
-        listed = [part.strip() for part in chosen.split(",")]
-        # As CUDA reads it: everything from the first invalid entry on is invisible.
-        for place, part in enumerate(listed):
-            if not part or part.startswith("-"):
-                return listed[:place]
-        return listed
-    if shutil.which("nvidia-smi") is None:
-        return []
-    try:
-        found = subprocess.run(
-            ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return [line.strip() for line in found.stdout.splitlines() if line.strip().isdigit()]
 
 
 def free_disk(path: str) -> int:

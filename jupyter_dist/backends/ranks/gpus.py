@@ -1,38 +1,210 @@
-"""Which GPUs this process may use, found without initialising CUDA."""
+"""GPUs of this machine for the ranks of a backend: its options, what is said before a run, and the lease."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-from functools import cache
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
 
-__all__ = ["visible_gpus"]
+from pydantic import AfterValidator, Field
+
+from ...errors import Busy, DistError, LaunchError
+from ...job import Job, Poll, RankState, State
+from ...worker import gpu_record
+from ...worker.gpu_lease import Lease, Refused, TooFew, Wish, free_gpus, preview, standing
+from ...worker.gpus import Gpu, named, order, visible_gpus
+from .._base import Handle, Options
+
+__all__ = [
+    "GpuOptions",
+    "GpuTurn",
+    "check_gpus",
+    "detected_gpus",
+    "gpu_ranks",
+    "gpu_wish",
+    "would_take",
+]
+
+_LOOK_EVERY_S = 0.25
 
 
-def visible_gpus() -> tuple[str, ...]:
-    """What CUDA_VISIBLE_DEVICES would list: indices, or the user's own indices and UUIDs."""
-    return _visible(os.environ.get("CUDA_VISIBLE_DEVICES"))
+def _whole_or_part(value: float) -> float:
+    if value >= 1 and value != int(value):
+        raise ValueError(f"needs a whole number, or one below 1 such as 0.5, got {value:g}")
+    return int(value) if value == int(value) else value
 
 
-@cache
-def _visible(chosen: str | None) -> tuple[str, ...]:
-    if chosen is not None:
-        listed = [part.strip() for part in chosen.split(",")]
-        # As CUDA reads it: everything from the first invalid entry on is invisible.
-        valid = []
-        for part in listed:
-            if not part or part.startswith("-"):
-                break
-            valid.append(part)
-        return tuple(valid)
+GpusPerWorker = Annotated[float, Field(ge=0), AfterValidator(_whole_or_part)]
+
+
+class GpuOptions(Options):
+    """For backends that give each rank GPUs of its own."""
+
+    gpus_per_worker: GpusPerWorker | None = Field(
+        default=None,
+        title="GPUs per worker",
+        description="GPUs that each rank sees, numbered from 0 in the rank; 0.5: two ranks share one. "
+        "Default: all of its machine that no other run has, shared out evenly. 0 trains on the CPU.",
+        json_schema_extra={"metavar": "N", "wanted": "a whole number of at least 0, or a part such as 0.5"},
+    )
+    share_gpus: bool = Field(
+        default=False,
+        title="Share GPUs",
+        description="Use GPUs beside other runs, which may then use those of this one as well: "
+        "by itself a run has its GPUs alone",
+    )
+    wait_for_gpus: bool = Field(
+        default=False,
+        title="Wait for GPUs",
+        description="Where other runs have the GPUs, wait until they are free: first come, first served",
+    )
+
+
+def gpu_wish(job: Job, asked: GpuOptions, takers: int, *, spare: bool = False) -> Wish | None:
+    """What a run wants of this machine's GPUs; None: nothing. `takers`: its ranks here that use GPUs."""
+    if asked.gpus_per_worker == 0 or not takers:
+        return None
+    notebook = None if job.notebook is None else os.path.basename(job.notebook)
+    return Wish(job.id, notebook, takers, asked.gpus_per_worker, asked.share_gpus, spare)
+
+
+def gpu_ranks(asked: GpuOptions | None = None) -> int | None:
+    """How many ranks there are GPUs for; None where there are none."""
+    gpus = visible_gpus()
+    if not gpus:
+        return None
+    all_of_them = asked is not None and (
+        asked.share_gpus or asked.wait_for_gpus or asked.gpus_per_worker == 0
+    )
+    count = len(gpus) if all_of_them else len(free_gpus(gpus, gpu_record.holders())) or len(gpus)
+    each = None if asked is None else asked.gpus_per_worker
+    if each is not None and each >= 1:
+        return max(1, count // int(each))
+    return count * (1 if asked is None else Wish("", None, 1, each).to_one)
+
+
+def check_gpus(wish: Wish, *, wait: bool) -> list[str]:
+    """What there is to say before GPUs are taken. Raises Busy where they are not free and nobody waits."""
+    gpus = visible_gpus()
+    if not any(gpu.uuid for gpu in gpus):
+        return []
+    problem = gpu_record.problem()
+    if problem is not None:
+        return [f"other runs may take the same GPUs: no record can be kept of who uses them ({problem})"]
     try:
-        found = subprocess.run(
-            ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    return tuple(line.strip() for line in found.stdout.splitlines() if line.strip().isdigit())
+        taken = preview(wish)
+    except Refused as error:
+        if not wait:
+            raise Busy(f"{error}.") from None
+        return []
+    told = standing(gpus, gpu_record.holders())
+    if told and wish.each is None and not wish.share:
+        return [f"{told}. This run gets {named(taken)}."]
+    return []
+
+
+def would_take(wish: Wish | None) -> tuple[tuple[Gpu, ...], dict[str, Any]]:
+    """What a run would take now, and how that is shown: for a dry run. Takes nothing."""
+    if wish is None or not visible_gpus():
+        return (), {}
+    try:
+        taken = preview(wish)
+    except Refused as error:
+        return (), {"gpus": str(error)}
+    told = standing(visible_gpus(), gpu_record.holders())
+    return taken, {"gpus": named(taken) + (f" ({told})" if told else "")}
+
+
+def detected_gpus() -> dict[str, Any]:
+    """For a backend's `detect`: how many there are, and, where others have some, whose they are."""
+    gpus = visible_gpus()
+    told = standing(gpus, gpu_record.holders()) if gpus else ""
+    return {"gpus": len(gpus), **({"gpus_in_use": told} if told else {})}
+
+
+class GpuTurn:
+    """The GPUs of a run on this machine: taken before its first rank starts, if need be waited for, and kept
+    for all of its attempts. Not for several threads."""
+
+    def __init__(self) -> None:
+        self._lease = Lease()
+        self._start: Callable[[Sequence[str], Mapping[str, str]], Handle] | None = None
+        """What is to be done once there are GPUs; None: it was done."""
+        self._wish: Wish | None = None
+        self._ranks = 0
+        self._why = ""
+        self._looked = 0.0
+        self._final: Poll | None = None
+
+    def submit(
+        self,
+        job: Job,
+        wish: Wish | None,
+        *,
+        wait: bool,
+        start: Callable[[Sequence[str], Mapping[str, str]], Handle],
+    ) -> Handle:
+        """Take what is wished and `start` with it, now or, with `wait`, in a `poll`.
+
+        `start` is given the GPUs' names for CUDA_VISIBLE_DEVICES and the variables that every rank needs.
+        Raises LaunchError, and what `start` raises.
+        """
+        self._wish, self._ranks, self._final, self._start = wish, job.world_size, None, None
+        try:
+            gpus = () if wish is None else self._lease.take(wish, wait=wait)
+        except Refused as error:
+            if not wait or isinstance(error, TooFew):
+                raise LaunchError(f"{error}. Nothing was started.") from None
+            self._start, self._why, self._looked = start, str(error), time.monotonic()
+            return {"waits": self._why}
+        return self._begin(start, gpus)
+
+    def _begin(
+        self, start: Callable[[Sequence[str], Mapping[str, str]], Handle], gpus: Sequence[Gpu]
+    ) -> Handle:
+        if self._lease.unrecorded:
+            print(self._lease.unrecorded, flush=True)
+        if gpus:
+            print(f"{named(gpus)} taken", flush=True)
+        held = {} if self._lease.path is None else {gpu_record.LEASE: self._lease.path}
+        try:
+            return start([gpu.name for gpu in gpus], {**held, **order(gpus)})
+        except BaseException:
+            self.release()
+            raise
+
+    def poll(self) -> Poll | None:
+        """How the run stands as long as it has no GPUs; None: it has started."""
+        if self._final is not None or self._start is None:
+            return self._final
+        if time.monotonic() - self._looked >= _LOOK_EVERY_S:
+            self._looked = time.monotonic()
+            assert self._wish is not None
+            try:
+                gpus = self._lease.take(self._wish, wait=True)
+                start, self._start = self._start, None
+                self._begin(start, gpus)
+            except Refused as error:
+                self._why = str(error)
+            except DistError as error:
+                self._final = Poll(State.FAILED, self._all(State.STOPPED), detail=str(error))
+            if self._start is None:
+                return self._final
+        return Poll(State.PENDING, self._all(State.PENDING), detail=self._why)
+
+    def stop(self) -> bool:
+        """Wait no longer; returns False where there was nothing to wait for."""
+        if self._start is None:
+            return self._final is not None
+        self._start = None
+        self._lease.release()
+        self._final = Poll(State.STOPPED, self._all(State.STOPPED))
+        return True
+
+    def release(self) -> None:
+        """Give the GPUs back. Repeatable."""
+        self._lease.release()
+
+    def _all(self, state: State) -> tuple[RankState, ...]:
+        return tuple(RankState(rank, state) for rank in range(self._ranks))

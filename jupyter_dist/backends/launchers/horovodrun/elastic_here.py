@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ....errors import InputError, LaunchError
 from ....job import Job
+from ....worker.gpus import visible_gpus
 from ....worker.horovod_rank import GPUS, SLOTS
-from ...ranks.gpus import visible_gpus
 from . import discovery
 from .horovodrun_options import HorovodOptions
 
@@ -86,7 +86,7 @@ def look(job: Job, options: HorovodOptions, attempt: Path) -> None:
 def environment(options: HorovodOptions, world_size: int, attempt: Path) -> dict[str, str]:
     """What the ranks of an elastic run are told beside the rest. Each slot here has GPUs of its own."""
     env = {SLOTS: str(attempt / "slots")}
-    gpus = visible_gpus()
+    gpus = [gpu.name for gpu in visible_gpus()]
     if gpus and not options.hosts:
         count = options.max_np or world_size
         share = max(1, len(gpus) // count)
