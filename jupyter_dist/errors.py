@@ -3,7 +3,8 @@
 DistError
 ├── InputError            bad flags, names, numbers; nothing was started
 │   ├── UnknownBackend    no such backend; the message lists them
-│   └── MissingEngine     the backend's package is not installed; the message says what to install
+│   ├── MissingEngine     the backend's package is not installed; the message says what to install
+│   └── BrokenBackend     the backend is installed, but its code fails when it is loaded or asked
 ├── CaptureError          the cell or a name it uses cannot travel; nothing was started
 ├── LaunchError           the run folder or the supervisor could not be set up; nothing is left running
 ├── RunNotFound           no run folder with that id
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .showing.run import Run
 
 __all__ = [
+    "BrokenBackend",
     "CaptureError",
     "DistError",
     "InputError",
@@ -56,6 +58,10 @@ class UnknownBackend(InputError):
 
 class MissingEngine(InputError):
     """The backend exists but its engine is not installed."""
+
+
+class BrokenBackend(InputError):
+    """The backend is installed, but its own code fails when it is loaded or asked what there is."""
 
 
 class CaptureError(DistError):
