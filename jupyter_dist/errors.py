@@ -4,7 +4,8 @@ DistError
 ├── InputError            bad flags, names, numbers; nothing was started
 │   ├── UnknownBackend    no such backend; the message lists them
 │   ├── MissingEngine     the backend's package is not installed; the message says what to install
-│   └── Busy              what was asked for is there, but others use it at the moment
+│   ├── Busy              what was asked for is there, but others use it at the moment
+│   └── BrokenBackend     the backend is installed, but its code fails when it is loaded or asked
 ├── CaptureError          the cell or a name it uses cannot travel; nothing was started
 ├── LaunchError           the run folder or the supervisor could not be set up; nothing is left running
 ├── RunNotFound           no run folder with that id
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from .showing.run import Run
 
 __all__ = [
+    "BrokenBackend",
     "Busy",
     "CaptureError",
     "DistError",
@@ -62,6 +64,10 @@ class MissingEngine(InputError):
 
 class Busy(InputError):
     """What was asked for is there, but others use it at the moment. Later the same may succeed."""
+
+
+class BrokenBackend(InputError):
+    """The backend is installed, but its own code fails when it is loaded or asked what there is."""
 
 
 class CaptureError(DistError):

@@ -37,6 +37,7 @@ from .errors import LaunchError, RunNotFound, UntrustedFile
 __all__ = [
     "RankFolder",
     "RunFolder",
+    "age_key",
     "check_owner",
     "create",
     "find",
@@ -55,6 +56,7 @@ __all__ = [
 ]
 
 _ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4,8}")
+_UTC_LENGTH = len("20261120-113455-3f2a91c4")
 REQUESTS = ("stop", "kill", "stacks")
 
 
@@ -69,11 +71,17 @@ def runs_root() -> Path:
 
 
 def new_id() -> str:
-    """A run id that sorts by time, such as `20261120-113455-3f2a91`: the last six digits are the
-    fraction of the second and two random ones."""
+    """A run id that sorts by time, such as `20261120-113455-3f2a91c4`: date and time in UTC, which goes on
+    in the night when the clocks change, four digits of the second's fraction and four random ones.
+
+    Ids with fewer digits at their end are those of an earlier version, and tell the local time: see `runs`.
+    """
     now = time.time()
-    second = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
-    return f"{second}-{int(now % 1 * 65536):04x}{secrets.token_hex(1)}"
+    return f"{_second(now)}-{int(now % 1 * 65536):04x}{secrets.token_hex(2)}"
+
+
+def _second(when: float) -> str:
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime(when))
 
 
 class RankFolder:
@@ -236,16 +244,38 @@ def check_owner(path: Path) -> None:
 
 
 def runs(root: Path | None = None) -> Iterator[RunFolder]:
-    """Every run on disk, newest first. Folders that are not runs are passed over."""
+    """Every run on disk, newest first. Folders that are not runs are passed over.
+
+    The order is that of their creation, also among runs whose ids tell another clock's time (`age_key`).
+    """
     root = runs_root() if root is None else root
     try:
         names = os.listdir(root)
     except OSError:
         return
-    for name in sorted(names, reverse=True):
-        # Asked every second of hundreds of runs: pathlib takes seven times as long.
-        if _ID.fullmatch(name) and os.path.isfile(f"{root}/{name}/job.json"):
+    # Asked every second of hundreds of runs: pathlib takes seven times as long.
+    own = filter(_ID.fullmatch, names)
+    for name in sorted(own, key=lambda name: age_key(name, root), reverse=True):
+        if os.path.isfile(f"{root}/{name}/job.json"):
             yield _known(root, name)
+
+
+def age_key(run_id: str, root: Path) -> str:
+    """What runs sort by: their ids, but those of an earlier version, which tell the local time, as if they
+    had been given by today's clock. The same hour twice, or two time zones, cannot mix them up then."""
+    if len(run_id) >= _UTC_LENGTH:
+        return run_id
+    try:
+        return _translated(root, run_id)
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):
+        return run_id  # damaged, or being removed
+
+
+@lru_cache(1 << 16)
+def _translated(root: Path, run_id: str) -> str:
+    # One read per run and process: a job is written once.
+    created = json.loads((root / run_id / "job.json").read_bytes())["created"]
+    return _second(float(created)) + run_id[15:]
 
 
 @lru_cache(4096)

@@ -388,7 +388,7 @@ def test_a_backend_without_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     def check(self: object, world_size: int, options: object) -> None:
         raise MissingEngine("pip install it" if options else "")
 
-    monkeypatch.setattr(type(backends.load("torchrun")), "check", check)
+    monkeypatch.setattr(backends.declared("torchrun"), "check", check)
     rows = dispatch("backends", NOTEBOOK).rows
     assert ("torchrun", "not installed", "pip install it") in rows
     assert ("local", "ready") in [row[:2] for row in rows]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import calendar
 import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from jupyter_dist import folder as folders
+from jupyter_dist import queries
 from jupyter_dist.errors import RunNotFound, UntrustedFile
 
 
@@ -21,7 +25,50 @@ def test_ids_sort_by_the_time_of_their_making(own_folders: Path) -> None:
     made = [make(own_folders) for _ in range(20)]
     assert [run.id for run in folders.runs()] == sorted((run.id for run in made), reverse=True)
     # Two of the same 15 µs may change places; these are milliseconds apart.
-    assert [run.id[:-2] for run in made] == sorted(run.id[:-2] for run in made)
+    assert [run.id[:-4] for run in made] == sorted(run.id[:-4] for run in made)
+
+
+@pytest.fixture
+def night(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """Moments in the night of 25 October 2026, when Berlin's clocks show the hour from two to three twice."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    began = calendar.timegm((2026, 10, 24, 23, 30, 0))
+    yield [began + 1200.0 * count for count in range(10)]
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_ids_sort_by_creation_when_the_clocks_change(
+    own_folders: Path, night: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    for when in night:
+        monkeypatch.setattr(time, "time", lambda when=when: when)
+        made.append(make(own_folders).id)
+    assert made == sorted(made)
+    assert [run.id for run in folders.runs(own_folders)] == made[::-1]
+    assert folders.find(made[4][:15]).id == made[4]
+
+
+def test_ids_of_the_local_time_stand_where_they_were_made(own_folders: Path, night: list[float]) -> None:
+    made = []
+    for count, when in enumerate(night):
+        if count % 2:
+            local = time.strftime("%Y%m%d-%H%M%S", time.localtime(when))
+            folder = make(own_folders, f"{local}-{count:06x}")  # as an earlier version gave them
+        else:
+            utc = time.strftime("%Y%m%d-%H%M%S", time.gmtime(when))
+            folder = make(own_folders, f"{utc}-{count:08x}")
+        folders.write_json(folder.job, {"created": when})
+        made.append(folder.id)
+    assert made != sorted(made)
+    assert [run.id for run in folders.runs(own_folders)] == made[::-1]
+    # Page by page, as the sidebar asks for them.
+    first = [run["id"] for run in queries.runs(limit=4)["runs"]]
+    assert first == made[:-5:-1]
+    rest = [run["id"] for run in queries.runs(before=first[-1])["runs"]]
+    assert rest == made[-5::-1]
 
 
 def test_a_run_is_found_by_the_beginning_or_end_of_its_id(own_folders: Path) -> None:

@@ -536,7 +536,6 @@ def test_elastic_options_that_cannot_work(tmp_path: Path) -> None:
 
 def test_without_horovod_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    backends.load.cache_clear()
     with pytest.raises(MissingEngine, match="`jupyter dist install-horovod` builds it for the torch"):
         backends.load("horovod")
 

@@ -263,6 +263,8 @@ def other(monkeypatch: pytest.MonkeyPatch) -> None:
         return Other() if name == "other" else real(name)
 
     monkeypatch.setattr(backends, "load", load)
+    classes = backends.declared
+    monkeypatch.setattr(backends, "declared", lambda name: Other if name == "other" else classes(name))
     monkeypatch.setattr(backends, "names", lambda: ["absent", "local", "other"])
 
 

@@ -1,4 +1,4 @@
-"""Which backends there are. Importing this imports none of them; `load` imports one.
+"""Which backends there are. Importing this imports none of them; `declared` and `load` import one.
 
 A third-party backend is an entry point in the group `jupyter_dist.backends` whose value is
 a class with the members of `Backend`: see docs/backends.md.
@@ -8,15 +8,29 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 
-from ..errors import MissingEngine, UnknownBackend
+from pydantic import BaseModel
+
+from ..errors import BrokenBackend, DistError, MissingEngine, UnknownBackend
 from ..worker.boot import STACK_SIGNAL
 from ._base import Backend, Capabilities, Handle, Options
 
-__all__ = ["STACK_SIGNAL", "Backend", "Capabilities", "Handle", "Options", "install_hint", "load", "names"]
+__all__ = [
+    "STACK_SIGNAL",
+    "Backend",
+    "Capabilities",
+    "Handle",
+    "Options",
+    "built_in",
+    "declared",
+    "install_hint",
+    "load",
+    "names",
+]
 
 
 @dataclass(frozen=True)
@@ -52,16 +66,22 @@ def names() -> list[str]:
     return sorted(_table())
 
 
+def built_in() -> list[str]:
+    """The names of the backends that come with this package, sorted."""
+    return sorted(_BUILT_IN)
+
+
 def install_hint(name: str) -> str:
     """What to run when the engine of a known backend is missing."""
     return _table()[name].install
 
 
-@cache
-def load(name: str) -> Backend:
-    """The backend of that name.
+def declared(name: str) -> type[Backend]:
+    """The class of that backend: its options and capabilities, which no object is needed for.
 
-    Raises UnknownBackend, listing what there is, and MissingEngine, with what to install.
+    Raises UnknownBackend, listing what there is, MissingEngine, with what to install, and BrokenBackend for
+    whatever else the import of its module comes to: another package's mistake is that one backend's, and
+    costs the others nothing.
     """
     entry = _table().get(name)
     if entry is None:
@@ -73,7 +93,51 @@ def load(name: str) -> Backend:
         )
     module, _, attribute = entry.target.partition(":")
     try:
-        backend: Backend = getattr(importlib.import_module(module), attribute)()
-    except ImportError as error:
-        raise MissingEngine(f"backend {name!r} cannot be loaded ({error}): {entry.install}") from error
+        found = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module may as well call sys.exit(), or be no Python at all
+        raise _unusable(name, error) from error
+    lacking = _lacking(found)
+    if lacking:
+        raise BrokenBackend(f"backend {name!r} is broken: {entry.target!r} {lacking}: {entry.install}")
+    backend: type[Backend] = found  # type: ignore[assignment]
     return backend
+
+
+def load(name: str) -> Backend:
+    """A new object of the backend of that name, in its first state: one for each run.
+
+    Raises UnknownBackend, MissingEngine and BrokenBackend, as `declared` does.
+    """
+    made = declared(name)
+    try:
+        return made()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise _unusable(name, error) from error
+
+
+def _unusable(name: str, error: BaseException) -> DistError:
+    if isinstance(error, DistError):
+        return error  # it is meant for the user, and names the cure
+    install = _table()[name].install
+    if isinstance(error, ImportError):
+        return MissingEngine(f"backend {name!r} cannot be loaded ({error}): {install}")
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return BrokenBackend(f"backend {name!r} is broken ({said}): {install}")
+
+
+def _lacking(found: object) -> str | None:
+    """Why this is no backend's class; None where it is one. The views look at these before they make one."""
+    if not inspect.isclass(found):
+        return "is not a class"
+    options = getattr(found, "options", None)
+    if not (inspect.isclass(options) and issubclass(options, BaseModel)):
+        return "has no `options` that are a model"
+    if not isinstance(getattr(found, "capabilities", None), Capabilities):
+        return "has no `capabilities`"
+    return None

@@ -72,7 +72,7 @@ def _add(context: Context, tokens: Sequence[str]) -> Message:
 
 def _add_flags() -> Sequence[tuple[str, Sequence[Flag]]]:
     run = [flag for flag in run_flags() if flag.field not in _NOT_IN_ADD]
-    local = flags_of(backends.load("local").options)
+    local = flags_of(backends.declared("local").options)
     return [("flags", [*flags_of(_Add), *run]), ("flags of the backend 'local'", local)]
 
 

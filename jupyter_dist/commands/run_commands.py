@@ -14,7 +14,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from .. import backends, start
-from ..errors import DistError, InputError, MissingEngine
+from ..backends import detecting
+from ..errors import InputError, MissingEngine
 from ..flags import Flag, build, flags_of, scan, shown
 from ..folder import RunFolder, find
 from ..manage import removal, stopping
@@ -22,7 +23,7 @@ from ..options import Seconds
 from ..record import log_tail, reader, run_list
 from ..record.reader import Line
 from ..text.format import count, duration, size
-from ..text.safe import clean
+from ..text.safe import clean, one_line
 from ..text.table import Message, Table
 
 __all__ = ["RUN_COMMANDS", "Command", "Context", "Empty", "command"]
@@ -221,27 +222,20 @@ def _rm(context: Context, flags: _Rm, ids: tuple[str, ...]) -> Message:
 
 
 def _backends(context: Context, _: Empty, __: tuple[str, ...]) -> Table:
-    rows = [(name, *_found(name)) for name in backends.names()]
+    rows = [(name, *_found(found)) for name, found in detecting.ask(backends.names()).items()]
     columns = ("backend", "state", "found")
     data = [dict(zip(("name", "state", "found"), row, strict=True)) for row in rows]
     return Table(columns, rows, data=data)
 
 
-def _found(name: str) -> tuple[str, str]:
+def _found(found: detecting.Found) -> tuple[str, str]:
     """Whether a backend can be used, and what it has found or lacks."""
-    try:
-        backend = backends.load(name)
-        try:
-            backend.check(1, backend.options().model_dump(mode="json"))
-        except MissingEngine:
-            raise
-        except InputError:
-            pass  # such as one that needs hosts
-        return "ready", ", ".join(f"{key} {value}" for key, value in backend.detect().items())
-    except MissingEngine as error:
-        return "not installed", str(error)
-    except DistError as error:
-        return "broken", str(error)
+    missing = found.problem if isinstance(found.problem, MissingEngine) else found.lacks
+    if missing is not None:
+        return "not installed", str(missing)
+    if found.problem is not None:
+        return "broken", one_line(str(found.problem), 1000)
+    return "ready", ", ".join(f"{key} {value}" for key, value in found.detail.items())
 
 
 def _stacks(context: Context, _: Empty, ids: tuple[str, ...]) -> Any:

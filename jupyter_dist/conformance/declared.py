@@ -34,7 +34,7 @@ class Declared:
         assert backends.install_hint(target.backend)
 
     def test_each_of_its_options_is_described_and_hides_no_flag_of_a_run(self, target: Target) -> None:
-        model = backends.load(target.backend).options
+        model = backends.declared(target.backend).options
         for name, field in model.model_fields.items():
             if flags_of(model) and (field.json_schema_extra or {}) != {"flags": []}:
                 assert field.title, name
@@ -56,14 +56,14 @@ class Declared:
         assert json.dumps(told["request"]) == json.dumps(again["request"])
 
     def test_hosts_are_taken_or_refused(self, runs: Runs) -> None:
-        able = backends.load(runs.target.backend).capabilities.hosts
-        assert able == ("hosts" in backends.load(runs.target.backend).options.model_fields)
+        able = backends.declared(runs.target.backend).capabilities.hosts
+        assert able == ("hosts" in backends.declared(runs.target.backend).options.model_fields)
         if not able:
             with pytest.raises(InputError, match="cannot be used with the backend"):
                 runs.plan(hosts="one:1,two:1")
 
     def test_restarts_are_done_or_refused(self, runs: Runs) -> None:
-        if backends.load(runs.target.backend).capabilities.restarts:
+        if backends.declared(runs.target.backend).capabilities.restarts:
             assert runs.plan(max_restarts=1)[0].run.max_restarts == 1
         else:
             with pytest.raises(InputError, match="cannot restart ranks"):
@@ -74,7 +74,7 @@ class Declared:
             runs.plan(no_such_option=1)
 
     def test_what_it_declares_fits_together(self, target: Target) -> None:
-        can = backends.load(target.backend).capabilities
+        can = backends.declared(target.backend).capabilities
         assert {field.name: type(getattr(can, field.name)) for field in dataclasses.fields(can)} == {
             field.name: bool for field in dataclasses.fields(can)
         }

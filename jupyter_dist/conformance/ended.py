@@ -71,7 +71,7 @@ class Ended:
         runs.until_up(run)
         status = run.status
         dumps = {}
-        if backends.load(runs.target.backend).capabilities.stacks:
+        if backends.declared(runs.target.backend).capabilities.stacks:
             dumps = {rank: repr(dump) for rank, dump in run.stacks(runs.target.patience_s).dumps.items()}
         in_argv = secret.encode() in _arguments()
         children = _children(run)
@@ -101,7 +101,7 @@ class Ended:
         runs.gone(*_processes(stopped.run), *stopped.children)
 
     def test_stacks_of_ranks_that_hang(self, stopped: _Stopped, target: Target) -> None:
-        if not backends.load(target.backend).capabilities.stacks:
+        if not backends.declared(target.backend).capabilities.stacks:
             assert stopped.stacks == {}
             return
         assert sorted(stopped.stacks) == list(range(target.np))
@@ -128,7 +128,7 @@ class Ended:
         assert supervisor is not None
         os.kill(supervisor.pid, signal.SIGKILL)
         wait_until(lambda: run.state is State.LOST, target.patience_s, "the lost state", run)
-        outlives = backends.load(target.backend).capabilities.outlives
+        outlives = backends.declared(target.backend).capabilities.outlives
         if outlives:
             with runs.here():
                 start.attach(run.id)

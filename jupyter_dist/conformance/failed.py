@@ -111,7 +111,7 @@ class Failed:
 
     def test_a_restart_is_a_new_attempt(self, runs: Runs, target: Target) -> None:
         """After an end without a word: `os._exit` runs no handler and writes no error."""
-        if not backends.load(target.backend).capabilities.restarts:
+        if not backends.declared(target.backend).capabilities.restarts:
             with pytest.raises(InputError, match="cannot restart ranks"):
                 runs.plan(max_restarts=1)
             return

@@ -147,7 +147,7 @@ def _start_warm(place: RunFolder, request: Request, payload: Payload, env: Mappi
         return "--cold"
     if not template.wanted():
         return "not in a notebook"
-    if not backends.load(request.backend).capabilities.warm:
+    if not backends.declared(request.backend).capabilities.warm:
         # The supervisor alone: it saves its own imports.
         why_cold = f"backend {request.backend!r} starts its own processes"
         return template.launch(place, env, (), why_cold=why_cold)

@@ -27,7 +27,7 @@ from types import ModuleType
 from typing import Any
 
 from ..backends.ranks import forking
-from ..errors import MissingEngine
+from ..errors import DistError
 from ..folder import RunFolder
 
 __all__ = ["close", "import_environ", "launch", "observe", "wanted"]
@@ -245,9 +245,10 @@ def _serve(sock: socket.socket) -> None:
     from ..supervise import supervisor  # what every supervisor and rank needs
     from ..worker import __main__, api, autolog  # noqa: F401
 
-    for name in backends.names():
-        with contextlib.suppress(MissingEngine):
-            backends.load(name)
+    # Of another package's backend nobody knows what its import does: threads would end all warm starts.
+    for name in backends.built_in():
+        with contextlib.suppress(DistError):
+            backends.declared(name)
 
     kernel = os.getppid()
     _ready(sock)

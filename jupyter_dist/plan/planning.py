@@ -83,9 +83,9 @@ def _unknown(name: str, common: Sequence[Flag], backend: Backend) -> InputError:
         if other == backend.name:
             continue
         try:
-            theirs = flags_of(backends.load(other).options)
-        except DistError:
-            continue  # its engine is missing, so are its flags
+            theirs = flags_of(backends.declared(other).options)
+        except Exception:
+            continue  # nothing can be said of its flags, and this message is not about it
         if any(name in flag.names for flag in theirs):
             return InputError(f"{name} is a flag of the backend {other!r}, and this is {backend.name!r}")
     return unknown_flag(name, [n for flag in (*common, *flags_of(backend.options)) for n in flag.names])
@@ -185,7 +185,7 @@ def _hosts(run: RunOptions, backend: Backend, spelled: Callable[[str], str]) -> 
 def _with_hosts() -> Iterator[str]:
     for name in backends.names():
         try:
-            if backends.load(name).capabilities.hosts:
+            if backends.declared(name).capabilities.hosts:
                 yield name
         except DistError:
             continue

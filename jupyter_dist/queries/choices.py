@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import Any
 
 from .. import backends
 from .. import clusters as saved
-from ..errors import DistError
+from ..backends import detecting
+from ..errors import DistError, MissingEngine
 from ..options import NOT_SAVED, RunOptions
 
 __all__ = [
@@ -18,52 +17,35 @@ __all__ = [
 
 _DEFAULT = "local"
 _FRESH_S = 15.0
-_detected: dict[str, tuple[float, dict[str, Any]]] = {}
-_detect_lock = threading.Lock()
 
 
 def backend_list() -> list[dict[str, Any]]:
     """All backends, the default one first: what was detected, how to install what is missing, the schemas
-    of their forms."""
-    return [_backend(name) for name in sorted(backends.names(), key=lambda name: name != _DEFAULT)]
+    of their forms, and what is wrong with one. Blocks for 10 s at the most, whatever a backend does."""
+    names = sorted(backends.names(), key=lambda name: name != _DEFAULT)
+    # Kept for a while, because asking for GPUs starts a process.
+    return [_backend(name, found) for name, found in detecting.ask(names, fresh_s=_FRESH_S).items()]
 
 
-def _backend(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "name": name,
-        "available": False,
-        "detail": {},
-        "problem": None,
-        "install": None,
-        "capabilities": {},
-        "schema": None,
-        "run_schema": None,
-    }
-    try:
-        backend = backends.load(name)
-    except DistError as error:
-        return {**found, "problem": str(error), "install": backends.install_hint(name)}
-    able = backend.capabilities
+def _backend(name: str, found: detecting.Found) -> dict[str, Any]:
+    problem = None if found.problem is None else str(found.problem)
+    shown: dict[str, Any] = {"name": name, "available": found.available, "problem": problem}
+    if not found.available:
+        install = backends.install_hint(name) if isinstance(found.problem, MissingEngine) else None
+        nothing: dict[str, Any] = {"detail": {}, "capabilities": {}, "schema": None, "run_schema": None}
+        return {**shown, "install": install, **nothing}
+    able = backends.declared(name).capabilities
     hidden = {*NOT_SAVED, *(() if able.hosts else ("hosts", "hostfile"))}
     if not able.restarts:
         hidden.add("max_restarts")
     return {
-        **found,
-        "available": True,
-        "detail": _detail(name),
+        **shown,
+        "install": None,
+        "detail": found.detail,
         "capabilities": {"hosts": able.hosts, "restarts": able.restarts, "warm": able.warm},
-        "schema": backend.options.model_json_schema(),
+        "schema": found.schema,
         "run_schema": _without(RunOptions.model_json_schema(), hidden),
     }
-
-
-def _detail(name: str) -> dict[str, Any]:
-    """What the backend finds; kept for a while, because asking for GPUs starts a process."""
-    with _detect_lock:
-        known = _detected.get(name)
-        if known is None or time.monotonic() - known[0] > _FRESH_S:
-            known = _detected[name] = (time.monotonic(), backends.load(name).detect())
-        return known[1]
 
 
 def _without(schema: dict[str, Any], hidden: set[str]) -> dict[str, Any]:

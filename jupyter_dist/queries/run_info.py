@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, RunNotFound
-from ..folder import RunFolder, runs, runs_root
+from ..folder import RunFolder, age_key, runs, runs_root
 from ..job import Job, RankState, State, Status, rank_count
 from ..record import reader
 from ..text.format import signal_name
@@ -134,6 +134,7 @@ def listing(
     folders = list(runs(root))
     _forget({folder.path for folder in folders})
     words = text.lower().split()
+    end = None if before is None else age_key(before, root)
     found: list[dict[str, Any]] = []
     notebooks: set[str] = set()
     total = 0
@@ -146,7 +147,7 @@ def listing(
         if not _fits(info, words, states, notebook):
             continue
         total += 1
-        if len(found) < limit and (before is None or folder.id < before):
+        if len(found) < limit and (end is None or age_key(folder.id, root) < end):
             found.append(info)
     return {
         "runs": found,

@@ -24,7 +24,7 @@ print(f"hello from rank {dist.rank()} of {dist.world_size()} on {where}")
 def run_hello(name: str) -> dict[str, Any]:
     """Start a run of one rank that says hello on a cluster; returns its id at once. Blocks for a second."""
     cluster = clusters.get(name)
-    options = backends.load(cluster.backend).options
+    options = backends.declared(cluster.backend).options
     fields = options.model_json_schema()["properties"]
     # One rank has no room for what the cluster says of several.
     alone = {key: options.model_fields[key].default for key, about in fields.items() if about.get("ranks")}

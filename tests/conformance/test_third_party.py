@@ -27,7 +27,6 @@ def target() -> Iterator[Target]:
         yield Target("nice", np=3, flags={"niceness": 7}, startup_s=1.0)
     # The other tests' table has no such backend.
     backends._table.cache_clear()
-    backends.load.cache_clear()
 
 
 class TestThirdParty(BackendConformance):

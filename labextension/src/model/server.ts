@@ -32,7 +32,9 @@ export interface IBackend {
   detail: Record<string, unknown>;
   /** What to run where its engine is missing. */
   install: string | null;
-  /** null where its engine is missing. */
+  /** Why it cannot be used, or could not say what there is to run on. */
+  problem: string | null;
+  /** null where it cannot be loaded. */
   schema: ISchema | null;
   run_schema: ISchema | null;
 }

@@ -125,7 +125,7 @@ function Card(
   const found = cluster ? describeBackend(backend, trans) : null;
   // That is so where the server runs; the kernel, which has the last word, may know better.
   const missing = backend && !backend.available ? needs(backend, trans) : null;
-  const problem = missing ?? cluster?.problem ?? null;
+  const problem = missing ?? cluster?.problem ?? backend?.problem ?? null;
   const used = notebook !== null && props.used === target.name;
   const tab = props.current ? 0 : -1;
   const test = model.test(target.name);
@@ -215,7 +215,9 @@ function TestOutcome(props: {
 }
 
 function needs(backend: IBackend, trans: TranslationBundle): string {
-  return backend.install ? trans.__('needs: %1', backend.install) : trans.__('not installed');
+  return backend.install
+    ? trans.__('needs: %1', backend.install)
+    : (backend.problem ?? trans.__('not installed'));
 }
 
 /** `local × 4 · gpus_per_worker 1`: the backend, and what is set. */

@@ -204,6 +204,17 @@ describe('ClustersSection', () => {
     expect(cards[2]).toContain('needs: pip install "jupyter-dist[ray]"');
   });
 
+  it('says what is wrong with a backend that fails when it is loaded or asked', async () => {
+    const broken = { ...RAY, name: 'broken', install: null, problem: 'SystemExit: 3' };
+    const hangs = { ...LOCAL, name: 'hangs', detail: {}, problem: 'has not answered' };
+    server.backends = async () => [LOCAL, broken, hangs];
+    await show();
+    const cards = all('li').map(card => card.textContent);
+    expect(cards[0]).toContain('2 cores');
+    expect(cards[1]).toContain('SystemExit: 3');
+    expect(cards[2]).toContain('has not answered');
+  });
+
   it('uses a cluster with one click, also where the kernel alone may have its engine', async () => {
     server.saved = [{ name: 'box', backend: 'local', options: {}, problem: null }];
     await show('box');

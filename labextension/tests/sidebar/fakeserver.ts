@@ -52,6 +52,7 @@ export const LOCAL: IBackend = {
   available: true,
   detail: { python: '3.11.7', cores: 2, gpus: 0 },
   install: null,
+  problem: null,
   schema: {
     properties: {
       gpus_per_worker: {
@@ -81,6 +82,7 @@ export const RAY: IBackend = {
   available: false,
   detail: {},
   install: 'pip install "jupyter-dist[ray]"',
+  problem: "backend 'ray' needs Ray",
   schema: null,
   run_schema: null
 };

@@ -1,0 +1,115 @@
+"""Ask backends what is there to run on; one that raises or hangs costs nothing but itself.
+
+Each backend is asked in a thread of its own, which is left behind where it hangs: a thread cannot be ended.
+As long as it hangs the backend is not asked again, and whoever wants to know is answered at once.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import BrokenBackend, DistError, InputError, MissingEngine
+from . import load
+
+__all__ = ["Found", "ask"]
+
+_LIMIT_S = 10.0
+"""The longest that a view waits for a backend. Imports on a loaded machine take a few seconds."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came of asking one backend."""
+
+    available: bool = False
+    """Whether it can be loaded: its flags and its form are known."""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    """What `detect` answered, as JSON: versions, GPUs, addresses."""
+    schema: Mapping[str, Any] | None = None
+    """The JSON schema of its options."""
+    problem: DistError | None = None
+    """Why it cannot be loaded, or what went wrong when it was asked."""
+    lacks: MissingEngine | None = None
+    """What has to be installed before one of its runs can start."""
+
+
+def ask(names: Iterable[str], *, fresh_s: float = 0.0) -> dict[str, Found]:
+    """What each of these backends answers. Never raises; blocks for 10 s at the most, however many there are.
+
+    An answer that is not older than `fresh_s` is given again without asking.
+    """
+    asked = {name: _asking(name, fresh_s) for name in names}
+    return {name: asking.answer() for name, asking in asked.items()}
+
+
+class _Asking:
+    """One question to one backend, which a thread waits for."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._began = time.monotonic()
+        self._known = Found()
+        """What is known so far: the thread replaces it with more and more complete ones."""
+        self._done = threading.Event()
+        self._done_at = 0.0
+        threading.Thread(target=self._ask, name=f"jupyter-dist-detect-{name}", daemon=True).start()
+
+    def serves(self, fresh_s: float) -> bool:
+        """Whether whoever asks now gets this answer, because it is on its way or young enough."""
+        return not self._done.is_set() or time.monotonic() - self._done_at < fresh_s
+
+    def answer(self) -> Found:
+        if self._done.wait(max(0.0, self._began + _LIMIT_S - time.monotonic())):
+            return self._known
+        known = self._known
+        slow = BrokenBackend(
+            f"backend {self._name!r} has not answered for {_LIMIT_S:g} s what is there to run on: "
+            "it hangs, or waits for a machine that does not answer"
+        )
+        return Found(known.available, schema=known.schema, problem=slow, lacks=known.lacks)
+
+    def _ask(self) -> None:
+        try:
+            self._look()
+        except DistError as error:
+            self._fail(error)
+        except BaseException as error:  # of a stranger's code, sys.exit() included
+            said = f"{type(error).__name__}: {error}"
+            self._fail(BrokenBackend(f"backend {self._name!r} cannot say what is there to run on: {said}"))
+        self._done_at = time.monotonic()
+        self._done.set()
+
+    def _fail(self, error: DistError) -> None:
+        known = self._known
+        self._known = Found(known.available, schema=known.schema, problem=error, lacks=known.lacks)
+
+    def _look(self) -> None:
+        backend = load(self._name)
+        schema, lacks = backend.options.model_json_schema(), None
+        self._known = Found(True, schema=schema)
+        try:
+            backend.check(1, backend.options().model_dump(mode="json"))
+        except MissingEngine as error:
+            lacks = error
+        except InputError:
+            pass  # such as one that needs hosts
+        self._known = Found(True, schema=schema, lacks=lacks)
+        detail = json.loads(json.dumps(backend.detect(), allow_nan=False))
+        self._known = Found(True, dict(detail), schema, lacks=lacks)
+
+
+_lock = threading.Lock()
+_asked: dict[str, _Asking] = {}
+
+
+def _asking(name: str, fresh_s: float) -> _Asking:
+    with _lock:
+        known = _asked.get(name)
+        if known is None or not known.serves(fresh_s):
+            known = _asked[name] = _Asking(name)
+        return known
