@@ -127,6 +127,14 @@ class RunFolder:
             return []
         return sorted(int(name) for name in names if name.isdigit())
 
+    def ranks(self, attempt: int) -> list[int]:
+        """The ranks that have a folder in an attempt."""
+        try:
+            names = os.listdir(self.path / "attempts" / str(attempt) / "ranks")
+        except OSError:
+            return []
+        return sorted(int(name) for name in names if name.isdigit())
+
     def request(self, name: str) -> None:
         """Ask the supervisor for `stop`, `kill` or `stacks`. Repeatable, returns at once."""
         if name not in REQUESTS:

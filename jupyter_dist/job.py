@@ -136,6 +136,16 @@ class Status:
     """Whether the kernel's out-of-memory killer ran on this machine during the run."""
     handle: Mapping[str, Any] | None = None
     """With which a new supervisor finds the ranks again, where they go on without one."""
+    cursor: Any = None
+    """Up to where the backend has read what the ranks tell; for a new supervisor as well."""
+    port_retries: int = 0
+    """How many attempts were made only because a port was taken before the cell began: nobody asked for
+    those, and --max-restarts does not count them."""
+    restarts: int = 0
+    """How many of --max-restarts are used up."""
+    submitting: float | None = None
+    """Since when the current attempt is being submitted, where its ranks would go on without a supervisor.
+    With it and without a handle, nobody knows whether the attempt runs: the backend's `find` tells."""
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -161,7 +171,8 @@ def rank_count(job: Job, status: Status) -> int:
 @dataclass(frozen=True)
 class Poll:
     """What a backend's `poll` saw. `ranks` holds every rank in order, in an elastic run more than
-    `world_size` of them.
+    `world_size` of them. While `state` is PENDING the run is: it waits for what `detail` says (a place in a
+    queue, an image, an upload), and --timeout and the watch for silence have not begun.
 
     `chunks` and `cursor` serve backends where only text travels; a backend whose ranks
     write their own files leaves them empty."""
@@ -180,3 +191,12 @@ class Poll:
     detail: str | None = None
     """One line for the user: what hinders the run at the moment, or, with a final state, why it came to it
     where no rank tells."""
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Poll:
+        ranks = tuple(RankState.from_json(rank) for rank in data.get("ranks", ()))
+        lists = {name: tuple(data.get(name, ())) for name in ("pids", "chunks")}
+        return cls(**{**data, **lists, "ranks": ranks, "state": State(data["state"])})

@@ -193,35 +193,46 @@ def test_no_more_restarts_than_asked_for() -> None:
     assert status.reason == "rank 0 failed: ZeroDivisionError: division by zero"
 
 
-def test_a_taken_master_port_is_retried_with_another_one() -> None:
+def test_a_cell_that_finds_a_port_taken_is_not_run_again() -> None:
     source = """
 import os, socket
-import jupyter_dist as dist
-port = int(os.environ["MASTER_PORT"])
-if dist.attempt() == 0:
-    taken = socket.create_server(("127.0.0.1", port))
-    socket.create_server(("127.0.0.1", port))
-port
+print("line of the cell")
+taken = socket.create_server(("127.0.0.1", 0))
+socket.create_server(taken.getsockname())
 """
     folder, status = run(source, np=1)
-    assert (status.state, status.attempt) == (State.SUCCEEDED, 1)
-    assert "a port was taken" in folder.supervisor_log.read_text()
+    assert (status.state, status.attempt) == (State.FAILED, 0)
+    assert status.reason is not None
+    assert "Address already in use" in status.reason
+    assert folder.attempts() == [0]
 
 
-@pytest.mark.needs("tensorflow")
-def test_a_taken_port_of_tensorflow_is_retried_with_another_one() -> None:
-    source = """
-import json, os, socket
-import jupyter_dist as dist
-cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]
-if dist.attempt() == 0:
-    taken = socket.create_server(("", int(cluster["worker"][0].rpartition(":")[2])))
-    import tensorflow as tf
-    tf.distribute.Server(tf.train.ClusterSpec(cluster), job_name="worker", task_index=0)
+PORT_TAKEN = """
+import os, socket
+from jupyter_dist.worker import payload
+
+def read_header(path, *, original=payload.read_header):
+    if os.environ["JUPYTER_DIST_ATTEMPT"] == "0" or "ALWAYS" in os.environ:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            socket.create_server(taken.getsockname())
+    return original(path)
+
+payload.read_header = read_header
 """
-    folder, status = run(source, np=1)
+
+
+def test_a_port_that_is_taken_before_the_cell_begins_is_chosen_again(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(PORT_TAKEN)
+    folder, status = run("1", env={"PYTHONPATH": str(tmp_path)})
     assert (status.state, status.attempt) == (State.SUCCEEDED, 1), status.reason
     assert "a port was taken" in folder.supervisor_log.read_text()
+    assert (status.port_retries, status.restarts) == (1, 0)
+
+
+def test_a_port_that_is_always_taken_is_not_chosen_for_ever(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(PORT_TAKEN)
+    _, status = run("1", np=1, env={"PYTHONPATH": str(tmp_path), "ALWAYS": "1"})
+    assert (status.state, status.attempt, status.port_retries) == (State.FAILED, 3, 3)
 
 
 def test_stop_lets_finally_blocks_run(wait_for: WaitFor) -> None:

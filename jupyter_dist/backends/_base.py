@@ -1,4 +1,9 @@
-"""What every backend is: three blocking calls over JSON, and what it declares about itself."""
+"""What every backend is: a few blocking calls over JSON, and what it declares about itself.
+
+Any of the calls may raise. What may pass (`errors.Unreachable`, a lost connection, a timeout, HTTP 408, 429
+and 5xx: supervise/calls.py) is tried again for as long as the options' field `grace` says, else for 300 s,
+and is shown under the cell meanwhile. Anything else ends the attempt.
+"""
 
 from __future__ import annotations
 
@@ -48,13 +53,24 @@ class Capabilities:
     """Its ranks go on without a supervisor for a while. A new one finds them again."""
     apart: bool = False
     """Its calls may block, or its client library brings threads, signals or seconds of imports: it lives in a
-    child process of the supervisor, which may die and is started again."""
+    child process of the supervisor, which may die and is started again; a new object then has to answer with
+    handle and cursor alone. Its calls come from several threads, `stop` also while a `poll` takes its time.
+    The supervisor imports its class as well: the client library is to be imported by the calls."""
     visible: bool = True
     """The ranks' processes are seen in this machine's /proc, by the pids that `poll` tells."""
     stacks: bool = True
     """Running ranks can be asked for their stacks."""
     warm: bool = False
     """Its supervisor and ranks can be forked from the template process."""
+    settle_s: float = 0.3
+    """After a failure, the other ranks get that long to say what they saw."""
+    failure_grace_s: float = 1.0
+    """From SIGTERM to SIGKILL when another rank has failed: they may wait in a collective for ever."""
+    stop_grace_s: float = 5.0
+    """From SIGTERM to SIGKILL when the user stops the run: time for a checkpoint."""
+    submit_limit_s: float = 120.0
+    """Where it lives `apart`: a submission that is called off is waited for that long before its process is
+    ended and `find` is asked."""
 
 
 class Backend(Protocol):

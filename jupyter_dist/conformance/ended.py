@@ -127,8 +127,9 @@ class Ended:
         children, supervisor = _children(run), run.status.supervisor
         assert supervisor is not None
         os.kill(supervisor.pid, signal.SIGKILL)
-        wait_until(lambda: run.state is State.LOST, target.patience_s, "the lost state", run)
         outlives = backends.declared(target.backend).capabilities.outlives
+        without = State.UNWATCHED if outlives else State.LOST
+        wait_until(lambda: run.state is without, target.patience_s, f"the state {without}", run)
         if outlives:
             with runs.here():
                 start.attach(run.id)

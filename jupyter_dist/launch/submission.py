@@ -75,17 +75,24 @@ def launch(request: Request, payload: Payload) -> RunFolder:
 
 
 def resume(place: RunFolder) -> bool:
-    """Start a new supervisor for a run whose own has died while the ranks go on; returns whether there is
-    such a one by now. False for every other run, which is left as it is.
+    """Start a new supervisor for a run whose own has died while the ranks go on, or while it submitted them;
+    returns whether there is such a one by now. False for every other run, which is left as it is.
 
-    Raises LaunchError.
+    The new supervisor is started with the job's own Python, whichever this is: the backend and its client are
+    installed there. Raises LaunchError.
     """
     status = reader.status(place)
-    if status.state is not State.LOST or status.handle is None:
+    if status.state is not State.UNWATCHED:
         return False
-    _start_cold(place, os.environ, "--resume")
+    python = reader.job(place).python
+    if not os.access(python, os.X_OK):
+        raise LaunchError(
+            f"run {place.id} cannot be taken on: its Python is gone, {python!r}. Its ranks may go on; "
+            "put that environment back where it was, and attach to the run again."
+        )
+    _start_cold(place, os.environ, "--resume", python)
     deadline = time.monotonic() + _RESUME_LIMIT_S
-    while reader.status(place).state is State.LOST:
+    while reader.status(place).state is State.UNWATCHED:
         if time.monotonic() > deadline:
             raise LaunchError(f"no new supervisor for run {place.id}: see {str(place.supervisor_log)!r}")
         time.sleep(0.02)
@@ -157,11 +164,11 @@ def _start_warm(place: RunFolder, request: Request, payload: Payload, env: Mappi
     return template.launch(place, env, payload.imports)
 
 
-def _start_cold(place: RunFolder, env: Mapping[str, str], why: str) -> None:
+def _start_cold(place: RunFolder, env: Mapping[str, str], why: str, python: str | None = None) -> None:
     from ..backends.ranks.processes import PACKAGE_ROOT
 
     done = subprocess.run(
-        [sys.executable, "-m", "jupyter_dist.supervise.supervisor", str(place.path), why],
+        [python or sys.executable, "-m", "jupyter_dist.supervise.supervisor", str(place.path), why],
         env=env,
         cwd=PACKAGE_ROOT,
         stdin=subprocess.DEVNULL,

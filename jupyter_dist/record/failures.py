@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,13 +47,21 @@ class RankError:
     collateral: bool = False
 
 
-def failures(folder: RunFolder, attempt: int | None = None) -> list[RankError]:
-    """The failures of an attempt, by default the newest: root cause first, then by time, collateral last."""
-    status = reader.status(folder)
-    attempt = status.attempt if attempt is None else attempt
+def failures(
+    folder: RunFolder, attempt: int | None = None, ranks: Sequence[RankState] | None = None
+) -> list[RankError]:
+    """The failures of an attempt, by default the newest: root cause first, then by time, collateral last.
+
+    `ranks`: those of the attempt, from who knows them better than state.json, which is not read then.
+    """
+    alone = True
+    if ranks is None or attempt is None:
+        status = reader.status(folder)
+        attempt = status.attempt if attempt is None else attempt
+        ranks, alone = reader.ranks(folder, attempt), status.state is not State.LOST
     found = []
-    for rank in reader.ranks(folder, attempt):
-        error = _of_rank(folder, attempt, rank, alone=status.state is not State.LOST)
+    for rank in ranks:
+        error = _of_rank(folder, attempt, rank, alone=alone)
         if error is not None:
             found.append(error)
     if any(not error.collateral for error in found):

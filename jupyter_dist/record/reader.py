@@ -109,11 +109,12 @@ def status(folder: RunFolder) -> Status:
         return _unsupervised(folder)
     if found.state.ended or supervised(found):
         return found
-    if found.handle is not None:
+    if found.state is State.UNWATCHED:
+        return found  # it says itself why
+    if found.handle is not None or found.submitting is not None:
         return dataclasses.replace(
             found,
-            state=State.LOST,
-            ended=found.heartbeat,
+            state=State.UNWATCHED,
             reason="the supervisor is gone; the ranks go on for a while: attach to the run to take it on",
         )
     ranks = tuple(

@@ -11,9 +11,6 @@ from ..record.failures import failures
 from ..text.format import signal_name
 
 __all__ = [
-    "FAILURE_GRACE_S",
-    "SETTLE_S",
-    "STOP_GRACE_S",
     "Ending",
     "first_failed",
     "why",
@@ -21,32 +18,44 @@ __all__ = [
     "why_failed",
 ]
 
-SETTLE_S = 0.3
-"""After a failure, other ranks get that long to say what they saw."""
-FAILURE_GRACE_S = 1.0
-"""From SIGTERM to SIGKILL when another rank has failed: they may wait in a collective for ever."""
-STOP_GRACE_S = 5.0
-"""From SIGTERM to SIGKILL when the user stops the run: time for a checkpoint."""
-
 
 class Ending:
-    """How an attempt is being brought to its end."""
+    """How an attempt is being brought to its end: SIGTERM to all ranks, and SIGKILL after a grace.
+
+    Times are by the monotonic clock, but for `termed_at`.
+    """
 
     def __init__(
-        self, state: State, reason: str, term_at: float, grace_s: float, *, of_rank: bool = False
+        self,
+        state: State,
+        reason: str,
+        term_at: float,
+        grace_s: float,
+        *,
+        of_rank: bool = False,
+        of_backend: bool = False,
     ) -> None:
         self.state, self.reason = state, reason
         self.of_rank = of_rank
         """Whether a rank's failure is the reason; which one was first is known when all have ended."""
-        self.term_at, self.kill_at = term_at, term_at + grace_s
-        """By the monotonic clock."""
+        self.of_backend = of_backend
+        """Whether the backend's failure is: another attempt would be no better."""
+        self.term_at, self._grace_s = term_at, grace_s
+        self.kill_at: float | None = None
+        """Known when SIGTERM has been delivered: the grace is the ranks', not a slow backend's."""
         self.termed_at: float | None = None
-        """By the clock of files."""
+        """When SIGTERM was sent, by the clock of files."""
         self.killed = False
+        """SIGKILL has been delivered."""
+
+    def delivered(self, now: float) -> None:
+        """The backend has passed SIGTERM on."""
+        if self.kill_at is None:
+            self.kill_at = now + self._grace_s
 
     def hurry(self, now: float) -> Ending:
         """Skip what is left of the grace."""
-        self.kill_at = min(self.kill_at, now)
+        self.kill_at = now if self.kill_at is None else min(self.kill_at, now)
         return self
 
 
@@ -78,7 +87,7 @@ def why_again(folder: RunFolder, ranks: tuple[RankState, ...], attempt: int) -> 
 
 def _root_cause(folder: RunFolder, ranks: tuple[RankState, ...], attempt: int) -> RankState | None:
     """Who failed by itself: what is noticed first may be what followed from it."""
-    found = failures(folder, attempt)
+    found = failures(folder, attempt, ranks)
     if not found or found[0].collateral or found[0].rank >= len(ranks):
         return None
     return ranks[found[0].rank]

@@ -82,6 +82,9 @@ def _execute(run_folder: Path, header: Mapping[str, Any]) -> Any:
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
     sys.modules["__main__"] = main
+    writer = events.writer()
+    assert writer is not None
+    writer.cell()  # the names may bring modules of the user's, whose import runs their code
     names = payload.load(run_folder / "payload.pkl", main=main.__dict__)
     if header["kind"] == "call":
         return names["fn"](*names["args"], **names["kwargs"])

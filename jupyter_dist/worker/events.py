@@ -59,6 +59,10 @@ class EventWriter:
     def started(self, host: str) -> None:
         self._write("started", {"pid": os.getpid(), "host": host})
 
+    def cell(self) -> None:
+        """The user's code begins: from here on nobody may run it again without being asked to."""
+        self._write("cell", {})
+
     def result(self, repr_: str, nbytes: int | None, error: str | None) -> None:
         self._write("result", {"repr": repr_, "bytes": nbytes, "error": error})
 

@@ -10,7 +10,7 @@ import sys
 
 from .boot import set_name
 
-__all__ = ["guard_groups", "kill_group", "peak_memory_bytes"]
+__all__ = ["guard_groups", "kill_group", "last_words", "peak_memory_bytes"]
 
 
 def kill_group(pid: int) -> None:
@@ -28,7 +28,18 @@ def guard_groups(read: int) -> bool:
 
     False, and nothing is killed, when that line is the word `done`.
     """
-    os.setsid()
+    last = last_words(read)
+    if last == "done":
+        return False
+    for pid in (last or "").split():
+        kill_group(int(pid))
+    return True
+
+
+def last_words(read: int) -> str | None:
+    """Be a guard: wait until the other end of a pipe is closed. The last line that came; None for none."""
+    with contextlib.suppress(PermissionError):  # it was started in a session of its own
+        os.setsid()
     set_name("jdist guard")
     signal.set_wakeup_fd(-1)
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -37,8 +48,4 @@ def guard_groups(read: int) -> bool:
     while chunk := os.read(read, 65536):
         data = (data + chunk)[-(1 << 20) :]
     lines = data.decode().splitlines()
-    if lines and lines[-1] == "done":
-        return False
-    for pid in lines[-1].split() if lines else ():
-        kill_group(int(pid))
-    return True
+    return lines[-1] if lines else None

@@ -1,0 +1,367 @@
+"""One attempt of a run: one start of all ranks, until the last has ended or nothing more is to be learned.
+
+`tick` is called again and again and never waits: it makes the calls that are due, takes in the answers that
+have come, and moves the attempt from phase to phase as the table in phases.py says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ..backends.ranks.leftovers import end_leftovers
+from ..folder import make_attempt
+from ..job import Job, Poll, RankState, Stall, State
+from .calls import Failure
+from .ending import Ending, first_failed, why, why_again, why_failed
+from .held import Held, Outcome
+from .indexing import Indexer
+from .keeping import log
+from .phases import Event, Phase, after
+from .pushing import Push
+from .retrying import Retried
+
+__all__ = ["Attempt", "pending"]
+
+_SUBMITTING_SHOWN_S = 2.0
+_NOT_AGAIN = "the values of --env are in no file"
+
+
+class Attempt:
+    """`handle`, `cursor`: from the supervisor before. `searching`: that one was killed while it submitted."""
+
+    def __init__(
+        self, held: Held, handle: Mapping[str, Any] | None, *, cursor: Any = None, searching: bool = False
+    ) -> None:
+        self._held, self._keeper = held, held.keeper
+        self.handle, self._cursor = handle, cursor
+        self.phase = Phase.SUBMITTING if handle is None else Phase.PENDING
+        self._may_submit = True
+        if handle is None and searching:
+            self.phase = Phase.SEARCHING
+            self._may_submit = not held.job.env_names
+        self.outcome: Outcome | None = None
+        self._number, self._base = self._keeper.status.attempt, self._keeper.status.reason
+        self._indexer = Indexer(held.folder, self._number)
+        self._ending: Ending | None = None
+        self._active: float | None = None
+        self._poll_due = 0.0
+        self._poll: Poll | None = None
+        self._push = Push(held.caller, held.grace_s)
+        self._submit, self._find, self._poll_call, self._ask = (
+            Retried(held.caller, name, held.grace_s) for name in ("submit", "find", "poll", "ask")
+        )
+
+    def tick(self, now: float, *, woken: bool) -> None:
+        """One turn. `woken`: a child has ended, or the like, and the backend is worth asking at once."""
+        self._poll_due = 0.0 if woken else self._poll_due
+        if self.phase in (Phase.SUBMITTING, Phase.WITHDRAWING):
+            self._submit_or_wait(now)
+        if self.phase in (Phase.SEARCHING, Phase.TRACING):
+            self._look_for_it(now)
+        if self.phase.submitted:
+            self._look(now)
+        if self.phase.over:
+            return
+        self._decide(now)
+        if self.phase is Phase.ENDING:
+            self._push_on(now)
+        elif self.phase is Phase.RUNNING:
+            self._look_for_stall(now)
+        if self.phase.submitted and self._held.requests.asked_for_stacks():
+            self._ask_for_stacks()
+        self._take_ask(now)
+        if not self.phase.over:
+            self._show(now)
+
+    def _go(self, event: Event) -> None:
+        self.phase = after(self.phase, event)
+
+    # From here on the phases, in their order. What is called over, ends in `_end`.
+
+    def _submit_or_wait(self, now: float) -> None:
+        if self._submit.ready(now) and self.phase is Phase.SUBMITTING:
+            self._submit.begin(attempt=self._number)
+        began = self._submit.since()
+        if self.phase is Phase.WITHDRAWING and began is not None:
+            assert self._ending is not None
+            hurried = self._ending.kill_at is not None
+            if hurried or now - began > self._held.able.submit_limit_s:
+                log("the submission is cut off")
+                self._held.caller.renew()
+        call = self._submit.take(now)
+        if call is None:
+            if self.phase is Phase.WITHDRAWING and not self._submit.under_way:
+                self._nothing_runs()
+        elif call.failure is None:
+            self._has_handle(call.value)
+        elif call.failure.told and not call.failure.may_pass:
+            log(call.failure.text)
+            self._ending = self._ending or Ending(State.FAILED, call.failure.text, now, 0.0)
+            self._nothing_runs()
+        else:
+            if not call.failure.may_pass:
+                self._backend_failed("submit", call.failure, now)
+            self._go(Event.DOUBT)
+
+    def _look_for_it(self, now: float) -> None:
+        able = self._held.able
+        if not (able.outlives or able.apart):
+            # Its processes are ours, and known by the run's id.
+            end_leftovers(self._held.job.id)
+            self._found_nothing(now)
+            return
+        if self._find.ready(now):
+            self._find.begin(attempt=self._number)
+        call = self._find.take(now)
+        if call is None:
+            return
+        if call.failure is None:
+            if call.value is not None:
+                self._has_handle(call.value)
+            else:
+                self._found_nothing(now)
+            return
+        if not call.failure.may_pass:
+            log(call.failure.trace)
+        if self._find.exhausted(now):
+            if self.phase is Phase.SEARCHING:
+                self._backend_failed("find", call.failure, now)
+            self._give_up(call.failure)
+
+    def _found_nothing(self, now: float) -> None:
+        if self.phase is Phase.SEARCHING and not self._may_submit:
+            self._end_with(
+                Ending(State.FAILED, f"it was never started, and cannot be now: {_NOT_AGAIN}", now, 0.0)
+            )
+        if self.phase is Phase.SEARCHING:
+            if self._submit.exhausted(now):
+                assert self._submit.failure is not None
+                self._backend_failed("submit", self._submit.failure, now)
+            else:
+                self._go(Event.NOTHING)
+                return
+        self._nothing_runs()
+
+    def _has_handle(self, handle: Mapping[str, Any]) -> None:
+        self.handle = handle
+        self._go(Event.HANDLE)
+        if self._held.able.outlives:
+            self._keeper.update(handle=handle, submitting=None)
+
+    def _look(self, now: float) -> None:
+        if now >= self._poll_due and self._poll_call.ready(now):
+            self._poll_due = now + self._held.poll_interval_s
+            self._poll_call.begin(handle=self.handle, cursor=self._cursor)
+        call = self._poll_call.take(now)
+        if call is not None and call.failure is None:
+            self._take(call.value, now)
+        elif call is not None:
+            assert call.failure is not None
+            if not call.failure.may_pass:
+                self._backend_failed("poll", call.failure, now)
+            elif self._poll_call.exhausted(now):
+                self._end_with(
+                    Ending(
+                        State.FAILED,
+                        f"the backend has not answered for {self._held.grace_s:.0f} s ({call.failure})",
+                        now,
+                        self._held.able.stop_grace_s,
+                        of_backend=True,
+                    )
+                )
+
+    def _take(self, poll: Poll, now: float) -> None:
+        status = self._keeper.status
+        if poll.attempt is not None and poll.attempt > self._number:
+            self._indexer.tick(time.time(), len(status.ranks))
+            self._base = why_again(self._held.folder, status.ranks, self._number)
+            self._number = poll.attempt
+            log(self._base)
+            make_attempt(self._held.folder, self._number, self._held.job.world_size)
+            ranks = pending(self._held.job)
+            self._keeper.update(attempt=self._number, reason=self._base, ranks=ranks)
+            self._indexer = Indexer(self._held.folder, self._number)
+        ranks = self._judged(poll)
+        carrier = self._held.caller.pid
+        self._held.guard.watch((*poll.pids, *(() if carrier is None else (carrier,))))
+        changes: dict[str, Any] = {"ranks": ranks}
+        if _has_begun(poll) and self.phase in (Phase.PENDING, Phase.ENDING):
+            self._active = now
+            self._go(Event.BEGUN)
+            started = status.started or time.time()
+            self._held.requests.begin(started)
+            changes |= {"state": State.RUNNING, "started": started}
+        if self._indexer.tick(time.time(), len(ranks)):
+            self._active = now
+            changes["stall"] = None
+        self._cursor = poll.cursor
+        if self._held.able.outlives:
+            self._keeper.note(cursor=poll.cursor)
+        self._keeper.update(**changes)
+        self._poll = poll
+        if poll.state.ended:
+            self._go(Event.ENDED)
+            self._over(poll, ranks)
+
+    def _judged(self, poll: Poll) -> tuple[RankState, ...]:
+        """A rank that reported an error before it was told to end has failed by itself."""
+        told_at = None if self._ending is None else self._ending.termed_at
+        if told_at is None:
+            return poll.ranks
+        return tuple(
+            dataclasses.replace(rank, state=State.FAILED)
+            if rank.state is State.STOPPED and self._reported(rank.rank, told_at)
+            else rank
+            for rank in poll.ranks
+        )
+
+    def _reported(self, rank: int, before: float = math.inf) -> bool:
+        try:
+            return os.stat(self._held.folder.rank(self._number, rank).error).st_mtime <= before
+        except OSError:
+            return False
+
+    def _decide(self, now: float) -> None:
+        if self._ending is not None:
+            if self._held.requests.asked("kill"):
+                self._ending.hurry(now)
+            return
+        ending = self._held.requests.why_end(now) or self._why_end(now)
+        if ending is not None:
+            self._end_with(ending)
+
+    def _why_end(self, now: float) -> Ending | None:
+        """A rank's failure ends the others, unless the launcher answers it: by another one, or all anew."""
+        if self._poll is None or self._poll.replaces or not self.phase.submitted:
+            return None
+        ranks = self._keeper.status.ranks
+        failed = first_failed(ranks)
+        if failed is None:
+            for rank in ranks:
+                # It may still be at the door, held by a thread or an exit handler of its own.
+                if not rank.state.ended and self._reported(rank.rank):
+                    failed = rank
+                    break
+        if failed is None:
+            return None
+        reason, able = why(self._held.folder, failed, self._number), self._held.able
+        return Ending(State.FAILED, reason, now + able.settle_s, able.failure_grace_s, of_rank=True)
+
+    def _end_with(self, ending: Ending) -> None:
+        if self._ending is None:
+            self._ending = ending
+            self._go(Event.END)
+
+    def _backend_failed(self, name: str, failure: Failure, now: float) -> None:
+        log(f"the backend's `{name}` failed: {failure}\n{failure.trace}")
+        reason = f"the backend's `{name}` failed: {failure} (see supervisor.log)"
+        self._end_with(Ending(State.FAILED, reason, now, self._held.able.stop_grace_s, of_backend=True))
+
+    def _push_on(self, now: float) -> None:
+        assert self._ending is not None
+        assert self.handle is not None
+        if self._push.turn(self._ending, self.handle, now):
+            self._poll_due = 0.0
+        hopeless = self._push.hopeless(self._ending, self._poll_call, now)
+        if hopeless is not None:
+            self._give_up(hopeless)
+
+    def _look_for_stall(self, now: float) -> None:
+        limit = self._held.job.stall_timeout_s
+        if limit is None or self._active is None or self._keeper.status.stall is not None:
+            return
+        if now - self._active < limit:
+            return
+        log(f"no rank has printed or logged for {limit:g} s")
+        self._ask_for_stacks()
+        noticed = time.time()
+        self._keeper.update(stall=Stall(since=noticed - (now - self._active), noticed=noticed))
+
+    def _ask_for_stacks(self) -> None:
+        if self._held.able.stacks and not self._ask.under_way:
+            self._ask.begin(handle=self.handle, rank=None, verb="stacks")
+
+    def _take_ask(self, now: float) -> None:
+        call = self._ask.take(now)
+        if call is not None and call.failure is not None:
+            # Somebody waits for stacks in vain; no reason to end what trains.
+            log(f"the backend's `ask` failed: {call.failure}\n{call.failure.trace}")
+
+    def _show(self, now: float) -> None:
+        """The one line under the cell: what is being waited for."""
+        ending, poll = self._ending, self._poll
+        if ending is None or (ending.of_rank and ending.termed_at is None):
+            shown = (None if poll is None else poll.detail) or self._base
+            since = self._submit.since()
+            if since is not None and now - since > _SUBMITTING_SHOWN_S:
+                shown = "the backend is being asked to start the ranks"
+        else:
+            shown = ending.reason
+            if self.phase in (Phase.WITHDRAWING, Phase.TRACING):
+                shown = f"{shown}; waiting for the backend, which is still being asked to start the ranks"
+            elif self._push.under_way:
+                shown = f"{shown}; waiting for the backend to pass it on"
+        troubles = [
+            line.trouble(now) for line in (self._submit, self._find, self._poll_call, *self._push.lines)
+        ]
+        told = list(dict.fromkeys(text for text in (shown, *troubles[::-1]) if text))
+        self._keeper.update(reason="; ".join(told[:2]) or None)
+
+    # How it has ended.
+
+    def _nothing_runs(self) -> None:
+        self._go(Event.NOTHING)
+        ranks = (dataclasses.replace(rank, state=State.STOPPED) for rank in pending(self._held.job))
+        self._keeper.update(ranks=tuple(ranks))
+        ending = self._ending
+        assert ending is not None
+        self.outcome = Outcome(ending.state, ending.reason, again=not ending.of_backend, detail=ending.reason)
+
+    def _over(self, poll: Poll, ranks: tuple[RankState, ...]) -> None:
+        ending = self._ending
+        self._indexer.tick(time.time(), len(ranks))
+        if poll.state is State.SUCCEEDED:
+            self.outcome = Outcome(State.SUCCEEDED, None)
+            return
+        told = "; ".join(filter(None, (None if ending is None else ending.reason, poll.detail)))
+        if ending is not None and not ending.of_rank:
+            self.outcome = Outcome(ending.state, told, again=not ending.of_backend)
+            return
+        reason = why_failed(self._held.folder, ranks, self._number, told)
+        self.outcome = Outcome(State.FAILED, reason, detail=poll.detail)
+
+    def _give_up(self, failure: Failure) -> None:
+        """Nobody can tell whether the ranks have ended, except where they are processes of ours."""
+        self._go(Event.GIVEN_UP)
+        ending = self._ending
+        assert ending is not None
+        able = self._held.able
+        if able.outlives or able.apart:
+            reason = f"{ending.reason}; whether the ranks have ended could not be learned: {failure}"
+            self._keeper.note(handle=self.handle, cursor=self._cursor)
+            self.outcome = Outcome(State.UNWATCHED, reason, again=False)
+            return
+        end_leftovers(self._held.job.id)
+        ranks = tuple(
+            rank if rank.state.ended else dataclasses.replace(rank, state=State.STOPPED, ended=time.time())
+            for rank in self._keeper.status.ranks
+        )
+        self._keeper.update(ranks=ranks)
+        self.outcome = Outcome(ending.state, ending.reason, again=False)
+
+
+def _has_begun(poll: Poll) -> bool:
+    """Ranks run, or have run: what was called off in a queue never began."""
+    if poll.state.ended:
+        return any(rank.started is not None or rank.state is not State.STOPPED for rank in poll.ranks)
+    return poll.state is State.RUNNING
+
+
+def pending(job: Job) -> tuple[RankState, ...]:
+    """The ranks of an attempt that has not begun."""
+    return tuple(RankState(rank) for rank in range(job.world_size))

@@ -1,0 +1,133 @@
+"""The supervisor's side of a carrier: calls go out, answers come in, and nothing here ever waits for it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+from ..backends.ranks.processes import PACKAGE_ROOT
+from ..folder import RunFolder
+from ..job import Poll
+from ..text.format import signal_name
+from ..worker.groups import kill_group
+from .calls import Call, Failure
+
+__all__ = ["Carried"]
+
+
+class Carried:
+    """A backend in a carrier (carrier.py).
+
+    The process may die at any time: what was under way then has failed in a way that may pass, and the next
+    call starts another one.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._calls: dict[int, Call] = {}
+        self._next = 0
+        self._out, self._in = b"", b""
+        self.generation = -1
+        # Python and the client's imports take their time while the supervisor prepares the run.
+        with contextlib.suppress(OSError):
+            self._start()
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "jupyter_dist.supervise.carrier", str(self._folder.path)],
+            cwd=PACKAGE_ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            bufsize=0,
+        )
+        self._out, self._in = b"", b""
+        self.generation += 1
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdin.fileno(), False)
+        os.set_blocking(self._process.stdout.fileno(), False)
+
+    def begin(self, name: str, /, **arguments: Any) -> Call:
+        call = Call(name)
+        try:
+            if self._process is None:
+                self._start()
+            self._next += 1
+            message = {"id": self._next, "call": name, "arguments": arguments}
+            self._out += json.dumps(message).encode() + b"\n"
+        except OSError as error:
+            call.fail(Failure(type(error).__name__, f"no process could be started: {error}", may_pass=True))
+            return call
+        self._calls[self._next] = call
+        self._send()
+        return call
+
+    def _send(self) -> None:
+        if self._process is None or self._process.stdin is None:
+            return
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # its end is noticed by reading
+            while self._out:
+                self._out = self._out[os.write(self._process.stdin.fileno(), self._out) :]
+
+    def look(self) -> None:
+        if self._process is None or self._process.stdout is None:
+            return
+        self._send()
+        ended = self._process.poll() is not None  # asked first: what it has answered before is read below
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                data = os.read(self._process.stdout.fileno(), 1 << 20)
+                if not data:
+                    self._lost()
+                    return
+                *lines, self._in = (self._in + data).split(b"\n")
+                for line in lines:
+                    self._take(json.loads(line))
+        if ended:  # and a process that it has forked holds the pipe open
+            self._lost()
+
+    def _take(self, answer: dict[str, Any]) -> None:
+        call = self._calls.pop(answer["id"])
+        if "failure" in answer:
+            call.fail(Failure(**answer["failure"]))
+        elif call.name == "poll":
+            call.succeed(Poll.from_json(answer["value"]))
+        else:
+            call.succeed(answer["value"])
+
+    def _lost(self, why: str | None = None) -> None:
+        """Its process is gone, or goes now: nothing of it is left, and what was under way has failed."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        kill_group(process.pid)
+        code = process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+        how = f"exit code {code}" if code >= 0 else signal_name(-code)
+        under_way, self._calls = self._calls, {}
+        why = why or f"the backend's process ended with {how}"
+        for call in under_way.values():
+            call.fail(Failure("ProcessEnded", why, may_pass=True))
+
+    def fileno(self) -> int | None:
+        if self._process is None or self._process.stdout is None:
+            return None
+        return self._process.stdout.fileno()
+
+    def renew(self) -> None:
+        self._lost("the backend's process was ended, because it did not answer")
+
+    def close(self) -> None:
+        self._lost()

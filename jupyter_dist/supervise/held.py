@@ -1,0 +1,43 @@
+"""What the supervisor holds of its run, and how one attempt of it has ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..backends._base import Capabilities
+from ..folder import RunFolder
+from ..job import Job, State
+from .calls import Caller
+from .guard import Guard
+from .keeping import Keeper
+from .requests import Requests
+
+__all__ = ["Held", "Outcome"]
+
+
+@dataclass(frozen=True)
+class Held:
+    """What the supervisor holds of its run, for all attempts."""
+
+    job: Job
+    folder: RunFolder
+    able: Capabilities
+    caller: Caller
+    keeper: Keeper
+    requests: Requests
+    guard: Guard
+    poll_interval_s: float
+    grace_s: float
+    """For how long calls are tried again that fail in a way that may pass."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt has ended. UNWATCHED: nobody can tell whether it has."""
+
+    state: State
+    reason: str | None
+    again: bool = True
+    """Whether another attempt may be better."""
+    detail: str | None = None
+    """What the backend said of its end."""

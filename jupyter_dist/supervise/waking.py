@@ -1,0 +1,40 @@
+"""What wakes the supervisor between two turns: a child's end, a signal, an answer of its carrier."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+from collections.abc import Callable
+
+from ..worker.boot import STACK_SIGNAL
+
+__all__ = ["Alarm"]
+
+
+class Alarm:
+    """A pipe that signals write into. Changes the signal handlers of this process; one object per process."""
+
+    def __init__(self, on_term: Callable[[], None]) -> None:
+        self._read, write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: on_term())
+        for signum in (signal.SIGINT, signal.SIGHUP, STACK_SIGNAL):
+            # Ranks inherit "ignored" until they have a handler: asking early does not end them.
+            signal.signal(signum, signal.SIG_IGN)
+
+    def wait(self, seconds: float, answers: int | None) -> bool:
+        """Wait for that long, or until something happens. Returns whether it was a signal, such as a child's.
+
+        `answers`: a descriptor that becomes readable when a call is answered.
+        """
+        ready = select.select([self._read, *(() if answers is None else (answers,))], [], [], seconds)[0]
+        if self._read not in ready:
+            return False
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._read, 4096)
+        return True
