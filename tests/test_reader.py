@@ -218,12 +218,12 @@ class TestStatus:
         assert found.state is State.LOST
         assert {rank.state for rank in found.ranks} == {State.LOST}
 
-    def test_lost_says_so_when_the_ranks_go_on(self, own_folders: Path) -> None:
+    def test_unwatched_when_the_ranks_go_on(self, own_folders: Path) -> None:
         folder = make(own_folders)
         gone = dataclasses.replace(me(), start_ticks=1)
         set_state(folder, State.RUNNING, supervisor=gone, handle={"hosts": []})
         found = reader.status(folder)
-        assert found.state is State.LOST
+        assert found.state is State.UNWATCHED
         assert {rank.state for rank in found.ranks} == {State.RUNNING}
         assert "attach" in (found.reason or "")
 
