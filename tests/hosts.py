@@ -259,7 +259,7 @@ class Hosts:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in the host as its root, without ssh, in a login's bare environment (and `env`)."""
         done = subprocess.run(
-            self._inside(name, argv),
+            self.inside(name, argv),
             input=input,
             env=self._environment(env),
             capture_output=True,
@@ -274,7 +274,7 @@ class Hosts:
         self, name: str, argv: Sequence[str], *, env: Mapping[str, str] | None = None, **options: Any
     ) -> subprocess.Popen[Any]:
         """Start a command in the host as `exec` does; it ends with the host."""
-        return subprocess.Popen(self._inside(name, argv), env=self._environment(env), **options)
+        return subprocess.Popen(self.inside(name, argv), env=self._environment(env), **options)
 
     def pids(self, name: str) -> list[Process]:
         """The host's processes, without its first one and its sshd (nor logins that sshd serves)."""
@@ -505,7 +505,8 @@ class Hosts:
             Path(f"/proc/{machine.pid}/task/{machine.pid}/children").read_text().split()[0]
         )
 
-    def _inside(self, name: str, argv: Sequence[str]) -> list[str]:
+    def inside(self, name: str, argv: Sequence[str]) -> list[str]:
+        """The arguments with which somebody else runs a command in the host, as `exec` does."""
         spaces = ["--mount", "--uts", "--ipc", "--net", "--pid"]
         return ["nsenter", "--target", str(self._inits[name]), *spaces, "--", *argv]
 
@@ -514,7 +515,7 @@ class Hosts:
 
     def _put(self, name: str, path: str, source: Path) -> None:
         subprocess.run(
-            self._inside(name, ["dd", "status=none", f"of={path}"]), input=source.read_bytes(), check=True
+            self.inside(name, ["dd", "status=none", f"of={path}"]), input=source.read_bytes(), check=True
         )
 
     def _offered(self, name: str) -> str:

@@ -18,7 +18,7 @@ import pytest
 from jupyter_dist import folder as folders
 from jupyter_dist.agent import stage
 from jupyter_dist.agent.line_times import RECORD
-from jupyter_dist.backends.ranks.places import environments, gpu_trouble, places, ports_needed
+from jupyter_dist.backends.ranks.places import Wanted, environments, gpu_trouble, places, ports_needed
 from jupyter_dist.backends.ssh import Ssh, SshOptions
 from jupyter_dist.errors import InputError, LaunchError
 from jupyter_dist.folder import RunFolder
@@ -30,7 +30,7 @@ from jupyter_dist.hosts.fleet import Fleet, FleetPoll, Start
 from jupyter_dist.hosts.link import LinkError
 from jupyter_dist.hosts.openssh import SshSettings, diagnose
 from jupyter_dist.hosts.settings import HostSettings
-from jupyter_dist.hosts.stream import Pipe, PlainDoor, StreamLink
+from jupyter_dist.hosts.stream import Pipe, PlainDoor, StreamLink, by_pipe, stage_program
 from jupyter_dist.hosts.telling import cut_off
 from jupyter_dist.job import Job
 from jupyter_dist.record.times import Times
@@ -256,18 +256,17 @@ def test_any_socket_is_a_link(folder: RunFolder, tmp_path: Path, wait_for: WaitF
     """Whoever opens the pipe: here a socket, whose other end is a stage program's stdin and stdout."""
     programs = []
 
-    def dial() -> Pipe:
+    def dial(host: str) -> Pipe:
         ours, theirs = socket.socketpair()
-        argv = [sys.executable, "-I", stage.__file__, "word"]
+        argv = [sys.executable, "-I", "-c", stage_program(), "word"]
         programs.append(subprocess.Popen(argv, stdin=theirs.fileno(), stdout=theirs.fileno()))
         theirs.close()
         return Pipe.of_socket(ours, "word")
 
-    def reach(host: str, wish: Any, files: Any) -> StreamLink:
-        return StreamLink(host, PlainDoor(dial), wish, files)
-
     hosts = [{"name": "far", "slots": 1}]
-    fleet = Fleet(a_job(folder), folder, hosts, HostSettings(remote_dir=str(tmp_path / "there")), reach)
+    fleet = Fleet(
+        a_job(folder), folder, hosts, HostSettings(remote_dir=str(tmp_path / "there")), by_pipe(dial)
+    )
     fleet.connect()
     fleet.start(0, [Start("far", ("sh", "-c", "echo hello"), {}, rank=0)])
     until_over(fleet, wait_for)
@@ -350,7 +349,7 @@ def test_gpus_are_shared_by_those_that_train(folder: RunFolder) -> None:
     ports = {"a": [1, 2, 3], "b": [4, 5, 6]}
     seen: dict[Any, list[str]] = {}
     for wanted in (None, 1, 0):
-        asked = SshOptions(ps=2, chief=True, gpus_per_worker=wanted)
+        asked = SshOptions(ps=2, chief=True, gpus_per_worker=wanted).wanted()
         job = Job(folder.id, "ssh", 5, 0.0, "/tmp", sys.executable, "1", options={"hosts": hosts})
         assert gpu_trouble(job, asked, where, facts) is None
         envs = environments(job, 0, asked, where, facts, ports)
@@ -384,7 +383,7 @@ def test_gpus_that_do_not_suffice(
     where = places(4, [{"name": "a", "slots": 2}, {"name": "b", "slots": 2}])
     job = Job(folder.id, "ssh", 4, 0.0, "/tmp", sys.executable, "1")
     facts = {"a": about("a", 0, gpus[0]), "b": about("b", 1, gpus[1])}
-    said = gpu_trouble(job, SshOptions(**options), where, facts)
+    said = gpu_trouble(job, SshOptions(**options).wanted(), where, facts)
     assert said is told is None or (told and re.match(told, said or "")), said
 
 
@@ -393,7 +392,7 @@ def test_one_machine_under_two_names_is_refused_where_it_has_gpus(folder: RunFol
     job = Job(folder.id, "ssh", 2, 0.0, "/tmp", sys.executable, "1")
     for gpus, told in ((1, "a and b are the same machine"), (0, "None")):
         facts = {name: about(name, node, gpus, machine="one") for node, name in enumerate("ab")}
-        assert str(gpu_trouble(job, SshOptions(), where, facts)).startswith(told)
+        assert str(gpu_trouble(job, Wanted(), where, facts)).startswith(told)
 
 
 def test_a_dry_run_shows_hosts_and_environments(folder: RunFolder) -> None:
@@ -476,7 +475,7 @@ def test_values_of_env_reach_the_ranks_and_no_file(
     job = Job(folder.id, "ssh", 2, 0.0, "/tmp", sys.executable, "1", env_names=("TOKEN",))
     where = places(2, HERE)
     facts = {"localhost": fleet.facts("localhost")}
-    envs = environments(job, 0, SshOptions(), where, facts, {"localhost": [1, 2, 3]})
+    envs = environments(job, 0, Wanted(), where, facts, {"localhost": [1, 2, 3]})
     assert [env["TOKEN"] for env in envs] == ["hush"] * 2
     assert envs[0]["MASTER_ADDR"] == "127.0.0.1"
     assert envs[0]["GLOO_SOCKET_IFNAME"] == "lo"

@@ -18,9 +18,10 @@ import stat
 import struct
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
-__all__ = ["main", "remove"]
+__all__ = ["Refused", "main", "prepare", "remove"]
 
 _LENGTHS = struct.Struct(">IQ")
 _KEEP_S = 14 * 86400
@@ -28,6 +29,8 @@ _READY_TIMEOUT_S = 60
 _RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,8}")
 _MARK = ".jupyter-dist"
 """A file that only this program writes, into a run's folder on a host: it tells the folder from a user's."""
+_Fetch = Callable[[str, "list[str]"], None]
+_Answer = Callable[["dict[str, Any]"], None]
 _START = """#!/bin/sh
 # Start a rank of the run, or what is named, as this host's stage says.
 me=$(uname -n)
@@ -41,7 +44,7 @@ exit 127
 """
 
 
-class _Refused(Exception):
+class Refused(Exception):
     """Why it cannot go on, for the user. `final`: it would not help to ask again."""
 
     def __init__(self, why: str, *, final: bool = False) -> None:
@@ -55,8 +58,8 @@ def main(word: str) -> None:
     _write_all(1, f"{word} ok\n".encode())
     wish = {**_read_frame(), "umask": login_umask}
     try:
-        agent = _prepare(wish)
-    except _Refused as error:
+        agent = prepare(wish, _receive_files, _answer)
+    except Refused as error:
         _answer({"is": "refused", "why": str(error), "final": error.final})
     except OSError as error:
         name = f" ({error.filename})" if error.filename else ""
@@ -66,8 +69,11 @@ def main(word: str) -> None:
         _pump(agent)
 
 
-def _prepare(wish: dict[str, Any]) -> socket.socket:
-    """The socket of the agent, set up now where it is wished for."""
+def prepare(wish: dict[str, Any], fetch: _Fetch, answer: _Answer) -> socket.socket:
+    """The socket of the agent, set up now where it is wished for. Raises Refused, or an OSError.
+
+    `fetch` brings files, by their names in the wish, into the stage folder; `answer` tells the driver.
+    """
     _check_version(wish)
     root = os.path.join(os.path.expanduser(wish["dir"]), wish["run"])
     if not os.path.isabs(root):
@@ -76,18 +82,18 @@ def _prepare(wish: dict[str, Any]) -> socket.socket:
     mode = wish["mode"]
     agent = _connect(stage)
     if agent is None and mode == "resume" and not os.path.isdir(stage):
-        raise _Refused(f"the run's folder {stage!r} is gone", final=True)
+        raise Refused(f"the run's folder {stage!r} is gone", final=True)
     if agent is None:
         if mode == "stage":
-            _receive(wish, root, stage)
+            _receive(wish, root, stage, fetch)
         try:
-            agent = _start_agent(stage, wish)
-        except _Refused:
+            agent = _start_agent(stage, wish, answer)
+        except Refused:
             if mode == "stage":
                 remove(stage)
             raise
     else:
-        _answer({"is": "connected", "stage": stage})
+        answer({"is": "connected", "stage": stage})
     return agent
 
 
@@ -95,7 +101,7 @@ def _check_version(wish: dict[str, Any]) -> None:
     """Before anything is unpickled: only the same minor version reads what the notebook's Python pickled."""
     own, wanted = f"{sys.version_info[0]}.{sys.version_info[1]}", wish.get("version")
     if wanted is not None and wanted != own:
-        raise _Refused(
+        raise Refused(
             f"its Python is {own} ({sys.executable}) and the notebook's is {wanted}: what travels is "
             f"pickled, which only the same version reads: have it run with Python {wanted}",
             final=True,
@@ -115,26 +121,22 @@ def _connect(stage: str) -> socket.socket | None:
     return agent
 
 
-def _receive(wish: dict[str, Any], root: str, stage: str) -> None:
+def _receive(wish: dict[str, Any], root: str, stage: str, fetch: _Fetch) -> None:
     _make_folders(root, stage)
     with open(os.path.join(root, _MARK), "w") as file:
         file.write(os.path.basename(root) + "\n")
     _drop_old(os.path.dirname(root), os.path.basename(root))
-    missing = [name for name, size in wish["files"] if _size(os.path.join(stage, name)) != size]
-    needed = sum(size for name, size in wish["files"] if name in set(missing))
+    sizes = {name: size for name, size, *_ in wish["files"]}
+    missing = [name for name, size in sizes.items() if _size(os.path.join(stage, name)) != size]
+    needed = sum(sizes[name] for name in missing)
     free = shutil.disk_usage(stage).free
     if needed + (1 << 20) > free:
-        raise _Refused(
+        raise Refused(
             f"{stage!r} has {free / 1e6:,.1f} MB free, and the run needs {needed / 1e6 + 1:,.1f} MB: "
             "free some space there or name another folder with --remote-dir"
         )
-    _answer({"is": "send", "files": missing})
     try:
-        while True:
-            header, size = _read_head()
-            if "path" not in header:
-                break
-            _receive_file(os.path.join(stage, header["path"]), size)
+        fetch(stage, missing)
     except BaseException:
         # Half a stage is nobody's: no agent would ever remove it.
         remove(stage)
@@ -146,6 +148,16 @@ def _receive(wish: dict[str, Any], root: str, stage: str) -> None:
         file.write(_START)
         os.fchmod(file.fileno(), 0o700)
     os.replace(f"{start}.{os.getpid()}", start)
+
+
+def _receive_files(stage: str, missing: list[str]) -> None:
+    """Ask the driver for files, and take them from stdin."""
+    _answer({"is": "send", "files": missing})
+    while True:
+        header, size = _read_head()
+        if "path" not in header:
+            return
+        _receive_file(os.path.join(stage, header["path"]), size)
 
 
 def _receive_file(path: str, size: int) -> None:
@@ -167,13 +179,13 @@ def _make_folders(root: str, stage: str) -> None:
             os.mkdir(folder, 0o700)
         info = os.lstat(folder)
         if info.st_uid != os.geteuid() or os.path.islink(folder):
-            raise _Refused(f"{folder!r} belongs to somebody else, or is a link: use another --remote-dir")
+            raise Refused(f"{folder!r} belongs to somebody else, or is a link: use another --remote-dir")
         os.chmod(folder, 0o700)
     for name in ("code", "run", "run/attempts", "work"):
         os.makedirs(os.path.join(stage, name), mode=0o700, exist_ok=True)
 
 
-def _start_agent(stage: str, wish: dict[str, Any]) -> socket.socket:
+def _start_agent(stage: str, wish: dict[str, Any], answer: _Answer) -> socket.socket:
     """Start the agent, detached, and connect to it."""
     settings = {name: wish.get(name) for name in ("run", "node", "name", "grace_s", "idle_s", "umask")}
     try:
@@ -183,21 +195,22 @@ def _start_agent(stage: str, wish: dict[str, Any]) -> socket.socket:
         if wish["mode"] != "resume":
             raise
     read, write = os.pipe()
-    if os.fork() == 0:
+    child = os.fork()
+    if child == 0:
         try:
             _become_agent(stage, write)
         finally:
             os._exit(71)
     os.close(write)
-    os.wait()
+    os.waitpid(child, 0)
     ready, _, _ = select.select([read], [], [], _READY_TIMEOUT_S)
     if not ready or os.read(read, 1) != b"+":
-        raise _Refused(f"its agent did not start: {_end_of(os.path.join(stage, 'agent.log'))}")
+        raise Refused(f"its agent did not start: {_end_of(os.path.join(stage, 'agent.log'))}")
     os.close(read)
     agent = _connect(stage)
     if agent is None:
-        raise _Refused(f"its agent ended at once: {_end_of(os.path.join(stage, 'agent.log'))}")
-    _answer({"is": "connected", "stage": stage})
+        raise Refused(f"its agent ended at once: {_end_of(os.path.join(stage, 'agent.log'))}")
+    answer({"is": "connected", "stage": stage})
     return agent
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import re
+import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..folder import RunFolder
 
-__all__ = ["Shipped", "shipped"]
+__all__ = ["Shipped", "bundle", "shipped"]
 
 _PACKAGE = Path(__file__).parents[1]
 _STUB = '''"""The part of jupyter_dist that ranks need, as it was sent to this host."""
@@ -59,6 +62,18 @@ def shipped(folder: RunFolder) -> list[Shipped]:
         if path.exists()
     ]
     return [*code, *run]
+
+
+def bundle(files: Sequence[Shipped]) -> bytes:
+    """The code among the files as a zip that Python can import from: the same bytes for the same code."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in files:
+            if file.path.startswith("code/") and isinstance(file.content, bytes):
+                entry = zipfile.ZipInfo(file.path.removeprefix("code/"), (1980, 1, 1, 0, 0, 0))
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                archive.writestr(entry, file.content)
+    return out.getvalue()
 
 
 def _of_bytes(path: str, content: bytes) -> Shipped:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .openssh import LOCAL
+
 __all__ = ["HostFacts", "HostProcess", "host_facts", "launcher_log"]
 
 
@@ -60,7 +62,8 @@ def host_facts(
     Raises LookupError, with what to tell the user, where it has none of them.
     """
     interfaces: Mapping[str, list[str]] = told["interfaces"]
-    address = told["address"]
+    # A host that ssh did not come to: not this machine, unless that is its name.
+    address = told["address"] or (None if name == LOCAL else told.get("route"))
     if interface is not None:
         wanted = [each.strip() for each in interface.split(",")]
         found = [interfaces[each] for each in wanted if interfaces.get(each)]
@@ -97,6 +100,8 @@ class HostProcess:
     attempt: int
     pid: int | None = None
     started: float | None = None
+    asked: bool = False
+    """Whether its host was asked to start it, and has not said that it did."""
     ended: float | None = None
     exit_code: int | None = None
     signal: int | None = None

@@ -183,7 +183,9 @@ class Fleet:
         self._attempt, self._killed_at = attempt, None
         for host in self._hosts:
             mine = [start for start in starts if start.host == host.name]
-            processes = [HostProcess(_id(attempt, start), host.name, start.rank, attempt) for start in mine]
+            processes = [
+                HostProcess(_id(attempt, start), host.name, start.rank, attempt, asked=True) for start in mine
+            ]
             wishes = [
                 {
                     "id": _id(attempt, start),

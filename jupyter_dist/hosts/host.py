@@ -306,6 +306,7 @@ class Host:
             return
         offset = 0.0 if self.facts is None else self.facts.clock_offset_s
         changes: dict[str, Any] = {"pid": told["pid"] or None, "started": float(told["started"]) + offset}
+        changes["asked"] = False
         end = told["end"] if told["is"] == "ended" else None
         if end is not None and end.get("lost"):
             changes["lost"] = f"the agent on host {self.name} was ended, and its processes with it"

@@ -19,11 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from ..agent import stage
 from ..agent.frames import Frame, FrameError, Frames, encode
 from .archive import Shipped
-from .link import LinkError
+from .link import LinkError, Reach
 
-__all__ = ["Door", "Pipe", "PlainDoor", "StreamLink"]
+__all__ = ["Door", "Pipe", "PlainDoor", "StreamLink", "by_pipe", "stage_program"]
 
 _OPENING_TIMEOUT_S = 45.0
 """Without any sign while a connection is being opened; beyond what ssh itself and nvidia-smi may take."""
@@ -121,6 +122,21 @@ class PlainDoor:
 
     def refused(self, words: Sequence[str]) -> LinkError:
         return LinkError(f"its stage program answered {' '.join(words)!r}", final=True)
+
+
+def stage_program() -> str:
+    """The program for the other end of a pipe, as text: `python -I -c TEXT WORD`, whose stdin and stdout are
+    the pipe. It needs nothing but a Python of the notebook's version."""
+    return Path(stage.__file__).read_text()
+
+
+def by_pipe(open_pipe: Callable[[str], Pipe]) -> Reach:
+    """Links over pipes that `open_pipe` opens by the name of a host; see `PlainDoor`."""
+
+    def reach(host: str, wish: Mapping[str, Any], files: Sequence[Shipped]) -> StreamLink:
+        return StreamLink(host, PlainDoor(lambda: open_pipe(host)), wish, files)
+
+    return reach
 
 
 class StreamLink:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...hosts.host import HostFacts
 from ...hosts.openssh import LOCAL
@@ -14,10 +14,7 @@ from ...worker.machine import interface_of
 from .defaults import plotting
 from .roles import Role, roles, tf_configs
 
-if TYPE_CHECKING:
-    from ..ssh import SshOptions
-
-__all__ = ["Place", "addresses", "environments", "gpu_trouble", "network", "places", "ports_needed"]
+__all__ = ["Place", "Wanted", "addresses", "environments", "gpu_trouble", "network", "places", "ports_needed"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +26,19 @@ class Place:
     node: int
     local_rank: int
     local_size: int
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a backend's options say of the environments of its ranks."""
+
+    gpus_per_worker: int | None = None
+    """None: all of a host, shared out evenly."""
+    ps: int = 0
+    chief: bool = False
+    evaluator: bool = False
+    synced: bool = False
+    """Whether the ranks start where the user's own files were copied to."""
 
 
 def places(world_size: int, hosts: Sequence[Mapping[str, Any]]) -> list[Place]:
@@ -74,7 +84,7 @@ def network(facts: HostFacts, address: str) -> dict[str, str]:
 def environments(
     job: Job,
     attempt: int,
-    asked: SshOptions,
+    asked: Wanted,
     where: Sequence[Place],
     facts: Mapping[str, HostFacts] | None,
     ports: Mapping[str, Sequence[int]],
@@ -125,7 +135,7 @@ def _takers(where: Sequence[Place], tasks: Sequence[Role], host: str) -> list[in
     return [p.rank for p in where if p.host == host and tasks[p.rank].type != "ps"]
 
 
-def _gpus(place: Place, asked: SshOptions, takers: Sequence[int], gpus: tuple[str, ...]) -> tuple[str, ...]:
+def _gpus(place: Place, asked: Wanted, takers: Sequence[int], gpus: tuple[str, ...]) -> tuple[str, ...]:
     if place.rank not in takers:
         return ()
     share = len(gpus) // len(takers) if asked.gpus_per_worker is None else asked.gpus_per_worker
@@ -134,7 +144,7 @@ def _gpus(place: Place, asked: SshOptions, takers: Sequence[int], gpus: tuple[st
 
 
 def gpu_trouble(
-    job: Job, asked: SshOptions, where: Sequence[Place], facts: Mapping[str, HostFacts]
+    job: Job, asked: Wanted, where: Sequence[Place], facts: Mapping[str, HostFacts]
 ) -> str | None:
     """Why the ranks cannot share out the GPUs of the hosts."""
     wanted = asked.gpus_per_worker
@@ -160,7 +170,7 @@ def gpu_trouble(
 
 
 def _of_host(
-    place: Place, asked: SshOptions, facts: HostFacts, address: str, gpus: tuple[str, ...]
+    place: Place, asked: Wanted, facts: HostFacts, address: str, gpus: tuple[str, ...]
 ) -> dict[str, str]:
     env = {
         "JUPYTER_DIST_GPUS": str(len(gpus)),
@@ -173,7 +183,7 @@ def _of_host(
         env["JUPYTER_DIST_CLOCK_OFFSET_S"] = str(facts.clock_offset_s)
     if facts.gpus:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus) or "-1"
-    if asked.rsync_paths:
+    if asked.synced:
         work = os.path.join(facts.stage, "work")
         env["JUPYTER_DIST_CWD"] = work
         more = os.environ.get("PYTHONPATH") if "PYTHONPATH" in os.environ and facts.name == LOCAL else None

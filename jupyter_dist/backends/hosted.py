@@ -1,0 +1,231 @@
+"""Ranks on hosts that have our agent, whoever brought the hosts about: what such a backend delegates to.
+
+The backend says which hosts there are and how they are reached (`Hosting`). Staging, starting, tailing,
+exits, resuming and stopping are here and in hosts/, written once. `ssh` is made of this, and so is a backend
+of another package: docs/backends.md leads to one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..folder import RunFolder
+from ..hosts.fleet import Fleet, FleetPoll, Start
+from ..hosts.host import HostProcess
+from ..hosts.link import LinkError, Reach
+from ..hosts.mailbox import Mailbox
+from ..hosts.settings import HostSettings
+from ..hosts.stream import Pipe, by_pipe, stage_program
+from ..job import Job, Poll, RankState, State
+from ._base import Handle
+from .ranks.places import Place, Wanted, addresses, environments, gpu_trouble, places, ports_needed
+from .ranks.serving import Serving
+
+__all__ = [
+    "HostSettings",
+    "Hosted",
+    "Hosting",
+    "LinkError",
+    "Mailbox",
+    "Pipe",
+    "Wanted",
+    "by_pipe",
+    "stage_program",
+]
+
+_READ_AT_START = ("DYLD_", "GLIBC_", "LD_", "MALLOC_", "PYTHON")
+
+
+def _nothing() -> None:
+    pass
+
+
+def _no_trouble() -> str | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Hosting:
+    """The hosts of one run."""
+
+    hosts: Sequence[Mapping[str, Any]]
+    """`[{"name": "h1", "slots": 4}, …]`: ranks fill them in this order. The names are the backend's own."""
+    settings: HostSettings
+    reach: Reach | None = None
+    """Makes the links to them, such as `Mailbox.reach`; None: by ssh, as `settings` say."""
+    wanted: Wanted = field(default_factory=Wanted)
+    """GPUs per worker and TensorFlow's roles, where the backend has options for them."""
+    trouble: Callable[[], str | None] = _no_trouble
+    """What hinders the links at the moment, in a line for the user."""
+    close: Callable[[], None] = _nothing
+    """Called once when the run has ended and its hosts are released; must not raise."""
+
+
+class Hosted:
+    """The run that this process watches. Its methods are a backend's (`Backend`), with the same promises."""
+
+    def __init__(self, hosting: Callable[[Job, RunFolder], Hosting]) -> None:
+        """`hosting` is called once for a run, in each process that watches it; it must not block."""
+        self._hosting_of = hosting
+        self._hosting: Hosting | None = None
+        self._fleet: Fleet | None = None
+        self._job: Job | None = None
+        self._attempt = 0
+        self._started = self._stopping = self._ways_found = False
+        self._trouble: str | None = None
+        self._serving: Serving | None = None
+
+    def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
+        """Begin to set the hosts up; the ranks are started by `poll`, once all hosts are ready."""
+        self._job, self._attempt = job, attempt
+        self._started, self._stopping, self._trouble = False, False, None
+        self._serving = Serving(folder, attempt)
+        if self._fleet is None:
+            self._fleet = self._make_fleet(job, folder)
+            self._fleet.begin()
+        else:
+            self._fleet.renew()
+        self._fleet.ask_for_ports(ports_needed(self._places(job)))
+        return {"folder": str(folder.path), "attempt": attempt}
+
+    def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
+        """The hosts tell what there is, once `poll` has reached them."""
+        return {"folder": str(folder.path), "attempt": attempt}
+
+    def poll(self, handle: Handle, cursor: Any = None) -> Poll:
+        fleet, job = self._ours(handle)
+        state = fleet.poll()
+        if state.failed is not None or self._trouble is not None:
+            why = state.failed or self._trouble
+            ranks = tuple(dataclasses.replace(rank, state=State.STOPPED) for rank in self._pending(job))
+            return Poll(State.FAILED, ranks, detail=why)
+        if not self._started:
+            if self._stopping:
+                ranks = tuple(dataclasses.replace(rank, state=State.STOPPED) for rank in self._pending(job))
+                return Poll(State.STOPPED, ranks, pids=state.pids)
+            if state.ready:
+                self._start(fleet, job)
+            return Poll(State.RUNNING, self._pending(job), pids=state.pids, detail=self._hindered(state))
+        assert self._serving is not None
+        return self._serving.settle(self._as_poll(state, job), fleet.stop)
+
+    def stop(self, handle: Handle, *, kill: bool) -> None:
+        fleet, _ = self._ours(handle)
+        self._stopping = True
+        fleet.stop(kill=kill)
+
+    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+        if verb == "stacks":
+            self._ours(handle)[0].stacks()
+
+    def release(self, handle: Handle) -> None:
+        """Waits for checkpoints, and some seconds for anything else."""
+        self._ours(handle)[0].release()
+        assert self._hosting is not None
+        self._hosting.close()
+        self._fleet = self._hosting = None
+
+    def _ours(self, handle: Handle) -> tuple[Fleet, Job]:
+        """The hosts of the run, found again with the handle where another supervisor set them up."""
+        if self._fleet is None or self._job is None:
+            folder = RunFolder(Path(handle["folder"]))
+            self._job = job = Job.from_json(json.loads(folder.job.read_bytes()))
+            self._attempt = int(handle["attempt"])
+            self._serving = Serving(folder, self._attempt)
+            self._fleet = self._make_fleet(job, folder)
+            starts = [Start(place.host, (), {}, place.rank) for place in self._places(job)]
+            self._fleet.expect(self._attempt, starts)
+            self._fleet.begin(resume=True)
+            self._started = True
+        return self._fleet, self._job
+
+    def _start(self, fleet: Fleet, job: Job) -> None:
+        assert self._hosting is not None
+        asked, where = self._hosting.wanted, self._places(job)
+        names = dict.fromkeys(place.host for place in where)
+        facts = {name: fleet.facts(name) for name in names}
+        self._trouble = gpu_trouble(job, asked, where, facts)
+        if self._trouble is not None:
+            return
+        if len(names) > 1 and not self._ways_found:
+            self._ways_found = True
+            at = addresses(facts)
+            fleet.find_ways({name: (at[name], fleet.ports(name)[0]) for name in names}, where[0].host)
+            return
+        envs = environments(job, self._attempt, asked, where, facts, {n: fleet.ports(n) for n in names})
+        # These are read when a program starts, which a fork does not.
+        fork = not any(n.startswith(_READ_AT_START) for env in envs for n in env)
+        starts = [
+            Start(place.host, (facts[place.host].python, "-m", "jupyter_dist.worker"), env, place.rank, fork)
+            for place, env in zip(where, envs, strict=True)
+        ]
+        fleet.start(self._attempt, starts)
+        self._started = True
+
+    def _pending(self, job: Job) -> tuple[RankState, ...]:
+        where = self._places(job)
+        return tuple(RankState(p.rank, State.PENDING, host=p.host, local_rank=p.local_rank) for p in where)
+
+    def _places(self, job: Job) -> list[Place]:
+        assert self._hosting is not None
+        return places(job.world_size, self._hosting.hosts)
+
+    def _hindered(self, state: FleetPoll) -> str | None:
+        assert self._hosting is not None
+        return "; ".join(filter(None, (self._hosting.trouble(), state.detail))) or None
+
+    def _make_fleet(self, job: Job, folder: RunFolder) -> Fleet:
+        self._hosting = asked = self._hosting_of(job, folder)
+        used = {place.host for place in self._places(job)}
+        hosts = [host for host in asked.hosts if host["name"] in used]
+        return Fleet(job, folder, hosts, asked.settings, asked.reach)
+
+    def _as_poll(self, state: FleetPoll, job: Job) -> Poll:
+        found = {process.rank: process for process in state.processes}
+        ranks = tuple(
+            rank if rank.rank not in found else _rank_state(rank, found[rank.rank])
+            for rank in self._pending(job)
+        )
+        overall, detail = _overall(ranks), self._hindered(state)
+        if overall is State.STOPPED and not self._stopping:
+            assert self._hosting is not None
+            grace_s = self._hosting.settings.grace_s
+            detail = (
+                f"no supervisor was there for {grace_s:g} s (--grace), so the hosts' agents ended the ranks"
+            )
+        return Poll(overall, ranks, pids=state.pids, detail=detail)
+
+
+def _rank_state(rank: RankState, process: HostProcess) -> RankState:
+    if process.lost is not None:
+        state = State.LOST
+    elif not process.over:
+        state = State.PENDING if process.asked else State.RUNNING
+    elif process.exit_code == 0:
+        state = State.SUCCEEDED
+    else:
+        state = State.STOPPED if process.told else State.FAILED
+    return dataclasses.replace(
+        rank,
+        state=state,
+        pid=process.pid,
+        exit_code=process.exit_code,
+        signal=process.signal,
+        started=process.started,
+        ended=process.ended,
+        peak_memory_bytes=process.peak_memory_bytes,
+    )
+
+
+def _overall(ranks: Sequence[RankState]) -> State:
+    states = {rank.state for rank in ranks}
+    if State.RUNNING in states or State.PENDING in states:
+        return State.RUNNING
+    if states == {State.SUCCEEDED}:
+        return State.SUCCEEDED
+    return State.FAILED if State.FAILED in states or State.LOST in states else State.STOPPED

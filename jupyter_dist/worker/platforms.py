@@ -1,0 +1,167 @@
+"""What a platform's variables say of this process's place in a job: one table, and no other effect.
+
+A platform that starts the same container many times tells each one apart by its environment alone. Where
+several speak (an Indexed Job whose pods run srun), the innermost comes first: it started this very process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+__all__ = ["Standing", "standing"]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A place in a job. None: the platform does not say."""
+
+    platform: str | None = None
+    """Whose variables these are; None: nobody's."""
+    node: int | None = None
+    """The index of the host."""
+    nodes: int | None = None
+    rank: int | None = None
+    """Of the process, where the platform starts one for each rank."""
+    world_size: int | None = None
+    local_rank: int | None = None
+    local_size: int | None = None
+    master_addr: str | None = None
+    master_port: int | None = None
+    gpus: int | None = None
+    """Those given to this process."""
+    drop: tuple[str, ...] = ()
+    """Variables that the platform sets for its own workers, and that would slow down a rank."""
+
+
+def standing(environ: Mapping[str, str]) -> Standing:
+    """What this environment says. What the platform itself would never set counts as absent."""
+    for name, (marks, read) in _TABLE.items():
+        if all(mark in environ for mark in marks):
+            try:
+                found = read(environ)
+            except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+                continue
+            return dataclasses.replace(found, platform=name, gpus=_gpus(environ, found.gpus))
+    return Standing(gpus=_gpus(environ, None))
+
+
+def _number(environ: Mapping[str, str], *names: str) -> int | None:
+    for name in names:
+        text = environ.get(name, "")
+        if text.isdigit():
+            return int(text)
+    return None
+
+
+def _needed(environ: Mapping[str, str], name: str) -> int:
+    return int(environ[name])
+
+
+def _gpus(environ: Mapping[str, str], told: int | None) -> int | None:
+    chosen = environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return told
+    listed = [part.strip() for part in chosen.split(",")]
+    # As CUDA reads it: everything from the first invalid entry on is invisible.
+    return next((n for n, part in enumerate(listed) if not part or part.startswith("-")), len(listed))
+
+
+def _torch(environ: Mapping[str, str]) -> Standing:
+    """https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables; Kubeflow, Vertex and
+    TorchDistributor set them as well, some with one process per host and without the local ones."""
+    rank, local_size = _needed(environ, "RANK"), _number(environ, "LOCAL_WORLD_SIZE")
+    node = _number(environ, "GROUP_RANK")
+    if node is None and (local_size or 1) == 1 and environ.get("LOCAL_RANK", "0") == "0":
+        node = rank
+    return Standing(
+        node=node,
+        nodes=_number(environ, "GROUP_WORLD_SIZE"),
+        rank=rank,
+        world_size=_needed(environ, "WORLD_SIZE"),
+        local_rank=_number(environ, "LOCAL_RANK"),
+        local_size=local_size,
+        master_addr=environ.get("MASTER_ADDR"),
+        master_port=_number(environ, "MASTER_PORT"),
+    )
+
+
+def _ompi(environ: Mapping[str, str]) -> Standing:
+    """https://docs.open-mpi.org/en/main/tuning-apps/environment-var.html"""
+    return Standing(
+        rank=_needed(environ, "OMPI_COMM_WORLD_RANK"),
+        world_size=_needed(environ, "OMPI_COMM_WORLD_SIZE"),
+        local_rank=_number(environ, "OMPI_COMM_WORLD_LOCAL_RANK"),
+        local_size=_number(environ, "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    )
+
+
+def _slurm(environ: Mapping[str, str]) -> Standing:
+    """https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES"""
+    return Standing(
+        node=_number(environ, "SLURM_NODEID"),
+        nodes=_number(environ, "SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
+        rank=_needed(environ, "SLURM_PROCID"),
+        world_size=_number(environ, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
+        local_rank=_number(environ, "SLURM_LOCALID"),
+        master_addr=environ.get("SLURM_LAUNCH_NODE_IPADDR") if environ["SLURM_PROCID"] == "0" else None,
+        gpus=_number(environ, "SLURM_GPUS_ON_NODE"),
+    )
+
+
+def _sagemaker(environ: Mapping[str, str]) -> Standing:
+    """https://github.com/aws/sagemaker-training-toolkit/blob/master/ENVIRONMENT_VARIABLES.md"""
+    hosts = sorted(json.loads(environ["SM_HOSTS"]), key=lambda name: (len(name), name))
+    return Standing(
+        node=hosts.index(environ["SM_CURRENT_HOST"]),
+        nodes=len(hosts),
+        master_addr=hosts[0],
+        gpus=_number(environ, "SM_NUM_GPUS"),
+    )
+
+
+def _tensorflow(environ: Mapping[str, str]) -> Standing:
+    """https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable"""
+    config = json.loads(environ["TF_CONFIG"])
+    order = [kind for kind in ("chief", "master", "worker", "ps", "evaluator") if config["cluster"].get(kind)]
+    tasks = [(kind, index) for kind in order for index in range(len(config["cluster"][kind]))]
+    rank = tasks.index((config["task"]["type"], int(config["task"]["index"])))
+    first = config["cluster"][order[0]][0].rpartition(":")[0].strip("[]")
+    return Standing(node=rank, nodes=len(tasks), rank=rank, world_size=len(tasks), master_addr=first)
+
+
+def _kubernetes(environ: Mapping[str, str]) -> Standing:
+    """https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode"""
+    return Standing(node=_needed(environ, "JOB_COMPLETION_INDEX"))
+
+
+def _ray(environ: Mapping[str, str]) -> Standing:
+    """A worker of Ray knows its job and its GPUs; ranks are what a program makes of its actors.
+    https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html"""
+    return Standing(drop=_crippled(environ))
+
+
+def _spark(environ: Mapping[str, str]) -> Standing:
+    """A Python worker of Spark; its task's index is in no variable, but in its BarrierTaskContext.
+    https://github.com/apache/spark/blob/master/core/src/main/scala/org/apache/spark/api/python/PythonRunner.scala"""
+    return Standing(drop=_crippled(environ))
+
+
+def _crippled(environ: Mapping[str, str]) -> tuple[str, ...]:
+    # Ray and Spark set it for workers that get one core; a rank has a host's.
+    return ("OMP_NUM_THREADS",) if environ.get("OMP_NUM_THREADS") == "1" else ()
+
+
+_TABLE: Mapping[str, tuple[tuple[str, ...], Callable[[Mapping[str, str]], Standing]]] = {
+    "torch": (("RANK", "WORLD_SIZE"), _torch),
+    "ompi": (("OMPI_COMM_WORLD_RANK",), _ompi),
+    "slurm": (("SLURM_PROCID",), _slurm),
+    "sagemaker": (("SM_HOSTS", "SM_CURRENT_HOST"), _sagemaker),
+    "tensorflow": (("TF_CONFIG",), _tensorflow),
+    "kubernetes": (("JOB_COMPLETION_INDEX",), _kubernetes),
+    "ray": (("RAY_JOB_ID",), _ray),
+    "spark": (("SPARK_REUSE_WORKER",), _spark),
+}
+"""By platform: the variables it is known by, and how they are read."""
