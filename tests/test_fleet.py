@@ -17,7 +17,6 @@ import pytest
 
 from jupyter_dist import folder as folders
 from jupyter_dist.agent import stage
-from jupyter_dist.agent.line_times import RECORD
 from jupyter_dist.backends.ranks.places import environments, gpu_trouble, places, ports_needed
 from jupyter_dist.backends.ssh import Ssh, SshOptions
 from jupyter_dist.errors import InputError, LaunchError
@@ -36,6 +35,7 @@ from jupyter_dist.job import Job
 from jupyter_dist.record.times import Times
 from jupyter_dist.supervise.indexing import Indexer
 from jupyter_dist.worker.machine import unreached
+from jupyter_dist.worker.time_index import RECORD
 
 WaitFor = Callable[..., Any]
 HERE = [{"name": "localhost", "slots": 2}]

@@ -294,7 +294,7 @@ class _Supervision:
             self._removed += not self._folder.path.exists()
             self._unwritable = error.strerror or str(error)
             with contextlib.suppress(OSError):
-                _log(f"cannot write state.json: {error}")
+                _log(f"cannot write {self._folder.state.name}: {error}")
 
     def _wait(self, seconds: float) -> None:
         if select.select([self._wake], [], [], seconds)[0]:
@@ -340,7 +340,7 @@ def supervise(path: Path, *, warm: bool, why_cold: str | None = None, resume: bo
     resumed: Status | None = None
     if resume:
         # Held until this process ends.
-        lock = open_private(folder.path / "resume.lock", os.O_WRONLY)
+        lock = open_private(folder.resume_lock, os.O_WRONLY)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -358,7 +358,7 @@ def supervise(path: Path, *, warm: bool, why_cold: str | None = None, resume: bo
         write_json(
             folder.state,
             dataclasses.replace(
-                failed, reason=f"the supervisor failed: {error} (see supervisor.log)"
+                failed, reason=f"the supervisor failed: {error} (see {folder.supervisor_log.name})"
             ).to_json(),
         )
 
