@@ -32,10 +32,9 @@ from jupyter_dist.hosts.settings import HostSettings
 from jupyter_dist.hosts.stream import Pipe, PlainDoor, StreamLink
 from jupyter_dist.hosts.telling import cut_off
 from jupyter_dist.job import Job
-from jupyter_dist.record.times import Times
 from jupyter_dist.supervise.indexing import Indexer
 from jupyter_dist.worker.machine import unreached
-from jupyter_dist.worker.time_index import RECORD
+from jupyter_dist.worker.time_index import RECORD, Times
 
 WaitFor = Callable[..., Any]
 HERE = [{"name": "localhost", "slots": 2}]
