@@ -1,19 +1,6 @@
 """The run folder: paths, ids, and writes that a reader sees whole or not at all.
 
-RUNS/ID/job.json            the Job, written once
-RUNS/ID/payload.pkl         header pickle, then the captured names (worker/payload.py)
-RUNS/ID/payload.buffers     out-of-band buffers, mapped by the ranks
-RUNS/ID/modules/            the notebook's own .py files, first on the ranks' sys.path
-RUNS/ID/state.json          the Status, replaced atomically by the supervisor
-RUNS/ID/supervisor.log
-RUNS/ID/requests/NAME       one empty file per request: stop, kill, stacks
-RUNS/ID/checkpoints/        dist.checkpoint_dir(), shared by all attempts
-RUNS/ID/.spare              room for the last state where the disk fills up meanwhile
-RUNS/ID/resume.lock         held by a supervisor that has taken the run on from another one
-RUNS/ID/files/              what a launcher has written for the user, such as a timeline
-RUNS/ID/attempts/A/launcher.log
-RUNS/ID/attempts/A/ranks/R/ output.log  times.idx  events.jsonl  result.pkl  result.buffers
-                            error.json  stacks.txt
+What the folder holds and how the files are called is told in worker/layout.py.
 """
 
 from __future__ import annotations
@@ -33,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import LaunchError, RunNotFound, UntrustedFile
+from .worker import layout
 
 __all__ = [
     "RankFolder",
@@ -89,12 +77,13 @@ class RankFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.output = path / "output.log"
-        self.times = path / "times.idx"
-        self.events = path / "events.jsonl"
-        self.result = path / "result.pkl"
-        self.error = path / "error.json"
-        self.stacks = path / "stacks.txt"
+        self.output = path / layout.OUTPUT
+        self.times = path / layout.TIMES
+        self.events = path / layout.EVENTS
+        self.result = path / layout.RESULT
+        self.error = path / layout.ERROR
+        self.exit = path / layout.EXIT
+        self.stacks = path / layout.STACKS
 
 
 class RunFolder:
@@ -103,26 +92,41 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.id = path.name
-        self.job = path / "job.json"
-        self.payload = path / "payload.pkl"
-        self.modules = path / "modules"
-        self.state = path / "state.json"
-        self.supervisor_log = path / "supervisor.log"
-        self.requests = path / "requests"
-        self.checkpoints = path / "checkpoints"
-        self.files = path / "files"
-        self.spare = path / ".spare"
+        self.job = path / layout.JOB
+        self.payload = path / layout.PAYLOAD
+        self.modules = path / layout.MODULES
+        self.state = path / layout.STATE
+        self.supervisor_log = path / layout.SUPERVISOR_LOG
+        self.resume_lock = path / layout.RESUME_LOCK
+        self.requests = path / layout.REQUESTS
+        self.checkpoints = path / layout.CHECKPOINTS
+        self.files = path / layout.FILES
+        self.spare = path / layout.SPARE
 
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r})"
 
-    def rank(self, attempt: int, rank: int) -> RankFolder:
-        return RankFolder(self.path / "attempts" / str(attempt) / "ranks" / str(rank))
+    def attempt(self, attempt: int) -> Path:
+        """Where an attempt's ranks and launchers have their files."""
+        return Path(layout.attempt_path(self.path, attempt))
+
+    def rank(self, attempt: int, rank: int | str) -> RankFolder:
+        """The files of a rank. `rank` may be `*`, for a path that is shown to people."""
+        return RankFolder(Path(layout.rank_path(self.path, attempt, rank)))
+
+    def launcher_logs(self, attempt: int) -> list[Path]:
+        """What the launchers of an attempt have written, by name; most backends have none."""
+        place = self.attempt(attempt)
+        try:
+            names = sorted(os.listdir(place))
+        except OSError:
+            return []
+        return [place / name for name in names if layout.launcher_of(name) is not None]
 
     def attempts(self) -> list[int]:
         """The attempts that were started, oldest first."""
         try:
-            names = os.listdir(self.path / "attempts")
+            names = os.listdir(self.path / layout.ATTEMPTS)
         except OSError:
             return []
         return sorted(int(name) for name in names if name.isdigit())
@@ -264,7 +268,7 @@ def runs(root: Path | None = None) -> Iterator[RunFolder]:
     # Asked every second of hundreds of runs: pathlib takes seven times as long.
     own = filter(_ID.fullmatch, names)
     for name in sorted(own, key=lambda name: age_key(name, root), reverse=True):
-        if os.path.isfile(f"{root}/{name}/job.json"):
+        if os.path.isfile(f"{root}/{name}/{layout.JOB}"):
             yield _known(root, name)
 
 
@@ -282,7 +286,7 @@ def age_key(run_id: str, root: Path) -> str:
 @lru_cache(1 << 16)
 def _translated(root: Path, run_id: str) -> str:
     # One read per run and process: a job is written once.
-    created = json.loads((root / run_id / "job.json").read_bytes())["created"]
+    created = json.loads((root / run_id / layout.JOB).read_bytes())["created"]
     return _second(float(created)) + run_id[15:]
 
 
@@ -297,7 +301,7 @@ def find(run_id: str, root: Path | None = None) -> RunFolder:
     Raises RunNotFound, naming what there is.
     """
     root = runs_root() if root is None else root
-    if _ID.fullmatch(run_id) and (root / run_id / "job.json").is_file():
+    if _ID.fullmatch(run_id) and (root / run_id / layout.JOB).is_file():
         return RunFolder(root / run_id)
     known = list(runs(root))
     if len(run_id) >= 4:

@@ -12,6 +12,7 @@ from jupyter_dist.capture.capturing import capture_cell
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Status
 from jupyter_dist.launch import submission
+from jupyter_dist.options import RunOptions
 from jupyter_dist.record import reader
 from jupyter_dist.worker import payload as container
 
@@ -24,13 +25,14 @@ def launch_cell(
     np: int = 2,
     options: Mapping[str, Any] | None = None,
     names: dict[str, Any] | None = None,
-    **request: Any,
+    **wanted: Any,
 ) -> RunFolder:
-    """Start a run, cold unless `request` says otherwise; returns while it runs."""
+    """Start a run with these `RunOptions`, cold unless they say otherwise; returns while it runs."""
     payload = capture_cell(source, names or {}, label="In[1]", directory=Path.cwd())
     model = backends.load(backend).options.model_validate(dict(options or {}))
-    wanted = {"options": model.model_dump(mode="json"), "cold": True, **request}
-    return submission.launch(submission.Request(backend, np, source, "In[1]", **wanted), payload)
+    run = RunOptions(**{"cold": True, **wanted})
+    request = submission.Request(backend, np, source, "In[1]", model.model_dump(mode="json"), run)
+    return submission.launch(request, payload)
 
 
 def ended(folder: RunFolder, timeout_s: float = 100.0) -> Status:

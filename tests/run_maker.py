@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import socket
-import struct
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from jupyter_dist import folder
 from jupyter_dist.folder import RankFolder, RunFolder
 from jupyter_dist.job import Job, RankState, State, Status, Supervisor
 from jupyter_dist.record import reader
+from jupyter_dist.worker import time_index
 
 __all__ = ["RunMaker"]
 
@@ -89,7 +89,7 @@ class RunMaker:
             file.write(data)
         if when is not None:
             with place.times.open("ab") as file:
-                file.write(struct.pack("<Qd", place.output.stat().st_size, when))
+                file.write(time_index.RECORD.pack(place.output.stat().st_size, when))
 
     def event(self, rank: int, kind: str, when: float | None = None, **data: Any) -> None:
         self._seq += 1

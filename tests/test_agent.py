@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from jupyter_dist.agent.frames import Frame, FrameError, Frames, encode
-from jupyter_dist.agent.line_times import RECORD
 from jupyter_dist.agent.tail import Tails
 from jupyter_dist.record.reader import start_ticks
+from jupyter_dist.worker.time_index import RECORD
 
 ROOT = Path(__file__).parents[1]
 WaitFor = Callable[..., Any]

@@ -17,7 +17,6 @@ import pytest
 
 from jupyter_dist import folder as folders
 from jupyter_dist.agent import stage
-from jupyter_dist.agent.line_times import RECORD
 from jupyter_dist.backends.ranks.places import Wanted, environments, gpu_trouble, places, ports_needed
 from jupyter_dist.backends.ssh import Ssh, SshOptions
 from jupyter_dist.errors import InputError, LaunchError
@@ -33,9 +32,9 @@ from jupyter_dist.hosts.settings import HostSettings
 from jupyter_dist.hosts.stream import Pipe, PlainDoor, StreamLink, by_pipe, stage_program
 from jupyter_dist.hosts.telling import cut_off
 from jupyter_dist.job import Job
-from jupyter_dist.record.times import Times
 from jupyter_dist.supervise.indexing import Indexer
 from jupyter_dist.worker.machine import unreached
+from jupyter_dist.worker.time_index import RECORD, Times
 
 WaitFor = Callable[..., Any]
 HERE = [{"name": "localhost", "slots": 2}]

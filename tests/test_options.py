@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import inspect
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -12,13 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
+import jupyter_dist
 from jupyter_dist import backends, clusters
 from jupyter_dist import flags as _flags
 from jupyter_dist.backends import Capabilities
 from jupyter_dist.errors import InputError, MissingEngine, UnknownBackend
 from jupyter_dist.flags import build, flags_of, scan, split_line
+from jupyter_dist.launch import submission
 from jupyter_dist.options import Host, RunOptions, parse_hosts, read_hostfile
 from jupyter_dist.plan.planning import make_plan, read_command_line
+from jupyter_dist.start import function
 
 
 class Colour(str, enum.Enum):
@@ -367,3 +371,60 @@ class TestPlan:
 def test_messages_are_one_line_and_short() -> None:
     assert len(_flags.shown("x" * 1000)) < 80
     assert "\n" not in _flags.shown("a\nb")
+
+
+NOT_FROM_PYTHON = {"out", "dry_run", "hostfile"}
+"""Flags that are nothing to say in a call: its value is the run, and `hosts` may be any string."""
+
+
+def test_each_option_of_a_run_is_a_keyword_of_run() -> None:
+    """With the model's default. A new one stands in the model and in the signature of `jupyter_dist.run`."""
+    known = inspect.signature(jupyter_dist.run).parameters
+    keywords = {
+        name: known[name].default for name in known if name not in ("fn", "args", "options", "kwargs")
+    }
+    fields = {
+        "metrics" if name == "metric" else name: field.get_default(call_default_factory=True) or None
+        for name, field in RunOptions.model_fields.items()
+        if name not in NOT_FROM_PYTHON
+    }
+    assert {name: default or None for name, default in keywords.items()} == fields
+
+
+def test_what_a_call_asks_for_arrives_in_the_options() -> None:
+    asked = {
+        "np": 3,
+        "metrics": {"loss": "loss: (.*)"},
+        "stall_timeout": "90s",
+        "max_restarts": 0,
+        "detach": False,
+    }
+    assert function._run_options({**asked, "fn": None, "kwargs": {"cold": True}}) == {
+        "np": 3,
+        "metric": {"loss": "loss: (.*)"},
+        "stall_timeout": "90s",
+    }
+
+
+def test_a_supervisor_learns_of_every_option_that_it_needs() -> None:
+    """What is kept in a job: each option of a run is there, or is done with before a supervisor starts."""
+    run = RunOptions(
+        env={"A": "b"}, metric={"loss": "loss: (.*)"}, max_restarts=2, timeout=60, stall_timeout=0, np=1
+    )
+    job = submission._job(submission.Request("local", 1, "1", run=run), "id", None)
+    assert (job.env_names, job.metrics, job.max_restarts) == (("A",), {"loss": "loss: (.*)"}, 2)
+    assert (job.timeout_s, job.stall_timeout_s) == (60.0, None)
+    before = {
+        "backend",
+        "cluster",
+        "np",
+        "hosts",
+        "hostfile",
+        "out",
+        "detach",
+        "dry_run",
+        "ship_modules",
+        "cold",
+    }
+    kept = {"env", "metric", "max_restarts", "timeout", "stall_timeout"}
+    assert RunOptions.model_fields.keys() == before | kept

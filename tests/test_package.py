@@ -10,11 +10,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import jupyter_dist
 from jupyter_dist import errors
+from jupyter_dist.worker import layout
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "jupyter_dist"
@@ -61,6 +63,21 @@ PARTS = [
 ]
 FACE = {"__init__", "__main__", "magics", "commands"}
 """What people type is one part in several modules."""
+
+
+RUN_FILES = [
+    *(layout.JOB, layout.PAYLOAD, layout.STATE, layout.SUPERVISOR_LOG, layout.RESUME_LOCK),
+    *(layout.OUTPUT, layout.TIMES, layout.EVENTS, layout.RESULT, layout.RESULT_BUFFERS, layout.ERROR),
+    *(
+        layout.EXIT,
+        layout.STACKS,
+        layout.launcher_log(),
+        "attempts/",
+        "/checkpoints/",
+        "/modules/",
+        "/requests/",
+    ),
+]
 
 
 def imports(path: Path, *, everywhere: bool) -> Iterator[str]:
@@ -145,6 +162,27 @@ def test_a_part_imports_from_those_below_it(module: str) -> None:
     above = {part for part in PARTS[: PARTS.index(own)] if not (own in FACE and part in FACE)}
     ours = {name for name in imports(MODULES[module], everywhere=True) if name.startswith("jupyter_dist")}
     assert {name for name in ours if part_of(name) in above} == set()
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name != "jupyter_dist.worker.layout"])
+def test_the_files_of_a_run_are_named_in_one_module(module: str) -> None:
+    """worker/layout.py. Docstrings may say the names; folders' names that are common words count in paths."""
+    nodes = list(ast.walk(ast.parse(MODULES[module].read_text())))
+    docs = {node.value for node in nodes if isinstance(node, ast.Expr)}
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and node not in docs]
+    texts += [f"/{part.value}/" for node in nodes for part in _joined(node)]
+    said = "\n".join(text for text in texts if isinstance(text, str))
+    assert [name for name in RUN_FILES if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", said)] == []
+
+
+def _joined(node: ast.AST) -> Iterator[Any]:
+    """Words that code puts into a path: `run / "modules"`, `os.path.join(run, "modules")`."""
+    parts: list[ast.expr] = []
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        parts = [node.left, node.right]
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("os.path.join", "Path"):
+        parts = node.args
+    yield from (part for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str))
 
 
 def test_no_part_of_the_list_is_gone() -> None:

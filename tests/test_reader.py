@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import socket
-import struct
 import time
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from jupyter_dist.errors import RunNotFound
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, RankState, State, Status, Supervisor
 from jupyter_dist.record import reader
+from jupyter_dist.worker import time_index
 
 
 def make(root: Path, world_size: int = 2) -> RunFolder:
@@ -85,7 +85,7 @@ def test_ranks_are_interleaved_by_the_time_index(own_folders: Path) -> None:
             write(folder, rank, data)
             size += len(data)
             with folder.rank(0, rank).times.open("ab") as file:
-                file.write(struct.pack("<Qd", size, when))
+                file.write(time_index.RECORD.pack(size, when))
     lines_read = reader.Tail(folder).poll().lines
     assert [(line.time, line.text) for line in lines_read] == [(1.0, "a"), (2.0, "b"), (3.0, "c"), (4.0, "d")]
 
@@ -99,7 +99,7 @@ def test_following_for_hours_keeps_no_times_of_what_was_read(own_folders: Path) 
         write(folder, 0, b"a\nb\nc")
         size += 5
         with folder.rank(0, 0).times.open("ab") as file:
-            file.write(struct.pack("<Qd", size, when))
+            file.write(time_index.RECORD.pack(size, when))
         times += [line.time for line in tail.poll().lines]
     # The line that is finished later was begun with the letter before.
     assert times == [1.0, 1.0, *(t for when in range(2, 100) for t in (when - 1, when))]

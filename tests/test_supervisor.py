@@ -266,7 +266,7 @@ def test_kill_ends_at_once(wait_for: WaitFor) -> None:
 
 
 def test_timeout_fails_the_run() -> None:
-    _, status = run(UP, timeout_s=0.5)
+    _, status = run(UP, timeout=0.5)
     assert (status.state, status.reason) == (State.FAILED, "not done within --timeout 0.5 s")
 
 
@@ -279,7 +279,7 @@ time.time = lambda: real() - (3600 if time.monotonic() - begun > 2 else 0)
 
 def test_a_clock_that_is_set_back_delays_no_end(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(SET_BACK)
-    _, status = run(UP, timeout_s=3, env={"PYTHONPATH": str(tmp_path)})
+    _, status = run(UP, timeout=3, env={"PYTHONPATH": str(tmp_path)})
     assert (status.state, status.reason) == (State.FAILED, "not done within --timeout 3 s")
     assert status.ended is not None
     assert status.ended < time.time() - 3000, "the clock was set back"
@@ -422,7 +422,7 @@ def test_ranks_end_even_when_supervisor_and_guard_die_at_once(wait_for: WaitFor)
 
 def test_a_silent_run_says_so_and_shows_stacks(wait_for: WaitFor) -> None:
     folder = start(
-        "import time\ndef waits_here():\n    time.sleep(600)\nprint('up')\nwaits_here()", stall_timeout_s=0.5
+        "import time\ndef waits_here():\n    time.sleep(600)\nprint('up')\nwaits_here()", stall_timeout=0.5
     )
     wait_for(lambda: reader.status(folder).stall is not None, what="the stall")
     for rank in (0, 1):

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..worker import layout
 from ..worker.boot import STACK_SIGNAL
 from ..worker.groups import guard_groups, kill_group, peak_memory_bytes
 from .rank_fork import fork_rank
@@ -65,7 +66,8 @@ class Children:
         if known is not None:
             return known
         rank, attempt = wish["rank"], wish["attempt"]
-        folder = f"attempts/{attempt}/" + (wish["log"] if rank is None else f"ranks/{rank}")
+        own = layout.attempt_path("", attempt)
+        folder = f"{own}/{wish['log']}" if rank is None else layout.rank_path("", attempt, rank)
         child = Child(wish["id"], attempt, rank, folder, 0)
         self._all[child.id] = child
         try:
@@ -79,7 +81,7 @@ class Children:
     def _spawn(self, wish: Mapping[str, Any], place: str) -> int:
         if wish["rank"] is not None:
             os.makedirs(place, mode=0o700, exist_ok=True)
-            place = os.path.join(place, "output.log")
+            place = os.path.join(place, layout.OUTPUT)
         else:
             os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
         env = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}

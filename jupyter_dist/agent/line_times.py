@@ -1,20 +1,19 @@
-"""Write down when each rank's log grew, beside the log: `times.idx`, records of (offset, time) as `<Qd`.
+"""Write down when each rank's log grew, beside the log (worker/time_index.py).
 
 By this host's clock, and whether or not a driver is there: what a driver reads after a cut says when the
-lines were printed, not when they came. Its first record is at offset 0, which tells that the index comes from
-the host: a supervisor that finds it writes none of its own (supervise/indexing.py).
+lines were printed, not when they came.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import struct
 import time
 
-__all__ = ["RECORD", "LineTimes"]
+from ..worker import layout, time_index
 
-RECORD = struct.Struct("<Qd")
+__all__ = ["LineTimes"]
+
 _LIST_EVERY = 8
 
 
@@ -22,7 +21,7 @@ class LineTimes:
     """The logs of all ranks below RUN/attempts."""
 
     def __init__(self, run: str) -> None:
-        self._attempts = os.path.join(run, "attempts")
+        self._attempts = os.path.join(run, layout.ATTEMPTS)
         self._sizes: dict[str, int] = {}
         """How far the log in each rank's folder is written down."""
         self._ticks = 0
@@ -34,29 +33,25 @@ class LineTimes:
         self._ticks += 1
         for folder, known in self._sizes.items():
             with contextlib.suppress(OSError):
-                size = os.stat(os.path.join(folder, "output.log")).st_size
+                size = os.stat(os.path.join(folder, layout.OUTPUT)).st_size
                 if size > known:
-                    self._append(folder, known, size)
+                    self._append(folder, size)
                     self._sizes[folder] = size
 
     def _look(self) -> None:
         for attempt in _names(self._attempts):
-            ranks = os.path.join(self._attempts, attempt, "ranks")
+            ranks = os.path.join(self._attempts, attempt, layout.RANKS)
             for rank in _names(ranks):
                 folder = os.path.join(ranks, rank)
                 if folder not in self._sizes:
-                    self._sizes[folder] = _indexed(folder)
+                    self._sizes[folder] = time_index.covered(os.path.join(folder, layout.TIMES))
 
     @staticmethod
-    def _append(folder: str, known: int, size: int) -> None:
+    def _append(folder: str, size: int) -> None:
         now = time.time()
-        path = os.path.join(folder, "times.idx")
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            first = RECORD.pack(0, now) if os.fstat(fd).st_size == 0 else b""
-            os.write(fd, first + RECORD.pack(size, now))
-        finally:
-            os.close(fd)
+        path = os.path.join(folder, layout.TIMES)
+        begun = os.path.exists(path) and os.path.getsize(path) > 0
+        time_index.append(path, *([] if begun else [(0, now)]), (size, now))
 
 
 def _names(folder: str) -> list[str]:
@@ -64,13 +59,3 @@ def _names(folder: str) -> list[str]:
         return [name for name in os.listdir(folder) if name.isdigit()]
     except OSError:
         return []
-
-
-def _indexed(folder: str) -> int:
-    """How far an agent before this one has come."""
-    try:
-        with open(os.path.join(folder, "times.idx"), "rb") as file:
-            file.seek(-RECORD.size, os.SEEK_END)
-            return int(RECORD.unpack(file.read())[0])
-    except (OSError, struct.error):
-        return 0

@@ -9,11 +9,13 @@ import stat
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..worker import layout
+
 __all__ = ["PATHS", "WHOLE", "Tails", "checkpoints"]
 
-WHOLE = ("result.buffers", "result.pkl", "error.json", "exit.json")
+WHOLE = (layout.RESULT_BUFFERS, layout.RESULT, layout.ERROR, layout.EXIT)
 """Files that are there as a whole or not at all; what stands first has to arrive first."""
-PATHS = re.compile(r"attempts/\d+/(?:ranks/\d+/)?[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+PATHS = re.compile(rf"{layout.ATTEMPTS}/\d+/(?:{layout.RANKS}/\d+/)?[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 """The files that are sent: those of attempts and ranks, without hidden ones."""
 
 _PIECE = 1 << 16
@@ -23,7 +25,7 @@ _LIST_EVERY = 8
 
 def checkpoints(run: str) -> Iterator[tuple[dict[str, Any], bytes]]:
     """What ranks have put into `dist.checkpoint_dir()`, file by file; links are left out."""
-    root = os.path.join(run, "checkpoints")
+    root = os.path.join(run, layout.CHECKPOINTS)
     for place, _, names in os.walk(root):
         for name in sorted(names):
             path = os.path.join(place, name)
@@ -115,10 +117,11 @@ class Tails:
         return [*whole, *grown[first:], *grown[:first]]
 
     def _look(self) -> None:
-        for attempt in self._names("attempts"):
-            self._list(f"attempts/{attempt}")
-            for rank in self._names(f"attempts/{attempt}/ranks"):
-                self._list(f"attempts/{attempt}/ranks/{rank}")
+        for attempt in self._names(layout.ATTEMPTS):
+            folder = layout.attempt_path("", attempt)
+            self._list(folder)
+            for rank in self._names(f"{folder}/{layout.RANKS}"):
+                self._list(layout.rank_path("", attempt, rank))
 
     def _names(self, folder: str) -> list[str]:
         try:

@@ -21,6 +21,7 @@ from ..errors import InputError, MissingEngine
 from ..folder import RunFolder, make_private
 from ..hosts.openssh import LOCAL
 from ..job import Job
+from ..worker import layout
 from ..worker.gpus import visible_gpus
 from ..worker.horovod_files import FILES
 from ..worker.machine import interface_of
@@ -93,7 +94,7 @@ class Horovod(Follower):
 
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
         options = HorovodOptions(**job.options)
-        place = folder.path / "attempts" / str(attempt)
+        place = folder.attempt(attempt)
         make_private(place)
         self._copies = functools.partial(_copies, job, options, folder, attempt)
         if isinstance(self._launched, Staged | ElasticHosts):
@@ -149,7 +150,7 @@ def _request(
     }
     env |= loopback(os.environ)
     if options.elastic:
-        place = run / "attempts" / str(attempt)
+        place = Path(layout.attempt_path(run, attempt))
         argv += elastic.arguments(job, options, place, here=True)
         env |= elastic.environment(options, job.world_size, place)
     elif options.hosts:
@@ -166,7 +167,7 @@ def _over_hosts(
     here. `start`: what starts a rank of one that is not. `interface`: this machine's towards them."""
     argv, env, gloo = _common(job, options, attempt, run)
     if options.elastic:
-        place = run / "attempts" / str(attempt)
+        place = Path(layout.attempt_path(run, attempt))
         argv += elastic.arguments(job, options, place, here=False)
         env[PLACES] = str(place)
         start = ["/bin/sh", "-c", f'exec /bin/sh "${START}"']
@@ -204,7 +205,7 @@ def _common(
         argv += ["--network-interfaces", (found or options.network_interfaces)[0]]
     for flag, variable, _asked in _files(options):
         # Beside the ranks' files, which come here from other hosts too.
-        place = Path() if options.elastic else run / "attempts" / str(attempt)
+        place = Path() if options.elastic else Path(layout.attempt_path(run, attempt))
         argv += [flag, str(place / FILES[variable])]
     gloo = options.gloo or options.elastic or (not options.mpi and shutil.which("mpirun") is None)
     if options.binding_args:
@@ -283,10 +284,10 @@ def _copies(
     for _, variable, asked in _files(options):
         name, wanted = Path(FILES[variable]), Path(asked)
         if options.elastic:
-            found = folder.path.glob(f"attempts/*/ranks/*/{name.stem}.*{name.suffix}")
+            found = folder.path.glob(layout.rank_path("", "*", "*") + f"/{name.stem}.*{name.suffix}")
             rounds = list(enumerate(sorted(found, key=lambda path: int(path.name.split(".")[1]))))
         else:
-            rounds = [(attempt, folder.path / "attempts" / str(attempt) / name)]
+            rounds = [(attempt, folder.attempt(attempt) / name)]
         for number, written in rounds:
             kept = wanted.name if number == 0 else f"{wanted.stem}-{number}{wanted.suffix}"
             yield written, folder.files / kept

@@ -17,6 +17,7 @@ from ..folder import RunFolder
 from ..hosts.fleet import Fleet, Start
 from ..job import Job
 from ..worker.gpus import visible_gpus
+from ..worker.layout import attempt_path
 from ._base import Capabilities, Handle, Options
 from .launchers.launcher_here import Follower, Launched, environment, last_words, shown, worker_argv
 from .launchers.launcher_per_host import Elastic, HostsLaunched, addresses_of, environment_there
@@ -314,7 +315,7 @@ def _starts(
     for node, name in enumerate(names):
         facts = fleet.facts(name)
         argv = _argv(facts.python, options, job, where, node, endpoint, address[name])
-        argv[-4:-4] = ["--log-dir", f"{facts.stage}/run/attempts/{attempt}/torchrun"]
+        argv[-4:-4] = ["--log-dir", attempt_path(f"{facts.stage}/run", attempt) + "/torchrun"]
         env = environment_there("torchrun", job, attempt, facts, where.per_node[node], options, address[name])
         found.append(Start(name, tuple(argv), {**env, **_OWN_STORE}))
     return found
@@ -341,7 +342,7 @@ def _request(job: Job, attempt: int, folder: RunFolder | None) -> tuple[list[str
     # Else torch asks the resolver for this host's name, which on laptops has many answers.
     argv += ["--local-addr", "127.0.0.1"]
     if folder is not None:
-        argv += ["--log-dir", str(folder.path / "attempts" / str(attempt) / "torchrun")]
+        argv += ["--log-dir", str(folder.attempt(attempt) / "torchrun")]
     env = {
         **environment("torchrun", job, attempt, job.world_size),
         **_OWN_STORE,

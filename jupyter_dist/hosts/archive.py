@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..folder import RunFolder
+from ..worker import layout
 
 __all__ = ["Shipped", "bundle", "shipped"]
 
@@ -53,7 +54,7 @@ def shipped(folder: RunFolder) -> list[Shipped]:
         _of_bytes(f"code/cloudpickle/{path.relative_to(home)}", path.read_bytes())
         for path in sorted(home.rglob("*.py"))
     ]
-    own = [folder.job, folder.payload, folder.payload.with_suffix(".buffers")]
+    own = [folder.job, folder.payload, folder.payload.with_suffix(layout.BUFFERS)]
     if folder.modules.is_dir():
         own += sorted(path for path in folder.modules.rglob("*") if path.is_file())
     run = [

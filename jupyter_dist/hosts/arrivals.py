@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..agent.line_times import RECORD
 from ..agent.tail import PATHS, WHOLE
 from ..folder import RunFolder, make_private
+from ..worker import layout
+from ..worker.time_index import RECORD
 
 __all__ = ["Arrivals"]
-
-_TIMES = "times.idx"
 
 
 class Arrivals:
@@ -31,7 +30,7 @@ class Arrivals:
         """How many bytes there are of each file, for an agent to go on from."""
         self._sizes, self._part = {}, {}
         root = self._folder.path
-        for place, _, names in os.walk(root / "attempts"):
+        for place, _, names in os.walk(root / layout.ATTEMPTS):
             for name in names:
                 path = Path(place, name)
                 key = path.relative_to(root).as_posix()
@@ -49,10 +48,10 @@ class Arrivals:
             return
         if header["is"] == "chunk":
             folder, _, name = key.rpartition("/")
-            if name == _TIMES:
+            if name == layout.TIMES:
                 body = _shifted(offset, body, clock_offset_s)
-            elif name == "output.log":
-                self._begin_times(f"{folder}/{_TIMES}")
+            elif name == layout.OUTPUT:
+                self._begin_times(f"{folder}/{layout.TIMES}")
             self._append(key, offset, body)
         elif key.rpartition("/")[2] in WHOLE:
             self._fill(key, offset, body, int(header["size"]), float(header["time"]) + clock_offset_s)
@@ -63,9 +62,9 @@ class Arrivals:
         parts = str(header["path"]).split("/")
         if any(part in ("", ".", "..") or "\0" in part for part in parts):
             return
-        key = "/".join(("checkpoints", *parts))
+        key = "/".join((layout.CHECKPOINTS, *parts))
         if self._keepers.setdefault(key, host) != host:
-            key = "/".join(("checkpoints", host, *parts))
+            key = "/".join((layout.CHECKPOINTS, host, *parts))
         if int(header["size"]) == 0:
             make_private((self._folder.path / key).parent)
             self._write(self._folder.path / key, b"", 0)

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from .openssh import LOCAL
 
-__all__ = ["HostFacts", "HostProcess", "host_facts", "launcher_log"]
-
-
-def launcher_log(host: str) -> str:
-    """The name of a launcher's log: `launcher-HOST.log`, whatever a host's name may hold."""
-    return f"launcher-{re.sub('[^A-Za-z0-9_.-]', '-', host).strip('-')}.log"
+__all__ = ["HostFacts", "HostProcess", "host_facts"]
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from typing import Any
 from ..errors import LaunchError
 from ..folder import RunFolder, write_bytes, write_json
 from ..job import Job
+from ..worker import layout
 from .archive import shipped
 from .arrivals import Arrivals
-from .facts import launcher_log
 from .host import Host, HostFacts, HostProcess
 from .link import Reach
 from .openssh import SshSettings, options
@@ -193,7 +193,7 @@ class Fleet:
                     "rank": start.rank,
                     "argv": list(start.argv),
                     "env": dict(start.env),
-                    "log": launcher_log(start.host),
+                    "log": layout.launcher_log(start.host),
                     "fork": start.fork,
                 }
                 for start in mine

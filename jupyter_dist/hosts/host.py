@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..worker import layout
 from . import rsync
 from .archive import Shipped
 from .arrivals import Arrivals
@@ -231,7 +232,7 @@ class Host:
             self._arrivals.keep(header, body, self.name)
         except OSError as error:
             assert self.facts is not None
-            place = os.path.join(self.facts.stage, "run", "checkpoints")
+            place = os.path.join(self.facts.stage, "run", layout.CHECKPOINTS)
             self.not_kept = f"cannot be written here ({error.strerror or error}): they stay in {place!r}"
 
     def _ping(self) -> None:

@@ -16,6 +16,7 @@ from ..capture.capturing import Payload
 from ..errors import LaunchError
 from ..folder import RunFolder
 from ..job import Job, State
+from ..options import RunOptions
 from ..record import reader
 from . import template
 
@@ -33,12 +34,8 @@ class Request:
     source: str
     label: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
-    env: Mapping[str, str] = field(default_factory=dict)
-    metrics: Mapping[str, str] = field(default_factory=dict)
-    max_restarts: int = 0
-    timeout_s: float | None = None
-    stall_timeout_s: float | None = 300.0
-    cold: bool = False
+    run: RunOptions = field(default_factory=RunOptions)
+    """What holds for every backend. Which of it a supervisor needs is told in `_job`."""
     notebook: str | None = None
 
 
@@ -58,7 +55,7 @@ def launch(request: Request, payload: Payload) -> RunFolder:
     place = _create(root, request, payload)
     try:
         _write(place, request, payload)
-        env = {**os.environ, **request.env}
+        env = {**os.environ, **request.run.env}
         why_cold = _start_warm(place, request, payload, env)
         if why_cold is not None:
             _start_cold(place, env, why_cold)
@@ -138,11 +135,11 @@ def _job(request: Request, run_id: str, payload: Payload | None) -> Job:
         notebook=request.notebook,
         label=request.label,
         options=request.options,
-        env_names=tuple(request.env),
-        metrics=request.metrics,
-        max_restarts=request.max_restarts,
-        timeout_s=request.timeout_s,
-        stall_timeout_s=request.stall_timeout_s,
+        env_names=tuple(request.run.env),
+        metrics=request.run.metric,
+        max_restarts=request.run.max_restarts,
+        timeout_s=request.run.timeout,
+        stall_timeout_s=request.run.stall_timeout or None,
         payload_bytes=0 if payload is None else payload.nbytes,
         notes=() if payload is None else payload.notes,
     )
@@ -150,7 +147,7 @@ def _job(request: Request, run_id: str, payload: Payload | None) -> Job:
 
 def _start_warm(place: RunFolder, request: Request, payload: Payload, env: Mapping[str, str]) -> str | None:
     """Returns None when the run has started, else why it has to start cold."""
-    if request.cold:
+    if request.run.cold:
         return "--cold"
     if not template.wanted():
         return "not in a notebook"

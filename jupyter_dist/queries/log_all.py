@@ -26,7 +26,7 @@ import numpy as np
 from ..folder import RankFolder
 from .line_index import LineIndex
 from .log_fold import Part, fold, split
-from .log_times import records
+from .log_times import MAX_RECORDS, RECORD, records
 
 __all__ = ["AllIndex", "Row"]
 
@@ -103,7 +103,7 @@ class _Rank:
 
     def __init__(self, number: int, folder: RankFolder) -> None:
         self.number, self.folder = number, folder
-        self.pending = np.empty(0, records(folder.times, 0, 0).dtype)
+        self.pending = np.empty(0, RECORD)
         self.lines = 0
         self.done = 0
         """The end of its last segment."""
@@ -114,7 +114,7 @@ class _Rank:
     def read_times(self) -> bool:
         """Look for new records; returns whether there may be more than were read."""
         try:
-            if os.stat(self.folder.times).st_size < 16 * (self._read + 1):
+            if os.stat(self.folder.times).st_size < RECORD.itemsize * (self._read + 1):
                 return False
         except OSError:
             return False
@@ -125,7 +125,7 @@ class _Rank:
         new["time"] = np.maximum.accumulate(np.maximum(new["time"], self._latest))  # a clock set back
         self._latest = float(new["time"][-1])
         self.pending = np.concatenate([self.pending, new])
-        return len(new) >= 1 << 16
+        return len(new) >= MAX_RECORDS
 
     def size(self) -> int:
         try:

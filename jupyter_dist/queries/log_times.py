@@ -1,4 +1,4 @@
-"""Read a rank's time index: by when was each byte of its log there?"""
+"""Read much of a rank's time index at once: by when were these bytes of its log there?"""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ..worker import time_index
+
 __all__ = ["RECORD", "records", "times_of"]
 
-RECORD = np.dtype([("offset", "<u8"), ("time", "<f8")])
+RECORD = np.dtype(list(time_index.FIELDS))
 _SIZE = RECORD.itemsize
-_MAX_RECORDS = 1 << 16
+MAX_RECORDS = 1 << 16
+"""How many are read at once."""
 
 
-def records(path: Path, start: int, count: int = _MAX_RECORDS) -> npt.NDArray[np.void]:
+def records(path: Path, start: int, count: int = MAX_RECORDS) -> npt.NDArray[np.void]:
     """Records from number `start` on, at most `count`; none when there is no such file."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -45,7 +48,7 @@ def times_of(path: Path, ends: Sequence[int], default: float) -> list[float]:
         low, high = 0, os.fstat(fd).st_size // _SIZE
         while low < high:
             middle = (low + high) // 2
-            offset = int.from_bytes(os.pread(fd, 8, middle * _SIZE), "little")
+            offset, _ = time_index.RECORD.unpack(os.pread(fd, _SIZE, middle * _SIZE))
             low, high = (middle + 1, high) if offset < ends[0] else (low, middle)
     finally:
         os.close(fd)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..folder import RunFolder
+from ..worker.layout import launcher_of
 
 __all__ = ["downloadable", "launcher_log", "launchers", "read"]
 
-_LAUNCHER = re.compile(r"(launcher(?:-[A-Za-z0-9][A-Za-z0-9._-]{0,200})?)\.log")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
 """Of files to download: names that need no quoting in a header, on any system."""
 _MAX_FILES = 100
@@ -23,10 +23,10 @@ _CHUNK = 1 << 20
 def launchers(folder: RunFolder, attempt: int) -> list[str]:
     """The launchers that wrote a log in that attempt: `launcher`, or `launcher-HOST` for each host."""
     try:
-        names = os.listdir(_attempt(folder, attempt))
+        names = os.listdir(folder.attempt(attempt))
     except OSError:
         return []
-    return sorted(found[1] for name in names if (found := _LAUNCHER.fullmatch(name)))
+    return sorted(filter(None, map(launcher_of, names)))
 
 
 def launcher_log(folder: RunFolder, attempt: int, name: str) -> Path:
@@ -35,11 +35,7 @@ def launcher_log(folder: RunFolder, attempt: int, name: str) -> Path:
     if name not in known:
         there = f"it has {', '.join(known)}" if known else "its backend starts the ranks without one"
         raise InputError(f"run {folder.id} has no launcher {name[:80]!r}; {there}")
-    return _attempt(folder, attempt) / f"{name}.log"
-
-
-def _attempt(folder: RunFolder, attempt: int) -> Path:
-    return folder.path / "attempts" / str(attempt)
+    return folder.attempt(attempt) / f"{name}.log"
 
 
 def downloadable(folder: RunFolder) -> list[tuple[str, int]]:

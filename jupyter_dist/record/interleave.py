@@ -1,16 +1,19 @@
-"""Put the logs of several ranks together by time, whole stretches at once."""
+"""Put the whole logs of several ranks together by time: `Run.log()`.
+
+Whole stretches of a log are moved at once: 400,000 lines are a few hundred of them. What comes while a run
+goes on is ordered line by line (`reader.Tail`); the pages of a view, whose rows must keep their numbers for
+good, are ordered by `queries.log_all`.
+"""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Mapping
 
 from ..folder import RunFolder
+from ..worker import time_index
 from . import reader
 
 __all__ = ["interleaved"]
-
-_TIME = struct.Struct("<Qd")
 
 
 def interleaved(folder: RunFolder, ranks: range, attempt: int) -> str:
@@ -21,21 +24,13 @@ def interleaved(folder: RunFolder, ranks: range, attempt: int) -> str:
     stretches: list[tuple[float, int, int, bytes]] = []
     for rank in ranks:
         data = reader.output(folder, rank, attempt)
-        times = _times(folder, rank, attempt)
+        times = dict(time_index.records(folder.rank(attempt, rank).times))
         latest = 0.0
         for number, (when, piece) in enumerate(_cut(data, times)):
             latest = max(latest, when)  # a clock that was set back must not turn lines around
             stretches.append((latest, rank, number, piece))
     stretches.sort(key=lambda stretch: stretch[:3])
     return b"".join(_prefixed(rank, piece) for _, rank, _, piece in stretches).decode("utf-8", "replace")
-
-
-def _times(folder: RunFolder, rank: int, attempt: int) -> Mapping[int, float]:
-    try:
-        data = folder.rank(attempt, rank).times.read_bytes()
-    except OSError:
-        return {}
-    return dict(_TIME.iter_unpack(data[: len(data) - len(data) % _TIME.size]))
 
 
 def _cut(data: bytes, times: Mapping[int, float]) -> Iterator[tuple[float, bytes]]:

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from ..errors import RunNotFound
 from ..folder import RankFolder, RunFolder
 from ..job import Job, RankState, State, Status
+from ..worker.time_index import Times
 from .identity import boot_id, start_ticks, supervised
-from .times import Times
 
 __all__ = [
     "Batch",
@@ -80,7 +80,11 @@ def job(folder: RunFolder) -> Job:
     try:
         return Job.from_json(json.loads(folder.job.read_bytes()))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        why = f"is not a run: job.json cannot be read ({error})" if folder.path.exists() else "was removed"
+        why = (
+            f"is not a run: {folder.job.name} cannot be read ({error})"
+            if folder.path.exists()
+            else "was removed"
+        )
         raise RunNotFound(f"{str(folder.path)!r} {why}.") from error
 
 
@@ -104,7 +108,7 @@ def status(folder: RunFolder) -> Status:
             # It may have written its last state between our reading and its end.
             found = _stored(folder)
     except (OSError, ValueError) as error:
-        return Status(folder.id, State.LOST, reason=f"state.json cannot be read: {error}")
+        return Status(folder.id, State.LOST, reason=f"{folder.state.name} cannot be read: {error}")
     if found is None:
         return _unsupervised(folder)
     if found.state.ended or supervised(found):
@@ -134,7 +138,7 @@ def _unsupervised(folder: RunFolder) -> Status:
     try:
         created = folder.job.stat().st_mtime
     except OSError as error:
-        return Status(folder.id, State.LOST, reason=f"job.json cannot be read: {error}")
+        return Status(folder.id, State.LOST, reason=f"{folder.job.name} cannot be read: {error}")
     if time.time() - created < _GRACE_S:
         return Status(folder.id, State.PENDING, created=created)
     return Status(folder.id, State.LOST, created=created, reason="the supervisor never started")
@@ -174,12 +178,7 @@ class _RankTail:
         if ended and start + len(data) >= size:
             whole = len(data)
         self._times.refresh()
-        now = time.time()
-        lines, offset = [], start
-        for raw in data[:whole].removesuffix(b"\n").split(b"\n") if whole else ():
-            text = raw.decode("utf-8", "replace")
-            lines.append(Line(self.rank, self.attempt, self._times.at(offset, now), text))
-            offset += len(raw) + 1
+        lines = list(_timed(data[:whole], start, self._times, self.rank, self.attempt))
         self.output = start + whole
         self._times.forget(self.output)
         return lines, data[whole:][-4096:].decode("utf-8", "replace"), skipped
@@ -358,8 +357,12 @@ def line_times(folder: RunFolder, rank: int, attempt: int) -> Iterator[Line]:
     """A rank's whole log, line by line, each with its time. The last line may be unfinished."""
     times = Times(folder.rank(attempt, rank).times)
     times.refresh()
-    offset, last = 0, time.time()
-    data = output(folder, rank, attempt)
+    yield from _timed(output(folder, rank, attempt), 0, times, rank, attempt)
+
+
+def _timed(data: bytes, offset: int, times: Times, rank: int, attempt: int) -> Iterator[Line]:
+    """The lines of a piece of a rank's log that begins at `offset`; what has no time yet came just now."""
+    now = time.time()
     for raw in data.removesuffix(b"\n").split(b"\n") if data else ():
-        yield Line(rank, attempt, times.at(offset, last), raw.decode("utf-8", "replace"))
+        yield Line(rank, attempt, times.at(offset, now), raw.decode("utf-8", "replace"))
         offset += len(raw) + 1

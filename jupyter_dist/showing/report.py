@@ -189,12 +189,12 @@ def _without_rank(folder: RunFolder, status: Status) -> str:
     if running:
         parts.append(f"{_ranks(running)} {'was' if len(running) == 1 else 'were'} ended")
     lines = log_tail(folder.supervisor_log)[-_LOG_LINES:]
-    if lines and status.reason and "supervisor.log" in status.reason:
+    if lines and status.reason and folder.supervisor_log.name in status.reason:
         parts += ["the supervisor's last lines:", *(f"  {line}" for line in lines)]
-    for path in sorted(folder.rank(status.attempt, 0).path.parents[1].glob("launcher*.log")):
+    for path in folder.launcher_logs(status.attempt):
         lines = log_tail(path)[-_LOG_LINES:]
         parts += [f"{path.name}, its last lines:", *(f"  {line}" for line in lines)] if lines else []
-    return "\n".join([*parts, f"logs: {one_line(str(folder.path / 'attempts' / str(status.attempt)), 600)}"])
+    return "\n".join([*parts, f"logs: {one_line(str(folder.attempt(status.attempt)), 600)}"])
 
 
 def _lost(folder: RunFolder, status: Status) -> str:

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ..folder import RunFolder
 from ..job import Job, RankState, State, Status, rank_count
@@ -137,7 +136,7 @@ def _title(job: Job, status: Status) -> str:
 
 def _logs(folder: RunFolder, job: Job, status: Status) -> str:
     rank = "0" if rank_count(job, status) == 1 else "*"
-    return one_line(str(Path(folder.path, "attempts", str(status.attempt), "ranks", rank, "output.log")), 600)
+    return one_line(str(folder.rank(status.attempt, rank).output), 600)
 
 
 def _result_texts(folder: RunFolder, status: Status, world_size: int) -> dict[int, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from pathlib import Path
 
 from ..folder import RunFolder
 from ..job import Job, State, Status, rank_count
@@ -154,8 +153,7 @@ class View:
     def log_path(self) -> str:
         attempt = self.status.attempt if self.status else 0
         rank = "0" if self.job.world_size == 1 else "*"
-        path = Path(self.folder.path, "attempts", str(attempt), "ranks", rank, "output.log")
-        return one_line(str(path), 300)
+        return one_line(str(self.folder.rank(attempt, rank).output), 300)
 
     def partial_entries(self) -> list[Entry]:
         return self.partials[:_PARTIALS]

@@ -56,12 +56,7 @@ def _request(plan: Plan, source: str, origin: Origin) -> submission.Request:
         source=source,
         label=origin.label,
         options=plan.options.model_dump(mode="json"),
-        env=plan.run.env,
-        metrics=plan.run.metric,
-        max_restarts=plan.run.max_restarts,
-        timeout_s=plan.run.timeout,
-        stall_timeout_s=plan.run.stall_timeout or None,
-        cold=plan.run.cold,
+        run=plan.run,
         notebook=origin.notebook,
     )
 

@@ -45,28 +45,10 @@ def run(
 
     Raises RunFailed, RunStopped, and other DistErrors with nothing started.
     """
+    given = _run_options(locals())
     if not callable(fn):
         raise InputError(f"run needs a function to call, got {type(fn).__name__}")
     _check_arguments(fn, args, kwargs)
-    named = {
-        "backend": backend,
-        "cluster": cluster,
-        "np": np,
-        "detach": detach,
-        "env": None if env is None else dict(env),
-        "metric": None if metrics is None else dict(metrics),
-        "max_restarts": max_restarts,
-        "timeout": timeout,
-        "stall_timeout": stall_timeout,
-        "ship_modules": ship_modules,
-        "cold": cold,
-        "hosts": hosts,
-    }
-    # What stands at its default was not asked for: a cluster may set it.
-    defaults = {
-        name: info.get_default(call_default_factory=True) for name, info in RunOptions.model_fields.items()
-    }
-    given = {name: value for name, value in named.items() if value is not None and value != defaults[name]}
     clash = sorted(set(options or ()) & RunOptions.model_fields.keys())
     if clash:
         raise InputError(f"{clash[0]!r} is no option of a backend: give it as a keyword of run()")
@@ -74,6 +56,20 @@ def run(
     warn(plan)
     started = start_call(fn, args, kwargs, plan, origin_of_call(fn))
     return started if plan.run.detach else finish(started)
+
+
+def _run_options(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a run among the keywords of `run`, which a test keeps the same as the model's fields.
+
+    What stands at its default was not asked for: a cluster may set it.
+    """
+    found = {}
+    for name, field in RunOptions.model_fields.items():
+        value = keywords.get("metrics" if name == "metric" else name)
+        value = dict(value) if isinstance(value, Mapping) else value
+        if value is not None and value != field.get_default(call_default_factory=True):
+            found[name] = value
+    return found
 
 
 def _check_arguments(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from ..backends.ranks.leftovers import end_leftovers
 from ..folder import make_attempt
 from ..job import Job, Poll, RankState, Stall, State
+from ..worker import layout
 from .calls import Failure
 from .ending import Ending, first_failed, why, why_again, why_failed
 from .held import Held, Outcome
@@ -259,7 +260,7 @@ class Attempt:
 
     def _backend_failed(self, name: str, failure: Failure, now: float) -> None:
         log(f"the backend's `{name}` failed: {failure}\n{failure.trace}")
-        reason = f"the backend's `{name}` failed: {failure} (see supervisor.log)"
+        reason = f"the backend's `{name}` failed: {failure} (see {layout.SUPERVISOR_LOG})"
         self._end_with(Ending(State.FAILED, reason, now, self._held.able.stop_grace_s, of_backend=True))
 
     def _push_on(self, now: float) -> None:

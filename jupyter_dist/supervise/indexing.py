@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import struct
 
-from ..folder import RankFolder, RunFolder, open_private
+from ..folder import RankFolder, RunFolder
+from ..worker import time_index
 
 __all__ = ["Indexer"]
-
-_RECORD = struct.Struct("<Qd")
 
 
 class Indexer:
@@ -24,6 +23,8 @@ class Indexer:
         self._folders: list[RankFolder] = []
         self._sizes: list[int] = []
         self._event_sizes: list[int] = []
+        self._of_host: list[bool | None] = []
+        """Whether each rank's index comes from its host; None before its log has grown."""
 
     def tick(self, now: float, ranks: int) -> bool:
         """Record what has grown since the last tick; returns whether anything has.
@@ -33,8 +34,9 @@ class Indexer:
         for rank in range(len(self._folders), ranks):
             folder = self._folder.rank(self._attempt, rank)
             self._folders.append(folder)
-            self._sizes.append(_indexed(folder.times))
+            self._sizes.append(time_index.covered(folder.times))
             self._event_sizes.append(0)
+            self._of_host.append(None)
         grown = False
         for rank, folder in enumerate(self._folders):
             size = _size(folder.output)
@@ -49,27 +51,12 @@ class Indexer:
         return grown
 
     def _append(self, rank: int, size: int, now: float) -> None:
-        try:
-            fd = open_private(self._folders[rank].times, os.O_RDWR | os.O_APPEND)
-            try:
-                first = os.pread(fd, _RECORD.size, 0)
-                if len(first) == _RECORD.size and _RECORD.unpack(first)[0] == 0:
-                    return
-                os.write(fd, _RECORD.pack(size, now))
-            finally:
-                os.close(fd)
-        except OSError:
-            pass  # a full disk costs the times of these lines, not the run
-
-
-def _indexed(path: os.PathLike[str]) -> int:
-    """How far an earlier supervisor has come."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(-_RECORD.size, os.SEEK_END)
-            return int(_RECORD.unpack(file.read(_RECORD.size))[0])
-    except (OSError, struct.error):
-        return 0
+        if self._of_host[rank] is None:
+            self._of_host[rank] = time_index.is_of_host(self._folders[rank].times)
+        if not self._of_host[rank]:
+            # A full disk costs the times of these lines, not the run.
+            with contextlib.suppress(OSError):
+                time_index.append(self._folders[rank].times, (size, now))
 
 
 def _size(path: os.PathLike[str]) -> int:

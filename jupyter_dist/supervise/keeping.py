@@ -62,4 +62,4 @@ class Keeper:
             self._missed += not self._folder.path.exists()
             self.unwritable = error.strerror or str(error)
             with contextlib.suppress(OSError):
-                log(f"cannot write state.json: {error}")
+                log(f"cannot write {self._folder.state.name}: {error}")

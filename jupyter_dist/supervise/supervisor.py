@@ -230,7 +230,7 @@ def supervise(
     resumed: Status | None = None
     if resume:
         # Held until this process ends.
-        lock = open_private(folder.path / "resume.lock", os.O_WRONLY)
+        lock = open_private(folder.resume_lock, os.O_WRONLY)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -257,7 +257,7 @@ def _broke_down(folder: RunFolder, job: Job, warm: bool, error: BaseException) -
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         status = Status.from_json(json.loads(folder.state.read_bytes()))
     keeper = Keeper(folder, status)
-    reason = f"the supervisor failed: {error} (see supervisor.log)"
+    reason = f"the supervisor failed: {error} (see {folder.supervisor_log.name})"
     if _is_somewhere(status):
         keeper.update(state=State.UNWATCHED, reason=reason)
     else:

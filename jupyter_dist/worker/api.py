@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import barrier as _barrier
-from . import events, shards
+from . import events, layout, shards
 from .meter import Meter
 from .scalars import number, step_number
 
@@ -301,10 +301,10 @@ def checkpoint_dir() -> Path:
     """
     run = os.environ.get("JUPYTER_DIST_RUN")
     if run is None:
-        path = Path.cwd() / "checkpoints"
+        path = Path.cwd() / layout.CHECKPOINTS
         path.mkdir(exist_ok=True)
         return path
-    path = Path(run) / "checkpoints"
+    path = Path(run) / layout.CHECKPOINTS
     try:
         path.mkdir(0o700)
     except FileExistsError:

@@ -6,6 +6,8 @@ import json
 import os
 import time
 
+from . import layout
+
 __all__ = ["meet"]
 
 _FIRST_PAUSE_S = 0.001
@@ -29,7 +31,7 @@ def meet(run: str, attempt: int, rank: int, world_size: int, timeout_s: float | 
             "dist.barrier() without a process group meets in files, and these ranks are on several hosts: "
             "call dist.init() first (with NCCL, leave out timeout_s)"
         )
-    place = os.path.join(run, "attempts", str(attempt), "barriers")
+    place = os.path.join(layout.attempt_path(run, attempt), "barriers")
     here = os.path.join(place, str(_meetings))
     _make(place)
     _make(here)
@@ -104,7 +106,7 @@ def _ended(run: str, attempt: int, ranks: list[int]) -> set[int]:
 
 def _told(run: str, attempt: int) -> set[int]:
     try:
-        with open(os.path.join(run, "state.json"), "rb") as file:
+        with open(os.path.join(run, layout.STATE), "rb") as file:
             status = json.load(file)
         if status.get("attempt", 0) != attempt:
             return set()
@@ -115,11 +117,11 @@ def _told(run: str, attempt: int) -> set[int]:
 
 
 def _left(run: str, attempt: int, rank: int) -> bool:
-    folder = os.path.join(run, "attempts", str(attempt), "ranks", str(rank))
-    if any(os.path.exists(os.path.join(folder, name)) for name in ("result.pkl", "error.json")):
+    folder = layout.rank_path(run, attempt, rank)
+    if any(os.path.exists(os.path.join(folder, name)) for name in (layout.RESULT, layout.ERROR)):
         return True
     try:
-        with open(os.path.join(folder, "events.jsonl"), "rb") as file:
+        with open(os.path.join(folder, layout.EVENTS), "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 65536))
             # In a string the quotes would be escaped: this is the event's kind and nothing else.
             return b'"kind": "result"' in file.read()

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from . import events
+from . import events, layout
 
 __all__ = ["STACK_SIGNAL", "Terminated", "die_with_parent", "end", "reseed", "set_name", "start"]
 
@@ -56,7 +56,7 @@ def start(rank_folder: Path, rank: int) -> None:
     if os.getpgrp() != os.getpid():
         os.setsid()  # a group of its own, so that its subprocesses can be ended with it
     set_name(f"jdist rank {rank}")
-    log = os.open(rank_folder / "output.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    log = os.open(rank_folder / layout.OUTPUT, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     null = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((null, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
@@ -72,7 +72,7 @@ def start(rank_folder: Path, rank: int) -> None:
         setattr(sys, f"__{name}__", stream)
     _line_buffer_c_stdout()
     _signals(rank_folder)
-    events.open_writer(str(rank_folder / "events.jsonl")).started(socket.gethostname())
+    events.open_writer(str(rank_folder / layout.EVENTS)).started(socket.gethostname())
 
 
 def _line_buffer_c_stdout() -> None:
@@ -90,7 +90,7 @@ def _signals(rank_folder: Path) -> None:
     signal.signal(signal.SIGTERM, _terminate)
     faulthandler.enable(file=2)
     _stacks_fd = os.open(
-        rank_folder / "stacks.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
+        rank_folder / layout.STACKS, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
     )
     faulthandler.register(STACK_SIGNAL, file=_stacks_fd, all_threads=True)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {STACK_SIGNAL, signal.SIGTERM, signal.SIGINT})

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import events, payload
+from . import events, layout, payload
 from .boot import Terminated
 from .tf_task import task
 
@@ -35,7 +35,7 @@ def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
     labels: dict[str, str] = {}
     _keep_room(rank_folder)
     try:
-        header = payload.read_header(run_folder / "payload.pkl")
+        header = payload.read_header(run_folder / layout.PAYLOAD)
         labels = dict(header["labels"])
         value = _execute(run_folder, header)
         from . import api
@@ -61,7 +61,7 @@ def _exit_code(error: SystemExit) -> tuple[int, bool]:
 
 
 def _execute(run_folder: Path, header: Mapping[str, Any]) -> Any:
-    paths = [str(run_folder / "modules"), *header["sys_path"]]
+    paths = [str(run_folder / layout.MODULES), *header["sys_path"]]
     sys.path[:] = list(dict.fromkeys([*paths, *sys.path]))
     sys.argv = list(header["argv"])
     for filename, text in header["sources"].items():
@@ -85,7 +85,7 @@ def _execute(run_folder: Path, header: Mapping[str, Any]) -> Any:
     writer = events.writer()
     assert writer is not None
     writer.cell()  # the names may bring modules of the user's, whose import runs their code
-    names = payload.load(run_folder / "payload.pkl", main=main.__dict__)
+    names = payload.load(run_folder / layout.PAYLOAD, main=main.__dict__)
     if header["kind"] == "call":
         return names["fn"](*names["args"], **names["kwargs"])
     main.__dict__.update(names)
@@ -130,7 +130,7 @@ def _keep_result(rank_folder: Path, value: Any) -> None:
     except Exception as error:
         text = f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
     try:
-        size = payload.write_value(rank_folder / "result.pkl", value)
+        size = payload.write_value(rank_folder / layout.RESULT, value)
     except OSError:
         raise
     except Exception as error:
@@ -171,7 +171,7 @@ def _keep_error(rank_folder: Path, error: BaseException, labels: Mapping[str, st
     with open(os.open(prepared, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(json.dumps(data).encode())
         file.truncate()
-    os.replace(prepared, rank_folder / "error.json")
+    os.replace(prepared, rank_folder / layout.ERROR)
 
 
 def _keep_room(rank_folder: Path) -> None:
@@ -185,7 +185,7 @@ def _keep_room(rank_folder: Path) -> None:
 
 
 def _prepared(rank_folder: Path) -> Path:
-    return rank_folder / ".error.json"
+    return rank_folder / layout.hidden(layout.ERROR)
 
 
 def _labelled(text: str, labels: Mapping[str, str]) -> str:

@@ -12,6 +12,8 @@ import sys
 from collections.abc import MutableMapping
 from pathlib import Path
 
+from . import layout
+
 __all__ = ["GPUS", "SLOTS", "claim", "leave", "prepare"]
 
 SLOTS = "JUPYTER_DIST_HOROVOD_SLOTS"
@@ -78,13 +80,13 @@ def claim(slots: Path, slot: str, rank: int) -> int:
 
 def _take_over(place: Path, index: int) -> None:
     """Go on in the folder of a rank that has ended: its log and metrics stay, its end is not ours."""
-    if not (place / "events.jsonl").exists():
+    if not (place / layout.EVENTS).exists():
         return
-    for name in ("error.json", "result.pkl"):
+    for name in (layout.ERROR, layout.RESULT):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(place / name)
     text = f"rank {index} has ended and was replaced: a new process goes on here"
-    fd = os.open(place / "output.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = os.open(place / layout.OUTPUT, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.write(fd, f"jupyter_dist: {text}\n".encode())
     finally:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import srun_rank
+from . import layout, srun_rank
 from .torchrun_host import ROUND
 
 __all__ = ["FOLDER", "LAUNCHER", "SRUN", "enter", "finalize_mpi", "rank_folder", "translated"]
@@ -105,10 +105,10 @@ def enter() -> None:
         environ["JUPYTER_DIST_ATTEMPT"] = str(_attempt_of_round(environ, base))
     place = rank_folder(environ)
     _make_private(place)
-    for name in ("exit.json", ".exit.json"):  # of a rank that had this place before
+    for name in (layout.EXIT, layout.hidden(layout.EXIT)):  # of a rank that had this place before
         with contextlib.suppress(OSError):
             os.unlink(place / name)
-    _reserve(place / ".exit.json")
+    _reserve(place / layout.hidden(layout.EXIT))
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGCHLD})
     parent = os.getpid()
@@ -141,7 +141,7 @@ def _attempt_of_round(environ: Mapping[str, str], base: int) -> int:
     word = "{MASTER_ADDR} {MASTER_PORT} {TORCHELASTIC_RESTART_COUNT}".format_map(environ)
     attempt = int(environ["JUPYTER_DIST_ATTEMPT"])
     while True:
-        place = Path(environ["JUPYTER_DIST_RUN"], "attempts", str(attempt))
+        place = Path(layout.attempt_path(environ["JUPYTER_DIST_RUN"], attempt))
         _make_private(place)
         own, taken = place / f".round.{os.getpid()}", place / ".round"
         try:
@@ -159,7 +159,7 @@ def _attempt_of_round(environ: Mapping[str, str], base: int) -> int:
 def rank_folder(environ: Mapping[str, str]) -> Path:
     """Where the rank that these variables describe keeps its files."""
     attempt, rank = environ["JUPYTER_DIST_ATTEMPT"], environ.get(FOLDER) or environ["RANK"]
-    return Path(environ["JUPYTER_DIST_RUN"], "attempts", attempt, "ranks", rank)
+    return Path(layout.rank_path(environ["JUPYTER_DIST_RUN"], attempt, rank))
 
 
 def _make_private(path: Path) -> None:
@@ -215,11 +215,13 @@ def _stand_for(child: int, place: Path) -> NoReturn:
     }
     if code and "TORCHELASTIC_ERROR_FILE" in os.environ:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            _exchange_errors(place / "error.json", Path(os.environ["TORCHELASTIC_ERROR_FILE"]), code, ended)
+            torchs = Path(os.environ["TORCHELASTIC_ERROR_FILE"])
+            _exchange_errors(place / layout.ERROR, torchs, code, ended)
     with contextlib.suppress(OSError):
-        _write(place / ".exit.json", json.dumps(exit_).encode().ljust(_RESERVED_BYTES))
-        os.replace(place / ".exit.json", place / "exit.json")
-        os.unlink(place / ".error.json")  # the room for one that was not needed
+        reserved = place / layout.hidden(layout.EXIT)
+        _write(reserved, json.dumps(exit_).encode().ljust(_RESERVED_BYTES))
+        os.replace(reserved, place / layout.EXIT)
+        os.unlink(place / layout.hidden(layout.ERROR))  # the room for one that was not needed
     if code < 0 and os.environ[LAUNCHER] == "mpi":
         code = 128 - code  # at a signal some mpirun kill the other ranks at once: those are the supervisor's
     _end_like(code)
@@ -277,7 +279,7 @@ def _exchange_errors(ours: Path, torchs: Path, code: int, ended: float) -> None:
         "frames": [],
         "exit_code": code if code >= 0 else None,
     }
-    temporary = ours.with_name(".error.json")
+    temporary = ours.with_name(layout.hidden(layout.ERROR))
     temporary.write_text(json.dumps(data))
     os.replace(temporary, ours)
 

@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from . import layout
 from .pickling import Dumped, Trace, dump, loading, name_classes
 
 __all__ = [
@@ -67,7 +68,7 @@ def write(path: Path, header: Mapping[str, Any], body: bytes, buffers: Sequence[
         "seal": seal if buffers else None,
     }
     head = pickle.dumps(full, protocol=5)
-    aside = path.with_suffix(".buffers")
+    aside = path.with_suffix(layout.BUFFERS)
     temporaries: list[tuple[Path, Path]] = []
     try:
         if buffers:
@@ -120,7 +121,7 @@ def load(path: Path, *, main: dict[str, Any] | None = None) -> Any:
     """
     with _open(path) as file:
         header = _header(file, path)
-        buffers = _buffers(path.with_suffix(".buffers"), header)
+        buffers = _buffers(path.with_suffix(layout.BUFFERS), header)
         with loading(main):
             return pickle.load(file, buffers=buffers)
 

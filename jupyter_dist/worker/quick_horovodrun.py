@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from . import layout
 from .horovod_rank import claim
 from .launched_rank import FOLDER
 
@@ -116,8 +117,8 @@ def _know_slots(attempt: Path) -> None:
 
     def told(slot: Any) -> dict[str, str]:
         index = claim(attempt / "slots", slot.hostname.rpartition(".")[0], slot.rank)
-        place = attempt / "ranks" / str(index)
-        for name in ("exit.json", "error.json", "result.pkl"):  # of a rank that had this place before
+        place = attempt / layout.RANKS / str(index)
+        for name in (layout.EXIT, layout.ERROR, layout.RESULT):  # of a rank that had this place before
             with contextlib.suppress(OSError):
                 os.unlink(place / name)
         script = json.loads((attempt / "starts.json").read_bytes())[_host(slot.hostname)]

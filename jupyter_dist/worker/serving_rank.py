@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from . import events, payload
+from . import events, layout, payload
 from .autolog import wrap
 from .boot import Terminated
 
@@ -44,10 +44,10 @@ def serve() -> NoReturn:
     except Terminated:
         writer = events.writer()
         if writer is not None:
-            writer.result("None", payload.write_value(folder / "result.pkl", None), None)
+            writer.result("None", payload.write_value(folder / layout.RESULT, None), None)
         raise
 
 
 def _rank_folder() -> Path:
     run, attempt = os.environ["JUPYTER_DIST_RUN"], os.environ["JUPYTER_DIST_ATTEMPT"]
-    return Path(run, "attempts", attempt, "ranks", os.environ["RANK"])
+    return Path(layout.rank_path(run, attempt, os.environ["RANK"]))

@@ -29,6 +29,7 @@ from typing import Any, Protocol
 from ...errors import LaunchError
 from ...folder import RunFolder, make_private, open_private
 from ...job import Job, Poll, RankState, State
+from ...worker import layout
 from ...worker.groups import kill_group
 from ...worker.launched_rank import LAUNCHER
 from .._base import Handle
@@ -121,7 +122,7 @@ class Launched:
     @property
     def log(self) -> Path:
         """What the launcher itself prints."""
-        return self._folder.path / "attempts" / str(self._attempt) / "launcher.log"
+        return self._folder.attempt(self._attempt) / layout.launcher_log()
 
     def start(
         self,

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...folder import RunFolder
-from ...hosts.facts import launcher_log
 from ...hosts.fleet import Fleet, FleetPoll, Start
 from ...hosts.host import HostFacts, HostProcess
 from ...job import Job, Poll, RankState, State
+from ...worker import layout
 from ..ranks.host_options import HostOptions
 from ..ranks.places import addresses, network
 from .launcher_here import environment
@@ -229,7 +229,7 @@ class HostsLaunched:
         if process.lost or process.error:
             return f"{where}: {process.lost or process.error}"
         how = f"signal {process.signal}" if process.exit_code is None else f"exit code {process.exit_code}"
-        log = self._folder.path / "attempts" / str(self._since) / launcher_log(process.host)
+        log = self._folder.attempt(self._since) / layout.launcher_log(process.host)
         try:
             said = self._explain(log.read_text("utf-8", "replace"))
         except OSError:

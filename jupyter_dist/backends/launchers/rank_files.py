@@ -14,6 +14,7 @@ from typing import Any
 
 from ...folder import RankFolder, RunFolder
 from ...job import RankState, State
+from ...worker import layout
 
 __all__ = ["RankFiles", "asked", "judged", "was_told"]
 
@@ -43,7 +44,7 @@ class RankFiles:
                 names = os.listdir(ranks)
             except OSError:
                 return newest
-            if not any((ranks / name / "events.jsonl").exists() for name in names):
+            if not any((ranks / name / layout.EVENTS).exists() for name in names):
                 return newest
             newest += 1
 
@@ -77,7 +78,7 @@ class _Rank:
     """One rank's files, read no more often than they change."""
 
     def __init__(self, folder: RankFolder, rank: int) -> None:
-        self._events, self._exit = folder.events, folder.path / "exit.json"
+        self._events, self._exit = folder.events, folder.exit
         self._state = RankState(rank)
         self._seen: tuple[int, int] | None = None
 

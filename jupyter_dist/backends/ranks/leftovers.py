@@ -6,6 +6,8 @@ import contextlib
 import os
 import signal
 
+from ...worker import layout
+
 __all__ = ["end_leftovers"]
 
 
@@ -37,4 +39,4 @@ def _is_of(pid: int, run_id: str) -> bool:
         if f"JUPYTER_DIST_RUN_ID={run_id}".encode() in file.read().split(b"\0"):
             return True
     # Who only reads a log has it elsewhere.
-    return any(f"/{run_id}/attempts/" in os.readlink(f"/proc/{pid}/fd/{fd}") for fd in (1, 2))
+    return any(f"/{run_id}/{layout.ATTEMPTS}/" in os.readlink(f"/proc/{pid}/fd/{fd}") for fd in (1, 2))

@@ -26,6 +26,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ....worker import layout
+
 __all__ = ["find", "is_local", "local_name", "look_for_failures", "main", "offered", "parse", "spread"]
 
 _PATIENCE = 5
@@ -105,7 +107,7 @@ def look_for_failures(attempt: Path) -> dict[Any, list[float]]:
     before = json.dumps(known)
     for claim in (attempt / "slots").glob("*"):
         name = re.match(r"127\.(0+)\.0\.1:|(.+~\d+\.\d+)$", claim.read_text())
-        ended = _json(attempt / "ranks" / claim.name / "exit.json")
+        ended = _json(attempt / layout.RANKS / claim.name / layout.EXIT)
         if name is None or ended is None or ended["exit_code"] == 0:
             continue
         times = known.setdefault(name[2] or len(name[1]) - 1, [])

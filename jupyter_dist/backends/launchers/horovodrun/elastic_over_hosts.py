@@ -104,7 +104,7 @@ class ElasticHosts:
 
     def _reset(self, attempt: int) -> None:
         self._attempt = attempt
-        self._place = self._folder.path / "attempts" / str(attempt)
+        self._place = self._folder.attempt(attempt)
         self._launched: Launched | None = None
         self._prepared: set[str] = set()
         self._ready: dict[str, int] = {}

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ....hosts.openssh import SshSettings
+from ....worker.layout import launcher_log
 from ...ranks.host_options import LauncherHostOptions, Line
 from .config_file import read_config
 
@@ -216,7 +217,7 @@ class HorovodOptions(LauncherHostOptions):
         metavar="FILE",
         wanted="the path of a file",
     )
-    verbose: bool = _field(False, "Verbose", "Have horovodrun say what it does, in launcher.log")
+    verbose: bool = _field(False, "Verbose", f"Have horovodrun say what it does, in {launcher_log()}")
 
     @classmethod
     def instead_of(cls, flag: str) -> str | None:

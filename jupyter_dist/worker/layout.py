@@ -1,0 +1,88 @@
+"""What a run's folder holds and how each file in it is called: the one place that spells these names.
+
+    RUNS/ID/job.json            the job, written once, before anything starts
+    RUNS/ID/payload.pkl         header pickle, then the captured names (payload.py)
+    RUNS/ID/payload.buffers     out-of-band buffers, mapped by the ranks
+    RUNS/ID/modules/            the notebook's own .py files, first on the ranks' sys.path
+    RUNS/ID/state.json          how the run stands, replaced atomically by the supervisor
+    RUNS/ID/supervisor.log
+    RUNS/ID/requests/NAME       one empty file per request to the supervisor: stop, kill, stacks
+    RUNS/ID/checkpoints/        dist.checkpoint_dir(), shared by all attempts
+    RUNS/ID/.spare              room for the last state where the disk fills up meanwhile
+    RUNS/ID/resume.lock         held by a supervisor that has taken the run on from another one
+    RUNS/ID/files/              what a launcher has written for the user, such as a timeline
+    RUNS/ID/attempts/A/launcher.log, launcher-HOST.log
+    RUNS/ID/attempts/A/ranks/R/ output.log  times.idx  events.jsonl  result.pkl  result.buffers
+                                error.json  exit.json  stacks.txt
+
+It lies with the worker because ranks and agents write these files on machines where nothing else of the
+package is; on the driver's side `folder.py` makes paths of the names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+__all__ = ["attempt_path", "hidden", "launcher_log", "launcher_of", "rank_path"]
+
+JOB = "job.json"
+PAYLOAD = "payload.pkl"
+MODULES = "modules"
+STATE = "state.json"
+SUPERVISOR_LOG = "supervisor.log"
+REQUESTS = "requests"
+CHECKPOINTS = "checkpoints"
+SPARE = ".spare"
+RESUME_LOCK = "resume.lock"
+FILES = "files"
+ATTEMPTS = "attempts"
+RANKS = "ranks"
+
+OUTPUT = "output.log"
+"""Of each rank: what it has written to its standard output and error."""
+TIMES = "times.idx"
+"""Of each rank: when which part of the output was there; see time_index.py."""
+EVENTS = "events.jsonl"
+"""Of each rank: metrics, progress, notes, start and result, a line each (events.py)."""
+RESULT = "result.pkl"
+RESULT_BUFFERS = "result.buffers"
+ERROR = "error.json"
+"""Of a rank that an exception has ended: the traceback, for the views."""
+EXIT = "exit.json"
+"""Of a rank that a launcher has started: how its process ended, told by the process beside it."""
+STACKS = "stacks.txt"
+"""Of each rank: where it was in its code whenever it was asked."""
+
+BUFFERS = ".buffers"
+"""Ends the name of the file beside a pickle that holds its out-of-band buffers."""
+
+_LAUNCHER_LOG = re.compile(r"(launcher(?:-[A-Za-z0-9][A-Za-z0-9._-]{0,200})?)\.log")
+
+
+def attempt_path(run: str | os.PathLike[str], attempt: int | str) -> str:
+    """The folder of one attempt in the run folder `run`."""
+    return os.path.join(run, ATTEMPTS, str(attempt))
+
+
+def rank_path(run: str | os.PathLike[str], attempt: int | str, rank: int | str) -> str:
+    """The folder of one rank in one attempt."""
+    return os.path.join(run, ATTEMPTS, str(attempt), RANKS, str(rank))
+
+
+def hidden(name: str) -> str:
+    """The name that a file has until it is whole, or while only its room is taken. Readers pass it over."""
+    return f".{name}"
+
+
+def launcher_log(host: str | None = None) -> str:
+    """The name of a launcher's log: of the only launcher, or of the one on a host."""
+    if host is None:
+        return "launcher.log"
+    return f"launcher-{re.sub('[^A-Za-z0-9_.-]', '-', host).strip('-')}.log"
+
+
+def launcher_of(name: str) -> str | None:
+    """Which launcher writes the file of that name: `launcher`, `launcher-HOST`, or None for another file."""
+    found = _LAUNCHER_LOG.fullmatch(name)
+    return None if found is None else found[1]
