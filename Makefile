@@ -5,8 +5,8 @@ TORCH ?= torch==2.13.0
 TENSORFLOW ?= tensorflow-cpu==2.21.0
 TF_KERAS ?= tf_keras==2.21.0
 BUILDER ?= 'jupyter-builder>=1.2,<2'
-# Tests at a time; each starts a few processes of its own.
-JOBS ?= 2
+# Tests at a time. They wait more than they compute, for processes of their own: one more than there are cores.
+JOBS ?= $(shell expr $$(nproc) + 1)
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -44,7 +44,7 @@ check: .venv/.test $(JS) ## Lint, formatting, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(call with-node,$(NPM) run -s check)
+	$(call npm,run -s check)
 
 # In a make of its own, which sees what the first line has installed.
 test: ## Check, then every test; JUPYTER_DIST_REQUIRE_ALL=1 makes a skip a failure
@@ -52,11 +52,11 @@ test: ## Check, then every test; JUPYTER_DIST_REQUIRE_ALL=1 makes a skip a failu
 	@$(MAKE) --no-print-directory tests
 
 tests: check $(HOROVOD)
-	$(call with-node,$(NPM) test)
+	$(call npm,test)
 	$(PYTEST) -n $(JOBS) --dist loadgroup -m "not serial" && parallel=0 || parallel=$$?; \
 	$(PYTEST) -m serial && exit $$parallel
 
-with-node = $(if $(NODE),$(1),@echo "skipped: $(1:$(NPM)%=npm%): it needs Node 20 or newer and npm, https://nodejs.org" >&2)
+npm = $(if $(NODE),$(NPM) $(1),@echo "skipped: npm $(1): it needs Node 20 or newer, https://nodejs.org" >&2)
 
 bench: .venv/.bench .venv/.js ## Measure against the peers, in one run
 	$(BIN)/python -m benchmarks

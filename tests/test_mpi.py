@@ -327,7 +327,6 @@ def test_what_mpirun_says_is_the_reason_where_no_rank_tells() -> None:
     assert "--bogus" in launcher_log(folder)
 
 
-@pytest.mark.serial
 @needs_openmpi
 def test_no_line_is_torn_or_lost(tmp_path: Path) -> None:
     """8 ranks, 50,000 lines each, short and long ones. mpirun itself tears some of them (facts)."""

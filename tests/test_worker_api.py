@@ -162,13 +162,14 @@ def test_log_refuses_a_step_that_is_not_an_int(events: Callable[[], list[dict[st
     assert events() == []
 
 
-@pytest.mark.serial
 def test_log_costs_at_most_ten_microseconds(events: Callable[[], list[dict[str, Any]]]) -> None:
+    """Of a CPU's time, the kernel's for the file included: what others do beside it makes no difference."""
+
     def cost() -> float:
-        start = time.perf_counter()
+        start = time.thread_time()
         for step in range(500):
             dist.log(loss=0.123456, step=step)
-        return (time.perf_counter() - start) / 500
+        return (time.thread_time() - start) / 500
 
     assert min(cost() for _ in range(20)) <= 10e-6
     assert len(events()) == 10_000

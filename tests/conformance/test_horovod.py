@@ -9,7 +9,9 @@ from jupyter_dist.conformance import BackendConformance, Target
 pytestmark = pytest.mark.needs("horovod")
 
 
-@pytest.fixture(scope="module", params=["gloo", "mpi"])
+@pytest.fixture(
+    scope="module", params=["gloo", pytest.param("mpi", marks=pytest.mark.needs("horovod with MPI"))]
+)
 def target(request: pytest.FixtureRequest) -> Target:
     return Target("horovod", flags={request.param: True}, startup_s=8.0)
 

@@ -26,6 +26,13 @@ from .server import JupyterServer
 _BUILT = Path(jupyter_dist.__file__).parent / "labextension" / "package.json"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep these tests in one process: they share a server, a browser and a page."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.xdist_group("browser"))
+
+
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterServer]:
     if not _BUILT.exists():

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from .pages import LOAD, Lab
 from .server import JupyterServer
 
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 OURS = "jupyter-dist"
 TRAIN = """%%distribute -np 2 --cold

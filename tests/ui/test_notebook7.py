@@ -13,7 +13,7 @@ from .pages import LOAD, Lab
 from .server import JupyterServer
 from .test_run_view import HELLO
 
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture

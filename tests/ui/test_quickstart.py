@@ -21,7 +21,7 @@ from playwright.sync_api import Page, expect
 from .pages import ENDED, Lab, RunView
 from .server import JupyterServer
 
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 Picture = Callable[[Page, str], Path]
 ROOT = Path(__file__).parents[2]

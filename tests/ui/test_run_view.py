@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from .pages import LOAD, Lab
 
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 Picture = Callable[[Page, str], Path]
 

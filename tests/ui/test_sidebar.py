@@ -17,7 +17,7 @@ from jupyter_dist.job import State
 from .pages import LOAD, Lab
 from .server import JupyterServer
 
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 Picture = Callable[[Page, str], Path]
 WaitFor = Callable[..., Any]

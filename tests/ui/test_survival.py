@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from .pages import LOAD, Lab, RunView
 from .server import JupyterServer
 
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 Picture = Callable[[Page, str], Path]
 WaitFor = Callable[..., Any]
