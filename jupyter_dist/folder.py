@@ -134,7 +134,7 @@ class RunFolder:
     def ranks(self, attempt: int) -> list[int]:
         """The ranks that have a folder in an attempt."""
         try:
-            names = os.listdir(self.path / "attempts" / str(attempt) / "ranks")
+            names = os.listdir(self.attempt(attempt) / layout.RANKS)
         except OSError:
             return []
         return sorted(int(name) for name in names if name.isdigit())
