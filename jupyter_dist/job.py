@@ -138,6 +138,9 @@ class Status:
     """With which a new supervisor finds the ranks again, where they go on without one."""
     cursor: Any = None
     """Up to where the backend has read what the ranks tell; for a new supervisor as well."""
+    carrier: tuple[int, int] | None = None
+    """Pid and start of the process in which the backend lives, where that is not the supervisor's: it has to be
+    gone before a new supervisor asks what came of a submission."""
     port_retries: int = 0
     """How many attempts were made only because a port was taken before the cell began: nobody asked for
     those, and --max-restarts does not count them."""
@@ -156,6 +159,8 @@ class Status:
         kept = {k: v for k, v in data.items() if k in known}
         kept["state"] = State(kept["state"])
         kept["ranks"] = tuple(RankState.from_json(r) for r in kept.get("ranks", ()))
+        if kept.get("carrier"):
+            kept["carrier"] = tuple(kept["carrier"])
         if kept.get("supervisor"):
             kept["supervisor"] = Supervisor(**kept["supervisor"])
         if kept.get("stall"):

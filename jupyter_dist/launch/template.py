@@ -242,6 +242,7 @@ def _serve(sock: socket.socket) -> None:
     """The template process: import and fork on request until the kernel is gone or idle."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors are nobody's to wait for
     from .. import backends
+    from ..supervise import guard as guards
     from ..supervise import supervisor  # what every supervisor and rank needs
     from ..worker import __main__, api, autolog  # noqa: F401
 
@@ -251,29 +252,35 @@ def _serve(sock: socket.socket) -> None:
             backends.declared(name)
 
     kernel = os.getppid()
-    _ready(sock)
+    _ready(sock, None)
+    # In store for the next supervisor, which would fork its guard while its ranks wait.
+    guard: int | None = guards.prepare()
     used = time.monotonic()
     while os.getppid() == kernel and time.monotonic() - used < _IDLE_S:
         if not select.select([sock], [], [], 1.0)[0]:
+            guard = guards.prepare() if guard is None and _unsafe() is None else guard
             continue
         message = _receive(sock)
         if message is None:
             return
         if "import" in message:
             answer = _import(message["import"], message["path"])
-            _ready(sock)
+            _ready(sock, guard)
         else:
-            answer = _fork_supervisor(supervisor, message)
+            answer = _fork_supervisor(supervisor, message, guard)
+            if guard is not None:
+                os.close(guard)  # the supervisor's alone: its end is what the guard waits for
+            guard = None
         _send(sock, answer)
         used = time.monotonic()
         if "poisoned" in answer or "refused" in answer:
             return
 
 
-def _ready(sock: socket.socket) -> None:
+def _ready(sock: socket.socket, guard: int | None) -> None:
     gc.collect()
     gc.freeze()  # forks do not copy the pages by counting references in a collection
-    forking.mark_warm(sock.fileno())
+    forking.mark_warm({sock.fileno(), guard})
 
 
 def _import(names: Sequence[str], path: Sequence[str]) -> dict[str, Any]:
@@ -300,7 +307,7 @@ def _unsafe() -> str | None:
     return None
 
 
-def _fork_supervisor(supervisor: ModuleType, message: Mapping[str, Any]) -> dict[str, Any]:
+def _fork_supervisor(supervisor: ModuleType, message: Mapping[str, Any], guard: int | None) -> dict[str, Any]:
     why = _unsafe()
     if why is not None:
         return {"refused": why}
@@ -310,10 +317,11 @@ def _fork_supervisor(supervisor: ModuleType, message: Mapping[str, Any]) -> dict
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.umask(message["umask"])
         forking.adopt(message["env"])
-        supervisor.supervise(Path(message["launch"]), warm=not message["cold"], why_cold=message["cold"])
+        folder, cold = Path(message["launch"]), message["cold"]
+        supervisor.supervise(folder, warm=not cold, why_cold=cold, prepared=guard)
         os._exit(0)
 
-    return {"pid": forking.fork(child)}
+    return {"pid": forking.fork(child, frozenset() if guard is None else frozenset({guard}))}
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from ..backends.ranks.processes import PACKAGE_ROOT
@@ -23,11 +24,11 @@ class Carried:
     """A backend in a carrier (carrier.py).
 
     The process may die at any time: what was under way then has failed in a way that may pass, and the next
-    call starts another one.
+    call starts another one. `on_start` is told the pid of each before it gets a call.
     """
 
-    def __init__(self, folder: RunFolder) -> None:
-        self._folder = folder
+    def __init__(self, folder: RunFolder, on_start: Callable[[int], None]) -> None:
+        self._folder, self._on_start = folder, on_start
         self._process: subprocess.Popen[bytes] | None = None
         self._calls: dict[int, Call] = {}
         self._next = 0
@@ -52,6 +53,7 @@ class Carried:
         )
         self._out, self._in = b"", b""
         self.generation += 1
+        self._on_start(self._process.pid)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdin.fileno(), False)

@@ -26,6 +26,7 @@ from ..folder import RunFolder, free_room, keep_room, make_attempt, open_private
 from ..job import Job, State, Status, Supervisor
 from ..record.reader import boot_id, start_ticks, supervised
 from ..worker.boot import set_name
+from ..worker.groups import kill_group
 from .attempt import Attempt, pending
 from .calls import Caller, Here
 from .carried import Carried
@@ -54,7 +55,7 @@ class _Supervision:
     ) -> None:
         self._folder, self._job, self._resumed = folder, job, resumed
         backend = backends.declared(job.backend)
-        able = backend.capabilities
+        self._able = able = backend.capabilities
         guard = Guard(job.id, outlives=able.outlives, prepared=prepared)
         requests = Requests(folder, job, able.stop_grace_s)
         self._alarm = Alarm(requests.terminate)
@@ -68,7 +69,13 @@ class _Supervision:
             self._keeper.note(state=state)
             if resumed.started is not None:
                 requests.begin(resumed.started)
-        caller: Caller = Carried(folder) if able.apart else Here(backends.load(job.backend), job, folder)
+            if resumed.carrier is not None:
+                _end_carrier(*resumed.carrier)
+        caller: Caller = (
+            Carried(folder, self._note_carrier)
+            if able.apart
+            else Here(backends.load(job.backend), job, folder)
+        )
         grace_s = job.options.get("grace")
         self._turn_s = min(backend.poll_interval_s, _LONGEST_TURN_S)
         self._held = Held(
@@ -110,7 +117,7 @@ class _Supervision:
     def _begun(self) -> Attempt:
         """A new attempt. That it is being submitted is written down first: a supervisor that takes the run on
         again asks for it by its name, which follows from the run's id and the attempt."""
-        if self._held.able.outlives:
+        if self._able.outlives:
             self._keeper.note(handle=None, cursor=None, submitting=time.time())
         self._keeper.write()
         return Attempt(self._held, None)
@@ -125,6 +132,10 @@ class _Supervision:
             self._held.requests.removed = self._keeper.removed
             self._keeper.beat()
             woken = self._alarm.wait(self._turn_s, self._held.caller.fileno())
+
+    def _note_carrier(self, pid: int) -> None:
+        if self._able.outlives:
+            self._keeper.update(carrier=(pid, start_ticks(pid) or 0))
 
     def _another(self, outcome: Outcome) -> bool:
         """Prepare another attempt, where there is to be one."""
@@ -198,6 +209,13 @@ class _Supervision:
             self._keeper.beat()
             self._alarm.wait(self._turn_s, self._held.caller.fileno())
         log(f"the backend's `release` was not done within {_RELEASE_LIMIT_S:g} s")
+
+
+def _end_carrier(pid: int, ticks: int) -> None:
+    """The one of a supervisor that is dead ends by itself, and may yet submit until it has."""
+    while start_ticks(pid) == ticks:
+        kill_group(pid)
+        time.sleep(0.01)
 
 
 def _oom_kills() -> int:

@@ -70,7 +70,7 @@ class Staged:
             return Poll(State.FAILED, self._all(State.STOPPED), detail=self._trouble)
         if self._stopping:
             return Poll(State.STOPPED, self._all(State.STOPPED), pids=state.pids)
-        return Poll(State.RUNNING, self._all(State.PENDING), pids=state.pids, detail=state.detail)
+        return Poll(State.PENDING, self._all(State.PENDING), pids=state.pids, detail=state.detail)
 
     def _advance(self) -> None:
         try:

@@ -99,7 +99,7 @@ class HostsLaunched:
             if state.ready:
                 self._fleet.start(self._attempt, self._starts(self._fleet, self._attempt, self._left))
                 self._started = True
-            return Poll(State.RUNNING, self._pending(State.PENDING), pids=state.pids, detail=state.detail)
+            return Poll(State.PENDING, self._pending(State.PENDING), pids=state.pids, detail=state.detail)
         return self._look(state)
 
     def _pending(self, state: State) -> tuple[RankState, ...]:

@@ -12,7 +12,7 @@ import tempfile
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from ...worker import boot
@@ -33,10 +33,10 @@ def threads() -> int:
         return 1
 
 
-def mark_warm(own: int) -> None:
-    """From here on this process forks; what is open now, but for its `own` fd, stays open in its forks."""
+def mark_warm(own: Set[int | None]) -> None:
+    """From here on this process forks; what is open now, but for its `own` fds, stays open in its forks."""
     global _inherited, _blas
-    _inherited = frozenset(_open_fds()) - {own}
+    _inherited = frozenset(_open_fds()) - own
     if "numpy" in sys.modules:
         import numpy.random  # noqa: F401  # loaded lazily, and every rank reseeds it
         import threadpoolctl

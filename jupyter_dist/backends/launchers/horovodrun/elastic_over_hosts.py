@@ -139,7 +139,7 @@ class ElasticHosts:
             self._try_launch()
         if self._trouble is not None:
             return Poll(State.FAILED, self._all(State.STOPPED), detail=self._trouble)
-        return Poll(State.RUNNING, self._all(State.PENDING), pids=state.pids, detail=self._detail(state))
+        return Poll(State.PENDING, self._all(State.PENDING), pids=state.pids, detail=self._detail(state))
 
     def _all(self, state: State) -> tuple[RankState, ...]:
         return tuple(RankState(rank, state) for rank in range(self._job.world_size))
