@@ -113,8 +113,13 @@ def test_a_stop_is_answered_while_every_call_takes_its_time(
     wait_for(lambda: service.running() == [], 10, "the end of all ranks")
 
 
-@pytest.mark.parametrize("backend", ["far", "near"])
-@pytest.mark.parametrize("call", ["submit", "submitted", "poll", "stop", "ask", "release"])
+@pytest.mark.parametrize(
+    ("call", "backend"),
+    [
+        *((call, "far") for call in ("submit", "submitted", "stop", "ask", "release")),
+        *((call, "near") for call in ("submit", "submitted", "poll", "stop", "ask", "release")),
+    ],
+)
 def test_what_does_not_pass_ends_the_ranks_first(
     backend: str, call: str, service: Service, wait_for: WaitFor
 ) -> None:
@@ -156,6 +161,23 @@ def test_ranks_that_cannot_be_ended_are_never_called_ended(service: Service, wai
     assert submission.resume(folder)
     folder.request("stop")
     assert ended(folder).state is State.STOPPED, story(folder)
+    nothing_left(service, folder, wait_for)
+
+
+def test_a_poll_that_broke_is_asked_again_whether_the_ranks_have_ended(
+    service: Service, wait_for: WaitFor
+) -> None:
+    folder = start("far", UP)
+    up(folder, wait_for)
+    options = service.store / service.jobs[0] / "options.json"
+    options.write_text('{"breaks": "poll"}')
+    wait_for(lambda: "`poll` failed" in (reader.status(folder).reason or ""), what="the reason")
+    options.write_text("{}")
+    status = ended(folder)
+    assert status.state is State.FAILED
+    assert (status.reason or "").startswith("the backend's `poll` failed: KeyError")
+    assert {rank.state for rank in status.ranks} == {State.STOPPED}
+    assert status.handle == {"name": service.jobs[0]}
     nothing_left(service, folder, wait_for)
 
 
@@ -258,7 +280,7 @@ def _carrier(folder: RunFolder) -> int | None:
 
 
 def test_the_backends_process_is_killed_at_random(service: Service, wait_for: WaitFor) -> None:
-    for _ in range(8):
+    for _ in range(4):
         folder = start("far", SAYS, takes=0.05)
         wait_for(lambda folder=folder: folder.state.exists() and _carrier(folder), what="the carrier")
         for _ in range(3):
@@ -270,7 +292,7 @@ def test_the_backends_process_is_killed_at_random(service: Service, wait_for: Wa
         assert (status.state, status.reason) == (State.SUCCEEDED, None), story(folder)
         assert [logs(folder, rank) for rank in (0, 1)] == [["up"]] * 2
         wait_for(lambda: service.running() == [], 10, "the end of all ranks")
-    assert len(service.jobs) == 8
+    assert len(service.jobs) == 4
 
 
 @pytest.mark.parametrize("stage", ["before", "after"])
@@ -296,8 +318,9 @@ def test_what_was_never_started_needs_the_values_of_variables(service: Service, 
     assert service.jobs == []
 
 
-def test_a_supervisor_that_is_killed_at_random(service: Service, wait_for: WaitFor) -> None:
-    kills = 20
+@pytest.mark.parametrize("part", range(5))
+def test_a_supervisor_that_is_killed_at_random(part: int, service: Service, wait_for: WaitFor) -> None:
+    kills = 4
     for number in range(kills):
         folder = start("far", SAYS, takes=0.05)
         wait_for(folder.state.exists, what="the state")

@@ -80,7 +80,8 @@ class Near:
         (made / "options.json").write_text(json.dumps(dict(job.options)))
         made.rename(job_folder)
         self._stage("after", asked, store)
-        self._mood("submitted", asked)
+        if self.capabilities.apart or asked.breaks:  # what is in the supervisor's process has no `find`
+            self._mood("submitted", asked)
         return {"name": name}
 
     def find(self, job: Job, folder: RunFolder, attempt: int) -> dict[str, Any] | None:
