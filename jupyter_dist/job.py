@@ -139,7 +139,7 @@ class Status:
     cursor: Any = None
     """Up to where the backend has read what the ranks tell; for a new supervisor as well."""
     carrier: tuple[int, int] | None = None
-    """Pid and start of the process that the backend lives in, where this is not the supervisor's. It has to be
+    """Pid and start of the process that the backend lives in, where it is not the supervisor's. It has to be
     gone before a new supervisor asks what came of a submission."""
     port_retries: int = 0
     """How many attempts were made only because a port was taken before the cell began: nobody asked for
