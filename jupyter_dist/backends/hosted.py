@@ -110,7 +110,7 @@ class Hosted:
                 return Poll(State.STOPPED, ranks, pids=state.pids)
             if state.ready:
                 self._start(fleet, job)
-            return Poll(State.RUNNING, self._pending(job), pids=state.pids, detail=self._hindered(state))
+            return Poll(State.PENDING, self._pending(job), pids=state.pids, detail=self._hindered(state))
         assert self._serving is not None
         return self._serving.settle(self._as_poll(state, job), fleet.stop)
 
