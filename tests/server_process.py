@@ -58,6 +58,11 @@ class Server:
     def origin(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> Server:
         enabled = self.home / "config" / "jupyter_server_config.d"
         enabled.mkdir(parents=True, exist_ok=True)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import socket
 import time
 from collections.abc import Callable, Iterator
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -160,6 +163,34 @@ def test_downloads_are_files(server: Server) -> None:
     headers = server.log_in()
     link = {"Cookie": headers["Cookie"], "Referer": f"{server.origin}/user/lab"}
     assert server.request("GET", api(f"{path}?rank=1"), link).body == b"one\n"
+
+
+def test_a_download_that_was_left_is_ended(tmp_path: Path, wait_for: Callable[..., Any]) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "jupyter_server_config.py").write_text(
+        "from jupyter_dist.server import rest\nrest._STALLED_S = 1.0\n"
+    )
+    server = Server(tmp_path).start()
+    try:
+        run = RunMaker(server.runs, 1)
+        run.print(0, b"x" * 40_000_000 + b"\n", BEGAN + 1)
+        run.end()
+        log = str(run.rank(0).output)
+
+        def is_open() -> bool:
+            return any(os.path.realpath(fd) == log for fd in Path(f"/proc/{server.pid}/fd").iterdir())
+
+        path = api(f"/runs/{run.folder.id}/log/download?rank=0")
+        with socket.create_connection(("127.0.0.1", server.port)) as left:
+            head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: token {TOKEN}\r\n\r\n"
+            left.sendall(head.encode())
+            assert left.recv(12) == b"HTTP/1.1 200"
+            assert is_open()
+            wait_for(lambda: not is_open(), 15, "the end of a download whose client takes nothing")
+        # One that is slow, but takes what it gets, is left alone.
+        assert len(server.call("GET", f"/runs/{run.folder.id}/log/download?rank=0").body) == 40_000_001
+    finally:
+        server.stop()
 
 
 def test_stop_and_remove(server: Server) -> None:

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +29,11 @@ from jupyter_dist.folder import RunFolder
 from jupyter_dist.hosts.fleet import Fleet
 from jupyter_dist.hosts.openssh import SshSettings
 from jupyter_dist.job import Job, State
+from jupyter_dist.manage import actions, removal
 from jupyter_dist.record import reader
+from jupyter_dist.showing import live
+from jupyter_dist.showing.run import Run
+from jupyter_dist.showing.screens import PlainScreen
 
 WaitFor = Callable[..., Any]
 
@@ -133,6 +138,55 @@ def test_a_killed_connection_is_made_again_and_loses_nothing(hosts: Hosts, wait_
             os.kill(pid, signal.SIGKILL)
     assert ended(folder).state is State.SUCCEEDED
     assert whole(folder, 20_000)
+
+
+def kill_supervisor(folder: RunFolder, wait_for: WaitFor) -> None:
+    """Kill it once all three ranks print; the run is then unwatched, and no rank counts as ended."""
+    wait_for(lambda: all(len(log(folder, rank)) > 1000 for rank in range(3)), 60, "lines")
+    supervisor = reader.status(folder).supervisor
+    assert supervisor is not None
+    os.kill(supervisor.pid, signal.SIGKILL)
+    wait_for(lambda: reader.status(folder).state is State.UNWATCHED, 10, "the state unwatched")
+    assert {rank.state for rank in reader.status(folder).ranks} == {State.RUNNING}
+
+
+def test_who_waits_for_an_unwatched_run_takes_it_on(hosts: Hosts, wait_for: WaitFor) -> None:
+    folder = launched(hosts, COUNT, names={"LINES": 20_000, "PAUSE": 0.02})
+    kill_supervisor(folder, wait_for)
+    assert Run(folder).wait(100).state is State.SUCCEEDED
+    assert whole(folder, 20_000)
+
+
+def test_a_cell_that_shows_an_unwatched_run_goes_on(
+    hosts: Hosts, wait_for: WaitFor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = launched(hosts, COUNT, names={"LINES": 20_000, "PAUSE": 0.02})
+    following = threading.Thread(target=live.follow, args=(Run(folder),), kwargs={"display": PlainScreen()})
+    following.start()
+    # Not by `kill_supervisor`: the cell takes it on before anybody sees the state.
+    wait_for(lambda: all(len(log(folder, rank)) > 1000 for rank in range(3)), 60, "lines")
+    first = reader.status(folder).supervisor
+    assert first is not None
+    os.kill(first.pid, signal.SIGKILL)
+    following.join(100)
+    assert not following.is_alive()
+    status = reader.status(folder)
+    assert status.state is State.SUCCEEDED, status.reason
+    assert status.supervisor != first
+    assert whole(folder, 20_000)
+    assert "line 019999" in capsys.readouterr().out
+
+
+def test_stop_in_a_view_ends_an_unwatched_run(hosts: Hosts, wait_for: WaitFor) -> None:
+    folder = launched(hosts, COUNT, names={"LINES": 10**9, "PAUSE": 0.05})
+    kill_supervisor(folder, wait_for)
+    with pytest.raises(InputError, match="is not at its end"):
+        removal.remove([folder])
+    began = time.monotonic()
+    assert actions.stop(folder.id)["state"] == "unwatched"
+    assert time.monotonic() - began < 2
+    status = ended(folder)
+    assert (status.state, status.reason) == (State.STOPPED, "stopped by the user")
 
 
 def connections(folder: RunFolder) -> list[int]:

@@ -6,17 +6,19 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import wait_until
 from run_maker import BEGAN, RunMaker
 
 from jupyter_dist import queries
-from jupyter_dist.errors import RunNotFound
+from jupyter_dist.errors import DistError, RunNotFound
 from jupyter_dist.job import State
 from jupyter_dist.queries.snapshot import snapshot
-from jupyter_dist.showing import frontends
+from jupyter_dist.showing import downloads, frontends
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 STATIC = """
@@ -235,6 +237,65 @@ def test_the_code_travels_once(kernel: Any, heard: FrontEnd) -> None:
     assert len(json.dumps(heard.states[second])) < 20_000
     again = kernel.run("_dist = __import__('jupyter_dist').attach()\n_dist")
     assert again.displays[0][VIEW]["model_id"] == second
+
+
+def test_widgets_that_nobody_looks_at_are_closed(kernel: Any, heard: FrontEnd, own_folders: Path) -> None:
+    kernel.run(
+        f"""
+import gc, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from run_maker import RunMaker
+def made():
+    run = RunMaker(widget.Path({str(own_folders)!r}), 1)
+    run.end()
+    return run.folder
+def alive():
+    gc.collect()
+    return sum(isinstance(found, widget.RunWidget) for found in gc.get_objects())
+"""
+    )
+    first = kernel.run("view = widget.view(made())\nfolder = made()\nprint(*view.popitem()[1].values())")
+    shown = first.stdout.split()[-1]
+    heard.send(shown, {"kind": "watch"})
+    heard.until(lambda: any(m["kind"] == "here" for m in heard.custom))
+    again = kernel.run("print(widget.view(folder).popitem()[1]['model_id'])").stdout.strip()
+    cell = kernel.run("for _ in range(120): widget.view(made())\nprint(alive())")
+    assert int(cell.stdout) <= 51, "fifty, and the one that somebody looks at"
+    closed = [content["comm_id"] for kind, content in cell.messages if kind == "comm_close"]
+    assert again in closed
+    assert shown not in closed
+    assert heard.ask(shown, "run")["result"]["state"] == "succeeded"
+    # A closed one is made again where its run is displayed again.
+    assert kernel.run("print(widget.view(folder).popitem()[1]['model_id'])").stdout.strip() != again
+
+
+def test_a_download_that_was_left_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(downloads, "_LEFT_S", 0.2)
+    closed: list[str] = []
+
+    def pieces(name: str) -> Iterator[bytes]:
+        try:
+            for number in itertools.count():
+                yield b"%d" % number
+        finally:
+            closed.append(name)
+
+    taken = downloads.Downloads()
+    assert [taken.next("a", lambda: pieces("a")) for _ in range(3)] == [b"0", b"1", b"2"]
+    wait_until(lambda: closed == ["a"], 10, "the end of a download that nobody goes on with")
+    with pytest.raises(DistError, match="start it again"):
+        taken.next("a", lambda: pieces("a"))
+    for name in "bcdefghijk":
+        taken.next(name, partial(pieces, name))
+    assert closed[:3] == ["a", "b", "c"], "eight at a time"
+    taken.close()
+    assert sorted(closed) == sorted("abcdefghijk")
+
+
+def test_a_download_in_time_is_whole() -> None:
+    taken = downloads.Downloads()
+    parts = [taken.next("k", lambda: iter([b"a", b"b"])) for _ in range(3)]
+    assert parts == [b"a", b"b", None]
 
 
 def test_without_the_built_front_end_there_is_no_widget(kernel: Any, heard: FrontEnd, tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def _show(value: Any) -> int:
 
     if isinstance(value, Run):  # its output has been shown
         state = State(value.state)
-        return {State.FAILED: 1, State.LOST: 1, State.STOPPED: 130}.get(state, 0)
+        return {State.FAILED: 1, State.LOST: 1, State.UNWATCHED: 1, State.STOPPED: 130}.get(state, 0)
     if value is not None:
         print(str(value))
     sys.stdout.flush()

@@ -18,6 +18,7 @@ from ..backends import detecting
 from ..errors import InputError, MissingEngine
 from ..flags import Flag, build, flags_of, scan, shown
 from ..folder import RunFolder, find
+from ..job import State
 from ..manage import removal, stopping
 from ..options import Seconds
 from ..record import log_tail, reader, run_list
@@ -179,6 +180,10 @@ def _logs(context: Context, flags: _Logs, ids: tuple[str, ...]) -> Any:
     if flags.follow:
         for chunk in log_tail.follow_log(folder, ranks=flags.rank, tail=flags.tail):
             _print_lines(chunk, not alone)
+        from ..showing import report
+
+        status = reader.status(folder)
+        return Message(report.unwatched(status)) if status.state is State.UNWATCHED else None
     else:
         _print_lines(log_tail.read_log(folder, ranks=flags.rank, tail=flags.tail)[0], not alone)
     return None

@@ -17,8 +17,8 @@ _MAX_WAIT_S = 5.0
 
 
 def stop(id: str, kill: bool = False) -> dict[str, Any]:
-    """Ask for the end of a run; does nothing to one that has ended. Does not wait for the end."""
-    return {"id": id, "state": stopping.stop(find_exact(id), kill=kill).value}
+    """Ask for the end of a run; does nothing to one that has ended. Returns within half a second."""
+    return {"id": id, "state": stopping.ask_to_stop(find_exact(id), kill=kill).value}
 
 
 def remove(id: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import time
 
 from ..errors import DistError
 from ..folder import RunFolder
+from ..job import State
 from ..record import reader, stacks
 
 __all__ = ["take"]
@@ -20,6 +21,8 @@ def take(folder: RunFolder, timeout_s: float = 5.0, *, all_threads: bool = False
     status = reader.status(folder)
     if status.state.ended:
         raise DistError(f"run {folder.id} has ended ({status.state}): there are no stacks to take.")
+    if status.state is State.UNWATCHED:
+        raise DistError(f"run {folder.id} is unwatched: nobody can ask its ranks. Attach to the run first.")
     before = stacks.sizes(folder, attempt, live)
     try:
         folder.request("stacks")

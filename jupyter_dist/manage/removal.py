@@ -22,6 +22,7 @@ def remove(folders: Iterable[RunFolder]) -> int:
     chosen = list({folder.id: folder for folder in folders}.values())
     alive = [folder.id for folder in chosen if not reader.status(folder).state.ended]
     if alive:
+        # An unwatched run is not at its end either, and its folder is all that finds its ranks again.
         raise InputError(f"{', '.join(alive)} is not at its end: `stop` it first. Nothing was removed")
     linked = [str(folder.path) for folder in chosen if folder.path.is_symlink()]
     if linked:

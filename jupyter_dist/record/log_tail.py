@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 
 from ..errors import InputError
 from ..folder import RunFolder
+from ..job import State
 from . import reader
 
 __all__ = ["follow_log", "read_log"]
@@ -39,7 +40,8 @@ def read_log(
 def follow_log(
     folder: RunFolder, *, ranks: Collection[int] | None = None, tail: int | None = None
 ) -> Iterator[list[reader.Line]]:
-    """The log's last `tail` lines (all by default), then new ones as they come, until the run ends."""
+    """The log's last `tail` lines (all by default), then new ones as they come, until the run ends, or
+    is unwatched: then nobody brings its lines here."""
     if ranks is not None:
         _check_ranks(folder, ranks)
     source = reader.Tail(folder)
@@ -52,7 +54,7 @@ def follow_log(
         lines = [line for line in batch.lines if ranks is None or line.rank in ranks]
         if lines:
             yield lines
-        elif batch.status.state.ended and not batch.lines:
+        elif (batch.status.state.ended or batch.status.state is State.UNWATCHED) and not batch.lines:
             return
         else:
             time.sleep(0.05)

@@ -24,6 +24,8 @@ __all__ = ["RestHandler", "add_routes"]
 
 BASE = "jupyter-dist/api"
 T = TypeVar("T")
+_STALLED_S = 600.0
+"""A client of a download that has taken nothing for that long is gone."""
 # Two pools: a stack dump or a search takes seconds, and pages of logs must not queue behind them.
 _quick = ThreadPoolExecutor(4, "jupyter-dist")
 _slow = ThreadPoolExecutor(4, "jupyter-dist-slow")
@@ -108,8 +110,15 @@ class RestHandler(APIHandler):
         try:
             while piece := await _in_thread(next, pieces, b""):
                 self.write(piece)
-                await self.flush()  # waits for a slow client: one piece is kept, never the file
+                # Waits for a slow client: one piece is kept, never the file. One that takes nothing at all
+                # for so long is asleep or behind a line that was cut, and would hold the file for ever.
+                await asyncio.wait_for(self.flush(), _STALLED_S)
         except StreamClosedError:
+            return
+        except asyncio.TimeoutError:
+            self.log.info("jupyter_dist: a download was left, and is ended")
+            if self.request.connection is not None:
+                self.request.connection.stream.close()  # type: ignore[attr-defined]
             return
         self.finish(set_content_type=kind)
 

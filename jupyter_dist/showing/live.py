@@ -12,10 +12,14 @@ import os
 import time
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from ..errors import DistError
+from ..errors import DistError, LaunchError
 from ..folder import RunFolder
+from ..job import State, Status
+from ..launch import submission
 from ..manage import stopping
 from ..record import reader
+from ..text.safe import one_line
+from . import report
 from .display import command, in_kernel, kernel_is_ending
 from .screens import KernelScreen, PlainScreen
 from .view import View
@@ -56,6 +60,9 @@ def follow(
     result: bool = False,
 ) -> None:
     """Show `run` until it has ended.
+
+    A run that is unwatched, because its supervisor has died, gets another one, once; the showing ends where
+    that does not help.
 
     `result` says that the run is what the cell returns: its summary is then shown with the view, and
     not once more as the result.
@@ -111,6 +118,7 @@ class _Follower:
         self._pause = _QUICK_S
         self._quick_until = time.monotonic() + _STAY_QUICK_S
         self._answered = 0
+        self._taken_on = False
 
     def interrupted(self, interrupts: int, answer: Literal["stop", "leave"]) -> bool:
         """Answer the interrupts so far; true when the showing is over."""
@@ -143,6 +151,9 @@ class _Follower:
         written = self._state_written()
         batch = self._tail.poll()
         changed = self._view.feed(batch, began)
+        if batch.status.state is State.UNWATCHED and not self._take_on(batch.status):
+            self._screen.close(self._view)
+            return True
         if batch.status.state.ended:
             # Bounded: of a lost run somebody may still be writing.
             for rest in itertools.islice(self._tail.drain(), 20):
@@ -162,6 +173,22 @@ class _Follower:
         # With many ranks a poll takes long: never more than a quarter of a core.
         self._rest(max(self._pause, 3 * (now - began)), written)
         return False
+
+    def _take_on(self, status: Status) -> bool:
+        """Give the run another supervisor, once; false where that did not help: then nothing more comes."""
+        if self._taken_on:
+            self._view.note = f"{one_line(status.reason or 'unwatched', 200)}; {report.cure(status)}"
+            return False
+        self._taken_on = True
+        self._view.note = "its supervisor is gone; another one takes the run on …"
+        self._screen.show(self._view, True)
+        try:
+            submission.resume(self._folder)
+        except LaunchError as error:
+            self._view.note = one_line(str(error), 400)
+            return False
+        self._view.note = None
+        return True
 
     def _rest(self, seconds: float, written: int) -> None:
         """Sleep, but not when the state is newer than the one `written` then: an end is shown at once."""

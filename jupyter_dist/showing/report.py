@@ -13,9 +13,10 @@ from ..record.failures import RankError, failures
 from ..text.fold import ranges
 from ..text.format import count, duration, signal_name, size
 from ..text.safe import clean_lines, one_line
+from . import display
 from .hints import hints
 
-__all__ = ["failure", "headline", "log_tail", "stopped", "what"]
+__all__ = ["cure", "failure", "headline", "log_tail", "stopped", "unwatched", "what"]
 
 _LOG_LINES = 20
 _LOG_BYTES = 64 << 10
@@ -47,7 +48,8 @@ def headline(status: Status, errors: Sequence[RankError]) -> str:
     """One line that says why: `rank 1 failed: ValueError: bad`. Empty for a run that went well."""
     if status.state is State.FAILED and errors:
         return f"rank {errors[0].rank} failed: {what(errors[0])}"
-    return one_line(status.reason, 200) if status.reason and status.state.ended else ""
+    says = status.state.ended or status.state is State.UNWATCHED
+    return one_line(status.reason, 200) if status.reason and says else ""
 
 
 def stopped(status: Status) -> str:
@@ -57,6 +59,21 @@ def stopped(status: Status) -> str:
     )
     why = f": {one_line(status.reason, 200)}" if status.reason else ""
     return f"run {status.id} was stopped{after}{why}"
+
+
+def unwatched(status: Status) -> str:
+    """What is known of a run that nobody supervises, and what to do about it."""
+    why = f": {one_line(status.reason, 400)}" if status.reason else ""
+    return f"run {status.id} is unwatched{why}\n{cure(status)}"
+
+
+def cure(status: Status) -> str:
+    """What to do about an unwatched run, in one line."""
+    command = display.command()
+    return (
+        f"its ranks may go on, and nobody reads what they write: `{command} attach {status.id}` takes it on, "
+        f"`{command} stop {status.id}` ends it"
+    )
 
 
 def what(error: RankError) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DistError, InputError, MissingEngine, RunFailed, RunStopped
 from ..folder import RunFolder
 from ..job import Job, State, Status, rank_count
+from ..launch import submission
 from ..manage import ask_stacks, stopping
 from ..record import failures, interleave, metrics, reader, stacks
 from ..record.failures import RankError
@@ -105,20 +106,30 @@ class Run:
     def wait(self, timeout_s: float | None = None) -> Run:
         """Wait for the end of the run, whatever it is, and return the run itself.
 
-        Raises TimeoutError when it goes on after `timeout_s`; the run is not touched.
+        An unwatched run would never come to its end in sight: it gets another supervisor, once, which
+        takes seconds. Raises DistError where that fails or the run is unwatched again, saying what to do,
+        and TimeoutError when it goes on after `timeout_s`; the run is not touched.
         """
+        taken_on = False
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         pause = 0.002
-        while not self.status.state.ended:
+        while not (status := self.status).state.ended:
             left = _MAX_PAUSE_S if deadline is None else deadline - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"run {self.id} is still {self.state} after {timeout_s:g} s")
+                raise TimeoutError(f"run {self.id} is still {status.state} after {timeout_s:g} s")
+            if status.state is State.UNWATCHED:
+                if taken_on:
+                    raise DistError(report.unwatched(status))
+                taken_on = submission.resume(self.folder)
             time.sleep(min(pause, left))
             pause = min(_MAX_PAUSE_S, 1.5 * pause)
         return self
 
     def stop(self, kill: bool = False) -> None:
-        """Ask for the end of the run: SIGTERM and time to write, or SIGKILL. Returns at once; repeatable."""
+        """Ask for the end of the run: SIGTERM and time to write, or SIGKILL. Returns at once; repeatable.
+
+        An unwatched run gets another supervisor first, which ends it; that takes seconds.
+        """
         stopping.stop(self.folder, kill=kill)
 
     def stacks(self, timeout_s: float = 5.0, all_threads: bool = False) -> stacks.Stacks:
@@ -126,8 +137,13 @@ class Run:
         return ask_stacks.take(self.folder, timeout_s, all_threads=all_threads)
 
     def raise_for_state(self) -> None:
-        """Raise RunFailed (also for a lost run) or RunStopped with the reason; else do nothing."""
+        """Raise RunFailed (also for a lost run) or RunStopped with the reason; else do nothing.
+
+        For an unwatched run raises DistError: nobody would see how it ends, and the text says what to do.
+        """
         status = self.status
+        if status.state is State.UNWATCHED:
+            raise DistError(report.unwatched(status))
         if status.state in (State.FAILED, State.LOST):
             raise RunFailed(report.failure(self.folder, status), self)
         if status.state is State.STOPPED:

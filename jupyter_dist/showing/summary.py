@@ -115,8 +115,14 @@ def gather(folder: RunFolder) -> Summary:
         curves=curves,
         failure=text if len(text) <= 16_000 else f"{text[:8000]}\n…\n{text[-8000:]}",
         logs=_logs(folder, job, status),
-        hint="" if status.state.ended else f"it goes on: run.wait(), %dist attach {folder.id}",
+        hint=_hint(status),
     )
+
+
+def _hint(status: Status) -> str:
+    if status.state is State.UNWATCHED:
+        return report.cure(status)
+    return "" if status.state.ended else f"it goes on: run.wait(), %dist attach {status.id}"
 
 
 def title_of(job: Job, status: Status) -> str:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from ..folder import RunFolder, runs_root
 from ..manage import actions
 from ..queries.snapshot import snapshot
 from . import frontends
+from .downloads import Downloads
 
 __all__ = ["RunWidget", "end", "view"]
 
@@ -62,6 +64,8 @@ _METHODS: dict[str, Callable[..., Any]] = {
 _TICK_S = 0.1
 _WATCHED_S = 35.0
 """A view says every 10 s that it is there. One that is gone needs no news."""
+_KEPT = 50
+"""How many widgets there are at most, besides those that somebody looks at."""
 _BYTES_PER_S = 100_000
 _LIVE = {"lines": 100, "points": 2_000, "each": 200}
 _FINAL = {"lines": 200, "points": 8_000, "each": 200}
@@ -90,7 +94,8 @@ class RunWidget(anywidget.AnyWidget):
         self._feeding = False
         self._blocking = False
         self._watched_until = 0.0
-        self._downloads: dict[str, Iterator[bytes]] = {}
+        self.last_used = 0.0
+        self._downloads = Downloads()
         self.on_msg(self._on_message)
 
     def block(self) -> None:
@@ -112,8 +117,23 @@ class RunWidget(anywidget.AnyWidget):
             elif self.snapshot:
                 self.snapshot = {**self.snapshot, "told": False}
 
+    def used(self) -> None:
+        """It is displayed now, or a view of it has said something."""
+        self.last_used = time.monotonic()
+
+    def is_idle(self) -> bool:
+        """Whether nobody is known to look at it, and no cell waits for its run."""
+        return not self._blocking and not self._feeding and time.monotonic() >= self._watched_until
+
+    def close(self) -> None:
+        """No view of it is shown any more: forget it, here and in the front-end."""
+        self._watched_until = 0.0
+        self._downloads.close()
+        super().close()
+
     def _on_message(self, _: object, content: Any, buffers: object) -> None:
         frontends.heard()
+        self.used()
         kind = content.get("kind") if isinstance(content, dict) else None
         if kind == "watch":
             self._watched_until = time.monotonic() + _WATCHED_S
@@ -150,16 +170,11 @@ class RunWidget(anywidget.AnyWidget):
         file: str | None = None,
     ) -> list[bytes]:
         """The next piece of a download, which `key` names; empty at its end."""
-        pieces = self._downloads.get(key)
-        if pieces is None:
-            if file is not None:
-                pieces = queries.file_download(self.run, file)
-            else:
-                pieces = queries.log_download(self.run, rank, attempt, launcher)
-            self._downloads[key] = pieces
-        piece = next(pieces, None)
-        if piece is None:
-            del self._downloads[key]
+        if file is not None:
+            piece = self._downloads.next(key, lambda: queries.file_download(self.run, file))
+        else:
+            begin = partial(queries.log_download, self.run, rank, attempt, launcher)
+            piece = self._downloads.next(key, begin)
         return [] if piece is None else [piece]
 
     def _feed_soon(self) -> None:
@@ -206,26 +221,43 @@ class RunWidget(anywidget.AnyWidget):
 
 
 _widgets: dict[str, RunWidget] = {}
+_widgets_lock = threading.Lock()
 _code: list[_Code] = []
 
 
 def view(folder: RunFolder, *, blocking: bool = False) -> dict[str, Any]:
     """The run's widget as part of a MIME bundle; empty where the front-end was not built."""
-    found = _widgets.get(folder.id)
-    if found is None:
-        if not _code:
-            try:
-                script = (_STATIC / "widget.js").read_text()
-                style = (_STATIC / "widget.css").read_text()
-            except OSError:
-                return {}
-            _code.append(_Code(_esm=script, _css=style))
-        found = _widgets[folder.id] = RunWidget(folder, _code[0].model_id)
-        if not blocking:
-            found.end()
+    with _widgets_lock:
+        found = _widgets.get(folder.id)
+        if found is None:
+            if not _code:
+                try:
+                    script = (_STATIC / "widget.js").read_text()
+                    style = (_STATIC / "widget.css").read_text()
+                except OSError:
+                    return {}
+                _code.append(_Code(_esm=script, _css=style))
+            _close_old()
+            found = _widgets[folder.id] = RunWidget(folder, _code[0].model_id)
+            if not blocking:
+                found.end()
+        found.used()
     if blocking:
         found.block()
     return {_VIEW: {"version_major": 2, "version_minor": 0, "model_id": found.model_id}}
+
+
+def _close_old() -> None:
+    """Make room for another widget. Each holds some hundred kilobytes in the kernel and as much in the
+    browser, and nobody tells a kernel that an output was cleared or a notebook closed.
+
+    An output whose widget was closed shows the summary of its run, which it has as well.
+    """
+    by_use = sorted(_widgets.values(), key=lambda widget: widget.last_used)
+    for old in by_use[: max(0, len(by_use) - _KEPT + 1)]:
+        if old.is_idle():
+            del _widgets[old.run]
+            old.close()
 
 
 def end(folder: RunFolder) -> None:

@@ -83,7 +83,8 @@ export class Header {
     }
     setText(this._facts, facts.join(' · '));
     // How it stands by the backend's own words, such as a host that does not answer. Ended, it is below.
-    const detail = ended(run.state) ? null : run.reason;
+    // Unwatched, a notice says it with what to do.
+    const detail = ended(run.state) || run.state === 'unwatched' ? null : run.reason;
     this._detail.hidden = !detail;
     setText(this._detail.lastChild as Text, capital(detail ?? ''));
     this._showStop(run);

@@ -1,10 +1,12 @@
 /** What a run view shows, and where it gets it: the server's REST API, a kernel's comm, or a test. */
 
-export type State = 'pending' | 'running' | 'succeeded' | 'failed' | 'stopped' | 'lost';
+/** `unwatched`: nobody supervises the run, its ranks may go on. That is no end; `lost` is one. */
+export type State =
+  'pending' | 'running' | 'unwatched' | 'succeeded' | 'failed' | 'stopped' | 'lost';
 
 /** Whether a run in this state goes on no more. */
 export function ended(state: State): boolean {
-  return state !== 'pending' && state !== 'running';
+  return state !== 'pending' && state !== 'running' && state !== 'unwatched';
 }
 
 export interface IRankInfo {

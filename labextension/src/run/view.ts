@@ -275,6 +275,19 @@ export class RunView implements IDisposable {
         )
       );
     }
+    if (run.state === 'unwatched') {
+      nodes.push(
+        notice(
+          'warning',
+          trans('Nobody watches this run'),
+          capital(run.reason ?? trans('its supervisor is gone')),
+          trans(
+            'Its ranks may go on, and what they do is not shown here. Stop ends them; %1 takes the run on.',
+            `%dist attach ${run.id}`
+          )
+        )
+      );
+    }
     if (run.state === 'lost') {
       nodes.push(
         notice(

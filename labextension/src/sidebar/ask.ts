@@ -56,7 +56,12 @@ export async function removeRun(
   if (!ended(run.state)) {
     await showDialog({
       title: trans.__('%1 goes on', run.name),
-      body: trans.__('A run can be removed after its end: stop it first.'),
+      body:
+        run.state === 'unwatched'
+          ? trans.__(
+              'Nobody watches it, but its ranks may go on, and only its folder finds them: stop it first.'
+            )
+          : trans.__('A run can be removed after its end: stop it first.'),
       buttons: [Dialog.okButton({ label: trans.__('OK') })]
     });
     return false;

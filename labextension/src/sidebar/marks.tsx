@@ -15,6 +15,12 @@ const SHAPES: Record<State, React.ReactElement> = {
   succeeded: <path d="M2.5 8.5l3.5 3.5 7.5-8" fill="none" />,
   failed: <path d="M3.5 3.5l9 9m0-9l-9 9" fill="none" />,
   stopped: <rect x="4" y="4" width="8" height="8" rx="1" className="jpd-sb-mark-solid" />,
+  unwatched: (
+    <>
+      <path d="M1.8 8c3-5 9.4-5 12.4 0-3 5-9.4 5-12.4 0z" fill="none" />
+      <path d="M3 13.5L13 2.5" fill="none" />
+    </>
+  ),
   lost: (
     <>
       <path d="M5.2 5.8a2.8 2.8 0 1 1 4.6 2.2c-1.2.9-1.8 1.3-1.8 2.6" fill="none" />
@@ -35,6 +41,7 @@ export function stateName(state: State, trans: TranslationBundle): string {
   const names: Record<State, string> = {
     pending: trans.__('pending'),
     running: trans.__('running'),
+    unwatched: trans.__('unwatched'),
     succeeded: trans.__('succeeded'),
     failed: trans.__('failed'),
     stopped: trans.__('stopped'),

@@ -75,7 +75,9 @@ export function RunRow(props: IRunRowProps): React.ReactElement {
             </span>
             <span
               className="jpd-sb-aside"
-              data-tone={props.stopping || run.stall ? 'warn' : undefined}
+              data-tone={
+                props.stopping || run.stall || run.state === 'unwatched' ? 'warn' : undefined
+              }
             >
               {status}
             </span>
@@ -117,6 +119,9 @@ function statusText(
   if (stopping) {
     return trans.__('stopping…');
   }
+  if (run.state === 'unwatched') {
+    return trans.__('unwatched');
+  }
   if (run.stall) {
     return trans.__('stalled');
   }
@@ -139,6 +144,8 @@ function tooltip(run: IRunSummary, skew: number, trans: TranslationBundle): stri
   return [
     trans.__('%1: %2', run.name, stateName(run.state, trans)),
     run.reason,
+    run.state === 'unwatched' &&
+      trans.__('Stop ends its ranks; %1 takes the run on.', `%dist attach ${run.id}`),
     trans.__('%1 workers on %2, started %3', run.world_size, run.backend, begun),
     run.notebook,
     run.id

@@ -649,6 +649,25 @@ describe('how a run ends', () => {
     expect(text(node, '.jpd-notice')).toContain('/runs/r-1');
   });
 
+  it('an unwatched run is not at its end: it says what to do, and Stop is there', async () => {
+    const reason = 'the supervisor is gone';
+    const source = new FakeSource(runInfo(2, 'unwatched', { reason }));
+    const results = vi.spyOn(source, 'results');
+    const node = await show(source);
+    expect(text(node, '.jpd-state')).toBe('Unwatched');
+    expect(text(node, '.jpd-notice')).toContain('The supervisor is gone');
+    expect(text(node, '.jpd-notice')).toContain(
+      'Stop ends them; %dist attach r-1 takes the run on'
+    );
+    expect(results).not.toHaveBeenCalled();
+    const stop = byName(node, 'Stop');
+    expect(stop.hidden).toBe(false);
+    stop.click();
+    await vi.waitFor(() => expect(source.stops).toEqual([false]));
+    source.tell({ kind: 'run', run: runInfo(2, 'running') });
+    expect(node.querySelector('.jpd-notice')).toBeNull();
+  });
+
   it('a stall offers stacks, grouped', async () => {
     const stall = { since: 1000, noticed: 1300 };
     const node = await show(new FakeSource(runInfo(3, 'running', { stall })));

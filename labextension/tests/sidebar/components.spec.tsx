@@ -90,14 +90,18 @@ describe('RunsSection', () => {
 
   it('has one row for each run, with a mark of its own for each state', async () => {
     server.all = STATES.map((state, index) =>
-      makeRun(index, { state, ended: index < 4 ? null : 1 })
+      makeRun(index, { state, ended: index < 3 ? null : 1 })
     );
     await show();
-    expect(all('[role=listitem]').length).toBe(6);
+    expect(all('[role=listitem]').length).toBe(STATES.length);
     const shapes = all('.jpd-sb-mark').map(mark => mark.innerHTML);
-    expect(new Set(shapes).size).toBe(6);
+    expect(new Set(shapes).size).toBe(STATES.length);
     expect(named('Stop In[1]')).not.toBeNull();
     expect(named('Remove In[1]')).toBeNull();
+    // Unwatched is no end: it can be stopped, not removed.
+    expect(named('Stop In[2]')).not.toBeNull();
+    expect(named('Remove In[2]')).toBeNull();
+    expect(box.textContent).toContain('unwatched');
     expect(named('Remove In[3]')).not.toBeNull();
   });
 

@@ -219,4 +219,12 @@ export class FakeServer implements IServer {
   }
 }
 
-export const STATES: State[] = ['pending', 'running', 'succeeded', 'failed', 'stopped', 'lost'];
+export const STATES: State[] = [
+  'pending',
+  'running',
+  'unwatched',
+  'succeeded',
+  'failed',
+  'stopped',
+  'lost'
+];
