@@ -21,6 +21,8 @@ export function stateName(state: State, trans: Trans): string {
       return trans('Pending');
     case 'running':
       return trans('Running');
+    case 'unwatched':
+      return trans('Unwatched');
     case 'succeeded':
       return trans('Succeeded');
     case 'failed':

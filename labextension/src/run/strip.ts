@@ -10,7 +10,7 @@ import type { IProgress, IRankInfo, IRunInfo, State } from './source';
 /** Above this, chips have no number: with the names of hosts beside them the room is less. */
 const NUMBERED = 64;
 const NUMBERED_ON_HOSTS = 32;
-const STATES: State[] = ['failed', 'lost', 'stopped', 'pending', 'running', 'succeeded'];
+const STATES: State[] = ['failed', 'lost', 'stopped', 'unwatched', 'pending', 'running', 'succeeded'];
 
 export class Strip {
   readonly node: HTMLElement;

@@ -12,6 +12,9 @@ const SHAPES: Record<State, React.ReactElement> = {
       <path d="M8 2a6 6 0 0 1 6 6" fill="none" className="jpd-sb-mark-arc" />
     </>
   ),
+  unwatched: (
+    <path d="M2 8c2-3 4-4 6-4s4 1 6 4c-2 3-4 4-6 4s-4-1-6-4zM3.5 12.5l9-9" fill="none" />
+  ),
   succeeded: <path d="M2.5 8.5l3.5 3.5 7.5-8" fill="none" />,
   failed: <path d="M3.5 3.5l9 9m0-9l-9 9" fill="none" />,
   stopped: <rect x="4" y="4" width="8" height="8" rx="1" className="jpd-sb-mark-solid" />,
@@ -35,6 +38,7 @@ export function stateName(state: State, trans: TranslationBundle): string {
   const names: Record<State, string> = {
     pending: trans.__('pending'),
     running: trans.__('running'),
+    unwatched: trans.__('unwatched'),
     succeeded: trans.__('succeeded'),
     failed: trans.__('failed'),
     stopped: trans.__('stopped'),

@@ -11,7 +11,15 @@ const LOAD = '%load_ext jupyter_dist';
 const FIRST_LINE = '%%distribute -np 2';
 const ROW_HEIGHT = 44;
 const TYPING_MS = 200;
-const STATES: State[] = ['running', 'pending', 'succeeded', 'failed', 'stopped', 'lost'];
+const STATES: State[] = [
+  'running',
+  'pending',
+  'unwatched',
+  'succeeded',
+  'failed',
+  'stopped',
+  'lost'
+];
 
 export interface IRunsSectionProps {
   model: RunsModel;
