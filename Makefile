@@ -44,6 +44,7 @@ check: .venv/.test $(JS) ## Lint, formatting, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tools/answers.py --check
 	$(call npm,run -s check)
 
 # In a make of its own, which sees what the first line has installed.

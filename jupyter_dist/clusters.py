@@ -61,9 +61,6 @@ class Cluster:
     backend: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "backend": self.backend, "options": dict(self.options)}
-
 
 def path() -> Path:
     """Where the clusters are kept."""

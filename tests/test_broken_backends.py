@@ -19,6 +19,7 @@ from jupyter_dist.commands.run_commands import Context
 from jupyter_dist.errors import BrokenBackend, InputError, MissingEngine
 from jupyter_dist.launch import template
 from jupyter_dist.plan.planning import make_plan, read_command_line
+from jupyter_dist.queries.form_answers import Backend
 from jupyter_dist.record import reader
 
 GOOD = """
@@ -82,7 +83,7 @@ def rows() -> dict[str, tuple[str, str]]:
     return {name: (state, found) for name, state, found in dispatch("backends", Context()).rows}
 
 
-def shown() -> dict[str, dict[str, Any]]:
+def shown() -> dict[str, Backend]:
     found = queries.backends()
     json.dumps(found, allow_nan=False)
     return {row["name"]: row for row in found}
@@ -101,7 +102,7 @@ def test_what_is_wrong_with_a_backend_is_said_and_the_others_go_on(
     assert listed["sound"] == ("ready", "answer 42")
     assert listed["local"][0] == "ready"
     cards = shown()
-    assert said in cards[name]["problem"]
+    assert said in str(cards[name]["problem"])
     assert cards["sound"]["available"]
     assert cards["local"]["detail"]["cores"] >= 1
 
@@ -147,7 +148,7 @@ def test_one_that_hangs_is_waited_for_once(
     assert cards["hangs"]["available"], "its flags and form are known"
     assert not cards["hung"]["available"]
     for name in ("hangs", "hung"):
-        assert "has not answered for 2 s" in cards[name]["problem"]
+        assert "has not answered for 2 s" in str(cards[name]["problem"])
     assert cards["sound"]["detail"] == {"answer": 42}
     began = time.monotonic()
     assert rows()["hangs"][0] == "broken"

@@ -15,6 +15,7 @@ from server_process import Server
 from jupyter_dist import queries
 from jupyter_dist.errors import InputError
 from jupyter_dist.job import RankState, State
+from jupyter_dist.queries.answers import LogPage
 from jupyter_dist.showing.run import Run
 
 TIMELINE = b'[{"name": "allreduce"}]' * 100_000
@@ -67,7 +68,7 @@ def with_files(run: RunMaker) -> RunMaker:
     return run
 
 
-def texts(found: dict[str, Any]) -> list[str]:
+def texts(found: LogPage) -> list[str]:
     return [line["text"] for line in found["lines"]]
 
 
@@ -115,8 +116,8 @@ def test_a_launcher_is_none_of_the_ranks(make: Callable[..., RunMaker]) -> None:
 
 def test_views_are_told_of_launchers_and_files(make: Callable[..., RunMaker]) -> None:
     run = make()
-    watch = queries.Watch([run.folder.id])
-    told = {change["kind"]: change for change in watch.poll()}
+    watch: Any = queries.Watch([run.folder.id])
+    told: dict[str, Any] = {change["kind"]: change for change in watch.poll()}
     assert told["log"]["launchers"] == {}
     assert watch.poll() == []
     launcher_says(run, "launcher", "one\ntwo\n")
@@ -183,7 +184,7 @@ def test_a_rank_that_joined_is_shown_like_the_others(make: Callable[..., RunMake
     assert sorted(texts(queries.log_page(id_))) == ["of the second", "of the third"]
     (curve,) = queries.curves(id_)["curves"]
     assert [rank["rank"] for rank in curve["ranks"]] == [2]
-    told = {change["kind"]: change for change in queries.Watch([id_]).poll()}
+    told: dict[str, Any] = {change["kind"]: change for change in queries.Watch([id_]).poll()}
     assert told["log"]["ranks"] == {"0": 0, "1": 1, "2": 1}
     run.event(2, "result", repr="3", bytes=None, error=None)
     run.end()

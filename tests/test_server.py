@@ -7,23 +7,30 @@ import json
 import os
 import re
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 from run_maker import BEGAN, RunMaker
 from server_process import TOKEN, Server, api
 from tornado.websocket import WebSocketClientConnection
 
+from jupyter_dist import queries
 from jupyter_dist.errors import InputError
 from jupyter_dist.job import State
+from jupyter_dist.manage import actions
+from jupyter_dist.queries.snapshot import snapshot
 from jupyter_dist.server import operations
 from jupyter_dist.server.operations import OPERATIONS, Operation, Param
 
 TYPES = {"names": "array"}
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +48,43 @@ def documented() -> dict[str, Any]:
 def test_openapi_names_every_operation_and_no_other() -> None:
     told = {(method.upper(), path) for path, methods in documented()["paths"].items() for method in methods}
     assert told == {(op.method, op.path) for op in OPERATIONS} | {("GET", "/watch")}
+
+
+def test_what_is_made_from_the_shapes_of_answers_is_up_to_date() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools/answers.py", "--check"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_answers_fit_their_schemas(own_folders: Path) -> None:
+    run = RunMaker(own_folders)
+    run.print(0, "one\ntwo", BEGAN + 1)
+    run.metric(0, 1, {"loss": 0.5})
+    run.metric(1, 1, {"loss": float("nan")})
+    run.event(0, "progress", id=0, n=1, total=2, desc="")
+    run.result(0, 3)
+    told: dict[str, Any] = {
+        "RunInfo": queries.run(run.folder.id),
+        "RunList": queries.runs(),
+        "LogPage": queries.log_page(run.folder.id),
+        "SearchResult": queries.log_search(run.folder.id, query="o"),
+        "Curves": queries.curves(run.folder.id),
+        "Snapshot": snapshot(run.folder.id, lines=10, points=100, each=10, final=False),
+        "Stacks": actions.stacks(run.folder.id, timeout_s=0.0),
+        "ClusterList": queries.clusters(),
+    }
+    several: dict[str, list[Any]] = {
+        "Change": [*queries.Watch([run.folder.id, "runs"]).poll()],
+        "Result": [*queries.results(run.folder.id)],
+        "Backend": [*queries.backends()],
+    }
+    run.fail(1, "ValueError", "bad", "Traceback")
+    several["RankError"] = [*queries.errors(run.folder.id)]
+    assert all(several.values())
+    for name, answer in [*told.items(), *((name, one) for name, found in several.items() for one in found)]:
+        schema = {"$ref": f"#/components/schemas/{name}", "components": documented()["components"]}
+        jsonschema.Draft202012Validator(schema).validate(json.loads(json.dumps(answer)))
 
 
 @pytest.mark.parametrize("op", [pytest.param(op, id=f"{op.method} {op.path}") for op in OPERATIONS])

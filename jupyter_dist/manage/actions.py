@@ -6,9 +6,8 @@ other name raises RunNotFound and touches no file.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..folder import find_exact
+from ..queries import answers
 from . import ask_stacks, removal, stopping
 
 __all__ = ["clean", "remove", "stacks", "stop"]
@@ -16,23 +15,23 @@ __all__ = ["clean", "remove", "stacks", "stop"]
 _MAX_WAIT_S = 5.0
 
 
-def stop(id: str, kill: bool = False) -> dict[str, Any]:
+def stop(id: str, kill: bool = False) -> answers.Stopped:
     """Ask for the end of a run; does nothing to one that has ended. Returns within half a second."""
     return {"id": id, "state": stopping.ask_to_stop(find_exact(id), kill=kill).value}
 
 
-def remove(id: str) -> dict[str, Any]:
+def remove(id: str) -> answers.Removed:
     """Delete an ended run. Raises InputError when it goes on."""
     return {"id": id, "freed_bytes": removal.remove([find_exact(id)])}
 
 
-def clean(days: float) -> dict[str, Any]:
+def clean(days: float) -> answers.Cleaned:
     """Delete the runs that ended more than that many days ago."""
     removed, freed = removal.clean(days)
     return {"removed": removed, "freed_bytes": freed}
 
 
-def stacks(id: str, timeout_s: float = _MAX_WAIT_S) -> dict[str, Any]:
+def stacks(id: str, timeout_s: float = _MAX_WAIT_S) -> answers.Stacks:
     """Where every running rank is in its code: `{groups: [{ranks, frames}], silent, hint}`.
 
     Waits for the ranks to tell, 5 s at most. Raises DistError when the run has ended.

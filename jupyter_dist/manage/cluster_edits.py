@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import clusters
-from ..clusters import Cluster
 from ..errors import InputError
 from ..options import NOT_SAVED
 from ..plan.planning import make_plan
+from ..queries.choices import cluster_json
+from ..queries.form_answers import Cluster, ClusterForgotten, ClusterSaved
 
 __all__ = ["delete", "duplicate", "save"]
 
 
-def save(name: str, data: Mapping[str, Any], old_name: str | None = None) -> dict[str, Any]:
+def save(name: str, data: Mapping[str, Any], old_name: str | None = None) -> ClusterSaved:
     """Add a cluster or, with `old_name`, change (and rename) one; `data`: `backend` and `options`.
 
     Checked with the models that the magic's flags are made from. Raises InputError.
@@ -28,23 +29,23 @@ def save(name: str, data: Mapping[str, Any], old_name: str | None = None) -> dic
         if key in given:
             raise InputError(f"{key!r} belongs to one cell and cannot be saved")
     plan = make_plan({**given, "backend": backend}, spelled_as_flags=False, cluster=False, now=False)
-    cluster = Cluster(name, backend, clusters.to_save(given, plan.run, plan.options))
+    cluster = clusters.Cluster(name, backend, clusters.to_save(given, plan.run, plan.options))
     try:
         clusters.add(cluster, old_name=old_name)
     except InputError as error:
         if "already" in str(error):
             raise InputError(f"there is a cluster {name!r} already: take another name") from None
         raise
-    return {**cluster.to_json(), "warnings": list(plan.warnings)}
+    return {**cluster_json(cluster), "warnings": list(plan.warnings)}
 
 
-def delete(name: str) -> dict[str, Any]:
+def delete(name: str) -> ClusterForgotten:
     """Forget a cluster. Raises InputError when there is none of that name."""
     clusters.remove(name)
     return {"name": name}
 
 
-def duplicate(name: str, new_name: str | None = None) -> dict[str, Any]:
+def duplicate(name: str, new_name: str | None = None) -> Cluster:
     """Save a copy under another name: by default the name with the next free number."""
     known = clusters.load()
     if name not in known:
@@ -52,6 +53,6 @@ def duplicate(name: str, new_name: str | None = None) -> dict[str, Any]:
     if new_name is None:
         stem = name[:58]
         new_name = next(f"{stem}-{i}" for i in range(2, len(known) + 3) if f"{stem}-{i}" not in known)
-    copy = Cluster(new_name, known[name].backend, known[name].options)
+    copy = clusters.Cluster(new_name, known[name].backend, known[name].options)
     clusters.add(copy)
-    return copy.to_json()
+    return cluster_json(copy)

@@ -10,14 +10,14 @@ machine, which may start a program. Nothing here unpickles anything.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 from ..folder import find_exact
 from ..job import rank_count
 from ..record import failures, reader
 from ..record.run_list import disk_bytes
 from ..text.format import signal_name
-from . import logs, metric_curves, run_files, run_info
+from . import answers, logs, metric_curves, run_files, run_info
 from .choices import backend_list as backends
 from .choices import cluster_list as clusters
 from .ranks_said import said
@@ -49,7 +49,7 @@ def runs(
     notebook: str | None = None,
     limit: int = 100,
     before: str | None = None,
-) -> dict[str, Any]:
+) -> answers.RunList:
     """Runs, newest first: `{runs, total, notebooks, root, host, hint}`.
 
     `text`: words that all stand in the id, name, notebook, backend, state or reason. `state`: one or
@@ -59,7 +59,7 @@ def runs(
     return run_info.listing(text, state, notebook, limit, before)
 
 
-def run(id: str) -> dict[str, Any]:
+def run(id: str) -> answers.RunInfo:
     """One run with its ranks, notes and cell."""
     return run_info.full(find_exact(id))
 
@@ -71,7 +71,7 @@ def log_page(
     start: int = 0,
     count: int = 200,
     launcher: str | None = None,
-) -> dict[str, Any]:
+) -> answers.LogPage:
     """Lines of one rank's log, of a launcher's, or of all ranks by time; see `logs.page`."""
     return logs.page(find_exact(id), rank, attempt, start, count, launcher)
 
@@ -85,7 +85,7 @@ def log_search(
     case: bool = False,
     limit: int = 1000,
     launcher: str | None = None,
-) -> dict[str, Any]:
+) -> answers.SearchResult:
     """Search a whole log: `{count, hits: [line numbers], truncated}`."""
     return logs.search(find_exact(id), rank, attempt, query, regex, case, limit, launcher)
 
@@ -102,18 +102,39 @@ def file_download(id: str, file: str) -> Iterator[bytes]:
     return run_files.read(find_exact(id), file)
 
 
+@overload
+def curves(
+    id: str,
+    attempt: int | None = None,
+    points: int = 2000,
+    names: Sequence[str] | None = None,
+    version: None = None,
+) -> answers.Curves: ...
+
+
+@overload
+def curves(
+    id: str,
+    attempt: int | None = None,
+    points: int = 2000,
+    names: Sequence[str] | None = None,
+    *,
+    version: str,
+) -> answers.Curves | answers.CurvesUnchanged: ...
+
+
 def curves(
     id: str,
     attempt: int | None = None,
     points: int = 2000,
     names: Sequence[str] | None = None,
     version: str | None = None,
-) -> dict[str, Any]:
+) -> answers.Curves | answers.CurvesUnchanged:
     """The run's metrics to draw; see `metric_curves.curves`."""
     return metric_curves.curves(find_exact(id), attempt, points, names, version)
 
 
-def errors(id: str, attempt: int | None = None) -> list[dict[str, Any]]:
+def errors(id: str, attempt: int | None = None) -> list[answers.RankError]:
     """How ranks failed: the root cause first, what followed from it last."""
     return [
         {
@@ -134,7 +155,7 @@ def errors(id: str, attempt: int | None = None) -> list[dict[str, Any]]:
     ]
 
 
-def _frame(frame: Mapping[str, Any]) -> dict[str, Any]:
+def _frame(frame: Mapping[str, Any]) -> answers.Frame:
     line = frame.get("line")
     return {
         "file": str(frame.get("file") or ""),
@@ -145,17 +166,20 @@ def _frame(frame: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def results(id: str) -> list[dict[str, Any]]:
+def results(id: str) -> list[answers.Result]:
     """What the ranks' results look like, equal ones together: `{ranks, repr, error, bytes}`."""
     place = find_exact(id)
     status = reader.status(place)
     heard = said(place, status.attempt, rank_count(reader.job(place), status)).refresh()
-    folded: dict[tuple[Any, ...], list[int]] = {}
-    for rank, result in sorted(heard.results.items()):
-        folded.setdefault(tuple(result.items()), []).append(rank)
-    return [{"ranks": ranks, **dict(items)} for items, ranks in folded.items()]
+    folded: dict[tuple[str, str | None, float | None], list[int]] = {}
+    for rank, found in sorted(heard.results.items()):
+        folded.setdefault((found["repr"], found["error"], found["bytes"]), []).append(rank)
+    return [
+        {"ranks": ranks, "repr": text, "error": error, "bytes": size}
+        for (text, error, size), ranks in folded.items()
+    ]
 
 
-def disk_size(id: str) -> dict[str, Any]:
+def disk_size(id: str) -> answers.DiskSize:
     """What a run takes on the disk."""
     return {"id": id, "bytes": disk_bytes(find_exact(id).path)}

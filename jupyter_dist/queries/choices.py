@@ -9,9 +9,11 @@ from .. import clusters as saved
 from ..backends import detecting
 from ..errors import DistError, MissingEngine
 from ..options import NOT_SAVED, RunOptions
+from .form_answers import Backend, Cluster, ClusterList, ClusterRow
 
 __all__ = [
     "backend_list",
+    "cluster_json",
     "cluster_list",
 ]
 
@@ -19,7 +21,7 @@ _DEFAULT = "local"
 _FRESH_S = 15.0
 
 
-def backend_list() -> list[dict[str, Any]]:
+def backend_list() -> list[Backend]:
     """All backends, the default one first: what was detected, how to install what is missing, the schemas
     of their forms, and what is wrong with one. Blocks for 10 s at the most, whatever a backend does."""
     names = sorted(backends.names(), key=lambda name: name != _DEFAULT)
@@ -27,23 +29,31 @@ def backend_list() -> list[dict[str, Any]]:
     return [_backend(name, found) for name, found in detecting.ask(names, fresh_s=_FRESH_S).items()]
 
 
-def _backend(name: str, found: detecting.Found) -> dict[str, Any]:
+def _backend(name: str, found: detecting.Found) -> Backend:
     problem = None if found.problem is None else str(found.problem)
-    shown: dict[str, Any] = {"name": name, "available": found.available, "problem": problem}
     if not found.available:
-        install = backends.install_hint(name) if isinstance(found.problem, MissingEngine) else None
-        nothing: dict[str, Any] = {"detail": {}, "capabilities": {}, "schema": None, "run_schema": None}
-        return {**shown, "install": install, **nothing}
+        return {
+            "name": name,
+            "available": False,
+            "problem": problem,
+            "install": backends.install_hint(name) if isinstance(found.problem, MissingEngine) else None,
+            "detail": {},
+            "capabilities": {},
+            "schema": None,
+            "run_schema": None,
+        }
     able = backends.declared(name).capabilities
     hidden = {*NOT_SAVED, *(() if able.hosts else ("hosts", "hostfile"))}
     if not able.restarts:
         hidden.add("max_restarts")
     return {
-        **shown,
+        "name": name,
+        "available": True,
+        "problem": problem,
         "install": None,
-        "detail": found.detail,
+        "detail": dict(found.detail),
         "capabilities": {"hosts": able.hosts, "restarts": able.restarts, "warm": able.warm},
-        "schema": found.schema,
+        "schema": None if found.schema is None else dict(found.schema),
         "run_schema": _without(RunOptions.model_json_schema(), hidden),
     }
 
@@ -53,11 +63,18 @@ def _without(schema: dict[str, Any], hidden: set[str]) -> dict[str, Any]:
     return {**schema, "properties": properties}
 
 
-def cluster_list() -> dict[str, Any]:
+def cluster_list() -> ClusterList:
     """The saved clusters in the file's order, each with what is wrong with it, and the file's path."""
     try:
         known = saved.load()
     except DistError as error:
         return {"clusters": [], "path": str(saved.path()), "problem": str(error)}
-    rows = [cluster.to_json() | {"problem": saved.problem(cluster)} for cluster in known.values()]
+    rows: list[ClusterRow] = [
+        {**cluster_json(cluster), "problem": saved.problem(cluster)} for cluster in known.values()
+    ]
     return {"clusters": rows, "path": str(saved.path()), "problem": None}
+
+
+def cluster_json(cluster: saved.Cluster) -> Cluster:
+    """A saved cluster as views get it."""
+    return {"name": cluster.name, "backend": cluster.backend, "options": dict(cluster.options)}

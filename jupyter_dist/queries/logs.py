@@ -15,7 +15,6 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..errors import DistError, InputError
 from ..folder import RunFolder
@@ -25,6 +24,7 @@ from ..text import matching
 from ..text import search as _search
 from ..text.fold import ranges
 from . import run_files
+from .answers import LogLine, LogPage, PartialLine, SearchResult
 from .line_index import MAX_CHARS, LineIndex, RawLine, cut_text
 from .log_all import AllIndex
 from .log_times import times_of
@@ -132,7 +132,7 @@ def page(
     start: int = 0,
     count: int = 200,
     launcher: str | None = None,
-) -> dict[str, Any]:
+) -> LogPage:
     """Lines from number `start` on (negative: counted from the end), at most 1,000.
 
     `settled`: rows before this one are final; later ones may still gain `ranks`, nothing else.
@@ -179,12 +179,12 @@ def _lines(log: OneLog, start: int, count: int) -> list[tuple[float, RawLine]]:
 
 def _shown(
     rows: Iterable[tuple[tuple[int, ...], float, RawLine]], start: int, *, folded: bool
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[LogLine]:
     room = _PAGE_CHARS
     for number, (ranks, when, raw) in enumerate(rows, start):
         text, cut = cut_text(raw, MAX_CHARS if room > 0 else _CROWDED_CHARS)
         room -= len(text)
-        line: dict[str, Any] = {
+        line: LogLine = {
             "n": number,
             "rank": ranks[0] if ranks else None,
             "time": when,
@@ -197,11 +197,9 @@ def _shown(
         yield line
 
 
-def _partial(
-    logs: AttemptLogs, status: Status, rank: int | None, launcher: str | None
-) -> list[dict[str, Any]]:
+def _partial(logs: AttemptLogs, status: Status, rank: int | None, launcher: str | None) -> list[PartialLine]:
     """The unfinished lines, such as progress bars, of ranks whose last line is none yet."""
-    found = []
+    found: list[PartialLine] = []
     every = rank is None and launcher is None
     for number in range(logs.world_size) if every else [rank]:
         log = logs.one(status, number, launcher)
@@ -223,7 +221,7 @@ def search(
     case: bool = False,
     limit: int = 1000,
     launcher: str | None = None,
-) -> dict[str, Any]:
+) -> SearchResult:
     """Search a whole log: how many lines hold the query, and the numbers of the first ones.
 
     Raises InputError for an expression that is none, or that takes longer than 10 s.
@@ -244,9 +242,10 @@ def search(
         log = logs.one(status, rank, launcher)
         chunks, unfinished = _file(log.index.path), log.ended is not None
     if not regex:
-        return _search.search(chunks, pattern, limit=limit, unfinished=unfinished)
+        here: SearchResult = _search.search(chunks, pattern, limit=limit, unfinished=unfinished)
+        return here
     try:
-        found: dict[str, Any] = matching.in_child(
+        found: SearchResult = matching.in_child(
             chunks, query=query, case=case, limit=limit, unfinished=unfinished
         )
     except TimeoutError as error:

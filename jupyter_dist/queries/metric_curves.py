@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from ..folder import RankFolder, RunFolder
 from ..job import rank_count
 from ..record import reader
 from ..text import matching
+from .answers import Band, Curves, CurvesUnchanged, RankCurve
 from .appended import Appended, parse_lines
 from .line_index import LineIndex, cut_text
 from .log_times import times_of
@@ -152,13 +153,33 @@ class _Metrics:
                 yield (rank, line.end), cut_text(line, _PATTERN_LINE)[0]
 
 
+@overload
+def curves(
+    folder: RunFolder,
+    attempt: int | None = None,
+    points: int = 2000,
+    names: Sequence[str] | None = None,
+    version: None = None,
+) -> Curves: ...
+
+
+@overload
+def curves(
+    folder: RunFolder,
+    attempt: int | None,
+    points: int,
+    names: Sequence[str] | None,
+    version: str | None,
+) -> Curves | CurvesUnchanged: ...
+
+
 def curves(
     folder: RunFolder,
     attempt: int | None = None,
     points: int = 2000,
     names: Sequence[str] | None = None,
     version: str | None = None,
-) -> dict[str, Any]:
+) -> Curves | CurvesUnchanged:
     """Every metric with a curve per rank, thinned to about `points`, fewer where ranks are many.
 
     Kept of a curve are its first and last point, and the lowest and highest of every stretch. Values
@@ -194,8 +215,7 @@ def curves(
             {
                 "name": name,
                 "ranks": [
-                    {"rank": rank, **_thinned(*arrays, _share(points, len(by_rank)))}
-                    for rank, arrays in by_rank.items()
+                    _thinned(rank, *arrays, _share(points, len(by_rank))) for rank, arrays in by_rank.items()
                 ],
                 "band": _band(by_rank, points) if metrics.world_size > _BAND_ABOVE else None,
             }
@@ -218,7 +238,7 @@ def _share(points: int, ranks: int) -> int:
     return max(min(points, _LEAST_POINTS), min(points, _ALL_POINTS // ranks))
 
 
-def _thinned(steps: Floats, values: Floats, times: Floats, points: int) -> dict[str, Any]:
+def _thinned(rank: int, steps: Floats, values: Floats, times: Floats, points: int) -> RankCurve:
     special = np.flatnonzero(~np.isfinite(values))
     if len(values) > points:
         kept = _kept(values, special, points)
@@ -226,6 +246,7 @@ def _thinned(steps: Floats, values: Floats, times: Floats, points: int) -> dict[
     else:
         shown_steps, shown, shown_times = steps, values, times
     return {
+        "rank": rank,
         "steps": _whole(shown_steps),
         "values": _numbers(shown),
         "times": [None if math.isnan(t) else t for t in np.round(shown_times, 2).tolist()],
@@ -250,7 +271,7 @@ def _kept(values: Floats, special: npt.NDArray[np.intp], points: int) -> npt.NDA
     return np.unique(np.concatenate([[0, len(values) - 1], low, high, special[:_SPECIALS]]))
 
 
-def _band(by_rank: Mapping[int, tuple[Floats, Floats, Floats]], points: int) -> dict[str, Any]:
+def _band(by_rank: Mapping[int, tuple[Floats, Floats, Floats]], points: int) -> Band:
     """Mean, lowest and highest of all ranks' finite values, step by step or by stretches of steps."""
     steps = np.concatenate([arrays[0] for arrays in by_rank.values()])
     values = np.concatenate([arrays[1] for arrays in by_rank.values()])
@@ -278,10 +299,10 @@ def _band(by_rank: Mapping[int, tuple[Floats, Floats, Floats]], points: int) -> 
     }
 
 
-def _whole(steps: Floats) -> list[int | float]:
+def _whole(steps: Floats) -> list[float]:
     """Steps as whole numbers, which they nearly always are: shorter to send."""
     whole = bool((np.abs(steps) < 2**53).all() and (steps == np.floor(steps)).all())
-    found: list[int | float] = (steps.astype(np.int64) if whole else steps).tolist()
+    found: list[float] = (steps.astype(np.int64) if whole else steps).tolist()
     return found
 
 

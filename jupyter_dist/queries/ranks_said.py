@@ -11,6 +11,7 @@ from typing import Any
 from ..folder import RunFolder
 from ..text.bar import Bar
 from ..text.safe import one_line
+from .answers import Progress, RankProgress
 from .appended import Appended, parse_lines
 
 __all__ = ["Said", "said", "slowest"]
@@ -92,9 +93,9 @@ class Said:
         if len(bars) > _MAX_BARS:
             del bars[min(bars, key=lambda k: bars[k].samples[-1][0])]
 
-    def progress(self) -> list[dict[str, Any]]:
+    def progress(self) -> list[RankProgress]:
         """Each rank's bar: the outermost that is under way, else the one that moved last."""
-        found = []
+        found: list[RankProgress] = []
         with self._lock:
             for rank, bars in enumerate(self._bars):
                 if bars:
@@ -104,8 +105,13 @@ class Said:
         return found
 
 
-def _shown(bar: Bar) -> dict[str, Any]:
-    return {"n": _short(bar.n), "total": _short(bar.total), "desc": bar.desc, "rate": bar.rate()}
+def _shown(bar: Bar) -> Progress:
+    return {
+        "n": _short(bar.n),
+        "total": None if bar.total is None else _short(bar.total),
+        "desc": bar.desc,
+        "rate": bar.rate(),
+    }
 
 
 def said(folder: RunFolder, attempt: int, world_size: int) -> Said:
@@ -120,12 +126,18 @@ def said(folder: RunFolder, attempt: int, world_size: int) -> Said:
     return found
 
 
-def slowest(bars: list[dict[str, Any]]) -> dict[str, Any] | None:
+def slowest(bars: list[RankProgress]) -> RankProgress | None:
     """The bar of the rank that is least far."""
     if not bars:
         return None
     least = min(bars, key=lambda bar: (bar["n"] / bar["total"] if bar["total"] else bar["n"], bar["rank"]))
-    return {key: least[key] for key in ("rank", "n", "total", "desc", "rate")}
+    return {
+        "rank": least["rank"],
+        "n": least["n"],
+        "total": least["total"],
+        "desc": least["desc"],
+        "rate": least["rate"],
+    }
 
 
 def _number(value: object) -> float | None:
@@ -135,5 +147,5 @@ def _number(value: object) -> float | None:
     return value if -1e15 < value < 1e15 else None
 
 
-def _short(value: float | None) -> float | int | None:
-    return int(value) if value is not None and value == int(value) else value
+def _short(value: float) -> float:
+    return int(value) if value == int(value) else value

@@ -15,33 +15,42 @@ from ..job import Job, RankState, State, Status, rank_count
 from ..record import reader
 from ..text.format import signal_name
 from . import run_files
+from .answers import RankInfo, RankProgress, RunInfo, RunList, RunSummary
 from .ranks_said import said, slowest
 
 __all__ = ["full", "listing", "short"]
 
 _MAX_LIMIT = 1000
-_ended: dict[Path, tuple[int, dict[str, Any]]] = {}
+_ended: dict[Path, tuple[int, RunSummary]] = {}
 """Run folder → (mtime of its state.json, what the list shows of it)."""
 _ended_lock = threading.Lock()
 
 
-def full(folder: RunFolder) -> dict[str, Any]:
+def full(folder: RunFolder) -> RunInfo:
     """All there is to say about a run but its logs, metrics and results. Raises RunNotFound."""
-    return _info(folder, reader.status(folder), reader.job(folder), details=True)
-
-
-def _info(folder: RunFolder, status: Status, job: Job, *, details: bool) -> dict[str, Any]:
-    bars: list[dict[str, Any]] = []
-    heard = None
+    status, job = reader.status(folder), reader.job(folder)
     size = rank_count(job, status)
-    if details or not status.state.ended:
-        heard = said(folder, status.attempt, size).refresh(progress_only=not details)
-        bars = heard.progress()
-    info: dict[str, Any] = {
+    heard = said(folder, status.attempt, size).refresh()
+    bars = heard.progress()
+    waited_for = (RankState(rank) for rank in range(len(status.ranks), size))
+    return {
+        **_summary(folder, status, job, bars),
+        "ranks": [_rank(rank) for rank in (*status.ranks, *waited_for)],
+        "progress_by_rank": bars,
+        "notes": [*job.notes, *heard.notes],
+        "source": job.source,
+        "attempts": folder.attempts(),
+        "launchers": run_files.launchers(folder, status.attempt),
+        "files": [{"name": name, "bytes": size} for name, size in run_files.downloadable(folder)],
+    }
+
+
+def _summary(folder: RunFolder, status: Status, job: Job, bars: list[RankProgress]) -> RunSummary:
+    return {
         "id": folder.id,
         "name": job.label or (os.path.basename(job.notebook) if job.notebook else folder.id),
         "backend": job.backend,
-        "world_size": size,
+        "world_size": rank_count(job, status),
         "state": status.state.value,
         "attempt": status.attempt,
         "created": job.created,
@@ -57,19 +66,9 @@ def _info(folder: RunFolder, status: Status, job: Job, *, details: bool) -> dict
         "max_restarts": job.max_restarts,
         "path": str(folder.path),
     }
-    if heard is not None and details:
-        waited_for = (RankState(rank) for rank in range(len(status.ranks), size))
-        info["ranks"] = [_rank(rank) for rank in (*status.ranks, *waited_for)]
-        info["progress_by_rank"] = bars
-        info["notes"] = [*job.notes, *heard.notes]
-        info["source"] = job.source
-        info["attempts"] = folder.attempts()
-        info["launchers"] = run_files.launchers(folder, status.attempt)
-        info["files"] = [{"name": name, "bytes": size} for name, size in run_files.downloadable(folder)]
-    return info
 
 
-def _rank(rank: RankState) -> dict[str, Any]:
+def _rank(rank: RankState) -> RankInfo:
     return {
         "rank": rank.rank,
         "state": rank.state.value,
@@ -84,7 +83,7 @@ def _rank(rank: RankState) -> dict[str, Any]:
     }
 
 
-def short(folder: RunFolder) -> dict[str, Any] | None:
+def short(folder: RunFolder) -> RunSummary | None:
     """What the list shows of a run; None when it was removed while we looked."""
     try:
         written = os.stat(folder.state).st_mtime_ns
@@ -96,7 +95,12 @@ def short(folder: RunFolder) -> dict[str, Any] | None:
         return {**known[1], "host_time": time.time()}
     status = reader.status(folder)
     try:
-        info = _info(folder, status, reader.job(folder), details=False)
+        job = reader.job(folder)
+        bars: list[RankProgress] = []
+        if not status.state.ended:
+            heard = said(folder, status.attempt, rank_count(job, status))
+            bars = heard.refresh(progress_only=True).progress()
+        info = _summary(folder, status, job, bars)
     except RunNotFound as error:
         return _damaged(folder, status, str(error))
     # One that is lost by its heartbeat, which another host writes, may be found again.
@@ -107,14 +111,14 @@ def short(folder: RunFolder) -> dict[str, Any] | None:
     return info
 
 
-def _damaged(folder: RunFolder, status: Status, reason: str) -> dict[str, Any] | None:
+def _damaged(folder: RunFolder, status: Status, reason: str) -> RunSummary | None:
     try:
         created = folder.path.stat().st_mtime
     except OSError:
         return None
     job = Job(folder.id, "?", 0, created, "", "", "")
     shown = Status(folder.id, State.LOST, attempt=status.attempt, reason=reason)
-    return _info(folder, shown, job, details=False)
+    return _summary(folder, shown, job, [])
 
 
 def listing(
@@ -123,7 +127,7 @@ def listing(
     notebook: str | None = None,
     limit: int = 100,
     before: str | None = None,
-) -> dict[str, Any]:
+) -> RunList:
     """The runs that fit, newest first; see `queries.runs`."""
     if not 0 <= limit <= _MAX_LIMIT:
         raise InputError(f"limit must be 0 to {_MAX_LIMIT}, got {limit}")
@@ -135,7 +139,7 @@ def listing(
     _forget({folder.path for folder in folders})
     words = text.lower().split()
     end = None if before is None else age_key(before, root)
-    found: list[dict[str, Any]] = []
+    found: list[RunSummary] = []
     notebooks: set[str] = set()
     total = 0
     for folder in folders:
@@ -159,15 +163,16 @@ def listing(
     }
 
 
-def _fits(info: dict[str, Any], words: list[str], states: set[str] | None, notebook: str | None) -> bool:
+def _fits(info: RunSummary, words: list[str], states: set[str] | None, notebook: str | None) -> bool:
     if states is not None and info["state"] not in states:
         return False
     if notebook is not None and info["notebook"] != notebook:
         return False
     if not words:
         return True
+    told: dict[str, Any] = {**info}
     keys = ("id", "name", "backend", "state", "notebook", "label", "reason")
-    shown = " ".join(str(info[key] or "") for key in keys).lower()
+    shown = " ".join(str(told[key] or "") for key in keys).lower()
     return all(word in shown for word in words)
 
 

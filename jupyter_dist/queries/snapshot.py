@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import queries
+from .answers import Curve, Curves, RankError, Snapshot
 
 __all__ = ["snapshot"]
 
@@ -18,23 +17,23 @@ _MAX_REPR = 2_000
 _LEAST_POINTS = 10
 
 
-def snapshot(run_id: str, *, lines: int, points: int, each: int, final: bool) -> dict[str, Any]:
+def snapshot(run_id: str, *, lines: int, points: int, each: int, final: bool) -> Snapshot:
     """The run, its last `lines` lines, and curves of `each` points, `points` of all curves together.
 
     `final`: nothing more will come. Raises RunNotFound.
     """
-    told = {change["kind"]: change for change in queries.Watch([run_id]).poll()}
+    grown = [change for change in queries.Watch([run_id]).poll() if change["kind"] == "log"]
     run = queries.run(run_id)
     run["source"] = run["source"][:_MAX_SOURCE]
     page = queries.log_page(run_id, start=-lines, count=lines)
     for line in page["lines"]:
         line["text"] = line["text"][:_MAX_LINE]
     page["partial"] = []
-    found = {
+    found: Snapshot = {
         "final": final,
         "run": run,
         "log": page,
-        "totals": told["log"]["ranks"] if "log" in told else {},
+        "totals": grown[0]["ranks"] if grown else {},
         "curves": _curves(run_id, points, each),
         "errors": [],
         "results": [],
@@ -52,19 +51,19 @@ def snapshot(run_id: str, *, lines: int, points: int, each: int, final: bool) ->
     return found
 
 
-def _curves(run_id: str, points: int, each: int) -> dict[str, Any]:
+def _curves(run_id: str, points: int, each: int) -> Curves:
     found = queries.curves(run_id, points=each)
     number = sum(len(curve["ranks"]) for curve in found["curves"])
     if number * each > points:
         fewer = max(_LEAST_POINTS, points // max(1, number))
         found = queries.curves(run_id, points=fewer)
     left = points
-    kept: list[dict[str, Any]] = []
+    kept: list[Curve] = []
     for curve in found["curves"]:
-        if curve["band"] is not None:
+        if (band := curve["band"]) is not None:
             # With that many ranks the view draws the band, and single ranks only when asked to.
             curve = {**curve, "ranks": []}
-            left -= len(curve["band"]["steps"])
+            left -= len(band["steps"])
         else:
             curve["ranks"] = [{**rank, "times": []} for rank in curve["ranks"]]
             left -= sum(len(rank["steps"]) for rank in curve["ranks"])
@@ -75,7 +74,7 @@ def _curves(run_id: str, points: int, each: int) -> dict[str, Any]:
     return {**found, "names": names, "curves": kept}
 
 
-def _short(error: dict[str, Any], room: int) -> dict[str, Any]:
+def _short(error: RankError, room: int) -> RankError:
     return {
         **error,
         "message": error["message"][:_MAX_REPR],

@@ -14,6 +14,7 @@ from ..folder import RunFolder, find_exact, runs, runs_root
 from ..job import rank_count
 from ..record import reader
 from . import run_files
+from .answers import Change, LogChange, RunChanged, RunSummary
 from .logs import AttemptLogs
 from .run_info import full, short
 
@@ -49,7 +50,7 @@ class Watch:
         """Whether nothing is watched."""
         return not self._wanted
 
-    def poll(self) -> list[dict[str, Any]]:
+    def poll(self) -> list[Change]:
         """JSON messages: `{kind: "run", run}`, `{kind: "log", id, attempt, ranks, launchers, all, complete}`
         (numbers of lines), `{kind: "curves", id}`, `{kind: "gone", id}`, `{kind: "runs"}`."""
         with self._lock:
@@ -62,7 +63,7 @@ class Watch:
             self._list = None
         elif self._list is None:
             self._list = _WatchedList()
-        messages = [message for run in self._runs.values() for message in run.poll()]
+        messages: list[Change] = [message for run in self._runs.values() for message in run.poll()]
         if self._list is not None and self._list.poll():
             messages.append({"kind": "runs"})
         return messages
@@ -97,7 +98,7 @@ class _WatchedRun:
         self._log: tuple[Any, ...] | None = None
         self._events: list[int] = []
 
-    def poll(self) -> Iterator[dict[str, Any]]:
+    def poll(self) -> Iterator[Change]:
         try:
             yield from self._changes()
         except DistError:
@@ -107,7 +108,7 @@ class _WatchedRun:
             if not told:
                 yield {"kind": "gone", "id": self._id}
 
-    def _changes(self) -> Iterator[dict[str, Any]]:
+    def _changes(self) -> Iterator[Change]:
         now = time.monotonic()
         if self._folder is None:
             self._folder = find_exact(self._id)
@@ -140,7 +141,7 @@ class _WatchedRun:
             self._events = events
             yield {"kind": "curves", "id": self._id}
 
-    def _run(self, now: float, progress: bool) -> Iterator[dict[str, Any]]:
+    def _run(self, now: float, progress: bool) -> Iterator[RunChanged]:
         status = self._status
         telling = (
             *(status.state, status.attempt, status.reason, status.ranks, status.stall),
@@ -152,7 +153,7 @@ class _WatchedRun:
         self._told, self._told_at, self._progress_due = telling, now, False
         yield {"kind": "run", "run": full(find_exact(self._id))}
 
-    def _totals(self) -> dict[str, Any]:
+    def _totals(self) -> LogChange:
         logs, status = self._logs, self._status
         return {
             "kind": "log",
@@ -214,5 +215,5 @@ class _WatchedList:
         return True
 
 
-def _without_clock(info: dict[str, Any] | None) -> dict[str, Any] | None:
+def _without_clock(info: RunSummary | None) -> dict[str, Any] | None:
     return None if info is None else {key: value for key, value in info.items() if key != "host_time"}

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from ..folder import RunFolder
 from ..job import RankState, State
@@ -35,7 +35,7 @@ class RankError:
 
     rank: int
     time: float
-    kind: str
+    kind: Literal["exception", "exit", "signal", "lost"]
     type: str
     message: str
     text: str = ""

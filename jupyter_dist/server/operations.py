@@ -11,6 +11,7 @@ from typing import Any, Literal
 from .. import queries
 from ..errors import InputError
 from ..manage import actions, cluster_edits
+from ..queries import answers, form_answers
 from ..start import hello
 
 __all__ = ["OPERATIONS", "Operation", "Param"]
@@ -83,7 +84,9 @@ class Operation:
         return found
 
 
-def _save(name: str, backend: str, options: dict[str, Any], old_name: str | None = None) -> Any:
+def _save(
+    name: str, backend: str, options: dict[str, Any], old_name: str | None = None
+) -> form_answers.ClusterSaved:
     return cluster_edits.save(name, {"backend": backend, "options": options}, old_name)
 
 
@@ -94,7 +97,7 @@ class _Cleaner:
         self._lock = threading.Lock()
         self._cleaned: dict[float, float] = {}
 
-    def __call__(self, days: float) -> dict[str, Any]:
+    def __call__(self, days: float) -> answers.Cleaned:
         with self._lock:
             now = time.monotonic()
             if now - self._cleaned.get(days, -_CLEAN_EVERY_S) < _CLEAN_EVERY_S:

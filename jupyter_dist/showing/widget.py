@@ -22,6 +22,7 @@ from .. import queries
 from ..errors import RunNotFound
 from ..folder import RunFolder, runs_root
 from ..manage import actions
+from ..queries.answers import Snapshot
 from ..queries.snapshot import snapshot
 from . import frontends
 from .downloads import Downloads
@@ -107,12 +108,12 @@ class RunWidget(anywidget.AnyWidget):
     def end(self) -> None:
         """The wait is over, and the run mostly as well. What a saved notebook shows is then in place."""
         try:
-            found = snapshot(self.run, **_FINAL, final=True)
+            found: Snapshot | None = snapshot(self.run, **_FINAL, final=True)
         except RunNotFound:
-            found = {}
+            found = None
         with self._lock:
             self._blocking = False
-            if found and found["run"]["ended"] is not None:
+            if found is not None and found["run"]["ended"] is not None:
                 self.snapshot = {**found, "told": False}
             elif self.snapshot:
                 self.snapshot = {**self.snapshot, "told": False}

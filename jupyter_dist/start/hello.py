@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from .. import backends, clusters
 from ..plan.planning import make_plan
+from ..queries.form_answers import ClusterTest
 from .cell_or_call import start_cell
 from .origin import Origin
 
@@ -21,7 +21,7 @@ print(f"hello from rank {dist.rank()} of {dist.world_size()} on {where}")
 """
 
 
-def run_hello(name: str) -> dict[str, Any]:
+def run_hello(name: str) -> ClusterTest:
     """Start a run of one rank that says hello on a cluster; returns its id at once. Blocks for a second."""
     cluster = clusters.get(name)
     options = backends.declared(cluster.backend).options

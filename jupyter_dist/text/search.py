@@ -32,10 +32,8 @@ def compiled(query: str, *, regex: bool, case: bool) -> re.Pattern[str]:
         return re.compile(query if regex else re.escape(query), flags)
 
 
-def search(
-    chunks: Iterable[bytes], pattern: re.Pattern[str], *, limit: int, unfinished: bool
-) -> dict[str, Any]:
-    """How many lines hold a match, and the numbers of the first `limit` of them.
+def search(chunks: Iterable[bytes], pattern: re.Pattern[str], *, limit: int, unfinished: bool) -> Any:
+    """JSON: how many lines hold a match, and the numbers of the first `limit` of them.
 
     `unfinished`: whether a last line without a newline counts as a line.
     """

@@ -1,0 +1,23 @@
+/** A JSON schema, as far as pydantic's models of options need it. */
+export interface ISchema {
+  type?: string;
+  title?: string;
+  description?: string;
+  default?: unknown;
+  enum?: unknown[];
+  const?: unknown;
+  minimum?: number;
+  maximum?: number;
+  exclusiveMinimum?: number;
+  exclusiveMaximum?: number;
+  metavar?: string;
+  flags?: string[];
+  anyOf?: ISchema[];
+  allOf?: ISchema[];
+  items?: ISchema;
+  properties?: Record<string, ISchema>;
+  additionalProperties?: boolean | ISchema;
+  required?: string[];
+  $ref?: string;
+  $defs?: Record<string, ISchema>;
+}

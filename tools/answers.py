@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+"""Write what is made from the shapes of answers: `tools/answers.py`, or `tools/answers.py --check`.
+
+jupyter_dist/queries/answers.py and form_answers.py are the source. Made from them are the types in
+labextension/src/answers.ts and the schemas in jupyter_dist/server/openapi.json, whose paths and parameters
+are written by hand and tested against the table of operations.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = [ROOT / "jupyter_dist/queries" / name for name in ("answers.py", "form_answers.py")]
+OPENAPI = ROOT / "jupyter_dist/server/openapi.json"
+TYPES = ROOT / "labextension/src/answers.ts"
+_PLAIN = {
+    "str": ("string", {"type": "string"}),
+    "int": ("number", {"type": "integer"}),
+    "float": ("number", {"type": "number"}),
+    "bool": ("boolean", {"type": "boolean"}),
+    "None": ("null", {"type": "null"}),
+    "Any": ("unknown", {}),
+}
+_WIDTH = 100
+
+
+@dataclass
+class Field:
+    """One field of a shape."""
+
+    name: str
+    type: ast.expr
+    required: bool
+    about: str = ""
+
+
+@dataclass
+class Shape:
+    """One class of the source."""
+
+    name: str
+    base: str | None
+    about: str
+    fields: list[Field] = field(default_factory=list)
+
+
+def shapes() -> tuple[dict[str, Shape], dict[str, tuple[ast.expr, str]]]:
+    """The classes of the source by name, and the names that stand for other types, each with what it says."""
+    found: dict[str, Shape] = {}
+    named: dict[str, tuple[ast.expr, str]] = {}
+    last: Any = None
+    for node in (node for source in SOURCES for node in ast.parse(source.read_text()).body):
+        if isinstance(node, ast.ClassDef):
+            base = ast.unparse(node.bases[0])
+            about = ast.get_docstring(node) or ""
+            found[node.name] = Shape(
+                node.name, None if base == "TypedDict" else base, about, [*_fields(node)]
+            )
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            last = node.targets[0].id
+            named[last] = (node.value, "")
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and last in named:
+            named[last] = (named[last][0], str(node.value.value))
+    del named["__all__"]
+    return found, named
+
+
+def _fields(shape: ast.ClassDef) -> Iterator[Field]:
+    body = shape.body
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
+            continue
+        kind, required = node.annotation, True
+        if isinstance(kind, ast.Subscript) and ast.unparse(kind.value) == "NotRequired":
+            kind, required = kind.slice, False
+        told = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+        yield Field(node.target.id, kind, required, str(after.value.value) if told else "")  # type: ignore[union-attr]
+
+
+class Made:
+    """Types and schemas of the source's annotations."""
+
+    def __init__(self) -> None:
+        sys.path.insert(0, str(ROOT))
+        from jupyter_dist.job import State
+
+        self.shapes, self.named = shapes()
+        self.states = [state.value for state in State]
+
+    def typescript(self, kind: ast.expr) -> str:
+        """An annotation as TypeScript."""
+        text = ast.unparse(kind)
+        if text in _PLAIN:
+            return _PLAIN[text][0]
+        if text in self.shapes:
+            return f"I{text}"
+        if text == "StateName":
+            return "State"
+        if text in self.named:
+            return text
+        if isinstance(kind, ast.BinOp):
+            return f"{self.typescript(kind.left)} | {self.typescript(kind.right)}"
+        if isinstance(kind, ast.Attribute):
+            return self.typescript(ast.Name(kind.attr))
+        outer, inner = self._subscript(kind)
+        if outer == "Literal":
+            return " | ".join(
+                "true" if value is True else f"'{value}'" for value in map(ast.literal_eval, inner)
+            )
+        if outer == "dict":
+            return f"Record<{self.typescript(inner[0])}, {self.typescript(inner[1])}>"
+        element = self.typescript(inner[0])
+        return f"({element})[]" if "|" in element else f"{element}[]"
+
+    def schema(self, kind: ast.expr) -> dict[str, Any]:
+        """An annotation as JSON schema."""
+        text = ast.unparse(kind)
+        if text in _PLAIN:
+            return dict(_PLAIN[text][1])
+        if text in self.shapes:
+            return {"$ref": f"#/components/schemas/{text}"}
+        if text == "StateName":
+            return {"enum": self.states}
+        if text == "JsonSchema":
+            return {"type": "object"}
+        if text in self.named:
+            return self.schema(self.named[text][0])
+        if isinstance(kind, ast.BinOp):
+            return {"anyOf": [self.schema(part) for part in _alternatives(kind)]}
+        if isinstance(kind, ast.Attribute):
+            return self.schema(ast.Name(kind.attr))
+        outer, inner = self._subscript(kind)
+        if outer == "Literal":
+            return {"enum": [ast.literal_eval(value) for value in inner]}
+        if outer == "dict":
+            return {"type": "object", "additionalProperties": self.schema(inner[1])}
+        if outer == "Iterator":
+            return {"type": "string", "format": "binary"}
+        return {"type": "array", "items": self.schema(inner[0])}
+
+    @staticmethod
+    def _subscript(kind: ast.expr) -> tuple[str, list[ast.expr]]:
+        assert isinstance(kind, ast.Subscript), f"cannot be told to a browser: {ast.unparse(kind)}"
+        inner = kind.slice.elts if isinstance(kind.slice, ast.Tuple) else [kind.slice]
+        outer = ast.unparse(kind.value)
+        assert outer in ("Literal", "dict", "list", "Iterator"), f"cannot be told to a browser: {outer}"
+        return outer, inner
+
+
+def _alternatives(kind: ast.expr) -> list[ast.expr]:
+    if isinstance(kind, ast.BinOp):
+        return [*_alternatives(kind.left), *_alternatives(kind.right)]
+    return [kind]
+
+
+def types() -> str:
+    """The text of answers.ts."""
+    made = Made()
+    parts = [
+        "/** The shapes of the server's and the kernel's answers.\n *\n"
+        " * Written by tools/answers.py from jupyter_dist/queries/answers.py: change them there. */\n"
+        "import type { ISchema as JsonSchema } from './jsonschema';",
+        _union("State", [f"'{state}'" for state in made.states]),
+    ]
+    for shape in made.shapes.values():
+        extends = f" extends I{shape.base}" if shape.base else ""
+        lines = [_comment(shape.about, ""), f"export interface I{shape.name}{extends} {{"]
+        for one in shape.fields:
+            lines += [_comment(one.about, "  ")] if one.about else []
+            lines.append(f"  {one.name}{'' if one.required else '?'}: {made.typescript(one.type)};")
+        parts.append("\n".join([*lines, "}"]))
+        if not shape.fields:
+            parts[-1] = f"{lines[0]}\nexport type I{shape.name} = I{shape.base};"
+    for name, (kind, about) in made.named.items():
+        if name not in ("StateName", "JsonSchema"):
+            union = _union(name, [made.typescript(part) for part in _alternatives(kind)])
+            parts.append(f"{_comment(about, '')}\n{union}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _union(name: str, parts: list[str]) -> str:
+    line = f"export type {name} = {' | '.join(parts)};"
+    if len(line) <= _WIDTH:
+        return line
+    return f"export type {name} =\n" + "\n".join(f"  | {part}" for part in parts) + ";"
+
+
+def _comment(text: str, indent: str) -> str:
+    line = f"{indent}/** {' '.join(text.split())} */"
+    if len(line) <= _WIDTH:
+        return line
+    wrapped = textwrap.wrap(" ".join(text.split()), _WIDTH - len(indent) - 3)
+    return "\n".join([f"{indent}/**", *(f"{indent} * {part}" for part in wrapped), f"{indent} */"])
+
+
+def openapi() -> str:
+    """The text of openapi.json, its schemas made anew."""
+    made = Made()
+    from jupyter_dist.server.operations import OPERATIONS
+
+    told = json.loads(OPENAPI.read_text())
+    told["components"]["schemas"] = {shape.name: _object(made, shape) for shape in made.shapes.values()}
+    told["components"]["schemas"] |= {"Change": made.schema(ast.Name("Change"))}
+    for operation in OPERATIONS:
+        answer = operation.answer
+        annotation = inspect.signature(answer).return_annotation
+        content = told["paths"][operation.path][operation.method.lower()]["responses"]["200"]["content"]
+        if operation.file is None:
+            content["application/json"]["schema"] = made.schema(ast.parse(annotation, mode="eval").body)
+    return json.dumps(told, indent=2, ensure_ascii=False) + "\n"
+
+
+def _object(made: Made, shape: Shape) -> dict[str, Any]:
+    own = {
+        "type": "object",
+        "description": " ".join(shape.about.split()),
+        "properties": {one.name: _described(made.schema(one.type), one.about) for one in shape.fields},
+        "required": [one.name for one in shape.fields if one.required],
+    }
+    if shape.base is None:
+        return own
+    about = own.pop("description")
+    return {"description": about, "allOf": [{"$ref": f"#/components/schemas/{shape.base}"}, own]}
+
+
+def _described(schema: dict[str, Any], about: str) -> dict[str, Any]:
+    return {**schema, "description": " ".join(re.sub(r"\s+", " ", about).split())} if about else schema
+
+
+def main() -> int:
+    """Write both files, or say which is out of date."""
+    check = "--check" in sys.argv[1:]
+    late = []
+    for path, text in ((TYPES, types()), (OPENAPI, openapi())):
+        if not path.exists() or path.read_text() != text:
+            late.append(str(path.relative_to(ROOT)))
+            if not check:
+                path.write_text(text)
+    if late and check:
+        print(f"{', '.join(late)}: not made from queries/answers.py as it is now; run tools/answers.py")
+    return int(bool(late and check))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
