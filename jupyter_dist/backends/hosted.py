@@ -62,6 +62,9 @@ class Hosting:
     """GPUs per worker and TensorFlow's roles, where the backend has options for them."""
     trouble: Callable[[], str | None] = _no_trouble
     """What hinders the links at the moment, in a line for the user."""
+    gone: Callable[[], Mapping[str, str]] = dict
+    """The hosts that have ended, as the platform says, by name and why; asked at every poll, once hosts were
+    seen to be there. Without it a host is given up when it was silent for the time of grace."""
     close: Callable[[], None] = _nothing
     """Called once when the run has ended and its hosts are released; must not raise."""
 
@@ -99,6 +102,8 @@ class Hosted:
 
     def poll(self, handle: Handle, cursor: Any = None) -> Poll:
         fleet, job = self._ours(handle)
+        assert self._hosting is not None
+        fleet.give_up(self._hosting.gone())
         state = fleet.poll()
         if state.failed is not None or self._trouble is not None:
             why = state.failed or self._trouble
