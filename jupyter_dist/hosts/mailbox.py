@@ -24,6 +24,7 @@ from ..agent.frames import Frame, FrameError, Frames, encode
 from ..agent.letters import Inbox, letter_name, parse, sealed, unsealed
 from ..agent.stores import StoreError
 from ..folder import RunFolder, write_bytes
+from ..worker import layout
 from .archive import Shipped, bundle, shipped
 from .bootstrap import courier_program
 from .link import LinkError
@@ -46,7 +47,7 @@ _JOIN_S = 20.0
 
 def run_key(folder: RunFolder) -> bytes:
     """The key of a run, made when it is asked for first: in its folder here, and never in a store."""
-    path = folder.path / ".key"
+    path = folder.path / layout.KEY
     if not path.exists():
         write_bytes(path, secrets.token_hex(32).encode())
     return bytes.fromhex(path.read_text())
