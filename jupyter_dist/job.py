@@ -191,6 +191,8 @@ class Poll:
     replaces: bool = False
     """Whether the launcher answers a rank's failure (replaces it, starts all again); if not,
     the supervisor ends the attempt."""
+    final: bool = False
+    """With FAILED: another attempt would end like this one, such as where a host has not the right Python."""
     chunks: tuple[Mapping[str, Any], ...] = ()
     cursor: Any = None
     detail: str | None = None

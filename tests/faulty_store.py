@@ -75,7 +75,7 @@ class FaultyStore:
     def is_away(self) -> bool:
         return self._away.is_set()
 
-    def keys(self) -> list[str]:
+    def names(self) -> list[str]:
         """What lies in the bucket, asked without any fault."""
         from xml.etree import ElementTree
 

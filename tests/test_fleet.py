@@ -19,6 +19,8 @@ from jupyter_dist import folder as folders
 from jupyter_dist.agent import stage
 from jupyter_dist.backends.ranks.places import Wanted, environments, gpu_trouble, places, ports_needed
 from jupyter_dist.backends.ssh import Ssh, SshOptions
+from jupyter_dist.conformance.runs import Runs
+from jupyter_dist.conformance.target import Target
 from jupyter_dist.errors import InputError, LaunchError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.hosts import fleet as _fleet
@@ -31,7 +33,7 @@ from jupyter_dist.hosts.openssh import SshSettings, diagnose
 from jupyter_dist.hosts.settings import HostSettings
 from jupyter_dist.hosts.stream import Pipe, PlainDoor, StreamLink, by_pipe, stage_program
 from jupyter_dist.hosts.telling import cut_off
-from jupyter_dist.job import Job
+from jupyter_dist.job import Job, State
 from jupyter_dist.supervise.indexing import Indexer
 from jupyter_dist.worker.machine import unreached
 from jupyter_dist.worker.time_index import RECORD, Times
@@ -230,6 +232,17 @@ def test_a_host_without_the_right_python_is_final(folder: RunFolder, wait_for: W
     fleet.begin()
     wait_for(lambda: fleet.poll().failed, 20, "the failure")
     assert fleet.poll().final
+
+
+def test_a_run_is_not_started_again_where_that_makes_no_sense(tmp_path: Path) -> None:
+    flags = {"hosts": "localhost:2", "python": "/no/such/python"}
+    runs = Runs(Target("ssh", flags=flags, startup_s=1), tmp_path / "runs")
+    try:
+        run = runs.finish("1", max_restarts=3)
+        assert (run.state, run.status.attempt) == (State.FAILED, 0)
+        assert "it has no Python at '/no/such/python'" in str(run.status.reason)
+    finally:
+        runs.close()
 
 
 def test_what_a_stage_program_of_another_version_says(folder: RunFolder, tmp_path: Path) -> None:

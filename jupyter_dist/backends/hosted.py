@@ -8,11 +8,13 @@ of another package: docs/backends.md leads to one.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..folder import RunFolder
 from ..hosts.fleet import Fleet, FleetPoll, Start
@@ -41,6 +43,21 @@ __all__ = [
 _READ_AT_START = ("DYLD_", "GLIBC_", "LD_", "MALLOC_", "PYTHON")
 
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _alone(method: Callable[Concatenate[Hosted, _P], _R]) -> Callable[Concatenate[Hosted, _P], _R]:
+    """One call at a time: those of a backend that lives apart come from several threads."""
+
+    @functools.wraps(method)
+    def call(self: Hosted, /, *arguments: _P.args, **named: _P.kwargs) -> _R:
+        with self._lock:
+            return method(self, *arguments, **named)
+
+    return call
+
+
 def _nothing() -> None:
     pass
 
@@ -62,6 +79,9 @@ class Hosting:
     """GPUs per worker and TensorFlow's roles, where the backend has options for them."""
     trouble: Callable[[], str | None] = _no_trouble
     """What hinders the links at the moment, in a line for the user."""
+    gone: Callable[[], Mapping[str, str]] = dict
+    """The hosts that have ended, as the platform says, by name and why; asked at every poll, once hosts were
+    seen to be there. Without it a host is given up when it was silent for the time of grace."""
     close: Callable[[], None] = _nothing
     """Called once when the run has ended and its hosts are released; must not raise."""
 
@@ -71,6 +91,7 @@ class Hosted:
 
     def __init__(self, hosting: Callable[[Job, RunFolder], Hosting]) -> None:
         """`hosting` is called once for a run, in each process that watches it; it must not block."""
+        self._lock = threading.RLock()
         self._hosting_of = hosting
         self._hosting: Hosting | None = None
         self._fleet: Fleet | None = None
@@ -80,6 +101,7 @@ class Hosted:
         self._trouble: str | None = None
         self._serving: Serving | None = None
 
+    @_alone
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
         """Begin to set the hosts up; the ranks are started by `poll`, once all hosts are ready."""
         self._job, self._attempt = job, attempt
@@ -97,13 +119,16 @@ class Hosted:
         """The hosts tell what there is, once `poll` has reached them."""
         return {"folder": str(folder.path), "attempt": attempt}
 
+    @_alone
     def poll(self, handle: Handle, cursor: Any = None) -> Poll:
         fleet, job = self._ours(handle)
+        assert self._hosting is not None
+        fleet.give_up(self._hosting.gone())
         state = fleet.poll()
         if state.failed is not None or self._trouble is not None:
             why = state.failed or self._trouble
             ranks = tuple(dataclasses.replace(rank, state=State.STOPPED) for rank in self._pending(job))
-            return Poll(State.FAILED, ranks, detail=why)
+            return Poll(State.FAILED, ranks, detail=why, final=state.final)
         if not self._started:
             if self._stopping:
                 ranks = tuple(dataclasses.replace(rank, state=State.STOPPED) for rank in self._pending(job))
@@ -114,15 +139,18 @@ class Hosted:
         assert self._serving is not None
         return self._serving.settle(self._as_poll(state, job), fleet.stop)
 
+    @_alone
     def stop(self, handle: Handle, *, kill: bool) -> None:
         fleet, _ = self._ours(handle)
         self._stopping = True
         fleet.stop(kill=kill)
 
+    @_alone
     def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
         if verb == "stacks":
             self._ours(handle)[0].stacks()
 
+    @_alone
     def release(self, handle: Handle) -> None:
         """Waits for checkpoints, and some seconds for anything else."""
         self._ours(handle)[0].release()

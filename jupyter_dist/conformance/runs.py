@@ -142,7 +142,7 @@ class Runs:
         """Fails the test unless these (host, pid) end soon."""
 
         def left() -> list[tuple[str, int]]:
-            return [process for process in processes if self.target.lives(*process)]
+            return [process for process in processes if self.target.runs_on(*process)]
 
         deadline = time.monotonic() + self.target.patience_s
         while left():

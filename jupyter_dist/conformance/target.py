@@ -7,14 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .. import backends
 from ..record.reader import start_ticks
 
 __all__ = ["Target"]
-
-
-def _lives_here(host: str, pid: int) -> bool:
-    """Whether a process of this machine, or of a container on it, still runs. A zombie does not."""
-    return start_ticks(pid) is not None
 
 
 @dataclass(frozen=True)
@@ -30,12 +26,20 @@ class Target:
     """How long a run may take from its start to the first line of its last rank. Deadlines grow with it."""
     cold: bool = True
     """Whether runs are started with `--cold`; False where the test has arranged for warm starts."""
-    lives: Callable[[str, int], bool] = _lives_here
-    """Whether a rank's process still runs, by its host and pid as the state tells them."""
+    lives: Callable[[str, int], bool] | None = None
+    """Whether a rank's process still runs, by its host and pid as the state tells them. None: where the
+    backend's processes are `visible`, this machine's /proc tells; of others it is not asked."""
 
     def __post_init__(self) -> None:
         if self.np < 2:
             raise ValueError(f"the suite needs two ranks at least, got np={self.np}")
+
+    def runs_on(self, host: str, pid: int) -> bool:
+        """Whether a process still runs, as far as that can be told."""
+        if self.lives is not None:
+            return self.lives(host, pid)
+        visible = backends.declared(self.backend).capabilities.visible
+        return visible and start_ticks(pid) is not None  # a zombie does not run
 
     @property
     def last(self) -> int:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..agent.frames import Frame
 from ..agent.tail import PATHS, WHOLE
 from ..folder import RunFolder, make_private
 from ..worker import layout
@@ -56,6 +57,24 @@ class Arrivals:
         elif key.rpartition("/")[2] in WHOLE:
             self._fill(key, offset, body, int(header["size"]), float(header["time"]) + clock_offset_s)
 
+    def tear(self, frames: Sequence[Frame], clock_offset_s: float) -> int:
+        """Write what a host has sent before it was lost, though parts are missing in between; returns how
+        many bytes those are. Each hole is told in the file itself, where the bytes would be."""
+        pieces = [frame for frame in frames if frame[0].get("is") in ("chunk", "whole")]
+        lost = 0
+        # By offset, so that what one piece lacks may be in another.
+        for header, body in sorted(
+            pieces, key=lambda frame: (str(frame[0]["path"]), int(frame[0]["offset"]))
+        ):
+            key, offset = str(header["path"]), int(header["offset"])
+            if header["is"] == "chunk" and PATHS.fullmatch(key) and key.rpartition("/")[2] != layout.TIMES:
+                size = self._size(key)
+                if offset > size:
+                    lost += offset - size
+                    self._append(key, size, _hole(offset - size))
+            self.take(header, body, clock_offset_s)
+        return lost
+
     def keep(self, header: Mapping[str, Any], body: bytes, host: str) -> None:
         """Write a piece of a checkpoint. Of two hosts that wrote the same file, the second one's goes
         into a folder that is named after it. OSError passes through."""
@@ -78,14 +97,18 @@ class Arrivals:
 
     def _append(self, key: str, offset: int, body: bytes) -> None:
         path = self._folder.path / key
-        if key not in self._sizes:
-            make_private(path.parent)
-            self._sizes[key] = path.stat().st_size if path.exists() else 0
-        size = self._sizes[key]
+        size = self._size(key)
         if not body or offset > size or offset + len(body) <= size:
             return
         self._write(path, body[size - offset :], size)
         self._sizes[key] = offset + len(body)
+
+    def _size(self, key: str) -> int:
+        if key not in self._sizes:
+            path = self._folder.path / key
+            make_private(path.parent)
+            self._sizes[key] = path.stat().st_size if path.exists() else 0
+        return self._sizes[key]
 
     def _fill(self, key: str, offset: int, body: bytes, size: int, modified: float) -> None:
         path = self._folder.path / key
@@ -115,6 +138,14 @@ class Arrivals:
                 view, offset = view[done:], offset + done
         finally:
             os.close(fd)
+
+
+def _hole(size: int) -> bytes:
+    """What stands in place of bytes that are lost: as many, so that what comes after keeps its offset."""
+    told = f"\n[jupyter_dist: {size:,} bytes are missing here, lost on the way]".encode()
+    if len(told) >= size:
+        told = f"\n[{size} bytes lost]".encode()
+    return told[: size - 1].ljust(size - 1) + b"\n"
 
 
 def _shifted(offset: int, body: bytes, clock_offset_s: float) -> bytes:

@@ -229,6 +229,11 @@ class Fleet:
             pids=tuple(host.link.pid for host in self._hosts if host.link.pid is not None),
         )
 
+    def give_up(self, gone: Mapping[str, str]) -> None:
+        """Some hosts have ended, by name and why: whoever gave them says so."""
+        for name, why in gone.items():
+            self._named(name).give_up(why)
+
     def stop(self, *, kill: bool) -> None:
         """SIGTERM to all processes; `kill`: SIGKILL to their groups. Hosts that are away hear of it later."""
         if kill:

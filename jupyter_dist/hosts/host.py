@@ -26,6 +26,8 @@ __all__ = ["Host", "HostFacts", "HostProcess"]
 _SAMPLES = 3
 _FIRST_BACKOFF_S, _MOST_BACKOFF_S = 0.2, 5.0
 _BUSY_TRIES = 8
+_LAST_WORDS_S = 5.0
+"""Without a word of a host that has ended, before nothing more is expected of it."""
 
 
 class Host:
@@ -75,6 +77,8 @@ class Host:
         self._resumed = self._releasing = False
         self._retry_at, self._backoff = 0.0, _FIRST_BACKOFF_S
         self._tries_left = _BUSY_TRIES
+        self._gone: tuple[str, float] | None = None
+        """What it ended of, and when that was told."""
         self._pings: dict[int, float] = {}
         self._ping_number = 0
         self._pinged = 0.0
@@ -339,12 +343,27 @@ class Host:
         self._backoff = min(self._backoff * 2, _MOST_BACKOFF_S)
 
     def _look_at_clock(self) -> None:
+        if self._gone is not None and time.monotonic() - max(self._gone[1], self.heard) > _LAST_WORDS_S:
+            self._give_up(self._gone[0])
+            return
         if self.away is not None and time.time() - self.away > self._settings.grace_s:
             self._give_up(f"it did not answer for {self._settings.grace_s:g} s (--grace): {self.why_away}")
+
+    def give_up(self, why: str) -> None:
+        """Whoever gave the host says that it has ended. What it sent last may still be on its way."""
+        if self._gone is None:
+            self._gone = why, time.monotonic()
 
     def _give_up(self, why: str) -> None:
         self.lost = why
         self.link.close()
+        try:
+            offset_s = 0.0 if self.facts is None else self.facts.clock_offset_s
+            missing = self._arrivals.tear(self.link.rest(), offset_s)
+        except OSError:
+            missing = 0  # a full disk here: the loss of the host is told all the same
+        if missing:
+            print(f"host {self.name}: {missing:,} bytes of its ranks' files were lost on the way", flush=True)
         for process in list(self.processes.values()):
             if not process.over:
                 self._lose(process, f"host {self.name} was lost: {why}")

@@ -70,6 +70,13 @@ class Link(Protocol):
         """
         ...
 
+    def rest(self) -> list[Frame]:
+        """When the host is given up: what it has told and nobody could take, as a part before it is missing.
+
+        May block for some seconds. Never raises.
+        """
+        ...
+
     def register(self, poll: select.poll) -> None:
         """Have `poll` wake when this connection can go on."""
         ...

@@ -7,7 +7,6 @@ of them at once, takes what is new, and removes what it has taken.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import hashlib
 import os
@@ -16,18 +15,18 @@ import secrets
 import select
 import threading
 import time
-import zlib
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..agent import stores
 from ..agent.frames import Frame, FrameError, Frames, encode
 from ..agent.letters import Inbox, letter_name, parse, sealed, unsealed
 from ..agent.stores import StoreError
 from ..folder import RunFolder, write_bytes
+from ..worker import layout
 from .archive import Shipped, bundle, shipped
+from .bootstrap import courier_program
 from .link import LinkError
 from .object_store import BulkStore, driver_store
 
@@ -48,7 +47,7 @@ _JOIN_S = 20.0
 
 def run_key(folder: RunFolder) -> bytes:
     """The key of a run, made when it is asked for first: in its folder here, and never in a store."""
-    path = folder.path / ".key"
+    path = folder.path / layout.KEY
     if not path.exists():
         write_bytes(path, secrets.token_hex(32).encode())
     return bytes.fromhex(path.read_text())
@@ -110,7 +109,7 @@ class Mailbox:
             "JUPYTER_DIST_MAILBOX_NODE": "" if node is None else str(node),
             "JUPYTER_DIST_MAILBOX_CODE": self.code,
         }
-        return [python, "-I", "-c", _program()], env
+        return [python, "-I", "-c", courier_program()], env
 
     def upload(self) -> dict[str, str]:
         """Put into the store what hosts need and the store has not, each content once: `code/HASH` is for all
@@ -135,6 +134,19 @@ class Mailbox:
         assert self._uploaded is not None
         files = [[file.path, file.size, self._uploaded.get(file.path)] for file in self._files]
         return {"mode": mode, "files": files if mode == "stage" else [], "code": self.code, "idle_s": _IDLE_S}
+
+    def rest(self, node: int) -> list[Frame]:
+        """All that lies there of a host and was not taken, whatever is missing in between.
+
+        Raises StoreError."""
+        store = self._open()
+        names = [name for name in store.names(f"{self.run}/up/{node}-") if parse(name)]
+        frames: list[Frame] = []
+        for name, data in sorted(store.get_all(names).items()):
+            content = unsealed(self.key, name, data)
+            with contextlib.suppress(FrameError):
+                frames += Frames().feed(content or b"")
+        return frames
 
     def start(self) -> None:
         """Have the thread run."""
@@ -254,6 +266,13 @@ class MailboxLink:
     def close(self) -> None:
         self.opened = self.up = False
 
+    def rest(self) -> list[Frame]:
+        try:
+            return self._mailbox.rest(self.node)
+        except StoreError as error:
+            print(f"mailbox: what host {self.host} wrote last cannot be read: {error}", flush=True)
+            return []
+
     def register(self, poll: select.poll) -> None:
         poll.register(self._woken, select.POLLIN)
 
@@ -353,38 +372,3 @@ class MailboxLink:
         with contextlib.suppress(BlockingIOError):
             os.write(self._waker, b"+")
         return True
-
-
-def _program() -> str:
-    """Fetch the code by its hash, and be a courier: all that a host has to be given."""
-    packed = base64.b64encode(zlib.compress(Path(stores.__file__).read_bytes(), 9)).decode()
-    return _BOOTSTRAP.replace("PACKED", packed)
-
-
-# Data URLs of stores differ from host to host; what is executed has the hash that the driver has named.
-_BOOTSTRAP = """
-import atexit, base64, hashlib, os, runpy, sys, tempfile, time, types, zlib
-stores = types.ModuleType("stores")
-sys.modules["stores"] = stores
-exec(zlib.decompress(base64.b64decode("PACKED")), stores.__dict__)
-store = stores.open_store(os.environ["JUPYTER_DIST_MAILBOX"], os.environ)
-digest = os.environ["JUPYTER_DIST_MAILBOX_CODE"]
-end = time.monotonic() + 600
-while True:
-    try:
-        code = store.get("code/" + digest)
-        why = "it is not there"
-    except stores.StoreError as error:
-        code, why = None, error
-    if code is not None and hashlib.sha256(code).hexdigest() == digest:
-        break
-    if time.monotonic() > end:
-        sys.exit("no code for this host: %s" % why)
-    time.sleep(1)
-fd, path = tempfile.mkstemp(suffix=".zip")
-atexit.register(os.unlink, path)
-with os.fdopen(fd, "wb") as file:
-    file.write(code)
-sys.path.insert(0, path)
-runpy.run_module("jupyter_dist.agent.courier", run_name="__main__")
-"""

@@ -9,6 +9,15 @@ from typing import Any
 from ..agent.stores import FolderStore, Store, StoreError
 from ..errors import MissingEngine
 
+_S3 = {
+    "config_kwargs": {
+        "connect_timeout": 5,
+        "read_timeout": 20,
+        # Whoever asks here asks again by himself, and tells meanwhile what hinders him.
+        "retries": {"max_attempts": 1, "mode": "standard"},
+    }
+}
+
 __all__ = ["BulkStore", "ObjectStore", "driver_store"]
 
 
@@ -32,8 +41,12 @@ class ObjectStore(BulkStore):
             import fsspec
         except ImportError as error:
             raise MissingEngine(f"the store {url!r} needs fsspec: pip install fsspec") from error
+        known = _S3 if url.startswith(("s3://", "s3a://")) else {}
         try:
-            self._system, root = fsspec.core.url_to_fs(url, **options)
+            # fsspec would give the instance that was made first, whatever the environment says by now.
+            self._system, root = fsspec.core.url_to_fs(
+                url, **{"skip_instance_cache": True, **known, **options}
+            )
         except (ImportError, ValueError) as error:
             raise MissingEngine(f"the store {url!r} cannot be used: {error}") from error
         self._root = root.rstrip("/")

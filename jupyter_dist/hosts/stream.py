@@ -208,6 +208,9 @@ class StreamLink:
             if not isinstance(item, bytes | Path):
                 item.close()
 
+    def rest(self) -> list[Frame]:
+        return []  # of what a stream carries, nothing is missing before what came
+
     def register(self, poll: select.poll) -> None:
         if self._pipe is None:
             return

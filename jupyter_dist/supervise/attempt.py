@@ -334,7 +334,7 @@ class Attempt:
             self.outcome = Outcome(ending.state, told, again=not ending.of_backend)
             return
         reason = why_failed(self._held.folder, ranks, self._number, told)
-        self.outcome = Outcome(State.FAILED, reason, detail=poll.detail)
+        self.outcome = Outcome(State.FAILED, reason, again=not poll.final, detail=poll.detail)
 
     def _give_up(self, failure: Failure) -> None:
         """Nobody can tell whether the ranks have ended, except where they are processes of ours."""

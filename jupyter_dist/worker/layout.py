@@ -9,6 +9,7 @@
     RUNS/ID/requests/NAME       one empty file per request to the supervisor: stop, kill, stacks
     RUNS/ID/checkpoints/        dist.checkpoint_dir(), shared by all attempts
     RUNS/ID/.spare              room for the last state where the disk fills up meanwhile
+    RUNS/ID/.key                the key that seals what hosts send through a store; made when it is needed
     RUNS/ID/resume.lock         held by a supervisor that has taken the run on from another one
     RUNS/ID/files/              what a launcher has written for the user, such as a timeline
     RUNS/ID/attempts/A/launcher.log, launcher-HOST.log
@@ -34,6 +35,7 @@ SUPERVISOR_LOG = "supervisor.log"
 REQUESTS = "requests"
 CHECKPOINTS = "checkpoints"
 SPARE = ".spare"
+KEY = ".key"
 RESUME_LOCK = "resume.lock"
 FILES = "files"
 ATTEMPTS = "attempts"

@@ -92,7 +92,7 @@ class HostsLaunched:
             return self._final
         state = self._fleet.poll()
         if state.failed is not None:
-            return Poll(State.FAILED, self._pending(State.STOPPED), detail=state.failed)
+            return Poll(State.FAILED, self._pending(State.STOPPED), detail=state.failed, final=state.final)
         if not self._started:
             if self._asked_at is not None:
                 return Poll(State.STOPPED, self._pending(State.STOPPED), pids=state.pids)

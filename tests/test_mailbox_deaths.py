@@ -1,0 +1,104 @@
+"""Supervisors that are killed at random moments, while what they watch is reached through a store alone.
+
+`JUPYTER_DIST_DEATHS=50` has as many of them die; the test suite has time for a few.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tents import Camp, camp
+
+from jupyter_dist import start
+from jupyter_dist.conformance.runs import Runs, story
+from jupyter_dist.conformance.target import Target
+from jupyter_dist.errors import DistError
+from jupyter_dist.job import State
+from jupyter_dist.showing.run import Run
+
+DEATHS = int(os.environ.get("JUPYTER_DIST_DEATHS", "6"))
+LINES = 400
+CELL = f"""
+import time
+for number in range({LINES}):
+    print("line", number)
+    time.sleep(0.02)
+number
+"""
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Camp]:
+    with camp(tmp_path_factory.mktemp("tents")) as made:
+        yield made
+
+
+def kill_supervisor(run: Run) -> bool:
+    """False where there is none, or none any more."""
+    supervisor = run.status.supervisor
+    if supervisor is None or run.state.ended:
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(supervisor.pid, signal.SIGKILL)
+        return True
+    return False
+
+
+def all_lines(run: Run, rank: int) -> list[str]:
+    return re.findall(r"^line \d+$", run.log(rank), re.MULTILINE)
+
+
+@pytest.mark.timeout(120 + 40 * DEATHS)
+def test_supervisors_that_die_at_random_moments(there: Camp, tmp_path: Path) -> None:
+    """From the first moment of a submission on: every line once and in order, nothing runs unknown."""
+    dice = random.Random(11)
+    target = Target("tents", np=3, flags=there.flags, startup_s=12.0, lives=there.lives)
+    runs = Runs(target, tmp_path / "runs")
+    deaths = whole = 0
+    try:
+        while deaths < DEATHS or not whole:
+            run, began = runs.start(CELL), time.monotonic()
+            while not run.state.ended:
+                if deaths < DEATHS:
+                    end = time.monotonic() + dice.uniform(0, 4)
+                    while time.monotonic() < end and not run.state.ended:
+                        time.sleep(0.01)
+                    deaths += kill_supervisor(run)
+                    attach(runs, run)
+                else:
+                    attach(runs, run)
+                    time.sleep(0.05)
+                    assert time.monotonic() < began + 100 + 10 * DEATHS, story(run)
+            if run.state is State.SUCCEEDED:
+                whole += 1
+                for rank in range(3):
+                    assert all_lines(run, rank) == [f"line {number}" for number in range(LINES)], story(run)
+                assert list(run.results) == [LINES - 1] * 3
+            else:
+                # It died before the ranks were started: nothing of it may run, and the reason says so.
+                assert [all_lines(run, rank) for rank in range(3)] == [[]] * 3, story(run)
+                assert "supervisor died" in str(run.status.reason), story(run)
+            deadline = time.monotonic() + 40
+            while there.left():
+                assert time.monotonic() < deadline, (there.left(), story(run))
+                time.sleep(0.1)
+    finally:
+        runs.close()
+    print(f"{deaths} deaths, {whole} whole runs")
+
+
+def attach(runs: Runs, run: Run) -> None:
+    deadline = time.monotonic() + 60
+    while run.state is State.UNWATCHED or (run.state is State.PENDING and run.status.supervisor is None):
+        with runs.here(), contextlib.suppress(DistError):
+            start.attach(run.id)
+        assert time.monotonic() < deadline, story(run)
+        time.sleep(0.02)
