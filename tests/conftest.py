@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import pytest
 from hosts import hosts  # noqa: F401  the fixture
 from hypothesis import settings
+from nvidia import fake_gpus  # noqa: F401  the fixture
 
 from jupyter_dist.worker import quick_horovodrun
 

@@ -26,6 +26,7 @@ from ..worker.boot import STACK_SIGNAL, set_name
 from ..worker.free_ports import free_ports
 from .children import Child, Children, end_leftovers, start_guard
 from .frames import Frame, FrameError, Frames, encode
+from .gpus import HostGpus
 from .line_times import LineTimes
 from .stage import remove
 from .tail import Tails, checkpoints
@@ -59,6 +60,7 @@ class Agent:
         self._tails = Tails(os.path.join(stage, "run"))
         self._times = LineTimes(os.path.join(stage, "run"))
         self._touched = time.monotonic()
+        self._gpus = HostGpus()
         self._guard = start_guard(stage)
         self._watched: list[int] = []
         self._driver: socket.socket | None = None
@@ -207,6 +209,8 @@ class Agent:
                 self._say({"is": "started", **child.to_json()})
         elif do == "ports":
             self._say({"is": "ports", "ports": free_ports(wish["count"])})
+        elif do == "lease":
+            self._say({"is": "leased", **self._gpus.take(wish["wish"])})
         elif do == "reach":
             self._say({"is": "reached", "why": machine.unreached(wish["places"], _REACH_S)})
         elif do == "start":
@@ -366,6 +370,7 @@ class Agent:
         for child in self._children.running:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(child.pid, 0)
+        self._gpus.release()
 
 
 def _log(text: str) -> None:

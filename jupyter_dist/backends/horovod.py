@@ -12,7 +12,7 @@ import re
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,7 +22,6 @@ from ..folder import RunFolder, make_private
 from ..hosts.openssh import LOCAL
 from ..job import Job
 from ..worker import layout
-from ..worker.gpus import visible_gpus
 from ..worker.horovod_files import FILES
 from ..worker.machine import interface_of
 from ..worker.quick_horovodrun import ANY_INTERFACE, EXPORTED, PLACES, SENT, START
@@ -35,6 +34,7 @@ from .launchers.launcher_here import Follower, Launched, environment, last_words
 from .launchers.launcher_over_hosts import Staged, hosts_argument, launcher_environment, rank_environments
 from .launchers.reach import There
 from .ranks.defaults import cores, crowded, loopback
+from .ranks.gpus import check_gpus, detected_gpus, gpu_ranks, gpu_wish, would_take
 from .ranks.host_options import check_hosts
 from .ranks.ports import free_ports
 
@@ -66,7 +66,7 @@ class Horovod(Follower):
         self._copies: Callable[[], Iterator[tuple[Path, Path]]] = lambda: iter(())
 
     def default_np(self) -> int:
-        return len(visible_gpus()) or 2
+        return gpu_ranks() or 2
 
     def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
         found = HorovodOptions(**options)
@@ -76,10 +76,13 @@ class Horovod(Follower):
             raise InputError("--mpi needs mpirun: apt-get install openmpi-bin, or use --gloo")
         check_hosts(found, users=False)
         elsewhere = found.host_discovery_script or _far(found)
-        return [*_built_for_others(), *([] if elsewhere else _crowded(world_size))]
+        here = [] if elsewhere else [*check_gpus(found, _slots(found, world_size)), *_crowded(world_size)]
+        return [*_built_for_others(), *here]
 
     def detect(self) -> dict[str, Any]:
         found: dict[str, Any] = {"horovod": metadata.version("horovod"), **_built_for(), "cores": cores()}
+        gpus = detected_gpus()
+        found |= gpus if gpus["gpus"] else {}
         mpirun = shutil.which("mpirun")
         return {**found, "mpirun": mpirun} if mpirun else found
 
@@ -89,7 +92,9 @@ class Horovod(Follower):
             run = Path("RUN" if options.elastic else "STAGE/run")
             argv, env = _over_hosts(job, _with_here(options), attempt, run, ["START"], None)
         else:
-            argv, env = _request(job, options, attempt, Path("RUN"), 0)
+            gpus, told = would_take(gpu_wish(options, _slots(options, job.world_size), job))
+            names = [gpu.name for gpu in gpus]
+            return {**shown(*_request(job, options, attempt, Path("RUN"), 0, names)), **told}
         return shown(argv, env)
 
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
@@ -107,10 +112,16 @@ class Horovod(Follower):
         if _far(options):
             self._launched = _staged(job, folder, _with_here(options))
             return self._launched.submit(attempt)
-        argv, env = _request(job, options, attempt, folder.path, free_ports(1)[0])
         launched = Launched(job, folder, attempt, elastic=options.elastic, replaces=options.elastic)
         self._launched = launched
-        return launched.start(argv, env, name="horovodrun", stop_launcher=options.elastic, explain=_explain)
+
+        def start(gpus: Sequence[str], more: Mapping[str, str]) -> Handle:
+            argv, env = _request(job, options, attempt, folder.path, free_ports(1)[0], gpus)
+            return launched.start(
+                argv, {**env, **more}, name="horovodrun", stop_launcher=options.elastic, explain=_explain
+            )
+
+        return self.start_with_gpus(job, options, start, takers=_slots(options, job.world_size))
 
     def release(self, handle: Handle) -> None:
         for written, wanted in self._copies():
@@ -118,6 +129,11 @@ class Horovod(Follower):
                 make_private(wanted.parent)
                 shutil.copyfile(written, wanted)
         super().release(handle)
+
+
+def _slots(options: HorovodOptions, world_size: int) -> int:
+    """How many ranks there may be at a time on this machine."""
+    return (options.max_np or world_size) if options.elastic else world_size
 
 
 def _far(options: HorovodOptions) -> list[str]:
@@ -136,11 +152,11 @@ def _with_here(options: HorovodOptions) -> HorovodOptions:
 
 
 def _request(
-    job: Job, options: HorovodOptions, attempt: int, run: Path, port: int
+    job: Job, options: HorovodOptions, attempt: int, run: Path, port: int, gpus: Sequence[str]
 ) -> tuple[list[str], dict[str, str]]:
     """horovodrun's argv for this machine, and its variables as far as they differ from the notebook's. Pure.
 
-    `port`: for MASTER_PORT.
+    `port`: for MASTER_PORT. `gpus`: those that the run has.
     """
     argv, env, gloo = _common(job, options, attempt, run)
     env |= {
@@ -152,7 +168,7 @@ def _request(
     if options.elastic:
         place = Path(layout.attempt_path(run, attempt))
         argv += elastic.arguments(job, options, place, here=True)
-        env |= elastic.environment(options, job.world_size, place)
+        env |= elastic.environment(options, job.world_size, place, gpus)
     elif options.hosts:
         argv += ["-H", ",".join(f"{host['name']}:{host['slots']}" for host in options.hosts)]
     if options.mpi_args:
@@ -323,7 +339,7 @@ def _built_for_others() -> list[str]:
 
 
 def _crowded(world_size: int) -> list[str]:
-    gpus = len(visible_gpus())
+    gpus = detected_gpus()["gpus"]
     if gpus and world_size > gpus:
         return [f"{world_size} workers share {gpus} GPUs"]
     return crowded(world_size)

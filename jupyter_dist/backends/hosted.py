@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from ..errors import LaunchError
 from ..folder import RunFolder
 from ..hosts.fleet import Fleet, FleetPoll, Start
 from ..hosts.host import HostProcess
@@ -25,7 +26,17 @@ from ..hosts.settings import HostSettings
 from ..hosts.stream import Pipe, by_pipe, stage_program
 from ..job import Job, Poll, RankState, State
 from ._base import Handle
-from .ranks.places import Place, Wanted, addresses, environments, gpu_trouble, places, ports_needed
+from .ranks.host_gpus import HostsTurn
+from .ranks.places import (
+    Place,
+    Wanted,
+    addresses,
+    environments,
+    gpu_trouble,
+    gpu_wishes,
+    places,
+    ports_needed,
+)
 from .ranks.serving import Serving
 
 __all__ = [
@@ -99,13 +110,14 @@ class Hosted:
         self._attempt = 0
         self._started = self._stopping = self._ways_found = False
         self._trouble: str | None = None
+        self._turn: HostsTurn | None = None
         self._serving: Serving | None = None
 
     @_alone
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
         """Begin to set the hosts up; the ranks are started by `poll`, once all hosts are ready."""
         self._job, self._attempt = job, attempt
-        self._started, self._stopping, self._trouble = False, False, None
+        self._started, self._stopping, self._trouble, self._turn = False, False, None, None
         self._serving = Serving(folder, attempt)
         if self._fleet is None:
             self._fleet = self._make_fleet(job, folder)
@@ -135,7 +147,9 @@ class Hosted:
                 return Poll(State.STOPPED, ranks, pids=state.pids)
             if state.ready:
                 self._start(fleet, job)
-            return Poll(State.PENDING, self._pending(job), pids=state.pids, detail=self._hindered(state))
+            waits = None if self._turn is None else self._turn.why
+            detail = waits or self._hindered(state)
+            return Poll(State.PENDING, self._pending(job), pids=state.pids, detail=detail)
         assert self._serving is not None
         return self._serving.settle(self._as_poll(state, job), fleet.stop)
 
@@ -179,6 +193,14 @@ class Hosted:
         facts = {name: fleet.facts(name) for name in names}
         self._trouble = gpu_trouble(job, asked, where, facts)
         if self._trouble is not None:
+            return
+        if self._turn is None:
+            self._turn = HostsTurn(gpu_wishes(job, asked, where, facts), wait=asked.wait_for_gpus)
+        try:
+            if not self._turn.come(fleet):
+                return
+        except LaunchError as error:
+            self._trouble = str(error)
             return
         if len(names) > 1 and not self._ways_found:
             self._ways_found = True

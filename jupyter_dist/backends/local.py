@@ -64,15 +64,14 @@ class Local:
                 f"{takers} workers, but only {_count(gpus)} visible here: "
                 f"use -np {gpus + asked.ps}, or --gpus-per-worker 0 to train on the CPU."
             )
-        wish = _wish(Job("", self.name, world_size, 0.0, "", "", "", options=options))
+        wish = gpu_wish(asked, takers)
         needed = 0 if wish is None or wanted is None else wish.least(gpus)
         if needed > gpus:
             raise InputError(
                 f"{takers} workers with --gpus-per-worker {wanted} need {needed} GPUs, "
                 f"but {_count(gpus)} visible here."
             )
-        told = [] if wish is None else check_gpus(wish, wait=asked.wait_for_gpus)
-        return [*told, *crowded(world_size)]
+        return [*check_gpus(asked, takers), *crowded(world_size)]
 
     def detect(self) -> dict[str, Any]:
         return {"python": platform.python_version(), "cores": cores(), **detected_gpus()}
@@ -126,7 +125,7 @@ def _count(gpus: int) -> str:
 
 def _wish(job: Job) -> Wish | None:
     asked = LocalOptions(**job.options)
-    return gpu_wish(job, asked, job.world_size - asked.ps)  # a parameter server gets no GPU
+    return gpu_wish(asked, job.world_size - asked.ps, job)  # a parameter server gets no GPU
 
 
 def _specs(

@@ -24,6 +24,7 @@ from .launchers.launcher_here import Follower, Launched, environment, last_words
 from .launchers.launcher_over_hosts import Staged, hosts_argument, launcher_environment, rank_environments
 from .launchers.reach import There
 from .ranks.defaults import crowded, loopback
+from .ranks.gpus import LauncherGpuOptions, check_gpus, detected_gpus, gpu_wish, would_take
 from .ranks.host_options import LauncherHostOptions, check_hosts
 from .ranks.ports import free_ports
 
@@ -74,7 +75,7 @@ def _absolute(value: str) -> str:
     return os.path.abspath(os.path.expanduser(value)) if "/" in value else value
 
 
-class MpiOptions(LauncherHostOptions):
+class MpiOptions(LauncherHostOptions, LauncherGpuOptions):
     """Options of the backend `mpi`."""
 
     launcher: Literal["auto", "openmpi", "mpich", "intel", "slurm"] = Field(
@@ -135,7 +136,7 @@ class Mpi(Follower):
                 f"{os.environ.get('SLURM_JOB_NODELIST')}, all of which {_NAMES[kind]} would use: "
                 "choose srun with --launcher slurm, or name hosts with -H"
             )
-        return crowded(world_size)
+        return [*check_gpus(found, world_size), *crowded(world_size)]
 
     def detect(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -147,13 +148,15 @@ class Mpi(Follower):
             if kind is not None:
                 number = re.search(r"\d+(\.\d+)+", _version(path))
                 found.setdefault(_NAMES[kind], number[0] if number else path)
-        return found
+        gpus = detected_gpus()
+        return {**found, **gpus} if gpus["gpus"] else found
 
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
         options = MpiOptions(**job.options)
         if options.hosts:
             return shown(_argv(job, options, "START"), environment("mpi", job, attempt, job.world_size))
-        return shown(*_request(job, options, attempt, [0] * (1 + job.world_size)))
+        _, told = would_take(gpu_wish(options, job.world_size, job))
+        return {**shown(*_request(job, options, attempt, [0] * (1 + job.world_size))), **told}
 
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
         options = MpiOptions(**job.options)
@@ -166,7 +169,13 @@ class Mpi(Follower):
         name = os.path.basename(argv[0])
         # A killed srun leaves its allocation to whoever waits for it.
         gentle = name == "srun"
-        return launched.start(argv, env, name=name, gentle=gentle, explain=_explain, aborted=_aborted)
+
+        def start(gpus: Sequence[str], more: Mapping[str, str]) -> Handle:
+            own = {**env, **(more if not gentle else {})}
+            return launched.start(argv, own, name=name, gentle=gentle, explain=_explain, aborted=_aborted)
+
+        # Where srun starts the ranks, GPUs are Slurm's to give.
+        return self.start_with_gpus(job, options, start, takers=0 if gentle else None)
 
 
 def _program(options: MpiOptions) -> str:

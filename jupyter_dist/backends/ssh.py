@@ -16,6 +16,7 @@ from ..hosts.openssh import SshSettings
 from ..job import Job, Poll
 from ._base import Capabilities, Handle, Options
 from .hosted import Hosted, Hosting
+from .ranks.gpus import GpuOptions
 from .ranks.host_options import HostOptions, Line, check_hosts
 from .ranks.places import Wanted, environments, places
 from .ranks.roles import Chief, Evaluator, ParameterServers, roles
@@ -23,16 +24,9 @@ from .ranks.roles import Chief, Evaluator, ParameterServers, roles
 __all__ = ["Ssh", "SshOptions"]
 
 
-class SshOptions(HostOptions):
+class SshOptions(HostOptions, GpuOptions):
     """Options of the backend `ssh`."""
 
-    gpus_per_worker: int | None = Field(
-        default=None,
-        ge=0,
-        title="GPUs per worker",
-        description="GPUs that each rank sees, numbered from 0 in the rank. "
-        "Default: all of its host, shared out evenly. 0 trains on the CPU.",
-    )
     interface: Line = Field(
         default=None,
         title="Network interface",
@@ -49,7 +43,15 @@ class SshOptions(HostOptions):
 
     def wanted(self) -> Wanted:
         """What concerns the environments of the ranks."""
-        return Wanted(self.gpus_per_worker, self.ps, self.chief, self.evaluator, bool(self.rsync_paths))
+        return Wanted(
+            gpus_per_worker=self.gpus_per_worker,
+            share_gpus=self.share_gpus,
+            wait_for_gpus=self.wait_for_gpus,
+            ps=self.ps,
+            chief=self.chief,
+            evaluator=self.evaluator,
+            synced=bool(self.rsync_paths),
+        )
 
 
 class Ssh:

@@ -22,6 +22,7 @@ from ._base import Capabilities, Handle, Options
 from .launchers.launcher_here import Follower, Launched, environment, last_words, shown, worker_argv
 from .launchers.launcher_per_host import Elastic, HostsLaunched, addresses_of, environment_there
 from .ranks.defaults import cores, loopback
+from .ranks.gpus import LauncherGpuOptions, check_gpus, detected_gpus, gpu_ranks, gpu_wish, would_take
 from .ranks.host_options import LauncherHostOptions, check_hosts
 
 __all__ = ["Layout", "Torchrun", "TorchrunOptions", "arguments", "layout"]
@@ -73,7 +74,7 @@ def _pairs(value: str) -> str:
     return value
 
 
-class TorchrunOptions(LauncherHostOptions):
+class TorchrunOptions(LauncherHostOptions, LauncherGpuOptions):
     """Options of the backend `torchrun`, under torchrun's own names."""
 
     nnodes: Annotated[str, BeforeValidator(_nodes)] | None = Field(
@@ -226,7 +227,7 @@ class Torchrun(Follower):
         self._launched: Launched | HostsLaunched | None = None
 
     def default_np(self) -> int:
-        return len(visible_gpus()) or 2
+        return gpu_ranks() or 2
 
     def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
         if importlib.util.find_spec("torch") is None:
@@ -247,19 +248,20 @@ class Torchrun(Follower):
         warnings = [f"{world_size} workers share {gpus} GPUs."] if 0 < gpus < world_size else []
         if wanted.nnodes not in (None, where.nodes):
             warnings.append(f"--nnodes {wanted.nnodes}: this machine is the only node there is.")
-        return warnings
+        return [*check_gpus(wanted, world_size), *warnings]
 
     def detect(self) -> dict[str, Any]:
         try:
             torch = metadata.version("torch")
         except metadata.PackageNotFoundError:
             torch = "not installed"
-        return {"torch": torch, "cores": cores(), "gpus": len(visible_gpus())}
+        return {"torch": torch, "cores": cores(), **detected_gpus()}
 
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
         options = TorchrunOptions(**job.options)
         if not options.hosts:
-            return shown(*_request(job, attempt, None))
+            _, told = would_take(gpu_wish(options, job.world_size, job))
+            return {**shown(*_request(job, attempt, None)), **told}
         where = layout(job.world_size, options)
         first = options.hosts[0]["name"]
         return {
@@ -275,8 +277,14 @@ class Torchrun(Follower):
             return self._submit_to_hosts(job, folder, attempt, options)
         argv, env = _request(job, attempt, folder)
         self._launched = launched = Launched(job, folder, attempt, restarts=job.max_restarts)
-        # The launcher is the one to stop: in place of ranks that end it would start others.
-        return launched.start(argv, env, name="torchrun", stop_launcher=True, explain=_explain)
+
+        def start(gpus: Sequence[str], more: Mapping[str, str]) -> Handle:
+            # The launcher is the one to stop: in place of ranks that end it would start others.
+            return launched.start(
+                argv, {**env, **more}, name="torchrun", stop_launcher=True, explain=_explain
+            )
+
+        return self.start_with_gpus(job, options, start)
 
     def _submit_to_hosts(self, job: Job, folder: RunFolder, attempt: int, options: TorchrunOptions) -> Handle:
         where = layout(job.world_size, options)
@@ -289,6 +297,7 @@ class Torchrun(Follower):
                 folder,
                 options,
                 hosts,
+                ranks={str(h["name"]): count for h, count in zip(hosts, where.per_node, strict=True)},
                 name="torchrun",
                 elastic=Elastic(where.least, _restarts(job, where), fixed, first_is_met=ours and not fixed),
                 starts=lambda fleet, attempt, names: _starts(job, attempt, options, fleet, names),

@@ -240,7 +240,9 @@ def _found(found: detecting.Found) -> tuple[str, str]:
         return "not installed", str(missing)
     if found.problem is not None:
         return "broken", one_line(str(found.problem), 1000)
-    return "ready", ", ".join(f"{key} {value}" for key, value in found.detail.items())
+    told = ", ".join(f"{key} {value}" for key, value in found.detail.items() if key != "gpus_in_use")
+    in_use = found.detail.get("gpus_in_use")  # a sentence
+    return "ready", told if in_use is None else f"{told}: {in_use}"
 
 
 def _stacks(context: Context, _: Empty, ids: tuple[str, ...]) -> Any:

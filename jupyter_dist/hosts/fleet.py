@@ -162,6 +162,11 @@ class Fleet:
         for name, count in counts.items():
             self._named(name).ask_for_ports(count)
 
+    def lease(self, wishes: Mapping[str, Mapping[str, Any] | None]) -> None:
+        """Have GPUs taken on hosts (None: given back), see `HostFacts.leased`; not ready until they are."""
+        for name, wish in wishes.items():
+            self._named(name).lease(wish)
+
     def find_ways(self, places: Mapping[str, tuple[str, int]], meeting: str) -> None:
         """Have all hosts try whether they reach each other, at an address and a port by name; not ready until
         they have. Which do not is in the polls' `detail`: what the ranks do may need no connection.

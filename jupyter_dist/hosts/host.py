@@ -71,6 +71,7 @@ class Host:
         self._way: Mapping[str, Any] | None = None
         self._wishes: dict[str, Mapping[str, Any]] = {}
         self._ports_wanted = 0
+        self._lease: Mapping[str, Any] | None = None
         self._environment: Mapping[str, str] | None = None
         self._prepared = True
         self._kill: bool | None = None
@@ -115,6 +116,7 @@ class Host:
             and self._prepared
             and self._way is None
             and (self.ports is not None or not self._ports_wanted)
+            and (self._lease is None or self.facts.leased is not None)
         )
 
     @property
@@ -126,6 +128,13 @@ class Host:
         """Have free TCP ports looked up there, anew."""
         self.ports, self._ports_wanted = None, count
         self.link.send({"do": "ports", "count": count})
+
+    def lease(self, wish: Mapping[str, Any] | None) -> None:
+        """Have GPUs taken there, or given back; what came of it is in the facts."""
+        self._lease = {"do": "lease", "wish": wish}
+        if self.facts is not None:
+            self.facts = dataclasses.replace(self.facts, leased=None)
+        self.link.send(self._lease)
 
     def find_ways(self, places: Mapping[str, tuple[str, int]]) -> None:
         """Have connections to other hosts tried from there: by name, an address and a port."""
@@ -216,6 +225,8 @@ class Host:
             self._on_facts(header)
         elif kind == "ports":
             self.ports = [int(port) for port in header["ports"]]
+        elif kind == "leased" and self.facts is not None:
+            self.facts = dataclasses.replace(self.facts, leased=header)
         elif kind == "reached":
             self._way, self.no_way = None, {str(name): str(why) for name, why in header["why"].items()}
         elif kind == "prepared":
@@ -269,7 +280,8 @@ class Host:
         except LookupError as error:
             self.failed = str(error.args[0])
             return
-        self.facts = facts = dataclasses.replace(facts, clock_offset_s=self._clock_offset())
+        leased = None if self.facts is None else self.facts.leased
+        self.facts = facts = dataclasses.replace(facts, clock_offset_s=self._clock_offset(), leased=leased)
         self.away, self._backoff = None, _FIRST_BACKOFF_S
         self._resend(set(told["known"]))
         if not self._synced and self._sync is None:
@@ -296,6 +308,8 @@ class Host:
             self.link.send({"do": "ports", "count": self._ports_wanted})
         if self._way is not None:
             self.link.send(self._way)
+        if self._lease is not None and self.facts is not None and self.facts.leased is None:
+            self.link.send(self._lease)
         if not self._prepared:
             self._send_environment()
         if self._releasing:

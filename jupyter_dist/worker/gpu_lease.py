@@ -61,10 +61,8 @@ class Wish:
         """Which of the GPUs that were taken each rank gets."""
         if gpus and self.each is not None and self.each < 1:
             return [(gpus[taker // self.to_one],) for taker in range(self.takers)]
-        share = len(gpus) // self.takers if self.takers else 0
-        return [tuple(gpus[at : at + share]) for at in range(0, share * self.takers, share or 1)] or [
-            ()
-        ] * self.takers
+        share = len(gpus) // max(1, self.takers) if self.each is None else int(self.each)
+        return [tuple(gpus[share * taker : share * (taker + 1)]) for taker in range(self.takers)]
 
 
 class Refused(Exception):
@@ -97,9 +95,7 @@ class Lease:
         if self.gpus is not None:
             return self.gpus
         gpus = visible_gpus()
-        if wish.least(len(gpus)) > len(gpus) and (gpus or wish.each is not None):
-            there = f"{len(gpus)} {'is' if len(gpus) == 1 else 'are'} visible here"
-            raise TooFew(f"{wish.least(len(gpus))} GPUs are needed, but {there}")
+        _check_number(wish, gpus)
         if not any(gpu.uuid for gpu in gpus):
             self.gpus = gpus[: wish.count(len(gpus), len(gpus))]
             return self.gpus
@@ -107,9 +103,14 @@ class Lease:
             with gpu_record.turn():
                 self._decide(wish, gpus, wait)
         except gpu_record.Unusable as error:
-            # Better that two may meet on one GPU, as without any record, than that nobody trains.
+            # What others have written is heeded where it can be read. That nobody hears of this run is better
+            # than that nobody trains.
+            others = gpu_record.holders()
+            chosen = _choose(wish, gpus, others)
+            if chosen is None:
+                raise Refused(_refusal(wish, gpus, others)) from None
             self.unrecorded = f"no record of who uses which GPU: {error}"
-            self.gpus = gpus[: wish.count(len(gpus), len(gpus))]
+            self.gpus = tuple(chosen)
         assert self.gpus is not None
         return self.gpus
 
@@ -177,9 +178,17 @@ def free_gpus(gpus: Sequence[Gpu], others: Sequence[Holder]) -> list[Gpu]:
     return _choose(alone, gpus, others) or []
 
 
+def _check_number(wish: Wish, gpus: Sequence[Gpu]) -> None:
+    needed, there = wish.least(len(gpus)), len(gpus)
+    if needed > there and (gpus or wish.each is not None):
+        seen = f"only {there} {'is' if there == 1 else 'are'}" if there else "none is"
+        raise TooFew(f"{needed} {'GPU is' if needed == 1 else 'GPUs are'} needed, but {seen} visible here")
+
+
 def preview(wish: Wish) -> tuple[Gpu, ...]:
     """What `Lease.take` would take now. Takes nothing. Raises Refused."""
     gpus, others = visible_gpus(), gpu_record.holders()
+    _check_number(wish, gpus)
     chosen = _choose(wish, gpus, others)
     if chosen is None and gpus:
         raise Refused(_refusal(wish, gpus, others))
@@ -192,6 +201,8 @@ def _refusal(wish: Wish, gpus: Sequence[Gpu], others: Sequence[Holder], ticket: 
     if ticket is not None:
         return f"waits for {needed} GPU{'' if needed == 1 else 's'}: {told}"
     cure = "--wait-for-gpus waits for them, --share-gpus takes them all the same"
+    if wish.each is None:
+        cure += ", --gpus-per-worker 0 trains on the CPU"
     return f"{needed} {'GPU is' if needed == 1 else 'GPUs are'} needed: {told}: {cure}"
 
 

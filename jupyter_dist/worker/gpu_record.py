@@ -18,7 +18,6 @@ import pwd
 import re
 import stat
 import time
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -150,7 +149,7 @@ def enter(holder: Holder) -> Entry:
     told = {f.name: getattr(holder, f.name) for f in dataclasses.fields(holder) if f.name != "user"}
     told |= {name: sorted(told[name]) for name in ("uuids", "wholes")}
     with _folder(make=True) as place:
-        name = f"{holder.run[:80].replace('/', '_')}-{uuid.uuid4().hex[:8]}.json"
+        name = f"{holder.run[:80].replace('/', '_')}-{os.urandom(4).hex()}.json"
         fd = _make(place, name, json.dumps(told).encode())
         # https://github.com/python/cpython/issues/81831: systemd cleans no folder that somebody has locked.
         folder = os.dup(place)
@@ -238,7 +237,7 @@ def _open(place: int, name: str) -> int:
 
 def _make(place: int, name: str, data: bytes, *, lock: bool = True) -> int:
     """A file that is there at once as a whole, with its content, readable for all, and locked."""
-    draft = f".{uuid.uuid4().hex}"
+    draft = f".{os.urandom(16).hex()}"
     try:
         fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=place)
     except OSError as error:

@@ -34,6 +34,7 @@ from ...worker.groups import kill_group
 from ...worker.launched_rank import LAUNCHER
 from .._base import Handle
 from ..ranks.defaults import defaults
+from ..ranks.gpus import GpuTurn, LauncherGpuOptions, gpu_wish, seen_by_all
 from ..ranks.leftovers import end_leftovers
 from ..ranks.processes import PACKAGE_ROOT
 from .rank_files import RankFiles, asked, judged, was_told
@@ -318,26 +319,53 @@ class Follower:
     """The part of a backend that follows what its `submit` has started and kept as `_launched`."""
 
     _launched: _Attempt | None = None
+    _turn: GpuTurn | None = None
+
+    def start_with_gpus(
+        self,
+        job: Job,
+        asked: LauncherGpuOptions,
+        start: Callable[[Sequence[str], Mapping[str, str]], Handle],
+        *,
+        takers: int | None = None,
+    ) -> Handle:
+        """Start a launcher on this machine once its ranks, of which `takers` want GPUs, have theirs.
+
+        `start` gets the names of the GPUs, and what the launcher's environment has to say of them.
+        """
+        self._turn = self._turn or GpuTurn()
+        return self._turn.submit(
+            job,
+            gpu_wish(asked, job.world_size if takers is None else takers, job),
+            wait=asked.wait_for_gpus,
+            start=lambda gpus, env: start(gpus, {**env, **seen_by_all(gpus)}),
+        )
 
     def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
         return None  # the launcher ends with its supervisor
 
     def poll(self, handle: Handle, cursor: Any) -> Poll:
+        waiting = None if self._turn is None else self._turn.poll()
+        if waiting is not None:
+            return waiting
         assert self._launched is not None, "submit comes first"
         return self._launched.poll()
 
     def stop(self, handle: Handle, *, kill: bool) -> None:
+        if self._turn is not None and self._turn.stop():
+            return
         assert self._launched is not None, "submit comes first"
         self._launched.signal(kill=kill)
 
     def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
-        assert self._launched is not None, "submit comes first"
-        if verb == "stacks":
+        if verb == "stacks" and self._launched is not None:
             self._launched.stacks()
 
     def release(self, handle: Handle) -> None:
         if self._launched is not None:
             self._launched.release()
+        if self._turn is not None:
+            self._turn.release()
 
 
 def _died_along(rank: RankState) -> RankState:

@@ -12,6 +12,7 @@ from ...folder import RunFolder
 from ...hosts.fleet import ssh_script
 from ...hosts.openssh import LOCAL
 from ...job import Job, Poll, RankState, State
+from ..ranks.host_gpus import HostsTurn, launcher_turn
 from ..ranks.host_options import HostOptions
 from ..ranks.places import places
 from .launcher_here import Launched
@@ -41,6 +42,8 @@ class Staged:
         counts: dict[str, int] = {}
         for place in places(job.world_size, asked.hosts):
             counts[place.host] = counts.get(place.host, 0) + 1
+        self._asked, self._ranks = asked, counts
+        self._turn: HostsTurn | None = None
         self._ports = {name: 1 + count for name, count in counts.items()}
         hosts = [host for host in asked.hosts if host["name"] in counts]
         self._there = There(job, folder, asked, hosts)
@@ -53,6 +56,7 @@ class Staged:
         """Begin to set the hosts up; `poll` goes on with it."""
         self._attempt, self._launched, self._trouble = attempt, None, None
         self._prepared = self._stopping = False
+        self._turn = None
         self._there.begin(attempt, self._ports)
         return {"hosts": self._there.names}
 
@@ -70,14 +74,19 @@ class Staged:
             return Poll(State.FAILED, self._all(State.STOPPED), detail=self._trouble)
         if self._stopping:
             return Poll(State.STOPPED, self._all(State.STOPPED), pids=state.pids)
-        return Poll(State.PENDING, self._all(State.PENDING), pids=state.pids, detail=state.detail)
+        waits = None if self._turn is None else self._turn.why
+        return Poll(State.PENDING, self._all(State.PENDING), pids=state.pids, detail=waits or state.detail)
 
     def _advance(self) -> None:
         try:
+            fleet = self._there.fleet
+            self._turn = self._turn or launcher_turn(self._job, self._asked, self._ranks, fleet)
+            if not self._turn.come(fleet):
+                return
             if self._prepared:
                 self._launched = self._start(self._there, self._attempt)
             else:
-                self._there.fleet.prepare(self._environments(self._there, self._attempt))
+                fleet.prepare(self._environments(self._there, self._attempt))
                 self._prepared = True
         except DistError as error:
             self._trouble = str(error)

@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...errors import LaunchError
 from ...folder import RunFolder
 from ...hosts.fleet import Fleet, FleetPoll, Start
 from ...hosts.host import HostFacts, HostProcess
 from ...job import Job, Poll, RankState, State
 from ...worker import layout
+from ..ranks.host_gpus import HostsTurn, gpus_there, launcher_turn
 from ..ranks.host_options import HostOptions
 from ..ranks.places import addresses, network
 from .launcher_here import environment
@@ -42,7 +44,8 @@ class Elastic:
 class HostsLaunched:
     """The launchers and ranks of a run over several hosts. Not for several threads.
 
-    `starts` says what to start once the hosts are ready: one launcher on each of those named.
+    `ranks`: how many each host has. `starts` says what to start once the hosts are ready: one launcher on
+    each of those named.
     """
 
     def __init__(
@@ -52,12 +55,15 @@ class HostsLaunched:
         asked: HostOptions,
         hosts: Sequence[Mapping[str, Any]],
         *,
+        ranks: Mapping[str, int],
         name: str,
         elastic: Elastic,
         starts: Callable[[Fleet, int, Sequence[str]], Sequence[Start]],
         explain: Callable[[str], str],
     ) -> None:
         self._job, self._folder, self._name, self._elastic = job, folder, name, elastic
+        self._asked, self._ranks = asked, ranks
+        self._turn: HostsTurn | None = None
         self._starts, self._explain = starts, explain
         self._fleet = Fleet(job, folder, hosts, asked.settings())
         self._names = [str(host["name"]) for host in hosts]
@@ -79,6 +85,7 @@ class HostsLaunched:
         """Set the hosts up; `poll` starts the launchers when they are. `ports`: how many are wanted where."""
         self._attempt, self._started, self._final, self._asked_at = attempt, False, None, None
         self._since, self._left, self._moving_at = attempt, list(self._names), None
+        self._turn = None
         if self._began:
             self._fleet.renew()
         else:
@@ -96,11 +103,24 @@ class HostsLaunched:
         if not self._started:
             if self._asked_at is not None:
                 return Poll(State.STOPPED, self._pending(State.STOPPED), pids=state.pids)
-            if state.ready:
-                self._fleet.start(self._attempt, self._starts(self._fleet, self._attempt, self._left))
-                self._started = True
-            return Poll(State.PENDING, self._pending(State.PENDING), pids=state.pids, detail=state.detail)
+            return self._advance(state)
         return self._look(state)
+
+    def _advance(self, state: FleetPoll) -> Poll:
+        """Start the launchers once the hosts are ready and have their GPUs."""
+        try:
+            if state.ready:
+                self._turn = self._turn or launcher_turn(self._job, self._asked, self._ranks, self._fleet)
+                if self._turn.come(self._fleet):
+                    self._fleet.start(self._attempt, self._starts(self._fleet, self._attempt, self._left))
+                    self._started = True
+        except LaunchError as error:
+            self._final = Poll(State.FAILED, self._pending(State.STOPPED), detail=str(error))
+            return self._final
+        waits = None if self._turn is None else self._turn.why
+        return Poll(
+            State.PENDING, self._pending(State.PENDING), pids=state.pids, detail=waits or state.detail
+        )
 
     def _pending(self, state: State) -> tuple[RankState, ...]:
         return tuple(RankState(rank, state) for rank in range(self._job.world_size))
@@ -254,7 +274,7 @@ def environment_there(
     """What a launcher finds in its environment on a host, as far as it differs from a login's there."""
     env = environment(launcher, job, attempt, per_host, {})
     env["OMP_NUM_THREADS"] = str(max(1, facts.cores // max(1, per_host)))
-    env |= network(facts, address)
+    env |= network(facts, address) | gpus_there(asked, facts)
     if facts.clock_offset_s:
         env["JUPYTER_DIST_CLOCK_OFFSET_S"] = str(facts.clock_offset_s)
     if asked.rsync_paths:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, PlainSerializer
 
-from ...errors import Busy, DistError, LaunchError
+from ...errors import Busy, DistError, InputError, LaunchError
 from ...job import Job, Poll, RankState, State
 from ...worker import gpu_record
 from ...worker.gpu_lease import Lease, Refused, TooFew, Wish, free_gpus, preview, standing
@@ -19,10 +19,12 @@ from .._base import Handle, Options
 __all__ = [
     "GpuOptions",
     "GpuTurn",
+    "LauncherGpuOptions",
     "check_gpus",
     "detected_gpus",
     "gpu_ranks",
     "gpu_wish",
+    "seen_by_all",
     "would_take",
 ]
 
@@ -35,7 +37,10 @@ def _whole_or_part(value: float) -> float:
     return int(value) if value == int(value) else value
 
 
-GpusPerWorker = Annotated[float, Field(ge=0), AfterValidator(_whole_or_part)]
+# The serializer keeps 2 from being saved as 2.0.
+GpusPerWorker = Annotated[
+    float, Field(ge=0), AfterValidator(_whole_or_part), PlainSerializer(lambda value: value)
+]
 
 
 class GpuOptions(Options):
@@ -61,12 +66,40 @@ class GpuOptions(Options):
     )
 
 
-def gpu_wish(job: Job, asked: GpuOptions, takers: int, *, spare: bool = False) -> Wish | None:
-    """What a run wants of this machine's GPUs; None: nothing. `takers`: its ranks here that use GPUs."""
+class _Asked(Protocol):
+    """What of a backend's options concerns GPUs: `GpuOptions`, or `Wanted` of ranks on hosts."""
+
+    @property
+    def gpus_per_worker(self) -> float | None: ...
+    @property
+    def share_gpus(self) -> bool: ...
+
+
+class LauncherGpuOptions(GpuOptions):
+    """For launchers, whose ranks all see what the run has, and choose by their local rank."""
+
+    gpus_per_worker: GpusPerWorker | None = Field(
+        default=None,
+        title="GPUs per worker",
+        description="How many GPUs a run takes for each rank. Each rank sees all that the run has on its "
+        "machine, and no others. Default: 1, or what the machine has. 0 trains on the CPU.",
+        json_schema_extra={"metavar": "N", "wanted": "a whole number of at least 0, or a part such as 0.5"},
+    )
+
+
+def gpu_wish(asked: _Asked, takers: int, job: Job | None = None) -> Wish | None:
+    """What a run wants of a machine's GPUs; None: nothing. `takers`: its ranks there that use GPUs."""
     if asked.gpus_per_worker == 0 or not takers:
         return None
-    notebook = None if job.notebook is None else os.path.basename(job.notebook)
-    return Wish(job.id, notebook, takers, asked.gpus_per_worker, asked.share_gpus, spare)
+    notebook = None if job is None or job.notebook is None else os.path.basename(job.notebook)
+    spare = asked.gpus_per_worker is None and isinstance(asked, LauncherGpuOptions)
+    run = "" if job is None else job.id
+    return Wish(run, notebook, takers, asked.gpus_per_worker, asked.share_gpus, spare)
+
+
+def seen_by_all(gpus: Sequence[str]) -> dict[str, str]:
+    """The variable for ranks that all see what the run has, and nothing where it has nothing."""
+    return {"CUDA_VISIBLE_DEVICES": ",".join(gpus) or "-1"} if visible_gpus() else {}
 
 
 def gpu_ranks(asked: GpuOptions | None = None) -> int | None:
@@ -84,18 +117,21 @@ def gpu_ranks(asked: GpuOptions | None = None) -> int | None:
     return count * (1 if asked is None else Wish("", None, 1, each).to_one)
 
 
-def check_gpus(wish: Wish, *, wait: bool) -> list[str]:
-    """What there is to say before GPUs are taken. Raises Busy where they are not free and nobody waits."""
-    gpus = visible_gpus()
-    if not any(gpu.uuid for gpu in gpus):
+def check_gpus(asked: GpuOptions, takers: int) -> list[str]:
+    """What there is to say before GPUs of this machine are taken. Raises Busy where they are not free and
+    nobody waits, InputError where there are not so many."""
+    gpus, wish = visible_gpus(), gpu_wish(asked, takers)
+    if wish is None or not any(gpu.uuid for gpu in gpus):
         return []
     problem = gpu_record.problem()
     if problem is not None:
         return [f"other runs may take the same GPUs: no record can be kept of who uses them ({problem})"]
     try:
         taken = preview(wish)
+    except TooFew as error:
+        raise InputError(f"{error}.") from None
     except Refused as error:
-        if not wait:
+        if not asked.wait_for_gpus:
             raise Busy(f"{error}.") from None
         return []
     told = standing(gpus, gpu_record.holders())

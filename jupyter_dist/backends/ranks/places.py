@@ -10,11 +10,23 @@ from typing import Any
 from ...hosts.host import HostFacts
 from ...hosts.openssh import LOCAL
 from ...job import Job
+from ...worker.gpu_lease import Wish
 from ...worker.machine import interface_of
 from .defaults import plotting
+from .gpus import gpu_wish
 from .roles import Role, roles, tf_configs
 
-__all__ = ["Place", "Wanted", "addresses", "environments", "gpu_trouble", "network", "places", "ports_needed"]
+__all__ = [
+    "Place",
+    "Wanted",
+    "addresses",
+    "environments",
+    "gpu_trouble",
+    "gpu_wishes",
+    "network",
+    "places",
+    "ports_needed",
+]
 
 
 @dataclass(frozen=True)
@@ -32,8 +44,12 @@ class Place:
 class Wanted:
     """What a backend's options say of the environments of its ranks."""
 
-    gpus_per_worker: int | None = None
-    """None: all of a host, shared out evenly."""
+    gpus_per_worker: float | None = None
+    """None: all of a host that no other run has, shared out evenly. 0.5: two ranks share one."""
+    share_gpus: bool = False
+    """Whether the ranks use GPUs beside other runs."""
+    wait_for_gpus: bool = False
+    """Whether GPUs that other runs have are waited for."""
     ps: int = 0
     chief: bool = False
     evaluator: bool = False
@@ -120,7 +136,7 @@ def environments(
         }
         if facts is not None:
             about = facts[place.host]
-            gpus = _gpus(place, asked, _takers(where, tasks, place.host), about.gpus)
+            gpus = _gpus(job, place, asked, _takers(where, tasks, place.host), about)
             env |= _of_host(place, asked, about, address[place.host], gpus)
         found.append({**env, **user})
     return found
@@ -135,12 +151,26 @@ def _takers(where: Sequence[Place], tasks: Sequence[Role], host: str) -> list[in
     return [p.rank for p in where if p.host == host and tasks[p.rank].type != "ps"]
 
 
-def _gpus(place: Place, asked: Wanted, takers: Sequence[int], gpus: tuple[str, ...]) -> tuple[str, ...]:
-    if place.rank not in takers:
+def _gpus(job: Job, place: Place, asked: Wanted, takers: Sequence[int], about: HostFacts) -> tuple[str, ...]:
+    """The GPUs of one rank, of those that the host's agent has taken for the run."""
+    wish = gpu_wish(asked, len(takers), job)
+    if wish is None or place.rank not in takers:
         return ()
-    share = len(gpus) // len(takers) if asked.gpus_per_worker is None else asked.gpus_per_worker
-    first = takers.index(place.rank) * share
-    return gpus[first : first + share]
+    taken = about.gpus if about.leased is None else tuple(map(str, about.leased["gpus"]))
+    return wish.shares_out(taken)[takers.index(place.rank)]
+
+
+def gpu_wishes(
+    job: Job, asked: Wanted, where: Sequence[Place], facts: Mapping[str, HostFacts]
+) -> dict[str, Wish]:
+    """What the ranks want of the GPUs of each host that has some."""
+    tasks = roles(job.world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
+    wishes = {
+        name: gpu_wish(asked, len(_takers(where, tasks, name)), job)
+        for name, about in facts.items()
+        if about.gpus
+    }
+    return {name: wish for name, wish in wishes.items() if wish is not None}
 
 
 def gpu_trouble(
@@ -159,8 +189,8 @@ def gpu_trouble(
                 f"{other} and {name} are the same machine, and the ranks of both would use the same GPUs: "
                 "name it once, with the workers of both. Nothing was started."
             )
-        takers = len(_takers(where, tasks, name))
-        if takers * (wanted or 1) > len(about.gpus):
+        wish = gpu_wish(asked, takers := len(_takers(where, tasks, name)))
+        if wish is not None and wish.least(len(about.gpus)) > len(about.gpus):
             each = f" with --gpus-per-worker {wanted}" if wanted else ""
             return (
                 f"host {name} has {len(about.gpus)} GPUs, too few for {takers} of the workers{each}: give it "
@@ -176,6 +206,7 @@ def _of_host(
         "JUPYTER_DIST_GPUS": str(len(gpus)),
         "OMP_NUM_THREADS": str(max(1, facts.cores // place.local_size)),
         **network(facts, address),
+        **({} if facts.leased is None else facts.leased["env"]),
     }
     if facts.name == LOCAL:
         env |= plotting(os.environ)

@@ -123,6 +123,7 @@ function Card(
   const backend = model.backend(cluster?.backend ?? target.name);
   const detail = cluster ? describeCluster(cluster, trans) : describeBackend(backend, trans);
   const found = cluster ? describeBackend(backend, trans) : null;
+  const inUse = gpusInUse(backend);
   // That is so where the server runs; the kernel, which has the last word, may know better.
   const missing = backend && !backend.available ? needs(backend, trans) : null;
   const problem = missing ?? cluster?.problem ?? backend?.problem ?? null;
@@ -167,6 +168,13 @@ function Card(
           {found && !problem && (
             <span className="jpd-sb-line jpd-sb-dim">
               <span className="jpd-sb-row-where">{found}</span>
+            </span>
+          )}
+          {inUse && !problem && (
+            <span className="jpd-sb-line jpd-sb-dim">
+              <span className="jpd-sb-row-where" title={inUse}>
+                {inUse}
+              </span>
             </span>
           )}
           {problem && <span className="jpd-sb-card-problem">{problem}</span>}
@@ -244,6 +252,8 @@ export function describeBackend(backend: IBackend | undefined, trans: Translatio
     } else if (name === 'gpus') {
       const count = Array.isArray(value) ? value.length : Number(value);
       parts.push(count ? trans._n('%1 GPU', '%1 GPUs', count) : trans.__('no GPU'));
+    } else if (name === 'gpus_in_use') {
+      continue; // a line of its own
     } else if (Array.isArray(value)) {
       parts.push(value.map(String).join(', '));
     } else if (typeof value !== 'object') {
@@ -251,6 +261,12 @@ export function describeBackend(backend: IBackend | undefined, trans: Translatio
     }
   }
   return parts.join(' · ');
+}
+
+/** `GPUs 0-3 are held by run … of train.ipynb; 4 are free`, as the server tells it; null: all are free. */
+export function gpusInUse(backend: IBackend | undefined): string | null {
+  const told = backend?.detail.gpus_in_use;
+  return typeof told === 'string' && told ? told : null;
 }
 
 function weight(name: string): number {

@@ -2,7 +2,7 @@ import { nullTranslator } from '@jupyterlab/translation';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { ApiError } from '../../src/api';
 import { ClustersModel } from '../../src/model/clusters';
-import { describeBackend, describeCluster } from '../../src/sidebar/clusters';
+import { describeBackend, describeCluster, gpusInUse } from '../../src/sidebar/clusters';
 import { draftOf, fieldsOf, optionsOf } from '../../src/sidebar/schema';
 import { FakeServer, LOCAL } from './fakeserver';
 
@@ -110,6 +110,15 @@ describe('descriptions', () => {
     expect(
       describeBackend({ ...LOCAL, detail: { gpus: ['A', 'B'], address: 'ray://x' } }, trans)
     ).toBe('2 GPUs · address ray://x');
+  });
+
+  it('tell whose the GPUs are in a line of its own', () => {
+    const told = 'GPUs 0-3 are held by run 20261120-a of train.ipynb (user anna); 4 are free';
+    const busy = { ...LOCAL, detail: { gpus: 8, gpus_in_use: told } };
+    expect(describeBackend(busy, trans)).toBe('8 GPUs');
+    expect(gpusInUse(busy)).toBe(told);
+    expect(gpusInUse(LOCAL)).toBeNull();
+    expect(gpusInUse(undefined)).toBeNull();
   });
 
   it('do not show the values of variables', () => {

@@ -9,11 +9,11 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from ....errors import InputError, LaunchError
 from ....job import Job
-from ....worker.gpus import visible_gpus
 from ....worker.horovod_rank import GPUS, SLOTS
 from . import discovery
 from .horovodrun_options import HorovodOptions
@@ -83,10 +83,12 @@ def look(job: Job, options: HorovodOptions, attempt: Path) -> None:
         raise LaunchError(f"no hosts to start with: {done.stderr.strip()[-1000:]}")
 
 
-def environment(options: HorovodOptions, world_size: int, attempt: Path) -> dict[str, str]:
-    """What the ranks of an elastic run are told beside the rest. Each slot here has GPUs of its own."""
+def environment(
+    options: HorovodOptions, world_size: int, attempt: Path, gpus: Sequence[str]
+) -> dict[str, str]:
+    """What the ranks of an elastic run are told beside the rest. Each slot here has GPUs of its own, of
+    those that the run has."""
     env = {SLOTS: str(attempt / "slots")}
-    gpus = [gpu.name for gpu in visible_gpus()]
     if gpus and not options.hosts:
         count = options.max_np or world_size
         share = max(1, len(gpus) // count)

@@ -28,6 +28,7 @@ from ....hosts.host import Host
 from ....hosts.openssh import LOCAL, SshSettings
 from ....job import Job, Poll, RankState, State
 from ....worker.horovod_rank import GPUS
+from ...ranks.gpus import gpu_wish
 from ..launcher_here import Launched
 from ..launcher_per_host import environment_there
 from .discovery import is_local
@@ -39,6 +40,7 @@ _AWAY_S = 10.0
 """A host that does not answer for so long is taken away. A connection may be gone for a moment."""
 _RETRY_S = 15.0
 _LOOK_EVERY_S = 1.0
+_ASK_EVERY_S = 0.5
 _TIMEOUT_S = 600.0
 """horovodrun's own for the least number of hosts."""
 _FLUSH_S = 20.0
@@ -96,6 +98,7 @@ class ElasticHosts:
         self._fleet = HostSet(job, folder, options.settings())
         self._generation: dict[str, int] = {}
         self._retry_at: dict[str, float] = {}
+        self._ask_at: dict[str, float] = {}
         self._names: dict[str, str] = {}
         """The host that each name stands for: this machine has many."""
         self._starts: dict[str, str] = {}
@@ -196,10 +199,29 @@ class ElasticHosts:
         if host.name in self._prepared:
             return True
         assert host.facts is not None
+        if not self._has_gpus(host, slots):
+            return False
         address = self._own_address() if host.name == LOCAL else host.facts.address or host.facts.hostname
         if address is not None:
             self._prepared.add(host.name)
             self._fleet.prepare({host.name: self._environment(host, slots, address)})
+        return False
+
+    def _has_gpus(self, host: Host, slots: int) -> bool:
+        """Whether the host's agent has taken what its slots need; where it cannot, the host has failed."""
+        assert host.facts is not None
+        wish = gpu_wish(self._options, slots, self._job) if host.facts.gpus else None
+        if wish is None:
+            return True
+        told = host.facts.leased
+        if told is not None and not told["why"]:
+            return True
+        if told is not None and not self._options.wait_for_gpus:
+            host.failed = str(told["why"])
+            return False
+        if time.monotonic() >= self._ask_at.get(host.name, 0.0):
+            self._ask_at[host.name] = time.monotonic() + _ASK_EVERY_S
+            host.lease({"for": wish.to_json(), "wait": self._options.wait_for_gpus})
         return False
 
     def _environment(self, host: Host, slots: int, address: str) -> dict[str, str]:
@@ -213,9 +235,10 @@ class ElasticHosts:
         env |= interfaces(self._options)
         env = {name: value for name, value in env.items() if name not in self._job.env_names}
         env["JUPYTER_DIST_NODE"] = str(host.node)
-        if facts.gpus:
-            share = max(1, len(facts.gpus) // slots)
-            parts = [facts.gpus[at : at + share] for at in range(0, share * slots, share)]
+        if facts.leased is not None:
+            gpus = facts.leased["gpus"]
+            share = max(1, len(gpus) // slots)
+            parts = [gpus[at : at + share] for at in range(0, share * slots, share)]
             env[GPUS] = ";".join(",".join(part) for part in parts if part)
         return env
 

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ....hosts.openssh import SshSettings
 from ....worker.layout import launcher_log
+from ...ranks.gpus import LauncherGpuOptions
 from ...ranks.host_options import LauncherHostOptions, Line
 from .config_file import read_config
 
@@ -67,7 +68,7 @@ _INSTEAD = {
 }
 
 
-class HorovodOptions(LauncherHostOptions):
+class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
     """Options of the backend `horovod`: those of horovodrun, and how hosts are reached."""
 
     gloo: bool = _field(False, "Gloo", "Coordinate the ranks with Gloo. Default: MPI where there is one")
