@@ -65,11 +65,11 @@ def new_id() -> str:
     Ids with fewer digits at their end are those of an earlier version, and tell the local time: see `runs`.
     """
     now = time.time()
-    return f"{_second(now)}-{int(now % 1 * 65536):04x}{secrets.token_hex(2)}"
+    return f"{_moment(now)}{secrets.token_hex(2)}"
 
 
-def _second(when: float) -> str:
-    return time.strftime("%Y%m%d-%H%M%S", time.gmtime(when))
+def _moment(when: float) -> str:
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(when))}-{int(when % 1 * 65536):04x}"
 
 
 class RankFolder:
@@ -287,7 +287,7 @@ def age_key(run_id: str, root: Path) -> str:
 def _translated(root: Path, run_id: str) -> str:
     # One read per run and process: a job is written once.
     created = json.loads((root / run_id / layout.JOB).read_bytes())["created"]
-    return _second(float(created)) + run_id[15:]
+    return f"{_moment(float(created))} {run_id}"
 
 
 @lru_cache(4096)
