@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from .. import backends, start
-from ..errors import RunStopped
+from ..errors import InputError, RunStopped
 from ..job import State, Status
+from ..manage import removal
 from ..record import reader
 from ..showing.run import Run
 from . import cells
@@ -132,6 +133,9 @@ class Ended:
         wait_until(lambda: run.state is without, target.patience_s, f"the state {without}", run)
         if outlives:
             with runs.here():
+                # Its folder is all that finds the ranks again.
+                with pytest.raises(InputError, match="is not at its end"):
+                    removal.remove([run.folder])
                 start.attach(run.id)
             runs.wait(run, training_s=0.02 * lines)
             assert_state(run, State.SUCCEEDED)
