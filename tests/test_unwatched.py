@@ -169,6 +169,23 @@ def test_a_view_is_answered_at_once_when_it_stops_one(own_folders: Path, hangs: 
         time.sleep(0.05)
 
 
+def test_a_run_that_is_unwatched_again_is_stopped_again(
+    own_folders: Path, tmp_path: Path, wait_for: Callable[..., Any]
+) -> None:
+    script = tmp_path / "python"
+    counting = f"open({str(tmp_path / 'starts')!r}, 'a').write('x')\n"
+    source = DIES_AGAIN.format(python=sys.executable, root=str(Path(__file__).parents[1]))
+    script.write_text(source + counting)
+    script.chmod(0o755)
+    folder = unwatched(own_folders, python=str(script)).folder
+    for starts in ("x", "xx"):
+        wait_for(lambda: reader.status(folder).state is State.UNWATCHED, 10, "the state unwatched")
+        actions.stop(folder.id)
+        count = tmp_path / "starts"
+        wait_for(lambda count=count, starts=starts: count.exists() and count.read_text() == starts, 20)
+        wait_for(lambda: reader.status(folder).state is State.UNWATCHED, 10, "the supervisor's end")
+
+
 def test_the_server_goes_on_while_unwatched_runs_are_stopped(tmp_path: Path, hangs: str) -> None:
     server = Server(tmp_path / "server")
     server.home.mkdir()

@@ -71,6 +71,10 @@ class _TakingOn:
         self.thread = threading.Thread(target=self._start, name="jupyter-dist-resume", daemon=True)
         self.thread.start()
 
+    def is_done(self) -> bool:
+        """Whether the supervisor came up: unwatched again, the run needs another one."""
+        return not self.thread.is_alive() and self.error is None
+
     def _start(self) -> None:
         try:
             submission.resume(self._folder)
@@ -85,7 +89,7 @@ _lock = threading.Lock()
 def _taken_on(folder: RunFolder) -> None:
     with _lock:
         known = _taking_on.get(folder.path)
-        if known is None:
+        if known is None or known.is_done():
             known = _taking_on[folder.path] = _TakingOn(folder)
     known.thread.join(_AT_ONCE_S)
     if known.thread.is_alive():
