@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import run_processes
 from launching import ended, launch_cell, logs
 from stopwatch import Stopwatch
 
@@ -525,3 +528,62 @@ def test_many_ranks(wait_for: WaitFor) -> None:
     folder, status = run("import os\nint(os.environ['RANK'])", np=24)
     assert status.state is State.SUCCEEDED
     assert [container.load(folder.rank(0, rank).result) for rank in range(24)] == list(range(24))
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_supervisor_that_is_killed_right_after_its_start_leaves_nothing(
+    warm: bool, wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even where a rank was just being forked, or had left its group and had no parent to die with."""
+    source = "import os, sys, time\nif os.fork() == 0:\n    os.setsid()\nprint('up')\ntime.sleep(600)"
+    monkeypatch.setattr(template, "wanted", lambda: warm)
+    try:
+        for number in range(8):
+            folder = start(source, cold=not warm)
+            told = wait_for(
+                lambda folder=folder: (
+                    folder.supervisor_log.exists()
+                    and re.search(r"supervisor (\d+):", folder.supervisor_log.read_text())
+                ),
+                what="the supervisor",
+            )
+            time.sleep(number * 0.02)
+            os.kill(int(told[1]), signal.SIGKILL)
+            wait_for(lambda folder=folder: run_processes(folder.path) == {}, 10, "the end of all of it")
+    finally:
+        template.close()
+
+
+def test_a_guard_from_the_store_that_was_killed_is_replaced(
+    wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(template, "wanted", lambda: True)
+    try:
+        template.observe({})
+        folder = start(UP, cold=False)
+        pids = rank_pids(folder, wait_for)
+        supervisor = supervisor_pid(folder)
+        assert reader.status(folder).warm
+        (pipe,) = {
+            link
+            for fd in Path(f"/proc/{supervisor}/fd").iterdir()
+            if (link := os.readlink(fd)).startswith("pipe:") and holders(link) - {supervisor}
+        }
+        (guard,) = holders(pipe) - {supervisor}
+        assert guard not in children_of(supervisor), "it was forked while nobody waited"
+        os.kill(guard, signal.SIGKILL)
+        wait_for(lambda: len(children_of(supervisor)) == 3, 10, "another guard")
+        os.kill(supervisor, signal.SIGKILL)
+        wait_for(lambda: gone(*pids), 10, "the end of the ranks")
+    finally:
+        template.close()
+
+
+def holders(link: str) -> set[int]:
+    """The processes that have this file or pipe open."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(path) == link:
+                found.add(int(path.parts[2]))
+    return found

@@ -37,7 +37,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 def start(backend: str, source: str, **options: Any) -> RunFolder:
-    run = {name: options.pop(name) for name in ("max_restarts", "timeout_s", "env") if name in options}
+    run = {name: options.pop(name) for name in ("max_restarts", "timeout", "env") if name in options}
     return launch_cell(backend, source, 2, options, **run)
 
 
@@ -230,7 +230,7 @@ def test_a_refusal_is_what_the_run_says(service: Service) -> None:
 
 def test_a_place_in_a_queue_is_shown_and_no_clock_runs(service: Service, wait_for: WaitFor) -> None:
     service.hold.set()
-    folder = start("far", UP, timeout_s=1.0)
+    folder = start("far", UP, timeout=1.0)
     wait_for(lambda: reader.status(folder).reason == "queue position 3", what="the place in the queue")
     time.sleep(1.5)  # longer than --timeout
     status = reader.status(folder)

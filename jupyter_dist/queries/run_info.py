@@ -63,7 +63,8 @@ def _summary(folder: RunFolder, status: Status, job: Job, bars: list[RankProgres
         "stall": {"since": status.stall.since, "noticed": status.stall.noticed} if status.stall else None,
         "progress": slowest(bars),
         "host_time": time.time(),
-        "max_restarts": job.max_restarts,
+        # An attempt that only took another port is none of those that the user asked for.
+        "max_restarts": job.max_restarts + status.port_retries,
         "path": str(folder.path),
     }
 

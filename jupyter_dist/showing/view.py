@@ -92,12 +92,16 @@ class View:
         elif not event.data.get("printed"):
             self.fold.add(event.rank, f"note: {one_line(str(event.data.get('text')), 300)}", now)
 
+    def _attempts(self) -> int:
+        """How many there may be, those included that only took another port."""
+        return 1 + self.job.max_restarts + (self.status.port_retries if self.status else 0)
+
     def _new_attempt(self, attempt: int, now: float) -> None:
         if self._attempt is not None and attempt > self._attempt:
             reason = self.status.reason if self.status else None
             why = f": {one_line(reason, 200)}" if reason else ""
             self._restarted = reason
-            self.fold.mark(f"── attempt {attempt + 1} of {self.job.max_restarts + 1}{why} ──", now)
+            self.fold.mark(f"── attempt {attempt + 1} of {self._attempts()}{why} ──", now)
             self.progress.clear()
         if self._attempt is None or attempt > self._attempt:
             self._attempt = attempt
@@ -174,7 +178,7 @@ class View:
         else:
             parts.append(count(rank_count(self.job, status), "rank"))
         if status.attempt or self.job.max_restarts:
-            parts.append(f"attempt {status.attempt + 1} of {self.job.max_restarts + 1}")
+            parts.append(f"attempt {status.attempt + 1} of {self._attempts()}")
         if self.note:
             parts.append(self.note)
         elif status.reason and (status.state.ended or status.reason != self._restarted):
