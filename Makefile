@@ -54,8 +54,7 @@ test: ## Check, then every test; JUPYTER_DIST_REQUIRE_ALL=1 makes a skip a failu
 
 tests: check $(HOROVOD)
 	$(call npm,test)
-	$(PYTEST) -n $(JOBS) --dist loadgroup -m "not serial" && parallel=0 || parallel=$$?; \
-	$(PYTEST) -m serial && exit $$parallel
+	$(PYTEST) -n $(JOBS) --dist loadgroup
 
 npm = $(if $(NODE),$(NPM) $(1),@echo "skipped: npm $(1): it needs Node 20 or newer, https://nodejs.org" >&2)
 

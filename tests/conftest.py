@@ -2,7 +2,7 @@
 
 Fixtures: `wait_for` (a condition with a deadline), `kernel` and `start_kernel` (real IPython kernels),
 `hosts` (real sshd in namespaces), and, for every test, `own_folders` and `no_leftovers`.
-Markers: `needs` and `serial` (pyproject.toml).
+Marker: `needs` (pyproject.toml).
 """
 
 from __future__ import annotations

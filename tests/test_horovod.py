@@ -158,7 +158,7 @@ def test_horovods_torch_loop(np: int, controller: str, data: dict[str, Any]) -> 
 
 
 @needs_horovod
-@pytest.mark.parametrize(("np", "controller"), [(2, "gloo"), pytest.param(4, *mpi.values, marks=mpi.marks)])
+@pytest.mark.parametrize(("np", "controller"), [(2, "gloo"), pytest.param(2, *mpi.values, marks=mpi.marks)])
 def test_horovods_keras_loop(np: int, controller: str, data: dict[str, Any]) -> None:
     folder = start(KERAS, np, data, **{controller: True})
     trained(folder, np)

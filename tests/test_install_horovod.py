@@ -15,6 +15,7 @@ import pytest
 from jupyter_dist.commands import horovod_build, horovod_recipe, main
 from jupyter_dist.commands.horovod_recipe import Recipe, find_recipe, missing_tools
 from jupyter_dist.errors import DistError, InputError
+from jupyter_dist.worker import quick_horovodrun
 
 ROOT = Path(__file__).parents[1]
 RECIPE = Recipe(torch="2.13.0", tensorflow="2.21.0", mpi="Open MPI 4.1.4")
@@ -210,14 +211,30 @@ def test_the_next_call_takes_the_kept_wheel(
 
 
 def test_what_horovod_says_of_itself_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`make` runs the real one, which takes half a minute."""
-    said = (
-        "Available Frameworks:\n    [X] TensorFlow\n    [X] PyTorch\nControllers:\n    [{}] MPI\n    [X] Gloo"
-    )
-    done = subprocess.CompletedProcess([], 0, said.format("X"), "")
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
-    assert horovod_build.check(RECIPE) == done.stdout
-    done.stdout = said.format(" ")
-    with pytest.raises(DistError, match="lacks MPI"):
+    """`make` asks the real one, for which torch and TensorFlow are imported."""
+    asked: list[str] = []
+    done = subprocess.CompletedProcess([], 0, "Gloo MPI\n", "")
+
+    def ask(argv: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        asked.append(argv[-1])
+        return done
+
+    monkeypatch.setattr(subprocess, "run", ask)
+    assert horovod_build.check(RECIPE) == f"{RECIPE}: installed, and each can be imported"
+    assert [code.split()[1] for code in asked] == ["horovod.torch", "horovod.tensorflow"]
+    done.stdout = "Gloo\n"
+    with pytest.raises(DistError, match="lacks MPI for torch"):
         horovod_build.check(RECIPE)
-    assert horovod_build.check(dataclasses.replace(RECIPE, mpi=None)) == done.stdout
+    assert "without MPI" in horovod_build.check(dataclasses.replace(RECIPE, mpi=None))
+    done.returncode, done.stderr = 1, "ImportError: no such symbol"
+    with pytest.raises(DistError, match=r"lacks torch:(.|\n)*no such symbol"):
+        horovod_build.check(RECIPE)
+
+
+@pytest.mark.needs("horovod", "torch")
+def test_the_installed_one_is_asked() -> None:
+    mpi = "Open MPI" if "mpi" in quick_horovodrun.built_with() else None
+    assert "can be imported" in horovod_build.check(dataclasses.replace(RECIPE, tensorflow=None, mpi=mpi))
+    if mpi is None:
+        with pytest.raises(DistError, match="lacks MPI for torch"):
+            horovod_build.check(dataclasses.replace(RECIPE, tensorflow=None))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from jupyter_dist.backends.ranks.serving import Serving
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, Poll, RankState, State, Status
+from jupyter_dist.launch import template
 from jupyter_dist.record import reader
 from jupyter_dist.worker import payload as container
 from jupyter_dist.worker.serving_rank import MARK
@@ -56,8 +57,23 @@ def fitted(strategy, data, **more):
 """
 
 
-def start(source: str, np: int, **options: Any) -> RunFolder:
-    return launch_cell("local", source, np, options, env=QUIET)
+@pytest.fixture(scope="module")
+def warm() -> Iterator[None]:
+    """TensorFlow is imported once, and the ranks of all these runs are forks of that process."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in QUIET.items():
+            patch.setenv(name, value)
+        # Otherwise only a notebook has a template.
+        patch.setattr(template, "wanted", lambda: True)
+        yield
+        template.close()
+
+
+forked = pytest.mark.xdist_group("forks of TensorFlow")
+
+
+def start(source: str, np: int, *, cold: bool = True, **options: Any) -> RunFolder:
+    return launch_cell("local", source, np, options, env=QUIET, cold=cold)
 
 
 def said(folder: RunFolder) -> list[str]:
@@ -440,10 +456,11 @@ model, losses = fitted(strategy, keras.utils.experimental.DatasetCreator(lambda 
     assert not [e for e in reader.events(folder) if e.kind == "note" and "metrics of" in e.data["text"]]
 
 
+@forked
 @pytest.mark.needs("tensorflow")
-def test_without_a_chief_rank_0_coordinates(own_folders: Path) -> None:
+def test_without_a_chief_rank_0_coordinates(own_folders: Path, warm: None) -> None:
     source = COORDINATED + "for _ in range(9): coordinator.schedule(step)\ncoordinator.join()\nfloat(total)"
-    folder = start(source, 3, ps=1)
+    folder = start(source, 3, cold=False, ps=1)
     assert results(folder, ended(folder)) == [9.0, None, None]
     why = "because TF_CONFIG names 2 workers and 1 ps, no chief: worker 0 coordinates; this rank"
     texts = said(folder)
@@ -451,8 +468,9 @@ def test_without_a_chief_rank_0_coordinates(own_folders: Path) -> None:
     assert f"{why} serves it as worker 0\n" in texts[1]
 
 
+@forked
 @pytest.mark.needs("tensorflow")
-def test_the_usual_script_with_servers_of_its_own_ends_too(own_folders: Path) -> None:
+def test_the_usual_script_with_servers_of_its_own_ends_too(own_folders: Path, warm: None) -> None:
     """Written for machines that each run it, with `Server.join()`, which never returns."""
     source = """
 import json, os
@@ -478,12 +496,13 @@ for _ in range(5):
 coordinator.join()
 float(total)
 """
-    folder = start(source, 3, ps=1, chief=True)
+    folder = start(source, 3, cold=False, ps=1, chief=True)
     assert results(folder, ended(folder)) == [5.0, None, None]
 
 
+@forked
 @pytest.mark.needs("tensorflow")
-def test_a_dead_worker_ends_the_run_and_is_named(own_folders: Path, wait_for: WaitFor) -> None:
+def test_a_dead_worker_ends_the_run_and_is_named(own_folders: Path, warm: None, wait_for: WaitFor) -> None:
     source = (
         COORDINATED
         + """
@@ -493,7 +512,7 @@ while True:
     coordinator.join()
 """
     )
-    folder = start(source, 3, ps=1, chief=True)
+    folder = start(source, 3, cold=False, ps=1, chief=True)
     wait_for(lambda: "training" in said(folder)[0], 60, "the chief")
     pid = reader.status(folder).ranks[1].pid
     assert pid is not None

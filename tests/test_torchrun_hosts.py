@@ -79,7 +79,6 @@ def test_the_request_shows_each_hosts_torchrun() -> None:
         assert argv[argv.index("--max-restarts") + 1] == "1", "one for the host that may be lost"
 
 
-@pytest.mark.serial
 def test_hosts_come_late_and_are_lost(hosts: Hosts, wait_for: WaitFor) -> None:
     """Two of three hosts begin without the third; it joins them, the others are lost one after the other,
     in the end the one where they meet: four attempts, of which two are restarts as torchrun counts them."""

@@ -3,7 +3,8 @@
     python -S -E discovery.py ATTEMPT_FOLDER COOLDOWN DEFAULT_SLOTS hosts HOST:SLOTS…
     python -S -E discovery.py ATTEMPT_FOLDER COOLDOWN DEFAULT_SLOTS script FOLDER PROGRAM ARGUMENTS…
 
-Runs every second, as a file of its own: it imports nothing that is installed. It prints `HOST:SLOTS` lines.
+Runs every second, as a file of its own: it imports nothing that is installed, and of ours what needs nothing.
+It prints `HOST:SLOTS` lines.
 
 horovodrun gives up the whole host of a rank that fails, and when that host comes back from its cooldown it
 starts nothing there as long as it waits for the least number of ranks. So each slot of this machine is a host
@@ -26,7 +27,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ....worker import layout
+if __name__ == "__main__":  # a file of its own has no package around it
+    sys.path.insert(0, str(Path(__file__).parents[4]))
+
+from jupyter_dist.worker import layout
 
 __all__ = ["find", "is_local", "local_name", "look_for_failures", "main", "offered", "parse", "spread"]
 
