@@ -1,4 +1,4 @@
-"""Make curves short enough to be sent and drawn: fewer points, fewer digits, a band in place of many ranks."""
+"""Make curves short enough to be drawn: fewer points, fewer digits, a band in place of many ranks."""
 
 from __future__ import annotations
 
