@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -145,26 +145,6 @@ class _Metrics:
             self._read[rank] = count
             for line in log.read(start, count - start):
                 yield (rank, line.end), cut_text(line, _PATTERN_LINE)[0]
-
-
-@overload
-def curves(
-    folder: RunFolder,
-    attempt: int | None = None,
-    points: int = 2000,
-    names: Sequence[str] | None = None,
-    version: None = None,
-) -> Curves: ...
-
-
-@overload
-def curves(
-    folder: RunFolder,
-    attempt: int | None,
-    points: int,
-    names: Sequence[str] | None,
-    version: str | None,
-) -> Curves | CurvesUnchanged: ...
 
 
 def curves(
