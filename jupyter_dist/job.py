@@ -109,7 +109,11 @@ class Supervisor:
 
 @dataclass(frozen=True)
 class Stall:
-    """No rank has printed or logged since `since`; `stacks` says whether stacks were taken."""
+    """The run is silent: no rank has printed or logged since `since`, which the supervisor saw at `noticed`.
+
+    The supervisor then asks the ranks for their stacks. The run goes on; a rank's next line or metric ends
+    the stall. Both are seconds since the epoch.
+    """
 
     since: float
     noticed: float

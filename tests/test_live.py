@@ -19,6 +19,7 @@ from test_stacks import waiting, write_payload
 
 from jupyter_dist.job import Stall, State
 from jupyter_dist.record import reader
+from jupyter_dist.record.cursor import Tail
 from jupyter_dist.showing import live
 from jupyter_dist.showing.progress import Progress
 from jupyter_dist.showing.run import Run
@@ -31,7 +32,7 @@ MAX_DISPLAY = 12_000
 def view_of(made: RunMaker, **options: Any) -> View:
     """A view that has been fed with all that there is."""
     view = View(made.folder, made.job, keep=400, **options)
-    for batch in reader.Tail(made.folder, tail_bytes=64 << 10).drain():
+    for batch in Tail(made.folder, tail_bytes=64 << 10).drain():
         view.feed(batch, time.monotonic())
     return view
 
@@ -108,7 +109,7 @@ def test_a_new_attempt_is_marked_and_nothing_folds_across_it(own_folders: Path) 
     made.print(0, "epoch 1\n")
     made.event(0, "progress", id=0, n=1, total=9, desc="old")
     view = View(made.folder, made.job, keep=400)
-    tail = reader.Tail(made.folder)
+    tail = Tail(made.folder)
     view.feed(tail.poll(), 0)
     made.next_attempt("rank 1 failed; restart 1 of 2")
     made.print(1, "epoch 1\n")

@@ -269,6 +269,21 @@ def test_readme_lists_every_flag_and_command() -> None:
         assert re.search(rf"`(jupyter dist )?{word}[ `]", readme), f"the README does not tell of {word!r}"
 
 
+def test_the_table_of_changes_names_what_there_is() -> None:
+    """docs/changing.md: each file that a row names exists, and the names behind it stand in the file."""
+    rows = re.findall(r"^\| .* \| (.*) \|$", (ROOT / "docs/changing.md").read_text(), re.MULTILINE)[1:]
+    assert len(rows) >= 10
+    for row in rows:
+        told = re.findall(r"`([\w./]+/[\w./]*)`(?: \(((?:`\w+`(?:, )?)+)\))?", row)
+        assert told or "`tools/" in row, row
+        for path, names in told:
+            place = ROOT / path
+            assert place.exists(), path
+            text = "" if place.is_dir() else place.read_text()
+            for name in re.findall(r"\w+", names):
+                assert re.search(rf'(?:def |class |^|"|    ){name}\b', text, re.MULTILINE), (path, name)
+
+
 def command_line(*words: str) -> str:
     command = [sys.executable, "-m", "jupyter_dist", *words]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -18,6 +18,7 @@ from jupyter_dist.errors import RunNotFound
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, RankState, State, Status, Supervisor
 from jupyter_dist.record import reader
+from jupyter_dist.record.cursor import Tail
 from jupyter_dist.worker import time_index
 
 
@@ -51,7 +52,7 @@ def test_lines_come_whole_and_the_unfinished_one_apart(own_folders: Path) -> Non
     folder = make(own_folders)
     set_state(folder, State.RUNNING)
     write(folder, 0, b"one\ntw")
-    tail = reader.Tail(folder)
+    tail = Tail(folder)
     batch = tail.poll()
     assert [(line.rank, line.text) for line in batch.lines] == [(0, "one")]
     assert batch.partial == {0: "tw"}
@@ -69,11 +70,11 @@ def test_a_cursor_goes_on_where_another_reader_stood(own_folders: Path) -> None:
     folder = make(own_folders)
     set_state(folder, State.RUNNING)
     write(folder, 1, b"a\nb\n")
-    first = reader.Tail(folder)
+    first = Tail(folder)
     first.poll()
     cursor = json.loads(json.dumps(first.cursor))
     write(folder, 1, b"c\n")
-    assert [line.text for line in reader.Tail(folder, cursor=cursor).poll().lines] == ["c"]
+    assert [line.text for line in Tail(folder, cursor=cursor).poll().lines] == ["c"]
 
 
 def test_ranks_are_interleaved_by_the_time_index(own_folders: Path) -> None:
@@ -86,14 +87,14 @@ def test_ranks_are_interleaved_by_the_time_index(own_folders: Path) -> None:
             size += len(data)
             with folder.rank(0, rank).times.open("ab") as file:
                 file.write(time_index.RECORD.pack(size, when))
-    lines_read = reader.Tail(folder).poll().lines
+    lines_read = Tail(folder).poll().lines
     assert [(line.time, line.text) for line in lines_read] == [(1.0, "a"), (2.0, "b"), (3.0, "c"), (4.0, "d")]
 
 
 def test_following_for_hours_keeps_no_times_of_what_was_read(own_folders: Path) -> None:
     folder = make(own_folders)
     set_state(folder, State.RUNNING)
-    tail = reader.Tail(folder)
+    tail = Tail(folder)
     size, times = 0, []
     for when in range(1, 100):
         write(folder, 0, b"a\nb\nc")
@@ -111,7 +112,7 @@ def test_a_limit_leaves_out_the_older_part_and_counts_it(own_folders: Path) -> N
     set_state(folder, State.RUNNING)
     data = b"".join(b"line %d\n" % number for number in range(10_000))
     write(folder, 0, data)
-    tail = reader.Tail(folder, tail_bytes=1000)
+    tail = Tail(folder, tail_bytes=1000)
     batch = tail.poll()
     assert batch.lines[-1].text == "line 9999"
     assert batch.skipped + sum(len(line.text) + 1 for line in batch.lines) == len(data)
@@ -124,7 +125,7 @@ def test_drain_reads_more_than_one_poll_takes(own_folders: Path) -> None:
     write(folder, 0, (b"y" * 999 + b"\n") * 9_000)
     write(folder, 0, b"z" * (3 << 20))
     set_state(folder, State.SUCCEEDED)
-    texts = [line.text for batch in reader.Tail(folder).drain() for line in batch.lines]
+    texts = [line.text for batch in Tail(folder).drain() for line in batch.lines]
     assert [len(text) for text in texts[:2]] == [99, 999]
     assert sum(len(text) for text in texts) == 99 + 999 * 9_000 + (3 << 20)
 
@@ -133,7 +134,7 @@ def test_bytes_that_are_no_text_and_no_newlines_of_ours(own_folders: Path) -> No
     folder = make(own_folders)
     set_state(folder, State.SUCCEEDED)
     write(folder, 0, b"\xff\x00a\x1eb\x0bc\r10%\r20%\n")
-    assert [line.text for line in reader.Tail(folder).poll().lines] == ["\ufffd\x00a\x1eb\x0bc\r10%\r20%"]
+    assert [line.text for line in Tail(folder).poll().lines] == ["\ufffd\x00a\x1eb\x0bc\r10%\r20%"]
 
 
 @settings(max_examples=60, deadline=None)
@@ -143,7 +144,7 @@ def test_whatever_the_pieces_the_text_is_the_same(
 ) -> None:
     folder = make(tmp_path_factory.mktemp("runs"), 1)
     set_state(folder, State.RUNNING, world_size=1)
-    tail = reader.Tail(folder)
+    tail = Tail(folder)
     lines = []
     for piece in pieces:
         write(folder, 0, piece)
@@ -169,7 +170,7 @@ def test_a_final_state_comes_with_all_lines(own_folders: Path, monkeypatch: pyte
         return real(place)
 
     monkeypatch.setattr(reader, "status", ends_before_we_look)
-    batch = reader.Tail(folder).poll()
+    batch = Tail(folder).poll()
     # Had the log been read first, it would have been without the line.
     assert batch.status.state is State.SUCCEEDED
     assert [line.text for line in batch.lines] == ["last words"]
@@ -179,7 +180,7 @@ def test_attempts_follow_one_another(own_folders: Path) -> None:
     folder = make(own_folders)
     set_state(folder, State.RUNNING)
     write(folder, 0, b"first\n")
-    tail = reader.Tail(folder)
+    tail = Tail(folder)
     assert [line.attempt for line in tail.poll().lines] == [0]
     write(folder, 0, b"cut off")
     folders.make_attempt(folder, 1, 2)
@@ -196,7 +197,7 @@ def test_events_that_are_torn_or_foreign_are_passed_over(own_folders: Path) -> N
     lines = [b"\xff\xfe", b"[]", b'"text"', b"{}", json.dumps(good).encode(), b'{"seq": 1, "time": 2.0, "ki']
     folder.rank(0, 0).events.write_bytes(b"\n".join(lines))
     assert [event.kind for event in reader.events(folder)] == ["metric"]
-    assert [event.kind for event in reader.Tail(folder).poll().events] == ["metric"]
+    assert [event.kind for event in Tail(folder).poll().events] == ["metric"]
 
 
 class TestStatus:

@@ -25,6 +25,7 @@ from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State, Status
 from jupyter_dist.launch import template
 from jupyter_dist.record import failures, reader
+from jupyter_dist.record.cursor import Tail
 from jupyter_dist.worker import payload as container
 
 WaitFor = Callable[..., Any]
@@ -187,7 +188,7 @@ seen.read_text()
     assert folder.attempts() == [0, 1, 2]
     assert container.load(folder.rank(2, 0).result) == "1"
     assert "attempt 0" in reader.output(folder, 0, 0).decode()
-    lines = [line for batch in reader.Tail(folder).drain() for line in batch.lines]
+    lines = [line for batch in Tail(folder).drain() for line in batch.lines]
     assert {line.attempt for line in lines} == {0, 1}
 
 

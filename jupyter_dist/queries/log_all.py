@@ -1,13 +1,13 @@
 """All ranks' logs as one: by time, equal lines of several ranks folded, pageable by row number.
 
-A *segment* is what one rank's log gained in whole lines between two records of its time index.
-Segments stand in the order of (time, rank); those of one time that were taken in at once are a
-*moment*. A line belongs to the record that saw its end, so a row that was shown once keeps its number
-for good. Segments are put into *groups* of at most half a second and 256 kB, and lines are folded
-within their group: `fold` is a function of the group's segments, so that all that is kept of a group is
-its first row and its first segment. A group that is still open may gain rows at its end, and its rows
-ranks; nothing else ever changes. A segment above 64 kB is a group of its own, unfolded: nobody reads
-along with such a flood.
+A *segment* is what one rank's log gained in whole lines between two records of its time index
+(log_segments.py). Segments stand in the order of (time, rank); those of one time that were taken in at once
+are a *moment*. A line belongs to the record that saw its end, so a row that was shown once keeps its number
+for good. Segments are put into *groups* of at most half a second and 256 kB, and lines are folded within
+their group: `fold` is a function of the group's segments, so that all that is kept of a group is its first
+row and its first segment. A group that is still open may gain rows at its end, and its rows ranks; nothing
+else ever changes. A segment above 64 kB is a group of its own, unfolded: nobody reads along with such a
+flood.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -26,14 +25,13 @@ import numpy as np
 from ..folder import RankFolder
 from .line_index import LineIndex
 from .log_fold import Part, fold, split
-from .log_times import MAX_RECORDS, RECORD, records
+from .log_segments import CHUNK, Columns, RankSegments, Segment
 
 __all__ = ["AllIndex", "Row"]
 
 _WINDOW_S = 0.5
 _GROUP_BYTES = 256 << 10
 _PLAIN_BYTES = 64 << 10
-_CHUNK = 4 << 20
 _SETTLE_S = 0.01
 """Within that time the supervisor has written the records of a moment for all ranks."""
 
@@ -47,117 +45,6 @@ class Row(NamedTuple):
     whole: bool = True
 
 
-@dataclass(frozen=True)
-class _Segment:
-    time: float
-    rank: int
-    start: int
-    end: int
-    line: int
-    """Number of its first line in the rank's own log."""
-    count: int = 0
-    moment: int = 0
-
-
-class _Columns:
-    """Segments and groups, packed: a long run has a million of them."""
-
-    def __init__(self) -> None:
-        self.times, self.ranks = array("d"), array("I")
-        self.starts, self.ends, self.lines = array("Q"), array("Q"), array("Q")
-        self.moments = array("Q")
-        self.group_rows, self.group_segments, self.group_plain = array("Q"), array("Q"), array("B")
-        self.total = 0
-        self.stable = 0
-        """Rows before this one are in closed groups."""
-
-    def add(self, segment: _Segment) -> None:
-        self.times.append(segment.time)
-        self.ranks.append(segment.rank)
-        self.starts.append(segment.start)
-        self.ends.append(segment.end)
-        self.lines.append(segment.line)
-        self.moments.append(segment.moment)
-
-    def begin_group(self, plain: bool) -> None:
-        self.group_rows.append(self.total)
-        self.group_segments.append(len(self.times))
-        self.group_plain.append(plain)
-
-    def segments(self, group: int) -> Iterator[_Segment]:
-        first = self.group_segments[group]
-        last = self.group_segments[group + 1] if group + 1 < len(self.group_segments) else len(self.times)
-        for i in range(first, last):
-            yield _Segment(
-                self.times[i],
-                self.ranks[i],
-                self.starts[i],
-                self.ends[i],
-                self.lines[i],
-                moment=self.moments[i],
-            )
-
-
-class _Rank:
-    """How far one rank's files were taken in."""
-
-    def __init__(self, number: int, folder: RankFolder) -> None:
-        self.number, self.folder = number, folder
-        self.pending = np.empty(0, RECORD)
-        self.lines = 0
-        self.done = 0
-        """The end of its last segment."""
-        self._read = 0
-        self._latest = 0.0
-        self._scanned = 0
-
-    def read_times(self) -> bool:
-        """Look for new records; returns whether there may be more than were read."""
-        try:
-            if os.stat(self.folder.times).st_size < RECORD.itemsize * (self._read + 1):
-                return False
-        except OSError:
-            return False
-        new = records(self.folder.times, self._read).copy()
-        if not len(new):
-            return False
-        self._read += len(new)
-        new["time"] = np.maximum.accumulate(np.maximum(new["time"], self._latest))  # a clock set back
-        self._latest = float(new["time"][-1])
-        self.pending = np.concatenate([self.pending, new])
-        return len(new) >= MAX_RECORDS
-
-    def size(self) -> int:
-        try:
-            return os.stat(self.folder.output).st_size
-        except OSError:
-            return 0
-
-    def segment(self, time: float, until: int, *, unfinished: bool = False) -> _Segment | None:
-        """The lines that end before an offset and are in no segment yet; None when there are none."""
-        count, end = 0, self.done
-        try:
-            with open(self.folder.output, "rb") as file:
-                while self._scanned < until:
-                    chunk = os.pread(file.fileno(), min(_CHUNK, until - self._scanned), self._scanned)
-                    if not chunk:
-                        break
-                    last = chunk.rfind(b"\n") + 1
-                    if last:
-                        count += chunk.count(b"\n")
-                        end = self._scanned + last
-                    self._scanned += len(chunk)
-        except OSError:
-            return None
-        if unfinished and self._scanned > end:
-            count, end = count + 1, self._scanned
-        if not count:
-            return None
-        found = _Segment(time, self.number, self.done, end, self.lines, count)
-        self.done, self.lines = end, self.lines + count
-        return found
-
-
 class AllIndex:
     """The rows of one attempt. Used by several threads; refreshed with what was appended."""
 
@@ -167,15 +54,15 @@ class AllIndex:
         self._reset()
 
     def _reset(self) -> None:
-        self._columns = _Columns()
-        self._ranks = [_Rank(number, folder) for number, folder in enumerate(self._folders)]
+        self._columns = Columns()
+        self._ranks = [RankSegments(number, folder) for number, folder in enumerate(self._folders)]
         self._parts: list[Part] | None = None
         self._counted = self._bytes = 0
         self._began = 0.0
         self._moment = 0
         self._final: list[int] | None = None
 
-    def refresh(self, *, ended: float | None) -> _Columns:
+    def refresh(self, *, ended: float | None) -> Columns:
         """Take in what is new. `ended` is when the attempt ended: what no record covers then comes last,
         an unfinished line too; before, it waits for the supervisor's next record (50 ms)."""
         with self._lock:
@@ -238,7 +125,7 @@ class AllIndex:
             self._add(rank.segment(ended, size, unfinished=True))
         self._final = sizes
 
-    def _add(self, segment: _Segment | None) -> None:
+    def _add(self, segment: Segment | None) -> None:
         if segment is None:
             return
         segment = replace(segment, moment=self._moment)
@@ -271,7 +158,7 @@ class AllIndex:
             self._counted = len(self._parts)
             self._columns.total = self._columns.group_rows[-1] + fold(self._parts).count
 
-    def _part(self, segment: _Segment) -> Part:
+    def _part(self, segment: Segment) -> Part:
         try:
             with open(self._folders[segment.rank].output, "rb") as file:
                 data = os.pread(file.fileno(), segment.end - segment.start, segment.start)
@@ -279,7 +166,7 @@ class AllIndex:
             data = b""  # the run was removed meanwhile
         return Part(segment.rank, segment.time, split(data), segment.moment)
 
-    def rows(self, columns: _Columns, start: int, count: int) -> Iterator[Row]:
+    def rows(self, columns: Columns, start: int, count: int) -> Iterator[Row]:
         """Rows from number `start` on, as far as there are any; at most `count`."""
         group = bisect_right(columns.group_rows, start) - 1
         groups = len(columns.group_rows)
@@ -293,7 +180,7 @@ class AllIndex:
             if group < groups:
                 start = max(start, columns.group_rows[group])
 
-    def _group(self, columns: _Columns, group: int, skip: int, count: int) -> Iterator[Row]:
+    def _group(self, columns: Columns, group: int, skip: int, count: int) -> Iterator[Row]:
         if columns.group_plain[group]:
             yield from self._plain(columns, group, skip, count)
             return
@@ -301,7 +188,7 @@ class AllIndex:
         for part, line, ranks in folded.rows(skip, skip + count):
             yield Row(ranks, part.time, part.lines[line])
 
-    def _plain(self, columns: _Columns, group: int, skip: int, count: int) -> Iterator[Row]:
+    def _plain(self, columns: Columns, group: int, skip: int, count: int) -> Iterator[Row]:
         (segment,) = columns.segments(group)
         after = columns.group_rows[group + 1] if group + 1 < len(columns.group_rows) else columns.total
         count = min(count, after - columns.group_rows[group] - skip)
@@ -314,7 +201,7 @@ class AllIndex:
         if rest is not None:
             yield Row((segment.rank,), segment.time, rest.data, rest.whole)
 
-    def text(self, columns: _Columns) -> Iterator[bytes]:
+    def text(self, columns: Columns) -> Iterator[bytes]:
         """The rows' lines in pieces of whole lines, each ended by a newline; fast where nothing folds."""
         for group in range(len(columns.group_rows)):
             if columns.group_plain[group]:
@@ -324,12 +211,12 @@ class AllIndex:
             folded = fold([self._part(segment) for segment in columns.segments(group)])
             yield b"\n".join(folded.lines()) + b"\n"
 
-    def _raw(self, segment: _Segment) -> Iterator[bytes]:
+    def _raw(self, segment: Segment) -> Iterator[bytes]:
         last = b""
         try:
             with open(self._folders[segment.rank].output, "rb") as file:
-                for start in range(segment.start, segment.end, _CHUNK):
-                    last = os.pread(file.fileno(), min(_CHUNK, segment.end - start), start)
+                for start in range(segment.start, segment.end, CHUNK):
+                    last = os.pread(file.fileno(), min(CHUNK, segment.end - start), start)
                     yield last
         except OSError:
             pass

@@ -1,7 +1,7 @@
 """Put the whole logs of several ranks together by time: `Run.log()`.
 
 Whole stretches of a log are moved at once: 400,000 lines are a few hundred of them. What comes while a run
-goes on is ordered line by line (`reader.Tail`); the pages of a view, whose rows must keep their numbers for
+goes on is ordered line by line (cursor.py); the pages of a view, whose rows must keep their numbers for
 good, are ordered by `queries.log_all`.
 """
 

@@ -10,6 +10,7 @@ from ..errors import InputError
 from ..folder import RunFolder
 from ..job import State
 from . import reader
+from .cursor import Tail
 
 __all__ = ["follow_log", "read_log"]
 
@@ -30,7 +31,7 @@ def read_log(
         _check_ranks(folder, ranks)
     kept: deque[reader.Line] = deque(maxlen=tail)
     total = 0
-    for batch in reader.Tail(folder).drain():
+    for batch in Tail(folder).drain():
         wanted = [line for line in batch.lines if ranks is None or line.rank in ranks]
         kept.extend(wanted)
         total += len(wanted)
@@ -44,7 +45,7 @@ def follow_log(
     is unwatched: then nobody brings its lines here."""
     if ranks is not None:
         _check_ranks(folder, ranks)
-    source = reader.Tail(folder)
+    source = Tail(folder)
     kept: deque[reader.Line] = deque(maxlen=tail)
     for batch in source.drain():
         kept.extend(line for line in batch.lines if ranks is None or line.rank in ranks)

@@ -18,6 +18,7 @@ from ..job import State, Status
 from ..launch import submission
 from ..manage import stopping
 from ..record import reader
+from ..record.cursor import Tail
 from ..text.safe import one_line
 from . import report
 from .display import command, in_kernel, kernel_is_ending
@@ -114,7 +115,7 @@ class _Follower:
         self._folder = folder
         self._screen = screen
         self._view = View(folder, job, keep=screen.keep, colour=screen.colour)
-        self._tail = reader.Tail(folder, tail_bytes=share)
+        self._tail = Tail(folder, tail_bytes=share)
         self._pause = _QUICK_S
         self._quick_until = time.monotonic() + _STAY_QUICK_S
         self._answered = 0

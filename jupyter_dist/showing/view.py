@@ -8,7 +8,8 @@ from collections import Counter
 from ..folder import RunFolder
 from ..job import Job, State, Status, rank_count
 from ..record import stacks
-from ..record.reader import Batch, Event, Line
+from ..record.cursor import Batch
+from ..record.reader import Event, Line
 from ..text.fold import Entry, Fold
 from ..text.format import count, duration, size
 from ..text.safe import clean, one_line

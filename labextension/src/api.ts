@@ -2,17 +2,19 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 import type {
-  Attempt,
   ICurves,
-  IDisposable,
   ILogPage,
   IRankError,
   IResult,
   IRunInfo,
+  ISearchResult,
+  IStacks
+} from './answers';
+import type {
+  Attempt,
+  IDisposable,
   IRunSource,
   ISearchQuery,
-  ISearchResult,
-  IStacks,
   LogOf,
   RunChange
 } from './run/source';

@@ -1,20 +1,19 @@
 /** One metric as a chart: lines of ranks, a band over many of them, values under the pointer. */
 import uPlot from 'uplot';
-import { logRange, logTicks, STEP_INCREMENTS, tickTexts } from './axes';
 import type { IContext } from './context';
 import { curveCsv } from './csv';
 import { button, el, saveFile, setAttribute, setText } from './dom';
 import { ranges, value } from './format';
+import { picture } from './picture';
+import { lineColour, plotOptions } from './plotoptions';
 import {
   chartData,
   firstSpecial,
   lastValue,
   type IChartData,
-  type IDrawn,
-  type ILine
+  type IDrawn
 } from './series';
 import type { ICurve } from './source';
-import { cssVariable, rankVariable } from './theme';
 import { tipRows } from './tip';
 
 const HEIGHT = 168;
@@ -159,88 +158,16 @@ export class Chart {
     return [this._data.xs, ...this._data.lines.map(line => line.ys)] as uPlot.AlignedData;
   }
 
-  private _colour(line: ILine): string {
-    const { root } = this._context;
-    return typeof line.rank === 'number'
-      ? cssVariable(root, rankVariable(line.rank))
-      : cssVariable(root, '--jpd-mean');
-  }
-
   private _options(width: number): uPlot.Options {
-    const { root } = this._context;
-    const text = cssVariable(root, '--jpd-axis') || '#666';
-    const grid = { stroke: cssVariable(root, '--jpd-grid') || '#8883', width: 1 };
-    const font = `10px ${cssVariable(root, '--jpd-font') || 'sans-serif'}`;
-    const axis = { stroke: text, grid, font, ticks: { ...grid, size: 4 }, gap: 3 };
-    const { lines } = this._data;
-    const mean = cssVariable(root, '--jpd-mean');
-    const [min, max] = ['min', 'max'].map(part => lines.findIndex(l => l.rank === part) + 1);
-    const many = lines.filter(line => !line.raw).length > 12;
-    const alone = this._data.xs.length === 1;
-    const log = this._drawn?.log;
-    // A single step has no line, and no band.
-    const points = (edge: boolean): uPlot.Series.Points =>
-      alone
-        ? { show: true, size: 5, ...(edge ? { stroke: mean } : {}) }
-        : edge || many
-          ? { show: false }
-          : { size: 4 };
-    return {
+    return plotOptions(this._context.root, this._data, {
       width,
       height: HEIGHT,
-      padding: [8, 10, 0, 0],
-      legend: { show: false },
-      cursor: {
-        drag: { x: true, y: false, setScale: false },
-        points: { size: 5 },
-        sync: { key: this._syncKey, setSeries: false },
-        focus: { prox: 24 },
-        // Here and not on each move, so that a click resets nothing.
-        bind: {
-          dblclick: () => () => {
-            this._zoomTo(null);
-            return null;
-          }
-        }
-      },
-      focus: { alpha: many ? 0.25 : 1 },
-      scales: {
-        x: { time: false },
-        y: log
-          ? { distr: 3, range: (_u, min, max) => logRange(min, max) }
-          : { range: (_u, min, max) => linearRange(min, max) }
-      },
-      axes: [
-        { ...axis, size: 22, space: 46, incrs: STEP_INCREMENTS },
-        {
-          ...axis,
-          size: axisSize,
-          splits: log ? (_u, _axis, min, max) => logTicks(min, max) : undefined,
-          filter: (_u, ticks) => ticks,
-          values: (_u, ticks) => tickTexts(ticks)
-        }
-      ],
-      bands:
-        min && max
-          ? [{ series: [max, min], fill: cssVariable(root, '--jpd-band') || '#8884' }]
-          : undefined,
-      series: [
-        {},
-        ...lines.map(line => {
-          const edge = line.rank === 'min' || line.rank === 'max';
-          return {
-            stroke: edge ? undefined : this._colour(line),
-            width: edge ? 0 : line.rank === 'mean' ? 2 : many ? 1 : 1.5,
-            alpha: line.raw ? 0.25 : 1,
-            points: points(edge)
-          };
-        })
-      ],
-      hooks: {
-        setCursor: [u => this._showTip(u)],
-        setSelect: [u => this._select(u)]
-      }
-    };
+      log: !!this._drawn?.log,
+      syncKey: this._syncKey,
+      pointed: plot => this._showTip(plot),
+      selected: plot => this._select(plot),
+      unzoomed: () => this._zoomTo(null)
+    });
   }
 
   private _select(plot: uPlot): void {
@@ -322,8 +249,9 @@ export class Chart {
       return;
     }
     const far = (y: number) => Math.abs(plot.valToPos(y, 'y') - (top ?? 0));
+    const { root } = this._context;
     const rows = tipRows(this._curve, this._data, idx, far, this._context, line =>
-      this._colour(line)
+      lineColour(root, line)
     );
     this._tip.hidden = !rows.length;
     if (!rows.length) {
@@ -363,22 +291,8 @@ export class Chart {
     if (!this._plot) {
       return;
     }
-    const drawn = this._plot.ctx.canvas;
-    const ratio = drawn.width / this._plot.width;
-    const head = Math.round(22 * ratio);
-    const canvas = el('canvas', { width: drawn.width, height: drawn.height + head });
-    const context = canvas.getContext('2d');
-    if (!context) {
-      return;
-    }
-    const { root } = this._context;
-    context.fillStyle = cssVariable(root, '--jpd-page') || '#fff';
-    context.fillRect(0, 0, canvas.width, canvas.height);
-    context.fillStyle = getComputedStyle(root).color;
-    context.font = `600 ${Math.round(12 * ratio)}px ${cssVariable(root, '--jpd-font') || 'sans-serif'}`;
-    context.fillText(this._curve.name, 8 * ratio, 16 * ratio);
-    context.drawImage(drawn, 0, head);
-    canvas.toBlob(blob => {
+    const canvas = picture(this._plot, this._curve.name, this._context.root);
+    canvas?.toBlob(blob => {
       if (blob) {
         saveFile(`${this._fileName()}.png`, blob);
       }
@@ -388,16 +302,4 @@ export class Chart {
   private _fileName(): string {
     return `${this._context.source.id}-${this._curve.name}`.replace(/[^\w.-]+/g, '_');
   }
-}
-
-function linearRange(min: number | null, max: number | null): [number | null, number | null] {
-  if (min === null || max === null) {
-    return [null, null];
-  }
-  return min === 0 && max === 0 ? [0, 1] : uPlot.rangeNum(min, max, 0.1, true);
-}
-
-function axisSize(_plot: uPlot, values: string[] | null): number {
-  const longest = Math.max(2, ...(values ?? []).map(text => text.length));
-  return 14 + 6 * longest;
 }

@@ -1,0 +1,131 @@
+"""Cut the ranks' logs into segments at the records of their time indexes; a million takes little room."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..folder import RankFolder
+from .log_times import MAX_RECORDS, RECORD, records
+
+__all__ = ["Columns", "RankSegments", "Segment"]
+
+CHUNK = 4 << 20
+"""How many bytes of a log are read at once."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of whole lines of one rank's log, and the time by which they were there."""
+
+    time: float
+    rank: int
+    start: int
+    end: int
+    line: int
+    """Number of its first line in the rank's own log."""
+    count: int = 0
+    moment: int = 0
+
+
+class Columns:
+    """Segments and groups, packed: a long run has a million of them."""
+
+    def __init__(self) -> None:
+        self.times, self.ranks = array("d"), array("I")
+        self.starts, self.ends, self.lines = array("Q"), array("Q"), array("Q")
+        self.moments = array("Q")
+        self.group_rows, self.group_segments, self.group_plain = array("Q"), array("Q"), array("B")
+        self.total = 0
+        self.stable = 0
+        """Rows before this one are in closed groups."""
+
+    def add(self, segment: Segment) -> None:
+        self.times.append(segment.time)
+        self.ranks.append(segment.rank)
+        self.starts.append(segment.start)
+        self.ends.append(segment.end)
+        self.lines.append(segment.line)
+        self.moments.append(segment.moment)
+
+    def begin_group(self, plain: bool) -> None:
+        self.group_rows.append(self.total)
+        self.group_segments.append(len(self.times))
+        self.group_plain.append(plain)
+
+    def segments(self, group: int) -> Iterator[Segment]:
+        first = self.group_segments[group]
+        last = self.group_segments[group + 1] if group + 1 < len(self.group_segments) else len(self.times)
+        for i in range(first, last):
+            yield Segment(
+                self.times[i],
+                self.ranks[i],
+                self.starts[i],
+                self.ends[i],
+                self.lines[i],
+                moment=self.moments[i],
+            )
+
+
+class RankSegments:
+    """Cuts one rank's log into segments, as its time index grows."""
+
+    def __init__(self, number: int, folder: RankFolder) -> None:
+        self.number, self.folder = number, folder
+        self.pending = np.empty(0, RECORD)
+        self.lines = 0
+        self.done = 0
+        """The end of its last segment."""
+        self._read = 0
+        self._latest = 0.0
+        self._scanned = 0
+
+    def read_times(self) -> bool:
+        """Look for new records; returns whether there may be more than were read."""
+        try:
+            if os.stat(self.folder.times).st_size < RECORD.itemsize * (self._read + 1):
+                return False
+        except OSError:
+            return False
+        new = records(self.folder.times, self._read).copy()
+        if not len(new):
+            return False
+        self._read += len(new)
+        new["time"] = np.maximum.accumulate(np.maximum(new["time"], self._latest))  # a clock set back
+        self._latest = float(new["time"][-1])
+        self.pending = np.concatenate([self.pending, new])
+        return len(new) >= MAX_RECORDS
+
+    def size(self) -> int:
+        try:
+            return os.stat(self.folder.output).st_size
+        except OSError:
+            return 0
+
+    def segment(self, time: float, until: int, *, unfinished: bool = False) -> Segment | None:
+        """The lines that end before an offset and are in no segment yet; None when there are none."""
+        count, end = 0, self.done
+        try:
+            with open(self.folder.output, "rb") as file:
+                while self._scanned < until:
+                    chunk = os.pread(file.fileno(), min(CHUNK, until - self._scanned), self._scanned)
+                    if not chunk:
+                        break
+                    last = chunk.rfind(b"\n") + 1
+                    if last:
+                        count += chunk.count(b"\n")
+                        end = self._scanned + last
+                    self._scanned += len(chunk)
+        except OSError:
+            return None
+        if unfinished and self._scanned > end:
+            count, end = count + 1, self._scanned
+        if not count:
+            return None
+        found = Segment(time, self.number, self.done, end, self.lines, count)
+        self.done, self.lines = end, self.lines + count
+        return found
