@@ -45,6 +45,7 @@ class FaultyStore:
         self.largest = 0
         self._random = random.Random(seed)
         self._away = threading.Event()
+        self._pending = 0
         self._lock = threading.Lock()
 
     def __enter__(self) -> FaultyStore:
@@ -71,6 +72,11 @@ class FaultyStore:
 
     def back(self) -> None:
         self._away.clear()
+
+    def settle(self) -> bool:
+        """Have no more objects come late or twice; whether all of those are there that are under way."""
+        self.late = self.doubled = 0
+        return self._pending == 0
 
     @property
     def is_away(self) -> bool:
@@ -107,7 +113,11 @@ class FaultyStore:
         def put() -> None:
             with contextlib.suppress(OSError, http.client.HTTPException):  # the test may be over by then
                 self.forward("PUT", path, headers, body)
+            with self._lock:
+                self._pending -= 1
 
+        with self._lock:
+            self._pending += 1
         timer = threading.Timer(after_s, put)
         timer.daemon = True
         timer.start()
