@@ -11,6 +11,7 @@ Objects become visible late and out of order, some appear again after they were 
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import random
 import socket
@@ -44,6 +45,7 @@ class FaultyStore:
         self.largest = 0
         self._random = random.Random(seed)
         self._away = threading.Event()
+        self._pending = 0
         self._lock = threading.Lock()
 
     def __enter__(self) -> FaultyStore:
@@ -52,7 +54,7 @@ class FaultyStore:
         argv = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self._port)]
         self._moto = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self._await_moto()
-        self._server = ThreadingHTTPServer(("0.0.0.0", 0), _handler(self))
+        self._server = _Server(("0.0.0.0", 0), _handler(self))
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         self.port = self._server.server_address[1]
@@ -70,6 +72,11 @@ class FaultyStore:
 
     def back(self) -> None:
         self._away.clear()
+
+    def settle(self) -> bool:
+        """Have no more objects come late or twice; whether all of those are there that are under way."""
+        self.late = self.doubled = 0
+        return self._pending == 0
 
     @property
     def is_away(self) -> bool:
@@ -103,7 +110,15 @@ class FaultyStore:
             connection.close()
 
     def put_later(self, path: str, headers: dict[str, str], body: bytes, after_s: float) -> None:
-        timer = threading.Timer(after_s, self.forward, ("PUT", path, headers, body))
+        def put() -> None:
+            with contextlib.suppress(OSError, http.client.HTTPException):  # the test may be over by then
+                self.forward("PUT", path, headers, body)
+            with self._lock:
+                self._pending -= 1
+
+        with self._lock:
+            self._pending += 1
+        timer = threading.Timer(after_s, put)
         timer.daemon = True
         timer.start()
 
@@ -117,6 +132,11 @@ class FaultyStore:
                 if time.monotonic() > deadline or self._moto.poll() is not None:
                     raise
                 time.sleep(0.1)
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        pass  # a client that was killed in the midst of a request
 
 
 def _handler(store: FaultyStore) -> type[BaseHTTPRequestHandler]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -243,6 +245,26 @@ def test_a_run_is_not_started_again_where_that_makes_no_sense(tmp_path: Path) ->
         assert "it has no Python at '/no/such/python'" in str(run.status.reason)
     finally:
         runs.close()
+
+
+def test_an_idle_agent_that_did_not_wait_is_set_up_once_more(fleet: Fleet, wait_for: WaitFor) -> None:
+    """As after a line was cut for long while other hosts were set up."""
+    fleet.ask_for_ports({"localhost": 1})
+    wait_for(lambda: fleet.poll().ready, 20, "a port")
+    stage = Path(fleet.facts("localhost").stage)
+    marker = f"JUPYTER_DIST_STAGE={stage}".encode()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (
+                marker in (entry / "environ").read_bytes()
+                and b"jupyter_dist.agent" in (entry / "cmdline").read_bytes()
+            ):
+                os.kill(int(entry.name), signal.SIGTERM)
+    wait_for(lambda: not fleet.poll().ready, 20, "the end of the agent")
+    wait_for(lambda: fleet.poll().ready, 30, "another agent")
+    assert fleet.poll().failed is None
+    fleet.start(0, [Start("localhost", ("echo", "hello"), {}, rank=0)])
+    assert [process.exit_code for process in until_over(fleet, wait_for).processes] == [0]
 
 
 def test_what_a_stage_program_of_another_version_says(folder: RunFolder, tmp_path: Path) -> None:

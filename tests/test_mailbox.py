@@ -8,6 +8,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from jupyter_dist import folder as folders
+from jupyter_dist.agent import courier
 from jupyter_dist.agent.frames import encode
 from jupyter_dist.agent.letters import Inbox, letter_name, parse, sealed, unsealed
 from jupyter_dist.agent.stores import FolderStore, S3Store, Store, StoreError, open_store, signed
@@ -358,6 +360,36 @@ def test_a_hole_keeps_the_offsets_of_what_comes_after(folder: RunFolder) -> None
     assert b"200 bytes are missing here" in data
 
 
+def test_what_nobody_takes_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JUPYTER_DIST_LIFELINE", raising=False)
+    for name, value in {"MOST_BYTES": 4000, "_COUNT_EVERY_BYTES": 8000, "_MOST_LEFT_BYTES": 40_000}.items():
+        monkeypatch.setattr(courier, name, value)
+    here = courier.Courier(FolderStore(str(tmp_path)), RUN, b"key", 0)
+    monkeypatch.setenv("JUPYTER_DIST_LIFELINE", "")  # which it has set, for its agent
+    ours, agent = socket.socketpair()
+    here._agent, here._session = ours, "00"
+    up = tmp_path / RUN / "up"
+
+    def written(turns: int) -> int:
+        for _ in range(turns):
+            with contextlib.suppress(BlockingIOError):
+                while agent.send(encode({"is": "chunk"}, 1000) + bytes(1000)):
+                    pass
+            here._turn()
+        return len(os.listdir(up))
+
+    with ours, agent:
+        for side in (ours, agent):
+            side.setblocking(False)
+        assert written(60) < 20
+        full = written(5)
+        assert written(20) == full
+        for path in up.iterdir():
+            path.unlink()
+        assert 0 < written(60) < 20
+    here.give_up()
+
+
 @pytest.fixture
 def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyStore]:
     with FaultyStore() as store:
@@ -390,6 +422,7 @@ def test_a_store_that_is_away_for_20_seconds(
         assert faulty.largest < 6 << 20
     finally:
         faulty.back()
+        wait_for(faulty.settle, 20, "what comes late")
         far.close()
     assert [key for key in faulty.names() if "/code/" not in key] == []
 

@@ -25,6 +25,8 @@ from jupyter_dist.job import State
 from jupyter_dist.showing.run import Run
 
 DEATHS = int(os.environ.get("JUPYTER_DIST_DEATHS", "6"))
+MOST_OF_ONE = 8
+"""Of one run; then it may come to its end."""
 LINES = 400
 CELL = f"""
 import time
@@ -65,10 +67,10 @@ def test_supervisors_that_die_at_random_moments(there: Camp, tmp_path: Path) -> 
     deaths = whole = 0
     try:
         while deaths < DEATHS or not whole:
-            run, began = runs.start(CELL), time.monotonic()
+            run, began, before = runs.start(CELL), time.monotonic(), deaths
             while not run.state.ended:
-                if deaths < DEATHS:
-                    end = time.monotonic() + dice.uniform(0, 4)
+                if deaths < min(DEATHS, before + MOST_OF_ONE):
+                    end = time.monotonic() + dice.choice((dice.uniform(0, 3), dice.uniform(3, 12)))
                     while time.monotonic() < end and not run.state.ended:
                         time.sleep(0.01)
                     deaths += kill_supervisor(run)
@@ -76,16 +78,16 @@ def test_supervisors_that_die_at_random_moments(there: Camp, tmp_path: Path) -> 
                 else:
                     attach(runs, run)
                     time.sleep(0.05)
-                    assert time.monotonic() < began + 100 + 10 * DEATHS, story(run)
+                    assert time.monotonic() < began + 300, story(run)
             if run.state is State.SUCCEEDED:
                 whole += 1
                 for rank in range(3):
                     assert all_lines(run, rank) == [f"line {number}" for number in range(LINES)], story(run)
                 assert list(run.results) == [LINES - 1] * 3
             else:
-                # It died before the ranks were started: nothing of it may run, and the reason says so.
+                # It died before the ranks were started: nothing of it may run then.
                 assert [all_lines(run, rank) for rank in range(3)] == [[]] * 3, story(run)
-                assert "supervisor died" in str(run.status.reason), story(run)
+                assert "host h1" in str(run.status.reason), story(run)
             deadline = time.monotonic() + 40
             while there.left():
                 assert time.monotonic() < deadline, (there.left(), story(run))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import random
 import select
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +16,7 @@ from .archive import Shipped
 from .arrivals import Arrivals
 from .facts import HostFacts, HostProcess, host_facts
 from .link import LinkError, Reach
-from .openssh import LOCAL, SshSettings, own_version, turned_away
+from .openssh import LOCAL, own_version
 from .settings import HostSettings
 
 __all__ = ["Host", "HostFacts", "HostProcess"]
@@ -84,8 +82,7 @@ class Host:
         self._ping_number = 0
         self._pinged = 0.0
         self._round_trip: float | None = None
-        self._sync: subprocess.Popen[bytes] | None = None
-        self._synced = not (settings.rsync and isinstance(settings, SshSettings))
+        self._sync = rsync.Sync(name, settings)
 
     def open(self, *, resume: bool) -> None:
         """Begin to set it up; `resume`: to find the agent that another supervisor set up."""
@@ -112,7 +109,7 @@ class Host:
             self.link.up
             and self.facts is not None
             and self._round_trip is not None
-            and self._synced
+            and self._sync.done
             and self._prepared
             and self._way is None
             and (self.ports is not None or not self._ports_wanted)
@@ -122,7 +119,7 @@ class Host:
     @property
     def syncing(self) -> bool:
         """Whether the user's own files are on their way to it."""
-        return self._sync is not None
+        return self._sync.under_way
 
     def ask_for_ports(self, count: int) -> None:
         """Have free TCP ports looked up there, anew."""
@@ -177,9 +174,7 @@ class Host:
 
     def close(self) -> None:
         self.link.close()
-        if self._sync is not None and self._sync.poll() is None:
-            self._sync.kill()
-            self._sync.wait()
+        self._sync.close()
 
     def register(self, poll: select.poll) -> None:
         self.link.register(poll)
@@ -284,8 +279,7 @@ class Host:
         self.facts = facts = dataclasses.replace(facts, clock_offset_s=self._clock_offset(), leased=leased)
         self.away, self._backoff = None, _FIRST_BACKOFF_S
         self._resend(set(told["known"]))
-        if not self._synced and self._sync is None:
-            self._start_sync(facts)
+        self._sync.begin(os.path.join(facts.stage, "work"))
 
     def _resend(self, known: set[str]) -> None:
         """Say again what the agent may have missed; give up what it has forgotten."""
@@ -344,9 +338,11 @@ class Host:
         if self._is_new and not (error.busy and self._tries_left):
             self.failed, self.final = str(error), error.final
             return
-        if error.final:
+        if error.final and (self.processes or self._resumed):
             self._give_up(str(error))
             return
+        if error.final:
+            self._forget()
         if self._is_new:
             self._tries_left -= 1
         else:
@@ -355,6 +351,13 @@ class Host:
         # Not all hosts of a run at the same moment: it may be their number that is too much.
         self._retry_at = time.monotonic() + self._backoff * random.uniform(1, 2)
         self._backoff = min(self._backoff * 2, _MOST_BACKOFF_S)
+
+    def _forget(self) -> None:
+        """Its agent has not waited for us, as nothing was ever given to it: set it up once more."""
+        self.facts, self.ports, self._round_trip = None, None, None
+        self._prepared = self._environment is None
+        self._sync.close()
+        self._sync = rsync.Sync(self.name, self._settings)
 
     def _look_at_clock(self) -> None:
         if self._gone is not None and time.monotonic() - max(self._gone[1], self.heard) > _LAST_WORDS_S:
@@ -385,25 +388,7 @@ class Host:
     def _lose(self, process: HostProcess, why: str) -> None:
         self.processes[process.id] = dataclasses.replace(process, lost=why, ended=time.time())
 
-    def _start_sync(self, facts: HostFacts) -> None:
-        try:
-            assert isinstance(self._settings, SshSettings)
-            work = os.path.join(facts.stage, "work")
-            self._sync = rsync.start(self.name, work, self._settings.rsync, self._settings)
-        except OSError as error:
-            self.failed = f"cannot run rsync: {error.strerror or error}"
-
     def _look_at_sync(self) -> None:
-        if self._sync is None or self._sync.poll() is None:
-            return
-        done, self._sync = self._sync, None
-        assert done.stderr is not None
-        with contextlib.closing(done.stderr):
-            said = done.stderr.read().decode(errors="replace")
-        if done.returncode and turned_away(said) and self._tries_left and self.facts is not None:
-            self._tries_left -= 1
-            self._start_sync(self.facts)
-        elif done.returncode:
-            self.failed = rsync.failure(done.returncode, said)
-        else:
-            self._synced = True
+        why = self._sync.look()
+        if why is not None:
+            self.failed = why

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import shutil
 import subprocess
@@ -9,9 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import InputError
-from .openssh import LOCAL, SshSettings, options
+from .openssh import LOCAL, SshSettings, options, turned_away
+from .settings import HostSettings
 
-__all__ = ["check", "failure", "start"]
+__all__ = ["Sync", "check", "failure", "start"]
+
+_BUSY_TRIES = 8
 
 
 def check(paths: Sequence[str]) -> None:
@@ -57,3 +61,53 @@ def failure(code: int, said: str) -> str:
     if code == 127 or "rsync: not found" in said or "rsync: command not found" in said:
         return "--rsync needs rsync there as well: apt-get install rsync"
     return f"rsync failed with exit code {code}: {' '.join(lines[:2])[:400]}"
+
+
+class Sync:
+    """The user's own files on their way to one host, where there are any to be copied by ssh."""
+
+    def __init__(self, host: str, settings: HostSettings) -> None:
+        self._host = host
+        self._settings = settings if isinstance(settings, SshSettings) and settings.rsync else None
+        self.done = self._settings is None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._tries_left = _BUSY_TRIES
+        self._work = ""
+        self._failed: str | None = None
+
+    @property
+    def under_way(self) -> bool:
+        return self._process is not None
+
+    def begin(self, work: str) -> None:
+        """Copy into this folder of the host, unless that is done or under way."""
+        if self.done or self._process is not None or self._settings is None:
+            return
+        self._work = work
+        try:
+            self._process = start(self._host, work, self._settings.rsync, self._settings)
+        except OSError as error:
+            self._failed = f"cannot run rsync: {error.strerror or error}"
+
+    def look(self) -> str | None:
+        """Go on; returns why it has failed."""
+        if self._process is None or self._process.poll() is None:
+            return self._failed
+        ended, self._process = self._process, None
+        assert ended.stderr is not None
+        with contextlib.closing(ended.stderr):
+            said = ended.stderr.read().decode(errors="replace")
+        if ended.returncode and turned_away(said) and self._tries_left:
+            self._tries_left -= 1
+            self.begin(self._work)
+        elif ended.returncode:
+            self._failed = failure(ended.returncode, said)
+        else:
+            self.done = True
+        return self._failed
+
+    def close(self) -> None:
+        """Repeatable."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()

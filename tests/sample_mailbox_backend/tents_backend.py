@@ -26,6 +26,7 @@ from jupyter_dist.job import Job, Poll
 
 _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL")
 _END_S = 10.0
+_LOOK_EVERY_S = 2.0
 
 
 class TentsOptions(Options):
@@ -50,6 +51,8 @@ class Tents:
         self._hosted = Hosted(self._hosting)
         self._mailbox: Mailbox | None = None
         self._children: list[subprocess.Popen[bytes]] = []
+        self._started = True  # a new object is asked only for runs whose hosts were started
+        self._looked, self._ended = 0.0, dict[str, str]()
 
     def default_np(self) -> int:
         return 2
@@ -67,6 +70,7 @@ class Tents:
         return {"hosts": TentsOptions(**job.options).hosts(job.world_size), "store": job.options["store"]}
 
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Any:
+        self._started, self._ended = False, {}
         handle = {**self._hosted.submit(job, folder, attempt), "run": job.id}
         assert self._mailbox is not None
         with self._unreachable():
@@ -87,6 +91,7 @@ class Tents:
                         start_new_session=True,
                     )
                 )
+        self._started = True
         return handle
 
     def find(self, job: Job, folder: RunFolder, attempt: int) -> Any:
@@ -125,8 +130,17 @@ class Tents:
             HostSettings(remote_dir="/tmp/tents", grace_s=asked.grace),
             mailbox.reach,
             trouble=lambda: mailbox.trouble,
+            gone=lambda: self._gone(job),
             close=mailbox.close,
         )
+
+    def _gone(self, job: Job) -> dict[str, str]:
+        if self._started and time.monotonic() > self._looked + _LOOK_EVERY_S:
+            self._looked = time.monotonic()
+            there = {name for name, _ in _processes(job.id)}
+            hosts = TentsOptions(**job.options).hosts(job.world_size)
+            self._ended = {host["name"]: "its tent is gone" for host in hosts if host["name"] not in there}
+        return self._ended
 
     @contextlib.contextmanager
     def _unreachable(self) -> Iterator[None]:
