@@ -201,6 +201,7 @@ def test_those_that_wait_are_served_in_turn(fake_gpus: FakeGpus, runs: Runs, wai
         f"run {waiting[1].id} waits for 1; none is free"
     )
     assert all(rank.pid is None for run in waiting for rank in reader.status(run).ranks)
+    assert {reader.status(run).state for run in waiting} == {State.PENDING}
     stopped = launch_cell("local", SEES, 1, {"wait_for_gpus": True})
     wait_for(lambda: "waits for" in (reader.status(stopped).reason or ""), 30)
     stopped.request("stop")
@@ -214,6 +215,24 @@ def test_those_that_wait_are_served_in_turn(fake_gpus: FakeGpus, runs: Runs, wai
         began.append(min(results(run, len(reader.status(run).ranks))))
     assert began == sorted(began)
     assert gpu_record.holders() == []
+
+
+def test_the_clocks_of_a_run_begin_when_it_has_its_gpus(
+    fake_gpus: FakeGpus, runs: Runs, wait_for: WaitFor
+) -> None:
+    """Neither --timeout nor --stall-timeout count while a run waits its turn."""
+    fake_gpus.are(1)
+    first = runs.up(runs.start(1), wait_for)
+    limits = {"timeout": 2.0, "stall_timeout": 0.5}
+    waiting = launch_cell("local", SEES, 1, {"wait_for_gpus": True}, **limits)
+    wait_for(lambda: "waits for" in (reader.status(waiting).reason or ""), 30)
+    began = time.monotonic()
+    wait_for(lambda: time.monotonic() - began > 3, 30)
+    status = reader.status(waiting)
+    assert (status.state, status.stall, status.started) == (State.PENDING, None, None)
+    runs.let_go()
+    assert ended(first).state is State.SUCCEEDED
+    assert ended(waiting).state is State.SUCCEEDED, story(waiting)
 
 
 def test_a_killed_one_that_waits_holds_nobody_up(fake_gpus: FakeGpus, runs: Runs, wait_for: WaitFor) -> None:
