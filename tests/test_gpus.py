@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hosts import Hosts
 from launching import ended, launch_cell, results, story
 from nvidia import FakeGpus
 
@@ -201,6 +203,7 @@ def test_those_that_wait_are_served_in_turn(fake_gpus: FakeGpus, runs: Runs, wai
         f"run {waiting[1].id} waits for 1; none is free"
     )
     assert all(rank.pid is None for run in waiting for rank in reader.status(run).ranks)
+    assert {reader.status(run).state for run in waiting} == {State.PENDING}
     stopped = launch_cell("local", SEES, 1, {"wait_for_gpus": True})
     wait_for(lambda: "waits for" in (reader.status(stopped).reason or ""), 30)
     stopped.request("stop")
@@ -214,6 +217,24 @@ def test_those_that_wait_are_served_in_turn(fake_gpus: FakeGpus, runs: Runs, wai
         began.append(min(results(run, len(reader.status(run).ranks))))
     assert began == sorted(began)
     assert gpu_record.holders() == []
+
+
+def test_the_clocks_of_a_run_begin_when_it_has_its_gpus(
+    fake_gpus: FakeGpus, runs: Runs, wait_for: WaitFor
+) -> None:
+    """Neither --timeout nor --stall-timeout count while a run waits its turn."""
+    fake_gpus.are(1)
+    first = runs.up(runs.start(1), wait_for)
+    limits: dict[str, Any] = {"timeout": 2.0, "stall_timeout": 0.5}
+    waiting = launch_cell("local", SEES, 1, {"wait_for_gpus": True}, **limits)
+    wait_for(lambda: "waits for" in (reader.status(waiting).reason or ""), 30)
+    began = time.monotonic()
+    wait_for(lambda: time.monotonic() - began > 3, 30)
+    status = reader.status(waiting)
+    assert (status.state, status.stall, status.started) == (State.PENDING, None, None)
+    runs.let_go()
+    assert ended(first).state is State.SUCCEEDED
+    assert ended(waiting).state is State.SUCCEEDED, story(waiting)
 
 
 def test_a_killed_one_that_waits_holds_nobody_up(fake_gpus: FakeGpus, runs: Runs, wait_for: WaitFor) -> None:
@@ -427,3 +448,45 @@ def test_without_nvidia_smi_no_process_and_no_record(monkeypatch: pytest.MonkeyP
     assert [gpu.uuid for gpu in gpus.visible_gpus()] == [None, None]
     assert backends.load("local").default_np() == 2
     gpus._visible.cache_clear()
+
+
+@pytest.mark.parametrize("hosts", [2], indirect=True)
+def test_all_hosts_of_a_run_or_none(hosts: Hosts, wait_for: WaitFor) -> None:
+    """While the GPUs of one host are waited for, those of the others are not kept."""
+    for name in ("h1", "h2"):
+        lines = (f"echo 'GPU {at}: A fake (UUID: GPU-{name}-{at})'" for at in range(2))
+        program = "\n".join(["#!/bin/sh", *lines, ""])
+        script = "cat > /usr/local/bin/nvidia-smi && chmod 755 /usr/local/bin/nvidia-smi"
+        hosts.exec(name, ["sh", "-c", script], input=program)
+    stays = "import os, time\nprint('here')\nwhile not os.path.exists('/tmp/end'):\n    time.sleep(0.01)\n"
+
+    def start(*names: str, **options: Any) -> RunFolder:
+        given: dict[str, Any] = {"ssh_config": str(hosts.ssh_config), "python": sys.executable, **options}
+        given["hosts"] = [{"name": name, "slots": 2} for name in names]
+        return launch_cell("ssh", stays + SEES, 2 * len(names), given)
+
+    def is_up(run: RunFolder) -> bool:
+        ranks = reader.status(run).ranks
+        return bool(ranks) and all(b"here" in reader.output(run, rank.rank) for rank in ranks)
+
+    first = start("h1")
+    wait_for(lambda: is_up(first), 60, "the first run's ranks")
+    both = start("h1", "h2", wait_for_gpus=True)
+    wait_for(lambda: "host h1: waits for 2 GPUs" in (reader.status(both).reason or ""), 60)
+    other = start("h2", wait_for_gpus=True)
+    wait_for(lambda: is_up(other), 60, "the ranks of the run on the other host")
+    assert reader.status(both).state is State.PENDING
+    refused = start("h1", "h2")
+    status = ended(refused)
+    assert (status.state, [rank.pid for rank in status.ranks]) == (State.FAILED, [None] * 4)
+    assert status.reason is not None
+    for name, run in (("h1", first), ("h2", other)):
+        assert f"host {name}: 2 GPUs are needed: GPUs 0-1 are held by run {run.id}" in status.reason
+    for name in ("h1", "h2"):
+        hosts.exec(name, ["touch", "/tmp/end"])
+    for run, seen in ((first, ["0", "1"]), (other, ["0", "1"]), (both, ["0", "1"] * 2)):
+        assert ended(run).state is State.SUCCEEDED, story(run)
+        assert results(run, len(seen)) == seen
+    for name in ("h1", "h2"):
+        left = hosts.exec(name, ["sh", "-c", "ls -d /run/lock/jupyter-dist-gpus /tmp/jupyter-dist-gpus; :"])
+        assert "jupyter-dist-gpus" in str(left)
