@@ -16,6 +16,7 @@ _SILENCE_S = 30.0
 
 
 def boot_id() -> str:
+    """What tells one boot of this machine from another; empty where there is no /proc."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -25,7 +26,9 @@ def boot_id() -> str:
 def start_ticks(pid: int) -> int | None:
     """When a process started, in clock ticks since the boot; None when it is gone or a zombie.
 
-    0 where there is no /proc: then only the pid is known."""
+    0 where there is no /proc: then only the pid is known. Of /proc/PID/stat the 3rd field is the state,
+    the 22nd the start: https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

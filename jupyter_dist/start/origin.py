@@ -55,7 +55,11 @@ def origin_in(shell: Any) -> Origin:
 
 
 def _notebook(shell: Any) -> str | None:
-    """The notebook's path as the front-end tells it: Jupyter's server by a variable, VS Code by a name."""
+    """The notebook's path as the front-end tells it.
+
+    Jupyter's server sets a variable (https://github.com/jupyter-server/jupyter_server/pull/1100), VS Code a
+    name in the notebook (https://github.com/microsoft/vscode-jupyter/pull/8531).
+    """
     for told in (shell.user_ns.get("__vsc_ipynb_file__"), os.environ.get("JPY_SESSION_NAME")):
         if isinstance(told, str) and told:
             return told

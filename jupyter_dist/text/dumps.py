@@ -1,4 +1,8 @@
-"""Parse what faulthandler writes: dumps of all threads of a process, one after another in a file."""
+"""Parse what faulthandler writes: dumps of all threads of a process, one after another in a file.
+
+The format is CPython's, https://docs.python.org/3/library/faulthandler.html; newer versions put a
+thread's name into brackets.
+"""
 
 from __future__ import annotations
 
