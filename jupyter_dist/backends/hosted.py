@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..errors import LaunchError
-from ..folder import RunFolder
+from ..folder import RunFolder, write_bytes
 from ..hosts.fleet import Fleet, FleetPoll, Start
 from ..hosts.host import HostProcess
 from ..hosts.link import LinkError, Reach
@@ -25,6 +26,7 @@ from ..hosts.mailbox import Mailbox
 from ..hosts.settings import HostSettings
 from ..hosts.stream import Pipe, by_pipe, stage_program
 from ..job import Job, Poll, RankState, State
+from ..worker import layout
 from ._base import Handle
 from .ranks.host_gpus import HostsTurn
 from .ranks.places import (
@@ -107,6 +109,7 @@ class Hosted:
         self._hosting: Hosting | None = None
         self._fleet: Fleet | None = None
         self._job: Job | None = None
+        self._folder: RunFolder | None = None
         self._attempt = 0
         self._started = self._stopping = self._ways_found = False
         self._trouble: str | None = None
@@ -116,7 +119,7 @@ class Hosted:
     @_alone
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
         """Begin to set the hosts up; the ranks are started by `poll`, once all hosts are ready."""
-        self._job, self._attempt = job, attempt
+        self._job, self._folder, self._attempt = job, folder, attempt
         self._started, self._stopping, self._trouble, self._turn = False, False, None, None
         self._serving = Serving(folder, attempt)
         if self._fleet is None:
@@ -175,16 +178,26 @@ class Hosted:
     def _ours(self, handle: Handle) -> tuple[Fleet, Job]:
         """The hosts of the run, found again with the handle where another supervisor set them up."""
         if self._fleet is None or self._job is None:
-            folder = RunFolder(Path(handle["folder"]))
+            self._folder = folder = RunFolder(Path(handle["folder"]))
             self._job = job = Job.from_json(json.loads(folder.job.read_bytes()))
             self._attempt = int(handle["attempt"])
             self._serving = Serving(folder, self._attempt)
             self._fleet = self._make_fleet(job, folder)
-            starts = [Start(place.host, (), {}, place.rank) for place in self._places(job)]
-            self._fleet.expect(self._attempt, starts)
-            self._fleet.begin(resume=True)
-            self._started = True
+            if self._mark().exists() or any(name not in os.environ for name in job.env_names):
+                starts = [Start(place.host, (), {}, place.rank) for place in self._places(job)]
+                self._fleet.expect(self._attempt, starts)
+                self._fleet.begin(resume=True)
+                self._started = True
+            else:
+                # The supervisor before died while it set the hosts up: that is gone on with.
+                self._fleet.begin()
+                self._fleet.ask_for_ports(ports_needed(self._places(job)))
         return self._fleet, self._job
+
+    def _mark(self) -> Path:
+        """A file that is there once the hosts may have been asked to start the ranks of the attempt."""
+        assert self._folder is not None
+        return self._folder.attempt(self._attempt) / layout.hidden("started")
 
     def _start(self, fleet: Fleet, job: Job) -> None:
         assert self._hosting is not None
@@ -214,6 +227,7 @@ class Hosted:
             Start(place.host, (facts[place.host].python, "-m", "jupyter_dist.worker"), env, place.rank, fork)
             for place, env in zip(where, envs, strict=True)
         ]
+        write_bytes(self._mark(), b"")
         fleet.start(self._attempt, starts)
         self._started = True
 
