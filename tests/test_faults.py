@@ -410,7 +410,7 @@ def kill_supervisor(run: Run) -> None:
     supervisor = run.status.supervisor
     assert supervisor is not None
     os.kill(supervisor.pid, signal.SIGKILL)
-    wait_until(lambda: run.state is State.LOST, 10, "a run without a supervisor", run)
+    wait_until(lambda: run.state is State.UNWATCHED, 10, "a run without a supervisor", run)
 
 
 def another_python(hosts: Hosts, name: str) -> None:
