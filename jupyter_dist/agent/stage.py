@@ -122,19 +122,17 @@ def _connect(stage: str) -> socket.socket | None:
 
 
 def _receive(wish: dict[str, Any], root: str, stage: str, fetch: _Fetch) -> None:
-    _make_folders(root, stage)
-    with open(os.path.join(root, _MARK), "w") as file:
-        file.write(os.path.basename(root) + "\n")
-    _drop_old(os.path.dirname(root), os.path.basename(root))
-    sizes = {name: size for name, size, *_ in wish["files"]}
-    missing = [name for name, size in sizes.items() if _size(os.path.join(stage, name)) != size]
-    needed = sum(sizes[name] for name in missing)
-    free = shutil.disk_usage(stage).free
-    if needed + (1 << 20) > free:
-        raise Refused(
-            f"{stage!r} has {free / 1e6:,.1f} MB free, and the run needs {needed / 1e6 + 1:,.1f} MB: "
-            "free some space there or name another folder with --remote-dir"
-        )
+    fresh = not os.path.exists(stage)
+    try:
+        _make_folders(root, stage)
+        with open(os.path.join(root, _MARK), "w") as file:
+            file.write(os.path.basename(root) + "\n")
+        _drop_old(os.path.dirname(root), os.path.basename(root))
+        missing = _missing(wish, stage)
+    except BaseException:
+        if fresh:
+            remove(stage)  # a disk that is full must not keep what was begun
+        raise
     try:
         fetch(stage, missing)
     except BaseException:
@@ -148,6 +146,20 @@ def _receive(wish: dict[str, Any], root: str, stage: str, fetch: _Fetch) -> None
         file.write(_START)
         os.fchmod(file.fileno(), 0o700)
     os.replace(f"{start}.{os.getpid()}", start)
+
+
+def _missing(wish: dict[str, Any], stage: str) -> list[str]:
+    """The files that the stage has not yet. Raises Refused where there is no room for them."""
+    sizes = {name: size for name, size, *_ in wish["files"]}
+    missing = [name for name, size in sizes.items() if _size(os.path.join(stage, name)) != size]
+    needed = sum(sizes[name] for name in missing)
+    free = shutil.disk_usage(stage).free
+    if needed + (1 << 20) > free:
+        raise Refused(
+            f"{stage!r} has {free / 1e6:,.1f} MB free, and the run needs {needed / 1e6 + 1:,.1f} MB: "
+            "free some space there or name another folder with --remote-dir"
+        )
+    return missing
 
 
 def _receive_files(stage: str, missing: list[str]) -> None:

@@ -166,7 +166,7 @@ def _specs(
             **loopback(environ),
             **(more or {}),
         }
-        if visible_gpus():
+        if gpus or visible_gpus():
             env["CUDA_VISIBLE_DEVICES"] = ",".join(own) or "-1"
         specs.append(RankSpec(rank, rank, socket.gethostname(), env))
     return specs
