@@ -185,6 +185,17 @@ def _joined(node: ast.AST) -> Iterator[Any]:
     yield from (part for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str))
 
 
+def test_no_two_modules_have_the_same_name() -> None:
+    """A newcomer who reads `gpus.py` in a traceback knows which one it is."""
+    names = [path.stem for path in MODULES.values() if not path.stem.startswith("__")]
+    assert [name for name in set(names) if names.count(name) > 1] == []
+
+
+def test_no_module_of_the_front_end_is_long() -> None:
+    sources = [path for path in (ROOT / "labextension" / "src").rglob("*.ts*") if path.is_file()]
+    assert [path.name for path in sources if path.read_text().count("\n") > 400] == []
+
+
 def test_no_part_of_the_list_is_gone() -> None:
     assert {*PARTS, "conformance"} == {part_of(name) for name in MODULES}
 

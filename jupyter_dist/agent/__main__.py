@@ -26,7 +26,7 @@ from ..worker.boot import STACK_SIGNAL, set_name
 from ..worker.free_ports import free_ports
 from .children import Child, Children, end_leftovers, start_guard
 from .frames import Frame, FrameError, Frames, encode
-from .gpus import HostGpus
+from .gpus_held import HostGpus
 from .line_times import LineTimes
 from .stage import remove
 from .tail import Tails, checkpoints

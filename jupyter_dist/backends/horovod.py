@@ -34,7 +34,7 @@ from .launchers.launcher_here import Follower, Launched, environment, last_words
 from .launchers.launcher_over_hosts import Staged, hosts_argument, launcher_environment, rank_environments
 from .launchers.reach import There
 from .ranks.defaults import cores, crowded, loopback
-from .ranks.gpus import check_gpus, detected_gpus, gpu_ranks, gpu_wish, would_take
+from .ranks.gpu_options import check_gpus, detected_gpus, gpu_ranks, gpu_wish, would_take
 from .ranks.host_options import check_hosts
 from .ranks.ports import free_ports
 

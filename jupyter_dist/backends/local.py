@@ -15,7 +15,7 @@ from ..worker.gpu_lease import Wish
 from ..worker.gpus import visible_gpus
 from ._base import Capabilities, Handle, Options
 from .ranks.defaults import cores, crowded, defaults, loopback
-from .ranks.gpus import GpuOptions, GpuTurn, check_gpus, detected_gpus, gpu_ranks, gpu_wish, would_take
+from .ranks.gpu_options import GpuOptions, GpuTurn, check_gpus, detected_gpus, gpu_ranks, gpu_wish, would_take
 from .ranks.ports import free_ports
 from .ranks.processes import Processes, RankSpec
 from .ranks.roles import Chief, Evaluator, ParameterServers, roles, tf_configs

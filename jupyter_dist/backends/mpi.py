@@ -24,7 +24,7 @@ from .launchers.launcher_here import Follower, Launched, environment, last_words
 from .launchers.launcher_over_hosts import Staged, hosts_argument, launcher_environment, rank_environments
 from .launchers.reach import There
 from .ranks.defaults import crowded, loopback
-from .ranks.gpus import LauncherGpuOptions, check_gpus, detected_gpus, gpu_wish, would_take
+from .ranks.gpu_options import LauncherGpuOptions, check_gpus, detected_gpus, gpu_wish, would_take
 from .ranks.host_options import LauncherHostOptions, check_hosts
 from .ranks.ports import free_ports
 

@@ -16,7 +16,7 @@ from ..hosts.openssh import SshSettings
 from ..job import Job, Poll
 from ._base import Capabilities, Handle, Options
 from .hosted import Hosted, Hosting
-from .ranks.gpus import GpuOptions
+from .ranks.gpu_options import GpuOptions
 from .ranks.host_options import HostOptions, Line, check_hosts
 from .ranks.places import Wanted, environments, places
 from .ranks.roles import Chief, Evaluator, ParameterServers, roles

@@ -22,7 +22,7 @@ from ._base import Capabilities, Handle, Options
 from .launchers.launcher_here import Follower, Launched, environment, last_words, shown, worker_argv
 from .launchers.launcher_per_host import Elastic, HostsLaunched, addresses_of, environment_there
 from .ranks.defaults import cores, loopback
-from .ranks.gpus import LauncherGpuOptions, check_gpus, detected_gpus, gpu_ranks, gpu_wish, would_take
+from .ranks.gpu_options import LauncherGpuOptions, check_gpus, detected_gpus, gpu_ranks, gpu_wish, would_take
 from .ranks.host_options import LauncherHostOptions, check_hosts
 
 __all__ = ["Layout", "Torchrun", "TorchrunOptions", "arguments", "layout"]

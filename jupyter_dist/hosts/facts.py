@@ -39,7 +39,7 @@ class HostFacts:
     machine: str
     """The same for two hosts that are one machine under two names."""
     leased: Mapping[str, Any] | None = None
-    """What the agent has said of the GPUs that it was to take (agent/gpus.py); None: nothing yet."""
+    """What the agent has said of the GPUs that it was to take (agent/gpus_held.py); None: nothing yet."""
     clock_offset_s: float = 0.0
     """What to add to its clock to have this machine's."""
 

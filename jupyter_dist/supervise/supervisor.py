@@ -33,7 +33,7 @@ from .carried import Carried
 from .guard import Guard
 from .held import Held, Outcome
 from .keeping import Keeper, log
-from .ports import port_was_taken
+from .port_taken import port_was_taken
 from .requests import Requests
 from .retrying import Retried
 from .waking import Alarm

@@ -34,7 +34,7 @@ from ...worker.groups import kill_group
 from ...worker.launched_rank import LAUNCHER
 from .._base import Handle
 from ..ranks.defaults import defaults
-from ..ranks.gpus import GpuTurn, LauncherGpuOptions, gpu_wish, seen_by_all
+from ..ranks.gpu_options import GpuTurn, LauncherGpuOptions, gpu_wish, seen_by_all
 from ..ranks.leftovers import end_leftovers
 from ..ranks.processes import PACKAGE_ROOT
 from .rank_files import RankFiles, asked, judged, was_told

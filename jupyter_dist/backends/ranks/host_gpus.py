@@ -12,7 +12,7 @@ from ...hosts.facts import HostFacts
 from ...hosts.fleet import Fleet
 from ...job import Job
 from ...worker.gpu_lease import Wish
-from .gpus import GpuOptions, gpu_wish
+from .gpu_options import GpuOptions, gpu_wish
 from .host_options import HostOptions
 
 __all__ = ["HostsTurn", "gpus_there", "launcher_turn"]

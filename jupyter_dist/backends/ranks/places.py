@@ -13,7 +13,7 @@ from ...job import Job
 from ...worker.gpu_lease import Wish
 from ...worker.machine import interface_of
 from .defaults import plotting
-from .gpus import gpu_wish
+from .gpu_options import gpu_wish
 from .roles import Role, roles, tf_configs
 
 __all__ = [

@@ -28,7 +28,7 @@ from ....hosts.host import Host
 from ....hosts.openssh import LOCAL, SshSettings
 from ....job import Job, Poll, RankState, State
 from ....worker.horovod_rank import GPUS
-from ...ranks.gpus import gpu_wish
+from ...ranks.gpu_options import gpu_wish
 from ..launcher_here import Launched
 from ..launcher_per_host import environment_there
 from .discovery import is_local

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ....hosts.openssh import SshSettings
 from ....worker.layout import launcher_log
-from ...ranks.gpus import LauncherGpuOptions
+from ...ranks.gpu_options import LauncherGpuOptions
 from ...ranks.host_options import LauncherHostOptions, Line
 from .config_file import read_config
 
