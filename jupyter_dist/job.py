@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Job", "Poll", "RankState", "Stall", "State", "Status", "Supervisor", "rank_count"]
+__all__ = ["Job", "Poll", "RankState", "Stall", "State", "Status", "Supervisor", "Verdict", "rank_count"]
 
 
 class State(str, enum.Enum):
@@ -120,6 +120,16 @@ class Stall:
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """How a run has ended, before its final state can be written."""
+
+    state: State
+    reason: str | None
+    keeps_handle: bool = False
+    """Whether the handle stays in the final state, for somebody to look for what it names."""
+
+
+@dataclass(frozen=True)
 class Status:
     """`state.json`: how a run stands. Only the supervisor writes it."""
 
@@ -154,6 +164,10 @@ class Status:
     """Since when the current attempt is being submitted, where its ranks would go on without a supervisor.
     With it and without a handle, nobody knows whether the attempt runs: the backend's `find` tells."""
 
+    verdict: Verdict | None = None
+    """How the run has ended, where only its hosts are still to be given back. Once they are gone nobody can
+    ask them again, so a new supervisor takes it from here."""
+
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
@@ -169,6 +183,8 @@ class Status:
             kept["supervisor"] = Supervisor(**kept["supervisor"])
         if kept.get("stall"):
             kept["stall"] = Stall(**kept["stall"])
+        if kept.get("verdict"):
+            kept["verdict"] = Verdict(**{**kept["verdict"], "state": State(kept["verdict"]["state"])})
         return cls(**kept)
 
 

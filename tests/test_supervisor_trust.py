@@ -308,6 +308,20 @@ def test_a_supervisor_that_is_killed_while_it_submits(
     nothing_left(service, folder, wait_for)
 
 
+def test_a_supervisor_that_is_killed_once_the_hosts_are_given_back(
+    service: Service, wait_for: WaitFor
+) -> None:
+    """Nobody can ask them again how the ranks have ended."""
+    folder = start("far", SAYS, kills="released")
+    wait_for((service.store / "killed").exists, what="the kill")
+    wait_for(lambda: reader.status(folder).state is State.UNWATCHED, what="its end")
+    assert submission.resume(folder)
+    status = ended(folder)
+    assert (status.state, status.reason, status.verdict) == (State.SUCCEEDED, None, None), story(folder)
+    assert [rank.state for rank in status.ranks] == [State.SUCCEEDED] * 2
+    nothing_left(service, folder, wait_for)
+
+
 def test_what_was_never_started_needs_the_values_of_variables(service: Service, wait_for: WaitFor) -> None:
     folder = start("far", SAYS, kills="before", env={"TOKEN": "hush"})
     wait_for(lambda: folder.state.exists() and reader.status(folder).state is State.UNWATCHED, what="its end")

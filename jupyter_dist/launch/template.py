@@ -32,6 +32,9 @@ from ..folder import RunFolder
 
 __all__ = ["close", "import_environ", "launch", "observe", "wanted"]
 
+_LOOK_S = 1.0
+_REFILL_S = 0.1
+"""After a start: its ranks have what cores there are first, and the next cell finds a guard in store."""
 _IDLE_S = 600.0
 _REPLY_S = 60.0
 """The longest that imports may take before a run starts cold instead."""
@@ -256,9 +259,11 @@ def _serve(sock: socket.socket) -> None:
     # In store for the next supervisor, which would fork its guard while its ranks wait.
     guard: int | None = guards.prepare()
     used = time.monotonic()
+    pause_s = _LOOK_S
     while os.getppid() == kernel and time.monotonic() - used < _IDLE_S:
-        if not select.select([sock], [], [], 1.0)[0]:
+        if not select.select([sock], [], [], pause_s)[0]:
             guard = guards.prepare() if guard is None and _unsafe() is None else guard
+            pause_s = _LOOK_S
             continue
         message = _receive(sock)
         if message is None:
@@ -270,7 +275,7 @@ def _serve(sock: socket.socket) -> None:
             answer = _fork_supervisor(supervisor, message, guard)
             if guard is not None:
                 os.close(guard)  # the supervisor's alone: its end is what the guard waits for
-            guard = None
+            guard, pause_s = None, _REFILL_S
         _send(sock, answer)
         used = time.monotonic()
         if "poisoned" in answer or "refused" in answer:

@@ -18,12 +18,14 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from .. import backends
 from ..backends.ranks.leftovers import end_leftovers
 from ..folder import RunFolder, free_room, keep_room, make_attempt, open_private
-from ..job import Job, State, Status, Supervisor
+from ..job import Job, State, Status, Supervisor, Verdict
 from ..record.reader import boot_id, start_ticks, supervised
 from ..worker.boot import set_name
 from ..worker.groups import kill_group
@@ -92,6 +94,9 @@ class _Supervision:
 
     def run(self) -> None:
         keep_room(self._folder, self._job.world_size)
+        if self._resumed is not None and self._resumed.verdict is not None:
+            self._end(self._resumed.handle, self._resumed.verdict)
+            return
         first = self._first()
         while True:
             attempt = first or self._begun()
@@ -102,7 +107,8 @@ class _Supervision:
         if outcome.state is State.UNWATCHED:
             self._leave(outcome)
         else:
-            self._end(attempt, outcome)
+            # Of a run that the backend has failed, its handle is what somebody may look for.
+            self._end(attempt.handle, Verdict(outcome.state, outcome.reason, keeps_handle=not outcome.again))
 
     def _first(self) -> Attempt | None:
         """The attempt of the supervisor before; None where there was none."""
@@ -170,35 +176,38 @@ class _Supervision:
         free_room(self._folder)
         self._keeper.update(state=State.UNWATCHED, reason=outcome.reason)
 
-    def _end(self, attempt: Attempt, outcome: Outcome) -> None:
-        reason = outcome.reason
-        if attempt.handle is not None:
-            self._release(attempt)
+    def _end(self, handle: Mapping[str, Any] | None, verdict: Verdict) -> None:
+        reason = verdict.reason
+        if handle is not None:
+            if self._able.outlives:
+                # The hosts may be gone, and this process dead, before the final state is written.
+                self._keeper.note(handle=handle)
+                self._keeper.update(verdict=verdict)
+            self._release(handle)
         self._held.caller.close()
         end_leftovers(self._job.id)
         self._held.guard.release()
         free_room(self._folder)
-        if self._keeper.unwritable is not None and outcome.state is not State.SUCCEEDED:
+        if self._keeper.unwritable is not None and verdict.state is not State.SUCCEEDED:
             reason = f"{reason}; the run's folder could not be written: {self._keeper.unwritable}"
-        # Of a run that the backend has failed, its handle is what somebody may look for.
-        handle = attempt.handle if not outcome.again else None
         self._keeper.update(
-            state=outcome.state,
+            state=verdict.state,
             reason=reason,
             ended=time.time(),
             oom_killer=_oom_kills() > self._oom_kills,
-            handle=handle,
+            handle=handle if verdict.keeps_handle else None,
             cursor=None,
             submitting=None,
+            verdict=None,
         )
 
-    def _release(self, attempt: Attempt) -> None:
+    def _release(self, handle: Mapping[str, Any]) -> None:
         release = Retried(self._held.caller, "release", _RELEASE_LIMIT_S)
         until = time.monotonic() + _RELEASE_LIMIT_S
         while (now := time.monotonic()) < until:
             self._held.caller.look()
             if release.ready(now):
-                release.begin(handle=attempt.handle)
+                release.begin(handle=handle)
             call = release.take(now)
             if call is not None:
                 if call.failure is None:

@@ -31,9 +31,7 @@ class FarOptions(Options):
     away: str = Field(default="", title="Away", description="Calls that raise what may pass, always.")
     dies: float = Field(default=0.0, title="Dies", description="How many of its calls end its process.")
     refuses: bool = Field(default=False, title="Refuses", description="A submission is refused.")
-    kills: str = Field(
-        default="", title="Kills", description="Where in a submission the supervisor is killed, once."
-    )
+    kills: str = Field(default="", title="Kills", description="Where the supervisor is killed, once.")
 
 
 class TooManyRequests(Exception):
@@ -92,6 +90,8 @@ class Near:
     def poll(self, handle: Any, cursor: Any) -> Poll:
         place = self._place(handle)
         self._mood("poll", self._asked(place))
+        if (place / "released").exists():
+            return Poll(State.FAILED, (RankState(0, State.LOST), RankState(1, State.LOST)), detail="no such job")
         try:
             found = json.loads((place / "status.json").read_bytes())
         except FileNotFoundError:
@@ -111,6 +111,8 @@ class Near:
         place = self._place(handle)
         self._mood("release", self._asked(place))
         (place / "released").touch()
+        asked = self._asked(place)
+        self._stage("released", asked, place.parent)
 
     def _place(self, handle: Any) -> Path:
         return Path(os.environ["FAR_STORE"]) / str(handle["name"])
