@@ -91,7 +91,8 @@ class Near:
         place = self._place(handle)
         self._mood("poll", self._asked(place))
         if (place / "released").exists():
-            return Poll(State.FAILED, (RankState(0, State.LOST), RankState(1, State.LOST)), detail="no such job")
+            lost = tuple(RankState(rank, State.LOST) for rank in (0, 1))
+            return Poll(State.FAILED, lost, detail="no such job")
         try:
             found = json.loads((place / "status.json").read_bytes())
         except FileNotFoundError:
