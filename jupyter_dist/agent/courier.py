@@ -226,6 +226,8 @@ class Courier:
         raise StoreError(f"{folder}{digest}: {why}")
 
     def _say(self, header: Mapping[str, Any], body: bytes = b"") -> None:
+        if self._over:
+            return  # that was the last word: who has heard it clears the store
         if not self._waiting:
             self._waiting_since = time.monotonic()
         self._waiting += encode(header, len(body)) + body

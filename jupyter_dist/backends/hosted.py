@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -183,9 +182,8 @@ class Hosted:
             self._attempt = int(handle["attempt"])
             self._serving = Serving(folder, self._attempt)
             self._fleet = self._make_fleet(job, folder)
-            if self._mark().exists() or any(name not in os.environ for name in job.env_names):
-                starts = [Start(place.host, (), {}, place.rank) for place in self._places(job)]
-                self._fleet.expect(self._attempt, starts)
+            if self._mark().exists() or job.env_names:
+                self._fleet.expect(self._attempt, self._asked_before(job))
                 self._fleet.begin(resume=True)
                 self._started = True
             else:
@@ -195,9 +193,19 @@ class Hosted:
         return self._fleet, self._job
 
     def _mark(self) -> Path:
-        """A file that is there once the hosts may have been asked to start the ranks of the attempt."""
+        """A file that is there once the hosts may have been asked to start the ranks of the attempt: it says
+        how. It is empty where that has values of --env, which are in no file."""
         assert self._folder is not None
         return self._folder.attempt(self._attempt) / layout.hidden("started")
+
+    def _asked_before(self, job: Job) -> list[Start]:
+        """What the supervisor before has asked of the hosts. One that was not told before that one died is
+        told by the fleet, where it is known how; an agent starts nothing twice."""
+        try:
+            known = json.loads(self._mark().read_bytes())
+            return [Start(**{**each, "argv": tuple(each["argv"])}) for each in known]
+        except (OSError, ValueError):
+            return [Start(place.host, (), {}, place.rank) for place in self._places(job)]
 
     def _start(self, fleet: Fleet, job: Job) -> None:
         assert self._hosting is not None
@@ -227,7 +235,8 @@ class Hosted:
             Start(place.host, (facts[place.host].python, "-m", "jupyter_dist.worker"), env, place.rank, fork)
             for place, env in zip(where, envs, strict=True)
         ]
-        write_bytes(self._mark(), b"")
+        told = b"" if job.env_names else json.dumps([dataclasses.asdict(start) for start in starts]).encode()
+        write_bytes(self._mark(), told)
         fleet.start(self._attempt, starts)
         self._started = True
 

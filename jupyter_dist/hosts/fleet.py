@@ -191,25 +191,16 @@ class Fleet:
             processes = [
                 HostProcess(_id(attempt, start), host.name, start.rank, attempt, asked=True) for start in mine
             ]
-            wishes = [
-                {
-                    "id": _id(attempt, start),
-                    "attempt": attempt,
-                    "rank": start.rank,
-                    "argv": list(start.argv),
-                    "env": dict(start.env),
-                    "log": layout.launcher_log(start.host),
-                    "fork": start.fork,
-                }
-                for start in mine
-            ]
+            wishes = [_wish(attempt, start) for start in mine]
             host.start(processes, wishes)
 
     def expect(self, attempt: int, starts: Sequence[Start]) -> None:
-        """Know of what an earlier supervisor has started; argv and env do not matter."""
+        """Know of what an earlier supervisor was about to start. A host that has not heard of it is asked
+        now; without an argv, which not everybody knows, the process counts as lost there."""
         self._attempt = attempt
         for start in starts:
-            self._named(start.host).expect(HostProcess(_id(attempt, start), start.host, start.rank, attempt))
+            process = HostProcess(_id(attempt, start), start.host, start.rank, attempt)
+            self._named(start.host).expect(process, _wish(attempt, start) if start.argv else None)
 
     def poll(self) -> FleetPoll:
         """Go on with everything that can go on, and tell how it stands. Does not block."""
@@ -346,6 +337,19 @@ class Fleet:
         if not parts and time.monotonic() - self._began > 1:
             return progress(self._hosts, self._settings.rsync)
         return "; ".join(parts) or None
+
+
+def _wish(attempt: int, start: Start) -> dict[str, Any]:
+    """As an agent is asked for it."""
+    return {
+        "id": _id(attempt, start),
+        "attempt": attempt,
+        "rank": start.rank,
+        "argv": list(start.argv),
+        "env": dict(start.env),
+        "log": layout.launcher_log(start.host),
+        "fork": start.fork,
+    }
 
 
 def _id(attempt: int, start: Start) -> str:

@@ -151,9 +151,11 @@ class Host:
             self._wishes[process.id] = wish
         self.link.send({"do": "start", "processes": list(wishes)})
 
-    def expect(self, process: HostProcess) -> None:
-        """Know of a process that an earlier supervisor has started."""
+    def expect(self, process: HostProcess, wish: Mapping[str, Any] | None) -> None:
+        """Know of a process that an earlier supervisor was about to start. `wish`: how, if that is known."""
         self.processes[process.id] = process
+        if wish is not None:
+            self._wishes[process.id] = wish
 
     def signal(self, *, kill: bool) -> None:
         """Ask its processes to end, now or when it is there again."""
