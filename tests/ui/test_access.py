@@ -196,4 +196,5 @@ def tab_to(page: Page, target: Locator, key: str = "Tab") -> None:
         ):
             return
         page.keyboard.press(key)
-    pytest.fail(f"{key} does not lead to {target}")
+    held = page.evaluate("document.activeElement?.outerHTML?.slice(0, 300)")
+    pytest.fail(f"{key} does not lead to {target}; the focus is in {held}")
