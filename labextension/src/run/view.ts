@@ -297,14 +297,6 @@ export class RunView implements IDisposable {
           trans('What its ranks wrote until then is shown below. Files: %1', run.path)
         )
       );
-    } else if (run.state === 'unwatched') {
-      nodes.push(
-        notice(
-          'warning',
-          trans('Nobody watches the run'),
-          capital(run.reason ?? trans('its supervisor is gone'))
-        )
-      );
     } else if (run.reason && ended(run.state) && run.state !== 'failed') {
       nodes.push(notice('info', capital(run.reason)));
     }

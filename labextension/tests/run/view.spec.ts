@@ -655,6 +655,7 @@ describe('how a run ends', () => {
     const results = vi.spyOn(source, 'results');
     const node = await show(source);
     expect(text(node, '.jpd-state')).toBe('Unwatched');
+    expect(node.querySelectorAll('.jpd-notice')).toHaveLength(1);
     expect(text(node, '.jpd-notice')).toContain('The supervisor is gone');
     expect(text(node, '.jpd-notice')).toContain(
       'Stop ends them; %dist attach r-1 takes the run on'
