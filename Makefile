@@ -5,8 +5,8 @@ TORCH ?= torch==2.13.0
 TENSORFLOW ?= tensorflow-cpu==2.21.0
 TF_KERAS ?= tf_keras==2.21.0
 BUILDER ?= 'jupyter-builder>=1.2,<2'
-# Tests at a time. They wait more than they compute, for processes of their own: one more than there are cores.
-JOBS ?= $(shell expr $$(nproc) + 1)
+# Tests at a time; each starts a few processes of its own.
+JOBS ?= $(shell nproc)
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check

@@ -123,7 +123,8 @@ class Ended:
 
     def test_a_run_whose_supervisor_is_killed(self, runs: Runs, target: Target) -> None:
         """Its ranks are gone with all they started; or go on, and a new supervisor takes them on."""
-        lines = 200
+        # Long enough for the first line to be seen while the ranks run, however far away they are.
+        lines = max(200, round(50 * target.startup_s))
         run = runs.until_up(runs.start(cells.COUNTS, {"LINES": lines}))
         children, supervisor = _children(run), run.status.supervisor
         assert supervisor is not None
