@@ -147,6 +147,8 @@ def _specs(
     wish = _wish(job)
     shares = iter([] if wish is None else wish.shares_out(gpus))
     configs = tf_configs(tasks, [f"127.0.0.1:{port}" for port in ports[1:]])
+    # Asked once: where there is a GPU, a rank that has none must be told so.
+    told = bool(gpus) or bool(visible_gpus())
     specs = []
     for rank, task in enumerate(tasks):
         own = next(shares, ()) if task.type != "ps" else ()
@@ -166,7 +168,7 @@ def _specs(
             **loopback(environ),
             **(more or {}),
         }
-        if gpus or visible_gpus():
+        if told:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(own) or "-1"
         specs.append(RankSpec(rank, rank, socket.gethostname(), env))
     return specs
