@@ -200,7 +200,7 @@ class _Capture:
         }
         size = len(dumped.body) + sum(view.nbytes for view in dumped.buffers)
         size += sum(len(file.data) for file in shipment.files)
-        notes = [*self._notes, *shipment.notes]
+        notes = [*self._notes, *dict.fromkeys(trace.notes), *shipment.notes]
         if size > _LARGE:
             notes.append(f"the payload is {_bytes(size)}: {self._biggest()}")
         if dumped.cuda_tensors:

@@ -19,6 +19,7 @@ import cloudpickle
 from ..errors import CaptureError
 from ..worker.names import code_names
 from ..worker.pickling import Pickler, dump
+from ..worker.remade import Refused
 
 __all__ = ["sort_out"]
 
@@ -97,7 +98,8 @@ def _find(
         error = error if isinstance(traced, RecursionError) else traced
     stack = tracer.stack or [value]
     path = _path(name, stack)
-    return _Fault(name, path, _message(error, stack[-1]), _cure(path, stack[-1], where), id(stack[-1]))
+    cure = error.cure if isinstance(error, Refused) else _cure(path, stack[-1], where)
+    return _Fault(name, path, _message(error, stack[-1]), cure, id(stack[-1]))
 
 
 @contextlib.contextmanager
@@ -244,7 +246,7 @@ def _short(key: Any) -> str:
 def _message(error: Exception, culprit: Any) -> str:
     text = str(error).split("\n")[0]
     kind = type(culprit).__qualname__
-    if text.lower().startswith(("cannot pickle", "can't pickle")):
+    if isinstance(error, Refused) or text.lower().startswith(("cannot pickle", "can't pickle")):
         return text
     if not text or kind in text:
         return f"cannot pickle {kind!r} object"

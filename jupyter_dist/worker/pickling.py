@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 from cloudpickle import cloudpickle as _cp
 
+from . import remade
 from .names import code_names
 
 __all__ = ["Dumped", "Pickler", "Trace", "dump", "loading", "name_classes"]
@@ -46,6 +47,8 @@ class Trace:
     """`co_filename` of the captured functions."""
     globals: dict[str, Any] = field(default_factory=dict)
     """Names of the main namespace that captured functions use."""
+    notes: list[str] = field(default_factory=list)
+    """What the user should know, one line each."""
 
 
 class Dumped(NamedTuple):
@@ -139,6 +142,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return kind, (dict(obj),)
         if self._numpy is not None and issubclass(kind, self._numpy.ndarray):
             return self._reduce_array(obj)
+        remake = remade.reducer(kind)
+        if remake is not None:
+            return remake(obj, self._trace.notes.append)
         if self._torch is not None:
             return self._reduce_torch(obj)
         return NotImplemented

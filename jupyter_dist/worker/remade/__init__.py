@@ -1,0 +1,43 @@
+"""Objects that a rank makes anew from what they are made of, instead of loading their insides.
+
+`KINDS` names the classes; each row's module has `reduce(obj, note)`, which answers what `object.__reduce__`
+would (a tuple), or NotImplemented to have the object pickled as usual, or raises `Refused`. `note` takes a
+line for the user. What a tuple calls on the rank stands in the same module, and its name is part of a
+payload's format. No library is imported to find a row: a class is known by its name and its bases' names.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["KINDS", "Refused", "reducer"]
+
+Note = Callable[[str], None]
+Reduce = Callable[[Any, Note], Any]
+
+KINDS: dict[str, str] = {}
+"""`module.Class` → the module here that reduces it and what is derived from it."""
+
+
+class Refused(pickle.PicklingError):
+    """An object that cannot travel without becoming something else; `cure` says what to do instead."""
+
+    def __init__(self, message: str, cure: str) -> None:
+        super().__init__(message)
+        self.cure = cure
+
+
+_found: weakref.WeakKeyDictionary[type, Reduce | None] = weakref.WeakKeyDictionary()
+
+
+def reducer(kind: type) -> Reduce | None:
+    """What reduces objects of a class; None for nearly all classes. Cheap when asked again."""
+    if kind not in _found:
+        rows = (KINDS.get(f"{base.__module__}.{base.__qualname__}") for base in kind.__mro__)
+        home = next((home for home in rows if home is not None), None)
+        _found[kind] = None if home is None else importlib.import_module(f".{home}", __package__).reduce
+    return _found[kind]
