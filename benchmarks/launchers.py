@@ -24,6 +24,9 @@ __all__ = ["benchmark"]
 _RANKS = 2
 _LIMIT_S = 240.0
 _IDLE_WITHIN_S = 30.0
+_ABORTED = "terminate called without an active exception"
+_TRIES = 3
+"""A bare run whose training was done, and which aborted after that, is measured again."""
 
 _TRAIN = """\
 import torch
@@ -48,6 +51,10 @@ print(f"rank {{{rank}}} has trained", flush=True)
 {end}
 """
 _SGD = "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)"
+
+
+class _AbortedAfterTraining(Failed):
+    """All ranks have trained, and one of them has aborted at its end."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,8 @@ def _launchers() -> list[_Launcher]:
             start="import torch.distributed as td\ntd.init_process_group('gloo')",
             rank="td.get_rank()",
             wrap=f"model = torch.nn.parallel.DistributedDataParallel(model)\n{_SGD}",
-            # Without the barrier a rank aborts in half of all runs, bare as well (torch 2.13, gloo).
+            # Without the barrier a bare rank aborts at its end in half of all runs, with it in one of twenty:
+            # a thread of gloo's wants the interpreter that is being torn down (torch 2.13).
             end="td.barrier()\ntd.destroy_process_group()",
         ),
         _Launcher(
@@ -194,16 +202,24 @@ def _both(folder: Path, *, launcher: _Launcher, steps: int, quick: bool) -> Iter
                 family.end()
                 process.wait()
             text = log.read_text(errors="replace")
+            _check(text)
+            if code and _ABORTED in text:
+                raise _AbortedAfterTraining(f"exit code {code} {_TRIES} times: {_ABORTED}")
             if code:
                 raise Failed(f"exit code {code}: {last_line(text)}")
-            _check(text)
             return took
+
+        def bare_that_ends_well() -> float:
+            for _ in range(_TRIES - 1):
+                with contextlib.suppress(_AbortedAfterTraining):
+                    return bare()
+            return bare()
 
         def measure() -> dict[str, float]:
             nonlocal turns
             turns += 1
             found_s = {}
-            pair = [("cell", cell), ("bare", bare)]
+            pair = [("cell", cell), ("bare", bare_that_ends_well)]
             for name, run in pair if turns % 2 else reversed(pair):
                 if not quick:
                     wait_until_idle(_IDLE_WITHIN_S)

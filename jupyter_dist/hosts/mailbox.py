@@ -43,6 +43,8 @@ _IDLE_S = 120.0
 _TROUBLE_SHOWN_S = 3.0
 _SWEEP_EVERY_S = 5.0
 _JOIN_S = 20.0
+_CLEAR_S = 20.0
+"""How long the store may refuse to have a run's objects removed, from one removal to the next."""
 
 
 def run_key(folder: RunFolder) -> bytes:
@@ -162,10 +164,25 @@ class Mailbox:
         if self._thread is not None:
             self._thread.join(_JOIN_S)
             self._thread = None
-        with contextlib.suppress(StoreError):
-            store = self._open()
+        try:
             for part in ("up", "down", "files"):
-                store.remove(store.names(f"{self.run}/{part}/"))
+                self._clear(f"{self.run}/{part}/")
+        except StoreError as error:
+            print(f"mailbox: what the run has left in {self.url} stays there: {error}", flush=True)
+
+    def _clear(self, part: str) -> None:
+        """Remove what lies below, asking again while the store is busy. Raises StoreError."""
+        until, pause_s = time.monotonic() + _CLEAR_S, 0.2
+        while True:
+            try:
+                store = self._open()
+                store.remove(store.names(part))
+                return
+            except StoreError:
+                if time.monotonic() + pause_s > until:
+                    raise
+            time.sleep(pause_s * random.uniform(0.5, 1))
+            pause_s = min(pause_s * 2, 4.0)
 
     def _open(self) -> BulkStore:
         if self._store is None:
