@@ -8,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import pytest
 from launching import launch_cell, results
 
 from jupyter_dist.capture.capturing import capture_cell
-from jupyter_dist.folder import RunFolder
+from jupyter_dist.folder import RunFolder, runs
 from jupyter_dist.job import State, Status
 from jupyter_dist.launch import submission, template
 from jupyter_dist.record import reader
@@ -167,6 +169,33 @@ def test_an_import_that_starts_a_thread_is_left_to_the_ranks(
     _, status = run("1", wait_for)
     assert status.warm
     assert template._poisoned == {"threaded": "an import has started 1 threads"}
+
+
+def test_a_run_is_pending_for_as_long_as_the_template_imports(
+    wait_for: WaitFor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(4)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(reader, "_GRACE_S", 2.0)
+    monkeypatch.setattr(template, "_SIGN_S", 0.2)
+    template._current().preload(["slow"])
+    seen: set[State] = set()
+    look = threading.Timer(0, lambda: seen.update(_states_until_an_end()))
+    look.start()
+    run("1", wait_for)
+    look.join(60)
+    assert seen == {State.PENDING, State.RUNNING, State.SUCCEEDED} or seen == {State.PENDING, State.SUCCEEDED}
+
+
+def _states_until_an_end() -> Iterator[State]:
+    """Those of the only run that there is, from its creation on."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for folder in runs():
+            yield (state := reader.status(folder).state)
+            if state.ended:
+                return
+        time.sleep(0.01)
 
 
 def test_a_broken_import_does_not_matter(wait_for: WaitFor) -> None:

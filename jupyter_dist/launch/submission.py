@@ -58,6 +58,7 @@ def launch(request: Request, payload: Payload) -> RunFolder:
         env = {**os.environ, **request.run.env}
         why_cold = _start_warm(place, request, payload, env)
         if why_cold is not None:
+            place.still_pending()
             _start_cold(place, env, why_cold)
     except OSError as error:
         shutil.rmtree(place.path, ignore_errors=True)

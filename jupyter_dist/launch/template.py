@@ -38,6 +38,8 @@ _REFILL_S = 0.1
 _IDLE_S = 600.0
 _REPLY_S = 60.0
 """The longest that imports may take before a run starts cold instead."""
+_SIGN_S = 2.0
+"""How often a run that waits for them is said to be pending: less than `reader._GRACE_S`."""
 
 _READ_AT_IMPORT = (
     "CUDA_HOME CUDA_MODULE_LOADING GOTO_ JAX_ KERAS_ KMP_ LD_ MKL_ NUMBA_ NUMEXPR_ NVIDIA_TF32_ OMP_ "
@@ -94,6 +96,7 @@ class _Template:
         os.umask(umask)
         self._send({"launch": str(folder.path), "env": dict(env), "umask": umask, "cold": why_cold})
         while True:
+            self._await(folder)
             answer = self._receive()
             self._unanswered -= 1
             _poisoned.update(answer.get("poisoned", {}))
@@ -101,6 +104,15 @@ class _Template:
                 raise ValueError(answer["refused"])
             if "pid" in answer:
                 return
+
+    def _await(self, folder: RunFolder) -> None:
+        """Wait for an answer; meanwhile the run is pending, however long the imports take."""
+        until = time.monotonic() + _REPLY_S
+        while not select.select([self._socket], [], [], _SIGN_S)[0]:
+            folder.still_pending()
+            if time.monotonic() > until:
+                raise TimeoutError("timed out")
+        folder.still_pending()
 
     def _send(self, message: Mapping[str, Any]) -> None:
         _send(self._socket, message)

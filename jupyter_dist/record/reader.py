@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 _GRACE_S = 30.0
-"""A run is pending for that long before its supervisor has written anything."""
+"""From `RunFolder.still_pending` on, a run is pending for that long before its supervisor writes anything."""
 
 
 class Line(NamedTuple):
