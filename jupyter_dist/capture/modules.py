@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..errors import CaptureError
 
-__all__ = ["Shipment", "ShippedFile", "installed", "ship"]
+__all__ = ["Shipment", "ShippedFile", "installed", "is_own", "ship"]
 
 _CODE = {".py", ".pyi", ".so", ".pyd"}
 _CODE_LIMIT = 20_000_000
@@ -82,6 +82,15 @@ def ship(choice: str, wanted: Iterable[str], directory: Path) -> Shipment:
             "Nothing was started."
         )
     return shipment
+
+
+def is_own(top: str, directory: Path) -> bool:
+    """Whether a top-level module is the user's: found below `directory`, and not installed there."""
+    file = getattr(sys.modules.get(top), "__file__", None) or ""
+    if _NOT_OURS & set(file.split(os.sep)):
+        return False  # most are, and their places need not be looked up
+    root = Path(os.path.realpath(directory))
+    return any(_is_own(place, root) for place in _places(top))
 
 
 def installed(names: Iterable[str]) -> tuple[str, ...]:
