@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import io
-import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from . import modules as _modules
 __all__ = ["Settings", "is_notebook", "read"]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_SETS_THREADS = re.compile(r"\bset_num_threads\s*\(")
+_EVERYWHERE = {"__main__", "cloudpickle", "jupyter_dist", *sys.stdlib_module_names}
 
 
 @dataclass
@@ -69,7 +68,7 @@ def read(
         """Have a value travel with what the cell uses. None for one that cannot, or that takes a library."""
         used = _pickled(value, mains, hidden)
         tops = set() if used is None else {name.partition(".")[0] for name in used}
-        if used is None or tops - {library, "__main__", *sys.stdlib_module_names, *filter(is_own, tops)}:
+        if used is None or tops - {library, *_EVERYWHERE, *filter(is_own, tops)}:
             return None
         kept.append(value)
         return len(kept) - 1
@@ -110,8 +109,8 @@ def _libraries(
             notes.append(f"{library}'s {name} stays behind: {type(error).__name__}: {error}")
 
         values = library_settings.read(library, module, failed)
-        if not any(map(_SETS_THREADS.search, texts)):
-            values.pop("set_num_threads", None)  # by itself torch takes what the machine has
+        if "set_num_threads" in values and not any("set_num_threads" in text for text in texts):
+            del values["set_num_threads"]  # by itself torch takes what the machine has
         for name, value in values.items():
             entries = value if isinstance(value, dict) else {None: value}
             for key, entry in entries.items():
