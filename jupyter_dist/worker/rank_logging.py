@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from . import after_import
+from . import once_imported
 
 __all__ = ["apply_filters", "apply_loggers"]
 
@@ -33,7 +33,7 @@ def apply_loggers(said: Mapping[str, Any], load: Callable[[Any], Any]) -> None:
         if home is None:
             set_up()
         else:
-            after_import.call(home, set_up)
+            once_imported.call(home, set_up)
 
 
 def _set_up(name: str, settings: Mapping[str, Any], load: Callable[[Any], Any]) -> None:
@@ -72,7 +72,7 @@ def apply_filters(filters: Sequence[tuple[Any, ...]]) -> None:
         if made is not None:
             wanted.append(made)
         elif item[2][0] not in sys.modules:
-            after_import.call(item[2][0], partial(_put_in, place, filters))
+            once_imported.call(item[2][0], partial(_put_in, place, filters))
     # `filters` is documented as a list without a way to write it: resetting tells the rest of the module.
     others = [item for item in warnings.filters if item not in wanted]
     warnings.resetwarnings()

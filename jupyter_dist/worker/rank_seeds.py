@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import after_import
+from . import once_imported
 
 __all__ = ["Seed", "apply"]
 
@@ -31,7 +31,7 @@ def apply(seeds: Mapping[str, Seed], rank: int, attempt: int) -> None:
             place = f"{name} {digest} {rank}" if seeded else f"{name} {digest} {rank} {attempt}"
             number = int.from_bytes(hashlib.sha256(place.encode()).digest(), "big")
             module, sow = _GENERATORS[name]
-            after_import.call(module, _sower(module, sow, number))
+            once_imported.call(module, _sower(module, sow, number))
 
 
 def _sower(module: str, sow: Callable[[Any, int], object], number: int) -> Callable[[], None]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import partial, reduce
 from typing import Any
 
-from . import after_import, events, library_settings, rank_logging, rank_seeds
+from . import once_imported, events, library_settings, rank_logging, rank_seeds
 
 __all__ = ["OBJECTS", "after_names", "before_names"]
 
@@ -21,7 +21,7 @@ def before_names(settings: Mapping[str, Any]) -> None:
     for library, values in settings.get("libraries", {}).items():
         if library == "keras":
             _choose_backend(values)
-        after_import.call(library, partial(_write, library, values))
+        once_imported.call(library, partial(_write, library, values))
     if "filters" in settings:
         rank_logging.apply_filters(settings["filters"])
 
@@ -37,13 +37,13 @@ def after_names(settings: Mapping[str, Any], objects: Mapping[str, Any], rank: i
             else:
                 given.setdefault(name, {})[key] = kept[index]
         if given:
-            after_import.call(library, partial(_write, library, given))
+            once_imported.call(library, partial(_write, library, given))
     if "loggers" in settings:
         rank_logging.apply_loggers(settings["loggers"], kept.__getitem__)
     if "filters" in settings:
         rank_logging.apply_filters(settings["filters"])
     for module, path, value in objects.get("attributes", ()):
-        after_import.call(module, partial(_set, module, path, value))
+        once_imported.call(module, partial(_set, module, path, value))
     rank_seeds.apply(settings.get("seeds", {}), rank, attempt)
 
 
