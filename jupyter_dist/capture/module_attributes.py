@@ -83,7 +83,7 @@ def changed(
 
 @functools.lru_cache(1000)
 def _roots(text: str) -> frozenset[str]:
-    """Names below which a cell may assign something: a quick look, as parsing takes a hundred times as long."""
+    """Names below which a cell may assign something; a quick look: to parse takes a hundred times as long."""
     return frozenset(match[1] or match[2] or match[3] for match in _MAYBE.finditer(text))
 
 

@@ -21,7 +21,8 @@ def call(name: str, function: Callable[[], None]) -> None:
     if name in sys.modules and not _is_being_imported(sys.modules[name]):
         function()
         return
-    _finder.install()
+    if _finder not in sys.meta_path:
+        _finder.install()
     _waiting.setdefault(name, []).append(function)
 
 
@@ -31,9 +32,8 @@ def _is_being_imported(module: ModuleType) -> bool:
 
 
 def _call_all(name: str, _: ModuleType) -> None:
-    if name in _waiting and not _is_being_imported(sys.modules[name]):
-        for function in _waiting.pop(name):
-            function()
+    for function in _waiting.pop(name, ()):
+        function()
 
 
 _finder = AfterImport(_waiting, _call_all)

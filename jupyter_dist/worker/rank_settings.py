@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import partial, reduce
 from typing import Any
 
-from . import once_imported, events, library_settings, rank_logging, rank_seeds
+from . import events, library_settings, once_imported, rank_logging, rank_seeds
 
 __all__ = ["OBJECTS", "after_names", "before_names"]
 
