@@ -125,7 +125,7 @@ def test_settings_reach_each_rank_as_they_are_in_the_notebook(kernel: Any, tmp_p
             "logging.info('hello'); logging.getLogger('loud').error('hello')\nlook()",
             110,
         )
-        ranks = ast.literal_eval(kernel.run("run.results").text.strip())
+        ranks = ast.literal_eval(kernel.run("list(run.results)").text.strip())
         for seen in ranks:
             assert {k: (seen[k], here[k]) for k in seen if seen[k] != here[k]} == {}
         log = kernel.run("print(run.log(1))").text
@@ -152,7 +152,7 @@ def test_ranks_draw_by_the_notebooks_seed_and_their_number(kernel: Any) -> None:
 
     def drawn(flags: str = "", cell: str = "draw()") -> Any:
         kernel.run(f"%%distribute -np 2 --out run {flags}\n{cell}", 110)
-        return ast.literal_eval(kernel.run("run.results").text.strip())
+        return ast.literal_eval(kernel.run("list(run.results)").text.strip())
 
     def differ(first: Any, second: Any) -> bool:
         return all(a != b for a, b in zip(first, second, strict=True))
@@ -212,7 +212,7 @@ def test_settings_and_seeds_of_tensorflow_and_keras(kernel: Any) -> None:
     runs = []
     for _ in range(2):
         kernel.run("%%distribute -np 2 --out run --gpus-per-worker 0\n(draw(), look())", 110)
-        runs.append(ast.literal_eval(kernel.run("run.results").text.strip()))
+        runs.append(ast.literal_eval(kernel.run("list(run.results)").text.strip()))
     assert runs[0] == runs[1]
     (first, seen), (second, seen_too) = runs[0]
     assert all(a != b for a, b in zip(first, second, strict=True))
