@@ -5,12 +5,18 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
+import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["texts", "tree"]
+__all__ = ["texts", "tree", "variables"]
 
+_VARIABLE = re.compile(
+    r"""\benviron(?:\[|\.setdefault\()\s*["'](\w+)["']\s*(?:\]\s*=(?!=)|,)"""
+    r"""|run_line_magic\('(?:set_)?env', '(\w+)[ =]"""
+)
 _MAGIC = "get_ipython().run_cell_magic("
 
 
@@ -24,6 +30,12 @@ def texts(namespace: Mapping[str, Any]) -> tuple[str, ...]:
         return tuple(filter(None, (_run_here(cell) for cell in cells if isinstance(cell, str))))
     script = getattr(sys.modules["__main__"], "__file__", None)
     return ("".join(linecache.getlines(script)),) if script else ()
+
+
+def variables(namespace: Mapping[str, Any]) -> list[str]:
+    """The names of environment variables that cells have set, and that are set."""
+    names = {match[1] or match[2] for text in texts(namespace) for match in _VARIABLE.finditer(text)}
+    return sorted(name for name in names if name in os.environ)
 
 
 @functools.lru_cache(1000)

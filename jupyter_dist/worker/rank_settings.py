@@ -15,21 +15,30 @@ __all__ = ["OBJECTS", "after_names", "before_names"]
 OBJECTS = " settings"
 """Under which name the settings' objects stand among the cell's names; no name of the user's can be it."""
 
+_FOR_NAMES = ("sys", "tensorflow", "keras", "tf_keras")
+"""What names may need to be loaded: TensorFlow takes its settings before its first variable alone."""
+
 
 def before_names(settings: Mapping[str, Any]) -> None:
-    """Before the cell's names are loaded, whose modules' imports shall find the settings."""
+    """Before the cell's names are loaded, for which modules are imported.
+
+    In a notebook imports come first and settings later, so only what has to be set is: a warning that is an
+    error by now was none when the notebook imported the module that gives it.
+    """
     for library, values in settings.get("libraries", {}).items():
         if library == "keras":
             _choose_backend(values)
-        once_imported.call(library, partial(_write, library, values))
+        if library in _FOR_NAMES:
+            once_imported.call(library, partial(_write, library, values))
     if "filters" in settings:
-        rank_logging.apply_filters(settings["filters"])
+        rank_logging.apply_filters([item for item in settings["filters"] if item[0] != "error"])
 
 
 def after_names(settings: Mapping[str, Any], objects: Mapping[str, Any], rank: int, attempt: int) -> None:
     """When the names are there, and before the cell: what came with them must not have the last word."""
     kept = objects.get("kept", ())
     for library, values in settings.get("libraries", {}).items():
+        once_imported.call(library, partial(_write, library, values))
         given: dict[str, Any] = {}
         for name, key, index in values.get("kept", ()):
             if key is None:
