@@ -47,10 +47,8 @@ def _warn_of_variables(namespace: Mapping[str, Any], plan: Plan) -> None:
         return
     missing = [name for name in executed.variables(namespace) if name not in plan.run.env]
     if missing:
-        flags = " ".join(f"--env {name}=…" for name in missing)
-        print(
-            f"note: {', '.join(missing)}, set in the notebook, is not set on hosts: {flags}", file=sys.stderr
-        )
+        names, flags = ", ".join(missing), " ".join(f"--env {name}=…" for name in missing)
+        print(f"note: {names}: set in the notebook, not on other hosts. Give {flags}", file=sys.stderr)
 
 
 def _capture_cell(source: str, namespace: dict[str, Any], plan: Plan, origin: Origin) -> capturing.Payload:
