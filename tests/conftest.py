@@ -81,7 +81,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def pytests_filters_stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a test is the notebook, the filters of warnings are pytest's, and each would be a rank's error."""
+    """Where a test is the notebook, its filters of warnings are pytest's, and would be errors on ranks."""
     monkeypatch.setattr("jupyter_dist.capture.kernel_logging.read_filters", list)
 
 

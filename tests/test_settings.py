@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from jupyter_dist.capture import executed, kernel_seeds, module_attributes
-from jupyter_dist.worker import library_settings, once_imported
+from jupyter_dist.start import cell_or_call
+from jupyter_dist.worker import library_settings, once_imported, rank_logging
 
 ROOT = Path(__file__).parents[1]
 
@@ -333,6 +334,69 @@ def test_a_file_that_was_edited_since_says_nothing(tmp_path: Path, monkeypatch: 
     assert own.changed() == {}
     own.module.LR = 3
     assert own.changed("config.LR = 3") == {"LR": 3}
+
+
+def test_a_filter_for_a_librarys_warning_comes_with_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jd_warns.py").write_text("class Odd(UserWarning): pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    filters = [
+        ("error", None, ("builtins", "UserWarning"), None, 0),
+        ("ignore", None, ("jd_warns", "Odd"), None, 0),
+        ("always", ("quiet", 2), ("builtins", "Warning"), None, 0),
+    ]
+    with warnings.catch_warnings():
+        warnings.resetwarnings()
+        warnings.simplefilter("default")
+        rank_logging.apply_filters(filters)
+        rank_logging.apply_filters(filters)
+        warnings.simplefilter("once")  # the cell's own
+        assert [item[0] for item in warnings.filters] == ["once", "error", "always", "default"]
+        __import__("jd_warns")
+        assert [item[0] for item in warnings.filters] == ["once", "error", "ignore", "always", "default"]
+
+
+def test_a_modules_logger_is_set_up_after_the_module_has_done_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jd_logs.py").write_text(
+        "import logging\nlog = logging.getLogger(__name__)\nlog.setLevel(30)\n"
+        "log.addHandler(logging.StreamHandler())\nlog.handlers[0].setFormatter(logging.Formatter('%(msg)s'))"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    handler = {"stream": "stderr", "level": 0, "formatter": ("%(msg)s", None, "%")}
+    about = {"level": 10, "propagate": False, "disabled": False}
+    said = {"levels": [], "disabled_below": 0, "warnings": False}
+    said["loggers"] = [
+        ("jd_logs", "jd_logs", {**about, "handlers": [handler, {**handler, "stream": "stdout"}]})
+    ]
+    rank_logging.apply_loggers(said, int)
+    assert logging.getLogger("jd_logs").level == 0
+    __import__("jd_logs")
+    rank_logging.apply_loggers(said, int)
+    logger = logging.getLogger("jd_logs")
+    assert (logger.level, logger.propagate) == (10, False)
+    assert [handler.stream for handler in logger.handlers] == [sys.stderr, sys.stdout]  # type: ignore[attr-defined]
+
+
+def test_variables_that_other_hosts_do_not_get_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("TOKEN", "MODE", "GIVEN"):
+        monkeypatch.setenv(name, "secret")
+    cells = ["os.environ['TOKEN'] = 'secret'; os.environ['GIVEN'] = 'x'", "if os.environ['HOME'] == 1: pass"]
+    cells.append("get_ipython().run_line_magic('env', 'MODE=secret')")
+    plan: Any = types.SimpleNamespace(
+        run=types.SimpleNamespace(hosts="a:1,b:1", hostfile=None, env={"GIVEN": "x"})
+    )
+    cell_or_call._warn_of_variables({"In": cells}, plan)
+    said = capsys.readouterr().err
+    assert "MODE, TOKEN: set in the notebook, not on other hosts. Give --env MODE=… --env TOKEN=…" in said
+    assert "secret" not in said
+    plan.run.hosts = None
+    cell_or_call._warn_of_variables({"In": cells}, plan)
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.needs("matplotlib")

@@ -37,7 +37,7 @@ def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
     try:
         header = payload.read_header(run_folder / layout.PAYLOAD)
         labels = dict(header["labels"])
-        value = _execute(run_folder, header, int(rank_folder.name))
+        value = _execute(run_folder, rank_folder, header)
         from . import api
 
         api._finish(True)
@@ -60,7 +60,7 @@ def _exit_code(error: SystemExit) -> tuple[int, bool]:
     return 1, False
 
 
-def _execute(run_folder: Path, header: Mapping[str, Any], rank: int) -> Any:
+def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any]) -> Any:
     paths = [str(run_folder / layout.MODULES), *header["sys_path"]]
     sys.path[:] = list(dict.fromkeys([*paths, *sys.path]))
     sys.argv = list(header["argv"])
@@ -88,8 +88,7 @@ def _execute(run_folder: Path, header: Mapping[str, Any], rank: int) -> Any:
     settings = header.get("settings", {})
     rank_settings.before_names(settings)
     names = payload.load(run_folder / layout.PAYLOAD, main=main.__dict__)
-    attempt = int(os.environ.get("JUPYTER_DIST_ATTEMPT", 0))
-    rank_settings.after_names(settings, names.pop(rank_settings.OBJECTS, {}), rank, attempt)
+    rank_settings.after_names(settings, names.pop(rank_settings.OBJECTS, {}), int(rank_folder.name))
     if header["kind"] == "call":
         return names["fn"](*names["args"], **names["kwargs"])
     main.__dict__.update(names)

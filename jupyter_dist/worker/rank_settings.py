@@ -34,7 +34,7 @@ def before_names(settings: Mapping[str, Any]) -> None:
         rank_logging.apply_filters([item for item in settings["filters"] if item[0] != "error"])
 
 
-def after_names(settings: Mapping[str, Any], objects: Mapping[str, Any], rank: int, attempt: int) -> None:
+def after_names(settings: Mapping[str, Any], objects: Mapping[str, Any], rank: int) -> None:
     """When the names are there, and before the cell: what came with them must not have the last word."""
     kept = objects.get("kept", ())
     for library, values in settings.get("libraries", {}).items():
@@ -53,6 +53,7 @@ def after_names(settings: Mapping[str, Any], objects: Mapping[str, Any], rank: i
         rank_logging.apply_filters(settings["filters"])
     for module, path, value in objects.get("attributes", ()):
         once_imported.call(module, partial(_set, module, path, value))
+    attempt = int(os.environ.get("JUPYTER_DIST_ATTEMPT", 0))
     rank_seeds.apply(settings.get("seeds", {}), rank, attempt)
 
 
