@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
+import logging
 import subprocess
 import sys
 import types
+import warnings
 from pathlib import Path
 from typing import Any
 
