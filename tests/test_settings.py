@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import logging
+import random
 import subprocess
 import sys
 import types
@@ -16,7 +17,7 @@ import pytest
 
 from jupyter_dist.capture import executed, kernel_seeds, module_attributes
 from jupyter_dist.start import cell_or_call
-from jupyter_dist.worker import library_settings, once_imported, rank_logging
+from jupyter_dist.worker import library_settings, once_imported, rank_logging, rank_seeds
 
 ROOT = Path(__file__).parents[1]
 
@@ -336,6 +337,26 @@ def test_a_file_that_was_edited_since_says_nothing(tmp_path: Path, monkeypatch: 
     assert own.changed() == {}
     own.module.LR = 3
     assert own.changed("config.LR = 3") == {"LR": 3}
+
+
+def test_a_rank_that_starts_again_draws_alike_where_the_notebook_was_seeded() -> None:
+    import numpy
+
+    state, arrays = random.getstate(), numpy.random.get_state()
+
+    def drawn(seeded: bool, rank: int, attempt: int) -> list[float]:
+        rank_seeds.apply({"random": ("1f", seeded), "numpy": ("1f", seeded)}, rank, attempt)
+        return [random.random(), numpy.random.rand()]
+
+    try:
+        first = drawn(True, 0, 0)
+        assert drawn(True, 0, 1) == first
+        others = [drawn(True, 1, 0), drawn(False, 0, 0), drawn(False, 0, 1), drawn(False, 1, 0)]
+    finally:
+        random.setstate(state)
+        numpy.random.set_state(arrays)
+    numbers = [number for draws in [first, *others] for number in draws]
+    assert len(set(numbers)) == len(numbers)
 
 
 def test_a_filter_for_a_librarys_warning_comes_with_the_library(
