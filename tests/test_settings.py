@@ -329,6 +329,8 @@ def test_what_was_set_on_own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert own.changed("Net.width = 3", Net=config.Net)["Net.width"] == 1
     assert own.changed("options.width = 3", options=config.options)["options.width"] == 1
     assert own.changed("config.options.table[0].x = 3").keys() == {"DEPTH", "NEW", "NAMES"}
+    config.__getattr__ = pytest.fail  # as a lazy module's, which imports what is asked for
+    assert "LAZY" not in own.changed("def f():\n    config.LAZY.x = config.LAZY = 3")
 
 
 def test_a_file_that_was_edited_since_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

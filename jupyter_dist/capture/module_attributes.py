@@ -70,9 +70,10 @@ def changed(
         if place is None or place[0].partition(".")[0] not in wanted:
             continue
         try:
-            value = functools.reduce(getattr, place[1], sys.modules[place[0]])
-        except AttributeError:
-            continue  # deleted since
+            first, *others = place[1]
+            value = functools.reduce(getattr, others, vars(sys.modules[place[0]])[first])
+        except (AttributeError, KeyError):
+            continue  # deleted since, or never set, as where a function would do it that has not run
         if not isinstance(value, types.ModuleType):
             found[place] = value
     for name, module in own.items():
@@ -126,8 +127,8 @@ def _name(node: ast.AST) -> tuple[str, ...] | None:
 
 def _loaded(tops: Collection[str]) -> dict[str, types.ModuleType]:
     """The imported modules of these top-level ones; a look at all takes a millisecond in a large notebook."""
-    names = [name for name in tops if name in sys.modules]
-    packages = tuple(f"{name}." for name in names if hasattr(sys.modules[name], "__path__"))
+    names = [name for name in tops if isinstance(sys.modules.get(name), types.ModuleType)]
+    packages = tuple(f"{name}." for name in names if "__path__" in vars(sys.modules[name]))
     if packages:
         names += [name for name in list(sys.modules) if name.startswith(packages)]
     return {name: sys.modules[name] for name in names if type(sys.modules[name]) is types.ModuleType}
@@ -144,8 +145,12 @@ def _place(
         owner = own.get(owner.__module__)
     elif owner is not None and not isinstance(owner, types.ModuleType):
         owner, path = _holder(owner, path, own)
-    while path and isinstance(getattr(owner, path[0], None), types.ModuleType):
-        owner = getattr(owner, path.pop(0))
+    while path and isinstance(owner, types.ModuleType):
+        inner = vars(owner).get(path[0])  # not by getattr, at which a lazy module would be imported
+        if not isinstance(inner, types.ModuleType):
+            break
+        owner = inner
+        del path[0]
     name = getattr(owner, "__name__", "")
     if not path or not isinstance(owner, types.ModuleType) or sys.modules.get(name) is not owner:
         return None
@@ -189,10 +194,10 @@ def _source_at_import(module: types.ModuleType) -> str | None:
 
     https://peps.python.org/pep-0552/: after the magic number and the flags, the source's time and size.
     """
-    file = getattr(module, "__file__", None) or ""
+    file, cached = (vars(module).get(name) or "" for name in ("__file__", "__cached__"))
     try:
         about = os.stat(file)
-        with open(getattr(module, "__cached__", None) or "", "rb") as compiled:
+        with open(cached, "rb") as compiled:
             head = compiled.read(16)
         when, size = (int.from_bytes(head[at : at + 4], "little") for at in (8, 12))
         as_imported = (int(about.st_mtime) & 0xFFFFFFFF, about.st_size & 0xFFFFFFFF) == (when, size)
