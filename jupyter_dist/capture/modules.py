@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import os
 import sys
 import sysconfig
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from ..errors import CaptureError
 
-__all__ = ["Shipment", "ShippedFile", "installed", "ship"]
+__all__ = ["Shipment", "ShippedFile", "installed", "is_own", "ship"]
 
 _CODE = {".py", ".pyi", ".so", ".pyd"}
 _CODE_LIMIT = 20_000_000
@@ -84,6 +85,15 @@ def ship(choice: str, wanted: Iterable[str], directory: Path) -> Shipment:
     return shipment
 
 
+def is_own(top: str, directory: Path) -> bool:
+    """Whether a top-level module is the user's: found below `directory`, and not installed there."""
+    file = getattr(sys.modules.get(top), "__file__", None) or ""
+    if _NOT_OURS & set(file.split(os.sep)):
+        return False  # most are, and their places need not be looked up
+    root = Path(os.path.realpath(directory))
+    return any(_is_own(place, root) for place in _places(top))
+
+
 def installed(names: Iterable[str]) -> tuple[str, ...]:
     """Those modules (and their packages) that come with Python or were installed; sorted.
 
@@ -144,6 +154,7 @@ def _is_own(place: Path, root: Path) -> bool:
     return not any((folder / "pyvenv.cfg").exists() for folder in folders)
 
 
+@functools.cache
 def _libraries() -> list[Path]:
     paths = sysconfig.get_paths()
     # Not a prefix: code below /usr/src is not installed because Python is in /usr.

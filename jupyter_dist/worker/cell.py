@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import events, layout, payload
+from . import events, layout, payload, rank_settings
 from .boot import Terminated
 from .tf_task import task
 
@@ -37,7 +37,7 @@ def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
     try:
         header = payload.read_header(run_folder / layout.PAYLOAD)
         labels = dict(header["labels"])
-        value = _execute(run_folder, header)
+        value = _execute(run_folder, rank_folder, header)
         from . import api
 
         api._finish(True)
@@ -60,7 +60,7 @@ def _exit_code(error: SystemExit) -> tuple[int, bool]:
     return 1, False
 
 
-def _execute(run_folder: Path, header: Mapping[str, Any]) -> Any:
+def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any]) -> Any:
     paths = [str(run_folder / layout.MODULES), *header["sys_path"]]
     sys.path[:] = list(dict.fromkeys([*paths, *sys.path]))
     sys.argv = list(header["argv"])
@@ -85,7 +85,10 @@ def _execute(run_folder: Path, header: Mapping[str, Any]) -> Any:
     writer = events.writer()
     assert writer is not None
     writer.cell()  # the names may bring modules of the user's, whose import runs their code
+    settings = header.get("settings", {})
+    rank_settings.before_names(settings)
     names = payload.load(run_folder / layout.PAYLOAD, main=main.__dict__)
+    rank_settings.after_names(settings, names.pop(rank_settings.OBJECTS, {}), int(rank_folder.name))
     if header["kind"] == "call":
         return names["fn"](*names["args"], **names["kwargs"])
     main.__dict__.update(names)
