@@ -18,7 +18,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from cloudpickle import cloudpickle as _cp
 from . import remade
 from .names import code_names
 
-__all__ = ["Dumped", "Pickler", "Trace", "dump", "loading", "name_classes"]
+__all__ = ["Dumped", "Pickler", "Trace", "dump", "later", "loading", "name_classes"]
 
 _IN_BAND_BELOW = 4096  # a smaller buffer costs more aside than inside
 
@@ -120,6 +120,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if kind is _MainGlobals:
             return _main, ()
         if kind is types.FunctionType:
+            if hasattr(obj, remade.NOTES):  # the kernel's own wrapper of a constructor
+                obj = obj.__wrapped__
             return self._reduce_function(obj)
         if issubclass(kind, type):
             return self._reduce_class(obj)
@@ -244,6 +246,7 @@ class _Loading:
         self.main = {"__name__": "__main__", "__builtins__": builtins} if main is None else main
         self.known: set[int] = set()
         """Classes that were here before; the kernel's own, as a rule."""
+        self.unfinished: list[tuple[int, Callable[[], None]]] = []
 
 
 _lock = threading.RLock()
@@ -252,14 +255,28 @@ _current: _Loading | None = None
 
 @contextlib.contextmanager
 def loading(main: dict[str, Any] | None) -> Iterator[None]:
-    """What is unpickled inside has `main` as its main namespace; None: one of its own."""
+    """What is unpickled inside has `main` as its main namespace; None: one of its own.
+
+    What was put off with `later` is done at the end, when all is loaded.
+    """
     global _current
     with _lock:
         previous, _current = _current, _Loading(main)
+        unfinished = _current.unfinished
         try:
             yield
         finally:
             _current = previous
+    for _, finish in sorted(unfinished, key=lambda item: item[0]):
+        finish()
+
+
+def later(order: int, finish: Callable[[], None]) -> None:
+    """Call `finish` when all of the value is loaded: by `order`, else as they came."""
+    if _current is None:
+        finish()
+    else:
+        _current.unfinished.append((order, finish))
 
 
 def _load() -> _Loading:
