@@ -37,6 +37,8 @@ class Kind:
     """Where its list of callbacks is."""
     settable: frozenset[str] = frozenset()
     """Attributes that users set and that mean the same on a rank, besides those with plain values."""
+    places: frozenset[str] = frozenset()
+    """The same deeper inside, by their paths."""
     altered: tuple[str, ...] = ()
     """Beginnings of the modules of arguments that the constructor writes into."""
     shared: bool = False
@@ -44,6 +46,12 @@ class Kind:
 
 
 _LIGHTNING = ("lightning.", "pytorch_lightning.", "lightning_fabric.")
+_PLACES = frozenset(
+    {
+        *("fit_loop.max_epochs", "fit_loop.min_epochs"),
+        *("fit_loop.epoch_loop.max_steps", "fit_loop.epoch_loop.min_steps"),
+    }
+)
 _PARTS = ("strategies.", "accelerators.", "plugins.")
 
 
@@ -54,7 +62,8 @@ def _lightning(module: str, name: str, title: str, callbacks: str) -> Kind:
     homes = {own, fabric} if name == "Trainer" else {fabric}
     altered = tuple(sorted(f"{home}.{part}" for home in homes for part in _PARTS))
     settable = frozenset({"_loggers"}) if name == "Trainer" else frozenset()
-    return Kind(module, name, title, _LIGHTNING, frozenset(), callbacks, settable, altered)
+    places = _PLACES if name == "Trainer" else frozenset()
+    return Kind(module, name, title, _LIGHTNING, frozenset(), callbacks, settable, places, altered)
 
 
 _SETTABLE_HF = frozenset(

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
+import operator
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -128,9 +130,12 @@ def _reduce_made(obj: Any, kind: Kind) -> Any:
         if used:
             raise Refused(f"{kind.title} that {used} in the notebook; a rank cannot go on from there", _CURE)
         state["set"] = _set_since(obj, kind, made)
+        places = [place for place in changes(obj, kind, made) if place in kind.places]
+        state["places"] = {place: operator.attrgetter(place)(obj) for place in places}
         state["calls"] = ["launch"] if kind.name == "Fabric" and state["set"].pop("_launched", False) else []
         steps = made.steps_now(obj)
-        state["properties"] = {} if steps is None else {"gradient_accumulation_steps": steps}
+        if steps is not None:
+            state["steps"] = steps
         state["callbacks"] = (kind.callbacks, *_callbacks_since(obj, kind, made))
     return _blank, (type(obj),), state, None, None, _set_made
 
@@ -154,6 +159,8 @@ def _set_since(obj: Any, kind: Kind, made: Made) -> dict[str, Any]:
     now = vars(obj)
     found = {}
     for place in changes(obj, kind, made):
+        if place in kind.places:
+            continue
         name = top(place)
         plain = place == name and _is_plain(now.get(name)) and made.was_plain(name)
         if name not in now or not (name not in made.names or name in kind.settable or plain):
@@ -186,6 +193,8 @@ def _blank(cls: Any) -> Any:
 def _set_made(obj: Any, state: dict[str, Any]) -> None:
     # Not now: what it was made with may refer back to it, and is then half loaded.
     pickling.later(state["order"], lambda: _make(obj, state))
+    if "steps" in state:  # all Accelerators share it, and each that is made sets it
+        pickling.later(sys.maxsize, lambda: setattr(obj, "gradient_accumulation_steps", state["steps"]))
 
 
 def _set_arguments(arguments: Any, state: dict[str, Any]) -> None:
@@ -194,10 +203,12 @@ def _set_arguments(arguments: Any, state: dict[str, Any]) -> None:
 
 def _make(obj: Any, state: dict[str, Any]) -> None:
     try:
-        type(obj).__init__(obj, *state["args"], **state["kwargs"])  # type: ignore[misc]
+        cls: Any = type(obj)
+        cls.__init__(obj, *state["args"], **state["kwargs"])
         vars(obj).update(state.get("set", {}))
-        for name, value in state.get("properties", {}).items():
-            setattr(obj, name, value)
+        for place, value in state.get("places", {}).items():
+            *path, name = place.split(".")
+            setattr(functools.reduce(getattr, path, obj), name, value)
         path, gone, come = state.get("callbacks", ("", [], []))
         if gone or come:
             callbacks = callbacks_of(obj, path)
@@ -221,8 +232,8 @@ def _take_away(callbacks: list[Any], name: str) -> None:
 
 
 def _make_arguments(arguments: Any, fields: dict[str, Any], more: dict[str, Any]) -> None:
-    kinds = type(arguments).__mro__
-    plain = next(kind for kind in kinds if "__init__" in vars(kind) and "__dataclass_params__" in vars(kind))
+    own = {"__init__", "__dataclass_params__"}
+    plain: Any = next(cls for cls in type(arguments).__mro__ if own <= vars(cls).keys())
     try:
         plain.__init__(arguments, **fields)
     except Exception as error:
