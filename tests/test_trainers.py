@@ -218,6 +218,7 @@ accelerator.gradient_accumulation_steps = 3
 def ask(trainer, state, accelerator, pairs):
     import copy
     found = {"accumulates": accelerator.gradient_accumulation_steps}
+    accelerator.gradient_accumulation_steps = 1  # all Accelerators share it
     own = copy.deepcopy(model.state_dict())
     arguments = trainer.args
     found["arguments"] = (
