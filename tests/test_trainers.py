@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +16,7 @@ Kernel = Any
 LIGHTNING = """
 %load_ext jupyter_dist
 import warnings; warnings.simplefilter("ignore")
-import torch, lightning as L
+import torch, lightning as L, lightning_fabric, pytorch_lightning
 from lightning.fabric import Fabric
 from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
@@ -67,6 +71,8 @@ dm = Data()
 L.Trainer(**quiet, **none).fit(tried, dm)
 fabric = Lite(3, accelerator="cpu")
 fabric.launch()
+older = pytorch_lightning.Trainer(**quiet, **none)
+newer = lightning_fabric.Fabric(accelerator="cpu")
 """
 
 LIGHTNING_RANKS = """
@@ -94,6 +100,7 @@ each.fit(alone, dm)
 found["each"] = (each.world_size, each.num_training_batches, dm.trainer is each)
 found["fabric"] = (fabric.world_size, fabric.global_rank, fabric.number, fabric.scale, type(fabric).__name__)
 torch.manual_seed(fabric.global_rank)
+found["other names"] = (older.world_size, newer.world_size)
 found["set up"] = fabric.setup(torch.nn.Linear(4, 1)).weight.flatten().tolist()
 found
 """
@@ -117,7 +124,7 @@ def results(kernel: Kernel, name: str = "run") -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.needs("torch", "lightning")
+@pytest.mark.needs("torch", "lightning", "pytorch_lightning")
 def test_lightning(kernel: Kernel) -> None:
     kernel.run(LIGHTNING, 180)
     kernel.run(LIGHTNING_RANKS.strip(), 240)
@@ -132,6 +139,7 @@ def test_lightning(kernel: Kernel) -> None:
     assert first["by_object's"] == {"find_unused_parameters": True}
     assert first["each"] == second["each"] == [1, 8, True], "devices=1 still has each rank train its own"
     assert (first["fabric"], second["fabric"]) == ([2, 0, 0, 3, "Lite"], [2, 1, 1, 3, "Lite"])
+    assert first["other names"] == second["other names"] == [2, 2]
     assert first["set up"] == second["set up"]
 
     kernel.run(LIGHTNING_REFUSED, 120)
@@ -299,8 +307,8 @@ def test_hugging_face(kernel: Kernel) -> None:
     kernel.run("%load_ext jupyter_dist")
     again = "Make it inside the cell, or in a function that the cell calls."
     assert refusals(kernel, "%%distribute -np 2\nearly, tried, other, its, optimizer") == {
-        "early": "an Accelerator, of which nobody has noted how it was made Make it again after %load_ext "
-        "jupyter_dist (in a script: from jupyter_dist import run), or "
+        "early": "an Accelerator that was there before jupyter_dist, or is a copy: how it was made is not "
+        "known Run the line that makes it again, which is seen now. Or "
         "make it inside the cell, or in a function that the cell calls.",
         "tried": "a Trainer of transformers that has run in the notebook; a rank cannot go on from there "
         + again,
@@ -314,3 +322,139 @@ def test_hugging_face(kernel: Kernel) -> None:
         "accelerator": "an Accelerator that has prepared something in the notebook; a rank cannot go on from "
         f"there {again}",
     }
+
+
+FAKE = {
+    "accelerate/__init__.py": "",
+    "accelerate/accelerator.py": """
+class Accelerator:
+    def __init__(self, rows=None, *, steps=1, fail=False):
+        "Its own words."
+        if fail:
+            raise ValueError("no such device")
+        self.rows = rows
+        self.steps = steps
+        self.inner = None if rows is None else Accelerator()
+""",
+    "accelerate/state.py": """
+class PartialState:
+    _shared_state = {}
+    def __init__(self, cpu=False, **kwargs):
+        self.__dict__ = self._shared_state
+        if not self._shared_state:
+            self.cpu = cpu
+""",
+}
+
+GUEST = """
+import copy, gc, inspect, pickle, sys, threading, weakref
+early = "before" in sys.argv
+if early:
+    import accelerate.accelerator
+from jupyter_dist.capture import recording
+before = list(sys.meta_path)
+recording.install(); recording.install()
+assert len(sys.meta_path) == len(before) + 1
+assert not {"torch", "transformers", "lightning", "numpy"} & set(sys.modules)
+from accelerate.accelerator import Accelerator
+from accelerate.state import PartialState
+from jupyter_dist.worker import pickling
+from jupyter_dist.worker.remade import NOTES, Refused
+
+def there(value):
+    dumped = pickling.dump(value, mains=[globals()])
+    with pickling.loading({}):
+        return pickle.loads(dumped.body, buffers=dumped.buffers)
+
+def refused(value):
+    try:
+        there(value)
+    except Refused as error:
+        return str(error)
+
+class Rows(list):
+    pass
+
+class Own(Accelerator):
+    def __init__(self, *args, scale, **more):
+        scale += 1
+        self.early = scale
+        super().__init__(*args, **more)
+        self.scale = scale
+
+assert str(inspect.signature(Accelerator)) == "(rows=None, *, steps=1, fail=False)"
+assert Accelerator.__init__.__doc__ == "Its own words."
+for _ in range(2):
+    try:
+        Accelerator(fail=True)
+    except ValueError as error:
+        assert str(error) == "no such device"
+    else:
+        raise AssertionError
+
+rows = Rows([1, 2])
+one, two = Own(rows, scale=3, steps=5), Own(scale=1)
+first, same, second = there((one, one, two))
+assert first is same and (first.rows, first.steps, first.scale, first.early) == ([1, 2], 5, 4, 4)
+assert (second.rows, second.scale, vars(type(first)) is vars(Own)) == (None, 2, False)
+assert not hasattr(vars(type(first))["__init__"], NOTES), "the class travels as it was written"
+rows.append(3)
+one.steps, one.more = 7, rows
+first = there(one)
+assert (first.steps, first.more is first.rows, first.rows) == (7, True, [1, 2, 3])
+assert "belongs to another object" in refused(one.inner)
+one.rows = Rows()
+assert refused(one) == "an Accelerator whose rows has changed since it was made"
+one.rows = rows
+assert refused(one) is None
+del one.steps
+assert refused(one) == "an Accelerator whose steps has changed since it was made"
+
+kept = Rows()
+gone = weakref.ref(kept)
+held = Accelerator(kept)
+held.rows = None
+del kept
+assert gone() is None, "what was given lives no longer than without us"
+kept = Rows()
+kept.owner = held = Accelerator(kept)
+gone = weakref.ref(kept)
+del kept, held
+gc.collect()
+assert gone() is None, "nor what refers back to what was made with it"
+
+assert pickle.loads(pickle.dumps(two)).scale == copy.deepcopy(two).scale == 2
+assert "is a copy" in refused(copy.deepcopy(two))
+
+made = []
+threads = [threading.Thread(target=lambda: made.append(Accelerator(Rows(), steps=3))) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert [there(each).steps for each in made] == [3] * 8
+
+state = PartialState(cpu=True)
+assert PartialState().cpu
+found = there(state)
+assert found.cpu and PartialState._shared_state is vars(found)
+
+recording.remove(); recording.remove()
+assert list(sys.meta_path) == before
+for cls in (Accelerator, Own, PartialState):
+    assert not hasattr(cls.__init__, NOTES)
+assert "__init_subclass__" not in vars(Accelerator)
+assert "is a copy" in refused(Own(scale=1))
+recording.install()
+assert there(Own(scale=1)).scale == 2
+"""
+
+
+@pytest.mark.parametrize("imported", ["before", "after"])
+def test_a_guest_in_the_kernel(tmp_path: Path, imported: str) -> None:
+    """What notes how things are made changes nothing of them, and keeps nothing alive."""
+    for name, text in FAKE.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[1]}"}
+    (tmp_path / "guest.py").write_text(GUEST)
+    subprocess.run([sys.executable, "guest.py", imported], env=env, check=True, cwd=tmp_path)

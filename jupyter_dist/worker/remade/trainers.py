@@ -112,9 +112,8 @@ def _reduce_made(obj: Any, kind: Kind) -> Any:
     made = noted(obj)
     if made is None:
         raise Refused(
-            f"{kind.title}, of which nobody has noted how it was made",
-            "Make it again after %load_ext jupyter_dist (in a script: from jupyter_dist import run), or "
-            f"{_CURE[0].lower()}{_CURE[1:]}",
+            f"{kind.title} that was there before jupyter_dist, or is a copy: how it was made is not known",
+            f"Run the line that makes it again, which is seen now. Or {_CURE[0].lower()}{_CURE[1:]}",
         )
     if made.trouble:
         raise Refused(f"{kind.title} that cannot be made again on a rank: {made.trouble}", _CURE)
