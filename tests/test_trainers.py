@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from jupyter_dist.worker.after_import import AfterImport
 
 Kernel = Any
 
@@ -322,6 +325,28 @@ def test_hugging_face(kernel: Kernel) -> None:
         "accelerator": "an Accelerator that has prepared something in the notebook; a rank cannot go on from "
         f"there {again}",
     }
+
+
+def test_two_hooks_on_one_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hooked_twice.py").write_text("value = 7\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    seen: list[tuple[int, int]] = []
+    hooks = [
+        AfterImport({"hooked_twice"}, lambda name, module, number=number: seen.append((number, module.value)))
+        for number in range(2)
+    ]
+    for hook in (*hooks, *hooks):
+        hook.install()
+    module = importlib.import_module("hooked_twice")
+    assert seen == [(0, 7), (1, 7)]
+    assert "exec_module" not in vars(module.__loader__)
+    importlib.reload(module)
+    assert len(seen) == 4
+    hooks[0].remove()
+    importlib.reload(module)
+    assert seen[4:] == [(1, 7)]
+    del sys.modules["hooked_twice"]
 
 
 FAKE = {

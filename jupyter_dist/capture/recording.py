@@ -45,8 +45,9 @@ def remove() -> None:
     """Leave the classes as they were. Trainers that are there keep their notes."""
     _finder.remove()
     for cls in list(_wrapped):
-        if hasattr(vars(cls).get("__init__"), NOTES):
-            cls.__init__ = cls.__init__.__wrapped__  # type: ignore[misc]
+        own: Any = vars(cls).get("__init__")
+        if getattr(own, NOTES, None) is own is not None:
+            cls.__init__ = own.__wrapped__  # type: ignore[misc]
         if hasattr(vars(cls).get("__init_subclass__"), NOTES):
             del cls.__init_subclass__
     _wrapped.clear()
@@ -109,7 +110,7 @@ def _noting(original: Callable[..., None], kind: Kind) -> Callable[..., None]:
             _making.objects.pop()
         _end(self, kind, made)
 
-    setattr(__init__, NOTES, True)
+    setattr(__init__, NOTES, __init__)
     return __init__
 
 

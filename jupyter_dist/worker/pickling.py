@@ -8,7 +8,6 @@ arrays travel out of band without a copy; `functools.lru_cache` travels; an open
 from __future__ import annotations
 
 import builtins
-import contextlib
 import ctypes
 import functools
 import hashlib
@@ -18,7 +17,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -120,7 +119,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if kind is _MainGlobals:
             return _main, ()
         if kind is types.FunctionType:
-            if hasattr(obj, remade.NOTES):  # the kernel's own wrapper of a constructor
+            if vars(obj).get(remade.NOTES) is obj:  # the kernel's own wrapper of a constructor
                 obj = obj.__wrapped__
             return self._reduce_function(obj)
         if issubclass(kind, type):
@@ -253,22 +252,28 @@ _lock = threading.RLock()
 _current: _Loading | None = None
 
 
-@contextlib.contextmanager
-def loading(main: dict[str, Any] | None) -> Iterator[None]:
+class loading:  # a class, because a traceback would show contextlib's frames
     """What is unpickled inside has `main` as its main namespace; None: one of its own.
 
     What was put off with `later` is done at the end, when all is loaded.
     """
-    global _current
-    with _lock:
-        previous, _current = _current, _Loading(main)
-        unfinished = _current.unfinished
-        try:
-            yield
-        finally:
-            _current = previous
-    for _, finish in sorted(unfinished, key=lambda item: item[0]):
-        finish()
+
+    def __init__(self, main: dict[str, Any] | None) -> None:
+        self._load = _Loading(main)
+        self._previous: _Loading | None = None
+
+    def __enter__(self) -> None:
+        global _current
+        _lock.acquire()
+        self._previous, _current = _current, self._load
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        global _current
+        _current = self._previous
+        _lock.release()
+        if kind is None:
+            for _order, finish in sorted(self._load.unfinished, key=lambda item: item[0]):
+                finish()
 
 
 def later(order: int, finish: Callable[[], None]) -> None:
