@@ -332,10 +332,11 @@ def test_two_hooks_on_one_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     seen: list[tuple[int, int]] = []
-    hooks = [
-        AfterImport({"hooked_twice"}, lambda name, module, number=number: seen.append((number, module.value)))
-        for number in range(2)
-    ]
+
+    def hook_of(number: int) -> AfterImport:
+        return AfterImport({"hooked_twice"}, lambda name, module: seen.append((number, module.value)))
+
+    hooks = [hook_of(0), hook_of(1)]
     for hook in (*hooks, *hooks):
         hook.install()
     module = importlib.import_module("hooked_twice")

@@ -1,6 +1,6 @@
 """Note in the kernel how trainers are made, so that a rank can make them again.
 
-Nothing is imported for it. The constructors of a few classes (`worker/remade/made.py`) are wrapped when
+Nothing is imported for it. The constructors of the classes in `worker/remade/trainer_kinds.py` are wrapped when
 their module is imported, by whomever; what they do, raise and answer stays as it is.
 """
 
@@ -18,7 +18,8 @@ from typing import Any
 from ..worker import events
 from ..worker.after_import import AfterImport
 from ..worker.remade import NOTES
-from ..worker.remade.made import TRAINERS, Kind, Made, note
+from ..worker.remade.made import Made, note
+from ..worker.remade.trainer_kinds import TRAINERS, Kind
 
 __all__ = ["install", "remove"]
 
@@ -103,6 +104,8 @@ def _noting(original: Callable[..., None], kind: Kind) -> Callable[..., None]:
         if made is None:
             original(self, *args, **kwargs)
             return
+        if type(self).__init__ is not __init__:
+            made.trouble = "the constructor of its class was put there in a way that is not seen"
         _making.objects.append(self)
         try:
             original(self, *args, **kwargs)

@@ -41,8 +41,8 @@ KINDS: dict[str, str] = {
 """`module.Class` → the module here that reduces it and what is derived from it."""
 
 NOTES = "_jupyter_dist_notes"
-"""The attribute in which a function has itself that the kernel has put around a constructor, to note how objects
-are made. What others put around it in turn may have copied its attributes."""
+"""The attribute in which a function has itself that the kernel has put around a constructor, to note how
+objects are made. What others put around it in turn may have copied its attributes."""
 
 
 class Refused(pickle.PicklingError):

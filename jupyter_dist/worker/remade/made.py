@@ -8,100 +8,14 @@ from __future__ import annotations
 
 import copy
 import enum
-import re
-import weakref
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["TRAINERS", "Kind", "Made", "callbacks_of", "changes", "kind_of", "note", "noted", "top"]
+from .looks import MOST, OURS, PLAIN, Same, differing, looks
+from .trainer_kinds import Kind
 
-_ATTRIBUTE = "_jupyter_dist_made"
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_MOST = 100
-"""Items of a list or dict that are looked at one by one."""
+__all__ = ["Callback", "Made", "callbacks_of", "changes", "note", "noted"]
 
-
-@dataclass(frozen=True)
-class Kind:
-    """A class of a library whose objects are made anew on a rank, with all that is derived from it."""
-
-    module: str
-    name: str
-    title: str
-    within: tuple[str, ...] = ()
-    """Beginnings of the modules whose objects belong to the trainer itself and are looked into."""
-    aside: frozenset[str] = frozenset()
-    """Places in it that say nothing."""
-    callbacks: str = ""
-    """Where its list of callbacks is."""
-    settable: frozenset[str] = frozenset()
-    """Attributes that users set and that mean the same on a rank, besides those with plain values."""
-    places: frozenset[str] = frozenset()
-    """The same deeper inside, by their paths."""
-    altered: tuple[str, ...] = ()
-    """Beginnings of the modules of arguments that the constructor writes into."""
-    shared: bool = False
-    """Whether all objects of the class are one, which the first call makes."""
-
-
-_LIGHTNING = ("lightning.", "pytorch_lightning.", "lightning_fabric.")
-_PLACES = frozenset(
-    {
-        *("fit_loop.max_epochs", "fit_loop.min_epochs"),
-        *("fit_loop.epoch_loop.max_steps", "fit_loop.epoch_loop.min_steps"),
-    }
-)
-_PARTS = ("strategies.", "accelerators.", "plugins.")
-
-
-def _lightning(module: str, name: str, title: str, callbacks: str) -> Kind:
-    own, fabric = module.split(".trainer.")[0], "lightning_fabric"
-    if module.startswith("lightning."):
-        own, fabric = ".".join(module.split(".")[:2]), "lightning.fabric"
-    homes = {own, fabric} if name == "Trainer" else {fabric}
-    altered = tuple(sorted(f"{home}.{part}" for home in homes for part in _PARTS))
-    settable = frozenset({"_loggers"}) if name == "Trainer" else frozenset()
-    places = _PLACES if name == "Trainer" else frozenset()
-    return Kind(module, name, title, _LIGHTNING, frozenset(), callbacks, settable, places, altered)
-
-
-_SETTABLE_HF = frozenset(
-    {
-        *("train_dataset", "eval_dataset", "data_collator", "processing_class", "tokenizer", "label_names"),
-        *("compute_metrics", "compute_loss_func", "preprocess_logits_for_metrics", "label_smoother"),
-        *("optimizer", "lr_scheduler", "optimizer_cls_and_kwargs", "model_init"),
-    }
-)
-# What asking a Trainer for a loader leaves in it; training begins by looking again.
-_ASIDE_HF = frozenset({"_signature_columns", "accelerator._dataloaders"})
-
-TRAINERS = (
-    _lightning("lightning.pytorch.trainer.trainer", "Trainer", "Lightning's Trainer", "callbacks"),
-    _lightning("pytorch_lightning.trainer.trainer", "Trainer", "Lightning's Trainer", "callbacks"),
-    _lightning("lightning.fabric.fabric", "Fabric", "Lightning's Fabric", "_callbacks"),
-    _lightning("lightning_fabric.fabric", "Fabric", "Lightning's Fabric", "_callbacks"),
-    Kind(
-        *("transformers.trainer", "Trainer", "a Trainer of transformers"),
-        within=("transformers.trainer", "accelerate."),
-        aside=_ASIDE_HF,
-        callbacks="callback_handler.callbacks",
-        settable=_SETTABLE_HF,
-    ),
-    Kind(
-        *("accelerate.accelerator", "Accelerator", "an Accelerator"),
-        within=("accelerate.",),
-        settable=frozenset({"_custom_objects"}),
-        altered=("accelerate.utils.dataclasses",),
-    ),
-    Kind("accelerate.state", "PartialState", "a PartialState", shared=True),
-)
-
-
-def kind_of(cls: type) -> Kind:
-    """The kind of a class that is derived from one of `TRAINERS`."""
-    names = {(base.__module__, base.__qualname__) for base in cls.__mro__}
-    return next(kind for kind in TRAINERS if (kind.module, kind.name) in names)
+_ATTRIBUTE = f"{OURS}_made"
 
 
 class Attribute:
@@ -111,6 +25,16 @@ class Attribute:
 
     def __init__(self, name: str) -> None:
         self.name = name
+
+
+class Callback(NamedTuple):
+    """A callback that an object had when it was made."""
+
+    same: Same
+    name: str
+    """Of its class."""
+    looks: dict[str, Any] | None
+    """Every value in it, where the constructor has made it; None where it was given and travels by itself."""
 
 
 class Made:
@@ -128,8 +52,8 @@ class Made:
         self.names: frozenset[str] = frozenset()
         """The attributes that the constructor has set."""
         self.looks: dict[str, Any] = {}
-        self.callbacks: tuple[tuple[_Same, str], ...] = ()
-        """The callbacks that the constructor has put together, with the names of their classes."""
+        self.callbacks: tuple[Callback, ...] = ()
+        """Those that the constructor has put together."""
         self._steps: Any = None
         self._given = (args, kwargs)
         self._args, self._kwargs = args, kwargs
@@ -145,23 +69,25 @@ class Made:
         attributes = {
             id(value): name
             for name, value in vars(obj).items()
-            if not isinstance(value, _PLAIN) and name != kind.callbacks
+            if not isinstance(value, PLAIN) and name != kind.callbacks
         }
         (args, kwargs), self._given = self._given, ((), {})
         held = [_held(kept, value, attributes) for kept, value in zip(self._args, args, strict=True)]
         self._args = tuple(held)
         self._kwargs = {name: _held(self._kwargs[name], kwargs[name], attributes) for name in kwargs}
         self.names = frozenset(vars(obj))
+        given = self.given(obj)
         self.callbacks = tuple(
-            (_Same(item), type(item).__name__) for item in callbacks_of(obj, kind.callbacks)
+            Callback(Same(item), type(item).__name__, None if id(item) in given else looks(item, kind, given))
+            for item in callbacks_of(obj, kind.callbacks)
         )
-        self.looks = _looks(obj, kind, self)
+        self.looks = looks(obj, kind, given)
         self._steps = _accumulation(obj)
 
     def was_plain(self, name: str) -> bool:
         """Whether the constructor has set the attribute to a number, a text, a member of an enum or None."""
         look = self.looks.get(name)
-        return isinstance(look, tuple) and issubclass(look[0], (*_PLAIN, enum.Enum))
+        return isinstance(look, tuple) and issubclass(look[0], (*PLAIN, enum.Enum))
 
     def steps_now(self, obj: Any) -> Any:
         """Over how many steps an Accelerator accumulates, where that was changed; else None."""
@@ -179,6 +105,11 @@ class Made:
         return tuple(now(value) for value in self._args), {
             name: now(value) for name, value in self._kwargs.items()
         }
+
+    def given(self, obj: Any) -> set[int]:
+        """The ids of the arguments, which travel by themselves, and of what is in those that are lists."""
+        args, kwargs = self.call(obj)
+        return {id(item) for value in [*args, *kwargs.values()] for item in _items(value)}
 
     def __reduce__(self) -> Any:
         return type(None), ()
@@ -200,13 +131,13 @@ def noted(obj: Any) -> Made | None:
 
 def changes(obj: Any, kind: Kind, made: Made) -> list[str]:
     """The places in an object that differ from what its constructor left, as `fit_loop.max_epochs`."""
-    now = _looks(obj, kind, made)
-    return [place for place in {**made.looks, **now} if made.looks.get(place) != now.get(place)]
-
-
-def top(place: str) -> str:
-    """The attribute of the object itself that a place is in."""
-    return re.split(r"[.\[]", place, maxsplit=1)[0]
+    found = differing(made.looks, looks(obj, kind, made.given(obj)))
+    for item in callbacks_of(obj, kind.callbacks):
+        for callback in made.callbacks:
+            if callback.looks is not None and callback.same.of(item):
+                now = looks(item, kind, made.given(obj))
+                found += [f"{callback.name}.{place}" for place in differing(callback.looks, now)]
+    return found
 
 
 def callbacks_of(obj: Any, path: str) -> list[Any]:
@@ -216,31 +147,6 @@ def callbacks_of(obj: Any, path: str) -> list[Any]:
     return obj if isinstance(obj, list) else []
 
 
-class _Same:
-    """Equal to another one of the same object, which it does not keep alive."""
-
-    __slots__ = ("_id", "_ref", "kind")
-
-    def __init__(self, value: Any) -> None:
-        self.kind = type(value).__name__
-        self._id = id(value)
-        try:
-            self._ref: Any = weakref.ref(value)
-        except TypeError:
-            self._ref = None
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Same) or (self.kind, self._id) != (other.kind, other._id):
-            return False
-        return self._ref is None or (self._ref() is not None and self._ref() is other._ref())
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def of(self, value: Any) -> bool:
-        """Whether it is of this object."""
-        return self == _Same(value)
-
-
 def _accumulation(obj: Any) -> Any:
     # It is in a state that all Accelerators of a process share, and so not compared with the rest.
     return getattr(getattr(obj, "gradient_state", None), "num_steps", None)
@@ -248,9 +154,9 @@ def _accumulation(obj: Any) -> Any:
 
 def _as_given(value: Any, kind: Kind) -> Any:
     """An argument that stays what it was, whatever the constructor or its owner writes into it."""
-    if type(value) in (list, tuple) and len(value) <= _MOST:
+    if type(value) in (list, tuple) and len(value) <= MOST:
         return type(value)(_as_given_item(item, kind) for item in value)
-    if type(value) is dict and len(value) <= _MOST:
+    if type(value) is dict and len(value) <= MOST:
         return {key: _as_given_item(item, kind) for key, item in value.items()}
     return _as_given_item(value, kind)
 
@@ -268,42 +174,8 @@ def _held(kept: Any, given: Any, attributes: dict[int, str]) -> Any:
     return kept
 
 
-def _looks(obj: Any, kind: Kind, made: Made) -> dict[str, Any]:
-    """Every value in the object, and in what belongs to it, by its place."""
-    args, kwargs = made.call(obj)
-    seen = {id(item) for value in [*args, *kwargs.values()] for item in _items(value)}
-    return dict(_walk(obj, "", kind, seen))
-
-
 def _items(value: Any) -> list[Any]:
-    if isinstance(value, _PLAIN):
+    if isinstance(value, PLAIN):
         return []
-    more = list(value) if isinstance(value, list | tuple) and len(value) <= _MOST else []
+    more = list(value) if isinstance(value, list | tuple) and len(value) <= MOST else []
     return [value, *more]
-
-
-def _walk(value: Any, place: str, kind: Kind, seen: set[int]) -> Iterator[tuple[str, Any]]:
-    if place in kind.aside or (place and place == kind.callbacks):
-        return
-    if isinstance(value, (*_PLAIN, enum.Enum)):
-        yield place, (type(value), repr(value))
-        return
-    if id(value) in seen:
-        yield place, _Same(value)
-        return
-    if isinstance(value, dict | list | tuple) and len(value) <= _MOST:
-        seen.add(id(value))
-        yield place, (type(value), len(value))
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _walk(item, f"{place}[{key!r}]", kind, seen)
-        return
-    home = type(value).__module__ + "."
-    if home.startswith("accelerate.state."):
-        return  # all in a process share one, and each that is made writes into it
-    if place:
-        yield place, _Same(value)
-    if not place or home.startswith(kind.within):
-        seen.add(id(value))
-        for name, item in getattr(value, "__dict__", {}).items():
-            if name != _ATTRIBUTE:
-                yield from _walk(item, f"{place}.{name}" if place else name, kind, seen)

@@ -7,6 +7,7 @@ rank, and where that would not be the same trainer, it is refused before anythin
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import enum
 import functools
@@ -17,7 +18,9 @@ from typing import Any
 
 from .. import events, pickling
 from . import Refused
-from .made import Kind, Made, callbacks_of, changes, kind_of, noted, top
+from .looks import OURS, top
+from .made import Made, callbacks_of, changes, noted
+from .trainer_kinds import Kind, kind_of
 
 __all__ = ["reduce"]
 
@@ -101,8 +104,15 @@ def _reduce_strategy(strategy: Any) -> Any:
 def _reduce_arguments(arguments: Any) -> Any:
     fields = {field.name for field in dataclasses.fields(arguments) if field.init} - _BOUND
     own = {field.name for field in dataclasses.fields(arguments)} | _BOUND
+    values = {name: getattr(arguments, name) for name in fields}
+    config = values.get("accelerator_config")
+    steps = getattr(config, "gradient_accumulation_kwargs", None)
+    if isinstance(steps, dict) and steps.get("num_steps") == 1:
+        # A Trainer has written it there, and the next one would complain that it is there.
+        values["accelerator_config"] = config = copy.copy(config)
+        config.gradient_accumulation_kwargs = {k: v for k, v in steps.items() if k != "num_steps"}
     state = {
-        "fields": {name: getattr(arguments, name) for name in fields},
+        "fields": values,
         "more": {name: value for name, value in vars(arguments).items() if name not in own},
     }
     return _blank, (type(arguments),), state, None, None, _set_arguments
@@ -124,7 +134,10 @@ def _reduce_made(obj: Any, kind: Kind) -> Any:
         )
     args, kwargs = made.call(obj)
     state: dict[str, Any] = {"order": made.order, "args": args, "kwargs": kwargs}
-    if not kind.shared:
+    if kind.shared:
+        more = {name for name in vars(obj) if name not in made.names and not name.startswith(OURS)}
+        state["set"] = {name: getattr(obj, name) for name in more}
+    else:
         used = _use(obj)
         if used:
             raise Refused(f"{kind.title} that {used} in the notebook; a rank cannot go on from there", _CURE)
@@ -132,6 +145,8 @@ def _reduce_made(obj: Any, kind: Kind) -> Any:
         places = [place for place in changes(obj, kind, made) if place in kind.places]
         state["places"] = {place: operator.attrgetter(place)(obj) for place in places}
         state["calls"] = ["launch"] if kind.name == "Fabric" and state["set"].pop("_launched", False) else []
+        if getattr(obj, "model_init", None) is not None and obj.model is not None:
+            state["weights"] = obj.model.state_dict()  # the constructor makes a model of its own
         steps = made.steps_now(obj)
         if steps is not None:
             state["steps"] = steps
@@ -175,10 +190,10 @@ def _is_plain(value: Any) -> bool:
 def _callbacks_since(obj: Any, kind: Kind, made: Made) -> tuple[list[str], list[Any]]:
     """The classes of callbacks that were taken away since the object was made, and those that came."""
     now = callbacks_of(obj, kind.callbacks)
-    kept = [same for same, _ in made.callbacks if any(same.of(item) for item in now)]
-    if not all(same.of(item) for same, item in zip(kept, now, strict=False)):
+    kept = [had for had in made.callbacks if any(had.same.of(item) for item in now)]
+    if not all(had.same.of(item) for had, item in zip(kept, now, strict=False)):
         raise Refused(f"{kind.title} whose callbacks stand in another order since it was made", _CURE)
-    gone = [name for same, name in made.callbacks if same not in kept]
+    gone = [had.name for had in made.callbacks if had not in kept]
     return gone, list(now[len(kept) :])
 
 
@@ -208,6 +223,8 @@ def _make(obj: Any, state: dict[str, Any]) -> None:
         for place, value in state.get("places", {}).items():
             *path, name = place.split(".")
             setattr(functools.reduce(getattr, path, obj), name, value)
+        if "weights" in state:
+            obj.model.load_state_dict(state["weights"])
         path, gone, come = state.get("callbacks", ("", [], []))
         if gone or come:
             callbacks = callbacks_of(obj, path)
