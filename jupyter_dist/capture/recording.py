@@ -1,7 +1,7 @@
 """Note in the kernel how trainers are made, so that a rank can make them again.
 
-Nothing is imported for it. The constructors of the classes in `worker/remade/trainer_kinds.py` are wrapped when
-their module is imported, by whomever; what they do, raise and answer stays as it is.
+Nothing is imported for it. The constructors of the classes in `worker/remade/trainer_kinds.py` are wrapped
+when somebody imports their module; what they do, raise and answer stays as it is.
 """
 
 from __future__ import annotations

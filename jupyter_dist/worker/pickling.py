@@ -119,7 +119,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if kind is _MainGlobals:
             return _main, ()
         if kind is types.FunctionType:
-            if vars(obj).get(remade.NOTES) is obj:  # the kernel's own wrapper of a constructor
+            if getattr(obj, remade.NOTES, None) is obj:  # the kernel's own wrapper of a constructor
                 obj = obj.__wrapped__
             return self._reduce_function(obj)
         if issubclass(kind, type):

@@ -18,7 +18,7 @@ __all__ = ["Callback", "Made", "callbacks_of", "changes", "note", "noted"]
 _ATTRIBUTE = f"{OURS}_made"
 
 
-class Attribute:
+class _Attribute:
     """Stands for an argument that the object keeps as its attribute `name`, and alone keeps alive."""
 
     __slots__ = ("name",)
@@ -98,7 +98,7 @@ class Made:
         """The arguments that the object was made with, as they are now."""
 
         def now(value: Any) -> Any:
-            if isinstance(value, Attribute):
+            if isinstance(value, _Attribute):
                 return vars(obj).get(value.name)
             return tuple(now(item) for item in value) if type(value) is tuple else value
 
@@ -168,7 +168,7 @@ def _as_given_item(value: Any, kind: Kind) -> Any:
 
 def _held(kept: Any, given: Any, attributes: dict[int, str]) -> Any:
     if id(given) in attributes and (kept is given or type(kept) in (list, dict)):
-        return Attribute(attributes[id(given)])
+        return _Attribute(attributes[id(given)])
     if type(given) is tuple and type(kept) is tuple:
         return tuple(_held(one, other, attributes) for one, other in zip(kept, given, strict=True))
     return kept

@@ -105,12 +105,12 @@ def _reduce_arguments(arguments: Any) -> Any:
     fields = {field.name for field in dataclasses.fields(arguments) if field.init} - _BOUND
     own = {field.name for field in dataclasses.fields(arguments)} | _BOUND
     values = {name: getattr(arguments, name) for name in fields}
-    config = values.get("accelerator_config")
+    config: Any = values.get("accelerator_config")
     steps = getattr(config, "gradient_accumulation_kwargs", None)
     if isinstance(steps, dict) and steps.get("num_steps") == 1:
         # A Trainer has written it there, and the next one would complain that it is there.
-        values["accelerator_config"] = config = copy.copy(config)
-        config.gradient_accumulation_kwargs = {k: v for k, v in steps.items() if k != "num_steps"}
+        values["accelerator_config"] = own_config = copy.copy(config)
+        own_config.gradient_accumulation_kwargs = {k: v for k, v in steps.items() if k != "num_steps"}
     state = {
         "fields": values,
         "more": {name: value for name, value in vars(arguments).items() if name not in own},
@@ -141,9 +141,7 @@ def _reduce_made(obj: Any, kind: Kind) -> Any:
         used = _use(obj)
         if used:
             raise Refused(f"{kind.title} that {used} in the notebook; a rank cannot go on from there", _CURE)
-        state["set"] = _set_since(obj, kind, made)
-        places = [place for place in changes(obj, kind, made) if place in kind.places]
-        state["places"] = {place: operator.attrgetter(place)(obj) for place in places}
+        state["set"], state["places"] = _set_since(obj, kind, made)
         state["calls"] = ["launch"] if kind.name == "Fabric" and state["set"].pop("_launched", False) else []
         if getattr(obj, "model_init", None) is not None and obj.model is not None:
             state["weights"] = obj.model.state_dict()  # the constructor makes a model of its own
@@ -168,19 +166,20 @@ def _use(obj: Any) -> str:
     return "has set up a model" if getattr(obj, "_models_setup", 0) else ""
 
 
-def _set_since(obj: Any, kind: Kind, made: Made) -> dict[str, Any]:
-    """The attributes that were set since the object was made."""
+def _set_since(obj: Any, kind: Kind, made: Made) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The attributes that were set since the object was made, its own and those deeper inside."""
     now = vars(obj)
-    found = {}
+    found, deeper = {}, {}
     for place in changes(obj, kind, made):
         if place in kind.places:
+            deeper[place] = operator.attrgetter(place)(obj)
             continue
         name = top(place)
         plain = place == name and _is_plain(now.get(name)) and made.was_plain(name)
         if name not in now or not (name not in made.names or name in kind.settable or plain):
             raise Refused(f"{kind.title} whose {place} has changed since it was made", _CURE)
         found[name] = now[name]
-    return found
+    return found, deeper
 
 
 def _is_plain(value: Any) -> bool:
