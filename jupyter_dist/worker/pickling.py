@@ -120,7 +120,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return _main, ()
         if kind is types.FunctionType:
             if getattr(obj, remade.NOTES, None) is obj:  # the kernel's own wrapper of a constructor
-                obj = obj.__wrapped__
+                obj = vars(obj)["__wrapped__"]
             return self._reduce_function(obj)
         if issubclass(kind, type):
             return self._reduce_class(obj)
