@@ -8,7 +8,6 @@ arrays travel out of band without a copy; `functools.lru_cache` travels; an open
 from __future__ import annotations
 
 import builtins
-import contextlib
 import ctypes
 import functools
 import hashlib
@@ -18,7 +17,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -28,7 +27,7 @@ from cloudpickle import cloudpickle as _cp
 from . import remade
 from .names import code_names
 
-__all__ = ["Dumped", "Pickler", "Trace", "dump", "loading", "name_classes"]
+__all__ = ["Dumped", "Pickler", "Trace", "dump", "later", "loading", "name_classes"]
 
 _IN_BAND_BELOW = 4096  # a smaller buffer costs more aside than inside
 
@@ -120,6 +119,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if kind is _MainGlobals:
             return _main, ()
         if kind is types.FunctionType:
+            if getattr(obj, remade.NOTES, None) is obj:  # the kernel's own wrapper of a constructor
+                obj = vars(obj)["__wrapped__"]
             return self._reduce_function(obj)
         if issubclass(kind, type):
             return self._reduce_class(obj)
@@ -244,22 +245,43 @@ class _Loading:
         self.main = {"__name__": "__main__", "__builtins__": builtins} if main is None else main
         self.known: set[int] = set()
         """Classes that were here before; the kernel's own, as a rule."""
+        self.unfinished: list[tuple[int, Callable[[], None]]] = []
 
 
 _lock = threading.RLock()
 _current: _Loading | None = None
 
 
-@contextlib.contextmanager
-def loading(main: dict[str, Any] | None) -> Iterator[None]:
-    """What is unpickled inside has `main` as its main namespace; None: one of its own."""
-    global _current
-    with _lock:
-        previous, _current = _current, _Loading(main)
-        try:
-            yield
-        finally:
-            _current = previous
+class loading:  # a class, because a traceback would show contextlib's frames
+    """What is unpickled inside has `main` as its main namespace; None: one of its own.
+
+    What was put off with `later` is done at the end, when all is loaded.
+    """
+
+    def __init__(self, main: dict[str, Any] | None) -> None:
+        self._load = _Loading(main)
+        self._previous: _Loading | None = None
+
+    def __enter__(self) -> None:
+        global _current
+        _lock.acquire()
+        self._previous, _current = _current, self._load
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        global _current
+        _current = self._previous
+        _lock.release()
+        if kind is None:
+            for _order, finish in sorted(self._load.unfinished, key=lambda item: item[0]):
+                finish()
+
+
+def later(order: int, finish: Callable[[], None]) -> None:
+    """Call `finish` when all of the value is loaded: by `order`, else as they came."""
+    if _current is None:
+        finish()
+    else:
+        _current.unfinished.append((order, finish))
 
 
 def _load() -> _Loading:
