@@ -35,9 +35,10 @@ def main() -> NoReturn:
     cwd = os.environ.pop("JUPYTER_DIST_CWD", None)
     if cwd is not None:
         os.chdir(cwd)
+    rank = os.getpid()
     code, orderly = cell.run(run_folder, rank_folder)
-    if not orderly:
-        # They would wait for ranks that may never come.
+    if not orderly or os.getpid() != rank:
+        # They would wait for ranks that may never come, or speak for the rank that has forked this process.
         atexit.unregister(launched_rank.finalize_mpi)
         horovod_rank.leave()
     boot.end(code, orderly=orderly)

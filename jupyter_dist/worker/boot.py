@@ -27,6 +27,8 @@ STACK_SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR2) + (7 if hasattr(
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _THREADS_MAY_TAKE_S = 5.0
 _stacks_fd: int | None = None
+_forking = threading.local()
+"""Of a thread that forks: the signals that were blocked before it did."""
 
 
 class Terminated(SystemExit):
@@ -94,10 +96,32 @@ def _signals(rank_folder: Path) -> None:
     )
     faulthandler.register(STACK_SIGNAL, file=_stacks_fd, all_threads=True)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {STACK_SIGNAL, signal.SIGTERM, signal.SIGINT})
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+    )
 
 
 def _terminate(signum: int, frame: FrameType | None) -> None:
     raise Terminated(128 + signum)
+
+
+# What the rank forks is no rank, and ends at SIGTERM as any process does. With the rank's handler, a worker
+# of `multiprocessing.Pool` would now and then live on: an exception in a callback of Python's own is ignored,
+# and Python forgets a signal that comes before it has set itself up after a fork. So SIGTERM waits for that.
+
+
+def _before_fork() -> None:
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def _after_fork_in_parent() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+def _after_fork_in_child() -> None:
+    if signal.getsignal(signal.SIGTERM) is _terminate:  # else it is the user's own
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
 
 
 def reseed() -> None:

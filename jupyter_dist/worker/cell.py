@@ -30,14 +30,18 @@ _ERROR_BYTES = 32_768
 def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
     """Run the cell; returns the exit code and whether the end is an orderly one.
 
-    Writes `result.pkl` and a result event, or `error.json` and the traceback into the log.
+    Writes `result.pkl` and a result event, or `error.json` and the traceback into the log. A process that
+    the cell has forked may come back from here, too; it only leaves its traceback in the log.
     """
     labels: dict[str, str] = {}
+    rank = os.getpid()
     _keep_room(rank_folder)
     try:
         header = payload.read_header(run_folder / layout.PAYLOAD)
         labels = dict(header["labels"])
         value = _execute(run_folder, header)
+        if os.getpid() != rank:
+            return 0, True
         from . import api
 
         api._finish(True)
@@ -49,7 +53,7 @@ def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
     except SystemExit as error:
         return _exit_code(error)
     except BaseException as error:
-        _keep_error(rank_folder, error, labels)
+        _keep_error(rank_folder if os.getpid() == rank else None, error, labels)
         return 1, False
 
 
@@ -146,14 +150,16 @@ def _limited(text: str) -> str:
     return f"{text[:half]} … {len(text) - _REPR_LIMIT:,} characters left out … {text[-half:]}"
 
 
-def _keep_error(rank_folder: Path, error: BaseException, labels: Mapping[str, str]) -> None:
-    """The traceback goes to the log, for who reads it, and to `error.json`, for the views."""
+def _keep_error(rank_folder: Path | None, error: BaseException, labels: Mapping[str, str]) -> None:
+    """The traceback goes to the log, for who reads it, and to `error.json` in the folder, for the views."""
     when = events.now()
     report = traceback.TracebackException.from_exception(error)
     frames = list(_shown(report, labels))
     text = _labelled("".join(report.format()), labels)
     with contextlib.suppress(OSError):  # a full disk may be what it tells of
         print(text, end="", file=sys.stderr, flush=True)
+    if rank_folder is None:
+        return
     try:
         message = str(error)
     except Exception:
