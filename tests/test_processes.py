@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
+from typing import Any
 
+import pytest
 from launching import ended, launch_cell, logs, results, story
 
 from jupyter_dist.job import State
+from jupyter_dist.record import reader
 
+WaitFor = Callable[..., Any]
 POOLS = int(os.environ.get("JUPYTER_DIST_POOLS", "100"))
 
 MANY_POOLS = f"""
@@ -102,3 +107,241 @@ def test_what_a_rank_forks_is_not_the_rank() -> None:
     log = "\n".join(logs(folder, 0))
     assert log.count("ZeroDivisionError: division by zero") == 1
     assert "a fork comes to the end of the cell" in log
+
+
+EARLIER = """
+import dataclasses, functools, math, threading
+import numpy as np
+
+SCALE = 10
+TABLE = {"two": 2}
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    x: int
+    def scaled(self):
+        return Point(self.x * SCALE)
+
+class Base:
+    kinds = {}
+    def __init_subclass__(cls):
+        Base.kinds[cls.__name__] = cls
+
+class One(Base):
+    pass
+
+def twice(x):
+    return math.floor(x * TABLE["two"])
+
+def of_point(point):
+    return point.scaled()
+"""
+
+SPAWNS = """
+import concurrent.futures, multiprocessing as mp, os, pickle, sys
+import jupyter_dist as dist
+
+print("the cell's statements run")
+TABLE["two"] = 3          # what the cell changes counts
+offset = 2 ** 5 + len(sys.argv)
+big = np.arange(400_000.0)
+lock = mp.Lock()
+
+class Data(Point):
+    def shifted(self):
+        return self.x + offset
+
+@functools.lru_cache
+def shifted(data):
+    return data.shifted()
+
+sharing = [big]
+square = lambda x: x * x
+steps = [square, lambda x: x + offset]
+
+def facts(name):
+    big[0] = 7
+    main = sys.modules["__main__"]
+    return {
+        "name": __name__,
+        "pickled": pickle.loads(pickle.dumps(facts)) is facts and pickle.loads(pickle.dumps(Data)) is Data,
+        "is_main": main.facts is facts,
+        "sum": float(big[1:].sum()),
+        "shared": sharing[0] is big and float(sharing[0][0]),
+        "steps": [step(3) for step in steps],
+        "kinds": sorted(Base.kinds), "same": Base.kinds["One"] is One,
+        "rank": dist.rank(),
+        "name_of_process": name,
+    }
+
+def locked(x):
+    with lock:
+        return x
+
+def fails(x):
+    raise ValueError(x)
+
+def says(queue):
+    print("said by a process")
+    queue.put(Data(4))
+    os._exit(0)               # a stream that is written in blocks would be lost
+
+def starts_another(x):
+    with mp.get_context("spawn").Pool(1) as pool:
+        return pool.map(twice, [x])
+
+if __name__ == "__main__":
+    print("main runs")
+
+def asked(context):
+    seen = {}
+    with context.Pool(2) as pool:
+        seen["twice"] = pool.map(twice, [1, 2])
+        seen["points"] = pool.map(of_point, [Point(1), Data(2)])
+        seen["shifted"] = pool.apply(shifted, [Data(1)])
+        seen["facts"] = pool.apply(facts, ["a"])
+        try:
+            pool.apply(fails, [3])
+        except ValueError as error:
+            seen["error"] = str(error), "raise ValueError(x)" in str(error.__cause__)
+        try:
+            pool.apply(locked, [3])
+        except NameError as error:
+            seen["lock"] = str(error)
+    queue = context.SimpleQueue()
+    process = context.Process(target=says, args=(queue,))
+    process.start()
+    seen["said"] = queue.get().shifted()
+    process.join()
+    return seen
+
+spawn = mp.get_context("spawn")
+seen = {method: asked(mp.get_context(method)) for method in ("spawn", "forkserver")}
+with concurrent.futures.ProcessPoolExecutor(1, mp_context=spawn) as pool:
+    seen["executor"] = list(pool.map(twice, [5])), pool.submit(starts_another, 2).result()
+TABLE["two"] = 4
+with concurrent.futures.ProcessPoolExecutor(1, mp_context=spawn) as pool:
+    seen["later"] = pool.submit(twice, 5).result()
+seen["big"] = float(big[0])
+seen
+"""
+
+
+def test_a_process_that_is_spawned_knows_what_the_cells_define() -> None:
+    cells: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(EARLIER, "<In[1]>", "exec"), cells)
+    folder = launch_cell("local", SPAWNS, 1, names=cells)
+    assert ended(folder).state is State.SUCCEEDED, story(folder)
+    (seen,) = results(folder, 1)
+    facts = {
+        **{"name": "__mp_main__", "pickled": True, "is_main": True, "rank": 0, "name_of_process": "a"},
+        **{"sum": 399_999 * 200_000.0, "shared": 7.0, "steps": [9, 36], "kinds": ["One"], "same": True},
+    }
+    for method in ("spawn", "forkserver"):
+        there = seen[method]
+        assert there["facts"] == facts
+        assert (there["twice"], there["shifted"], there["said"]) == ([3, 6], 34, 37), (
+            "as the cell has changed it"
+        )
+        assert [vars(point) for point in there["points"]] == [{"x": 10}, {"x": 20}]
+        assert there["error"] == ("3", True)
+        assert there["lock"] == "name 'lock' is not defined", "not another lock, which would hold off nobody"
+    assert seen["executor"] == ([15], [6])
+    assert seen["later"] == 20
+    assert seen["big"] == 0, "an array is shared until it is written to"
+    log = logs(folder, 0)
+    assert [log.count(line) for line in ("the cell's statements run", "main runs", "said by a process")] == [
+        1,
+        1,
+        2,
+    ]
+    assert not list(folder.rank(0, 0).path.glob(".main")), "what was handed on is removed"
+
+
+DATASETS = """
+import torch
+
+class Squares(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        return torch.tensor(float(index * index))
+"""
+
+TRAINS = """
+import functools, joblib
+from torch.utils.data import DataLoader
+import torch.multiprocessing
+
+SHIFT = torch.tensor(1.5)
+net = torch.nn.parallel.DistributedDataParallel  # reading the class is no harm
+
+class Shifted(Squares):
+    def __getitem__(self, index):
+        return super().__getitem__(index) + SHIFT
+
+def doubled(batch):
+    return 2 * torch.stack(batch)
+
+def loaded(data, method, workers=2):
+    loader = DataLoader(data, 4, num_workers=workers, multiprocessing_context=method, collate_fn=doubled)
+    return float(sum(batch.sum() for batch in loader))
+
+def train(index, out):
+    out[index] = index + SHIFT
+
+def fails(index):
+    raise ValueError("no luck")
+
+seen = [loaded(data, method) for method in ("fork", "spawn") for data in (Squares(), Shifted())]
+seen.append(loaded(Shifted(), "forkserver", 1))
+out = torch.zeros(2).share_memory_()
+torch.multiprocessing.spawn(train, (out,), nprocs=2)
+seen.append(out.tolist())
+seen.append(joblib.Parallel(2)(joblib.delayed(doubled)([SHIFT, SHIFT]) for _ in range(2))[1].tolist())
+try:
+    torch.multiprocessing.spawn(fails, nprocs=1)
+except torch.multiprocessing.ProcessRaisedException as error:
+    seen.append("no luck" in str(error))
+seen
+"""
+
+
+@pytest.mark.needs("torch", "joblib")
+def test_what_torch_spawns_knows_it_as_well() -> None:
+    cells: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(DATASETS, "<In[1]>", "exec"), cells)
+    folder = launch_cell("local", TRAINS, 1, names=cells)
+    assert ended(folder).state is State.SUCCEEDED, story(folder)
+    squares, shifted = 2.0 * 140, 2 * (140 + 8 * 1.5)
+    expected = [squares, shifted, squares, shifted, shifted, [1.5, 2.5], [3.0, 3.0], True]
+    assert results(folder, 1) == [expected]
+
+
+STARTS_MUCH = """
+import multiprocessing as mp, subprocess, time
+import jupyter_dist as dist
+
+def wait():
+    print("started", flush=True)
+    time.sleep(600)
+
+started = [subprocess.Popen(["sh", "-c", "trap '' TERM; echo started; sleep 600"])]
+for method in ("fork", "spawn", "forkserver"):
+    for daemon in (True, False):
+        started.append(mp.get_context(method).Process(target=wait, daemon=daemon))
+        started[-1].start()
+time.sleep(600)
+"""
+
+
+def test_a_stopped_run_leaves_nothing_that_its_ranks_have_started(wait_for: WaitFor) -> None:
+    folder = launch_cell("local", STARTS_MUCH, 2)
+    wait_for(
+        lambda: all(reader.output(folder, rank).count(b"started") == 7 for rank in (0, 1)),
+        60,
+        "all processes",
+    )
+    folder.request("stop")
+    assert ended(folder, 30).state is State.STOPPED, story(folder)
+    # The fixture `no_leftovers` looks for what is left.

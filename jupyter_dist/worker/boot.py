@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -155,8 +156,8 @@ def _name_threads() -> None:
     print(f"note: the cell is done, and this rank waits for its threads: {names}", file=sys.stderr)
 
 
-def end(code: int, *, orderly: bool) -> NoReturn:
-    """End this process at once, after what a normal exit owes the user.
+def end(code: int, *, orderly: bool, last: Callable[[], None] | None = None) -> NoReturn:
+    """End this process at once, after what a normal exit owes the user; `last` is done when all else is.
 
     Tearing the interpreter down costs half a second with torch; everything it would give back
     the kernel gives back anyway. `orderly` also waits for the user's threads, as Python does.
@@ -170,6 +171,9 @@ def end(code: int, *, orderly: bool) -> NoReturn:
     except BaseException as error:
         print(f"error while the rank ended: {error!r}", file=sys.stderr)
         code = code or 1
+    if last is not None:
+        with contextlib.suppress(Exception):
+            last()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()

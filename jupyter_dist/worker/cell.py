@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import events, layout, payload
+from . import events, layout, payload, stand_in
 from .boot import Terminated
 from .tf_task import task
 
@@ -39,7 +39,7 @@ def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
     try:
         header = payload.read_header(run_folder / layout.PAYLOAD)
         labels = dict(header["labels"])
-        value = _execute(run_folder, header)
+        value = _execute(run_folder, rank_folder, header)
         if os.getpid() != rank:
             return 0, True
         from . import api
@@ -64,7 +64,7 @@ def _exit_code(error: SystemExit) -> tuple[int, bool]:
     return 1, False
 
 
-def _execute(run_folder: Path, header: Mapping[str, Any]) -> Any:
+def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any]) -> Any:
     paths = [str(run_folder / layout.MODULES), *header["sys_path"]]
     sys.path[:] = list(dict.fromkeys([*paths, *sys.path]))
     sys.argv = list(header["argv"])
@@ -82,23 +82,22 @@ def _execute(run_folder: Path, header: Mapping[str, Any]) -> Any:
     from . import autolog
 
     autolog.install()
-    builtins.display = _display  # type: ignore[attr-defined]
+    builtins.display = stand_in.display  # type: ignore[attr-defined]
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
-    sys.modules["__main__"] = main
+    # `multiprocessing` gives it the second name when it is imported, which may be long ago.
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = main
+    stand_in.prepare(rank_folder / layout.MAIN, header["sources"])
     writer = events.writer()
     assert writer is not None
     writer.cell()  # the names may bring modules of the user's, whose import runs their code
     names = payload.load(run_folder / layout.PAYLOAD, main=main.__dict__)
     if header["kind"] == "call":
+        if getattr(names["fn"], "__module__", None) == "__main__":
+            main.__dict__.setdefault(names["fn"].__name__, names["fn"])  # a process that it starts finds it
         return names["fn"](*names["args"], **names["kwargs"])
     main.__dict__.update(names)
     return _run_cell(header["source"], header["filename"], header["flags"], main.__dict__)
-
-
-def _display(*objects: Any, **_: Any) -> None:
-    """IPython's, which every notebook has without an import; a rank has no front-end and prints."""
-    print(*objects, sep="\n")
 
 
 def _run_cell(source: str, filename: str, flags: int, namespace: dict[str, Any]) -> Any:
