@@ -345,3 +345,51 @@ def test_a_stopped_run_leaves_nothing_that_its_ranks_have_started(wait_for: Wait
     folder.request("stop")
     assert ended(folder, 30).state is State.STOPPED, story(folder)
     # The fixture `no_leftovers` looks for what is left.
+
+
+DEBUGS = """
+import doctest, os, pdb, sys
+
+def tried(call):
+    try:
+        return call()
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"
+
+def one_two():
+    \"\"\"
+    >>> 1 + 1
+    2
+    \"\"\"
+    breakpoint()
+    return 12
+
+def of_ipython():
+    from IPython.core.debugger import set_trace
+    set_trace()
+
+seen = [tried(call) for call in (breakpoint, pdb.set_trace, pdb.Pdb().set_trace, one_two, of_ipython)]
+os.environ["PYTHONBREAKPOINT"] = "0"
+passed = [tried(one_two), tried(lambda: doctest.run_docstring_examples(one_two, {}))]
+del os.environ["PYTHONBREAKPOINT"]
+asked = tried(lambda: input("who? "))
+read, write = os.pipe()
+os.write(write, b"where\\np 6 * 111\\ncontinue\\n")
+sys.stdin = open(read)
+seen, passed, asked, tried(one_two)
+"""
+
+
+@pytest.mark.needs("IPython")
+def test_a_debugger_says_what_to_do_where_nobody_types() -> None:
+    folder = launch_cell("local", DEBUGS, 1)
+    assert ended(folder).state is State.SUCCEEDED, story(folder)
+    ((seen, passed, asked, stopped),) = results(folder, 1)
+    assert [said.partition(":")[0] for said in seen] == ["RuntimeError"] * 5
+    assert all("run the cell without %%distribute to debug it" in said for said in seen)
+    assert passed == [12, None]
+    assert asked == "EOFError: EOF when reading a line"
+    assert stopped == 12, "with a stream of its own it does what it is for"
+    log = logs(folder, 0)
+    assert "(Pdb) 666" in log
+    assert any(line.startswith("> <In[1]>(") and line.endswith("one_two()") for line in log)

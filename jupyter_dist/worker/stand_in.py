@@ -25,7 +25,6 @@ import linecache
 import mmap
 import os
 import pickle
-import shutil
 import sys
 import threading
 import types
@@ -73,7 +72,9 @@ def prepare(folder: Path, sources: Mapping[str, str]) -> None:
 
 def clear() -> None:
     """Remove what was handed on. Only the rank itself does, when no process can begin any more."""
-    if _place is not None and os.getpid() == _owner:
+    if _place is not None and os.getpid() == _owner and _place.exists():
+        import shutil  # slow to import
+
         shutil.rmtree(_place, ignore_errors=True)
 
 

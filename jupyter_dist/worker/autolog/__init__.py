@@ -32,6 +32,7 @@ _HOOKS = {
     "horovod.common.basics": ("..horovod_files", "patch"),
     "tensorflow.python.training.server_lib": ("..serving_rank", "patch"),
     "multiprocessing.spawn": ("..stand_in", "patch"),
+    "pdb": ("..no_terminal", "patch"),
     "accelerate.state": (".spanning", "patch_accelerate"),
     "lightning.fabric.connector": (".spanning", "patch_lightning"),
     "lightning.pytorch.trainer.connectors.accelerator_connector": (".spanning", "patch_lightning"),
