@@ -16,8 +16,8 @@ __all__ = ["patch"]
 
 _INSTEAD = (
     "nobody can type into a rank, and a debugger waits for that: run the cell without %%distribute to debug "
-    "it in the notebook. print() and `%dist stacks` show where the ranks are; with `--env PYTHONBREAKPOINT=0` "
-    "they pass over breakpoint()."
+    "it in the notebook. print() and `%dist stacks` show where the ranks are; "
+    "with `--env PYTHONBREAKPOINT=0` they pass over breakpoint()."
 )
 
 

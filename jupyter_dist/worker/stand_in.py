@@ -17,6 +17,8 @@ uses it raises NameError in the process, rather than go on with something else.
 from __future__ import annotations
 
 import builtins
+import dataclasses
+import enum
 import functools
 import hashlib
 import io
@@ -28,10 +30,12 @@ import pickle
 import sys
 import threading
 import types
+import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from . import events, layout
 from .autolog import wrap
 from .pickling import Pickler, Trace, loading, name_classes
 
@@ -44,22 +48,17 @@ _STAND_IN = """\
 __import__("jupyter_dist.worker.stand_in", fromlist=["fill"]).fill(globals(), __file__)
 """
 _OF_THE_RANK = (
-    "torch.distributed",
-    "torch.nn.parallel",
-    "horovod",
-    "tensorflow",
-    "keras",
-    "tf_keras",
-    "jax",
-    "jaxlib",
+    *("torch.distributed", "torch.nn.parallel", "horovod"),
+    *("tensorflow", "keras", "tf_keras", "jax", "jaxlib"),
 )
-"""Packages whose objects belong to one process: they hold connections, or the memory of a GPU."""
+"""Packages whose objects are one process's own: they hold connections, or a library's hold on the devices."""
 
 _lock = threading.Lock()
 _numbers = itertools.count()
 _place: Path | None = None
 _owner = 0
 _sources: Mapping[str, str] = {}
+_kinds: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
 _last: tuple[bytes, str] = (b"", "")
 """What was written last, as a digest, and where."""
 
@@ -92,8 +91,15 @@ def _with_stand_in(original: Any) -> Any:
             and name != "ignore"
             and not data.keys() & {"init_main_from_name", "init_main_from_path"}
         ):
-            with _lock:
-                data["init_main_from_path"] = _write(_place, sys.modules["__main__"].__dict__)
+            try:
+                with _lock:
+                    data["init_main_from_path"] = _write(_place, sys.modules["__main__"].__dict__)
+            except Exception as error:  # of the code of the values, or a full disk: it may do without
+                print(
+                    "jupyter_dist: processes that are spawned do not know what the cells define: "
+                    f"{type(error).__name__}: {error}",
+                    file=sys.stderr,
+                )
         return data
 
     return get_preparation_data
@@ -108,14 +114,21 @@ class _MainPickler(Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
-        if not issubclass(kind, type) and kind.__module__ not in ("builtins", "__main__"):
-            if any(
-                f"{base.__module__}.".startswith(f"{name}.") for base in kind.__mro__ for name in _OF_THE_RANK
-            ):
-                raise _StaysBehind(f"{kind.__module__}.{kind.__qualname__} belongs to the rank")
-            if getattr(obj, "is_cuda", False) is True:
-                raise _StaysBehind("it is on a GPU")
+        if not issubclass(kind, type) and _is_the_ranks(kind):
+            raise _StaysBehind(f"{kind.__module__}.{kind.__qualname__} belongs to the rank")
+        if getattr(obj, "is_cuda", False) is True:
+            raise _StaysBehind("it is on a GPU")
         return super().reducer_override(obj)
+
+
+def _is_the_ranks(kind: type) -> bool:
+    if kind not in _kinds:
+        options = issubclass(kind, enum.Enum) or dataclasses.is_dataclass(kind)
+        homes = {f"{base.__module__}." for base in kind.__mro__}
+        _kinds[kind] = not options and any(
+            home.startswith(f"{name}.") for home in homes for name in _OF_THE_RANK
+        )
+    return _kinds[kind]
 
 
 class _Writing:
@@ -240,6 +253,7 @@ def fill(space: dict[str, Any], file: str) -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
     builtins.display = display  # type: ignore[attr-defined]
     path = Path(file).with_suffix(".pkl")
+    events.open_writer(str(path.parent.parent / layout.EVENTS))  # metrics are the rank's, as a fork's are
     with open(path, "rb") as data, loading(space):
         header = pickle.load(data)
         for name, text in header["sources"].items():
