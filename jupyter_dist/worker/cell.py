@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import events, layout, payload, stand_in
+from . import events, layout, payload, spawned, stand_in
 from .boot import Terminated
 from .tf_task import task
 
@@ -82,7 +82,7 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any]) -> 
     from . import autolog
 
     autolog.install()
-    builtins.display = stand_in.display  # type: ignore[attr-defined]
+    builtins.display = spawned.display  # type: ignore[attr-defined]
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
     # `multiprocessing` gives it the second name when it is imported, which may be long ago.

@@ -1,4 +1,4 @@
-"""Give processes that are spawned on a rank what its `__main__` knows.
+"""Write down what a rank's `__main__` knows, for the processes that are spawned on the rank.
 
 A process that `multiprocessing` spawns, or that its fork server forks, begins empty. Functions and classes of
 `__main__` are sent to it by name, and Python's way to have the names there is to run the main program once
@@ -6,7 +6,7 @@ more, as `__mp_main__`. A cell is no program to run twice. So the rank writes do
 classes are at that moment, with the global names that they use. A file that loads these stands in for the
 main program:
 
-    RANK/.main/PID-N.py     what the process is told to run; calls `fill`
+    RANK/.main/PID-N.py     what the process is told to run; calls `spawned.fill`
     RANK/.main/PID-N.pkl    a header pickle of plain builtins, then the names in several pickles
     RANK/.main/DIGEST       a large array, mapped copy on write by all processes that are to have it
 
@@ -16,36 +16,33 @@ uses it raises NameError in the process, rather than go on with something else.
 
 from __future__ import annotations
 
-import builtins
 import dataclasses
 import enum
 import functools
 import hashlib
 import io
 import itertools
-import linecache
-import mmap
 import os
 import pickle
 import sys
 import threading
 import types
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import events, layout
 from .autolog import wrap
-from .pickling import Pickler, Trace, loading, name_classes
+from .pickling import Pickler, Trace, name_classes
 
-__all__ = ["clear", "display", "fill", "patch", "prepare"]
+__all__ = ["clear", "patch", "prepare"]
 
 _ASIDE_FROM = 1 << 20
 """Bytes of an array that gets a file of its own, which the next process finds there already."""
+_PIECE = 1 << 18
 _STAND_IN = """\
-# What stands in for the cell in a process that rank {rank} has spawned (jupyter_dist/worker/stand_in.py).
-__import__("jupyter_dist.worker.stand_in", fromlist=["fill"]).fill(globals(), __file__)
+# What stands in for the cell in a process that rank {rank} has spawned (jupyter_dist/worker/spawned.py).
+__import__("jupyter_dist.worker.spawned", fromlist=["fill"]).fill(globals(), __file__)
 """
 _OF_THE_RANK = (
     *("torch.distributed", "torch.nn.parallel", "horovod"),
@@ -61,6 +58,8 @@ _sources: Mapping[str, str] = {}
 _kinds: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
 _last: tuple[bytes, str] = (b"", "")
 """What was written last, as a digest, and where."""
+_last_aside: list[tuple[str, bool]] = []
+"""The files of its large arrays: to find one the same takes a fraction of its digest's time."""
 
 
 def prepare(folder: Path, sources: Mapping[str, str]) -> None:
@@ -116,7 +115,8 @@ class _MainPickler(Pickler):
         kind = type(obj)
         if not issubclass(kind, type) and _is_the_ranks(kind):
             raise _StaysBehind(f"{kind.__module__}.{kind.__qualname__} belongs to the rank")
-        if getattr(obj, "is_cuda", False) is True:
+        torch = self._torch
+        if torch is not None and issubclass(kind, (torch.Tensor, torch.UntypedStorage)) and obj.is_cuda:
             raise _StaysBehind("it is on a GPU")
         return super().reducer_override(obj)
 
@@ -151,8 +151,11 @@ class _Writing:
         view = buffer.raw()
         if view.nbytes < _ASIDE_FROM:
             return True
-        name = hashlib.blake2b(view, digest_size=20).hexdigest()
-        _write_whole(self._place / name, view)
+        number = len(self._aside)
+        name = _last_aside[number][0] if number < len(_last_aside) else ""
+        if not name or not _holds(self._place / name, view):
+            name = hashlib.blake2b(view, digest_size=20).hexdigest()
+            _write_whole(self._place / name, view)
         self._aside.append((name, view.readonly))
         return False
 
@@ -173,6 +176,8 @@ class _Writing:
         return self._trace.words & self._main.keys()
 
     def whole(self, names: list[str]) -> bytes:
+        global _last_aside
+        _last_aside = self._aside
         header = {"names": names, "sources": dict(_sources), "aside": self._aside}
         return pickle.dumps(header, protocol=5) + self._file.getvalue()
 
@@ -228,6 +233,16 @@ def _risk(value: Any) -> int:
     return 1 if home in ("builtins", "numpy", "torch") else 2 if home == "__main__" else 3
 
 
+def _holds(path: Path, view: memoryview) -> bool:
+    if path.stat().st_size != view.nbytes:
+        return False
+    with open(path, "rb", buffering=0) as file:
+        return all(
+            file.read(_PIECE) == bytes(view[start : start + _PIECE])
+            for start in range(0, view.nbytes, _PIECE)
+        )
+
+
 def _write_whole(path: Path, data: Any) -> None:
     if path.exists():
         return
@@ -241,46 +256,3 @@ def _write_whole(path: Path, data: Any) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-
-
-# In the process that was spawned.
-
-
-def fill(space: dict[str, Any], file: str) -> None:
-    """Put into `space` what the rank has written beside `file`. What does not load is named in the log."""
-    for stream in (sys.stdout, sys.stderr):  # as a rank's: what was printed survives a kill
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
-    builtins.display = display  # type: ignore[attr-defined]
-    path = Path(file).with_suffix(".pkl")
-    events.open_writer(str(path.parent.parent / layout.EVENTS))  # metrics are the rank's, as a fork's are
-    with open(path, "rb") as data, loading(space):
-        header = pickle.load(data)
-        for name, text in header["sources"].items():
-            linecache.cache[name] = (len(text), None, text.splitlines(True), name)
-        load = pickle.Unpickler(data, buffers=_mapped(path.parent, header["aside"])).load
-        missing = dict.fromkeys(header["names"])
-        try:
-            while missing:
-                values = load()
-                space.update(values)
-                for name in values:
-                    del missing[name]
-        except Exception as error:
-            names = ", ".join(map(repr, missing))
-            print(
-                f"jupyter_dist: a process that was spawned lacks {names}: {type(error).__name__}: {error}",
-                file=sys.stderr,
-            )
-
-
-def _mapped(place: Path, aside: Iterable[tuple[str, bool]]) -> Iterable[memoryview]:
-    for name, read_only in aside:
-        with open(place / name, "rb") as file:
-            view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
-        yield view.toreadonly() if read_only else view
-
-
-def display(*objects: Any, **_: Any) -> None:
-    """IPython's, which every notebook has without an import; a rank has no front-end and prints."""
-    print(*objects, sep="\n")
