@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from launching import ended, launch_cell, logs, results, story
+from stopwatch import Stopwatch
 
 from jupyter_dist.job import State
 from jupyter_dist.record import reader
@@ -359,8 +360,11 @@ def test_a_stopped_run_leaves_nothing_that_its_ranks_have_started(wait_for: Wait
         60,
         "all processes",
     )
+    watch = Stopwatch()
     folder.request("stop")
     assert ended(folder, 30).state is State.STOPPED, story(folder)
+    assert watch.under(4), "nobody waits for processes that are not daemons until the rank is killed"
+    assert set(logs(folder, 0)) == {"started"}
     # The fixture `no_leftovers` looks for what is left.
 
 

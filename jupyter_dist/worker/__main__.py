@@ -41,6 +41,8 @@ def main() -> NoReturn:
         # They would wait for ranks that may never come, or speak for the rank that has forked this process.
         atexit.unregister(launched_rank.finalize_mpi)
         horovod_rank.leave()
+    if not orderly and os.getpid() == rank:
+        boot.end_children()
     boot.end(code, orderly=orderly, last=stand_in.clear)
 
 

@@ -20,7 +20,16 @@ from typing import Any, NoReturn
 
 from . import events, layout
 
-__all__ = ["STACK_SIGNAL", "Terminated", "die_with_parent", "end", "reseed", "set_name", "start"]
+__all__ = [
+    "STACK_SIGNAL",
+    "Terminated",
+    "die_with_parent",
+    "end",
+    "end_children",
+    "reseed",
+    "set_name",
+    "start",
+]
 
 STACK_SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR2) + (7 if hasattr(signal, "SIGRTMIN") else 0)
 """Makes a rank write its stacks. A real-time signal, because user code and launchers use SIGUSR1 and 2."""
@@ -154,6 +163,15 @@ def _threads() -> list[str]:
 def _name_threads() -> None:
     names = ", ".join(map(repr, _threads()))
     print(f"note: the cell is done, and this rank waits for its threads: {names}", file=sys.stderr)
+
+
+def end_children() -> None:
+    """End the processes of `multiprocessing`, for which a rank that was stopped or has failed would wait."""
+    multiprocessing = sys.modules.get("multiprocessing")
+    if multiprocessing is not None:
+        for child in multiprocessing.active_children():
+            with contextlib.suppress(Exception):
+                child.terminate()
 
 
 def end(code: int, *, orderly: bool, last: Callable[[], None] | None = None) -> NoReturn:
