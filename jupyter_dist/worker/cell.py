@@ -53,7 +53,10 @@ def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
     except SystemExit as error:
         return _exit_code(error)
     except BaseException as error:
-        _keep_error(rank_folder if os.getpid() == rank else None, error, labels)
+        if os.getpid() != rank:
+            _print_error(error, labels)
+            return 1, False
+        _keep_error(rank_folder, error, labels)
         return 1, False
 
 
@@ -149,16 +152,21 @@ def _limited(text: str) -> str:
     return f"{text[:half]} … {len(text) - _REPR_LIMIT:,} characters left out … {text[-half:]}"
 
 
-def _keep_error(rank_folder: Path | None, error: BaseException, labels: Mapping[str, str]) -> None:
-    """The traceback goes to the log, for who reads it, and to `error.json` in the folder, for the views."""
+def _print_error(error: BaseException, labels: Mapping[str, str]) -> None:
+    report = traceback.TracebackException.from_exception(error)
+    for _ in _shown(report, labels):  # takes our frames out
+        pass
+    print(_labelled("".join(report.format()), labels), end="", file=sys.stderr, flush=True)
+
+
+def _keep_error(rank_folder: Path, error: BaseException, labels: Mapping[str, str]) -> None:
+    """The traceback goes to the log, for who reads it, and to `error.json`, for the views."""
     when = events.now()
     report = traceback.TracebackException.from_exception(error)
     frames = list(_shown(report, labels))
     text = _labelled("".join(report.format()), labels)
     with contextlib.suppress(OSError):  # a full disk may be what it tells of
         print(text, end="", file=sys.stderr, flush=True)
-    if rank_folder is None:
-        return
     try:
         message = str(error)
     except Exception:
