@@ -53,8 +53,9 @@ def test_no_pool_hangs() -> None:
 
 
 FORKS = """
-import os, signal, sys, threading
+import os, signal, sys, threading, time
 import jupyter_dist as dist
+from jupyter_dist.worker import boot
 
 def fork(how):
     pid = os.fork()
@@ -86,6 +87,16 @@ class Passes(BaseException):
 def goes_on():
     raise Passes
 
+def stopped_while_it_forks():
+    boot._before_fork()
+    os.kill(os.getpid(), signal.SIGTERM)
+    boot._after_fork_in_parent()  # what it raises Python would ignore
+    try:
+        time.sleep(60)
+    except SystemExit:
+        return "stops"
+
+stops = stopped_while_it_forks()
 seen = [fork(logs), fork(lambda: 1 / 0), fork(lambda: sys.exit(5)), fork(wait_to_be_ended), fork(own_signal)]
 in_thread()
 try:
@@ -93,14 +104,14 @@ try:
 except Passes:
     print("a fork comes to the end of the cell")
 blocked = signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ())
-seen, blocked
+seen, stops, blocked
 """
 
 
 def test_what_a_rank_forks_is_not_the_rank() -> None:
     folder = launch_cell("local", FORKS, 1)
     assert ended(folder).state is State.SUCCEEDED, story(folder)
-    assert results(folder, 1) == [([0, 1, 5, -15, 7, -15, 0], False)]
+    assert results(folder, 1) == [([0, 1, 5, -15, 7, -15, 0], "stops", False)]
     rank = folder.rank(0, 0)
     kinds = [json.loads(line)["kind"] for line in rank.events.read_text().splitlines()]
     assert sorted(kinds) == ["cell", "metric", "result", "started"]

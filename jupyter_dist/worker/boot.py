@@ -36,6 +36,7 @@ STACK_SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR2) + (7 if hasattr(
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _THREADS_MAY_TAKE_S = 5.0
+_AGAIN_S = 0.01
 _stacks_fd: int | None = None
 _forking = threading.local()
 """Of a thread that forks: the signals that were blocked before it did."""
@@ -125,7 +126,12 @@ def _before_fork() -> None:
 
 
 def _after_fork_in_parent() -> None:
-    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+    try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+    except Terminated:  # it came meanwhile; here it would be ignored, so it has to come again
+        again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGTERM))
+        again.daemon = True
+        again.start()
 
 
 def _after_fork_in_child() -> None:

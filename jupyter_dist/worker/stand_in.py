@@ -115,8 +115,12 @@ class _MainPickler(Pickler):
         kind = type(obj)
         if not issubclass(kind, type) and _is_the_ranks(kind):
             raise _StaysBehind(f"{kind.__module__}.{kind.__qualname__} belongs to the rank")
-        torch = self._torch
-        if torch is not None and issubclass(kind, (torch.Tensor, torch.UntypedStorage)) and obj.is_cuda:
+        torch: Any = sys.modules.get("torch")
+        if (
+            hasattr(torch, "Tensor")
+            and issubclass(kind, (torch.Tensor, torch.UntypedStorage))
+            and obj.is_cuda
+        ):
             raise _StaysBehind("it is on a GPU")
         return super().reducer_override(obj)
 
