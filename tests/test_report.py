@@ -163,6 +163,11 @@ def test_a_huge_log_is_read_from_its_end(own_folders: Path) -> None:
         ("Default process group has not been initialized", "dist.init()"),
         ("Torch not compiled with CUDA enabled", "dist.device()"),
         ("Distributed package doesn't have NCCL built in", "gloo"),
+        ("bdb.BdbQuit", "without %%distribute"),
+        (
+            "File \"/lib/multiprocessing/pool.py\", line 1\nNameError: name 'lock' is not defined",
+            "no 'lock' where",
+        ),
     ],
 )
 def test_a_hint_says_what_to_do(own_folders: Path, message: str, advice: str) -> None:
@@ -194,7 +199,7 @@ def test_a_spawned_process_says_in_the_log_what_it_lacks(own_folders: Path) -> N
     made = RunMaker(own_folders, 1)
     made.print(0, "AttributeError: Can't get attribute 'Data' on <module '__main__' (built-in)>\n")
     made.fail(0, "RuntimeError", "DataLoader worker exited unexpectedly", "Traceback …\n")
-    assert "cannot find 'Data'" in report.failure(made.end(State.FAILED))
+    assert "define 'Data' before" in report.failure(made.end(State.FAILED))
 
 
 def test_a_crash_shows_where_the_rank_was(own_folders: Path) -> None:

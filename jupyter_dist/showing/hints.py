@@ -55,10 +55,19 @@ _SIMPLE = (
         r"\bEOFError(: EOF when reading a line)?\s*$",
         "nobody can type into a rank: ask in a cell before this one, and use the answer here",
     ),
+    (
+        r"\bBdbQuit\b",
+        "a debugger waits for what is typed, and nobody can type into a rank: run the cell without "
+        "%%distribute to debug it in the notebook; print() and `%dist stacks` show where the ranks are",
+    ),
 )
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 _NO_NAME = re.compile(r"name '(\w+)' is not defined")
-_SPAWNED = re.compile(r"Can't get attribute '(\w+)' on <module '__main__'")
+_SPAWNED = re.compile(r"Can't get attribute '(\w+)' on <module '__(?:mp_)?main__'")
+_LACKING = re.compile(
+    r"(?:multiprocessing/\w+|concurrent/futures/process)\.py.*?NameError: name '(\w+)' is not defined",
+    re.DOTALL,
+)
 
 
 def hints(error: RankError, job: Job, log: Sequence[str]) -> list[str]:
@@ -76,8 +85,14 @@ def hints(error: RankError, job: Job, log: Sequence[str]) -> list[str]:
     spawned = _SPAWNED.search(f"{said}\n{log_text}")  # said by the process that was spawned
     if spawned:
         found.append(
-            f"a process that is spawned cannot find {spawned[1]!r}, which a cell defines: use the start "
-            "method 'fork', or put it into a module beside the notebook"
+            f"a process that is spawned has what there was when it started, and could be pickled: define "
+            f"{spawned[1]!r} before, at the top level of a cell, or in a module beside the notebook"
+        )
+    lacking = _LACKING.search(f"{said}\n{log_text}")
+    if lacking:
+        found.append(
+            f"a process that was spawned, not forked, has no {lacking[1]!r} where that cannot be pickled, "
+            "is on a GPU or is one rank's connection: pass it to the process, or make it in the function"
         )
     return found[:3]
 

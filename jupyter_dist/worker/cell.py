@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import events, layout, payload, rank_settings
+from . import events, layout, payload, rank_settings, spawned, stand_in
 from .boot import Terminated
 from .tf_task import task
 
@@ -30,14 +30,18 @@ _ERROR_BYTES = 32_768
 def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
     """Run the cell; returns the exit code and whether the end is an orderly one.
 
-    Writes `result.pkl` and a result event, or `error.json` and the traceback into the log.
+    Writes `result.pkl` and a result event, or `error.json` and the traceback into the log. A process that
+    the cell has forked may come back from here, too; it only leaves its traceback in the log.
     """
     labels: dict[str, str] = {}
+    rank = os.getpid()
     _keep_room(rank_folder)
     try:
         header = payload.read_header(run_folder / layout.PAYLOAD)
         labels = dict(header["labels"])
         value = _execute(run_folder, rank_folder, header)
+        if os.getpid() != rank:
+            return 0, True
         from . import api
 
         api._finish(True)
@@ -49,6 +53,9 @@ def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
     except SystemExit as error:
         return _exit_code(error)
     except BaseException as error:
+        if os.getpid() != rank:
+            _print_error(error, labels)
+            return 1, False
         _keep_error(rank_folder, error, labels)
         return 1, False
 
@@ -78,10 +85,12 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any]) -> 
     from . import autolog
 
     autolog.install()
-    builtins.display = _display  # type: ignore[attr-defined]
+    builtins.display = spawned.display  # type: ignore[attr-defined]
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
-    sys.modules["__main__"] = main
+    # `multiprocessing` gives it the second name when it is imported, which may be long ago.
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = main
+    stand_in.prepare(rank_folder / layout.MAIN, header["sources"])
     writer = events.writer()
     assert writer is not None
     writer.cell()  # the names may bring modules of the user's, whose import runs their code
@@ -90,14 +99,11 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any]) -> 
     names = payload.load(run_folder / layout.PAYLOAD, main=main.__dict__)
     rank_settings.after_names(settings, names.pop(rank_settings.OBJECTS, {}), int(rank_folder.name))
     if header["kind"] == "call":
+        if getattr(names["fn"], "__module__", None) == "__main__":
+            main.__dict__.setdefault(names["fn"].__name__, names["fn"])  # a process that it starts finds it
         return names["fn"](*names["args"], **names["kwargs"])
     main.__dict__.update(names)
     return _run_cell(header["source"], header["filename"], header["flags"], main.__dict__)
-
-
-def _display(*objects: Any, **_: Any) -> None:
-    """IPython's, which every notebook has without an import; a rank has no front-end and prints."""
-    print(*objects, sep="\n")
 
 
 def _run_cell(source: str, filename: str, flags: int, namespace: dict[str, Any]) -> Any:
@@ -147,6 +153,13 @@ def _limited(text: str) -> str:
         return text
     half = _REPR_LIMIT // 2
     return f"{text[:half]} … {len(text) - _REPR_LIMIT:,} characters left out … {text[-half:]}"
+
+
+def _print_error(error: BaseException, labels: Mapping[str, str]) -> None:
+    report = traceback.TracebackException.from_exception(error)
+    for _ in _shown(report, labels):  # takes our frames out
+        pass
+    print(_labelled("".join(report.format()), labels), end="", file=sys.stderr, flush=True)
 
 
 def _keep_error(rank_folder: Path, error: BaseException, labels: Mapping[str, str]) -> None:

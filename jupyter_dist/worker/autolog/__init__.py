@@ -30,6 +30,8 @@ _HOOKS = {
     "tensorboard.plugins.scalar.summary_v2": (".of_tensorboard", "patch_tensorflow"),
     "horovod.common.basics": ("..horovod_files", "patch"),
     "tensorflow.python.training.server_lib": ("..serving_rank", "patch"),
+    "multiprocessing.spawn": ("..stand_in", "patch"),
+    "pdb": ("..no_terminal", "patch"),
     "accelerate.state": (".spanning", "patch_accelerate"),
     "lightning.fabric.connector": (".spanning", "patch_lightning"),
     "lightning.pytorch.trainer.connectors.accelerator_connector": (".spanning", "patch_lightning"),
