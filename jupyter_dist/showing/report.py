@@ -13,6 +13,7 @@ from ..record.failures import RankError, failures
 from ..text.fold import ranges
 from ..text.format import count, duration, signal_name, size
 from ..text.safe import clean_lines, one_line
+from ..text.unroll import unrolled
 from . import display
 from .hints import hints
 
@@ -165,7 +166,7 @@ def log_tail(path: Path) -> list[str]:
         with path.open("rb") as file:
             end = file.seek(0, 2)
             file.seek(max(0, end - _LOG_BYTES))
-            text = file.read(_LOG_BYTES).decode("utf-8", "replace")
+            text = unrolled(file.read(_LOG_BYTES)).decode("utf-8", "replace")
     except OSError:
         return []
     lines = clean_lines(text, limit=400).rstrip().split("\n")

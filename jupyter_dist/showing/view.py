@@ -18,7 +18,7 @@ from .progress import Progress
 __all__ = ["View"]
 
 _MAX_TEXT = 2000
-_PARTIALS = 8
+_PARTIALS = 12
 _STALL_LINES = 30
 _STALL_RETRY_S = 1.0
 _STALL_RETRIES_S = 15.0
@@ -110,9 +110,10 @@ class View:
     def _fold_partials(self, batch: Batch) -> bool:
         folded = Fold(10_000)
         for rank, text in sorted(batch.partial.items()):
-            shown = clean(text, limit=_MAX_TEXT, colour=self._colour)
-            if shown.strip():
-                folded.add(rank, shown)
+            for line in text.split("\n"):
+                shown = clean(line, limit=_MAX_TEXT, colour=self._colour)
+                if shown.strip():
+                    folded.add(rank, shown)
         entries = list(folded.entries)
         changed = [(e.text, e.ranks) for e in entries] != [(e.text, e.ranks) for e in self.partials]
         self.partials = entries

@@ -143,6 +143,16 @@ class Unroll:
                 self._end()
         return self._take()
 
+    def skip(self, data: bytes) -> list[Piece]:
+        """Take more of the log, which is shown as it is whatever it holds, up to its last line's end."""
+        pieces = self.flush() if self._rows or self._torn else []
+        self._tail.clear()
+        whole = data.rfind(b"\n") + 1
+        if whole:
+            self._put(Piece(self.read + whole))
+        self.read += len(data)
+        return [*pieces, *self._take()]
+
     def flush(self) -> list[Piece]:
         """Nothing more is waited for: let go of all, the unfinished line included. More may come yet."""
         if self._rows:
