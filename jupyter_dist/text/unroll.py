@@ -6,9 +6,8 @@ as they are, and what is shown in place of the others. It holds back the lines a
 rewritten, so that what it has let go is final: pages of a view keep their numbers, and a line that was
 printed need not be taken back.
 
-Where a bar ends is not written anywhere. A line is let go when the cursor is more than a line further below
-it than the program has gone up before (the last thing that Rich does may be to end the last line and to erase
-all), and all are when a new line begins below them.
+Where a bar ends is not written anywhere. A line is let go when the cursor is further below it than the
+program has gone up before, and all are when a new line begins below them.
 
 A terminal can go up as far as its screen is high (https://vt100.net/docs/vt510-rm/CUU.html); here it is
 `WINDOW` lines, and never to a line that was let go. Other ways to move about a screen, such as going to a
@@ -117,6 +116,8 @@ class Unroll:
         self._lines = 0
         """Newlines since it went up."""
         self._went_up = self._hidden = False
+        self._spare = 0
+        """Lines that are held back beside those: a program that hides the cursor may still erase the bar."""
         self._column = 0
         self._stretch = b""
 
@@ -138,7 +139,7 @@ class Unroll:
             at = self._play(data, at, base) if self._rows else self._pass(data, at, base)
         if self._rows:
             self._now = base + len(data)
-            self._let_go(len(self._rows) - 2 - self._reach)
+            self._let_go(len(self._rows) - 1 - self._reach - self._spare)
             if not self._hidden and not self._torn and self._lines > self._reach:
                 self._end()
         return self._take()
@@ -224,6 +225,7 @@ class Unroll:
                 self._move(move["to"], int(move["count"][:6] or b"0"))
             elif move["cursor"]:
                 self._hidden = move["cursor"] == b"l"
+                self._spare = 1
                 if not self._hidden and not self._went_up:
                     self._reach = 0
             elif self._new_line(base + at):
@@ -265,17 +267,20 @@ class Unroll:
         self._stretch = b""
         if self._at == len(self._rows):
             self._rows.append(_Row(end))
+        elif (row := self._rows[self._at]).text or row.again:
+            row.come_back()
         else:
-            self._rows[self._at].come_back()
+            row.start = end
         if self._hidden and not self._went_up:
             # A program that hides the cursor is about to draw a bar, and its first picture belongs to it.
             self._reach = min(WINDOW, max(self._reach, self._at))
-        self._let_go(self._at - 1 - self._reach)
+        self._let_go(self._at - self._reach - self._spare)
         return self._lines > self._reach + WINDOW and self._end()
 
     def _move(self, to: bytes, count: int) -> None:
         row = self._rows[self._at]
-        row.come_back()
+        if row.text or to == b"J":
+            row.come_back()
         if to in b"AF":
             self._go_up(max(1, count))
         elif to in b"BE":
