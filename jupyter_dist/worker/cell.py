@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import events, layout, payload
+from . import events, layout, payload, shipped
 from .boot import Terminated
 from .tf_task import task
 
@@ -63,6 +63,7 @@ def _exit_code(error: SystemExit) -> tuple[int, bool]:
 def _execute(run_folder: Path, header: Mapping[str, Any]) -> Any:
     paths = [str(run_folder / layout.MODULES), *header["sys_path"]]
     sys.path[:] = list(dict.fromkeys([*paths, *sys.path]))
+    shipped.install(paths[0], header["origins"])
     sys.argv = list(header["argv"])
     for filename, text in header["sources"].items():
         # A size of None as mtime keeps linecache from looking for the file.
