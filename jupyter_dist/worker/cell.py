@@ -148,13 +148,15 @@ def _limited(text: str) -> str:
 
 
 def _keep_error(rank_folder: Path, error: BaseException, labels: Mapping[str, str]) -> None:
-    """The traceback goes to the log, for who reads it, and to `error.json`, for the views."""
+    """The traceback goes to `error.json`, for the views, and then to the log, for who reads it.
+
+    In that order: who sees it in the log can find out that it is one that was written down.
+    """
     when = events.now()
+    asked = _without_the_end(error)
     report = traceback.TracebackException.from_exception(error)
     frames = list(_shown(report, labels))
     text = _labelled("".join(report.format()), labels)
-    with contextlib.suppress(OSError):  # a full disk may be what it tells of
-        print(text, end="", file=sys.stderr, flush=True)
     try:
         message = str(error)
     except Exception:
@@ -167,12 +169,29 @@ def _keep_error(rank_folder: Path, error: BaseException, labels: Mapping[str, st
         "text": _limited(text),
         "frames": frames,
         "exit_code": 1,
+        "asked_to_end": asked,
     }
     prepared = _prepared(rank_folder)
     with open(os.open(prepared, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(json.dumps(data).encode())
         file.truncate()
     os.replace(prepared, rank_folder / layout.ERROR)
+    with contextlib.suppress(OSError):  # a full disk may be what it tells of
+        print(text, end="", file=sys.stderr, flush=True)
+
+
+def _without_the_end(error: BaseException) -> bool:
+    """Take out of an error's history that the rank was asked to end: that is ours. Returns whether it was."""
+    seen: set[int] = set()
+    asked = False
+    while id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error.__cause__, Terminated):
+            error.__cause__, asked = None, True
+        if isinstance(error.__context__, Terminated):
+            error.__context__, asked = None, True
+        error = error.__cause__ or error.__context__ or error
+    return asked
 
 
 def _keep_room(rank_folder: Path) -> None:

@@ -21,12 +21,13 @@ from importlib.machinery import (
     SourceFileLoader,
     SourcelessFileLoader,
 )
+from typing import Any
 
 __all__ = ["install"]
 
 
 def install(folder: str, origins: Mapping[str, str]) -> None:
-    """Have modules below `folder` imported so. `origins`: where each file comes from, by its path below it."""
+    """Have modules below `folder` imported so. `origins`: where a file comes from, by its path below it."""
 
     class Loader(SourceFileLoader):
         """Python's own, whose code says that it is from elsewhere."""
@@ -48,11 +49,10 @@ def install(folder: str, origins: Mapping[str, str]) -> None:
         (SourcelessFileLoader, BYTECODE_SUFFIXES),
     )
 
-    def hook(path: str) -> FileFinder:
+    def hook(path: str) -> Any:
         if path != folder and not path.startswith(folder + os.sep):
             raise ImportError("not the run's", path=path)
-        finder: FileFinder = make(path)
-        return finder
+        return make(path)
 
     sys.path_hooks.insert(0, hook)
     sys.path_importer_cache.pop(folder, None)
