@@ -159,7 +159,7 @@ def _log(folder: RunFolder, status: Status, error: RankError) -> str:
 
 
 def _besides(lines: list[str], trace: list[str]) -> tuple[list[str], str]:
-    """A log without the traceback or the crash in it, which is shown already, and where its lines are then."""
+    """A log without the traceback or the crash in it, which is shown already, and where its lines are."""
     if trace[0].startswith("Fatal Python error: "):  # of a crash the log has more than what is shown
         at = next((at for at in reversed(range(len(lines))) if lines[at].endswith(trace[0])), -1)
         end = len(lines)
