@@ -32,6 +32,9 @@ _stacks_fd: int | None = None
 class Terminated(SystemExit):
     """The supervisor asked this rank to end; `finally` blocks run, then the rank exits."""
 
+    # What the user's code prints of it, it prints of an exit.
+    __module__, __qualname__ = "builtins", "SystemExit"
+
 
 def _libc() -> Any:
     return ctypes.CDLL(None)

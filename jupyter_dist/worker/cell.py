@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import events, layout, payload, shipped
+from . import events, ignored, layout, payload, shipped
 from .boot import Terminated
 from .tf_task import task
 
@@ -33,6 +33,7 @@ def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
     Writes `result.pkl` and a result event, or `error.json` and the traceback into the log.
     """
     labels: dict[str, str] = {}
+    ignored.install()
     _keep_room(rank_folder)
     try:
         header = payload.read_header(run_folder / layout.PAYLOAD)
