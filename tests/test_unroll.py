@@ -19,6 +19,7 @@ from tqdm import tqdm
 from jupyter_dist import queries
 from jupyter_dist.job import State
 from jupyter_dist.queries.line_index import LineIndex
+from jupyter_dist.queries.snapshot import snapshot
 from jupyter_dist.record import log_tail, reader
 from jupyter_dist.record.cursor import Tail
 from jupyter_dist.record.unrolled import UnrolledLog
@@ -313,6 +314,16 @@ def test_pages_of_a_rank_and_of_all(make: Callable[..., RunMaker]) -> None:
     whole = b"".join(queries.log_download(made.folder.id, 1))
     assert whole == reader.output(made.folder, 1)
     assert b"epochs at 17" in whole
+
+
+def test_a_kernel_that_cannot_be_asked_tells_of_bars_as_well(make: Callable[..., RunMaker]) -> None:
+    made = make()
+    grown(made, 2, 20)
+    for rank in range(2):
+        made.print(rank, "".join(f"\rsamples at {n}" + " " * 900 for n in range(20)))
+    told = snapshot(made.folder.id, lines=50, points=100, each=10, final=False)["log"]
+    texts = [(line["rank"], line["text"].strip()) for line in told["partial"]]
+    assert [text for rank, text in texts if rank == 1][-2:] == ["epochs at 19", "samples at 19"]
 
 
 def test_rows_keep_their_numbers_while_bars_are_rewritten(make: Callable[..., RunMaker]) -> None:

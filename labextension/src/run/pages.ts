@@ -6,7 +6,7 @@ const KEPT_PAGES = 36;
 /** Lines at the end that may still change: an unfinished one, or one that more ranks join. */
 const UNSETTLED = 64;
 /** More unfinished lines than these are only named by their ranks. */
-const UNFINISHED = 24;
+const UNFINISHED = 8;
 
 type Fetch = (start: number, count: number) => Promise<ILogPage>;
 
