@@ -199,6 +199,7 @@ class _Capture:
         header["labels"].update({file: labels[file] for file in sorted(trace.files) if file in labels})
         header |= {
             "sys_path": _sys_path(),
+            "origins": {file.path: file.origin for file in shipment.files if file.path.endswith(".py")},
             "names": list(self._shown) if header["kind"] == "cell" else [],
             "settings": settings.header,
             "legacy_keras": _needs_legacy_keras(words, used),

@@ -30,6 +30,8 @@ class ShippedFile:
     path: str
     """Relative, with `/` between its parts."""
     data: bytes
+    origin: str = ""
+    """Where it is on this machine."""
 
 
 @dataclass
@@ -184,12 +186,12 @@ def _take(shipment: Shipment, top: str, places: list[Path]) -> list[str]:
                 data.append((path, relative))
                 continue
             content = _read(path)
-            shipment.files.append(ShippedFile(relative, content))
+            shipment.files.append(ShippedFile(relative, content, str(path)))
             if path.suffix == ".py":
                 imports |= _scan(content, shipment)
     sizes = [path.stat().st_size for path, _ in data]
     if sum(sizes) <= _DATA_LIMIT:
-        shipment.files += [ShippedFile(relative, _read(path)) for path, relative in data]
+        shipment.files += [ShippedFile(relative, _read(path), str(path)) for path, relative in data]
     else:
         shipment.notes.append(
             f"{len(data)} data files of the package {top!r} ({sum(sizes) / 1e6:,.0f} MB) stay behind; "

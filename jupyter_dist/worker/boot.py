@@ -45,6 +45,9 @@ _forking = threading.local()
 class Terminated(SystemExit):
     """The supervisor asked this rank to end; `finally` blocks run, then the rank exits."""
 
+    # What the user's code prints of it, it prints of an exit.
+    __module__, __qualname__ = "builtins", "SystemExit"
+
 
 def _libc() -> Any:
     return ctypes.CDLL(None)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import events, layout, payload, rank_settings, spawned, stand_in
+from . import events, ignored, layout, payload, rank_settings, shipped, spawned, stand_in
 from .boot import Terminated
 from .tf_task import task
 
@@ -35,6 +35,7 @@ def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
     """
     labels: dict[str, str] = {}
     rank = os.getpid()
+    ignored.install()
     _keep_room(rank_folder)
     try:
         header = payload.read_header(run_folder / layout.PAYLOAD)
@@ -70,6 +71,7 @@ def _exit_code(error: SystemExit) -> tuple[int, bool]:
 def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any]) -> Any:
     paths = [str(run_folder / layout.MODULES), *header["sys_path"]]
     sys.path[:] = list(dict.fromkeys([*paths, *sys.path]))
+    shipped.install(paths[0], header["origins"])
     sys.argv = list(header["argv"])
     for filename, text in header["sources"].items():
         # A size of None as mtime keeps linecache from looking for the file.
@@ -163,13 +165,15 @@ def _print_error(error: BaseException, labels: Mapping[str, str]) -> None:
 
 
 def _keep_error(rank_folder: Path, error: BaseException, labels: Mapping[str, str]) -> None:
-    """The traceback goes to the log, for who reads it, and to `error.json`, for the views."""
+    """The traceback goes to `error.json`, for the views, and then to the log, for who reads it.
+
+    In that order: who sees it in the log can find out that it is one that was written down.
+    """
     when = events.now()
+    asked = _without_the_end(error)
     report = traceback.TracebackException.from_exception(error)
     frames = list(_shown(report, labels))
     text = _labelled("".join(report.format()), labels)
-    with contextlib.suppress(OSError):  # a full disk may be what it tells of
-        print(text, end="", file=sys.stderr, flush=True)
     try:
         message = str(error)
     except Exception:
@@ -182,12 +186,29 @@ def _keep_error(rank_folder: Path, error: BaseException, labels: Mapping[str, st
         "text": _limited(text),
         "frames": frames,
         "exit_code": 1,
+        "asked_to_end": asked,
     }
     prepared = _prepared(rank_folder)
     with open(os.open(prepared, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(json.dumps(data).encode())
         file.truncate()
     os.replace(prepared, rank_folder / layout.ERROR)
+    with contextlib.suppress(OSError):  # a full disk may be what it tells of
+        print(text, end="", file=sys.stderr, flush=True)
+
+
+def _without_the_end(error: BaseException) -> bool:
+    """Take out of an error's history that the rank was asked to end: that is ours. Returns whether it was."""
+    seen: set[int] = set()
+    asked = False
+    while id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error.__cause__, Terminated):
+            error.__cause__, asked = None, True
+        if isinstance(error.__context__, Terminated):
+            error.__context__, asked = None, True
+        error = error.__cause__ or error.__context__ or error
+    return asked
 
 
 def _keep_room(rank_folder: Path) -> None:
