@@ -144,7 +144,10 @@ def _after_fork_in_child() -> None:
 
 
 def reseed() -> None:
-    """Fresh random state after a fork: otherwise all ranks of all runs draw the same numbers."""
+    """Fresh random state after a fork: otherwise all ranks of all runs draw the same numbers.
+
+    What the notebook's own state has to say comes with the cell: rank_seeds.py.
+    """
     random.seed()
     numpy = sys.modules.get("numpy")
     if numpy is not None:
