@@ -2,8 +2,8 @@
 
 Whether a generator was seeded cannot be told from its state alone, and matters twice. Two runs of one state
 draw the same where it was seeded; where nobody has, the second differs, as random numbers should. A guess
-that is wrong costs no more than that: in a notebook that seeds, "Restart and Run All" gives the same numbers in
-either case, as whatever a run draws follows from a state and from the number of runs that had it before.
+that is wrong costs no more than that: in a notebook that seeds, "Restart and Run All" gives the same numbers
+in either case, as whatever a run draws follows from a state and from the number of runs that had it before.
 """
 
 from __future__ import annotations
