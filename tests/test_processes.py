@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import os
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,7 @@ from stopwatch import Stopwatch
 
 from jupyter_dist.job import State
 from jupyter_dist.record import reader
+from jupyter_dist.worker import stand_in
 
 WaitFor = Callable[..., Any]
 POOLS = int(os.environ.get("JUPYTER_DIST_POOLS", "100"))
@@ -335,6 +338,30 @@ seen.append(out.tolist())
 seen.append(joblib.Parallel(2)(joblib.delayed(plus)(number) for number in range(2)))
 seen
 """
+
+
+@pytest.mark.parametrize(
+    ("module", "base", "stays"),
+    [
+        ("accelerate.accelerator", object, True),
+        ("lightning.pytorch.trainer.trainer", object, True),
+        ("lightning.fabric.utilities.device_dtype_mixin", object, False),  # every LightningModule has it
+        ("transformers.trainer", object, True),
+        ("transformers.trainer_utils", object, False),
+        ("transformers.training_args", enum.Enum, True),
+        ("torch.distributed.fsdp.api", object, True),
+        ("torch.distributed.fsdp.api", enum.Enum, False),
+        ("numpy", object, False),
+    ],
+)
+def test_what_connects_a_rank_is_not_made_again_in_its_processes(
+    module: str, base: type, stays: bool
+) -> None:
+    of_the_library = types.new_class(
+        "OfTheLibrary", (base,), exec_body=lambda space: space.update({"__module__": module})
+    )
+    of_the_cell = types.new_class("OfTheCell", (of_the_library,))
+    assert [stand_in._is_the_ranks(kind) for kind in (of_the_library, of_the_cell)] == [stays, stays]
 
 
 @pytest.mark.needs("torch", "joblib")

@@ -44,11 +44,27 @@ _STAND_IN = """\
 # What stands in for the cell in a process that rank {rank} has spawned (jupyter_dist/worker/spawned.py).
 __import__("jupyter_dist.worker.spawned", fromlist=["fill"]).fill(globals(), __file__)
 """
-_OF_THE_RANK = (
-    *("torch.distributed", "torch.nn.parallel", "horovod"),
-    *("tensorflow", "keras", "tf_keras", "jax", "jaxlib"),
+_CONNECTED = (
+    *(
+        "torch.distributed",
+        "torch.nn.parallel",
+        "horovod",
+        "tensorflow",
+        "keras",
+        "tf_keras",
+        "jax",
+        "jaxlib",
+    ),
+    *(f"lightning.pytorch.{part}" for part in ("trainer", "strategies")),
+    *(f"pytorch_lightning.{part}" for part in ("trainer", "strategies")),
+    *(f"lightning.fabric.{part}" for part in ("fabric", "strategies", "wrappers")),
+    *(f"lightning_fabric.{part}" for part in ("fabric", "strategies", "wrappers")),
+    *("accelerate", "transformers.trainer"),
 )
-"""Packages whose objects are one process's own: they hold connections, or a library's hold on the devices."""
+"""Modules whose objects are one process's own: they hold connections, or a library's hold on the devices.
+Made again in another process, with the same rank in its environment, they would disturb the rank's."""
+_TRAINING_ARGUMENTS = "transformers.training_args"
+"""These are options, but connect the ranks when they are made."""
 
 _lock = threading.Lock()
 _numbers = itertools.count()
@@ -127,11 +143,10 @@ class _MainPickler(Pickler):
 
 def _is_the_ranks(kind: type) -> bool:
     if kind not in _kinds:
+        homes = [f"{base.__module__}." for base in kind.__mro__]
         options = issubclass(kind, enum.Enum) or dataclasses.is_dataclass(kind)
-        homes = {f"{base.__module__}." for base in kind.__mro__}
-        _kinds[kind] = not options and any(
-            home.startswith(f"{name}.") for home in homes for name in _OF_THE_RANK
-        )
+        connected = (_TRAINING_ARGUMENTS,) if options else (*_CONNECTED, _TRAINING_ARGUMENTS)
+        _kinds[kind] = any(home.startswith(f"{name}.") for home in homes for name in connected)
     return _kinds[kind]
 
 
