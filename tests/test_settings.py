@@ -126,10 +126,15 @@ def test_settings_reach_each_rank_as_they_are_in_the_notebook(kernel: Any, tmp_p
     for flags in ("", "--cold"):
         cell = kernel.run(
             f"%%distribute -np 2 --out run {flags}\n"
-            "logging.info('hello'); logging.getLogger('loud').error('hello')\nlook()",
+            "logging.info('hello'); logging.getLogger('loud').error('hello')\nseen = [look()]\n"
+            "if os.environ['RANK'] == '0':  # and a process that it spawns\n"
+            "    with multiprocessing.Pool(1) as pool:\n        seen.append(pool.apply(look))\n"
+            "    seen[1]['filters'] = seen[0]['filters']  # it imports torch afterwards, which adds its own\n"
+            "seen",
             110,
         )
-        ranks = ast.literal_eval(kernel.run("list(run.results)").text.strip())
+        ranks = ast.literal_eval(kernel.run("sum(run.results, [])").text.strip())
+        assert len(ranks) == 3
         for seen in ranks:
             assert {k: (seen[k], here[k]) for k in seen if seen[k] != here[k]} == {}
         log = kernel.run("print(run.log(1))").text

@@ -99,7 +99,9 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any]) -> 
     settings = header.get("settings", {})
     rank_settings.before_names(settings)
     names = payload.load(run_folder / layout.PAYLOAD, main=main.__dict__)
-    rank_settings.after_names(settings, names.pop(rank_settings.OBJECTS, {}), int(rank_folder.name))
+    objects = names.pop(rank_settings.OBJECTS, {})
+    rank_settings.after_names(settings, objects, int(rank_folder.name))
+    stand_in.hand_on(settings, objects)
     if header["kind"] == "call":
         if getattr(names["fn"], "__module__", None) == "__main__":
             main.__dict__.setdefault(names["fn"].__name__, names["fn"])  # a process that it starts finds it

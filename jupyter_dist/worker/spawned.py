@@ -6,13 +6,14 @@ import builtins
 import io
 import linecache
 import mmap
+import os
 import pickle
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from . import events, layout
+from . import events, layout, rank_settings
 from .pickling import loading
 
 __all__ = ["display", "fill"]
@@ -32,14 +33,18 @@ def fill(space: dict[str, Any], file: str) -> None:
             linecache.cache[name] = (len(text), None, text.splitlines(True), name)
         load = pickle.Unpickler(data, buffers=_mapped(path.parent, header["aside"])).load
         missing = dict.fromkeys(header["names"])
+        rank_settings.before_names(header["settings"])
         try:
             while missing:
                 values = load()
                 space.update(values)
                 for name in values:
                     del missing[name]
+            objects = space.pop(rank_settings.OBJECTS, None)
+            if objects is not None:
+                rank_settings.after_names(header["settings"], objects, int(os.environ.get("RANK", 0)))
         except Exception as error:
-            names = ", ".join(map(repr, missing))
+            names = ", ".join(map(repr, missing)) or "settings of the notebook"
             print(
                 f"jupyter_dist: a process that was spawned lacks {names}: {type(error).__name__}: {error}",
                 file=sys.stderr,

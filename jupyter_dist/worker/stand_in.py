@@ -34,8 +34,9 @@ from typing import Any
 
 from .autolog import wrap
 from .pickling import Pickler, Trace, name_classes
+from .rank_settings import OBJECTS
 
-__all__ = ["clear", "patch", "prepare"]
+__all__ = ["clear", "hand_on", "patch", "prepare"]
 
 _ASIDE_FROM = 1 << 20
 """Bytes of an array that gets a file of its own, which the next process finds there already."""
@@ -71,6 +72,8 @@ _numbers = itertools.count()
 _place: Path | None = None
 _owner = 0
 _sources: Mapping[str, str] = {}
+_settings: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
+"""What was set in the notebook, and the objects that belong to it."""
 _kinds: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
 _last: tuple[bytes, str] = (b"", "")
 """What was written last, as a digest, and where."""
@@ -82,6 +85,12 @@ def prepare(folder: Path, sources: Mapping[str, str]) -> None:
     """Have this rank hand on its `__main__` through `folder`. `sources`: the cells' text, for tracebacks."""
     global _place, _owner, _sources
     _place, _owner, _sources = folder, os.getpid(), sources
+
+
+def hand_on(settings: Mapping[str, Any], objects: Mapping[str, Any]) -> None:
+    """Have what was set in the notebook set in processes that are spawned, too; not its seeds."""
+    global _settings
+    _settings = {name: value for name, value in settings.items() if name != "seeds"}, objects
 
 
 def clear() -> None:
@@ -197,7 +206,7 @@ class _Writing:
     def whole(self, names: list[str]) -> bytes:
         global _last_aside
         _last_aside = self._aside
-        header = {"names": names, "sources": dict(_sources), "aside": self._aside}
+        header = {"names": names, "sources": dict(_sources), "settings": _settings[0], "aside": self._aside}
         return pickle.dumps(header, protocol=5) + self._file.getvalue()
 
 
@@ -215,6 +224,9 @@ def _write(place: Path, main: dict[str, Any]) -> str:
     own = {name: value for name, value in main.items() if _is_definition(value) and writing.can_take(value)}
     writing.take(own)
     taken = [*own]
+    if any(_settings) and writing.can_take(_settings[1]):
+        writing.take({OBJECTS: _settings[1]})
+        taken.append(OBJECTS)
     tried = set(own)
     # A lambda in a list may use more names, so it takes rounds.
     while more := sorted(name for name in writing.used() - tried if not _is_python_s(name)):
