@@ -1,9 +1,10 @@
 """The examples of `tests/upstream/`: what their heads say, their cells, and the same as a plain script.
 
-An example is one file. Its docstring has a sentence and then fields, one a line: `source` (the public example
-whose shape it has), `group` (examples of one group share a kernel), `notebook` (the flags of `%%distribute`),
-`plain` (the launcher's command line), `compared` and `changed`. Cells follow, each after a line `# %%`. The last
-one is the distributed cell; its last expression is what a rank found, a dictionary of plain values.
+An example is one file. Its docstring has a sentence and then fields, one a line: `source` (the public
+example whose shape it has), `group` (examples of one group share a kernel), `notebook` (the flags of
+`%%distribute`), `plain` (the launcher's command line), `compared` and `changed`. Cells follow, each after a
+line `# %%`. The last one is the distributed cell; its last expression is what a rank found, a dictionary of
+plain values, of which `rank` is one.
 """
 
 from __future__ import annotations
@@ -82,11 +83,14 @@ def differences(ours: Any, plain: Any, *, exactly: bool, at: str = "") -> list[s
 
 def table() -> str:
     """The rows of docs/examples.md."""
-    rows = ["| example | in the notebook | the plain launcher | compared | to change |", "|---|---|---|---|---|"]
+    rows = [
+        "| example | in the notebook | the plain launcher | compared | to change |",
+        "|---|---|---|---|---|",
+    ]
     for example in EXAMPLES.values():
         name = example.source.rsplit("/", 1)[-1].removesuffix(".html")
         rows.append(
-            f"| [{name}]({example.source}): [ours](../tests/upstream/{example.name}.py) "
-            f"| `%%distribute {example.notebook}` | `{example.plain}` | {example.compared} | {example.changed} |"
+            f"| [{name}]({example.source}): [ours](../tests/upstream/{example.name}.py) | "
+            f"`{example.notebook}` | `{example.plain}` | {example.compared} | {example.changed} |"
         )
     return "\n".join(rows) + "\n"

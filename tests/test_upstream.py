@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from conftest import OF_A_RANK, Kernel
-from examples import EXAMPLES, Example, differences, table
+from examples import EXAMPLES, Example, differences
 from ports import take_port
 
 ROOT = Path(__file__).parents[1]
@@ -39,6 +39,14 @@ ENVIRON = {
     "OMP_NUM_THREADS": "1",
     "HF_HUB_OFFLINE": "1",
 }
+LEGACY_KERAS = """
+import os as _os, sys as _sys
+_os.environ["TF_USE_LEGACY_KERAS"] = "1"
+import tf_keras as _legacy
+for _name in [name for name in _sys.modules if name.split(".")[0] == "tf_keras"]:
+    _sys.modules["keras" + _name[8:]] = _sys.modules[_name]
+"""
+"""What a plain script needs where Horovod 0.28.1 or TensorFlow's strategies do not train with Keras 3."""
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +63,12 @@ def kernel_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
                         patch.delenv(name, raising=False)
                     for name, value in ENVIRON.items():
                         patch.setenv(name, value)
-                    for name in ("JUPYTER_DIST_RUNS", "JUPYTER_DIST_GPU_LOCKS", "JUPYTER_DATA_DIR", "IPYTHONDIR"):
+                    for name in (
+                        "JUPYTER_DIST_RUNS",
+                        "JUPYTER_DIST_GPU_LOCKS",
+                        "JUPYTER_DATA_DIR",
+                        "IPYTHONDIR",
+                    ):
                         patch.setenv(name, str(folder / name))
                     kernels[group] = kernel = Kernel(folder)
                 stack.callback(kernel.close)
@@ -78,17 +91,17 @@ def by_distribute(example: Example, kernel: Kernel, folder: Path) -> list[dict[s
 
 def by_launcher(example: Example, folder: Path) -> list[dict[str, Any]]:
     """What each process of the example's plain launcher found."""
-    script, found = folder / f"{example.name}.py", folder / "found"
-    script.write_text(example.script())
+    found = folder / "found"
     found.mkdir()
+    files = {name: folder / name.lower() for name in ("SCRIPT", "LEGACY_SCRIPT", "SLOTS")}
+    files["SCRIPT"].write_text(example.script())
+    files["LEGACY_SCRIPT"].write_text(LEGACY_KERAS + example.script())
+    files["SLOTS"].write_text("#!/bin/sh\necho localhost:2\n")
+    files["SLOTS"].chmod(0o700)
     env = {name: value for name, value in os.environ.items() if name not in OF_A_RANK}
     bin_folder = str(Path(sys.executable).parent)
     env |= {**ENVIRON, "RESULTS": str(found), "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
-    slots = folder / "slots"
-    slots.write_text("#!/bin/sh\necho localhost:2\n")
-    slots.chmod(0o700)
-    files = {"SCRIPT": str(script), "SLOTS": str(slots)}
-    words = [files.get(word, word) for word in shlex.split(example.plain)]
+    words = [str(files.get(word, word)) for word in shlex.split(example.plain)]
     with (folder / "log").open("wb") as log:
         processes = [
             subprocess.Popen(
@@ -143,7 +156,10 @@ def wait_for_the_others(processes: list[subprocess.Popen[bytes]], found: Path, e
 
 def cases() -> Iterator[Any]:
     for name, example in EXAMPLES.items():
-        marks = [pytest.mark.xdist_group(f"upstream {example.group}"), pytest.mark.needs(*NEEDS[example.group])]
+        marks = [
+            pytest.mark.xdist_group(f"upstream {example.group}"),
+            pytest.mark.needs(*NEEDS[example.group]),
+        ]
         yield pytest.param(example, id=name, marks=marks)
 
 
