@@ -173,3 +173,10 @@ def test_same_numbers(example: Example, kernel_of: Callable[[str], Kernel], tmp_
     plain = by_launcher(example, folders[1])
     assert len(ours) > 0
     assert not differences(ours, plain, exactly=example.exactly)
+
+
+def test_the_page_lists_them() -> None:
+    page = (ROOT / "docs" / "examples.md").read_text()
+    assert page.endswith("\n\n" + table()), "write it anew: .venv/bin/python tests/examples.py"
+    assert len(EXAMPLES) >= 30
+    assert sum(example.changed == "nothing" for example in EXAMPLES.values()) >= len(EXAMPLES) - 2

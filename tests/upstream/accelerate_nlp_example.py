@@ -103,7 +103,6 @@ def training_function(config, args):
         accelerator.print(f"epoch {epoch}:", right / total)
     weights = [p.sum().item() for p in model.parameters()]
     rank, size = accelerator.process_index, accelerator.num_processes
-    accelerator.end_training()
     return {"rank": rank, "size": size, "losses": losses, "accuracies": accuracies, "weights": weights}
 
 

@@ -48,6 +48,7 @@ torch.manual_seed(0)
 summed = hvd.allreduce(torch.arange(3.0) + hvd.rank(), op=hvd.Sum, process_set=mine)
 gathered = hvd.allgather(torch.tensor([[float(hvd.rank())]]), process_set=mine)
 weights = fit(Regression(), mine)
+hvd.barrier()
 {
     "rank": hvd.rank(),
     "included": [even_set.included(), odd_set.included()],

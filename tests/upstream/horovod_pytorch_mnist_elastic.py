@@ -3,7 +3,7 @@
 source: https://github.com/horovod/horovod/blob/master/examples/elastic/pytorch/pytorch_mnist_elastic.py
 group: horovod-torch
 notebook: --backend horovod -np 2 --min-np 2
-plain: horovodrun --gloo -np 2 --min-np 2 --host-discovery-script SLOTS python SCRIPT
+plain: horovodrun --gloo --network-interfaces lo -np 2 --min-np 2 --host-discovery-script SLOTS python SCRIPT
 compared: losses and weights, exactly
 changed: nothing
 """

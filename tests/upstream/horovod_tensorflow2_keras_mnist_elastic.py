@@ -3,7 +3,7 @@
 source: https://github.com/horovod/horovod/blob/master/examples/elastic/tensorflow2/tensorflow2_keras_mnist_elastic.py
 group: horovod-tensorflow
 notebook: --backend horovod -np 2 --min-np 2
-plain: horovodrun --gloo -np 2 --min-np 2 --host-discovery-script SLOTS python LEGACY_SCRIPT
+plain: horovodrun --gloo --network-interfaces lo -np 2 --min-np 2 --host-discovery-script SLOTS python LEGACY_SCRIPT
 compared: the history of `fit` and weights, to 1e-6
 changed: nothing
 """

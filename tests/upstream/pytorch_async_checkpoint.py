@@ -67,6 +67,7 @@ def run_fsdp_checkpoint_save_example():
     fully_shard(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     losses, checkpoint_future = [], None
+    process_group = dist.new_group(backend="gloo")
     for step in range(4):
         optimizer.zero_grad()
         loss = model(inputs).sum()
@@ -76,7 +77,9 @@ def run_fsdp_checkpoint_save_example():
         if checkpoint_future is not None:
             checkpoint_future.result()
         state_dict = {"app": AppState(model, optimizer)}
-        checkpoint_future = dcp.async_save(state_dict, checkpoint_id=f"{CHECKPOINT_DIR}_step{step}")
+        checkpoint_future = dcp.async_save(
+            state_dict, checkpoint_id=f"{CHECKPOINT_DIR}_step{step}", process_group=process_group
+        )
     checkpoint_future.result()
     dcp.load({"app": AppState(model, optimizer)}, checkpoint_id=f"{CHECKPOINT_DIR}_step1")
     loaded = [p.to_local().flatten().tolist() for p in model.parameters()]
