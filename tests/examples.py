@@ -92,15 +92,14 @@ def differences(ours: Any, plain: Any, *, exactly: bool, at: str = "") -> list[s
 def table() -> str:
     """The rows of docs/examples.md."""
     rows = [
-        "| example | in the notebook | the plain launcher | compared | to change |",
-        "|---|---|---|---|---|",
+        "| example | after | in the notebook | the plain launcher | compared | to change |",
+        "|---" * 6 + "|",
     ]
-    for example in EXAMPLES.values():
-        name = example.source.rsplit("/", 1)[-1].removesuffix(".html")
-        rows.append(
-            f"| [{name}]({example.source}): [ours](../tests/upstream/{example.name}.py) | "
-            f"`{example.notebook}` | `{example.plain}` | {example.compared} | {example.changed} |"
-        )
+    rows += [
+        f"| [{one.name}](../tests/upstream/{one.name}.py) | [theirs]({one.source}) | "
+        f"`{one.notebook}` | `{one.plain}` | {one.compared} | {one.changed} |"
+        for one in EXAMPLES.values()
+    ]
     return "\n".join(rows) + "\n"
 
 

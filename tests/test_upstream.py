@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from conftest import OF_A_RANK, Kernel
-from examples import EXAMPLES, Example, differences
+from examples import EXAMPLES, Example, differences, table
 from ports import take_port
 
 ROOT = Path(__file__).parents[1]
