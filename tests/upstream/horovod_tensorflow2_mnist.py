@@ -43,8 +43,7 @@ def main():
         ]
     )
     mnist_model.build((None, 8, 8, 1))
-    if hvd.rank() == 0:
-        mnist_model.set_weights(start)
+    mnist_model.set_weights(start)
     loss = tf.losses.SparseCategoricalCrossentropy()
     opt = tf.optimizers.Adam(0.001 * hvd.size())
     checkpoint = tf.train.Checkpoint(model=mnist_model, optimizer=opt)

@@ -67,7 +67,6 @@ datamodule = MyDataModule()
 trainer = L.Trainer(
     accelerator="cpu",
     devices=2,
-    strategy="ddp",
     max_epochs=2,
     logger=False,
     enable_progress_bar=False,

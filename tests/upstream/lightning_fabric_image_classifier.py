@@ -42,7 +42,7 @@ def digits(count, seed):
     return TensorDataset(images, (images.sum((1, 2, 3)) * 10).long() % 10)
 
 
-fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp")
+fabric = Fabric(accelerator="cpu", devices=2)
 hparams = argparse.Namespace(batch_size=8, epochs=2, lr=0.5, gamma=0.7, seed=1, save_model=True)
 
 
