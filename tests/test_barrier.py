@@ -168,6 +168,7 @@ print(group.get_world_size(), total.tolist(), dist.device())
 
 
 def asks_the_store_late() -> int | None:
+    import datetime
     import os
     import time
 
@@ -182,7 +183,8 @@ def asks_the_store_late() -> int | None:
         return None
     time.sleep(1)  # as a busy machine may have it between two questions of `rpc.shutdown()`
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    return int(torch_dist.TCPStore(address, port, is_master=False).add("asked", 1))
+    patience = datetime.timedelta(seconds=20)
+    return int(torch_dist.TCPStore(address, port, is_master=False, timeout=patience).add("asked", 1))
 
 
 @pytest.mark.needs("torch")
