@@ -3,7 +3,7 @@
 source: https://github.com/horovod/horovod/blob/master/examples/adasum/adasum_small_model.py
 group: horovod-torch
 notebook: --backend horovod -np 2
-plain: horovodrun --gloo -np 2 python SCRIPT
+plain: horovodrun -np 2 python SCRIPT
 compared: parameters after each step, exactly
 changed: nothing
 """

@@ -2,8 +2,8 @@
 
 source: https://github.com/horovod/horovod/blob/master/examples/tensorflow2/tensorflow2_mnist.py
 group: horovod-tensorflow
-notebook: --backend horovod -np 2
-plain: horovodrun --gloo -np 2 python LEGACY_SCRIPT
+notebook: --backend mpi -np 2
+plain: mpirun --allow-run-as-root --oversubscribe -np 2 python LEGACY_SCRIPT
 compared: losses and weights, to 1e-6
 changed: nothing
 """
