@@ -39,6 +39,7 @@ ENVIRON = {
     "OMP_NUM_THREADS": "1",
     "HF_HUB_OFFLINE": "1",
 }
+FOLDERS = ("JUPYTER_DIST_RUNS", "JUPYTER_DIST_GPU_LOCKS", "JUPYTER_DATA_DIR", "IPYTHONDIR")
 LEGACY_KERAS = """
 import os as _os, sys as _sys
 _os.environ["TF_USE_LEGACY_KERAS"] = "1"
@@ -51,31 +52,33 @@ for _name in [name for name in _sys.modules if name.split(".")[0] == "tf_keras"]
 
 @pytest.fixture(scope="module")
 def kernel_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Kernel]]:
-    """One kernel for the examples of a group, as a notebook's user has it: what one has imported is warm."""
+    """One kernel for the examples of a group, as a notebook's user has it: what one has imported is warm.
+
+    The kernel of one group ends when the next group asks for its own.
+    """
     kernels: dict[str, Kernel] = {}
-    with contextlib.ExitStack() as stack:
 
-        def kernel_of(group: str) -> Kernel:
-            if group not in kernels:
-                folder = tmp_path_factory.mktemp(group)
-                with pytest.MonkeyPatch.context() as patch:
-                    for name in OF_A_RANK:
-                        patch.delenv(name, raising=False)
-                    for name, value in ENVIRON.items():
-                        patch.setenv(name, value)
-                    for name in (
-                        "JUPYTER_DIST_RUNS",
-                        "JUPYTER_DIST_GPU_LOCKS",
-                        "JUPYTER_DATA_DIR",
-                        "IPYTHONDIR",
-                    ):
-                        patch.setenv(name, str(folder / name))
-                    kernels[group] = kernel = Kernel(folder)
-                stack.callback(kernel.close)
-                kernel.run("%load_ext jupyter_dist")
-            return kernels[group]
+    def close() -> None:
+        while kernels:
+            kernels.popitem()[1].close()
 
-        yield kernel_of
+    def kernel_of(group: str) -> Kernel:
+        if group not in kernels:
+            close()
+            folder = tmp_path_factory.mktemp(group)
+            with pytest.MonkeyPatch.context() as patch:
+                for name in OF_A_RANK:
+                    patch.delenv(name, raising=False)
+                for name, value in ENVIRON.items():
+                    patch.setenv(name, value)
+                for name in FOLDERS:
+                    patch.setenv(name, str(folder / name))
+                kernels[group] = Kernel(folder)
+            kernels[group].run("%load_ext jupyter_dist")
+        return kernels[group]
+
+    yield kernel_of
+    close()
 
 
 def by_distribute(example: Example, kernel: Kernel, folder: Path) -> list[dict[str, Any]]:
@@ -155,11 +158,13 @@ def wait_for_the_others(processes: list[subprocess.Popen[bytes]], found: Path, e
 
 
 def cases() -> Iterator[Any]:
-    for name, example in EXAMPLES.items():
+    for name, example in sorted(EXAMPLES.items(), key=lambda item: item[1].group):
         marks = [
             pytest.mark.xdist_group(f"upstream {example.group}"),
             pytest.mark.needs(*NEEDS[example.group]),
         ]
+        if example.group.startswith("horovod") and "--gloo" not in example.plain:
+            marks.append(pytest.mark.needs("horovod with MPI"))
         yield pytest.param(example, id=name, marks=marks)
 
 
@@ -180,3 +185,28 @@ def test_the_page_lists_them() -> None:
     assert page.endswith("\n\n" + table()), "write it anew: .venv/bin/python tests/examples.py"
     assert len(EXAMPLES) >= 30
     assert sum(example.changed == "nothing" for example in EXAMPLES.values()) >= len(EXAMPLES) - 2
+
+
+@pytest.mark.parametrize(
+    ("ours", "exactly", "found"),
+    [
+        ([{"rank": 0, "losses": [0.5, 2.0]}], True, []),
+        ([{"rank": 0, "losses": [0.5, 2.0000001]}], False, []),
+        (
+            [{"rank": 0, "losses": [0.5, 2.0000001]}],
+            True,
+            ["[0]['losses'][1]: 2.0000001 by %%distribute, 2.0 plainly"],
+        ),
+        ([{"rank": 0, "losses": [0.5, 2.1]}], False, ["[0]['losses'][1]: 2.1 by %%distribute, 2.0 plainly"]),
+        (
+            [{"rank": 0, "losses": [0.5]}],
+            False,
+            ["[0]['losses']: [0.5] by %%distribute, [0.5, 2.0] plainly"],
+        ),
+        ([], False, ["[]"]),
+    ],
+)
+def test_differences_are_found(ours: list[Any], exactly: bool, found: list[str]) -> None:
+    told = differences(ours, [{"rank": 0, "losses": [0.5, 2.0]}], exactly=exactly)
+    assert len(told) == len(found)
+    assert all(part in text for part, text in zip(found, told, strict=True))
