@@ -122,12 +122,21 @@ def by_launcher(example: Example, folder: Path) -> list[dict[str, Any]]:
             code = processes[0].wait(TAKES_S)
             wait_for_the_others(processes[1:], found, example)
         finally:
-            for process in processes:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            end(processes)
     assert code == 0, (folder / "log").read_text(errors="replace")[-5000:]
     return sorted((json.loads(path.read_text()) for path in found.iterdir()), key=lambda one: one["rank"])
+
+
+def end(processes: list[subprocess.Popen[bytes]]) -> None:
+    """End what still runs; a launcher is asked first, because its ranks are no members of its group."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(40)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def commands(words: list[str]) -> list[tuple[list[str], dict[str, str]]]:
