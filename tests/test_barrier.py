@@ -165,3 +165,28 @@ dist.barrier()
 print(group.get_world_size(), total.tolist(), dist.device())
 """
     assert alone(code, tmp_path) == "1 [1.0, 1.0] cpu\n"
+
+
+def asks_the_store_late() -> int | None:
+    import datetime
+    import os
+    import time
+
+    import torch.distributed as torch_dist
+    from torch.distributed import rpc
+
+    import jupyter_dist as dist
+
+    rpc.init_rpc(f"worker{dist.rank()}", rank=dist.rank(), world_size=2)
+    rpc.shutdown()
+    if dist.rank() == 0:
+        return None
+    time.sleep(1)  # as a busy machine may have it between two questions of `rpc.shutdown()`
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    patience = datetime.timedelta(seconds=20)
+    return int(torch_dist.TCPStore(address, port, is_master=False, timeout=patience).add("asked", 1))
+
+
+@pytest.mark.needs("torch")
+def test_the_rank_that_holds_the_store_of_rpc_outlasts_the_others() -> None:
+    assert dist.run(asks_the_store_late, np=2, options={"gpus_per_worker": 0}).results == [None, 1]

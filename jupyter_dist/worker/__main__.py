@@ -13,9 +13,11 @@ from . import launched_rank
 if __name__ == "__main__" and launched_rank.LAUNCHER in os.environ:
     launched_rank.enter()  # here, so that the process that only waits has imported next to nothing
 
-from . import boot, cell, horovod_rank, stand_in
+from . import barrier, boot, cell, horovod_rank, stand_in
 
 __all__ = ["main"]
+
+_STORE_IS_NEEDED_S = 10.0
 
 
 def main() -> NoReturn:
@@ -41,9 +43,28 @@ def main() -> NoReturn:
         # They would wait for ranks that may never come, or speak for the rank that has forked this process.
         atexit.unregister(launched_rank.finalize_mpi)
         horovod_rank.leave()
+    else:
+        _keep_store(run_folder, int(rank_folder.name))
     if not orderly and os.getpid() == rank:
         boot.end_children()
     boot.end(code, orderly=orderly, last=stand_in.clear)
+
+
+def _keep_store(run_folder: Path, rank: int) -> None:
+    """Have rank 0 end last where RPC was used.
+
+    The others still ask the store in rank 0 when they leave `rpc.shutdown()`. A script is lucky there: its
+    interpreter takes longer to end than the others take to ask. torchrun keeps the store itself, and says so:
+    https://github.com/pytorch/pytorch/blob/main/torch/distributed/rendezvous.py
+    """
+    rpc = sys.modules.get("torch.distributed.rpc.api")
+    # The names of all workers; it is private, and without it rank 0 waits for nothing once in a while.
+    if rpc is None or not getattr(rpc, "_ALL_WORKER_NAMES", True):
+        return
+    if rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        attempt = int(os.environ.get("JUPYTER_DIST_ATTEMPT", 0))
+        world_size = int(os.environ.get("WORLD_SIZE", 1))
+        barrier.outlast(str(run_folder), attempt, rank, world_size, _STORE_IS_NEEDED_S)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import time
 
 from . import layout
 
-__all__ = ["meet"]
+__all__ = ["meet", "outlast"]
 
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.02
@@ -61,6 +61,22 @@ def meet(run: str, attempt: int, rank: int, world_size: int, timeout_s: float | 
     if rank == 0 and _meetings > 1:
         # All have come here, so none is still looking at the meeting before.
         _remove(os.path.join(place, str(_meetings - 2)))
+
+
+def outlast(run: str, attempt: int, rank: int, world_size: int, timeout_s: float) -> None:
+    """Return once every other rank is done with its cell, or after `timeout_s` seconds.
+
+    Returns at once where the ranks are on several hosts, which cannot see each other's files.
+    """
+    if int(os.environ.get("LOCAL_WORLD_SIZE", world_size)) < world_size:
+        return
+    others = [other for other in range(world_size) if other != rank]
+    deadline = time.monotonic() + timeout_s
+    while others and time.monotonic() < deadline:
+        ended = _ended(run, attempt, others)
+        others = [other for other in others if other not in ended]
+        if others:
+            time.sleep(_LONGEST_PAUSE_S)
 
 
 def _make(path: str) -> None:
