@@ -6,6 +6,7 @@ import ast
 import asyncio
 import builtins
 import contextlib
+import importlib
 import inspect
 import json
 import linecache
@@ -86,6 +87,9 @@ def _execute(run_folder: Path, header: Mapping[str, Any]) -> Any:
     assert writer is not None
     writer.cell()  # the names may bring modules of the user's, whose import runs their code
     names = payload.load(run_folder / layout.PAYLOAD, main=main.__dict__)
+    for name in header["submodules"]:
+        with contextlib.suppress(Exception):  # what really needs it says what is wrong
+            importlib.import_module(name)
     if header["kind"] == "call":
         return names["fn"](*names["args"], **names["kwargs"])
     main.__dict__.update(names)

@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from . import layout
-from .pickling import Dumped, Trace, dump, loading, name_classes
+from .classes import name_classes
+from .loading import loading
+from .pickling import Dumped, Trace, dump
 
 __all__ = [
     "ContainerError",
