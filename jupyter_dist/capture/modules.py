@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import os
 import sys
 import sysconfig
@@ -184,6 +185,7 @@ def _is_own(place: Path, root: Path) -> bool:
     return not any((folder / "pyvenv.cfg").exists() for folder in folders)
 
 
+@functools.cache
 def _libraries() -> list[Path]:
     paths = sysconfig.get_paths()
     # Not a prefix: code below /usr/src is not installed because Python is in /usr.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import inspect
 import types
+import weakref
 from typing import Any, NamedTuple
 
 __all__ = ["CodeNames", "code_names"]
@@ -30,6 +31,19 @@ def code_names(code: types.CodeType, *, class_body: bool = False, later: bool = 
 
     With `later` off, functions nested in it are left out: they run when they are called.
     """
+    if class_body or not later:
+        return _names(code, class_body, later)
+    known = _known.get(code)
+    if known is None:
+        known = _known[code] = _names(code, class_body, later)
+    return known
+
+
+_known: weakref.WeakKeyDictionary[types.CodeType, CodeNames] = weakref.WeakKeyDictionary()
+"""A notebook sends the same functions with cell after cell."""
+
+
+def _names(code: types.CodeType, class_body: bool, later: bool) -> CodeNames:
     reads: set[str] = set()
     writes: set[str] = set()
     imports: set[str] = set()

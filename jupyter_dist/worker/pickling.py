@@ -182,28 +182,30 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             stand_in = self._by_name.space(space)
             if stand_in is not None:
                 self.globals_ref[id(space)] = stand_in
-        maker, arguments, state, *rest = self._dynamic_function_reduce(function)
-        home = self.globals_ref[id(space)]
-        for mark in compiled.copied_marks(function):
-            del state[0][mark]
-        used = state[1]["__globals__"]
+        arguments = self._function_getnewargs(function)
         names = code_names(function.__code__)
-        for name in names.reads:  # cloudpickle overlooks what only a nested class body reads
-            if name in space:
-                used.setdefault(name, space[name])
+        used = {name: space[name] for name in sorted(names.reads | names.writes) if name in space}
         trace = self._trace
         trace.imports |= names.imports
         trace.words |= names.words
         trace.files.add(function.__code__.co_filename)
+        home = self.globals_ref[id(space)]
         if id(space) in self._mains:
             for name in self._hidden:
                 used.pop(name, None)
             trace.globals.update(used)
-        elif isinstance(home, spaces.Space) and home.reduced[0] is not vars:
-            if not (home.copied and self._can_travel(used)):
-                used.clear()
-            return maker, arguments, state, None, None, spaces.set_function
-        return maker, arguments, state, *rest
+        elif (
+            isinstance(home, spaces.Space) and home.of_module and not (home.copied and self._can_travel(used))
+        ):
+            used = {}
+        return (
+            _cp._make_function,
+            arguments,
+            spaces.function_state(function, used),
+            None,
+            None,
+            spaces.set_function,
+        )
 
     def _can_travel(self, used: dict[str, Any]) -> bool:
         try:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 import types
 from collections.abc import Mapping
 from typing import Any
 
-from cloudpickle import cloudpickle as _cp
-
 from .loading import current
+from .remade.compiled import copied_marks
 
 __all__ = [
     "Shell",
     "Space",
     "attribute",
+    "function_state",
     "reduce_place",
     "same",
     "set_function",
@@ -29,10 +30,12 @@ __all__ = [
 class Space(dict[str, Any]):
     """Stands for the globals of functions in a pickle; never empty, or cloudpickle would fill it."""
 
-    def __init__(self, name: str, reduced: Any, copied: bool = False) -> None:
+    def __init__(self, name: str, reduced: Any, *, of_module: bool = False, copied: bool = False) -> None:
         super().__init__(__name__=name)
         self.reduced = reduced
         """What finds or makes them in the other process."""
+        self.of_module = of_module
+        """Whether they are those of a module that the other process imports."""
         self.copied = copied
         """Whether the names that a function uses travel as well, for a rank that has no such module."""
 
@@ -53,13 +56,37 @@ class Shell:
         return same, (self,), (dict(names), self.registered), None, None, _fill_module
 
 
+def function_state(function: Any, used: dict[str, Any]) -> Any:
+    """What a function has besides its code; `used`: those of its globals that travel.
+
+    cloudpickle would look through all imported modules, for each function, for submodules that it may reach.
+    """
+    attributes = {name: getattr(function, name) for name in _OF_A_FUNCTION}
+    own = {name: value for name, value in vars(function).items() if name not in copied_marks(function)}
+    return own, attributes, used, function.__closure__
+
+
+_OF_A_FUNCTION = (
+    *(
+        "__name__",
+        "__qualname__",
+        "__annotations__",
+        "__kwdefaults__",
+        "__defaults__",
+        "__module__",
+        "__doc__",
+    ),
+)
+
+
 def space_of_main() -> Space:
     return Space("__main__", (_main, ()))
 
 
 def space_of_module(name: str, copied: Mapping[str, Any] | None) -> Space:
     """`copied`: what a copy of the module's globals starts with, where a rank may have no such module."""
-    return Space(name, (_globals_of, (name, None if copied is None else dict(copied))), copied is not None)
+    reduced = _globals_of, (name, None if copied is None else dict(copied))
+    return Space(name, reduced, of_module=True, copied=copied is not None)
 
 
 def space_of_shell(shell: Shell) -> Space:
@@ -99,12 +126,19 @@ def _globals_of(name: str, copy: dict[str, Any] | None) -> dict[str, Any]:
         return copy
 
 
-def set_function(function: Any, state: Any) -> None:
+def set_function(function: Any, state: tuple[Any, ...]) -> None:
     """Give a function its state, and leave the globals alone that are a module's own."""
+    own, attributes, used, closure = state
+    vars(function).update(own)
     space = function.__globals__
-    if getattr(sys.modules.get(space.get("__name__")), "__dict__", None) is space:
-        state[1]["__globals__"] = {}
-    _cp._function_setstate(function, state)
+    theirs = getattr(sys.modules.get(space["__name__"]), "__dict__", None) is space
+    if used and (not theirs or space is current().main):
+        space.update(used)
+    for cell, filled in zip(function.__closure__ or (), closure or (), strict=True):
+        with contextlib.suppress(ValueError):  # it was empty in the notebook, too
+            cell.cell_contents = filled.cell_contents
+    for name, value in attributes.items():
+        setattr(function, name, value)
 
 
 def _new_module(name: str) -> types.ModuleType:

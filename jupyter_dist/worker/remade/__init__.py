@@ -49,6 +49,8 @@ KINDS: dict[str, str] = {
     "builtins.memoryview": "stdlib",
     "tqdm.std.tqdm": "bars",
     "torch.nn.modules.module.Module": "compiled",
+    "torch._ops.OpOverloadPacket": "operators",
+    "torch._ops.OpOverload": "operators",
 }
 """`module.Class` → the module here that reduces it and what is derived from it."""
 
