@@ -1,4 +1,4 @@
-"""What earlier cells have made works on a rank as in the notebook: modules, decorated functions, classes, locks.
+"""What earlier cells have made works on a rank as in the notebook: modules, functions, classes, locks.
 
 Every row of the tables is a cell and an expression; what the expression gives on a rank, in one process for a
 whole table, is what it gives in the notebook.
@@ -19,8 +19,10 @@ from jupyter_dist.worker.remade import compiled
 
 FILES = {
     "jw_tools.py": """
-        import contextvars, functools, threading
+        import collections, contextvars, functools, threading
         calls = []
+        seen = collections.Counter()
+        config = {"lr": 0.1}
         total = 0
         LOCK = threading.Lock()
         where = contextvars.ContextVar("where", default="nowhere")
@@ -30,6 +32,7 @@ FILES = {
                 global total
                 with LOCK:
                     total += 1
+                    seen[function.__name__] += 1
                     calls.append(function.__name__)
                 return function(*args)
             return wrapper
@@ -59,7 +62,7 @@ FILES = {
         class Settings:
             lr = 0.1
         settings = Settings()
-        def rate(): return settings.lr
+        def rate(): return settings.lr, config["lr"]
         def place(): return where.get()
     """,
     "jw_typed.py": """
@@ -140,18 +143,28 @@ FUNCTIONS = [
     ),
     ("class K: pass\n@jw_tools.show.register\ndef _(x: K): return 'K'", "jw_tools.show_all(K(), 1)"),
     (
-        "@functools.singledispatch\ndef generic(x): return 'o'\n@generic.register\ndef _(x: int): return 'i'\n"
-        "def extend():\n  generic.register(str, lambda x: 's')\n  return len(generic.registry), generic.__name__",
+        "@functools.singledispatch\ndef generic(x): return 'o'\n@generic.register\n"
+        "def _(x: int): return 'i'\n"
+        "def extend():\n  generic.register(str, lambda x: 's')\n  return len(generic.registry), "
+        "generic.__name__",
         "generic(1), generic('a'), extend(), generic('a')",
     ),
-    ("from jw_tools import settings, rate\nsettings.lr = 3", "rate(), settings is jw_tools.settings"),
+    (
+        "from jw_tools import settings, config, rate\nsettings.lr = config['lr'] = 3",
+        "rate(), settings is jw_tools.settings, config is jw_tools.config",
+    ),
+    (
+        "from jw_tools import seen, calls as made\nseen['before'] = 2\ndef of(): return seen",
+        "seen, of() is seen, seen is jw_tools.seen, made is jw_tools.calls",
+    ),
     ("from jw_tools import where, place", "where is jw_tools.where, place()"),
     (
-        "import contextlib\n@contextlib.contextmanager\ndef managed(): yield 3\n@managed()\ndef inside(): return 4",
+        "import contextlib\n@contextlib.contextmanager\ndef managed(): yield 3\n@managed()\n"
+        "def inside(): return 4",
         "inside(), inside()",
     ),
     (
-        "import enum\nclass E(enum.Enum):\n  A = (1, 'x')\n  B = (2, 'y')\n  ALSO = (1, 'x')\n"
+        "import dataclasses, enum\nclass E(enum.Enum):\n  A = (1, 'x')\n  B = (2, 'y')\n  ALSO = (1, 'x')\n"
         "  def __init__(self, n, text): self.text = text",
         "E['ALSO'] is E.A, E.B.text, list(E), E((1, 'x')).text",
     ),
@@ -162,7 +175,8 @@ FUNCTIONS = [
     ),
     ("class Perm(enum.Flag):\n  R = 1\n  W = 2\n  RW = 3", "Perm['RW'] is Perm.R | Perm.W, list(Perm)"),
     (
-        "@dataclasses.dataclass(slots=True)\nclass Slotted:\n  a: int\n  b: list = dataclasses.field(default_factory=list)",
+        "@dataclasses.dataclass(slots=True)\nclass Slotted:\n  a: int\n"
+        "  b: list = dataclasses.field(default_factory=list)",
         "Slotted(1), hasattr(Slotted(1), '__dict__'), dataclasses.replace(Slotted(1), a=2)",
     ),
     (
@@ -172,7 +186,8 @@ FUNCTIONS = [
         "derive()",
     ),
     (
-        "import typing\nP = typing.ParamSpec('P')\nR = typing.TypeVar('R')\nUserId = typing.NewType('UserId', int)\n"
+        "import typing\nP = typing.ParamSpec('P')\nR = typing.TypeVar('R')\n"
+        "UserId = typing.NewType('UserId', int)\n"
         "def logged(f: typing.Callable[P, R]) -> typing.Callable[P, R]:\n"
         "  def inner(*args: P.args, **kwargs: P.kwargs) -> R: return f(*args, **kwargs)\n  return inner\n"
         "@logged\ndef typed(x: UserId): return x",
@@ -183,7 +198,8 @@ FUNCTIONS = [
 
 OBJECTS = [
     (
-        "import threading\nlock = threading.Lock()\nalso = [lock]\ndef locked():\n  with lock: return lock.locked()",
+        "import threading\nlock = threading.Lock()\nalso = [lock]\ndef locked():\n"
+        "  with lock: return lock.locked()",
         "locked(), lock.locked(), also[0] is lock",
     ),
     ("again = threading.RLock()", "again.acquire(), again.acquire(), again.release(), again.release()"),
@@ -211,15 +227,18 @@ OBJECTS = [
         "last.get(), empty.empty()",
     ),
     (
-        "import contextvars\nplain = contextvars.ContextVar('plain', default=3)\nnone = contextvars.ContextVar('none')\n"
-        "deep = contextvars.ContextVar('deep')\ndeep.set([1])\ndef see(): return plain.get(), deep.get(), none.get(0)\n"
+        "import contextvars\nplain = contextvars.ContextVar('plain', default=3)\n"
+        "none = contextvars.ContextVar('none')\n"
+        "deep = contextvars.ContextVar('deep')\ndeep.set([1])\ndef see(): return plain.get(), "
+        "deep.get(), none.get(0)\n"
         "def change():\n  plain.set(5)\n  deep.get().append(2)",
         "see(), change(), see()",
     ),
     ("local = threading.local()\nlocal.x = 4", "local.x, list(vars(local))"),
     ("class Local(threading.local):\n  n = 0\nown = Local()\nown.n = 4", "own.n"),
     (
-        "import weakref\nclass A:\n  def go(self): return 3\na = A()\nref = weakref.ref(a)\nheld = A()\nlone = weakref.ref(held)",
+        "import weakref\nclass A:\n  def go(self): return 3\na = A()\nref = weakref.ref(a)\n"
+        "held = A()\nlone = weakref.ref(held)",
         "ref() is a, lone() is not None",
     ),
     (
@@ -250,8 +269,9 @@ OBJECTS = [
         "log is logging.getLogger('jw.log')",
     ),
     (
-        "from tqdm import tqdm\nbar = tqdm(total=5, desc='d', leave=False)\nbar.update(2)\nover = tqdm([1, 2])",
-        "bar.update(1), bar.n, bar.total, bar.desc, list(over)",
+        "from tqdm import tqdm\nbar = tqdm(total=5, desc='d', leave=False)\nbar.update(2)\n"
+        "over = tqdm([1, 2])",
+        "[bar.update(1)] and bar.n, bar.total, bar.desc, list(over)",
     ),
 ]
 
@@ -259,13 +279,15 @@ TORCH = [
     (
         "import torch, torch.backends.cudnn as cudnn\nfrom torch.backends import mkldnn\nops = torch.ops\n"
         "backends = torch.backends\naten = torch.ops.aten\nadd = torch.ops.aten.add\nover = add.Tensor",
-        "cudnn is torch.backends.cudnn, mkldnn is torch.backends.mkldnn, ops is torch.ops, aten is torch.ops.aten,"
+        "cudnn is torch.backends.cudnn, mkldnn is torch.backends.mkldnn, ops is torch.ops, "
+        "aten is torch.ops.aten,"
         "backends is torch.backends, add is torch.ops.aten.add, over is torch.ops.aten.add.Tensor",
     ),
     (
-        "from torch._dynamo.utils import counters\nscale = 3\n@torch.compile(backend='eager', fullgraph=True, dynamic=False)\n"
+        "from torch._dynamo import utils\nscale = 3\n@torch.compile(backend='eager', "
+        "fullgraph=True, dynamic=False)\n"
         "def scaled(x): return x * scale",
-        "scaled(torch.ones(2)).tolist(), scaled.__name__, counters['stats']['unique_graphs'] > 0",
+        "scaled(torch.ones(2)).tolist(), scaled.__name__, utils.counters['stats']['unique_graphs'] > 0",
     ),
     (
         "runs = []\ndef mine(graph, inputs):\n  runs.append(len(inputs))\n  return graph.forward\n"
@@ -278,7 +300,8 @@ TORCH = [
         "net.register_forward_hook(lambda module, x, y: y * 0)\n"
         "class Net(torch.nn.Module):\n  def __init__(self):\n    super().__init__()\n"
         "    self.inner = torch.compile(torch.nn.Linear(2, 2), backend='eager')\n"
-        "  def forward(self, x): return self.inner(x)\nouter = Net()\nouter.compile(backend='eager')\nx = torch.ones(2)",
+        "  def forward(self, x): return self.inner(x)\nouter = Net()\n"
+        "outer.compile(backend='eager')\nx = torch.ones(2)",
         "type(net).__name__, net(x).tolist(), outer(x).tolist(), outer._compiled_call_impl is not None",
     ),
     ("@torch.compiler.disable\ndef plain(x): return x", "plain(3), plain._torchdynamo_disable"),
@@ -436,7 +459,8 @@ class TestNotes:
     def test_are_none_where_nothing_differs(self, notebook: Notebook) -> None:  # noqa: F811
         notebook.cell(
             "import contextvars, logging, threading, weakref\nvariable = contextvars.ContextVar('v')\n"
-            "log = logging.getLogger('jw')\nclass A: pass\na = A()\nref = weakref.ref(a)\nown = threading.local()"
+            "log = logging.getLogger('jw')\nclass A: pass\na = A()\nref = weakref.ref(a)\n"
+            "own = threading.local()"
         )
         assert notebook.capture("variable, log, ref, own").notes == ()
 

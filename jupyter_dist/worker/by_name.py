@@ -7,6 +7,7 @@ functions.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import os
 import sys
@@ -24,6 +25,8 @@ Rule = Callable[[Any], Any]
 _OF_NO_FILE = ("built-in", "frozen")
 _OF_A_SPACE = ("__package__", "__name__", "__path__", "__file__")
 _NEVER = {"__main__", "__mp_main__"}
+_CONTAINERS = {dict, list, set, bytearray, collections.deque}
+_CONTAINERS |= {collections.Counter, collections.defaultdict, collections.OrderedDict}
 _SYNC = {"_thread", "threading", "queue", "_queue", "_contextvars"}
 
 
@@ -39,6 +42,7 @@ class ByName:
         self._importable: dict[str, bool] = {}
         self._shells: dict[int, spaces.Shell] = {}
         self._places: dict[int, tuple[str, str]] | None = None
+        self._at_home: dict[int, spaces.Placed] | None = None
         self._folders: frozenset[str] | None = None
         self._modules = sys.modules.copy()
         self._odd = {
@@ -177,10 +181,34 @@ class ByName:
         if self._places is None:
             self._places = self._index()
         place = self._places.get(id(obj))
-        if place is not None and self.importable(place[0]):
+        if place is not None and self.importable(place[0]) and not self._doubtful(place[0]):
             self._named(place[0])
             return spaces.reduce_place(*place)
         return NotImplemented if rule is None else rule(obj)
+
+    def at_home(self, names: dict[str, Any]) -> dict[str, Any]:
+        """The same names, with stand-ins for the lists, dicts and sets that a module of the user's has, too.
+
+        `from settings import CONFIG` gives the notebook the very dict that the module's functions read.
+        """
+        if not any(type(value) in _CONTAINERS for value in names.values()):
+            return names
+        if self._at_home is None:
+            self._at_home = self._own_containers()
+        homes = self._at_home
+        return {name: homes.get(id(value), value) for name, value in names.items()}
+
+    def _own_containers(self) -> dict[int, spaces.Placed]:
+        found: dict[int, spaces.Placed] = {}
+        for name, module in self._modules.items():
+            if name in _NEVER or is_installed(name) or not issubclass(type(module), types.ModuleType):
+                continue
+            if not self.importable(name) or self._doubtful(name):
+                continue
+            for key, value in list(vars(module).items()):
+                if type(value) in _CONTAINERS and not key.startswith("__"):
+                    found.setdefault(id(value), spaces.Placed(name, key, value, self._named))
+        return found
 
     def _index(self) -> dict[int, tuple[str, str]]:
         found: dict[int, tuple[str, str]] = {}
@@ -198,10 +226,13 @@ class ByName:
 
     def _reduce_constant(self, obj: Any, module: str, key: str) -> Any:
         """`dataclasses.MISSING`, `os.environ`; what the user's own module has keeps what was set on it."""
-        self._named(module)
         place = spaces.reduce_place(module, key)
         if is_installed(module):
+            self._named(module)
             return place
+        if self._doubtful(module):
+            return NotImplemented
+        self._named(module)
         made = obj.__reduce_ex__(5)
         plain = made[0].__name__ == "__newobj__" and not any(made[3:])
         if not plain or hasattr(obj, "__setstate__"):
@@ -227,7 +258,18 @@ def is_installed(name: str) -> bool:
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names:
         return True
-    spec = getattr(sys.modules.get(top), "__spec__", None)
+    module = sys.modules.get(top)
+    known = _installed.get(top)
+    if known is None or known[0] != id(module):
+        known = _installed[top] = id(module), _lies_with_libraries(module)
+    return known[1]
+
+
+_installed: dict[str, tuple[int, bool]] = {}
+
+
+def _lies_with_libraries(module: Any) -> bool:
+    spec = getattr(module, "__spec__", None)
     places = [getattr(spec, "origin", None), *(getattr(spec, "submodule_search_locations", None) or ())]
     parts = {part for place in places if isinstance(place, str) for part in place.split(os.sep)}
     return bool(parts & {"site-packages", "dist-packages"}) or getattr(spec, "origin", None) in _OF_NO_FILE

@@ -81,7 +81,7 @@ def dump(
         return True
 
     pickler = Pickler(file, buffer_callback=keep, mains=mains, hidden=hidden, trace=trace, doubtful=doubtful)
-    pickler.dump(value)
+    pickler.dump_names(value) if mains and type(value) is dict else pickler.dump(value)
     return Dumped(file.getvalue(), tuple(buffers), pickler.cuda_tensors)
 
 
@@ -113,6 +113,10 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def cuda_tensors(self) -> int:
         """How many tensors on a GPU were met."""
         return 0 if self._tensors is None else self._tensors.on_gpu
+
+    def dump_names(self, names: dict[str, Any]) -> None:
+        """Pickle names with their values, each as the names of functions that are captured."""
+        self.dump(self._by_name.at_home(names))
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
@@ -198,6 +202,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             isinstance(home, spaces.Space) and home.of_module and not (home.copied and self._can_travel(used))
         ):
             used = {}
+        used = self._by_name.at_home(used)
         return (
             _cp._make_function,
             arguments,

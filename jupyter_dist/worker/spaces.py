@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import copy
 import importlib
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .loading import current
 from .remade.compiled import copied_marks
 
 __all__ = [
+    "Placed",
     "Shell",
     "Space",
     "attribute",
@@ -54,6 +57,19 @@ class Shell:
     def filled(self, names: Mapping[str, Any]) -> Any:
         """How the module itself is reduced: the same one, whose functions may have been loaded before."""
         return same, (self,), (dict(names), self.registered), None, None, _fill_module
+
+
+class Placed:
+    """Stands for a container that a module of the user's holds: that module's own, with what is in it now."""
+
+    def __init__(self, module: str, name: str, value: Any, named: Callable[[str], None]) -> None:
+        self._place = module, name
+        self._value = value
+        self._named = named
+
+    def __reduce__(self) -> Any:
+        self._named(self._place[0])
+        return _at, self._place, copy.copy(self._value), None, None, _refill
 
 
 def function_state(function: Any, used: dict[str, Any]) -> Any:
@@ -152,6 +168,14 @@ def same(obj: Any) -> Any:
 def updated(obj: Any, state: Mapping[str, Any]) -> None:
     """Give an object of a module the attributes that it has in the notebook."""
     vars(obj).update(state)
+
+
+def _refill(container: Any, value: Any) -> None:
+    if isinstance(container, list | bytearray):
+        container[:] = value
+    else:
+        container.clear()
+        (container.extend if isinstance(container, collections.deque) else container.update)(value)
 
 
 def _fill_module(module: types.ModuleType, state: tuple[dict[str, Any], bool]) -> None:
