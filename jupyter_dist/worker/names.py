@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dis
+import functools
 import inspect
 import types
-import weakref
 from typing import Any, NamedTuple
 
 __all__ = ["CodeNames", "code_names"]
@@ -26,24 +26,12 @@ class CodeNames(NamedTuple):
 _READS = {"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS", "DELETE_NAME", "DELETE_GLOBAL"}
 
 
+@functools.lru_cache(maxsize=4096)  # a cell's functions are asked about again with the next cell
 def code_names(code: types.CodeType, *, class_body: bool = False, later: bool = True) -> CodeNames:
     """The names in a code object and in all that are nested in it.
 
     With `later` off, functions nested in it are left out: they run when they are called.
     """
-    if class_body or not later:
-        return _names(code, class_body, later)
-    known = _known.get(code)
-    if known is None:
-        known = _known[code] = _names(code, class_body, later)
-    return known
-
-
-_known: weakref.WeakKeyDictionary[types.CodeType, CodeNames] = weakref.WeakKeyDictionary()
-"""A notebook sends the same functions with cell after cell."""
-
-
-def _names(code: types.CodeType, class_body: bool, later: bool) -> CodeNames:
     reads: set[str] = set()
     writes: set[str] = set()
     imports: set[str] = set()
