@@ -164,6 +164,32 @@ FUNCTIONS = [
         "inside(), inside()",
     ),
     (
+        "def counter():\n  n = 0\n  def up():\n    nonlocal n\n    n += 1\n    return n\n"
+        "  def down():\n    nonlocal n\n    n -= 1\n    return n, up\n  return up, down\nup, "
+        "down = counter()\nup()",
+        "up(), down()[0], up(), down()[1] is up",
+    ),
+    ("space = {}\nexec('def made(x): return x + 2', space)\nmade = space['made']", "made(2)"),
+    (
+        "class Meta(type):\n  known = []\n  def __new__(meta, name, bases, space, tag='none'):\n"
+        "    cls = super().__new__(meta, name, bases, space)\n    cls.tag = tag\n"
+        "    meta.known.append(name)\n"
+        "    return cls\n  def __init__(cls, name, bases, space, tag='none'): pass\n"
+        "class Tagged(metaclass=Meta, tag='own'): pass",
+        "Meta.known, Tagged.tag, type(Meta('Late', (Tagged,), {})) is Meta, Meta.known",
+    ),
+    (
+        "class Root:\n  known = []\n  def __init_subclass__(cls, *, key): Root.known.append(key)\n"
+        "class Leaf(Root, key=1):\n  class Part: pass",
+        "Root.known, Root.__subclasses__() == [Leaf], Leaf.Part.__qualname__,"
+        " type('Late', (Root,), {}, key=2) and Root.known",
+    ),
+    (
+        "import types\ntable = {'a': 2}\nkeys, proxy = table.keys(), types.MappingProxyType(table)\n"
+        "raw = bytearray(b'abc')\nshown = memoryview(raw)",
+        "table.update(b=3), list(keys), proxy['b'], raw.__setitem__(0, 90), bytes(shown)",
+    ),
+    (
         "import dataclasses, enum\nclass E(enum.Enum):\n  A = (1, 'x')\n  B = (2, 'y')\n  ALSO = (1, 'x')\n"
         "  def __init__(self, n, text): self.text = text",
         "E['ALSO'] is E.A, E.B.text, list(E), E((1, 'x')).text",

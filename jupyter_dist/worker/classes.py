@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import hashlib
 import types
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from cloudpickle import cloudpickle as _cp
@@ -21,7 +23,9 @@ def reduce_class(cls: Any) -> Any:
     maker, args, state, *_ = _cp._dynamic_class_reduce(cls)
     if issubclass(cls, enum.Enum):
         args, state = _whole_enum(cls, args, state)
-    elif "__slots__" in vars(cls) and not issubclass(cls, tuple):
+    else:
+        args = _with_its_name(cls, args)
+    if "__slots__" in vars(cls) and not issubclass(cls, tuple | enum.Enum):
         args, state = _with_slots(cls, args, state)
     return _class, (maker, args), state, None, None, _set_class_state
 
@@ -39,6 +43,11 @@ def _whole_enum(cls: Any, args: tuple[Any, ...], state: Any) -> tuple[tuple[Any,
     }
     own = {key: values for key, values in own.items() if values}
     return (bases, name, qualname, members, *rest), (attributes, {**extra, "_members": own})
+
+
+def _with_its_name(cls: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    metaclass, name, bases, options, *rest = args
+    return metaclass, name, bases, {**options, "__qualname__": cls.__qualname__}, *rest
 
 
 def _with_slots(cls: Any, args: tuple[Any, ...], state: Any) -> tuple[tuple[Any, ...], Any]:
@@ -81,9 +90,46 @@ def _class(maker: Any, args: tuple[Any, ...]) -> Any:
     known = _cp._DYNAMIC_CLASS_TRACKER_BY_ID.get(args[-2])
     load = current()
     if known is None or load.on_rank:
-        return maker(*args)
+        return _made(maker, args)
     load.known.add(id(known))
     return known
+
+
+def _made(maker: Any, args: tuple[Any, ...]) -> Any:
+    """Make a class without the notebook's own code that ran when it was made there.
+
+    What a metaclass or `__init_subclass__` of the notebook did is in the objects that travel; again, it would
+    count the class twice, and lack the class statement's keywords. Those of libraries run.
+    """
+    bases = types.resolve_bases(args[2] if maker is _cp._make_skeleton_class else args[0])
+    with _without_init_subclass({cls for base in bases for cls in base.__mro__}):
+        if maker is not _cp._make_skeleton_class or not _travelled(args[0]):
+            return maker(*args)
+        metaclass, name, given, options, identity, _ = args
+        if bases is not given:
+            options = {**options, "__orig_bases__": given}
+        library: Any = next(base for base in metaclass.__mro__ if not _travelled(base))
+        return _cp._lookup_class_or_track(identity, library.__new__(metaclass, name, bases, dict(options)))
+
+
+def _travelled(cls: Any) -> bool:
+    return cls in _cp._DYNAMIC_CLASS_TRACKER_BY_CLASS
+
+
+@contextlib.contextmanager
+def _without_init_subclass(bases: Collection[Any]) -> Iterator[None]:
+    hooks = [
+        (cls, vars(cls)["__init_subclass__"])
+        for cls in bases
+        if "__init_subclass__" in vars(cls) and _travelled(cls)
+    ]
+    for cls, _ in hooks:
+        type.__delattr__(cls, "__init_subclass__")
+    try:
+        yield
+    finally:
+        for cls, hook in hooks:
+            type.__setattr__(cls, "__init_subclass__", hook)
 
 
 def _set_class_state(cls: Any, state: Any) -> Any:

@@ -104,6 +104,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._trace = Trace() if trace is None else trace
         self._tensors = tensors.Tensors() if hasattr(sys.modules.get("torch"), "Tensor") else None
         self._by_name = by_name.ByName(doubtful, self._trace.modules.add)
+        self._cells: dict[int, spaces.Cell] = {}
         self._rules: dict[type, Rule | None] = {}
         stand_in = spaces.space_of_main()
         for space in mains:
@@ -136,6 +137,10 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return self._reduce_module
         if kind is spaces.Space:
             return lambda space: space.reduced
+        if kind is spaces.Cell:
+            return lambda _: (_cp._make_empty_cell, ())
+        if kind is types.CellType:
+            return lambda cell: self._cell(cell).filled()
         numpy = sys.modules.get("numpy")
         if numpy is not None and issubclass(kind, numpy.ndarray):
             return tensors.reduce_array
@@ -186,7 +191,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             stand_in = self._by_name.space(space)
             if stand_in is not None:
                 self.globals_ref[id(space)] = stand_in
-        arguments = self._function_getnewargs(function)
+        # What two closures share stays shared: cloudpickle would give each function cells of its own.
+        cells = tuple(map(self._cell, function.__closure__ or ())) or None
+        arguments = (*self._function_getnewargs(function)[:-1], cells)
         names = code_names(function.__code__)
         used = {name: space[name] for name in sorted(names.reads | names.writes) if name in space}
         trace = self._trace
@@ -206,11 +213,17 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return (
             _cp._make_function,
             arguments,
-            spaces.function_state(function, used),
+            spaces.function_state(function, used, cells),
             None,
             None,
             spaces.set_function,
         )
+
+    def _cell(self, cell: types.CellType) -> spaces.Cell:
+        known = self._cells.get(id(cell))
+        if known is None:
+            known = self._cells[id(cell)] = spaces.Cell(cell)
+        return known
 
     def _can_travel(self, used: dict[str, Any]) -> bool:
         try:

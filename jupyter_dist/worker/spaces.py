@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import copy
 import importlib
 import sys
@@ -15,6 +14,7 @@ from .loading import current
 from .remade.compiled import copied_marks
 
 __all__ = [
+    "Cell",
     "Placed",
     "Shell",
     "Space",
@@ -72,14 +72,32 @@ class Placed:
         return _at, self._place, copy.copy(self._value), None, None, _refill
 
 
-def function_state(function: Any, used: dict[str, Any]) -> Any:
+class Cell:
+    """Stands for a variable that functions share, before it is filled."""
+
+    def __init__(self, cell: types.CellType) -> None:
+        self._cell = cell
+
+    def contents(self) -> list[Any]:
+        """What the variable is, if it is anything yet."""
+        try:
+            return [self._cell.cell_contents]
+        except ValueError:
+            return []
+
+    def filled(self) -> Any:
+        """How the cell itself is reduced."""
+        return same, (self,), self.contents(), None, None, _fill_cell
+
+
+def function_state(function: Any, used: dict[str, Any], cells: tuple[Cell, ...] | None) -> Any:
     """What a function has besides its code; `used`: those of its globals that travel.
 
     cloudpickle would look through all imported modules, for each function, for submodules that it may reach.
     """
     attributes = {name: getattr(function, name) for name in _OF_A_FUNCTION}
     own = {name: value for name, value in vars(function).items() if name not in copied_marks(function)}
-    return own, attributes, used, function.__closure__
+    return own, attributes, used, [(cell, cell.contents()) for cell in cells or ()]
 
 
 _OF_A_FUNCTION = (
@@ -144,17 +162,21 @@ def _globals_of(name: str, copy: dict[str, Any] | None) -> dict[str, Any]:
 
 def set_function(function: Any, state: tuple[Any, ...]) -> None:
     """Give a function its state, and leave the globals alone that are a module's own."""
-    own, attributes, used, closure = state
+    own, attributes, used, cells = state
     vars(function).update(own)
     space = function.__globals__
-    theirs = getattr(sys.modules.get(space["__name__"]), "__dict__", None) is space
+    theirs = getattr(sys.modules.get(space.get("__name__")), "__dict__", None) is space
     if used and (not theirs or space is current().main):
         space.update(used)
-    for cell, filled in zip(function.__closure__ or (), closure or (), strict=True):
-        with contextlib.suppress(ValueError):  # it was empty in the notebook, too
-            cell.cell_contents = filled.cell_contents
+    for cell, contents in cells:
+        _fill_cell(cell, contents)
     for name, value in attributes.items():
         setattr(function, name, value)
+
+
+def _fill_cell(cell: types.CellType, contents: list[Any]) -> None:
+    for value in contents:
+        cell.cell_contents = value
 
 
 def _new_module(name: str) -> types.ModuleType:

@@ -54,6 +54,9 @@ class Tensors:
             rebuild, (first, *rest) = obj.__reduce_ex__(5)
             if type(first) is torch.UntypedStorage:  # torch hands this out, but wants a typed one back
                 return rebuild, (_typed_storage(first, torch.uint8), *rest)
+        if obj.requires_grad and obj.is_leaf and obj.grad is not None:
+            maker, arguments, *state = obj.__reduce_ex__(5)
+            return maker, arguments, [obj.grad, *state[:1]], None, None, _set_gradient
         return NotImplemented
 
     def reduce_storage(self, storage: Any) -> Any:
@@ -86,6 +89,12 @@ def _typed_storage(storage: Any, dtype: Any) -> Any:
     import torch
 
     return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
+
+
+def _set_gradient(tensor: Any, state: list[Any]) -> None:
+    tensor.grad = state[0]
+    if len(state) > 1 and state[1] is not None:
+        vars(tensor).update(state[1])
 
 
 def _cuda_storage(storage: Any) -> Any:

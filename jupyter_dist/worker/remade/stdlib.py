@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import types
 from typing import Any
 
 from . import Note
@@ -22,8 +23,30 @@ def reduce(obj: Any, note: Note) -> Any:
             return kind, (obj.func, obj.args, obj.kwds)
         return NotImplemented
     if kind is memoryview and obj.contiguous:
-        return _view, (bytearray(obj), obj.readonly, obj.format, obj.shape)
+        whole = type(obj.obj) in (bytes, bytearray) and len(obj.obj) == obj.nbytes
+        return _view, (obj.obj if whole else bytearray(obj), obj.readonly, obj.format, obj.shape)
+    if kind in _DICT_VIEWS and type(_behind(obj.mapping)) is dict:
+        return _dict_view, (_behind(obj.mapping), kind.__name__.removeprefix("dict_"))
+    if kind is types.MappingProxyType and type(_behind(obj)) is dict:
+        return types.MappingProxyType, (_behind(obj),)
     return NotImplemented
+
+
+_DICT_VIEWS = {type({}.keys()), type({}.values()), type({}.items())}
+
+
+def _behind(proxy: Any) -> Any:
+    """The very mapping that a read-only proxy shows. The proxy hands it to whatever it is compared with."""
+
+    class Asks:
+        def __eq__(self, mapping: object) -> bool:
+            self.mapping = mapping
+            return True
+
+        __hash__ = None  # type: ignore[assignment]
+
+    asks = Asks()
+    return asks.mapping if proxy == asks else None
 
 
 # What a pickle calls on the other side. Their names are part of the format.
@@ -36,7 +59,11 @@ def _cached_property(function: Any, name: str | None) -> Any:
     return made
 
 
-def _view(data: bytearray, readonly: bool, form: str, shape: Any) -> memoryview:
+def _dict_view(mapping: dict[Any, Any], kind: str) -> Any:
+    return getattr(mapping, kind)()
+
+
+def _view(data: bytes | bytearray, readonly: bool, form: str, shape: Any) -> memoryview:
     view: Any = memoryview(data)
     view = view.cast("B").cast(form, shape) if view.nbytes else view
     return view.toreadonly() if readonly else view  # type: ignore[no-any-return]
