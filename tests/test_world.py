@@ -219,6 +219,12 @@ FUNCTIONS = [
         "@logged\ndef typed(x: UserId): return x",
         "typed(1), str(P), UserId(3), UserId.__name__",
     ),
+    (
+        "import numpy as np\nwhole = np.arange(1000.0).reshape(10, 100)\npart = whole[2:8:3, ::-2]\n"
+        "turned = whole.T",
+        "np.shares_memory(whole, part), whole.fill(7) or part.tolist(), "
+        "part.fill(3) or whole.sum(), turned[5, 2]",
+    ),
     ("view = memoryview(b'abc')", "type(view).__name__, bytes(view), view.readonly"),
 ]
 

@@ -104,6 +104,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._trace = Trace() if trace is None else trace
         self._tensors = tensors.Tensors() if hasattr(sys.modules.get("torch"), "Tensor") else None
         self._by_name = by_name.ByName(doubtful, self._trace.modules.add)
+        self._owners: set[int] = set()
         self._cells: dict[int, spaces.Cell] = {}
         self._rules: dict[type, Rule | None] = {}
         stand_in = spaces.space_of_main()
@@ -117,6 +118,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def dump_names(self, names: dict[str, Any]) -> None:
         """Pickle names with their values, each as the names of functions that are captured."""
+        self._owners = tensors.owners(names.values())
         self.dump(self._by_name.at_home(names))
 
     def reducer_override(self, obj: Any) -> Any:
@@ -143,7 +145,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return lambda cell: self._cell(cell).filled()
         numpy = sys.modules.get("numpy")
         if numpy is not None and issubclass(kind, numpy.ndarray):
-            return tensors.reduce_array
+            return lambda array: tensors.reduce_array(array, self._owners)
         if self._tensors is not None and self._tensors.are(kind):
             return self._tensors.reduce
         if kind is types.BuiltinFunctionType or kind is types.MethodType:

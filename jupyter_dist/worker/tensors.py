@@ -5,18 +5,27 @@ from __future__ import annotations
 import ctypes
 import pickle
 import sys
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from .loading import current
 
-__all__ = ["IN_BAND_BELOW", "Tensors", "reduce_array"]
+__all__ = ["IN_BAND_BELOW", "Tensors", "owners", "reduce_array"]
 
 IN_BAND_BELOW = 4096  # a smaller buffer costs more aside than inside
 
 
-def reduce_array(array: Any) -> Any:
-    """Reduce a numpy array so that its memory is a buffer, also where numpy would copy it."""
+def reduce_array(array: Any, known: Collection[int] = ()) -> Any:
+    """Reduce a numpy array so that its memory is a buffer, also where numpy would copy it.
+
+    `known` are the identities of arrays that travel themselves: a view of one stays a view of it.
+    """
     numpy = sys.modules["numpy"]
+    owner = array.base
+    is_view = id(owner) in known and type(array) is numpy.ndarray and not array.dtype.hasobject
+    if is_view and owner.flags.forc:
+        offset = array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+        return _view, (owner, array.dtype, array.shape, offset, array.strides, array.flags.writeable)
     plain = type(array) is numpy.ndarray or type(array) is numpy.memmap
     if not plain or array.dtype.hasobject or array.nbytes < IN_BAND_BELOW:
         return NotImplemented
@@ -25,6 +34,16 @@ def reduce_array(array: Any) -> Any:
         # A memory map or a slice: numpy would copy it into the body, byte by byte.
         return numpy.ascontiguousarray(view).__reduce_ex__(5)
     return NotImplemented
+
+
+def owners(values: Iterable[Any]) -> set[int]:
+    """The arrays of which others may be views: the values themselves, and what they show the whole of."""
+    ndarray: Any = getattr(sys.modules.get("numpy"), "ndarray", None)
+    arrays = [value for value in values if type(value) is ndarray]
+    arrays += [
+        array.base for array in arrays if type(array.base) is ndarray and array.base.nbytes == array.nbytes
+    ]
+    return {id(array) for array in arrays}
 
 
 class Tensors:
@@ -75,6 +94,15 @@ class Tensors:
 
 
 # What a pickle calls on the other side. Their names are part of the format.
+
+
+def _view(owner: Any, dtype: Any, shape: Any, offset: int, strides: Any, writeable: bool) -> Any:
+    import numpy
+
+    view = numpy.ndarray(shape, dtype, owner, offset, strides)
+    if not writeable:
+        view.flags.writeable = False
+    return view
 
 
 def _storage(buffer: Any) -> Any:
