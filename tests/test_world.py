@@ -343,6 +343,22 @@ TORCH = [
     ),
 ]
 
+TENSORFLOW = [
+    (
+        "import tensorflow as tf\nfrom tensorflow import keras\n"
+        "from tensorflow.keras import layers\nscale = 3\n"
+        "@tf.function(reduce_retracing=True)\ndef scaled(x): return x * scale\nscaled(tf.ones(2))",
+        "scaled(tf.ones(2)).numpy().tolist(), scaled._reduce_retracing, keras.layers.Dense is layers.Dense",
+    ),
+    (
+        "@tf.custom_gradient\ndef own(x): return x * 2, lambda up: up * 5\n"
+        "def slope():\n  x = tf.constant(1.0)\n  with tf.GradientTape() as tape:\n"
+        "    tape.watch(x)\n    y = own(x)\n"
+        "  return float(tape.gradient(y, x))",
+        "slope()",
+    ),
+]
+
 ASKED = """
 results = []
 for expression in expressions:
@@ -398,6 +414,11 @@ class TestAsInTheNotebook:
     @pytest.mark.filterwarnings("ignore")
     def test_torch(self, beside: Notebook) -> None:
         compare(beside, TORCH)
+
+    @pytest.mark.needs("tensorflow")
+    @pytest.mark.filterwarnings("ignore")
+    def test_tensorflow(self, beside: Notebook) -> None:
+        compare(beside, TENSORFLOW)
 
 
 class TestModulesThatARankLacks:
