@@ -347,7 +347,7 @@ TENSORFLOW = [
     (
         "import tensorflow as tf\nfrom tensorflow import keras\n"
         "from tensorflow.keras import layers\nscale = 3\n"
-        "@tf.function(reduce_retracing=True)\ndef scaled(x): return x * scale\nscaled(tf.ones(2))",
+        "@tf.function(reduce_retracing=True)\ndef scaled(x): return x * scale",
         "scaled(tf.ones(2)).numpy().tolist(), scaled._reduce_retracing, keras.layers.Dense is layers.Dense",
     ),
     (

@@ -12,13 +12,13 @@ import contextlib
 import os
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from importlib.machinery import ModuleSpec
 from typing import Any
 
 from . import spaces
 
-__all__ = ["ByName", "is_installed"]
+__all__ = ["ByName", "is_installed", "reached"]
 
 Rule = Callable[[Any], Any]
 
@@ -241,6 +241,23 @@ class ByName:
         if not isinstance(state, dict):
             return NotImplemented if state else place
         return *place, state, None, None, spaces.updated
+
+
+def reached(values: Iterable[Any], words: Collection[str]) -> list[types.ModuleType]:
+    """The imported submodules that code may reach as attributes of those values that are packages.
+
+    `import xml` brings `xml.etree` only because something else has imported it, such as another cell.
+    """
+    packages = [value for value in values if type(value) is types.ModuleType and hasattr(value, "__path__")]
+    found = []
+    while packages:
+        package = packages.pop()
+        for word in sorted(vars(package).keys() & words):
+            module = sys.modules.get(f"{package.__name__}.{word}")
+            if type(module) is types.ModuleType:
+                found.append(module)
+                packages.append(module)
+    return found
 
 
 def _spec(name: str) -> ModuleSpec | None:

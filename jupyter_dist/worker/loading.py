@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import builtins
-import contextlib
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["Loading", "current", "hold", "loading"]
+__all__ = ["Loading", "current", "hold", "later", "loading", "on_rank"]
 
 
 class Loading:
@@ -22,6 +21,7 @@ class Loading:
         """Classes that were here before; the kernel's own, as a rule."""
         self.referents: list[Any] = []
         """What weak references refer to, held until all is loaded."""
+        self.unfinished: list[tuple[int, Callable[[], None]]] = []
 
 
 _lock = threading.RLock()
@@ -29,17 +29,42 @@ _current: Loading | None = None
 _held: list[Any] = []
 
 
-@contextlib.contextmanager
-def loading(main: dict[str, Any] | None) -> Iterator[None]:
-    """What is unpickled inside has `main` as its main namespace; None: one of its own."""
-    global _current
-    with _lock:
-        previous, _current = _current, Loading(main)
-        try:
-            yield
-        finally:
-            ended, _current = _current, previous
-            _let_go(ended)
+class loading:  # a class, because a traceback would show contextlib's frames
+    """What is unpickled inside has `main` as its main namespace; None: one of its own.
+
+    What was put off with `later` is done at the end, when all is loaded.
+    """
+
+    def __init__(self, main: dict[str, Any] | None) -> None:
+        self._load = Loading(main)
+        self._previous: Loading | None = None
+
+    def __enter__(self) -> None:
+        global _current
+        _lock.acquire()
+        self._previous, _current = _current, self._load
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        global _current
+        _current = self._previous
+        _lock.release()
+        if kind is None:
+            for _order, finish in sorted(self._load.unfinished, key=lambda item: item[0]):
+                finish()
+        _let_go(self._load)
+
+
+def later(order: int, finish: Callable[[], None]) -> None:
+    """Call `finish` when all of the value is loaded: by `order`, else as they came."""
+    if _current is None:
+        finish()
+    else:
+        _current.unfinished.append((order, finish))
+
+
+def on_rank() -> bool:
+    """Whether what is being unpickled arrives on a rank, not in the kernel."""
+    return current().on_rank
 
 
 def current() -> Loading:

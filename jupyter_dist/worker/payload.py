@@ -23,9 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from . import layout
-from .classes import name_classes
-from .loading import loading
-from .pickling import Dumped, Trace, dump
+from .pickling import Dumped, Trace, dump, loading, name_classes
 
 __all__ = [
     "ContainerError",

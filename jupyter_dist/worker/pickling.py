@@ -21,11 +21,12 @@ import cloudpickle
 from cloudpickle import cloudpickle as _cp
 
 from . import by_name, dispatch, remade, spaces, tensors
-from .classes import reduce_class
+from .classes import name_classes, reduce_class
+from .loading import later, loading, on_rank
 from .names import code_names
 from .remade import compiled
 
-__all__ = ["Dumped", "Pickler", "Trace", "dump"]
+__all__ = ["Dumped", "Pickler", "Trace", "dump", "later", "loading", "name_classes", "on_rank"]
 
 Rule = Callable[[Any], Any]
 
@@ -211,11 +212,12 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             isinstance(home, spaces.Space) and home.of_module and not (home.copied and self._can_travel(used))
         ):
             used = {}
+        reached = by_name.reached(used.values(), names.words)
         used = self._by_name.at_home(used)
         return (
             _cp._make_function,
             arguments,
-            spaces.function_state(function, used, cells),
+            spaces.function_state(function, used, cells, reached),
             None,
             None,
             spaces.set_function,

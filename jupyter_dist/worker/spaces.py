@@ -90,14 +90,16 @@ class Cell:
         return same, (self,), self.contents(), None, None, _fill_cell
 
 
-def function_state(function: Any, used: dict[str, Any], cells: tuple[Cell, ...] | None) -> Any:
-    """What a function has besides its code; `used`: those of its globals that travel.
+def function_state(
+    function: Any, used: dict[str, Any], cells: tuple[Cell, ...] | None, reached: list[types.ModuleType]
+) -> Any:
+    """What a function has besides its code.
 
-    cloudpickle would look through all imported modules, for each function, for submodules that it may reach.
+    `used`: those of its globals that travel; `reached`: modules that only have to be imported for it.
     """
     attributes = {name: getattr(function, name) for name in _OF_A_FUNCTION}
     own = {name: value for name, value in vars(function).items() if name not in copied_marks(function)}
-    return own, attributes, used, [(cell, cell.contents()) for cell in cells or ()]
+    return own, attributes, used, [(cell, cell.contents()) for cell in cells or ()], reached
 
 
 _OF_A_FUNCTION = (
@@ -162,7 +164,7 @@ def _globals_of(name: str, copy: dict[str, Any] | None) -> dict[str, Any]:
 
 def set_function(function: Any, state: tuple[Any, ...]) -> None:
     """Give a function its state, and leave the globals alone that are a module's own."""
-    own, attributes, used, cells = state
+    own, attributes, used, cells, _ = state
     vars(function).update(own)
     space = function.__globals__
     theirs = getattr(sys.modules.get(space.get("__name__")), "__dict__", None) is space

@@ -52,7 +52,6 @@ KINDS: dict[str, str] = {
     "builtins.dict_values": "stdlib",
     "builtins.dict_items": "stdlib",
     "tqdm.std.tqdm": "bars",
-    "tensorflow.python.eager.polymorphic_function.polymorphic_function.Function": "tf_functions",
     "torch.nn.modules.module.Module": "compiled",
     "torch._ops.OpOverloadPacket": "operators",
     "torch._ops.OpOverload": "operators",
