@@ -531,7 +531,7 @@ class TestNotes:
 
 
 IMAGENET = """
-import functools, sys
+import queue, sys, threading, xml.etree.ElementTree
 import torch, torch.backends.cudnn as cudnn, transformers, horovod.torch as hvd
 import jw_tools
 cudnn.benchmark = True
@@ -546,6 +546,9 @@ def step(x): return model(x).sum()
 
 @jw_tools.counted
 def counted(): return jw_tools.total
+
+jobs, lock = queue.Queue(), threading.Lock()
+jobs.put("job")
 """
 
 
@@ -553,7 +556,7 @@ def counted(): return jw_tools.total
 def test_the_head_of_an_example_works_on_real_ranks(kernel: Any, tmp_path: Path) -> None:
     (tmp_path / "jw_tools.py").write_text(textwrap.dedent(FILES["jw_tools.py"]))
     kernel.run(f"%load_ext jupyter_dist\n{IMAGENET}", timeout_s=120)
-    kernel.run(
+    cell = kernel.run(
         """%%distribute -np 2 --out run
 hvd.init()
 state = hvd.elastic.TorchState(model=model, batch=3)
@@ -565,12 +568,18 @@ counted()
     sys.modules["transformers"] is transformers,
     step(torch.ones(2)).item(),
     counted(),
+    xml.etree.ElementTree.fromstring("<a/>").tag,
+    lock.acquire() and jobs.get(),
 )
 """,
         timeout_s=240,
     )
     shown = kernel.run(
-        "expected = ((3, 1), True, transformers.__version__, True, step(torch.ones(2)).item(), 2)\n"
+        "expected = ((3, 1), True, transformers.__version__, True, step(torch.ones(2)).item(), 2, "
+        "'a', 'job')\n"
         "print(run.results[0] == expected, run.results[1] == expected, run.results[0], expected)"
     )
     assert shown.stdout.startswith("True True"), shown.stdout
+    assert cell.text.count("locks, events and queues of the notebook are made anew on every rank") == 1, (
+        cell.text
+    )
