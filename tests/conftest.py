@@ -80,6 +80,12 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(autouse=True)
+def pytests_filters_stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a test is the notebook, its filters of warnings are pytest's, and would be errors on ranks."""
+    monkeypatch.setattr("jupyter_dist.capture.kernel_logging.read_filters", list)
+
+
+@pytest.fixture(autouse=True)
 def no_leftovers(own_folders: Path, tmp_path: Path) -> Iterator[None]:
     """Fail a test that leaves a rank or a supervisor of its runs alive, and end what it left."""
     yield

@@ -17,6 +17,7 @@ import pytest
 from run_maker import BEGAN, RunMaker
 from test_stacks import waiting, write_payload
 
+from jupyter_dist.errors import RunFailed
 from jupyter_dist.job import Stall, State
 from jupyter_dist.record import reader
 from jupyter_dist.record.cursor import Tail
@@ -63,6 +64,75 @@ def test_lines_are_folded_behind_aligned_ranks_and_the_state_is_under_them(own_f
         "",
         "running · 12.3 s · ranks: 8 running",
     ]
+
+
+TRACE = """Traceback (most recent call last):
+  File "In[3]", line 4, in train
+    raise ValueError("bad step")
+ValueError: bad step
+"""
+OTHER = TRACE.replace("bad step", "closed")
+
+
+def raised(made: RunMaker) -> None:
+    """All ranks raise, and write it down: two of them the same, one on a line that was begun."""
+    for rank, text in enumerate((TRACE, TRACE, OTHER)):
+        made.print(rank, "epoch 1\n" + "10%" * (rank == 1))
+        made.fail(rank, "ValueError", text.split(": ")[-1].strip(), text, BEGAN + rank)
+        made.print(rank, text)
+    made.print(0, "the end\n")
+    made.end(State.FAILED)
+
+
+def test_a_traceback_that_an_exception_tells_is_not_in_the_lines_above_it(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 3)
+    raised(made)
+    file = io.StringIO()
+    live.follow(Run(made.folder), display=PlainScreen(file, raises=True))
+    above = file.getvalue()
+    with pytest.raises(RunFailed) as caught:
+        Run(made.folder).raise_for_state()
+    story = str(caught.value)
+    assert story.count("Traceback") == story.count('raise ValueError("bad step")') == 1
+    assert "its last 2 lines besides that:\n  epoch 1\n  the end\n" in story
+    assert above.count("Traceback") == above.count("ValueError: closed") == 1  # nobody else tells that
+    assert "bad step" not in above
+    assert "[1]   10%\n" in above
+    assert "[0]   the end\n" in above
+    # Where nothing follows, the lines are all there is.
+    file = io.StringIO()
+    live.follow(Run(made.folder), display=PlainScreen(file))
+    assert file.getvalue().count('raise ValueError("bad step")') == 1
+
+
+def test_a_traceback_that_nothing_tells_is_shown(own_folders: Path) -> None:
+    """One that was printed and is no failure, one of an earlier attempt, one in a run that went well."""
+    made = RunMaker(own_folders, 1)
+    view, tail = View(made.folder, made.job, keep=400, raises=True), Tail(made.folder)
+
+    def look() -> list[str]:
+        view.feed(tail.poll(), time.monotonic())
+        return [entry.text for entry in view.fold.shown()]
+
+    made.print(0, TRACE)
+    assert look() == TRACE.splitlines()
+    made.fail(0, "ValueError", "closed", OTHER)
+    made.print(0, "Traceback (most recent call last):\n  something else\n")
+    assert look()[4:] == ["Traceback (most recent call last):", "  something else"]
+    made.next_attempt()
+    made.print(0, "again\n")
+    made.fail(0, "ValueError", "closed", OTHER)
+    made.print(0, OTHER)
+    assert look()[-1] == "again"
+    made.next_attempt()
+    made.print(0, "and again\n")
+    assert look()[-6:] == [*OTHER.splitlines(), view.fold.shown()[-2].text, "and again"]
+    made.fail(0, "ValueError", "closed", OTHER)
+    made.print(0, OTHER)
+    made.end(State.SUCCEEDED)
+    look()
+    view.end(time.monotonic())
+    assert [entry.text for entry in view.fold.shown()][-4:] == OTHER.splitlines()
 
 
 def test_a_progress_bar_without_a_newline_shows_its_last_state(own_folders: Path) -> None:
@@ -375,6 +445,7 @@ class Interrupting:
 
     colour = False
     keep = 100
+    raises = True
 
     def __init__(self, made: RunMaker, interrupts: int, end_on: str | None) -> None:
         self.made, self.left, self.end_on = made, interrupts, end_on

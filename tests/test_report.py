@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from IPython.lib.pretty import pretty
 from run_maker import BEGAN, RunMaker
 
+from jupyter_dist import folder as folders
 from jupyter_dist.job import State
 from jupyter_dist.showing import report
 from jupyter_dist.showing.run import Run
@@ -157,12 +160,19 @@ def test_a_huge_log_is_read_from_its_end(own_folders: Path) -> None:
         ("CUDA error: invalid device ordinal", "dist.device()"),
         ("[Errno 98] Address already in use", "MASTER_PORT"),
         ("No module named 'helpers'", "'helpers' lies beside the notebook: --ship-modules helpers"),
-        ("No module named 'nowhere.sub'", "'nowhere' is not installed for /usr/bin/python3"),
+        ("No module named 'nowhere'", "'nowhere' is not installed for /usr/bin/python3"),
+        # Python says so of a part of a package that it has found.
+        ("No module named 'nowhere.sub'", "perhaps 'nowhere' is there for /usr/bin/python3, in a version"),
         ("Cannot re-initialize CUDA in forked subprocess", "--cold"),
         ("Can't pickle local object 'f.<locals>.<lambda>'", "top level"),
         ("Default process group has not been initialized", "dist.init()"),
         ("Torch not compiled with CUDA enabled", "dist.device()"),
         ("Distributed package doesn't have NCCL built in", "gloo"),
+        ("bdb.BdbQuit", "without %%distribute"),
+        (
+            "File \"/lib/multiprocessing/pool.py\", line 1\nNameError: name 'lock' is not defined",
+            "no 'lock' where",
+        ),
     ],
 )
 def test_a_hint_says_what_to_do(own_folders: Path, message: str, advice: str) -> None:
@@ -170,6 +180,76 @@ def test_a_hint_says_what_to_do(own_folders: Path, message: str, advice: str) ->
     (own_folders / "helpers.py").touch()
     made.fail(0, "Error", message, f"Traceback …\nError: {message}\n")
     assert advice in report.failure(made.end(State.FAILED)).split("\nhint: ")[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "trace", "hint"),
+    [
+        ("RuntimeError", "CUDA out of memory. Tried", "", "the GPU is full"),
+        ("MemoryError", "out of memory", "", "perhaps the GPU is full"),
+        ("ResourceExhaustedError", "failed: OutOfMemoryError", "", "perhaps the GPU is full"),
+        # What the failure itself does not say may have been dealt with.
+        (
+            "ValueError",
+            "bad",
+            "RuntimeError: Address already in use\n",
+            "perhaps another process has the port",
+        ),
+        ("ValueError", "bad", "ModuleNotFoundError: No module named 'wandb'\n", "perhaps 'wandb' is not"),
+        ("RuntimeError", "cannot pickle 'x' object", "", "perhaps something that goes to another process"),
+        ("EOFError", "", "", "perhaps the process at the other end"),
+        ("EOFError", "EOF when reading a line", "", "nobody can type into a rank"),
+    ],
+)
+def test_a_hint_that_cannot_be_sure_says_so(
+    own_folders: Path, kind: str, message: str, trace: str, hint: str
+) -> None:
+    made = RunMaker(own_folders, 1)
+    last = f"{kind}: {message}".removesuffix(": ")
+    made.fail(0, kind, message, f"Traceback …\n{trace}\nDuring handling …\n{last}\n")
+    hints = report.failure(made.end(State.FAILED)).split("\nhint: ")[1:]
+    assert [found.startswith(hint) for found in hints] == [True], hints
+
+
+def test_a_module_that_is_there_is_not_said_to_be_missing(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 1)
+    folders.write_json(made.folder.job, dataclasses.replace(made.job, python=sys.executable).to_json())
+    made.fail(0, "ModuleNotFoundError", "No module named 'pytest'", "Traceback …\n")
+    text = report.failure(made.end(State.FAILED))
+    assert "is not installed" not in text
+    assert "hint: perhaps 'pytest' is installed for" in text
+
+
+def test_what_a_library_says_at_its_import_is_not_what_came_before_a_failure(own_folders: Path) -> None:
+    chatter = [
+        "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
+        "I0000 00:00:1795332182.398563   12214 port.cc:153] oneDNN custom operations are on.",
+        "2026-11-22 07:00:00.123456: I tensorflow/core/platform/cpu_feature_guard.cc:210] This binary",
+        "To enable the following instructions: AVX2 FMA, rebuild TensorFlow with the appropriate flags.",
+        "E0000 00:00:1795332182.398563   12214 cuda_dnn.cc:8310] Unable to register cuDNN factory: already",
+        "2026-11-22 07:00:00.123: I external/local_xla/xla/service/service.cc:153] XLA service 0x7f",
+    ]
+    telling = [
+        "epoch 1",
+        "2026-11-22 07:00:00.123456: W tensorflow/core/framework/op_kernel.cc:1827] INVALID_ARGUMENT: bad",
+        "W0000 00:00:1795332182.398563   12214 gpu_device.cc:2344] Cannot dlopen some GPU libraries.",
+        "I0000 is a part number",
+    ]
+    made = RunMaker(own_folders, 1)
+    made.print(0, "\n".join([*chatter, telling[0], *chatter, *telling[1:], *chatter]) + "\n" + TRACEBACK)
+    made.fail(0, "ValueError", "bad step", TRACEBACK)
+    run = made.end(State.FAILED)
+    shown = report.failure(run).split("its last 4 lines before that:\n")[1].split("\nwhole log")[0]
+    assert shown.split("\n") == [f"  {line}" for line in telling]
+    assert Run(run).log(0).count("oneDNN") == 3  # the log has it all
+
+
+def test_a_rank_that_raises_while_it_is_ended_did_not_fail_by_itself(own_folders: Path) -> None:
+    made = failed(own_folders, 2)
+    made.fail(0, "OSError", "gone", "Traceback …\nOSError: gone\n", BEGAN + 4, asked_to_end=True)
+    text = report.failure(made.end(State.FAILED))
+    assert text.startswith("rank 1 failed first")
+    assert "rank 0 ended because of it: OSError: gone" in text
 
 
 def test_a_name_of_an_earlier_cell_is_told_from_one_of_a_library(own_folders: Path) -> None:
@@ -194,7 +274,7 @@ def test_a_spawned_process_says_in_the_log_what_it_lacks(own_folders: Path) -> N
     made = RunMaker(own_folders, 1)
     made.print(0, "AttributeError: Can't get attribute 'Data' on <module '__main__' (built-in)>\n")
     made.fail(0, "RuntimeError", "DataLoader worker exited unexpectedly", "Traceback …\n")
-    assert "cannot find 'Data'" in report.failure(made.end(State.FAILED))
+    assert "define 'Data' before" in report.failure(made.end(State.FAILED))
 
 
 def test_a_crash_shows_where_the_rank_was(own_folders: Path) -> None:

@@ -19,9 +19,10 @@ from typing import Any
 from ..errors import CaptureError
 from ..worker import payload
 from ..worker.pickling import Dumped, Pickler, Trace, dump
+from ..worker.rank_settings import OBJECTS
 from ..worker.strategies import kind_of, spans_ranks
+from . import kernel_settings, preflight
 from . import modules as _ship
-from . import preflight
 from . import source as _source
 from .modules import ShippedFile
 
@@ -150,6 +151,7 @@ class _Capture:
         self._shown: dict[str, Any] = {}
         self._notes: list[str] = []
         self._dumped = Dumped(b"", (), 0)
+        self._values: dict[str, Any] = {}
         self.trace = Trace()
 
     def take(self, values: dict[str, Any], *, optional: Collection[str] = (), called: str = "") -> None:
@@ -170,6 +172,7 @@ class _Capture:
             raise CaptureError(f"cannot pickle what is used: {failure}. Nothing was started.") from failure
 
     def _dump(self, values: dict[str, Any]) -> Exception | None:
+        self._values = values
         self.trace = Trace()
         try:
             self._dumped = dump(
@@ -188,17 +191,23 @@ class _Capture:
         labels: Mapping[str, str],
         ship_modules: str,
     ) -> Payload:
-        trace, dumped = self.trace, self._dumped
-        used = trace.modules | trace.imports
+        used = self.trace.modules | self.trace.imports
         shipment = _ship.ship(ship_modules, used, directory)
+        settings = self._settings({name.partition(".")[0] for name in used | shipment.imports}, directory)
+        if settings.objects:
+            used = self.trace.modules | self.trace.imports
+            shipment = _ship.ship(ship_modules, used, directory)
+        trace, dumped = self.trace, self._dumped
         words = trace.words | shipment.words
         used |= shipment.imports
         header["sources"].update(_texts(trace.files, sources))
         header["labels"].update({file: labels[file] for file in sorted(trace.files) if file in labels})
         header |= {
             "sys_path": _sys_path(),
+            "origins": {file.path: file.origin for file in shipment.files if file.path.endswith(".py")},
             "names": list(self._shown) if header["kind"] == "cell" else [],
             "submodules": _ship.reached(trace.modules | trace.imports, trace.words),
+            "settings": settings.header,
             "legacy_keras": _needs_legacy_keras(words, used),
             "legacy_keras_if_several": _strategy_needs_legacy_keras(
                 words, used, [*header["sources"].values(), *_decoded(shipment.files)]
@@ -206,7 +215,7 @@ class _Capture:
         }
         size = len(dumped.body) + sum(view.nbytes for view in dumped.buffers)
         size += sum(len(file.data) for file in shipment.files)
-        notes = [*self._notes, *dict.fromkeys(trace.notes), *shipment.notes]
+        notes = [*self._notes, *dict.fromkeys(trace.notes), *shipment.notes, *settings.notes]
         if size > _LARGE:
             notes.append(f"the payload is {_bytes(size)}: {self._biggest()}")
         if dumped.cuda_tensors:
@@ -222,6 +231,22 @@ class _Capture:
             notes=tuple(notes),
             imports=_ship.installed(used),
         )
+
+    def _settings(self, modules: Collection[str], directory: Path) -> kernel_settings.Settings:
+        """What was set in the notebook; objects among it are pickled with the values, and may share some."""
+        settings = kernel_settings.read(
+            self._mains[0], directory, modules, mains=self._mains, hidden=self._hidden
+        )
+        if settings.objects:
+            values, trace, dumped = self._values, self.trace, self._dumped
+            failure = self._dump({**values, OBJECTS: settings.objects})
+            self.trace.imports |= trace.imports  # the cell's own, which no function has
+            self.trace.words |= trace.words
+            if failure is not None:  # each can be pickled, but not all together
+                self._values, self.trace, self._dumped = values, trace, dumped
+                settings.objects = {}
+                settings.notes.append(f"what was set on modules stays behind: {failure}")
+        return settings
 
     def _biggest(self) -> str:
         """The largest values with their sizes."""

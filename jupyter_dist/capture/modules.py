@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..errors import CaptureError
 
-__all__ = ["Shipment", "ShippedFile", "installed", "reached", "ship", "stays_behind"]
+__all__ = ["Shipment", "ShippedFile", "installed", "is_own", "reached", "ship", "stays_behind"]
 
 _CODE = {".py", ".pyi", ".so", ".pyd"}
 _CODE_LIMIT = 20_000_000
@@ -30,6 +30,8 @@ class ShippedFile:
     path: str
     """Relative, with `/` between its parts."""
     data: bytes
+    origin: str = ""
+    """Where it is on this machine."""
 
 
 @dataclass
@@ -125,6 +127,15 @@ def reached(modules: Collection[str], words: Collection[str]) -> list[str]:
     return sorted(found)
 
 
+def is_own(top: str, directory: Path) -> bool:
+    """Whether a top-level module is the user's: found below `directory`, and not installed there."""
+    file = getattr(sys.modules.get(top), "__file__", None) or ""
+    if _NOT_OURS & set(file.split(os.sep)):
+        return False  # most are, and their places need not be looked up
+    root = Path(os.path.realpath(directory))
+    return any(_is_own(place, root) for place in _places(top))
+
+
 def installed(names: Iterable[str]) -> tuple[str, ...]:
     """Those modules (and their packages) that come with Python or were installed; sorted.
 
@@ -215,12 +226,12 @@ def _take(shipment: Shipment, top: str, places: list[Path]) -> list[str]:
                 data.append((path, relative))
                 continue
             content = _read(path)
-            shipment.files.append(ShippedFile(relative, content))
+            shipment.files.append(ShippedFile(relative, content, str(path)))
             if path.suffix == ".py":
                 imports |= _scan(content, shipment)
     sizes = [path.stat().st_size for path, _ in data]
     if sum(sizes) <= _DATA_LIMIT:
-        shipment.files += [ShippedFile(relative, _read(path)) for path, relative in data]
+        shipment.files += [ShippedFile(relative, _read(path), str(path)) for path, relative in data]
     else:
         shipment.notes.append(
             f"{len(data)} data files of the package {top!r} ({sum(sizes) / 1e6:,.0f} MB) stay behind; "

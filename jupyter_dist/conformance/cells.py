@@ -32,10 +32,17 @@ def of_the_first(world):
 """
 
 GOOD = """
-import ctypes, hashlib, os, socket, subprocess, sys
+import ctypes, hashlib, multiprocessing, os, socket, subprocess, sys
 import jupyter_dist as dist
 
 rank = dist.rank()
+
+def of_both(x):
+    return square(x) + SCALE
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        spawned = pool.apply(of_both, (rank,))
 print("from print", "in", "pieces")
 ctypes.CDLL(None).puts(b"from C")
 subprocess.run(["echo", "from a subprocess"], check=True)
@@ -50,6 +57,7 @@ sys.stdout.write("no newline at the end")
 {
     "rank": rank,
     "world_size": dist.world_size(),
+    "spawned": spawned,
     "combined": combine(rank, dist.world_size()),
     "env": {name: os.environ.get(name) for name in NAMES},
     "secret": hashlib.sha256(os.environ["CONFORMANCE_SECRET"].encode()).hexdigest(),

@@ -97,6 +97,13 @@ class Worked:
         expected = [10 * rank * rank + target.np**2 for rank in range(target.np)]
         assert [result["combined"] for result in good.results] == expected
 
+    def test_a_process_that_is_spawned_knows_functions_of_the_notebook_and_of_the_cell(
+        self, good: _Good, target: Target
+    ) -> None:
+        assert [result["spawned"] for result in good.results] == [
+            rank * rank + 10 for rank in range(target.np)
+        ]
+
     def test_every_line_arrives_once_in_order_and_from_its_rank(self, good: _Good, target: Target) -> None:
         for rank in range(target.np):
             lines = [line for line in good.lines(rank) if line.startswith("line ")]

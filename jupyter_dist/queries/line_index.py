@@ -1,21 +1,21 @@
 """Find the lines of a log that grows, by number, without reading it whole.
 
 A sparse index keeps the offset of every 256th line, and of one line per MB where lines are long.
-Building it reads the file once; later only what was appended is read.
+Building it reads the log once; later only what was appended is read.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
+
+from ..record.unrolled import UnrolledLog
 
 __all__ = ["LineIndex", "RawLine", "cut_text"]
 
@@ -28,7 +28,7 @@ MAX_CHARS = 20_000
 
 @dataclass(frozen=True)
 class RawLine:
-    """One line without its newline; `end` is the offset after it. A long one lacks its middle."""
+    """One line without its newline; `end` is the offset in the log after it. A long one lacks its middle."""
 
     data: bytes
     end: int
@@ -36,49 +36,42 @@ class RawLine:
 
 
 class LineIndex:
-    """The lines of one file. Used by several threads."""
+    """The lines that are shown of one file (record/unrolled.py), or `raw` ones. Used by several threads."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, raw: bool = False) -> None:
         self.path = path
+        self.log = UnrolledLog(path, raw=raw)
         self._lock = threading.Lock()
+        self._begun = 0
         self._reset()
 
     def _reset(self) -> None:
-        self._file_id = (0, 0)
         self._lines, self._offsets = array("Q", [0]), array("Q", [0])
         self.count = 0
         """Lines that have a newline."""
-        self.size = 0
+        self._size = 0
         """Bytes looked at."""
-        self.whole = 0
+        self._whole = 0
         """Bytes up to the end of the last line that has a newline."""
 
-    def refresh(self, until: int | None = None) -> int:
-        """Take in what was appended (up to the offset `until`, if given); returns the lines there are."""
-        with self._lock:
-            try:
-                with open(self.path, "rb") as file:
-                    self._extend(file, until)
-            except OSError:
-                self._reset()  # removed, or not there yet
-            return self.count
+    def refresh(self, *, ended: bool = False) -> int:
+        """Take in what was appended; returns the lines there are.
 
-    def _extend(self, file: BinaryIO, until: int | None) -> None:
-        info = os.fstat(file.fileno())
-        if (info.st_dev, info.st_ino) != self._file_id or info.st_size < self.size:
-            self._reset()
-            self._file_id = (info.st_dev, info.st_ino)
-        end = info.st_size if until is None else min(until, info.st_size)
-        while self.size < end:
-            chunk = os.pread(file.fileno(), min(_CHUNK, end - self.size), self.size)
-            if not chunk:
-                return
-            self._take(chunk)
+        `ended`: nothing more will come, so that no line is held back, and one without a newline counts.
+        """
+        with self._lock:
+            self.log.refresh(ended=ended)
+            if self.log.begun != self._begun:
+                self._begun = self.log.begun
+                self._reset()
+            while chunk := self.log.read(self._size, _CHUNK):
+                self._take(chunk)
+            return self.count + (ended and self._size > self._whole)
 
     def _take(self, chunk: bytes) -> None:
         last = chunk.rfind(b"\n")
         if last >= 0:
-            starts = np.flatnonzero(np.frombuffer(chunk, np.uint8) == 10) + (self.size + 1)
+            starts = np.flatnonzero(np.frombuffer(chunk, np.uint8) == 10) + (self._size + 1)
             picked = range(_EVERY - 1 - self.count % _EVERY, len(starts), _EVERY)
             if picked:
                 self._lines.extend(self.count + 1 + i for i in picked)
@@ -87,66 +80,66 @@ class LineIndex:
                 self._lines.append(self.count + 1)
                 self._offsets.append(int(starts[0]))
             self.count += len(starts)
-            self.whole = self.size + last + 1
-        self.size += len(chunk)
+            self._whole = self._size + last + 1
+        self._size += len(chunk)
 
     def read(self, start: int, count: int) -> Iterator[RawLine]:
         """Lines from number `start` on, finished ones only; at most `count`."""
         with self._lock:
             count = min(count, self.count - start)
             at = bisect_right(self._lines, start) - 1
-            line, offset, end = self._lines[at], self._offsets[at], self.whole
+            line, offset, end = self._lines[at], self._offsets[at], self._whole
         if count <= 0:
             return
-        for found in _lines(self.path, offset, end, start - line):
+        for found in _lines(self.log, offset, end, start - line):
             yield found
             count -= 1
             if not count:
                 return
 
-    def partial(self, until: int | None = None) -> RawLine | None:
-        """The line at the end that has no newline yet."""
-        start, end = self.whole, self.size if until is None else until
-        if end <= start:
-            return None
-        try:
-            with open(self.path, "rb") as file:
-                head = os.pread(file.fileno(), min(end - start, 2 * _KEPT), start)
-                if end - start <= 2 * _KEPT:
-                    return RawLine(head, end)
-                return RawLine(head[:_KEPT] + os.pread(file.fileno(), _KEPT, end - _KEPT), end, False)
-        except OSError:
-            return None
+    def rest(self) -> list[RawLine]:
+        """The lines at the end that may still change: those of a bar, and one that has no newline."""
+        lines, (start, end) = self.log.rest()
+        read: Callable[[int, int], bytes] = self.log.of_log
+        if lines:
+            return [RawLine(line, end) for line in lines]
+        if self._size > self._whole:  # the log is at its end
+            start, stop, read = self._whole, self._size, self.log.read
+        else:
+            stop = end
+        if stop - start <= 2 * _KEPT:
+            data = read(start, stop - start)
+            return [RawLine(data, end)] if data else []
+        return [RawLine(read(start, _KEPT) + read(stop - _KEPT, _KEPT), end, False)]
 
 
-def _lines(path: Path, offset: int, end: int, skip: int) -> Iterator[RawLine]:
+def _lines(log: UnrolledLog, offset: int, end: int, skip: int) -> Iterator[RawLine]:
     """Finished lines between two offsets, after the first `skip` ones. Reads as it goes."""
     rest, whole, size = b"", True, 64 << 10
-    with open(path, "rb") as file:
-        while offset < end:
-            chunk = os.pread(file.fileno(), min(size, end - offset), offset)
-            if not chunk:
-                return
-            size = _CHUNK
-            *lines, tail = chunk.split(b"\n")
-            if skip:
-                passed = min(skip, len(lines))
-                offset += sum(map(len, lines[:passed])) + passed
-                lines = lines[passed:]
-                skip -= passed
-                if passed:
-                    rest, whole = b"", True
-            if skip:
-                offset += len(tail)
-                continue
-            for data in lines:
-                offset += len(data) + 1
-                yield RawLine(rest + data, offset, whole)
+    while offset < end:
+        chunk = log.read(offset, min(size, end - offset))
+        if not chunk:
+            return
+        size = _CHUNK
+        *lines, tail = chunk.split(b"\n")
+        if skip:
+            passed = min(skip, len(lines))
+            offset += sum(map(len, lines[:passed])) + passed
+            lines = lines[passed:]
+            skip -= passed
+            if passed:
                 rest, whole = b"", True
+        if skip:
             offset += len(tail)
-            rest += tail
-            if len(rest) > 3 * _KEPT:
-                rest, whole = rest[:_KEPT] + rest[-_KEPT:], False
+            continue
+        for data in lines:
+            offset += len(data) + 1
+            yield RawLine(rest + data, log.in_log(offset), whole)
+            rest, whole = b"", True
+        offset += len(tail)
+        rest += tail
+        if len(rest) > 3 * _KEPT:
+            rest, whole = rest[:_KEPT] + rest[-_KEPT:], False
 
 
 def cut_text(line: RawLine, limit: int = MAX_CHARS) -> tuple[str, bool]:

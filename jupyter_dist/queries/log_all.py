@@ -12,7 +12,6 @@ flood.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from bisect import bisect_right
@@ -55,7 +54,10 @@ class AllIndex:
 
     def _reset(self) -> None:
         self._columns = Columns()
-        self._ranks = [RankSegments(number, folder) for number, folder in enumerate(self._folders)]
+        self._ranks = [
+            RankSegments(number, folder, index.log)
+            for number, (folder, index) in enumerate(zip(self._folders, self._indexes, strict=True))
+        ]
         self._parts: list[Part] | None = None
         self._counted = self._bytes = 0
         self._began = 0.0
@@ -159,11 +161,8 @@ class AllIndex:
             self._columns.total = self._columns.group_rows[-1] + fold(self._parts).count
 
     def _part(self, segment: Segment) -> Part:
-        try:
-            with open(self._folders[segment.rank].output, "rb") as file:
-                data = os.pread(file.fileno(), segment.end - segment.start, segment.start)
-        except OSError:
-            data = b""  # the run was removed meanwhile
+        # Empty when the run was removed meanwhile.
+        data = self._indexes[segment.rank].log.read(segment.start, segment.end - segment.start)
         return Part(segment.rank, segment.time, split(data), segment.moment)
 
     def rows(self, columns: Columns, start: int, count: int) -> Iterator[Row]:
@@ -197,8 +196,7 @@ class AllIndex:
         for line in index.read(segment.line + skip, count):
             yield Row((segment.rank,), segment.time, line.data, line.whole)
             count -= 1
-        rest = index.partial() if count > 0 else None
-        if rest is not None:
+        for rest in index.rest() if count > 0 else ():
             yield Row((segment.rank,), segment.time, rest.data, rest.whole)
 
     def text(self, columns: Columns) -> Iterator[bytes]:
@@ -212,13 +210,9 @@ class AllIndex:
             yield b"\n".join(folded.lines()) + b"\n"
 
     def _raw(self, segment: Segment) -> Iterator[bytes]:
-        last = b""
-        try:
-            with open(self._folders[segment.rank].output, "rb") as file:
-                for start in range(segment.start, segment.end, CHUNK):
-                    last = os.pread(file.fileno(), min(CHUNK, segment.end - start), start)
-                    yield last
-        except OSError:
-            pass
+        last, log = b"", self._indexes[segment.rank].log
+        for start in range(segment.start, segment.end, CHUNK):
+            last = log.read(start, min(CHUNK, segment.end - start))
+            yield last
         if last and not last.endswith(b"\n"):
             yield b"\n"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..folder import RankFolder
+from ..record.unrolled import UnrolledLog
 from .log_times import MAX_RECORDS, RECORD, records
 
 __all__ = ["Columns", "RankSegments", "Segment"]
@@ -20,7 +21,7 @@ CHUNK = 4 << 20
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of whole lines of one rank's log, and the time by which they were there."""
+    """A stretch of whole lines of what is shown of one rank's log, and the time by which they were there."""
 
     time: float
     rank: int
@@ -74,8 +75,8 @@ class Columns:
 class RankSegments:
     """Cuts one rank's log into segments, as its time index grows."""
 
-    def __init__(self, number: int, folder: RankFolder) -> None:
-        self.number, self.folder = number, folder
+    def __init__(self, number: int, folder: RankFolder, log: UnrolledLog) -> None:
+        self.number, self.folder, self.log = number, folder, log
         self.pending = np.empty(0, RECORD)
         self.lines = 0
         self.done = 0
@@ -107,21 +108,21 @@ class RankSegments:
             return 0
 
     def segment(self, time: float, until: int, *, unfinished: bool = False) -> Segment | None:
-        """The lines that end before an offset and are in no segment yet; None when there are none."""
-        count, end = 0, self.done
-        try:
-            with open(self.folder.output, "rb") as file:
-                while self._scanned < until:
-                    chunk = os.pread(file.fileno(), min(CHUNK, until - self._scanned), self._scanned)
-                    if not chunk:
-                        break
-                    last = chunk.rfind(b"\n") + 1
-                    if last:
-                        count += chunk.count(b"\n")
-                        end = self._scanned + last
-                    self._scanned += len(chunk)
-        except OSError:
-            return None
+        """The lines that came before an offset of the log and are in no segment yet; None without any.
+
+        `unfinished`: nothing more will come, and what comes last counts as a line as well.
+        """
+        self.log.refresh(ended=unfinished)
+        count, end, shown = 0, self.done, self.log.shown(until)
+        while self._scanned < shown:
+            chunk = self.log.read(self._scanned, min(CHUNK, shown - self._scanned))
+            if not chunk:
+                break
+            last = chunk.rfind(b"\n") + 1
+            if last:
+                count += chunk.count(b"\n")
+                end = self._scanned + last
+            self._scanned += len(chunk)
         if unfinished and self._scanned > end:
             count, end = count + 1, self._scanned
         if not count:

@@ -86,8 +86,7 @@ class AttemptLogs:
         if launcher is None and rank is None and self.world_size > 1:
             return self.all.refresh(ended=self.ended(status, None)).total
         log = self.one(status, rank, launcher)
-        count = log.index.refresh()
-        return count + (log.ended is not None and log.index.size > log.index.whole)
+        return log.index.refresh(ended=log.ended is not None)
 
     def one(self, status: Status, rank: int | None, launcher: str | None) -> OneLog:
         """The log of a launcher, or else of a rank (None: of the only one)."""
@@ -171,8 +170,7 @@ def page(
 def _lines(log: OneLog, start: int, count: int) -> list[tuple[float, RawLine]]:
     lines = list(log.index.read(start, count))
     if log.ended is not None and len(lines) < count and start + len(lines) == log.index.count:
-        rest = log.index.partial()
-        lines += [rest] if rest is not None else []
+        lines += log.index.rest()
     times = times_of(log.times, [line.end for line in lines], log.ended or time.time())
     return list(zip(times, lines, strict=True))
 
@@ -198,14 +196,13 @@ def _shown(
 
 
 def _partial(logs: AttemptLogs, status: Status, rank: int | None, launcher: str | None) -> list[PartialLine]:
-    """The unfinished lines, such as progress bars, of ranks whose last line is none yet."""
+    """The unfinished lines, such as progress bars, of ranks whose last lines are none yet."""
     found: list[PartialLine] = []
     every = rank is None and launcher is None
     for number in range(logs.world_size) if every else [rank]:
         log = logs.one(status, number, launcher)
         log.index.refresh()
-        raw = log.index.partial()
-        if raw is not None:
+        for raw in log.index.rest():
             text, cut = cut_text(raw)
             (when,) = times_of(log.times, [raw.end], time.time())
             found.append({"rank": number, "time": when, "text": text, "cut": cut})
@@ -240,7 +237,8 @@ def search(
         chunks, unfinished = logs.all.text(columns), True
     else:
         log = logs.one(status, rank, launcher)
-        chunks, unfinished = _file(log.index.path), log.ended is not None
+        log.index.refresh(ended=log.ended is not None)
+        chunks, unfinished = log.index.log.chunks(), log.ended is not None
     if not regex:
         here: SearchResult = _search.search(chunks, pattern, limit=limit, unfinished=unfinished)
         return here

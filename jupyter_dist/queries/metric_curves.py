@@ -73,7 +73,7 @@ class _Metrics:
             self._ranks.append(place)
             self._events.append(Appended(place.events))
             if self._patterns:
-                self._logs.append(LineIndex(place.output))
+                self._logs.append(LineIndex(place.output, raw=True))
                 self._read.append(0)
         self.world_size = max(self.world_size, world_size)
 

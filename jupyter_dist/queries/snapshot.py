@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from .. import queries
+from ..text.safe import clean
 from .answers import Curve, Curves, RankError, Snapshot
 
 __all__ = ["snapshot"]
 
 _MAX_LINE = 300
+_MAX_PARTIAL = 48
 _MAX_SOURCE = 20_000
 _MAX_ERRORS = 8
 _MAX_TEXT = 20_000
@@ -28,7 +30,11 @@ def snapshot(run_id: str, *, lines: int, points: int, each: int, final: bool) ->
     page = queries.log_page(run_id, start=-lines, count=lines)
     for line in page["lines"]:
         line["text"] = line["text"][:_MAX_LINE]
-    page["partial"] = []
+    page["partial"] = [
+        # Of what a bar has written since it began, what is seen of it.
+        {**line, "text": clean(line["text"], limit=_MAX_LINE), "cut": False}
+        for line in page["partial"][:_MAX_PARTIAL]
+    ]
     found: Snapshot = {
         "final": final,
         "run": run,

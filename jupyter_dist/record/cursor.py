@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 
 from ..folder import RankFolder, RunFolder
 from ..job import Status
+from ..text.unroll import Unroll
 from ..worker.time_index import Times
 from . import reader
 from .reader import Event, Line
@@ -20,12 +21,13 @@ __all__ = ["Batch", "Tail"]
 
 _MAX_LINE = 1 << 20
 _MAX_READ = 4 << 20
+_MAX_REST = 4096
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What a poll found. `partial` holds, by rank, the line that has no newline yet (a progress
-    bar); `skipped` counts the bytes that `tail_bytes` left out."""
+    """What a poll found. `partial` holds, by rank, the lines at its end that may still change: one that has
+    no newline yet, or those of a bar; `skipped` counts the bytes that `tail_bytes` left out."""
 
     status: Status
     lines: list[Line] = field(default_factory=list)
@@ -39,39 +41,52 @@ class _RankTail:
 
     def __init__(self, folder: RankFolder, rank: int, attempt: int, output: int = 0, events: int = 0) -> None:
         self.folder, self.rank, self.attempt = folder, rank, attempt
-        self.output, self.events = output, events
+        self.events = events
         self._times = Times(folder.times)
+        self._unroll = Unroll(output)
+
+    @property
+    def output(self) -> int:
+        """Up to where the log has been given out: what may still change is read again by who goes on here."""
+        return self._unroll.done
 
     def read_lines(self, ended: bool, tail_bytes: int | None) -> tuple[list[Line], str, int]:
-        """New lines, the unfinished one, and how many bytes were left out."""
+        """New lines, those that are not finished, and how many bytes were left out."""
         try:
             size = os.stat(self.folder.output).st_size
-        except OSError:
-            return [], "", 0
-        if size <= self.output:
-            return [], "", 0
-        start, skipped = self.output, 0
-        try:
+            if size <= self.output:
+                return [], "", 0
             with open(self.folder.output, "rb") as file:
-                if tail_bytes is not None and size - start > tail_bytes:
-                    file.seek(size - tail_bytes)
-                    cut = file.readline(_MAX_LINE)  # the rest of a line that began before
-                    skipped = size - tail_bytes + len(cut) - start
-                    start += skipped
-                file.seek(start)
-                data = file.read(_MAX_READ)
+                return self._read(file, size, ended, tail_bytes)
         except OSError:
             return [], "", 0
-        whole = data.rfind(b"\n") + 1
-        if not whole and len(data) >= _MAX_LINE:
-            whole = len(data)
-        if ended and start + len(data) >= size:
-            whole = len(data)
+
+    def _read(
+        self, file: BinaryIO, size: int, ended: bool, tail_bytes: int | None
+    ) -> tuple[list[Line], str, int]:
+        unroll, skipped = self._unroll, 0
+        if tail_bytes is not None and size - unroll.read > tail_bytes:
+            file.seek(size - tail_bytes)
+            file.readline(_MAX_LINE)  # the rest of a line that began before
+            skipped = file.tell() - unroll.done
+            unroll = self._unroll = Unroll(file.tell())
+        file.seek(unroll.read)
+        start = unroll.done
+        pieces = unroll.feed(file.read(_MAX_READ))
+        if (ended and unroll.read >= size) or unroll.read - unroll.done >= _MAX_LINE:
+            pieces += unroll.flush()
         self._times.refresh()
-        lines = list(reader.timed_lines(data[:whole], start, self._times, self.rank, self.attempt))
-        self.output = start + whole
-        self._times.forget(self.output)
-        return lines, data[whole:][-4096:].decode("utf-8", "replace"), skipped
+        lines: list[Line] = []
+        for end, text in pieces:
+            data = os.pread(file.fileno(), end - start, start) if text is None else text
+            # What was rewritten is there from when it was rewritten last.
+            lines += reader.timed_lines(
+                data, start, self._times, self.rank, self.attempt, end if text else None
+            )
+            start = end
+        self._times.forget(unroll.done)
+        rest = [line[-_MAX_REST:].decode("utf-8", "replace") for line in unroll.rest()]
+        return lines, "\n".join(rest), skipped
 
     def read_events(self) -> list[Event]:
         try:

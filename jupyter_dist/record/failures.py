@@ -12,7 +12,7 @@ from ..folder import RunFolder
 from ..job import RankState, State
 from . import reader, stacks
 
-__all__ = ["RankError", "failures"]
+__all__ = ["RankError", "failures", "traceback_of"]
 
 # What a rank says when another one has gone: never the root cause while there is another failure.
 _COLLATERAL = re.compile(
@@ -60,24 +60,34 @@ def failures(
         attempt = status.attempt if attempt is None else attempt
         ranks, alone = reader.ranks(folder, attempt), status.state is not State.LOST
     found = []
+    asked: set[int] = set()
     for rank in ranks:
-        error = _of_rank(folder, attempt, rank, alone=alone)
+        error = _of_rank(folder, attempt, rank, asked, alone=alone)
         if error is not None:
             found.append(error)
     if any(not error.collateral for error in found):
         # Judged by what it says only when somebody else said something better.
-        marked = [replace(e, collateral=e.collateral or _blames_another(e)) for e in found]
+        marked = [replace(e, collateral=e.collateral or e.rank in asked or _blames_another(e)) for e in found]
         if any(not error.collateral for error in marked):
             found = marked
     return sorted(found, key=lambda error: (error.collateral, error.time, error.rank))
+
+
+def traceback_of(folder: RunFolder, attempt: int, rank: int) -> str:
+    """The traceback that a rank has written down, which its log ends with; empty while it has none."""
+    written = _error_file(folder, attempt, rank)
+    return "" if written is None else str(written["text"])
 
 
 def _blames_another(error: RankError) -> bool:
     return error.kind == "exception" and bool(_COLLATERAL.search(f"{error.type}: {error.message}"))
 
 
-def _of_rank(folder: RunFolder, attempt: int, rank: RankState, *, alone: bool) -> RankError | None:
-    """`alone`: a rank that is lost is so by itself, and not with the whole run."""
+def _of_rank(
+    folder: RunFolder, attempt: int, rank: RankState, asked: set[int], *, alone: bool
+) -> RankError | None:
+    """`alone`: a rank that is lost is so by itself, and not with the whole run. To `asked` it is added if it
+    raised while it was asked to end."""
     stopped = rank.state is State.STOPPED
     common: dict[str, Any] = {
         "rank": rank.rank,
@@ -89,6 +99,8 @@ def _of_rank(folder: RunFolder, attempt: int, rank: RankState, *, alone: bool) -
     }
     written = _error_file(folder, attempt, rank.rank)
     if written is not None:
+        if written.pop("asked_to_end"):
+            asked.add(rank.rank)
         return RankError(kind="exception", **{**common, **written})
     when = rank.ended or 0.0
     if rank.state is State.LOST and alone:
@@ -112,6 +124,7 @@ def _error_file(folder: RunFolder, attempt: int, rank: int) -> dict[str, Any] | 
             "message": str(data["message"]),
             "text": str(data["text"]),
             "frames": tuple(data.get("frames", ())),
+            "asked_to_end": data.get("asked_to_end") is True,
         }
         if isinstance(data.get("exit_code"), int):
             found["exit_code"] = data["exit_code"]

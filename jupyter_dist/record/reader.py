@@ -192,9 +192,15 @@ def line_times(folder: RunFolder, rank: int, attempt: int) -> Iterator[Line]:
     yield from timed_lines(output(folder, rank, attempt), 0, times, rank, attempt)
 
 
-def timed_lines(data: bytes, offset: int, times: Times, rank: int, attempt: int) -> Iterator[Line]:
-    """The lines of a piece of a rank's log that begins at `offset`; what has no time yet came just now."""
+def timed_lines(
+    data: bytes, offset: int, times: Times, rank: int, attempt: int, until: int | None = None
+) -> Iterator[Line]:
+    """The lines of a piece of a rank's log that begins at `offset`; what has no time yet came just now.
+
+    `until`: the lines stand in place of what was written up to there, and came with its end.
+    """
     now = time.time()
     for raw in data.removesuffix(b"\n").split(b"\n") if data else ():
-        yield Line(rank, attempt, times.at(offset, now), raw.decode("utf-8", "replace"))
+        at = offset if until is None else until - 1
+        yield Line(rank, attempt, times.at(at, now), raw.decode("utf-8", "replace"))
         offset += len(raw) + 1

@@ -1,9 +1,11 @@
-"""What to do about a failure whose cause is well known."""
+"""What to do about a failure whose cause is well known, or perhaps known; a hint says which."""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from ..job import Job
@@ -22,17 +24,8 @@ _SIMPLE = (
         "another process has the port. A run gets a free one in MASTER_PORT: use it and run the cell again",
     ),
     (
-        r"client socket has timed out",
-        "a rank did not find the one that it was to meet: that one never came, or the TCP ports between "
-        "their hosts are closed",
-    ),
-    (
-        r"CUDA out of memory|OutOfMemoryError",
+        r"CUDA out of memory|torch\.\S*OutOfMemoryError",
         "the GPU is full: a smaller batch per rank, or fewer ranks on each GPU (--gpus-per-worker 1)",
-    ),
-    (
-        r"re-initialize CUDA in forked subprocess",
-        "run the cell with --cold: its ranks then start without a fork",
     ),
     (
         r"not compiled with CUDA enabled|No CUDA GPUs are available|Found no NVIDIA driver",
@@ -47,39 +40,102 @@ _SIMPLE = (
         "call dist.init() (import jupyter_dist as dist) before the first collective",
     ),
     (
+        r"\bEOFError: EOF when reading a line\s*$",
+        "nobody can type into a rank: ask in a cell before this one, and use the answer here",
+    ),
+    (
+        r"\bBdbQuit\b",
+        "a debugger waits for what is typed, and nobody can type into a rank: run the cell without "
+        "%%distribute to debug it in the notebook; print() and `%dist stacks` show where the ranks are",
+    ),
+)
+"""What the failure means, and what to do."""
+_UNSURE = (
+    (
+        r"client socket has timed out",
+        "the rank that this one was to meet never came, or the TCP ports between their hosts are closed",
+    ),
+    (
+        r"(?<!CUDA )out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED",
+        "the GPU is full: a smaller batch per rank, or fewer ranks on each GPU (--gpus-per-worker 1)",
+    ),
+    (
+        r"re-initialize CUDA in forked subprocess",
+        "run the cell with --cold, so that its ranks start without a fork. Processes that the cell itself "
+        "starts, such as a DataLoader's workers, need the start method 'spawn' to use CUDA",
+    ),
+    (
         r"[Cc]an't pickle|cannot pickle",
         "something that goes to another process (a DataLoader's worker, a queue) cannot be pickled: "
         "define it at the top level of a cell or in a module",
     ),
     (
-        r"\bEOFError(: EOF when reading a line)?\s*$",
-        "nobody can type into a rank: ask in a cell before this one, and use the answer here",
+        r"\bEOFError\s*$",
+        "the process at the other end of a pipe or a queue has ended",
     ),
 )
+"""What it may mean: other things say the same."""
+_PERHAPS = "perhaps "
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 _NO_NAME = re.compile(r"name '(\w+)' is not defined")
-_SPAWNED = re.compile(r"Can't get attribute '(\w+)' on <module '__main__'")
+_SPAWNED = re.compile(r"Can't get attribute '(\w+)' on <module '__(?:mp_)?main__'")
+_LACKING = re.compile(
+    r"(?:multiprocessing/\w+|concurrent/futures/process)\.py.*?NameError: name '(\w+)' is not defined",
+    re.DOTALL,
+)
 
 
 def hints(error: RankError, job: Job, log: Sequence[str]) -> list[str]:
     """At most three pieces of advice; none where the cause is not known. `log`: how the rank's log ends."""
-    said = f"{error.type}: {error.message}\n{error.text}"[-20_000:]
+    own = f"{error.type}: {error.message}"
+    said = f"{own}\n{error.text}"[-20_000:]
     log_text = "\n".join(log)
+    # Of a rank that did not say what it was, the last lines may tell, or be of something else.
     text = said if error.text else f"{said}\n{log_text}"
-    found = [advice for pattern, advice in _SIMPLE if re.search(pattern, text)]
+    found = _known(own, text)
     missing = _NO_MODULE.search(text)
     if missing:
-        found.append(_missing_module(missing[1], job, error.host))
+        advice, sure = _missing_module(missing[1], job, error.host)
+        found.append(advice if sure and _NO_MODULE.search(own) else _perhaps(advice))
     unknown = _NO_NAME.match(error.message) if error.type == "NameError" else None
     if unknown and job.label.startswith("In[") and _is_in_a_cell(error):
         found.append(_missing_name(unknown[1]))
     spawned = _SPAWNED.search(f"{said}\n{log_text}")  # said by the process that was spawned
     if spawned:
         found.append(
-            f"a process that is spawned cannot find {spawned[1]!r}, which a cell defines: use the start "
-            "method 'fork', or put it into a module beside the notebook"
+            _perhaps(
+                "a process that is spawned has what there was when it started, and could be pickled: define "
+                f"{spawned[1]!r} before, at the top level of a cell, or in a module beside the notebook"
+            )
+        )
+    lacking = _LACKING.search(f"{said}\n{log_text}")
+    if lacking:
+        found.append(
+            _perhaps(
+                f"a process that was spawned, not forked, has no {lacking[1]!r} where that cannot be "
+                "pickled, is on a GPU or is one rank's connection: pass it to the process, or make it in the "
+                "function"
+            )
         )
     return found[:3]
+
+
+def _known(own: str, text: str) -> list[str]:
+    """What is known of the error itself is sure; what stands elsewhere may have been dealt with."""
+    found: list[str] = []
+    for pattern, advice in _SIMPLE:
+        if re.search(pattern, own):
+            found.append(advice)
+        elif re.search(pattern, text):
+            found.append(_perhaps(advice))
+    known = [advice.removeprefix(_PERHAPS) for advice in found]
+    return found + [
+        _perhaps(advice) for pattern, advice in _UNSURE if advice not in known and re.search(pattern, text)
+    ]
+
+
+def _perhaps(advice: str) -> str:
+    return f"{_PERHAPS}{advice}"
 
 
 def _is_in_a_cell(error: RankError) -> bool:
@@ -95,14 +151,29 @@ def _missing_name(name: str) -> str:
     )
 
 
-def _missing_module(name: str, job: Job, host: str | None) -> str:
+def _missing_module(name: str, job: Job, host: str | None) -> tuple[str, bool]:
+    """The advice, and whether it is sure."""
     top = name.partition(".")[0]
     places = [Path(job.cwd), *([Path(job.notebook).parent] if job.notebook else [])]
     if any((place / f"{top}.py").is_file() or (place / top / "__init__.py").is_file() for place in places):
-        return f"{top!r} lies beside the notebook: --ship-modules {top} sends it along"
-    if job.options.get("hosts"):
+        return f"{top!r} lies beside the notebook: --ship-modules {top} sends it along", name == top
+    remote = bool(job.options.get("hosts"))
+    python = "the Python that runs the ranks" if remote else one_line(job.python, 200)
+    if name != top:
+        # A part of a package that is there: what is wrong is another version, or another module of that name.
+        return f"{top!r} is there for {python}, in a version that has no {name!r}", False
+    if remote:
         return (
             f"{top!r} is not installed for the Python that runs the ranks on host {host}: install it there, "
             "or name a Python that has it with --python"
-        )
-    return f"{top!r} is not installed for {one_line(job.python, 200)}, which runs the ranks"
+        ), True
+    if job.python == sys.executable and _is_here(top):
+        return f"{top!r} is installed for {python}, and something on the rank hides it", False
+    return f"{top!r} is not installed for {python}, which runs the ranks", True
+
+
+def _is_here(top: str) -> bool:
+    try:
+        return PathFinder.find_spec(top) is not None
+    except Exception:  # finders that others have put on the path may raise anything
+        return False

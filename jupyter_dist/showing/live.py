@@ -45,6 +45,8 @@ class Screen(Protocol):
 
     colour: bool
     keep: int
+    raises: bool
+    """Whether a failure follows as an exception."""
 
     def show(self, view: View, changed: bool) -> None:
         """Called after every poll, many times a second; decides itself when to draw."""
@@ -90,7 +92,8 @@ def follow(
 
 
 def _screen(result: Run | None, interrupt: str) -> Screen:
-    return KernelScreen(result, raises=interrupt == "stop") if in_kernel() else PlainScreen()
+    raises = result is not None and interrupt == "stop"
+    return KernelScreen(result, raises=raises) if in_kernel() else PlainScreen(raises=raises)
 
 
 def _kernel_ends() -> bool:
@@ -114,7 +117,7 @@ class _Follower:
         share = max(2 << 10, min(_TAIL_BYTES, _ALL_TAIL_BYTES // max(1, job.world_size)))
         self._folder = folder
         self._screen = screen
-        self._view = View(folder, job, keep=screen.keep, colour=screen.colour)
+        self._view = View(folder, job, keep=screen.keep, colour=screen.colour, raises=screen.raises)
         self._tail = Tail(folder, tail_bytes=share)
         self._pause = _QUICK_S
         self._quick_until = time.monotonic() + _STAY_QUICK_S
@@ -160,6 +163,7 @@ class _Follower:
             for rest in itertools.islice(self._tail.drain(), 20):
                 self._view.feed(rest, began)
             self._view.note = None
+            self._view.end(time.monotonic())
             self._screen.close(self._view)
             return True
         self._screen.show(self._view, changed)

@@ -13,6 +13,7 @@ from ..record.failures import RankError, failures
 from ..text.fold import ranges
 from ..text.format import count, duration, signal_name, size
 from ..text.safe import clean_lines, one_line
+from ..text.unroll import unrolled
 from . import display
 from .hints import hints
 
@@ -22,6 +23,16 @@ _LOG_LINES = 20
 _LOG_BYTES = 64 << 10
 _TRACEBACK_LINES = 120
 _KINDS = 5
+_CHATTER = re.compile(
+    r"""I0000\ \d\d:\d\d:[\d.]+\ |                                       # absl, before it is set up
+    WARNING:\ All\ log\ messages\ before\ absl::InitializeLog|
+    \d{4}-\d\d-\d\d\ \d\d:\d\d:\d\d\.\d+:\ I\ (?:tensorflow|external|xla|tsl)\b|
+    To\ enable\ the\ following\ instructions:.*rebuild\ TensorFlow|
+    [EW]0000\ .*(?:factory|computation\ placer\ already\ registered)|
+    \d{4}-.*:\ [EW]\ .*Unable\ to\ register\ cu\w+\ factory""",
+    re.VERBOSE,
+)
+"""What TensorFlow says whenever it is imported. It is in the log, and tells nothing of a failure."""
 
 
 def failure(
@@ -136,27 +147,39 @@ def _log(folder: RunFolder, status: Status, error: RankError) -> str:
     path = folder.rank(status.attempt, error.rank).output
     whole = f"whole log: {one_line(str(path), 600)}"
     lines = log_tail(path)
+    where = ""
     if error.text:
-        lines = _before(lines, clean_lines(error.text, limit=400).rstrip().split("\n"))
+        lines, where = _besides(lines, clean_lines(error.text, limit=400).rstrip().split("\n"))
+    lines = [line for line in lines if not _CHATTER.match(line)]
     if not any(lines):
         return whole
     shown = lines[-_LOG_LINES:]
     title = "its last line" if len(shown) == 1 else f"its last {len(shown)} lines"
-    before = " before that" if error.text else ""
-    return "\n".join([f"{title}{before}:", *(f"  {line}" for line in shown), whole])
+    return "\n".join([f"{title}{where}:", *(f"  {line}" for line in shown), whole])
 
 
-def _before(lines: list[str], trace: list[str]) -> list[str]:
-    """A log without the traceback or the crash that it ends with, which is shown already."""
-    at = len(lines) - len(trace)
+def _besides(lines: list[str], trace: list[str]) -> tuple[list[str], str]:
+    """A log without the traceback or the crash in it, which is shown already, and where its lines are."""
     if trace[0].startswith("Fatal Python error: "):  # of a crash the log has more than what is shown
         at = next((at for at in reversed(range(len(lines))) if lines[at].endswith(trace[0])), -1)
-    elif lines[at + 1 :] != trace[1:]:
-        return lines
-    if at < 0 or not lines[at].endswith(trace[0]):
-        return lines
+        end = len(lines)
+    else:
+        at = _place(lines, trace)
+        end = at + len(trace)
+    if at < 0:
+        return lines, " before that"
     # What was printed last may have had no end of its line: a question, a progress bar.
-    return [*lines[:at], *filter(None, [lines[at].removesuffix(trace[0])])]
+    before = [*lines[:at], *filter(None, [lines[at].removesuffix(trace[0])])]
+    after = lines[end:]
+    return [*before, *after], " besides that" if any(after) else " before that"
+
+
+def _place(lines: list[str], trace: list[str]) -> int:
+    """Where the traceback begins for the last time; -1 where it is not."""
+    for at in reversed(range(len(lines) - len(trace) + 1)):
+        if lines[at].endswith(trace[0]) and lines[at + 1 : at + len(trace)] == trace[1:]:
+            return at
+    return -1
 
 
 def log_tail(path: Path) -> list[str]:
@@ -165,7 +188,7 @@ def log_tail(path: Path) -> list[str]:
         with path.open("rb") as file:
             end = file.seek(0, 2)
             file.seek(max(0, end - _LOG_BYTES))
-            text = file.read(_LOG_BYTES).decode("utf-8", "replace")
+            text = unrolled(file.read(_LOG_BYTES)).decode("utf-8", "replace")
     except OSError:
         return []
     lines = clean_lines(text, limit=400).rstrip().split("\n")

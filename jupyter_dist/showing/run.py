@@ -89,7 +89,9 @@ class Run:
     def log(self, rank: int | None = None, attempt: int | None = None) -> str:
         """A rank's whole output as it wrote it, or that of all ranks by time, each line behind `[rank] `.
 
-        Of the newest attempt by default. Raises InputError for a rank or an attempt that is not there.
+        Lines that a rank rewrote by moving the cursor up, such as nested progress bars, stand there once, as
+        they were in the end; its log file has all. Of the newest attempt by default. Raises InputError for a
+        rank or an attempt that is not there.
         """
         known = self.folder.attempts()
         if attempt is None:
@@ -101,7 +103,7 @@ class Run:
             return interleave.interleaved(self.folder, range(size), attempt)
         if not 0 <= rank < size:
             raise InputError(f"run {self.id} has ranks 0 to {size - 1}, not {rank}")
-        return reader.output(self.folder, rank, attempt).decode("utf-8", "replace")
+        return interleave.unrolled(self.folder, rank, attempt).decode("utf-8", "replace")
 
     def wait(self, timeout_s: float | None = None) -> Run:
         """Wait for the end of the run, whatever it is, and return the run itself.

@@ -45,7 +45,7 @@ class KernelScreen:
 
     def __init__(self, result: Run | None = None, *, raises: bool = False) -> None:
         self._result = result
-        self._raises = raises
+        self.raises = raises
         self._handle: Any = None
         self._view: dict[str, Any] = {}
         self._note: str | None = None
@@ -100,7 +100,7 @@ class KernelScreen:
         if summary is None:
             return text, None
         status = view.status
-        if self._raises and status is not None and status.state.ended and status.state is not State.SUCCEEDED:
+        if self.raises and status is not None and status.state.ended and status.state is not State.SUCCEEDED:
             if not self._view:
                 return text, None  # the traceback below has it all, and everyone shows that
             below = summary.failure or summary.headline
@@ -184,7 +184,8 @@ class PlainScreen:
     _DRAW_S = 0.05
     keep = 2000
 
-    def __init__(self, file: TextIO | None = None) -> None:
+    def __init__(self, file: TextIO | None = None, *, raises: bool = False) -> None:
+        self.raises = raises
         self._file = sys.stdout if file is None else file
         try:
             self._tty = self._file.isatty()

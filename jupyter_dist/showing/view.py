@@ -14,11 +14,12 @@ from ..text.fold import Entry, Fold
 from ..text.format import count, duration, size
 from ..text.safe import clean, one_line
 from .progress import Progress
+from .told_below import ToldBelow
 
 __all__ = ["View"]
 
 _MAX_TEXT = 2000
-_PARTIALS = 8
+_PARTIALS = 12
 _STALL_LINES = 30
 _STALL_RETRY_S = 1.0
 _STALL_RETRIES_S = 15.0
@@ -28,10 +29,12 @@ class View:
     """Takes a run's batches and keeps what there is to show; knows nothing of where it is shown.
 
     `keep` bounds the folded lines, `feed_limit` the lines taken of one batch: of a flood the end is
-    shown, and the rest is counted.
+    shown, and the rest is counted. `raises`: a failure follows as an exception, and tells the traceback.
     """
 
-    def __init__(self, folder: RunFolder, job: Job, *, keep: int, colour: bool = True) -> None:
+    def __init__(
+        self, folder: RunFolder, job: Job, *, keep: int, colour: bool = True, raises: bool = False
+    ) -> None:
         self.folder, self.job = folder, job
         self.fold = Fold(keep)
         self.status: Status | None = None
@@ -43,6 +46,8 @@ class View:
         self.partials: list[Entry] = []
         self.feed_limit = max(400, 4 * job.world_size)
         self._colour = colour
+        self._raises = raises
+        self._tracebacks: ToldBelow | None = None
         self._attempt: int | None = None
         self._restarted: str | None = None
         """Why this attempt was started, which its mark among the lines says."""
@@ -83,7 +88,20 @@ class View:
 
     def _line(self, line: Line, now: float) -> None:
         self._new_attempt(line.attempt, now)
-        self.fold.add(line.rank, clean(line.text, limit=_MAX_TEXT, colour=self._colour), now)
+        text = clean(line.text, limit=_MAX_TEXT, colour=self._colour)
+        if self._raises and self._tracebacks is None:
+            self._tracebacks = ToldBelow(self.folder, line.attempt, _MAX_TEXT)
+        for shown in [text] if self._tracebacks is None else self._tracebacks.take(line.rank, text):
+            self.fold.add(line.rank, shown, now)
+
+    def end(self, now: float) -> None:
+        """Nothing more comes: what was held back is shown, but for the traceback that is told below."""
+        self._release(now, told=self.status is not None and self.status.state is State.FAILED)
+
+    def _release(self, now: float, *, told: bool) -> None:
+        for rank, text in self._tracebacks.release(told=told) if self._tracebacks else ():
+            self.fold.add(rank, text, now)
+        self._tracebacks = None
 
     def _event(self, event: Event, now: float) -> None:
         self._new_attempt(event.attempt, now)
@@ -99,6 +117,7 @@ class View:
 
     def _new_attempt(self, attempt: int, now: float) -> None:
         if self._attempt is not None and attempt > self._attempt:
+            self._release(now, told=False)
             reason = self.status.reason if self.status else None
             why = f": {one_line(reason, 200)}" if reason else ""
             self._restarted = reason
@@ -110,9 +129,10 @@ class View:
     def _fold_partials(self, batch: Batch) -> bool:
         folded = Fold(10_000)
         for rank, text in sorted(batch.partial.items()):
-            shown = clean(text, limit=_MAX_TEXT, colour=self._colour)
-            if shown.strip():
-                folded.add(rank, shown)
+            for line in text.split("\n"):
+                shown = clean(line, limit=_MAX_TEXT, colour=self._colour)
+                if shown.strip():
+                    folded.add(rank, shown)
         entries = list(folded.entries)
         changed = [(e.text, e.ranks) for e in entries] != [(e.text, e.ranks) for e in self.partials]
         self.partials = entries

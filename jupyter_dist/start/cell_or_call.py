@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..capture import capturing
+from ..capture import capturing, executed
 from ..launch import submission
 from ..plan.planning import Plan
 from ..text.format import size
@@ -25,6 +25,7 @@ _WORTH_SAYING = 1_000_000
 def start_cell(source: str, namespace: dict[str, Any], plan: Plan, origin: Origin) -> Run:
     """Start a run of a cell; returns at once. Raises DistError with nothing started."""
     payload = _capture_cell(source, namespace, plan, origin)
+    _warn_of_variables(namespace, plan)
     return _launch(payload, _request(plan, source.removeprefix("\n"), origin))
 
 
@@ -35,7 +36,19 @@ def start_call(
     payload = capturing.capture_call(
         fn, tuple(args), dict(kwargs), ship_modules=plan.run.ship_modules, **origin.for_capture()
     )
+    _warn_of_variables(sys.modules["__main__"].__dict__, plan)
     return _launch(payload, _request(plan, getattr(fn, "__qualname__", repr(fn)), origin))
+
+
+def _warn_of_variables(namespace: Mapping[str, Any], plan: Plan) -> None:
+    """Ranks of this machine have the notebook's environment. Other hosts have their own, and no value of
+    ours is written down for them unasked: it may be a secret."""
+    if plan.run.hosts is None and plan.run.hostfile is None:
+        return
+    missing = [name for name in executed.variables(namespace) if name not in plan.run.env]
+    if missing:
+        names, flags = ", ".join(missing), " ".join(f"--env {name}=…" for name in missing)
+        print(f"note: {names}: set in the notebook, not on other hosts. Give {flags}", file=sys.stderr)
 
 
 def _capture_cell(source: str, namespace: dict[str, Any], plan: Plan, origin: Origin) -> capturing.Payload:

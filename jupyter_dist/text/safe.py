@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import re
 
-__all__ = ["clean", "clean_lines", "one_line", "preformatted"]
+__all__ = ["clean", "clean_lines", "column", "one_line", "preformatted"]
 
 # Bidirectional overrides could make a line read differently from what it is, and the line
 # separators would break a line that was counted as one.
@@ -53,13 +53,19 @@ def one_line(text: str, limit: int) -> str:
     return clean(" ".join(text[: 8 * limit].split()), limit=limit, colour=False)
 
 
+def column(text: str, start: int) -> int:
+    """Where the cursor stands after `text` was written from the column `start` on."""
+    behind = text.rfind("\r") + 1
+    return _Cells(0, 0 if behind else start).play(text[behind:]).at
+
+
 class _Cells:
     """One line of a terminal: characters with their colours, and a cursor."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, at: int = 0) -> None:
         self._limit = limit
         self._cells: list[tuple[str, str]] = []
-        self._at = 0
+        self.at = at
         self._sgr: tuple[str, ...] = ()
         self._overlong = False
 
@@ -77,18 +83,18 @@ class _Cells:
         return self
 
     def _write(self, text: str) -> None:
-        room = self._limit - self._at
+        room = self._limit - self.at
         if len(text) > room:
             self._overlong = True
         if room > 0:
             sgr = "".join(self._sgr)
             self._pad()
             kept = text[:room]
-            self._cells[self._at : self._at + len(kept)] = [(sgr, char) for char in kept]
-        self._at += len(text)
+            self._cells[self.at : self.at + len(kept)] = [(sgr, char) for char in kept]
+        self.at += len(text)
 
     def _pad(self) -> None:
-        missing = min(self._at, self._limit) - len(self._cells)
+        missing = min(self.at, self._limit) - len(self._cells)
         self._cells.extend([("", " ")] * missing)
 
     def _colour(self, codes: str) -> None:
@@ -100,9 +106,9 @@ class _Cells:
 
     def _control(self, char: str) -> None:
         if char == "\r":
-            self._at = 0
+            self.at = 0
         elif char == "\b":
-            self._at = max(0, self._at - 1)
+            self.at = max(0, self.at - 1)
         elif char in "\u2028\u2029":
             self._write(" ")
         elif "\ud800" <= char <= "\udfff":
@@ -113,19 +119,19 @@ class _Cells:
         if final == "K":
             self._erase(number or 0)
         elif final == "C":
-            self._at += number or 1
+            self.at += number or 1
         elif final == "D":
-            self._at = max(0, self._at - (number or 1))
+            self.at = max(0, self.at - (number or 1))
         elif final == "G":
-            self._at = max(0, (number or 1) - 1)
+            self.at = max(0, (number or 1) - 1)
 
     def _erase(self, how: int) -> None:
         if how in (1, 2):
-            end = min(self._at + 1, len(self._cells))
+            end = min(self.at + 1, len(self._cells))
             self._cells[:end] = [("", " ")] * end
         if how in (0, 2):
-            del self._cells[self._at :]
-            self._overlong = self._overlong and self._at > self._limit
+            del self._cells[self.at :]
+            self._overlong = self._overlong and self.at > self._limit
 
     def show(self, colour: bool) -> str:
         cells = self._cells

@@ -13,7 +13,7 @@ from . import launched_rank
 if __name__ == "__main__" and launched_rank.LAUNCHER in os.environ:
     launched_rank.enter()  # here, so that the process that only waits has imported next to nothing
 
-from . import boot, cell, horovod_rank
+from . import boot, cell, horovod_rank, stand_in
 
 __all__ = ["main"]
 
@@ -35,12 +35,15 @@ def main() -> NoReturn:
     cwd = os.environ.pop("JUPYTER_DIST_CWD", None)
     if cwd is not None:
         os.chdir(cwd)
+    rank = os.getpid()
     code, orderly = cell.run(run_folder, rank_folder)
-    if not orderly:
-        # They would wait for ranks that may never come.
+    if not orderly or os.getpid() != rank:
+        # They would wait for ranks that may never come, or speak for the rank that has forked this process.
         atexit.unregister(launched_rank.finalize_mpi)
         horovod_rank.leave()
-    boot.end(code, orderly=orderly)
+    if not orderly and os.getpid() == rank:
+        boot.end_children()
+    boot.end(code, orderly=orderly, last=stand_in.clear)
 
 
 if __name__ == "__main__":

@@ -13,24 +13,40 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 from . import events, layout
 
-__all__ = ["STACK_SIGNAL", "Terminated", "die_with_parent", "end", "reseed", "set_name", "start"]
+__all__ = [
+    "STACK_SIGNAL",
+    "Terminated",
+    "die_with_parent",
+    "end",
+    "end_children",
+    "reseed",
+    "set_name",
+    "start",
+]
 
 STACK_SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR2) + (7 if hasattr(signal, "SIGRTMIN") else 0)
 """Makes a rank write its stacks. A real-time signal, because user code and launchers use SIGUSR1 and 2."""
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _THREADS_MAY_TAKE_S = 5.0
+_AGAIN_S = 0.01
 _stacks_fd: int | None = None
+_forking = threading.local()
+"""Of a thread that forks: the signals that were blocked before it did."""
 
 
 class Terminated(SystemExit):
     """The supervisor asked this rank to end; `finally` blocks run, then the rank exits."""
+
+    # What the user's code prints of it, it prints of an exit.
+    __module__, __qualname__ = "builtins", "SystemExit"
 
 
 def _libc() -> Any:
@@ -94,10 +110,37 @@ def _signals(rank_folder: Path) -> None:
     )
     faulthandler.register(STACK_SIGNAL, file=_stacks_fd, all_threads=True)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {STACK_SIGNAL, signal.SIGTERM, signal.SIGINT})
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+    )
 
 
 def _terminate(signum: int, frame: FrameType | None) -> None:
     raise Terminated(128 + signum)
+
+
+# What the rank forks is no rank, and ends at SIGTERM as any process does. With the rank's handler, a worker
+# of `multiprocessing.Pool` would now and then live on: an exception in a callback of Python's own is ignored,
+# and Python forgets a signal that comes before it has set itself up after a fork. So SIGTERM waits for that.
+
+
+def _before_fork() -> None:
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def _after_fork_in_parent() -> None:
+    try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+    except Terminated:  # it came meanwhile; here it would be ignored, so it has to come again
+        again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGTERM))
+        again.daemon = True
+        again.start()
+
+
+def _after_fork_in_child() -> None:
+    if signal.getsignal(signal.SIGTERM) is _terminate:  # else it is the user's own
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
 
 
 def reseed() -> None:
@@ -131,8 +174,17 @@ def _name_threads() -> None:
     print(f"note: the cell is done, and this rank waits for its threads: {names}", file=sys.stderr)
 
 
-def end(code: int, *, orderly: bool) -> NoReturn:
-    """End this process at once, after what a normal exit owes the user.
+def end_children() -> None:
+    """End the processes of `multiprocessing`, for which a rank that was stopped or has failed would wait."""
+    multiprocessing = sys.modules.get("multiprocessing")
+    if multiprocessing is not None:
+        for child in multiprocessing.active_children():
+            with contextlib.suppress(Exception):
+                child.terminate()
+
+
+def end(code: int, *, orderly: bool, last: Callable[[], None] | None = None) -> NoReturn:
+    """End this process at once, after what a normal exit owes the user; `last` is done when all else is.
 
     Tearing the interpreter down costs half a second with torch; everything it would give back
     the kernel gives back anyway. `orderly` also waits for the user's threads, as Python does.
@@ -146,6 +198,9 @@ def end(code: int, *, orderly: bool) -> NoReturn:
     except BaseException as error:
         print(f"error while the rank ended: {error!r}", file=sys.stderr)
         code = code or 1
+    if last is not None:
+        with contextlib.suppress(Exception):
+            last()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import events, layout, payload
+from . import events, ignored, layout, payload, rank_settings, shipped, spawned, stand_in
 from .boot import Terminated
 from .tf_task import task
 
@@ -31,14 +31,19 @@ _ERROR_BYTES = 32_768
 def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
     """Run the cell; returns the exit code and whether the end is an orderly one.
 
-    Writes `result.pkl` and a result event, or `error.json` and the traceback into the log.
+    Writes `result.pkl` and a result event, or `error.json` and the traceback into the log. A process that
+    the cell has forked may come back from here, too; it only leaves its traceback in the log.
     """
     labels: dict[str, str] = {}
+    rank = os.getpid()
+    ignored.install()
     _keep_room(rank_folder)
     try:
         header = payload.read_header(run_folder / layout.PAYLOAD)
         labels = dict(header["labels"])
-        value = _execute(run_folder, header)
+        value = _execute(run_folder, rank_folder, header)
+        if os.getpid() != rank:
+            return 0, True
         from . import api
 
         api._finish(True)
@@ -50,6 +55,9 @@ def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
     except SystemExit as error:
         return _exit_code(error)
     except BaseException as error:
+        if os.getpid() != rank:
+            _print_error(error, labels)
+            return 1, False
         _keep_error(rank_folder, error, labels)
         return 1, False
 
@@ -61,9 +69,10 @@ def _exit_code(error: SystemExit) -> tuple[int, bool]:
     return 1, False
 
 
-def _execute(run_folder: Path, header: Mapping[str, Any]) -> Any:
+def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any]) -> Any:
     paths = [str(run_folder / layout.MODULES), *header["sys_path"]]
     sys.path[:] = list(dict.fromkeys([*paths, *sys.path]))
+    shipped.install(paths[0], header["origins"])
     sys.argv = list(header["argv"])
     for filename, text in header["sources"].items():
         # A size of None as mtime keeps linecache from looking for the file.
@@ -79,26 +88,28 @@ def _execute(run_folder: Path, header: Mapping[str, Any]) -> Any:
     from . import autolog
 
     autolog.install()
-    builtins.display = _display  # type: ignore[attr-defined]
+    builtins.display = spawned.display  # type: ignore[attr-defined]
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
-    sys.modules["__main__"] = main
+    # `multiprocessing` gives it the second name when it is imported, which may be long ago.
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = main
+    stand_in.prepare(rank_folder / layout.MAIN, header["sources"])
     writer = events.writer()
     assert writer is not None
     writer.cell()  # the names may bring modules of the user's, whose import runs their code
+    settings = header.get("settings", {})
+    rank_settings.before_names(settings)
     names = payload.load(run_folder / layout.PAYLOAD, main=main.__dict__)
     for name in header["submodules"]:
         with contextlib.suppress(Exception):  # what really needs it says what is wrong
             importlib.import_module(name)
+    rank_settings.after_names(settings, names.pop(rank_settings.OBJECTS, {}), int(rank_folder.name))
     if header["kind"] == "call":
+        if getattr(names["fn"], "__module__", None) == "__main__":
+            main.__dict__.setdefault(names["fn"].__name__, names["fn"])  # a process that it starts finds it
         return names["fn"](*names["args"], **names["kwargs"])
     main.__dict__.update(names)
     return _run_cell(header["source"], header["filename"], header["flags"], main.__dict__)
-
-
-def _display(*objects: Any, **_: Any) -> None:
-    """IPython's, which every notebook has without an import; a rank has no front-end and prints."""
-    print(*objects, sep="\n")
 
 
 def _run_cell(source: str, filename: str, flags: int, namespace: dict[str, Any]) -> Any:
@@ -150,14 +161,23 @@ def _limited(text: str) -> str:
     return f"{text[:half]} … {len(text) - _REPR_LIMIT:,} characters left out … {text[-half:]}"
 
 
+def _print_error(error: BaseException, labels: Mapping[str, str]) -> None:
+    report = traceback.TracebackException.from_exception(error)
+    for _ in _shown(report, labels):  # takes our frames out
+        pass
+    print(_labelled("".join(report.format()), labels), end="", file=sys.stderr, flush=True)
+
+
 def _keep_error(rank_folder: Path, error: BaseException, labels: Mapping[str, str]) -> None:
-    """The traceback goes to the log, for who reads it, and to `error.json`, for the views."""
+    """The traceback goes to `error.json`, for the views, and then to the log, for who reads it.
+
+    In that order: who sees it in the log can find out that it is one that was written down.
+    """
     when = events.now()
+    asked = _without_the_end(error)
     report = traceback.TracebackException.from_exception(error)
     frames = list(_shown(report, labels))
     text = _labelled("".join(report.format()), labels)
-    with contextlib.suppress(OSError):  # a full disk may be what it tells of
-        print(text, end="", file=sys.stderr, flush=True)
     try:
         message = str(error)
     except Exception:
@@ -170,12 +190,29 @@ def _keep_error(rank_folder: Path, error: BaseException, labels: Mapping[str, st
         "text": _limited(text),
         "frames": frames,
         "exit_code": 1,
+        "asked_to_end": asked,
     }
     prepared = _prepared(rank_folder)
     with open(os.open(prepared, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(json.dumps(data).encode())
         file.truncate()
     os.replace(prepared, rank_folder / layout.ERROR)
+    with contextlib.suppress(OSError):  # a full disk may be what it tells of
+        print(text, end="", file=sys.stderr, flush=True)
+
+
+def _without_the_end(error: BaseException) -> bool:
+    """Take out of an error's history that the rank was asked to end: that is ours. Returns whether it was."""
+    seen: set[int] = set()
+    asked = False
+    while id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error.__cause__, Terminated):
+            error.__cause__, asked = None, True
+        if isinstance(error.__context__, Terminated):
+            error.__context__, asked = None, True
+        error = error.__cause__ or error.__context__ or error
+    return asked
 
 
 def _keep_room(rank_folder: Path) -> None:

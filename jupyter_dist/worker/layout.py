@@ -15,6 +15,7 @@
     RUNS/ID/attempts/A/launcher.log, launcher-HOST.log
     RUNS/ID/attempts/A/ranks/R/ output.log  times.idx  events.jsonl  result.pkl  result.buffers
                                 error.json  exit.json  stacks.txt
+                                .main/          for processes that the rank spawns (stand_in.py)
 
 It lies with the worker because ranks and agents write these files on machines where nothing else of the
 package is; on the driver's side `folder.py` makes paths of the names.
@@ -55,6 +56,9 @@ EXIT = "exit.json"
 """Of a rank that a launcher has started: how its process ended, told by the process beside it."""
 STACKS = "stacks.txt"
 """Of each rank: where it was in its code whenever it was asked."""
+
+MAIN = ".main"
+"""Of each rank: what processes that it spawns find in `__main__`; hidden, and removed at the rank's end."""
 
 BUFFERS = ".buffers"
 """Ends the name of the file beside a pickle that holds its out-of-band buffers."""

@@ -176,6 +176,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return self._by_name.importable(obj.__module__ or found[0].__name__)
 
     def _reduce_function(self, function: types.FunctionType) -> Any:
+        if getattr(function, remade.NOTES, None) is function:  # the kernel's own wrapper of a constructor
+            function = vars(function)["__wrapped__"]
         if self._is_by_name(function):
             self._named(function)
             return dispatch.reduce_registered(function, self._mains)

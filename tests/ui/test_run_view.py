@@ -38,6 +38,25 @@ for step in range(100_000):
     print(f"\\rstep {step}", end="", flush=True)
     time.sleep(0.1)
 """
+BARS = """%%distribute -np 2
+import time
+from rich.console import Console
+from rich.progress import Progress
+from tqdm import tqdm
+for epoch in tqdm(range(3), desc="epochs", ncols=60):
+    for _ in tqdm(range(20), desc=f"epoch {epoch}", leave=False, ncols=60):
+        time.sleep(0.05)
+console = Console(force_terminal=True, width=60)
+with Progress(console=console) as progress:
+    tasks = [progress.add_task(name, total=40) for name in ("files", "bytes")]
+    for step in range(40):
+        for task in tasks:
+            progress.update(task, advance=1)
+        if step == 20:
+            console.print("half of it")
+        time.sleep(0.05)
+print("all done")
+"""
 FAILS = """%%distribute -np 4
 import jupyter_dist as dist, time
 def step(batch):
@@ -98,6 +117,28 @@ def test_stop(lab: Lab, picture: Picture) -> None:
     assert notebook.run("1 + 1").locator(".jp-OutputArea").inner_text().strip().endswith("2")
     view.node.scroll_into_view_if_needed()
     picture(lab.page, "stopped")
+
+
+def test_bars_that_are_rewritten_stand_there_once(lab: Lab, picture: Picture) -> None:
+    notebook = lab.notebook(LOAD)
+    cell = notebook.start(BARS)
+    view = notebook.view(cell).to_be("running")
+    lines = view.rank(1).rows
+    # While they are drawn, each of a nested pair has its line.
+    expect(lines.filter(has_text=re.compile(r"epochs: .*[12]/3"))).to_have_count(1)
+    expect(lines.filter(has_text=re.compile(r"epoch [012]: .*/20"))).to_have_count(1)
+    assert lines.count() <= 3
+    picture(lab.page, "bars")
+    expect(lines.filter(has_text=re.compile("bytes .*[1-9][0-9]%"))).to_have_count(1)
+    picture(lab.page, "bars-of-rich")
+    view.to_be("succeeded")
+    view.to_show("all done")
+    shown = ["epochs: 100%", "half of it", "files", "bytes", "all done"]
+    expect(lines).to_have_text([re.compile(rf"^\d*{text}") for text in shown])
+    view.rank(None)
+    expect(view.rows.filter(has_text="half of it")).to_have_count(1)  # of both ranks
+    assert view.rows.count() <= 2 * len(shown)
+    picture(lab.page, "bars-of-all")
 
 
 def test_the_rank_that_failed_is_named_with_its_line(lab: Lab, picture: Picture) -> None:

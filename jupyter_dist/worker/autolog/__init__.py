@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import importlib.machinery
-import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
 from .. import events
+from ..after_import import AfterImport
 from ..scalars import loose, step_number
 
 __all__ = ["guarded", "install", "quiet", "quietly", "record", "wrap"]
@@ -31,6 +30,8 @@ _HOOKS = {
     "tensorboard.plugins.scalar.summary_v2": (".of_tensorboard", "patch_tensorflow"),
     "horovod.common.basics": ("..horovod_files", "patch"),
     "tensorflow.python.training.server_lib": ("..serving_rank", "patch"),
+    "multiprocessing.spawn": ("..stand_in", "patch"),
+    "pdb": ("..no_terminal", "patch"),
     "accelerate.state": (".spanning", "patch_accelerate"),
     "lightning.fabric.connector": (".spanning", "patch_lightning"),
     "lightning.pytorch.trainer.connectors.accelerator_connector": (".spanning", "patch_lightning"),
@@ -48,12 +49,7 @@ def install() -> None:
     Imports none of them: a module that is imported already (a warm start) is patched now, any
     other when it is imported. Never raises; what fails becomes one note for the user.
     """
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
-    for name in _HOOKS:
-        module = sys.modules.get(name)
-        if module is not None:
-            _run_hook(name, module)
+    _finder.install()
 
 
 def record(values: Mapping[Any, Any], step: Any) -> None:
@@ -136,53 +132,9 @@ def _run_hook(name: str, module: ModuleType) -> None:
     try:
         home, function = _HOOKS[name]
         patch = getattr(importlib.import_module(home, __package__), function)
-        # Some packages put something else in their place while they are executed.
-        patch(sys.modules.get(name, module))
+        patch(module)
     except Exception as error:  # an import of the user's must not fail because of us
         _complain(name, error)
 
 
-class _Finder:
-    """Lets the other finders find, and has the hook run after the loader's work."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in _HOOKS:
-            return None
-        spec = self._find_elsewhere(fullname, path, target)
-        if spec is not None and spec.loader is not None:
-            # On the loader instead of around it: code that asks a module for its loader
-            # (resources, inspect, pickles of source) gets what it knows. A loader that takes no
-            # attribute costs the metrics, not the import.
-            with contextlib.suppress(AttributeError, TypeError):
-                _hook_loader(spec.loader, fullname)
-        return spec
-
-    def _find_elsewhere(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None
-    ) -> importlib.machinery.ModuleSpec | None:
-        for finder in list(sys.meta_path):
-            find = getattr(finder, "find_spec", None)
-            if isinstance(finder, _Finder) or find is None:
-                continue
-            spec: importlib.machinery.ModuleSpec | None = find(fullname, path, target)
-            if spec is not None:
-                return spec
-        return None
-
-
-def _hook_loader(loader: Any, fullname: str) -> None:
-    execute = loader.exec_module
-
-    def exec_module(module: ModuleType) -> Any:
-        if module.__name__ != fullname:
-            # One loader for many modules, as for a zip file.
-            return execute(module)
-        with contextlib.suppress(AttributeError):
-            del loader.exec_module
-        execute(module)
-        _run_hook(fullname, module)
-        return None
-
-    loader.exec_module = exec_module
+_finder = AfterImport(_HOOKS, _run_hook)

@@ -92,6 +92,8 @@ def _flags(original: Callable[..., Any], environment: Any) -> Callable[..., Any]
             # The ranks are there: nothing is left to be forked or spawned.
             for suffix in ("_spawn", "_fork", "_notebook"):
                 self._strategy_flag = self._strategy_flag.replace(suffix, "")
+        elif hasattr(self._strategy_flag, "_start_method"):
+            self._strategy_flag._start_method = "popen"  # how "ddp" by name begins
         if "JUPYTER_DIST_GPUS" in os.environ or here == 1:
             # This rank sees its own GPUs alone, and Lightning looks for its own behind those of its host.
             self._jupyter_dist_copies = here

@@ -14,12 +14,29 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["KINDS", "Note", "Refused", "reducer"]
+__all__ = ["KINDS", "NOTES", "Note", "Refused", "reducer"]
 
 Note = Callable[[str], None]
 Reduce = Callable[[Any, Note], Any]
 
+_LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
+_FABRIC = ("lightning.fabric", "lightning_fabric")
+_PREPARED = ("optimizer.AcceleratedOptimizer", "scheduler.AcceleratedScheduler")
+
 KINDS: dict[str, str] = {
+    **{f"{home}.trainer.trainer.Trainer": "trainers" for home in _LIGHTNING},
+    **{f"{home}.core.datamodule.LightningDataModule": "trainers" for home in _LIGHTNING},
+    **{f"{home}.callbacks.progress.progress_bar.ProgressBar": "trainers" for home in _LIGHTNING},
+    **{f"{home}.strategies.strategy.Strategy": "trainers" for home in _LIGHTNING + _FABRIC},
+    **{f"{home}.fabric.Fabric": "trainers" for home in _FABRIC},
+    **{f"{home}.wrappers._Fabric{of}": "trainers" for home in _FABRIC for of in ("Module", "Optimizer")},
+    **{f"{home}.wrappers._FabricDataLoader": "trainers" for home in _FABRIC},
+    "accelerate.accelerator.Accelerator": "trainers",
+    **{f"accelerate.state.{of}State": "trainers" for of in ("Partial", "Accelerator", "Gradient")},
+    **{f"accelerate.{name}": "trainers" for name in _PREPARED},
+    "accelerate.data_loader.DataLoaderStateMixin": "trainers",
+    "transformers.trainer.Trainer": "trainers",
+    "transformers.training_args.TrainingArguments": "trainers",
     "_thread.lock": "sync",
     "_thread.RLock": "sync",
     "threading._RLock": "sync",
@@ -57,6 +74,10 @@ KINDS: dict[str, str] = {
     "torch._ops.OpOverload": "operators",
 }
 """`module.Class` → the module here that reduces it and what is derived from it."""
+
+NOTES = "_jupyter_dist_notes"
+"""The attribute in which a function has itself that the kernel has put around a constructor, to note how
+objects are made. What others put around it in turn may have copied its attributes."""
 
 
 class Refused(pickle.PicklingError):

@@ -6,7 +6,7 @@ import type { ISnapshot } from './model';
 function keptLog(snapshot: ISnapshot, rank: LogOf): ILogPage {
   const { log } = snapshot;
   if (typeof rank === 'string') {
-    return { ...log, start: 0, total: 0, lines: [] };
+    return { ...log, start: 0, total: 0, lines: [], partial: [] };
   }
   if (rank === null || snapshot.run.world_size === 1) {
     return log;
@@ -17,7 +17,8 @@ function keptLog(snapshot: ISnapshot, rank: LogOf): ILogPage {
   const lines = own.map(({ time, text }, i): ILogLine => {
     return { n: total - own.length + i, rank, time, text };
   });
-  return { ...log, total, lines };
+  const partial = log.partial?.filter(line => line.rank === rank);
+  return { ...log, total, lines, partial };
 }
 
 function part(log: ILogPage, start: number, count: number): ILogPage {

@@ -49,6 +49,37 @@ describe('the pages of a log', () => {
     expect(pages.line(10)?.text).toBe('line 10');
   });
 
+  it('end with every line of a bar that is rewritten, those of several ranks as one', async () => {
+    const bar = (rank: number, ...texts: string[]) => texts.map(text => ({ rank, time: 0, text }));
+    let partial = [...bar(0, 'epochs 1/2', 'batches 3/4'), ...bar(1, 'epochs 1/2', 'batches 2/4')];
+    const pages = new LogPages(
+      () =>
+        Promise.resolve({
+          attempt: 0,
+          start: 0,
+          total: 0,
+          settled: 0,
+          complete: false,
+          lines: [],
+          partial
+        }),
+      () => undefined
+    );
+    const rows = () =>
+      Array.from({ length: pages.rows }, (_, n) => [pages.line(n)?.ranks, pages.line(n)?.text]);
+    await pages.tail(200);
+    expect(rows()).toEqual([
+      [[0, 1], 'epochs 1/2'],
+      [[0], 'batches 3/4'],
+      [[1], 'batches 2/4']
+    ]);
+    partial = Array.from({ length: 3 }, (_, rank) =>
+      bar(rank, 'epochs', `batch ${rank}`, `at ${rank}`)
+    ).flat();
+    await pages.tail(200);
+    expect(rows().length).toBe(1 + 2 * 3);
+  });
+
   it('take nothing that was asked for before all was forgotten', async () => {
     const { source, pages, changed } = make(1000);
     await pages.tail(200);

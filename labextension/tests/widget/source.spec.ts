@@ -233,6 +233,18 @@ describe('a download', () => {
 });
 
 describe('kept lines', () => {
+  it('end with those that are not finished, of each rank its own', () => {
+    const kept = snapshot(100, 20);
+    kept.log.partial = [0, 0, 1].map((rank, n) => ({ rank, time: 0, text: `bar ${n}` }));
+    const texts = (rank: number | null) =>
+      keptPage(kept, rank, -3, 3)?.partial?.map(line => line.text);
+    expect([texts(null), texts(0), texts(1)]).toEqual([
+      ['bar 0', 'bar 1', 'bar 2'],
+      ['bar 0', 'bar 1'],
+      ['bar 2']
+    ]);
+  });
+
   it('of one rank are its last ones, by its own numbers', () => {
     const page = keptPage(snapshot(100, 20), 0, -3, 3)!;
     expect(page.total).toBe(60);

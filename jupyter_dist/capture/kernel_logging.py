@@ -1,0 +1,129 @@
+"""The notebook's loggers and filters of warnings, in plain builtins for the ranks."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["read_filters", "read_loggers"]
+
+_SHELLS = frozenset(
+    "IPKernelApp IPython LSP _pytest _pydevd_bundle asyncio comm debugpy ipykernel ipywidgets jedi "
+    "jupyter_client jupyter_core jupyter_dist nbclient parso pydevd tornado traitlets trio zmq".split()
+)
+"""Who runs the notebook, and sets up loggers and filters for it: the ranks have no such thing."""
+_LEVELS = {0: "NOTSET", 10: "DEBUG", 20: "INFO", 30: "WARNING", 40: "ERROR", 50: "CRITICAL"}
+
+Keep = Callable[[Any], Any]
+
+
+def read_loggers(
+    is_installed: Callable[[str], bool], keep: Keep, note: Callable[[str], None]
+) -> dict[str, Any]:
+    """What was set on loggers; applied by `worker/rank_logging.py`.
+
+    Of a library's loggers only what the library would not set by itself again: their handlers are its own.
+    `keep` takes a formatter that is not logging's and returns what stands for it, or None.
+    """
+    manager = logging.root.manager
+    found = []
+    for name, logger in [("", logging.root), *sorted(manager.loggerDict.items())]:
+        if not isinstance(logger, logging.Logger) or name.partition(".")[0] in _SHELLS:
+            continue
+        home = _home(name)
+        of_library = home is not None and is_installed(home)
+        handlers = [] if of_library else _handlers(logger, keep, note)
+        is_set_up = logger.level or handlers or not logger.propagate or logger.disabled
+        if is_set_up and (name or handlers or logger.level != logging.WARNING):
+            about = {"level": logger.level, "propagate": logger.propagate, "disabled": logger.disabled}
+            found.append((name, home, {**about, "handlers": handlers}))
+    names = {level: logging.getLevelName(level) for level in _LEVELS}
+    names |= {level: name for level, name in _named().items() if level not in names}
+    return {
+        "levels": [(level, name) for level, name in names.items() if _LEVELS.get(level) != name],
+        "disabled_below": manager.disable,
+        "warnings": warnings.showwarning is getattr(logging, "_showwarning", None),
+        "loggers": found,
+    }
+
+
+def _named() -> dict[int, str]:
+    return dict(getattr(logging, "_levelToName", {}))
+
+
+def _home(name: str) -> str | None:
+    """The module that a logger is named after: the nearest one that is imported."""
+    while name:
+        if name in sys.modules:
+            return name
+        name = name.rpartition(".")[0]
+    return None
+
+
+def _handlers(logger: logging.Logger, keep: Keep, note: Callable[[str], None]) -> list[dict[str, Any]]:
+    found = []
+    for handler in logger.handlers:
+        kind = type(handler)
+        if isinstance(handler, logging.NullHandler) or kind.__module__.partition(".")[0] in _SHELLS:
+            continue
+        stream = _stream(getattr(handler, "stream", None))
+        whose = f"the logger {logger.name!r}"
+        if not isinstance(handler, logging.StreamHandler) or stream is None:
+            note(
+                f"a handler of {whose} stays behind: {handler!r}. Add it inside the cell, "
+                "to have what ranks log go there"
+            )
+            continue
+        if kind is not logging.StreamHandler:
+            note(f"a handler of {whose} is a plain StreamHandler on the ranks: {handler!r}")
+        if handler.filters:
+            note(f"the filters of a handler of {whose} stay behind: {handler!r}")
+        formatter = _formatter(handler.formatter, keep)
+        if formatter is None and handler.formatter is not None:
+            note(f"a formatter of {whose} stays behind: {handler.formatter!r}")
+        found.append({"stream": stream, "level": handler.level, "formatter": formatter})
+    if logger.filters:
+        note(f"the filters of the logger {logger.name!r} stay behind: {logger.filters}")
+    return found
+
+
+def _stream(stream: Any) -> str | None:
+    for name in ("stdout", "stderr"):
+        if stream is not None and stream in (getattr(sys, name), getattr(sys, f"__{name}__")):
+            return name
+    return None
+
+
+def _formatter(formatter: logging.Formatter | None, keep: Keep) -> Any:
+    """The arguments of a formatter of logging's own, or what `keep` makes of another one."""
+    if formatter is None:
+        return None
+    if type(formatter) is not logging.Formatter or vars(formatter).keys() > {"_style", "_fmt", "datefmt"}:
+        return keep(formatter)
+    # Documented as arguments alone; kept under these names since Python 3.2.
+    style = next((k for k, (kind, _) in _styles().items() if type(formatter._style) is kind), "%")
+    return formatter._fmt, formatter.datefmt, style
+
+
+def _styles() -> dict[str, Any]:
+    return dict(getattr(logging, "_STYLES", {}))
+
+
+def read_filters() -> list[tuple[Any, ...]]:
+    """The filters of warnings, in their order, without those of the shell's; applied on the rank."""
+    found = []
+    filters: list[tuple[Any, ...]] = list(warnings.filters)
+    for action, message, category, module, line in filters:
+        if category.__module__.partition(".")[0] in _SHELLS or "Trio" in str(getattr(message, "pattern", "")):
+            continue
+        kind = (category.__module__, category.__qualname__)
+        found.append((action, _pattern(message), kind, _pattern(module), line))
+    return found
+
+
+def _pattern(pattern: str | re.Pattern[str] | None) -> Any:
+    return (pattern.pattern, pattern.flags) if isinstance(pattern, re.Pattern) else pattern

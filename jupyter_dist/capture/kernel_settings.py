@@ -1,0 +1,173 @@
+"""The settings that were made in this notebook, for its ranks: of imported libraries, and of modules.
+
+Nothing is imported and nothing changed: not a library's state, nor what a generator draws next.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..worker import library_settings
+from ..worker.pickling import Pickler, Trace
+from . import executed, kernel_logging, kernel_seeds, module_attributes
+from . import modules as _modules
+
+__all__ = ["Settings", "is_notebook", "read"]
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_EVERYWHERE = {"__main__", "cloudpickle", "jupyter_dist", *sys.stdlib_module_names}
+
+
+@dataclass
+class Settings:
+    """What was set. The header is plain builtins; `objects` has to be pickled with what the cell uses."""
+
+    header: dict[str, Any] = field(default_factory=dict)
+    objects: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def is_notebook(namespace: Mapping[str, Any]) -> bool:
+    """Whether a namespace is a notebook's or a script's: whoever gives another one has set nothing there."""
+    return "In" in namespace or namespace is sys.modules["__main__"].__dict__
+
+
+def read(
+    namespace: Mapping[str, Any],
+    directory: Path,
+    modules: Collection[str],
+    *,
+    mains: Sequence[dict[str, Any]],
+    hidden: Collection[str],
+) -> Settings:
+    """What differs in this process from how a rank begins, as far as it can travel.
+
+    `modules` are the top-level ones that the cell uses; what was set on others stays here. `mains` and
+    `hidden` are as for pickling.
+    """
+    found = Settings()
+    if not is_notebook(namespace):
+        return found
+    texts = executed.texts(namespace)
+    own: dict[str, bool] = {}
+
+    def is_own(top: str) -> bool:
+        if top not in own:
+            own[top] = _modules.is_own(top, directory)
+        return own[top]
+
+    kept: list[Any] = []
+
+    def keep(value: Any, library: str = "logging") -> int | None:
+        """Have a value travel with what the cell uses. None for one that cannot, or that takes a library."""
+        used = _pickled(value, mains, hidden)
+        tops = set() if used is None else {name.partition(".")[0] for name in used}
+        if used is None or tops - {library, *_EVERYWHERE, *filter(is_own, tops)}:
+            return None
+        kept.append(value)
+        return len(kept) - 1
+
+    found.header = {
+        "seeds": kernel_seeds.read(texts),
+        "libraries": _libraries(texts, keep, found.notes),
+        "loggers": kernel_logging.read_loggers(
+            lambda name: not is_own(name.partition(".")[0]), keep, found.notes.append
+        ),
+        "filters": kernel_logging.read_filters(),
+    }
+    attributes = []
+    for module, path, value in module_attributes.changed(texts, namespace, modules, is_own):
+        if _plain(value) is value or _pickled(value, mains, hidden) is not None:
+            attributes.append((module, path, value))
+        else:
+            name = ".".join((module, *path))
+            found.notes.append(
+                f"{name}, set in the notebook, stays behind: a {type(value).__name__} that cannot be pickled"
+            )
+    if kept or attributes:
+        found.objects = {"kept": kept, "attributes": attributes}
+    return found
+
+
+def _libraries(
+    texts: Sequence[str], keep: Callable[..., int | None], notes: list[str]
+) -> dict[str, dict[str, Any]]:
+    """Per library, what is plain by itself, and under `kept` what has to be pickled."""
+    found: dict[str, dict[str, Any]] = {}
+    for library in library_settings.LIBRARIES:
+        module = sys.modules.get(library)
+        if module is None:
+            continue
+
+        def failed(name: str, error: Exception, library: str = library) -> None:
+            notes.append(f"{library}'s {name} stays behind: {type(error).__name__}: {error}")
+
+        values = library_settings.read(library, module, failed)
+        if "set_num_threads" in values and not any("set_num_threads" in text for text in texts):
+            del values["set_num_threads"]  # by itself torch takes what the machine has
+        for name, value in values.items():
+            entries = value if isinstance(value, dict) else {None: value}
+            for key, entry in entries.items():
+                of_library = found.setdefault(library, {})
+                _add(of_library, name, key, entry, functools.partial(keep, library=library), notes)
+    return found
+
+
+_NO = object()
+
+
+def _add(
+    found: dict[str, Any],
+    name: str,
+    key: str | None,
+    value: Any,
+    keep: Callable[[Any], int | None],
+    notes: list[str],
+) -> None:
+    plain = _plain(value)
+    if plain is _NO:
+        index = keep(value)
+        if index is None:
+            shown = name if key is None else f"{name} {key!r}"
+            notes.append(f"{shown}, set in the notebook, stays behind: a {type(value).__name__}")
+            return
+        found.setdefault("kept", []).append((name, key, index))
+    elif key is None:
+        found[name] = plain
+    else:
+        found.setdefault(name, {})[key] = plain
+
+
+def _plain(value: Any) -> Any:
+    """The value in plain builtins; itself where it is made of them, `_NO` where it cannot be."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind.__module__ == "numpy" and getattr(value, "shape", None) == ():
+        return value.item()
+    if kind in (list, tuple):
+        items = [_plain(item) for item in value]
+        return _NO if any(item is _NO for item in items) else kind(items)
+    if kind is dict:
+        items = [_plain(item) for item in [*value.keys(), *value.values()]]
+        return _NO if any(item is _NO for item in items) else value
+    return _NO
+
+
+def _pickled(value: Any, mains: Sequence[dict[str, Any]], hidden: Collection[str]) -> set[str] | None:
+    """The modules that a value takes where it is unpickled; None where it cannot be pickled."""
+    trace = Trace()
+    try:
+        pickler = Pickler(
+            io.BytesIO(), buffer_callback=lambda _: False, mains=mains, hidden=hidden, trace=trace
+        )
+        pickler.dump(value)
+    except Exception:  # pickling runs the value's own code
+        return None
+    return trace.modules

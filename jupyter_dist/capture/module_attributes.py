@@ -1,0 +1,261 @@
+"""What the notebook has set on modules, such as `config.LR = 3`: ranks import them anew, and set it again.
+
+Two things tell of it. The cells that have run show where an attribute of a module (of a class in it, of an
+entry) was assigned or changed. And where a module's file is as it was at its import, a constant that has not
+the value which the file gives it was changed by whatever means.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+import re
+import sys
+import types
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .executed import tree
+
+__all__ = ["Attribute", "changed"]
+
+
+class Attribute(NamedTuple):
+    """`path` below the module is a name, or the names through a class or an object to an attribute."""
+
+    module: str
+    path: tuple[str, ...]
+    value: Any
+
+
+_CHANGES = "add append clear discard extend insert pop popitem remove reverse setdefault sort update".split()
+_MAYBE = re.compile(
+    r"\b([A-Za-z_]\w*)(?:\.\w+)+(?:\[[^\n]*\])?[^\n=()]*=(?!=)"
+    r"|\b(?:setattr|delattr|del)[ (]+(\w+)"
+    rf"|\b([A-Za-z_]\w*)(?:\.\w+)+\.(?:{'|'.join(_CHANGES)})\("
+)
+_NOT_SET_HERE = {"builtins", "IPython", "ipykernel", "jupyter_dist", "logging", "os", "sys", "warnings"}
+"""Modules that a rank has its own of, or whose settings travel in their own way."""
+_LIBRARIES_OPTIONS = {("matplotlib", "rcParams"), ("pyplot", "rcParams"), ("pandas", "options")}
+_MAKES_NAMES = re.compile(r"\b(?:globals|vars|exec|modules)\b")
+_LITERALS = (bool, int, float, complex, str, bytes, type(None))
+_CONTAINERS = (list, tuple, set, dict)
+_LARGEST = 1000
+
+
+def changed(
+    texts: Sequence[str],
+    namespace: Mapping[str, Any],
+    wanted: Collection[str],
+    is_own: Callable[[str], bool],
+) -> list[Attribute]:
+    """What was set on those `wanted` top-level modules and their submodules, each place once.
+
+    `is_own` tells whether a top-level module is the user's. Runs nothing of the modules' but the comparison
+    of constants.
+    """
+    found: dict[tuple[str, tuple[str, ...]], Any] = {}
+    own = _loaded({name for name in wanted if is_own(name)})
+    held = {id(value) for module in own.values() for value in vars(module).values()}
+    roots = frozenset(
+        name
+        for name in frozenset().union(*map(_roots, texts))
+        if isinstance(namespace.get(name), types.ModuleType | type) or id(namespace.get(name, held)) in held
+    )
+    targets = [target for text in texts if _roots(text) & roots for target in _targets(text)]
+    for target in dict.fromkeys(targets):
+        place = _place(target, namespace, own)
+        if place is None or place[0].partition(".")[0] not in wanted:
+            continue
+        try:
+            first, *others = place[1]
+            value = functools.reduce(getattr, others, vars(sys.modules[place[0]])[first])
+        except (AttributeError, KeyError):
+            continue  # deleted since, or never set, as where a function would do it that has not run
+        if not isinstance(value, types.ModuleType):
+            found[place] = value
+    for name, module in own.items():
+        for constant, value in _differing(module):
+            found.setdefault((name, (constant,)), value)
+    return [Attribute(module, path, value) for (module, path), value in found.items()]
+
+
+@functools.lru_cache(1000)
+def _roots(text: str) -> frozenset[str]:
+    """Names below which a cell may assign something; a quick look: to parse takes a hundred times as long."""
+    return frozenset(match[1] or match[2] or match[3] for match in _MAYBE.finditer(text))
+
+
+@functools.lru_cache(1000)
+def _targets(text: str) -> tuple[tuple[str, ...], ...]:
+    """The dotted names that a cell assigns to, deletes or changes in place."""
+    parsed = tree(text)
+    return tuple(dict.fromkeys(_dotted(parsed))) if parsed is not None else ()
+
+
+def _dotted(parsed: ast.AST) -> Iterator[tuple[str, ...]]:
+    for node in ast.walk(parsed):
+        name: tuple[str, ...] | None = None
+        if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            name = _name(node)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in _CHANGES:
+                name = _name(node.func.value)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1:
+            owner, attribute = _name(node.args[0]), node.args[1]
+            if node.func.id in ("setattr", "delattr") and owner and isinstance(attribute, ast.Constant):
+                name = (*owner, str(attribute.value))
+        if name is not None and len(name) > 1:
+            yield name
+
+
+def _name(node: ast.AST) -> tuple[str, ...] | None:
+    """`a.b[0].c` is a, b: what lies in an entry changes with the entry's holder."""
+    parts: list[str] = []
+    while not isinstance(node, ast.Name):
+        if isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+        elif isinstance(node, ast.Subscript):
+            parts.clear()
+        else:
+            return None
+        node = node.value
+    return (node.id, *reversed(parts))
+
+
+def _loaded(tops: Collection[str]) -> dict[str, types.ModuleType]:
+    """The imported modules of these top-level ones; a look at all takes a millisecond in a large notebook."""
+    names = [name for name in tops if isinstance(sys.modules.get(name), types.ModuleType)]
+    packages = tuple(f"{name}." for name in names if "__path__" in vars(sys.modules[name]))
+    if packages:
+        names += [name for name in list(sys.modules) if name.startswith(packages)]
+    return {name: sys.modules[name] for name in names if type(sys.modules[name]) is types.ModuleType}
+
+
+def _place(
+    target: tuple[str, ...], namespace: Mapping[str, Any], own: Mapping[str, types.ModuleType]
+) -> tuple[str, tuple[str, ...]] | None:
+    """The module in which a cell's dotted name begins, and the rest of the name; None for other names."""
+    root, *path = target
+    owner = namespace.get(root)
+    if isinstance(owner, type):  # after `from config import Options`
+        path = [*owner.__qualname__.split("."), *path]
+        owner = own.get(owner.__module__)
+    elif owner is not None and not isinstance(owner, types.ModuleType):
+        owner, path = _holder(owner, path, own)
+    while path and isinstance(owner, types.ModuleType):
+        inner = vars(owner).get(path[0])  # not by getattr, at which a lazy module would be imported
+        if not isinstance(inner, types.ModuleType):
+            break
+        owner = inner
+        del path[0]
+    name = getattr(owner, "__name__", "")
+    if not path or not isinstance(owner, types.ModuleType) or sys.modules.get(name) is not owner:
+        return None
+    if name.partition(".")[0] in _NOT_SET_HERE or (name.rpartition(".")[2], path[0]) in _LIBRARIES_OPTIONS:
+        return None
+    return name, tuple(path)
+
+
+def _holder(
+    value: Any, path: Sequence[str], own: Mapping[str, types.ModuleType]
+) -> tuple[types.ModuleType | None, list[str]]:
+    """The own module that holds an object, as after `from config import options`."""
+    for module in own.values():
+        for name, held in vars(module).items():
+            if held is value:
+                return module, [name, *path]
+    return None, []
+
+
+def _differing(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
+    """Constants of a module that have another value than its file gives them, and new ones."""
+    source = _source_at_import(module)
+    if source is None:
+        return
+    constants, names = _constants(source)
+    others_are_new = "*" not in names and not _MAKES_NAMES.search(source)
+    for name, value in list(vars(module).items()):
+        if name.startswith("_") or (name in names and name not in constants):
+            continue
+        if isinstance(value, types.ModuleType) and f"{module.__name__}.{name}" in sys.modules:
+            continue  # a submodule: its import set it
+        if name in constants:
+            if _is_plain(value) and not _same(value, constants[name]):
+                yield name, value
+        elif others_are_new:
+            yield name, value
+
+
+def _source_at_import(module: types.ModuleType) -> str | None:
+    """A module's source, where the file is the one that was imported: its compiled form says of which it is.
+
+    https://peps.python.org/pep-0552/: after the magic number and the flags, the source's time and size.
+    """
+    file, cached = (vars(module).get(name) or "" for name in ("__file__", "__cached__"))
+    try:
+        about = os.stat(file)
+        with open(cached, "rb") as compiled:
+            head = compiled.read(16)
+        when, size = (int.from_bytes(head[at : at + 4], "little") for at in (8, 12))
+        as_imported = (int(about.st_mtime) & 0xFFFFFFFF, about.st_size & 0xFFFFFFFF) == (when, size)
+        if head[4:8] != bytes(4) or not as_imported or not file.endswith(".py"):
+            return None
+        with open(file, encoding="utf-8") as text:
+            return text.read()
+    except (OSError, ValueError):
+        return None
+
+
+@functools.lru_cache(200)
+def _constants(source: str) -> tuple[dict[str, Any], frozenset[str]]:
+    """The names to which a file gives a constant once and for all, and all names that it gives a value."""
+    parsed = tree(source)
+    names: set[str] = set()
+    constants: dict[str, Any] = {}
+    bound: Counter[str] = Counter()
+    if parsed is None:
+        return {}, frozenset()
+    for node in ast.walk(parsed):
+        if isinstance(node, ast.Global):
+            names.update(node.names)
+            bound.update([*node.names, *node.names])  # the module's own state, which it changes itself
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            names.add(node.id)
+            bound[node.id] += 1
+        elif isinstance(node, ast.alias):
+            names.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler):
+            names.add(node.name or "")
+    for statement in parsed.body:
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            target: ast.expr = statement.targets[0]
+        elif isinstance(statement, ast.AnnAssign):
+            target = statement.target
+        else:
+            continue
+        if isinstance(target, ast.Name) and statement.value is not None:
+            try:
+                constants[target.id] = ast.literal_eval(statement.value)
+            except (ValueError, TypeError, SyntaxError, RecursionError):
+                constants.pop(target.id, None)
+    # A name that is bound in several places has the value of whichever ran last.
+    return {name: value for name, value in constants.items() if bound[name] == 1}, frozenset(names)
+
+
+def _is_plain(value: Any, left: int = 5) -> bool:
+    """Whether a value is a constant, or a small container of such."""
+    if type(value) in _LITERALS:
+        return True
+    if type(value) not in _CONTAINERS or not left or len(value) > _LARGEST:
+        return False
+    items = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+    return all(_is_plain(item, left - 1) for item in items)
+
+
+def _same(value: Any, constant: Any) -> bool:
+    return type(value) is type(constant) and bool(
+        value == constant or (value != value and constant != constant)
+    )

@@ -1,0 +1,348 @@
+"""Find out what stays of lines that a program rewrites by moving the cursor up: nested tqdm bars, Rich.
+
+Such a program writes its bars anew many times a second: "up three lines", three lines. In a terminal that is
+three lines; in a file it is thousands. `Unroll` reads a log as it grows and says which of its bytes are shown
+as they are, and what is shown in place of the others. It holds back the lines at the end that may still be
+rewritten, so that what it has let go is final: pages of a view keep their numbers, and a line that was
+printed need not be taken back.
+
+Where a bar ends is not written anywhere. A line is let go when the cursor is further below it than the
+program has gone up before, and all are when a new line begins below them.
+
+A terminal can go up as far as its screen is high (https://vt100.net/docs/vt510-rm/CUU.html); here it is
+`WINDOW` lines, and never to a line that was let go. Other ways to move about a screen, such as going to a
+row and column, or scrolling, mean nothing in a log and are passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from .safe import clean, column
+
+__all__ = ["WINDOW", "Piece", "Unroll", "unrolled"]
+
+WINDOW = 100
+_BEGIN = re.compile(rb"\x1b\[(?:[0-9]*[AF]|\?25l)")
+_MOVE = re.compile(rb"\n|\x1b\[(?:(?P<count>[0-9]*)(?P<to>[ABEFJ])|\?25(?P<cursor>[hl]))")
+_TORN = re.compile(
+    rb"(?:\x1b(?:\[[0-9;:?]*)?|[\xc2-\xdf]|[\xe0-\xef][\x80-\xbf]?|[\xf0-\xf4][\x80-\xbf]{0,2})\Z"
+)
+"""A character or a sequence at the end of what has been read, whose rest is yet to come."""
+_BAR = re.compile(rb"\r?[^\x00-\x1f]*")
+_ANY = 1 << 30
+_ERASED = b"\x1b[2K"
+_MAX_TAIL = 64 << 10
+_MAX_PLAYED = 4 << 10
+
+
+class Piece(NamedTuple):
+    """What is shown of the bytes from the piece before up to `end`: they themselves, or `text`."""
+
+    end: int
+    text: bytes | None = None
+
+
+class _Row:
+    """A line that may still be rewritten. While nobody has come back to it, `text` is what was written."""
+
+    __slots__ = ("again", "end", "start", "text", "width")
+
+    def __init__(self, start: int, text: bytes = b"") -> None:
+        self.start, self.end = start, start
+        self.text = text
+        self.again = False
+        self.width = _ANY
+        """At most so wide is what is shown of the text."""
+
+    def come_back(self) -> None:
+        if not self.again:
+            self.again = True
+            if _BAR.fullmatch(self.text):
+                self.width = _width(self.text)
+
+    def write(self, stretch: bytes, at: int) -> None:
+        """Somebody has come back, and writes from a column on."""
+        if stretch.startswith(b"\r") and _BAR.fullmatch(stretch):
+            width = _width(stretch)
+            if width >= self.width:
+                self.text = b""  # all of it is covered: most bars take care of that
+            self.text += stretch
+            self.width = max(width, self.width)
+        else:
+            self.text += b"\x1b[%dG" % (at + 1) + stretch
+            self.width = _ANY
+        if len(self.text) > _MAX_PLAYED:
+            self.text = self.shown()
+            if _BAR.fullmatch(self.text):
+                self.width = _width(self.text)
+
+    def shown(self) -> bytes:
+        if not self.again:
+            return self.text
+        return clean(self.text.decode("utf-8", "replace")).encode("utf-8", "replace")
+
+
+def _width(text: bytes) -> int:
+    return len(text.decode("utf-8", "replace").lstrip("\r"))
+
+
+class Unroll:
+    """Takes a log's bytes from `start` on, in pieces of any size, and gives `Piece`s in their order."""
+
+    def __init__(self, start: int = 0) -> None:
+        self.read = start
+        """Up to where the log has been taken."""
+        self.done = start
+        """Up to where it has been let go."""
+        self._torn = b""
+        self._tail = bytearray()
+        """The line that has no end yet, or what fits of its end, while no line is rewritten."""
+        self._rows: list[_Row] = []
+        """The lines that may be rewritten; none while there is no bar."""
+        self._pieces: list[Piece] = []
+        self._begin(0)
+
+    def _begin(self, at: int) -> None:
+        self._now = self.read
+        """Up to where the log has been played."""
+        self._at = at
+        """The row of the cursor."""
+        self._above = 0
+        """How far the cursor would be above the first row, were there rows."""
+        self._reach = 0
+        """How far above the last row the program has gone."""
+        self._lines = 0
+        """Newlines since it went up."""
+        self._went_up = self._hidden = False
+        self._spare = 0
+        """Lines that are held back beside those: a program that hides the cursor may still erase the bar."""
+        self._column = 0
+        self._stretch = b""
+
+    @property
+    def rewriting(self) -> bool:
+        return bool(self._rows)
+
+    def feed(self, data: bytes) -> list[Piece]:
+        """Take more of the log, as far as it is there; returns what that lets go."""
+        data = self._torn + data
+        base = self.read - len(self._torn)
+        self.read = base + len(data)
+        torn = _TORN.search(data, max(0, len(data) - 32))
+        self._torn = torn[0] if torn else b""
+        if torn:
+            data = data[: torn.start()]
+        at = 0
+        while at < len(data):
+            at = self._play(data, at, base) if self._rows else self._pass(data, at, base)
+        if self._rows:
+            self._now = base + len(data)
+            self._let_go(len(self._rows) - 1 - self._reach - self._spare)
+            if not self._hidden and not self._torn and self._lines > self._reach:
+                self._end()
+        return self._take()
+
+    def skip(self, data: bytes) -> list[Piece]:
+        """Take more of the log, which is shown as it is whatever it holds, up to its last line's end."""
+        pieces = self.flush() if self._rows or self._torn else []
+        self._tail.clear()
+        whole = data.rfind(b"\n") + 1
+        if whole:
+            self._put(Piece(self.read + whole))
+        self.read += len(data)
+        return [*pieces, *self._take()]
+
+    def flush(self) -> list[Piece]:
+        """Nothing more is waited for: let go of all, the unfinished line included. More may come yet."""
+        if self._rows:
+            self._write(self._torn)
+            self._now = self.read
+            self._rows = self._without_blanks()
+            self._let_go(len(self._rows), last=True)
+        elif self.read > self.done:
+            self._put(Piece(self.read))
+        self._tail.clear()
+        self._torn = b""
+        return self._take()
+
+    def rest(self) -> list[bytes]:
+        """The lines that are held back, and at the end the one that is unfinished, as they look now."""
+        if self._rows:
+            return [row.shown() for row in self._without_blanks()]
+        return [bytes(self._tail) + self._torn] if self._tail or self._torn else []
+
+    def _take(self) -> list[Piece]:
+        taken, self._pieces = self._pieces, []
+        return taken
+
+    def _put(self, piece: Piece) -> None:
+        if piece.text is None and self._pieces and self._pieces[-1].text is None:
+            self._pieces.pop()
+        self._pieces.append(piece)
+        self.done = piece.end
+
+    def _pass(self, data: bytes, at: int, base: int) -> int:
+        """While nothing is rewritten: whole lines are shown as they are, up to where a bar begins."""
+        found = _BEGIN.search(data, at)
+        end = len(data) if found is None else found.start()
+        whole = data.rfind(b"\n", at, end) + 1
+        if found is None:
+            if whole:
+                self._put(Piece(base + whole))
+                self._tail.clear()
+            self._tail += data[max(at, whole, end - _MAX_TAIL) :]
+            if len(self._tail) > 2 * _MAX_TAIL:
+                del self._tail[:-_MAX_TAIL]
+            return end
+        first = whole or at
+        for _ in range(0 if found[0].endswith(b"l") else WINDOW):
+            if first <= at:
+                break
+            first = max(at, data.rfind(b"\n", at, first - 1) + 1)
+        if first > at:
+            self._put(Piece(base + first))
+            self._tail.clear()
+        # What was not let go is the beginning of the first of these lines.
+        begun, ends = bytes(self._tail), base + first
+        self._tail.clear()
+        for line in data[first:end].split(b"\n"):
+            row = _Row(self._rows[-1].end if self._rows else self.done, begun + line)
+            begun, ends = b"", ends + len(line) + 1
+            row.end = ends
+            self._rows.append(row)
+        self._begin(len(self._rows) - 1)
+        self._stretch = self._rows[-1].text
+        return end
+
+    def _play(self, data: bytes, at: int, base: int) -> int:
+        """While lines are rewritten. Returns where that is over, or the end of the data."""
+        for move in _MOVE.finditer(data, at):
+            self._write(data[at : move.start()])
+            at = move.end()
+            if move["to"]:
+                self._move(move["to"], int(move["count"][:6] or b"0"))
+            elif move["cursor"]:
+                self._hidden = move["cursor"] == b"l"
+                self._spare = 1
+                if not self._hidden and not self._went_up:
+                    self._reach = 0
+            elif self._new_line(base + at):
+                return at
+        self._write(data[at:])
+        return len(data)
+
+    def _write(self, stretch: bytes) -> None:
+        if not stretch:
+            return
+        row = self._rows[self._at]
+        if row.again:
+            was = self._where()
+            erased = stretch.rfind(_ERASED)
+            if erased >= 0:
+                was = column(stretch[:erased].decode("utf-8", "replace"), was)
+                stretch, row.text = stretch[erased + len(_ERASED) :], b""
+            self._column = was
+            row.write(stretch, was)
+        else:
+            self._column = self._where()
+            row.text += stretch
+        self._stretch = stretch
+
+    def _where(self) -> int:
+        """The cursor's column, which is looked for only when it matters."""
+        if self._stretch:
+            self._column = column(self._stretch.decode("utf-8", "replace"), self._column)
+            self._stretch = b""
+        return self._column
+
+    def _new_line(self, end: int) -> bool:
+        """To the next line; returns whether the bar is over."""
+        self._now = end
+        self._rows[self._at].end = end
+        self._at += 1
+        self._lines += 1
+        self._above = self._column = 0
+        self._stretch = b""
+        if self._at == len(self._rows):
+            self._rows.append(_Row(end))
+        elif (row := self._rows[self._at]).text or row.again:
+            row.come_back()
+        else:
+            row.start = end
+        if self._hidden and not self._went_up:
+            # A program that hides the cursor is about to draw a bar, and its first picture belongs to it.
+            self._reach = min(WINDOW, max(self._reach, self._at))
+        self._let_go(self._at - self._reach - self._spare)
+        return self._lines > self._reach + WINDOW and self._end()
+
+    def _move(self, to: bytes, count: int) -> None:
+        row = self._rows[self._at]
+        if row.text or to == b"J":
+            row.come_back()
+        if to in b"AF":
+            self._go_up(max(1, count))
+        elif to in b"BE":
+            self._at = min(len(self._rows) - 1, self._at + max(1, count))
+            self._above = 0
+        elif count == 0:
+            row.text += b"\x1b[%dG\x1b[K" % (self._where() + 1)
+            del self._rows[self._at + 1 :]
+        if to in b"EF":
+            self._column, self._stretch = 0, b""
+        self._rows[self._at].come_back()
+
+    def _go_up(self, count: int) -> None:
+        to = self._at - self._above - count
+        self._reach = min(WINDOW, max(self._reach, len(self._rows) - 1 - to))
+        self._at, self._above = max(0, to), max(0, -to)
+        self._lines = 0
+        self._went_up = True
+
+    def _end(self) -> bool:
+        """The bar is over if a new line has begun below it, and nothing is there yet."""
+        last = self._rows[-1]
+        if self._at < len(self._rows) - 1 or last.again or last.text:
+            return False
+        self._let_go(len(self._rows) - 1)
+        if self.done < self._now:
+            self._put(Piece(self._now, b""))
+        self._rows = []
+        return True
+
+    def _let_go(self, count: int, last: bool = False) -> None:
+        """The first rows; `last`: all of them, and the last one has no end yet."""
+        text: list[bytes] = []
+        for number, row in enumerate(self._rows[: max(0, count)], 1):
+            unfinished = last and number == count
+            if row.again or unfinished or row.start < self.done:
+                text.append(row.shown() + (b"" if unfinished else b"\n"))
+                continue
+            if row.start > self.done or text:
+                self._put(Piece(row.start, b"".join(text)))
+                text = []
+            self._put(Piece(row.end))
+        if text:
+            self._put(Piece(self._now, b"".join(text)))
+        if count > 0:
+            del self._rows[:count]
+            self._at = max(0, self._at - count)
+
+    def _without_blanks(self) -> list[_Row]:
+        """The rows but for empty ones below the cursor."""
+        end = len(self._rows)
+        while end > self._at + 1 and not self._rows[end - 1].shown().strip():
+            end -= 1
+        return self._rows[:end]
+
+
+def unrolled(data: bytes) -> bytes:
+    """What is shown of a whole log, or of a part of one."""
+    unroll = Unroll()
+    pieces, parts = [*unroll.feed(data), *unroll.flush()], list[bytes]()
+    start = 0
+    for end, text in pieces:
+        parts.append(data[start:end] if text is None else text)
+        start = end
+    return b"".join(parts)

@@ -1,0 +1,54 @@
+"""What a row of settings is: one setting, how it is read in the notebook and written on a rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+__all__ = ["Setting", "at", "attribute", "differing", "pair"]
+
+
+class Setting(NamedTuple):
+    """One row. What `read` returns is made of builtins, or holds what the notebook has given: a formatter."""
+
+    name: str
+    read: Callable[[Any], Any]
+    write: Callable[[Any, Any], object]
+
+
+def at(module: Any, path: str) -> Any:
+    for name in path.split("."):
+        module = getattr(module, name)
+    return module
+
+
+def attribute(path: str, usual: Any) -> Setting:
+    """A setting that is an attribute, read and set by its path below the module."""
+    owner, _, name = path.rpartition(".")
+
+    def read(module: Any) -> Any:
+        value = at(module, path)
+        return None if value == usual else value
+
+    def write(module: Any, value: Any) -> None:
+        setattr(at(module, owner) if owner else module, name, value)
+
+    return Setting(path, read, write)
+
+
+def pair(getter: str, setter: str, usual: Any) -> Setting:
+    """A setting with a function that tells it and one that sets it."""
+
+    def read(module: Any) -> Any:
+        value = at(module, getter)()
+        return None if value == usual else value
+
+    def write(module: Any, value: Any) -> None:
+        at(module, setter)(value)
+
+    return Setting(setter, read, write)
+
+
+def differing(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Entries unlike the usual ones; a key that is not known here counts as usual when it is empty."""
+    return {k: v for k, v in values.items() if v != usual.get(k) and (k in usual or v)} or None
