@@ -62,6 +62,8 @@ FILES = {
         class Settings:
             lr = 0.1
         settings = Settings()
+        KNOWN = {}
+        def known(function): return KNOWN.setdefault(function.__name__, function)
         def rate(): return settings.lr, config["lr"]
         def place(): return where.get()
     """,
@@ -156,6 +158,10 @@ FUNCTIONS = [
     (
         "from jw_tools import seen, calls as made\nseen['before'] = 2\ndef of(): return seen",
         "seen, of() is seen, seen is jw_tools.seen, made is jw_tools.calls",
+    ),
+    (
+        "@jw_tools.known\ndef registered(): return 5",
+        "jw_tools.KNOWN['registered'] is registered, [f() for f in jw_tools.KNOWN.values()]",
     ),
     ("from jw_tools import where, place", "where is jw_tools.where, place()"),
     (

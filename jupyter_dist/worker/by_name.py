@@ -198,6 +198,17 @@ class ByName:
         homes = self._at_home
         return {name: homes.get(id(value), value) for name, value in names.items()}
 
+    def registries(self, module: types.ModuleType) -> list[spaces.Placed]:
+        """The dicts and lists of a module of the user's that hold functions or classes of the notebook."""
+        if is_installed(module.__name__):
+            return []
+        if self._at_home is None:
+            self._at_home = self._own_containers()
+        containers = {
+            k: v for k, v in vars(module).items() if type(v) in _CONTAINERS and id(v) in self._at_home
+        }
+        return [self._at_home[id(v)] for v in containers.values() if any(map(_is_of_notebook, _items(v)))]
+
     def _own_containers(self) -> dict[int, spaces.Placed]:
         found: dict[int, spaces.Placed] = {}
         for name, module in self._modules.items():
@@ -241,6 +252,14 @@ class ByName:
         if not isinstance(state, dict):
             return NotImplemented if state else place
         return *place, state, None, None, spaces.updated
+
+
+def _items(container: Any) -> Iterable[Any]:
+    return list(container.values() if isinstance(container, dict) else container)
+
+
+def _is_of_notebook(value: Any) -> bool:
+    return isinstance(value, type | types.FunctionType) and value.__module__ == "__main__"
 
 
 def reached(values: Iterable[Any], words: Collection[str]) -> list[types.ModuleType]:

@@ -249,9 +249,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def _reduce_module(self, module: Any) -> Any:
         reduced = self._by_name.reduce_module(module)
         if reduced is not NotImplemented and type(module) is types.ModuleType and len(reduced) == 2:
-            functions = dispatch.of_module(module, self._mains)
-            if functions:
-                return *reduced, functions, None, None, dispatch.loaded
+            registered = [*dispatch.of_module(module, self._mains), *self._by_name.registries(module)]
+            if registered:
+                return *reduced, registered, None, None, dispatch.loaded
         return reduced
 
     def _reduce_bound(self, method: Any) -> Any:
