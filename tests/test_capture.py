@@ -29,7 +29,7 @@ ROOT = Path(__file__).parent.parent
 FUTURE_ANNOTATIONS = 0x1000000
 
 RANK = """
-import asyncio, inspect, linecache, sys, traceback, types
+import asyncio, importlib, inspect, linecache, sys, traceback, types
 from pathlib import Path
 from jupyter_dist.worker import payload
 here = Path(sys.argv[1])
@@ -39,6 +39,8 @@ sys.path[:0] = [str(here / "modules"), *header["sys_path"]]
 for file, text in header["sources"].items():
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
 names = payload.load(here / "payload.pkl", main=main.__dict__)
+for name in header["submodules"]:
+    importlib.import_module(name)
 try:
     if header["kind"] == "call":
         main.result = names["fn"](*names["args"], **names["kwargs"])
@@ -250,14 +252,14 @@ class TestNames:
         assert captured.header["names"] == []
 
     def test_what_the_cell_assigns_may_be_unpicklable(self, notebook: Notebook) -> None:
-        notebook.cell("import threading\nlock = threading.Lock()\nitems = [1, 2]")
+        notebook.cell("import zlib\nlock = zlib.compressobj()\nitems = [1, 2]")
         captured = notebook.capture("for i in items:\n    lock = i\nresult = lock")
         assert notebook.run_payload(captured) == 2
         (note,) = captured.notes
         assert note.startswith("'lock' stays behind, the cell assigns its own (lock: cannot pickle")
 
     def test_what_is_surely_read_first_may_not(self, notebook: Notebook) -> None:
-        notebook.cell("import threading\nlock = threading.Lock()")
+        notebook.cell("import zlib\nlock = zlib.compressobj()")
         assert notebook.error("lock\nlock = 1").startswith("lock: cannot pickle")
         assert notebook.capture("def f(): return lock\nlock = 1\nresult = f()").header["names"] == []
 
@@ -440,26 +442,26 @@ class TestWhatTravels:
 
 
 UNPICKLABLE = """
-import collections, functools, queue, socket, sqlite3, threading
+import collections, functools, queue, socket, sqlite3, threading, zlib
 class Model:
-    def __init__(self): self.lock = threading.Lock()
+    def __init__(self): self.stream = zlib.compressobj()
     def go(self): return 1
 class Slotted:
     __slots__ = ("a", "b")
-    def __init__(self): self.a, self.b = 1, threading.Lock()
+    def __init__(self): self.a, self.b = 1, zlib.compressobj()
 class Stateful:
-    def __getstate__(self): return {"inner": [threading.Lock()]}
+    def __getstate__(self): return {"inner": [zlib.compressobj()]}
 class Reduced:
-    def __reduce__(self): return Reduced, (threading.Lock(),)
+    def __reduce__(self): return Reduced, (zlib.compressobj(),)
 class Raises:
     def __reduce__(self): raise ZeroDivisionError("no way")
 model = Model()
 class Holder:
-    lock = threading.Lock()
+    stream = zlib.compressobj()
 class User:
     @property
     def ready(self): return model
-config = {"locks": [1, 2, threading.Lock()], 3: 4}
+config = {"streams": [1, 2, zlib.compressobj()], 3: 4}
 keyed = {threading.current_thread(): 1}
 def train(): return model.go()
 def outer(): return train()
@@ -468,10 +470,10 @@ def closure():
     def query(): return connection
     return query
 query = closure()
-def default(x, event=threading.Event()): pass
-def named(*, event=threading.Lock()): pass
+def default(x, event=Model()): pass
+def named(*, event=zlib.compressobj()): pass
 def tagged(): pass
-tagged.lock = threading.Lock()
+tagged.stream = zlib.compressobj()
 @functools.lru_cache
 def cached(): return model
 numbers = (i for i in range(3))
@@ -480,37 +482,38 @@ sock = socket.socket()
 slotted, stateful, reduced, raises = Slotted(), Stateful(), Reduced(), Raises()
 part = functools.partial(print, config)
 method = model.go
-ordered = collections.OrderedDict(a=collections.deque([0, threading.Lock()]))
+ordered = collections.OrderedDict(a=collections.deque([0, zlib.compressobj()]))
 jobs = queue.Queue()
+jobs.put(zlib.compressobj())
 shell_lambda = lambda: sock
 deep = []
 for _ in range(100_000): deep = [deep]
 good = 1
 """
-LOCK = "cannot pickle '_thread.lock' object"
+STREAM = "cannot pickle 'zlib.Compress' object"
 PATHS = [
-    ("model", f"model.lock: {LOCK}", "Create model inside the cell"),
-    ("config", f"config['locks'][2]: {LOCK}", "Create config inside the cell"),
-    ("train()", f"train() uses model.lock: {LOCK}", "Create model inside the cell"),
-    ("outer()", f"outer() uses train() uses model.lock: {LOCK}", "Create model inside"),
+    ("model", f"model.stream: {STREAM}", "Create model inside the cell"),
+    ("config", f"config['streams'][2]: {STREAM}", "Create config inside the cell"),
+    ("train()", f"train() uses model.stream: {STREAM}", "Create model inside the cell"),
+    ("outer()", f"outer() uses train() uses model.stream: {STREAM}", "Create model inside"),
     ("query()", "query() uses connection: cannot pickle 'sqlite3.Connection' object", "Connect inside"),
-    ("default()", f"default()'s default for event._cond._lock: {LOCK}", "Create it inside"),
-    ("named()", f"named()'s default for event: {LOCK}", "Create it inside"),
-    ("tagged()", f"tagged.lock: {LOCK}", "Create tagged inside"),
-    ("cached()", f"cached() uses model.lock: {LOCK}", "Create model inside"),
+    ("default()", f"default()'s default for event.stream: {STREAM}", "Create it inside"),
+    ("named()", f"named()'s default for event: {STREAM}", "Create it inside"),
+    ("tagged()", f"tagged.stream: {STREAM}", "Create tagged inside"),
+    ("cached()", f"cached() uses model.stream: {STREAM}", "Create model inside"),
     ("numbers", "numbers: cannot pickle 'generator' object", "Make the generator inside the cell"),
     ("sock", "sock: cannot pickle 'socket' object", "Connect inside the cell"),
-    ("slotted", f"slotted.b: {LOCK}", "Create slotted inside"),
-    ("stateful", f"stateful.__getstate__()['inner'][0]: {LOCK}", "Create it inside"),
-    ("reduced", f"reduced.__reduce__()[0]: {LOCK}", "Create it inside"),
+    ("slotted", f"slotted.b: {STREAM}", "Create slotted inside"),
+    ("stateful", f"stateful.__getstate__()['inner'][0]: {STREAM}", "Create it inside"),
+    ("reduced", f"reduced.__reduce__()[0]: {STREAM}", "Create it inside"),
     ("raises", "raises: cannot pickle 'Raises' object (ZeroDivisionError: no way)", "Create raises"),
-    ("part", f"part.args[0]['locks'][2]: {LOCK}", "Create part inside"),
-    ("method", f"method.__self__.lock: {LOCK}", "Create method inside"),
-    ("ordered", f"ordered['a'][1]: {LOCK}", "Create ordered inside"),
-    ("jobs", f"jobs.mutex: {LOCK}", "Create jobs inside"),
-    ("Holder", f"Holder.lock: {LOCK}", "Create Holder inside"),
-    ("User", f"User.ready() uses model.lock: {LOCK}", "Create model inside"),
-    ("User()", f"User.ready() uses model.lock: {LOCK}", "Create model inside"),
+    ("part", f"part.args[0]['streams'][2]: {STREAM}", "Create part inside"),
+    ("method", f"method.__self__.stream: {STREAM}", "Create method inside"),
+    ("ordered", f"ordered['a'][1]: {STREAM}", "Create ordered inside"),
+    ("jobs", f"jobs.queue[0]: {STREAM}", "Create jobs inside"),
+    ("Holder", f"Holder.stream: {STREAM}", "Create Holder inside"),
+    ("User", f"User.ready() uses model.stream: {STREAM}", "Create model inside"),
+    ("User()", f"User.ready() uses model.stream: {STREAM}", "Create model inside"),
     ("shell_lambda", "shell_lambda() uses sock: cannot pickle 'socket' object", "Connect inside"),
     ("deep", "deep: nested too deeply to be pickled", "Keep deep in a flat list or dict"),
 ]
@@ -535,11 +538,11 @@ class TestRefusal:
 
     def test_names_an_instance_whose_class_is_to_blame(self, filled: Notebook) -> None:
         filled.cell("user = User()")
-        assert filled.error("user").startswith(f"user's class User.ready() uses model.lock: {LOCK}")
+        assert filled.error("user").startswith(f"user's class User.ready() uses model.stream: {STREAM}")
 
     def test_finds_what_lies_deep(self, filled: Notebook) -> None:
-        filled.cell("nest = [threading.Lock()]\nfor _ in range(250): nest = [nest]")
-        assert filled.error("nest").startswith(f"nest{'[0]' * 251}: {LOCK}")
+        filled.cell("nest = [zlib.compressobj()]\nfor _ in range(250): nest = [nest]")
+        assert filled.error("nest").startswith(f"nest{'[0]' * 251}: {STREAM}")
 
     def test_names_open_files(self, filled: Notebook) -> None:
         (filled.folder / "data").write_text("x")
@@ -563,7 +566,7 @@ class TestRefusal:
         assert [line for line in message.split("\n") if not line.startswith(" ")] == [
             "sock: cannot pickle 'socket' object",
             "numbers: cannot pickle 'generator' object",
-            f"model.lock: {LOCK}",
+            f"model.stream: {STREAM}",
             "Nothing was started.",
         ]
 
@@ -583,8 +586,8 @@ class TestRefusal:
                 directory=filled.folder,
             )
         lines = str(caught.value).split("\n")
-        assert lines[0] == f"outer() uses train() uses model.lock: {LOCK}"
-        assert lines[2] == f"args[1]['locks'][2]: {LOCK}"
+        assert lines[0] == f"outer() uses train() uses model.stream: {STREAM}"
+        assert lines[2] == f"args[1]['streams'][2]: {STREAM}"
         assert lines[4] == "kwargs['n']: cannot pickle 'generator' object"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import pickle
 import subprocess
@@ -19,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jupyter_dist.worker import payload, pickling
+from jupyter_dist.worker import payload, tensors
 from jupyter_dist.worker.payload import ContainerError, UntrustedContainer
 
 ROOT = Path(__file__).parent.parent
@@ -579,21 +578,21 @@ class TestTensors:
             def cpu(self) -> Any:
                 return on_cpu
 
-        pickler = pickling.Pickler(io.BytesIO())
-        assert pickler._reduce_storage(FakeStorage()) == (pickling._cuda_storage, (on_cpu,))
+        found = tensors.Tensors()
+        assert found.reduce_storage(FakeStorage()) == (tensors._cuda_storage, (on_cpu,))
 
     def test_cuda_tensors_are_counted(self, torch: Any) -> None:
         class OnGpu(torch.Tensor):  # type: ignore[misc]
             is_cuda = True
 
-        pickler = pickling.Pickler(io.BytesIO())
+        found = tensors.Tensors()
         for tensor in (torch.zeros(1), torch.zeros(1).as_subclass(OnGpu)):
-            pickler._reduce_torch(tensor)
-        assert pickler.cuda_tensors == 1
+            found.reduce(tensor)
+        assert found.on_gpu == 1
 
     @pytest.mark.parametrize(("on_rank", "available"), [(True, True), (True, False), (False, True)])
     def test_only_a_rank_with_a_gpu_puts_them_back_on_one(
         self, torch: Any, on_rank: bool, available: bool
     ) -> None:
         fake = types.SimpleNamespace(cuda=types.SimpleNamespace(is_available=lambda: available))
-        assert pickling._goes_to_gpu(on_rank, fake) == (on_rank and available)
+        assert tensors._goes_to_gpu(on_rank, fake) == (on_rank and available)

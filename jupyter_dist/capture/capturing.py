@@ -91,7 +91,7 @@ def capture_cell(
     first_use = {name: _position(name, cell.source) for name in cell.reads}
     wanted = sorted(cell.reads & namespace.keys() - hidden, key=lambda name: (first_use[name], name))
     values = {name: namespace[name] for name in wanted}
-    capture = _Capture(namespace, hidden)
+    capture = _Capture(namespace, hidden, _ship.stays_behind(ship_modules, directory))
     capture.take(values, optional=cell.optional)
     capture.trace.imports |= cell.imports
     capture.trace.words |= cell.words
@@ -123,7 +123,7 @@ def capture_call(
     The arguments are as for `capture_cell`; the container's value is {"fn", "args", "kwargs"}.
     """
     main = sys.modules["__main__"].__dict__
-    capture = _Capture(main, _hidden(main))
+    capture = _Capture(main, _hidden(main), _ship.stays_behind(ship_modules, directory))
     name = getattr(fn, "__qualname__", type(fn).__name__).rpartition(".")[2]
     capture.take({"fn": fn, "args": tuple(args), "kwargs": dict(kwargs)}, called=name)
     header = {
@@ -141,10 +141,13 @@ def capture_call(
 class _Capture:
     """One capture on its way from values to a payload."""
 
-    def __init__(self, namespace: dict[str, Any], hidden: Collection[str]) -> None:
+    def __init__(
+        self, namespace: dict[str, Any], hidden: Collection[str], doubtful: Callable[[str], bool]
+    ) -> None:
         # Functions of the notebook have the real namespace, even where we were given a copy.
         self._mains = [namespace, sys.modules["__main__"].__dict__]
         self._hidden = hidden
+        self._doubtful = doubtful
         self._shown: dict[str, Any] = {}
         self._notes: list[str] = []
         self._dumped = Dumped(b"", (), 0)
@@ -172,7 +175,9 @@ class _Capture:
         self._values = values
         self.trace = Trace()
         try:
-            self._dumped = dump(values, mains=self._mains, hidden=self._hidden, trace=self.trace)
+            self._dumped = dump(
+                values, mains=self._mains, hidden=self._hidden, trace=self.trace, doubtful=self._doubtful
+            )
         except Exception as error:  # pickling runs the values' own code
             return error
         return None
@@ -201,6 +206,7 @@ class _Capture:
             "sys_path": _sys_path(),
             "origins": {file.path: file.origin for file in shipment.files if file.path.endswith(".py")},
             "names": list(self._shown) if header["kind"] == "cell" else [],
+            "submodules": _ship.reached(trace.modules | trace.imports, trace.words),
             "settings": settings.header,
             "legacy_keras": _needs_legacy_keras(words, used),
             "legacy_keras_if_several": _strategy_needs_legacy_keras(

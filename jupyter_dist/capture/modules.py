@@ -8,14 +8,14 @@ import functools
 import os
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from ..errors import CaptureError
 
-__all__ = ["Shipment", "ShippedFile", "installed", "is_own", "ship"]
+__all__ = ["Shipment", "ShippedFile", "installed", "is_own", "reached", "ship", "stays_behind"]
 
 _CODE = {".py", ".pyi", ".so", ".pyd"}
 _CODE_LIMIT = 20_000_000
@@ -85,6 +85,46 @@ def ship(choice: str, wanted: Iterable[str], directory: Path) -> Shipment:
             "Nothing was started."
         )
     return shipment
+
+
+def stays_behind(choice: str, directory: Path) -> Callable[[str], bool]:
+    """Whether a module of the user's is sent by no `ship` of this choice, so that a rank may lack it.
+
+    A rank on this machine finds it where it is; one elsewhere does not.
+    """
+    root = Path(os.path.realpath(directory))
+    named = {name.strip().partition(".")[0] for name in choice.split(",")}
+    known: dict[str, bool] = {}
+
+    def stays(name: str) -> bool:
+        top = name.partition(".")[0]
+        if top not in known:
+            spec = getattr(sys.modules.get(top), "__spec__", None)
+            there = isinstance(spec, ModuleSpec) and _is_installed(spec)
+            sent = top in named or (choice == "auto" and any(_is_own(place, root) for place in _places(top)))
+            known[top] = not (there or sent)
+        return known[top]
+
+    return stays
+
+
+def reached(modules: Collection[str], words: Collection[str]) -> list[str]:
+    """The imported submodules that code may reach as attributes of these modules, by the words in it.
+
+    `import xml` brings `xml.etree` only because something else has imported it, such as another cell.
+    """
+    found = []
+    for name in list(sys.modules):
+        parts = name.split(".")
+        if len(parts) == 1 or parts[-1] not in words:
+            continue
+        at = len(parts) - 1
+        while at > 0 and parts[at] in words:
+            if ".".join(parts[:at]) in modules:
+                found.append(name)
+                break
+            at -= 1
+    return sorted(found)
 
 
 def is_own(top: str, directory: Path) -> bool:

@@ -6,6 +6,7 @@ import ast
 import asyncio
 import builtins
 import contextlib
+import importlib
 import inspect
 import json
 import linecache
@@ -99,6 +100,9 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any]) -> 
     settings = header.get("settings", {})
     rank_settings.before_names(settings)
     names = payload.load(run_folder / layout.PAYLOAD, main=main.__dict__)
+    for name in header["submodules"]:
+        with contextlib.suppress(Exception):  # what really needs it says what is wrong
+            importlib.import_module(name)
     objects = names.pop(rank_settings.OBJECTS, {})
     rank_settings.after_names(settings, objects, int(rank_folder.name))
     stand_in.hand_on(settings, objects)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import functools
 import inspect
 import types
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ class CodeNames(NamedTuple):
 _READS = {"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS", "DELETE_NAME", "DELETE_GLOBAL"}
 
 
+@functools.lru_cache(maxsize=4096)  # a cell's functions are asked about again with the next cell
 def code_names(code: types.CodeType, *, class_body: bool = False, later: bool = True) -> CodeNames:
     """The names in a code object and in all that are nested in it.
 

@@ -1,22 +1,18 @@
 """Pickle functions, classes and tensors so that they work on another process as they do here.
 
-On top of cloudpickle: functions of the notebook share the rank's `__main__` as their globals, and
-loading in the kernel leaves the notebook's own classes alone; storages of CPU tensors and large
-arrays travel out of band without a copy; `functools.lru_cache` travels; an open file does not.
+On top of cloudpickle: functions of the notebook share the rank's `__main__` as their globals, those of a
+module that a rank can import (a decorator's) share that module's; loading in the kernel leaves the notebook's
+own classes alone; storages of CPU tensors and large arrays travel out of band without a copy; what `remade`
+lists is made anew; an open file does not travel.
 """
 
 from __future__ import annotations
 
-import builtins
-import ctypes
 import functools
-import hashlib
 import io
 import pickle
 import sys
-import threading
 import types
-import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -24,12 +20,15 @@ from typing import Any, NamedTuple
 import cloudpickle
 from cloudpickle import cloudpickle as _cp
 
-from . import remade
+from . import by_name, dispatch, remade, spaces, tensors
+from .classes import name_classes, reduce_class
+from .loading import later, loading, on_rank
 from .names import code_names
+from .remade import compiled
 
-__all__ = ["Dumped", "Pickler", "Trace", "dump", "later", "loading", "name_classes"]
+__all__ = ["Dumped", "Pickler", "Trace", "dump", "later", "loading", "name_classes", "on_rank"]
 
-_IN_BAND_BELOW = 4096  # a smaller buffer costs more aside than inside
+Rule = Callable[[Any], Any]
 
 
 @dataclass
@@ -64,29 +63,27 @@ def dump(
     mains: Sequence[dict[str, Any]] = (),
     hidden: Collection[str] = (),
     trace: Trace | None = None,
+    doubtful: Callable[[str], bool] | None = None,
 ) -> Dumped:
     """Pickle a value; large buffers stay where they are.
 
     Functions whose globals are one of `mains` get the loading rank's main namespace; of the names they use,
-    `hidden` ones are left behind. Raises whatever the value's own pickling raises.
+    `hidden` ones are left behind. `doubtful` says of a top-level module that a rank may lack it.
+    Raises whatever the value's own pickling raises.
     """
     file = io.BytesIO()
     buffers: list[memoryview] = []
 
     def keep(buffer: pickle.PickleBuffer) -> bool:
         view = buffer.raw()
-        if view.nbytes >= _IN_BAND_BELOW:
+        if view.nbytes >= tensors.IN_BAND_BELOW:
             buffers.append(view)
             return False
         return True
 
-    pickler = Pickler(file, buffer_callback=keep, mains=mains, hidden=hidden, trace=trace)
-    pickler.dump(value)
+    pickler = Pickler(file, buffer_callback=keep, mains=mains, hidden=hidden, trace=trace, doubtful=doubtful)
+    pickler.dump_names(value) if mains and type(value) is dict else pickler.dump(value)
     return Dumped(file.getvalue(), tuple(buffers), pickler.cuda_tensors)
-
-
-class _MainGlobals(dict[str, Any]):
-    """Stands for the main namespace in a pickle; never empty, or cloudpickle would fill it."""
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -100,269 +97,196 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         mains: Sequence[dict[str, Any]] = (),
         hidden: Collection[str] = (),
         trace: Trace | None = None,
+        doubtful: Callable[[str], bool] | None = None,
     ) -> None:
         super().__init__(file, protocol=5, buffer_callback=buffer_callback)
-        self.cuda_tensors = 0
         self._mains = {id(space) for space in mains}
         self._hidden = hidden
         self._trace = Trace() if trace is None else trace
-        self._torch = sys.modules.get("torch")
-        self._numpy = sys.modules.get("numpy")
-        new_dtypes = getattr(getattr(self._torch, "storage", None), "_new_dtypes", set)
-        self._untyped_dtypes = frozenset(new_dtypes())
-        stand_in = _MainGlobals(__name__="__main__")
+        self._tensors = tensors.Tensors() if hasattr(sys.modules.get("torch"), "Tensor") else None
+        self._by_name = by_name.ByName(doubtful, self._trace.modules.add)
+        self._owners: set[int] = set()
+        self._cells: dict[int, spaces.Cell] = {}
+        self._rules: dict[type, Rule | None] = {}
+        stand_in = spaces.space_of_main()
         for space in mains:
             self.globals_ref[id(space)] = stand_in
 
+    @property
+    def cuda_tensors(self) -> int:
+        """How many tensors on a GPU were met."""
+        return 0 if self._tensors is None else self._tensors.on_gpu
+
+    def dump_names(self, names: dict[str, Any]) -> None:
+        """Pickle names with their values, each as the names of functions that are captured."""
+        self._owners = tensors.owners(names.values())
+        self.dump(self._by_name.at_home(names))
+
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
-        if kind is _MainGlobals:
-            return _main, ()
-        if kind is types.FunctionType:
-            if getattr(obj, remade.NOTES, None) is obj:  # the kernel's own wrapper of a constructor
-                obj = vars(obj)["__wrapped__"]
-            return self._reduce_function(obj)
-        if issubclass(kind, type):
-            return self._reduce_class(obj)
-        if issubclass(kind, types.ModuleType):
-            self._trace.modules.add(obj.__name__)
-            return NotImplemented
-        if kind is types.BuiltinFunctionType:
-            self._by_name(obj)
-            return NotImplemented
-        if kind is functools._lru_cache_wrapper:
-            return self._reduce_lru_cache(obj)
-        if kind is functools.cached_property:  # before Python 3.12 it holds a lock
-            return _cached_property, (obj.func, obj.attrname)
-        if obj is sys.stdout or obj is sys.stderr:
-            return getattr, (sys, "stdout" if obj is sys.stdout else "stderr")
-        if kind is io.TextIOWrapper:
-            # cloudpickle would read the whole file and send a copy of its text.
-            raise pickle.PicklingError(f"cannot pickle the open file {obj.name!r}")
-        if kind is weakref.WeakKeyDictionary or kind is weakref.WeakValueDictionary:
-            return kind, (dict(obj),)
-        if self._numpy is not None and issubclass(kind, self._numpy.ndarray):
-            return self._reduce_array(obj)
-        remake = remade.reducer(kind)
-        if remake is not None:
-            return remake(obj, self._trace.notes.append)
-        if self._torch is not None:
-            return self._reduce_torch(obj)
-        return NotImplemented
+        try:
+            rule = self._rules[kind]
+        except KeyError:
+            rule = self._rules[kind] = self._rule(kind)
+        return NotImplemented if rule is None else rule(obj)
 
-    def _by_name(self, obj: Any) -> None:
+    def _rule(self, kind: type) -> Rule | None:
+        """How objects of a class are reduced; None: as they are without us. Asked once per class."""
+        if kind is types.FunctionType:
+            return self._reduce_function
+        if issubclass(kind, type):
+            return self._reduce_class
+        if issubclass(kind, types.ModuleType) or kind in self._by_name.odd_kinds:
+            return self._reduce_module
+        if kind is spaces.Space:
+            return lambda space: space.reduced
+        if kind is spaces.Cell:
+            return lambda _: (_cp._make_empty_cell, ())
+        if kind is types.CellType:
+            return lambda cell: self._cell(cell).filled()
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and issubclass(kind, numpy.ndarray):
+            return lambda array: tensors.reduce_array(array, self._owners)
+        if self._tensors is not None and self._tensors.are(kind):
+            return self._tensors.reduce
+        if kind is types.BuiltinFunctionType or kind is types.MethodType:
+            return self._reduce_bound
+        if kind is functools._lru_cache_wrapper:
+            return self._reduce_lru_cache
+        if kind is type(sys.stdout) or kind is type(sys.stderr) or kind is io.TextIOWrapper:
+            return _reduce_stream
+        remake = remade.reducer(kind)
+        return self._by_name.rule_of_instances(kind, None if remake is None else self._remaking(remake))
+
+    def _remaking(self, remake: Callable[[Any, Callable[[str], None]], Any]) -> Rule:
+        return lambda obj: remake(obj, self._trace.notes.append)
+
+    def _named(self, obj: Any) -> None:
+        """Remember what is referred to by name."""
         module = getattr(obj, "__module__", None)
         if isinstance(module, str):
             self._trace.modules.add(module)
             self._trace.words.add(getattr(obj, "__name__", ""))
 
+    def _is_by_name(self, obj: Any) -> bool:
+        """Whether a function or class is found under its name in a module that the other side can import."""
+        found = _cp._lookup_module_and_qualname(obj)
+        if found is None or _cp._is_registered_pickle_by_value(found[0]):
+            return False
+        return self._by_name.importable(obj.__module__ or found[0].__name__)
+
     def _reduce_function(self, function: types.FunctionType) -> Any:
-        reduced = super().reducer_override(function)
-        if reduced is NotImplemented:
-            self._by_name(function)
-            return reduced
-        used = reduced[2][1]["__globals__"]
-        names = code_names(function.__code__)
+        if getattr(function, remade.NOTES, None) is function:  # the kernel's own wrapper of a constructor
+            function = vars(function)["__wrapped__"]
+        if self._is_by_name(function):
+            self._named(function)
+            return dispatch.reduce_registered(function, self._mains)
+        own = function.__dict__
+        if own:
+            special = compiled.reduce_function(function, self._trace.notes.append)
+            if special is None:
+                special = dispatch.reduce_dispatcher(function)
+            if special is not None:
+                return special
+        return self._reduce_by_value(function)
+
+    def _reduce_by_value(self, function: types.FunctionType) -> Any:
         space = function.__globals__
-        for name in names.reads:  # cloudpickle overlooks what only a nested class body reads
-            if name in space:
-                used.setdefault(name, space[name])
+        if id(space) not in self.globals_ref:
+            stand_in = self._by_name.space(space)
+            if stand_in is not None:
+                self.globals_ref[id(space)] = stand_in
+        # What two closures share stays shared: cloudpickle would give each function cells of its own.
+        cells = tuple(map(self._cell, function.__closure__ or ())) or None
+        arguments = (*self._function_getnewargs(function)[:-1], cells)
+        names = code_names(function.__code__)
+        used = {name: space[name] for name in sorted(names.reads | names.writes) if name in space}
         trace = self._trace
         trace.imports |= names.imports
         trace.words |= names.words
         trace.files.add(function.__code__.co_filename)
+        home = self.globals_ref[id(space)]
         if id(space) in self._mains:
             for name in self._hidden:
                 used.pop(name, None)
             trace.globals.update(used)
-        return reduced
+        elif (
+            isinstance(home, spaces.Space) and home.of_module and not (home.copied and self._can_travel(used))
+        ):
+            used = {}
+        reached = by_name.reached(used.values(), names.words)
+        used = self._by_name.at_home(used)
+        return (
+            _cp._make_function,
+            arguments,
+            spaces.function_state(function, used, cells, reached),
+            None,
+            None,
+            spaces.set_function,
+        )
+
+    def _cell(self, cell: types.CellType) -> spaces.Cell:
+        known = self._cells.get(id(cell))
+        if known is None:
+            known = self._cells[id(cell)] = spaces.Cell(cell)
+        return known
+
+    def _can_travel(self, used: dict[str, Any]) -> bool:
+        try:
+            Pickler(io.BytesIO(), buffer_callback=lambda _: False).dump(used)
+        except Exception:  # pickling runs the values' own code
+            return False
+        return True
 
     def _reduce_class(self, cls: Any) -> Any:
-        reduced = super().reducer_override(cls)
-        if reduced is NotImplemented:
-            self._by_name(cls)
-        elif reduced[0] in (_cp._make_skeleton_class, _cp._make_skeleton_enum):
-            maker, args, state, *_ = reduced
-            return _class, (maker, args), state, None, None, _set_class_state
+        if self._is_by_name(cls):
+            self._named(cls)
+            return NotImplemented
+        if cls in _cp._BUILTIN_TYPE_NAMES or cls in _SINGLE:
+            return _cp._class_reduce(cls)
+        return reduce_class(cls)
+
+    def _reduce_module(self, module: Any) -> Any:
+        reduced = self._by_name.reduce_module(module)
+        if reduced is not NotImplemented and type(module) is types.ModuleType and len(reduced) == 2:
+            registered = [*dispatch.of_module(module, self._mains), *self._by_name.registries(module)]
+            if registered:
+                return *reduced, registered, None, None, dispatch.loaded
+        return reduced
+
+    def _reduce_bound(self, method: Any) -> Any:
+        owner = method.__self__
+        if owner is None or type(owner) is types.ModuleType:
+            self._named(method)
+            return NotImplemented
+        reduced = self._by_name.reduce_bound(method)
+        if reduced is NotImplemented and type(method) is types.BuiltinFunctionType:
+            self._named(method)
         return reduced
 
     def _reduce_lru_cache(self, wrapper: Any) -> Any:
-        if _cp._lookup_module_and_qualname(wrapper) is not None:
-            self._by_name(wrapper)
+        if self._is_by_name(wrapper):
+            self._named(wrapper)
             return NotImplemented
         # The cache itself stays behind; its two methods are made anew with the wrapper.
         own = {k: v for k, v in vars(wrapper).items() if k not in ("__wrapped__", "cache_parameters")}
         return _lru_cache, (wrapper.__wrapped__, wrapper.cache_parameters()), own
 
-    def _reduce_array(self, array: Any) -> Any:
-        numpy = self._numpy
-        assert numpy is not None
-        plain = type(array) is numpy.ndarray or type(array) is numpy.memmap
-        if not plain or array.dtype.hasobject or array.nbytes < _IN_BAND_BELOW:
-            return NotImplemented
-        view = numpy.asarray(array)
-        if view is not array or not (array.flags.forc or array.T.flags.forc):
-            # A memory map or a slice: numpy would copy it into the body, byte by byte.
-            return numpy.ascontiguousarray(view).__reduce_ex__(5)
-        return NotImplemented
 
-    def _reduce_torch(self, obj: Any) -> Any:
-        torch = self._torch
-        assert torch is not None
-        kind = type(obj)
-        if kind is torch.UntypedStorage:
-            return self._reduce_storage(obj)
-        if kind is torch.storage.TypedStorage:
-            return _typed_storage, (obj._untyped_storage, obj.dtype)
-        if issubclass(kind, torch.Tensor):
-            self.cuda_tensors += bool(obj.is_cuda)
-            if kind is torch.Tensor and obj.dtype in self._untyped_dtypes:
-                rebuild, (first, *rest) = obj.__reduce_ex__(5)
-                if type(first) is torch.UntypedStorage:  # torch hands this out, but wants a typed one back
-                    return rebuild, (_typed_storage(first, torch.uint8), *rest)
-        return NotImplemented
-
-    def _reduce_storage(self, storage: Any) -> Any:
-        # torch has one object for each storage, and pickle one entry for each object:
-        # tied weights stay tied, views stay views.
-        if storage.device.type == "cuda":
-            return _cuda_storage, (storage.cpu(),)
-        if storage.device.type != "cpu":
-            return NotImplemented
-        size = storage.nbytes()
-        if size == 0:
-            return _storage, (None,)
-        memory = (ctypes.c_char * size).from_address(storage.data_ptr())
-        memory._storage = storage  # keeps the memory as long as the view
-        return _storage, (pickle.PickleBuffer(memory),)
+_SINGLE = {type(None), type(Ellipsis), type(NotImplemented)}
 
 
-class _Loading:
-    """What the functions below find out about the load that calls them."""
-
-    def __init__(self, main: dict[str, Any] | None) -> None:
-        self.on_rank = main is not None
-        self.main = {"__name__": "__main__", "__builtins__": builtins} if main is None else main
-        self.known: set[int] = set()
-        """Classes that were here before; the kernel's own, as a rule."""
-        self.unfinished: list[tuple[int, Callable[[], None]]] = []
+def _reduce_stream(stream: Any) -> Any:
+    if stream is sys.stdout or stream is sys.stderr:
+        return getattr, (sys, "stdout" if stream is sys.stdout else "stderr")
+    if type(stream) is io.TextIOWrapper:
+        # cloudpickle would read the whole file and send a copy of its text.
+        raise pickle.PicklingError(f"cannot pickle the open file {stream.name!r}")
+    return NotImplemented
 
 
-_lock = threading.RLock()
-_current: _Loading | None = None
-
-
-class loading:  # a class, because a traceback would show contextlib's frames
-    """What is unpickled inside has `main` as its main namespace; None: one of its own.
-
-    What was put off with `later` is done at the end, when all is loaded.
-    """
-
-    def __init__(self, main: dict[str, Any] | None) -> None:
-        self._load = _Loading(main)
-        self._previous: _Loading | None = None
-
-    def __enter__(self) -> None:
-        global _current
-        _lock.acquire()
-        self._previous, _current = _current, self._load
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        global _current
-        _current = self._previous
-        _lock.release()
-        if kind is None:
-            for _order, finish in sorted(self._load.unfinished, key=lambda item: item[0]):
-                finish()
-
-
-def later(order: int, finish: Callable[[], None]) -> None:
-    """Call `finish` when all of the value is loaded: by `order`, else as they came."""
-    if _current is None:
-        finish()
-    else:
-        _current.unfinished.append((order, finish))
-
-
-def _load() -> _Loading:
-    return _Loading(None) if _current is None else _current
-
-
-# What a pickle calls on the other side. Their names are part of the format.
-
-
-def _main() -> dict[str, Any]:
-    return _load().main
-
-
-def _class(maker: Any, args: tuple[Any, ...]) -> Any:
-    known = _cp._DYNAMIC_CLASS_TRACKER_BY_ID.get(args[-2])
-    load = _load()
-    if known is None or load.on_rank:
-        return maker(*args)
-    load.known.add(id(known))
-    return known
-
-
-def _set_class_state(cls: Any, state: Any) -> Any:
-    # cloudpickle would write the methods again, with globals cut off from the notebook's.
-    return cls if id(cls) in _load().known else _cp._class_setstate(cls, state)
+# What a pickle calls on the other side. Its name is part of the format.
 
 
 def _lru_cache(function: Any, parameters: dict[str, Any]) -> Any:
     return functools.lru_cache(**parameters)(function)
-
-
-def _cached_property(function: Any, name: str | None) -> Any:
-    made: Any = functools.cached_property(function)
-    if name is not None:
-        made.__set_name__(None, name)
-    return made
-
-
-def _storage(buffer: Any) -> Any:
-    import torch
-
-    if buffer is None:
-        return torch.UntypedStorage(0)
-    return torch.frombuffer(buffer, dtype=torch.uint8).untyped_storage()
-
-
-def _typed_storage(storage: Any, dtype: Any) -> Any:
-    import torch
-
-    return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
-
-
-def _cuda_storage(storage: Any) -> Any:
-    import torch
-
-    if _goes_to_gpu(_load().on_rank, torch):
-        return storage.cuda()
-    return storage
-
-
-def _goes_to_gpu(on_rank: bool, torch: Any) -> bool:
-    """Whether what was on a GPU goes to one again: results stay off the notebook's GPU."""
-    return on_rank and bool(torch.cuda.is_available())
-
-
-def name_classes(main: dict[str, Any], run: str) -> None:
-    """Make classes of the cell the same class for whoever loads results of several ranks.
-
-    Every rank has made them from the same lines; without this `results[0] == results[1]` would be
-    false for two equal dataclasses. Classes that came with the payload have their names already.
-    """
-    for name, value in list(main.items()):
-        if isinstance(value, type) and (value.__module__, value.__qualname__) == ("__main__", name):
-            lines = sorted(
-                (key, item.__code__.co_filename, item.__code__.co_firstlineno)
-                for key, item in vars(value).items()
-                if isinstance(item, types.FunctionType)
-            )
-            shape = hashlib.sha256(repr((lines, sorted(vars(value)))).encode()).hexdigest()
-            with _cp._DYNAMIC_CLASS_TRACKER_LOCK:
-                identity = f"{run} {name} {shape}"
-                if value not in _cp._DYNAMIC_CLASS_TRACKER_BY_CLASS:
-                    _cp._DYNAMIC_CLASS_TRACKER_BY_CLASS[value] = identity
-                    _cp._DYNAMIC_CLASS_TRACKER_BY_ID[identity] = value

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["KINDS", "NOTES", "Refused", "reducer"]
+__all__ = ["KINDS", "NOTES", "Note", "Refused", "reducer"]
 
 Note = Callable[[str], None]
 Reduce = Callable[[Any, Note], Any]
@@ -37,6 +37,41 @@ KINDS: dict[str, str] = {
     "accelerate.data_loader.DataLoaderStateMixin": "trainers",
     "transformers.trainer.Trainer": "trainers",
     "transformers.training_args.TrainingArguments": "trainers",
+    "_thread.lock": "sync",
+    "_thread.RLock": "sync",
+    "threading._RLock": "sync",
+    "threading.Condition": "sync",
+    "_thread._local": "sync",
+    "_queue.SimpleQueue": "sync",
+    "queue._PySimpleQueue": "sync",
+    "_contextvars.ContextVar": "sync",
+    "concurrent.futures._base.Future": "running",
+    "concurrent.futures._base.Executor": "running",
+    "threading.Thread": "running",
+    "subprocess.Popen": "running",
+    "weakref.ReferenceType": "weak",
+    "weakref.ProxyType": "weak",
+    "weakref.CallableProxyType": "weak",
+    "weakref.WeakKeyDictionary": "weak",
+    "weakref.WeakValueDictionary": "weak",
+    "_weakrefset.WeakSet": "weak",
+    "typing.ParamSpec": "type_parameters",
+    "typing.TypeVarTuple": "type_parameters",
+    "typing.NewType": "type_parameters",
+    "typing_extensions.ParamSpec": "type_parameters",
+    "typing_extensions.TypeVarTuple": "type_parameters",
+    "typing_extensions.NewType": "type_parameters",
+    "functools.cached_property": "stdlib",
+    "contextlib._GeneratorContextManager": "stdlib",
+    "builtins.memoryview": "stdlib",
+    "builtins.mappingproxy": "stdlib",
+    "builtins.dict_keys": "stdlib",
+    "builtins.dict_values": "stdlib",
+    "builtins.dict_items": "stdlib",
+    "tqdm.std.tqdm": "bars",
+    "torch.nn.modules.module.Module": "compiled",
+    "torch._ops.OpOverloadPacket": "operators",
+    "torch._ops.OpOverload": "operators",
 }
 """`module.Class` → the module here that reduces it and what is derived from it."""
 

@@ -1,0 +1,143 @@
+"""Classes of the notebook in a pickle: made anew on a rank, left alone in the kernel, one for all ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import hashlib
+import types
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from cloudpickle import cloudpickle as _cp
+
+from .loading import current
+
+__all__ = ["name_classes", "reduce_class"]
+
+_OF_A_MEMBER = {"_value_", "_name_", "__objclass__", "_sort_order_", "_inverted_"}
+
+
+def reduce_class(cls: Any) -> Any:
+    """Reduce a class by value, as cloudpickle does; without cloudpickle's losses of what an enum has."""
+    maker, args, state, *_ = _cp._dynamic_class_reduce(cls)
+    if issubclass(cls, enum.Enum):
+        args, state = _whole_enum(cls, args, state)
+    else:
+        args = _with_its_name(cls, args)
+    if "__slots__" in vars(cls) and not issubclass(cls, tuple | enum.Enum):
+        args, state = _with_slots(cls, args, state)
+    return _class, (maker, args), state, None, None, _set_class_state
+
+
+def _whole_enum(cls: Any, args: tuple[Any, ...], state: Any) -> tuple[tuple[Any, ...], Any]:
+    """Add the members' second names, and what its own `__new__` or `__init__` has put on each member."""
+    bases, name, qualname, _, *rest = args
+    members = {key: member._value_ for key, member in cls.__members__.items()}
+    attributes, extra = state
+    attributes = {key: value for key, value in attributes.items() if key not in members}
+    own = {
+        key: {name: value for name, value in vars(member).items() if name not in _OF_A_MEMBER}
+        for key, member in cls._member_map_.items()
+        if hasattr(member, "__dict__")
+    }
+    own = {key: values for key, values in own.items() if values}
+    return (bases, name, qualname, members, *rest), (attributes, {**extra, "_members": own})
+
+
+def _with_its_name(cls: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    metaclass, name, bases, options, *rest = args
+    return metaclass, name, bases, {**options, "__qualname__": cls.__qualname__}, *rest
+
+
+def _with_slots(cls: Any, args: tuple[Any, ...], state: Any) -> tuple[tuple[Any, ...], Any]:
+    """Have the class made with its slots; cloudpickle's has a `__dict__`, which takes any attribute."""
+    slots = vars(cls)["__slots__"]
+    if not isinstance(slots, str | tuple | list | dict):
+        return args, state  # used up when the class was made
+    metaclass, name, bases, options, *rest = args
+    attributes, extra = state
+    members = (types.MemberDescriptorType, types.GetSetDescriptorType)
+    attributes = {k: v for k, v in attributes.items() if k != "__slots__" and not isinstance(v, members)}
+    return (metaclass, name, bases, {**options, "__slots__": slots}, *rest), (attributes, extra)
+
+
+def name_classes(main: dict[str, Any], run: str) -> None:
+    """Make classes of the cell the same class for whoever loads results of several ranks.
+
+    Every rank has made them from the same lines; without this `results[0] == results[1]` would be
+    false for two equal dataclasses. Classes that came with the payload have their names already.
+    """
+    for name, value in list(main.items()):
+        if isinstance(value, type) and (value.__module__, value.__qualname__) == ("__main__", name):
+            lines = sorted(
+                (key, item.__code__.co_filename, item.__code__.co_firstlineno)
+                for key, item in vars(value).items()
+                if isinstance(item, types.FunctionType)
+            )
+            shape = hashlib.sha256(repr((lines, sorted(vars(value)))).encode()).hexdigest()
+            with _cp._DYNAMIC_CLASS_TRACKER_LOCK:
+                identity = f"{run} {name} {shape}"
+                if value not in _cp._DYNAMIC_CLASS_TRACKER_BY_CLASS:
+                    _cp._DYNAMIC_CLASS_TRACKER_BY_CLASS[value] = identity
+                    _cp._DYNAMIC_CLASS_TRACKER_BY_ID[identity] = value
+
+
+# What a pickle calls on the other side. Their names are part of the format.
+
+
+def _class(maker: Any, args: tuple[Any, ...]) -> Any:
+    known = _cp._DYNAMIC_CLASS_TRACKER_BY_ID.get(args[-2])
+    load = current()
+    if known is None or load.on_rank:
+        return _made(maker, args)
+    load.known.add(id(known))
+    return known
+
+
+def _made(maker: Any, args: tuple[Any, ...]) -> Any:
+    """Make a class without the notebook's own code that ran when it was made there.
+
+    What a metaclass or `__init_subclass__` of the notebook did is in the objects that travel; again, it would
+    count the class twice, and lack the class statement's keywords. Those of libraries run.
+    """
+    bases = types.resolve_bases(args[2] if maker is _cp._make_skeleton_class else args[0])
+    with _without_init_subclass({cls for base in bases for cls in base.__mro__}):
+        if maker is not _cp._make_skeleton_class or not _travelled(args[0]):
+            return maker(*args)
+        metaclass, name, given, options, identity, _ = args
+        if bases is not given:
+            options = {**options, "__orig_bases__": given}
+        library: Any = next(base for base in metaclass.__mro__ if not _travelled(base))
+        return _cp._lookup_class_or_track(identity, library.__new__(metaclass, name, bases, dict(options)))
+
+
+def _travelled(cls: Any) -> bool:
+    return cls in _cp._DYNAMIC_CLASS_TRACKER_BY_CLASS
+
+
+@contextlib.contextmanager
+def _without_init_subclass(bases: Collection[Any]) -> Iterator[None]:
+    hooks = [
+        (cls, vars(cls)["__init_subclass__"])
+        for cls in bases
+        if "__init_subclass__" in vars(cls) and _travelled(cls)
+    ]
+    for cls, _ in hooks:
+        type.__delattr__(cls, "__init_subclass__")
+    try:
+        yield
+    finally:
+        for cls, hook in hooks:
+            type.__setattr__(cls, "__init_subclass__", hook)
+
+
+def _set_class_state(cls: Any, state: Any) -> Any:
+    # cloudpickle would write the methods again, with globals cut off from the notebook's.
+    if id(cls) in current().known:
+        return cls
+    members = state[1].pop("_members", {})
+    _cp._class_setstate(cls, state)
+    for name, values in members.items():
+        vars(cls._member_map_[name]).update(values)
+    return cls

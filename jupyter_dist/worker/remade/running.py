@@ -1,0 +1,78 @@
+"""What runs beside the notebook's code: pools that are idle are made anew, what is under way is refused."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import subprocess
+import threading
+from typing import Any
+
+from . import Note, Refused
+
+__all__ = ["reduce"]
+
+NOTE = "pools of the notebook are made anew on every rank, with workers of their own"
+
+
+def reduce(obj: Any, note: Note) -> Any:
+    if isinstance(obj, concurrent.futures.Future):
+        return _reduce_future(obj)
+    if isinstance(obj, threading.Thread):
+        return _reduce_thread(obj)
+    if isinstance(obj, subprocess.Popen):
+        raise Refused(
+            f"a process of the notebook's (pid {obj.pid}), which is no rank's child",
+            "Start it inside the cell.",
+        )
+    own = vars(obj)
+    if type(obj) is concurrent.futures.ThreadPoolExecutor:
+        made_of = [own["_max_workers"], own["_thread_name_prefix"], own["_initializer"], own["_initargs"]]
+        over = own["_shutdown"]
+        working = not own["_work_queue"].empty() or own["_idle_semaphore"]._value < len(own["_threads"])
+        busy = any(thread.is_alive() for thread in own["_threads"]) if over else working
+    elif type(obj) is concurrent.futures.ProcessPoolExecutor:
+        made_of = [own["_max_workers"], own["_mp_context"], own["_initializer"], own["_initargs"]]
+        over, busy = own["_shutdown_thread"], bool(own["_pending_work_items"])
+    else:
+        return NotImplemented
+    if busy:
+        raise Refused(
+            f"a {type(obj).__name__} with work under way",
+            "Wait for its results first, or create it inside the cell.",
+        )
+    note(NOTE)
+    further = {"max_tasks_per_child": own["_max_tasks_per_child"]} if own.get("_max_tasks_per_child") else {}
+    return _pool, (type(obj), made_of, further, over)
+
+
+def _reduce_future(future: Any) -> Any:
+    if not future.done():
+        raise Refused(
+            "a Future whose result is not there yet", "Wait for its result, and use that in the cell instead."
+        )
+    return NotImplemented
+
+
+def _reduce_thread(thread: threading.Thread) -> Any:
+    if thread.is_alive():
+        raise Refused(f"the thread {thread.name!r}, which runs in the notebook", "Start it inside the cell.")
+    if thread.ident is not None:
+        raise Refused(f"the thread {thread.name!r}, which has ended", "Leave it out of the cell.")
+    made_of = (thread._target, thread.name, thread._args, thread._kwargs)  # type: ignore[attr-defined]
+    if type(thread) is not threading.Thread:
+        return NotImplemented
+    return _thread, (*made_of, thread.daemon)
+
+
+# What a pickle calls on the other side. Their names are part of the format.
+
+
+def _pool(cls: Any, made_of: list[Any], further: dict[str, Any], over: bool) -> Any:
+    pool = cls(*made_of, **further)
+    if over:
+        pool.shutdown()
+    return pool
+
+
+def _thread(target: Any, name: str, args: Any, kwargs: Any, daemon: bool) -> threading.Thread:
+    return threading.Thread(None, target, name, args, kwargs, daemon=daemon)

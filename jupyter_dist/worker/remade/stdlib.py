@@ -1,0 +1,69 @@
+"""Smaller things of the standard library that hold a lock or a generator, or would become something else."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import types
+from typing import Any
+
+from . import Note
+
+__all__ = ["reduce"]
+
+
+def reduce(obj: Any, note: Note) -> Any:
+    kind = type(obj)
+    if kind is functools.cached_property:  # before Python 3.12 it holds a lock
+        return _cached_property, (obj.func, obj.attrname)
+    if isinstance(obj, contextlib._GeneratorContextManager):
+        # As a decorator it makes a new one for every call; the generator in it is for `with` alone.
+        if inspect.getgeneratorstate(obj.gen) == inspect.GEN_CREATED:
+            return kind, (obj.func, obj.args, obj.kwds)
+        return NotImplemented
+    if kind is memoryview and obj.contiguous:
+        whole = type(obj.obj) in (bytes, bytearray) and len(obj.obj) == obj.nbytes
+        return _view, (obj.obj if whole else bytearray(obj), obj.readonly, obj.format, obj.shape)
+    if kind in _DICT_VIEWS and type(_behind(obj.mapping)) is dict:
+        return _dict_view, (_behind(obj.mapping), kind.__name__.removeprefix("dict_"))
+    if kind is types.MappingProxyType and type(_behind(obj)) is dict:
+        return types.MappingProxyType, (_behind(obj),)
+    return NotImplemented
+
+
+_DICT_VIEWS = {type({}.keys()), type({}.values()), type({}.items())}
+
+
+def _behind(proxy: Any) -> Any:
+    """The very mapping that a read-only proxy shows. The proxy hands it to whatever it is compared with."""
+
+    class Asks:
+        def __eq__(self, mapping: object) -> bool:
+            self.mapping = mapping
+            return True
+
+        __hash__ = None  # type: ignore[assignment]
+
+    asks = Asks()
+    return asks.mapping if proxy == asks else None
+
+
+# What a pickle calls on the other side. Their names are part of the format.
+
+
+def _cached_property(function: Any, name: str | None) -> Any:
+    made: Any = functools.cached_property(function)
+    if name is not None:
+        made.__set_name__(None, name)
+    return made
+
+
+def _dict_view(mapping: dict[Any, Any], kind: str) -> Any:
+    return getattr(mapping, kind)()
+
+
+def _view(data: bytes | bytearray, readonly: bool, form: str, shape: Any) -> memoryview:
+    view: Any = memoryview(data)
+    view = view.cast("B").cast(form, shape) if view.nbytes else view
+    return view.toreadonly() if readonly else view  # type: ignore[no-any-return]

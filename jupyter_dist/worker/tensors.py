@@ -1,0 +1,138 @@
+"""Arrays and tensors in a pickle: their memory travels out of band, without a copy."""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+import sys
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from .loading import current
+
+__all__ = ["IN_BAND_BELOW", "Tensors", "owners", "reduce_array"]
+
+IN_BAND_BELOW = 4096  # a smaller buffer costs more aside than inside
+
+
+def reduce_array(array: Any, known: Collection[int] = ()) -> Any:
+    """Reduce a numpy array so that its memory is a buffer, also where numpy would copy it.
+
+    `known` are the identities of arrays that travel themselves: a view of one stays a view of it.
+    """
+    numpy = sys.modules["numpy"]
+    owner = array.base
+    is_view = id(owner) in known and type(array) is numpy.ndarray and not array.dtype.hasobject
+    if is_view and owner.flags.forc:
+        offset = array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+        return _view, (owner, array.dtype, array.shape, offset, array.strides, array.flags.writeable)
+    plain = type(array) is numpy.ndarray or type(array) is numpy.memmap
+    if not plain or array.dtype.hasobject or array.nbytes < IN_BAND_BELOW:
+        return NotImplemented
+    view = numpy.asarray(array)
+    if view is not array or not (array.flags.forc or array.T.flags.forc):
+        # A memory map or a slice: numpy would copy it into the body, byte by byte.
+        return numpy.ascontiguousarray(view).__reduce_ex__(5)
+    return NotImplemented
+
+
+def owners(values: Iterable[Any]) -> set[int]:
+    """The arrays of which others may be views: the values themselves, and what they show the whole of."""
+    ndarray: Any = getattr(sys.modules.get("numpy"), "ndarray", None)
+    arrays = [value for value in values if type(value) is ndarray]
+    arrays += [
+        array.base for array in arrays if type(array.base) is ndarray and array.base.nbytes == array.nbytes
+    ]
+    return {id(array) for array in arrays}
+
+
+class Tensors:
+    """Reduces torch's tensors and storages, and counts those that are on a GPU."""
+
+    def __init__(self) -> None:
+        self._torch: Any = sys.modules["torch"]
+        self.on_gpu = 0
+        new_dtypes = getattr(getattr(self._torch, "storage", None), "_new_dtypes", set)
+        self._untyped_dtypes = frozenset(new_dtypes())
+
+    def are(self, kind: type) -> bool:
+        """Whether objects of a class are for `reduce`."""
+        torch = self._torch
+        ours = kind is torch.UntypedStorage or kind is torch.storage.TypedStorage
+        return ours or issubclass(kind, torch.Tensor)
+
+    def reduce(self, obj: Any) -> Any:
+        torch = self._torch
+        kind = type(obj)
+        if kind is torch.UntypedStorage:
+            return self.reduce_storage(obj)
+        if kind is torch.storage.TypedStorage:
+            return _typed_storage, (obj._untyped_storage, obj.dtype)
+        self.on_gpu += bool(obj.is_cuda)
+        if kind is torch.Tensor and obj.dtype in self._untyped_dtypes:
+            rebuild, (first, *rest) = obj.__reduce_ex__(5)
+            if type(first) is torch.UntypedStorage:  # torch hands this out, but wants a typed one back
+                return rebuild, (_typed_storage(first, torch.uint8), *rest)
+        if obj.requires_grad and obj.is_leaf and obj.grad is not None:
+            maker, arguments, *state = obj.__reduce_ex__(5)
+            return maker, arguments, [obj.grad, *state[:1]], None, None, _set_gradient
+        return NotImplemented
+
+    def reduce_storage(self, storage: Any) -> Any:
+        # torch has one object for each storage, and pickle one entry for each object:
+        # tied weights stay tied, views stay views.
+        if storage.device.type == "cuda":
+            return _cuda_storage, (storage.cpu(),)
+        if storage.device.type != "cpu":
+            return NotImplemented
+        size = storage.nbytes()
+        if size == 0:
+            return _storage, (None,)
+        memory = (ctypes.c_char * size).from_address(storage.data_ptr())
+        memory._storage = storage  # keeps the memory as long as the view
+        return _storage, (pickle.PickleBuffer(memory),)
+
+
+# What a pickle calls on the other side. Their names are part of the format.
+
+
+def _view(owner: Any, dtype: Any, shape: Any, offset: int, strides: Any, writeable: bool) -> Any:
+    import numpy
+
+    view = numpy.ndarray(shape, dtype, owner, offset, strides)
+    if not writeable:
+        view.flags.writeable = False
+    return view
+
+
+def _storage(buffer: Any) -> Any:
+    import torch
+
+    if buffer is None:
+        return torch.UntypedStorage(0)
+    return torch.frombuffer(buffer, dtype=torch.uint8).untyped_storage()
+
+
+def _typed_storage(storage: Any, dtype: Any) -> Any:
+    import torch
+
+    return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
+
+
+def _set_gradient(tensor: Any, state: list[Any]) -> None:
+    tensor.grad = state[0]
+    if len(state) > 1 and state[1] is not None:
+        vars(tensor).update(state[1])
+
+
+def _cuda_storage(storage: Any) -> Any:
+    import torch
+
+    if _goes_to_gpu(current().on_rank, torch):
+        return storage.cuda()
+    return storage
+
+
+def _goes_to_gpu(on_rank: bool, torch: Any) -> bool:
+    """Whether what was on a GPU goes to one again: results stay off the notebook's GPU."""
+    return on_rank and bool(torch.cuda.is_available())
