@@ -36,6 +36,7 @@ _HOOKS = {
     "horovod.keras": ("..keras3.distributed_optimizer", "patch_package"),
     "keras.src.backend.tensorflow.trainer": ("..keras3", "patch_trainer"),
     "keras.src.layers.normalization.batch_normalization": ("..keras3.multi_worker", "patch_normalization"),
+    "tensorflow.python.distribute.distribute_lib": ("..keras3.arrivals", "patch"),
     "tensorflow.python.training.server_lib": ("..serving_rank", "patch"),
     "multiprocessing.spawn": ("..stand_in", "patch"),
     "pdb": ("..no_terminal", "patch"),

@@ -37,6 +37,20 @@ KINDS: dict[str, str] = {
     "accelerate.data_loader.DataLoaderStateMixin": "trainers",
     "transformers.trainer.Trainer": "trainers",
     "transformers.training_args.TrainingArguments": "trainers",
+    "keras.src.saving.keras_saveable.KerasSaveable": "keras",
+    "keras.src.backend.common.variables.Variable": "keras",
+    "keras.src.backend.common.keras_tensor.KerasTensor": "keras",
+    "keras.src.ops.node.Node": "keras",
+    "keras.src.utils.backend_utils.DynamicBackend": "keras",
+    "keras.src.utils.tracking.Tracker": "keras",
+    "keras.src.utils.tracking.TrackedList": "keras",
+    "keras.src.utils.tracking.TrackedDict": "keras",
+    "keras.src.utils.tracking.TrackedOrderedDict": "keras",
+    "keras.src.utils.tracking.TrackedSet": "keras",
+    "tensorflow.python.data.ops.dataset_ops.DatasetV2": "tensorflow",
+    "tensorflow.python.data.ops.iterator_ops.IteratorBase": "tensorflow",
+    "tensorflow.python.distribute.distribute_lib.StrategyBase": "tensorflow",
+    "tensorflow.python.eager.polymorphic_function.polymorphic_function.Function": "tensorflow",
 }
 """`module.Class` → the module here that reduces it and what is derived from it."""
 
