@@ -1,0 +1,185 @@
+"""Keras 3 over several ranks from a notebook as people write one: imports and objects in earlier cells."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Kernel
+
+pytestmark = [pytest.mark.timeout(400), pytest.mark.needs("tensorflow", "keras")]
+
+IMPORTS = """
+import os
+os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", TF_ENABLE_ONEDNN_OPTS="0", CUDA_VISIBLE_DEVICES="-1")
+%load_ext jupyter_dist
+import keras
+import numpy as np
+import tensorflow as tf
+import jupyter_dist as dist
+from tensorflow import keras as of_tf
+from tensorflow.keras import layers
+"""
+"""Both ways to Keras: `keras`, and `of_tf` with `layers`."""
+
+OBJECTS = """
+rng = np.random.RandomState(0)
+X, Y = rng.randn(96, 8).astype("float32"), rng.randn(96, 1).astype("float32")
+BATCH, STEPS = 24, 4
+start = [rng.randn(8, 16).astype("f") * 0.3, np.zeros(16, "f"), rng.randn(16, 1).astype("f") * 0.3, np.zeros(1, "f")]
+ways = {"import keras": (keras, keras.layers), "from tensorflow import keras": (of_tf, layers)}
+
+class Net(keras.Model):
+    def __init__(self, hidden):
+        super().__init__()
+        self.hidden, self.out, self.notes = hidden, layers.Dense(1), {"units": [16, 1]}
+    def call(self, x):
+        return self.out(self.hidden(x))
+
+def built(keras, layers):
+    model = keras.Sequential([keras.Input((8,)), layers.Dense(16, activation="relu"), layers.Dense(1)])
+    model.set_weights(start)
+    return model
+
+def flat(model):
+    return np.concatenate([np.ravel(w) for w in model.get_weights()])
+
+class Seen(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.batches = 0
+    def on_train_batch_end(self, batch, logs=None):
+        self.batches += 1
+
+def squared(y_true, y_pred):
+    return tf.reduce_mean((y_true - y_pred) ** 2)
+
+class Squared(keras.losses.Loss):
+    def call(self, y_true, y_pred):
+        return keras.ops.mean((y_true - y_pred) ** 2, axis=-1)
+
+rounds = dict(batch_size=BATCH, shuffle=False, verbose=0)
+trained = Net(layers.Dense(16, activation="relu"))
+trained.compile(keras.optimizers.SGD(0.02, momentum=0.9), Squared(), metrics=[keras.metrics.MeanAbsoluteError()])
+trained(X[:1])
+trained.set_weights(start)
+trained.fit(X, Y, epochs=1, **rounds)  # the velocities of its optimizer are slots that count
+seen, adam, once = Seen(), keras.optimizers.Adam(0.01), built(keras, layers)
+
+@tf.function  # traced here, and by each rank for itself
+def forward(model, x):
+    return model(x, training=True)
+
+forward(once, X[:2])
+"""
+
+ALONE = """
+def adam_alone(keras):
+    model = built(keras, layers)
+    optimizer = keras.optimizers.Adam(0.01)
+    for at in range(0, len(X), BATCH):
+        with tf.GradientTape() as tape:
+            loss = squared(Y[at:at + BATCH], model(X[at:at + BATCH], training=True))
+        optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+    return model
+
+def copied(model):  # with its slots: a fit of its own, from the same start
+    again = Net(layers.Dense(16, activation="relu"))
+    again.compile(keras.optimizers.SGD(0.02, momentum=0.9), Squared(), metrics=["mae"])
+    again(X[:1])
+    again.set_weights(start)
+    again.fit(X, Y, epochs=3, **rounds)
+    return again
+
+alone = {"fit": built(keras, layers), "loop": adam_alone(keras), "trained": copied(trained)}
+alone["fit"].compile(keras.optimizers.SGD(0.02, momentum=0.9), "mse")
+alone["fit"].fit(X, Y, epochs=2, **rounds)
+alone = {name: flat(model) for name, model in alone.items()}
+
+def compare(run):
+    ranks, found = list(run.results), {}
+    for name in ranks[0]:
+        kind, values = name.split(":")[0], [np.asarray(result[name]) for result in ranks]
+        apart = max(float(np.abs(value - values[0]).max()) for value in values)
+        off = float(np.abs(values[0] - alone[kind]).max()) if kind in alone else None
+        found[name] = (apart, off)
+    return found
+"""
+
+HOROVOD = """
+import horovod.tensorflow as hvt
+import horovod.tensorflow.keras as hvd
+
+def shard(values):
+    mine = BATCH // hvd.size()
+    return np.concatenate([values[i * BATCH + hvd.rank() * mine:][:mine] for i in range(STEPS)])
+
+def fitted(keras, layers, op, rate):
+    model = built(keras, layers)
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(rate, momentum=0.9), op=op), "mse")
+    again = dict(rounds, batch_size=BATCH // hvd.size())
+    hooks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
+    model.fit(shard(X), shard(Y), epochs=2, callbacks=hooks, **again)
+    return flat(model)
+
+def looped(keras, layers, model, optimizer):
+    x, y, mine = shard(X), shard(Y), BATCH // hvt.size()
+    for at in range(0, len(x), mine):
+        with tf.GradientTape() as tape:
+            loss = squared(y[at:at + mine], forward(model, x[at:at + mine]))
+        tape = hvt.DistributedGradientTape(tape)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        if at == 0:
+            hvt.broadcast_variables(model.variables, root_rank=0)
+            hvt.broadcast_variables(optimizer.variables(), root_rank=0)
+    return flat(model)
+
+def train():
+    hvd.init()
+    found = {}
+    for way, names in ways.items():
+        found[f"fit:{way}"] = fitted(*names, hvd.Average, 0.02)
+        found[f"loop:{way}"] = looped(*names, built(*names), names[0].optimizers.Adam(0.01))
+    found["fit:sum"] = fitted(keras, layers, hvd.Sum, 0.02 / hvd.size())
+    found["loop:objects"] = looped(keras, layers, once, adam)
+    trained.compile(hvd.DistributedOptimizer(trained.optimizer), trained.loss, metrics=["mae"])
+    trained.fit(shard(X), shard(Y), epochs=2, callbacks=[seen], **dict(rounds, batch_size=BATCH // hvd.size()))
+    assert seen.batches == 2 * STEPS and trained.notes == {"units": [16, 1]}
+    found["trained:object"] = flat(trained)
+    # Without the hook in `apply`, which is what the missing names alone amount to, each trains its own.
+    model = built(keras, layers)
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.02))
+    object.__delattr__(optimizer, "apply")
+    model.compile(optimizer, "mse")
+    model.fit(shard(X), shard(Y), epochs=1, **rounds)
+    found["naive"] = flat(model)
+    return found
+"""
+
+
+def notebook(kernel: Kernel, *cells: str) -> None:
+    for cell in cells:
+        kernel.run(cell, timeout_s=180)
+
+
+def compared(kernel: Kernel, line: str, body: str = "train()") -> dict[str, tuple[float, float | None]]:
+    """Name → how far the ranks' weights are from each other, and from those of one process."""
+    kernel.run(f"%%distribute {line} --out run\n{body}", timeout_s=180)
+    shown = kernel.run("import json\nprint('FOUND', json.dumps(compare(run)))").stdout
+    found: dict[str, Any] = json.loads(shown.partition("FOUND ")[2])
+    return {name: (apart, off) for name, (apart, off) in found.items()}
+
+
+@pytest.mark.needs("horovod")
+@pytest.mark.parametrize(
+    "launch", ["-np 3 --gloo", pytest.param("-np 2 --mpi", marks=pytest.mark.needs("horovod with MPI"))]
+)
+def test_horovod(kernel: Kernel, launch: str) -> None:
+    notebook(kernel, IMPORTS, OBJECTS, ALONE, HOROVOD)
+    found = compared(kernel, f"--backend horovod {launch}")
+    assert found.pop("naive")[0] > 1e-3
+    assert len(found) == 7
+    assert {name for name, (apart, off) in found.items() if apart or off is None or off > 1e-6} == set(), found
