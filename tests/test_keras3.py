@@ -182,4 +182,70 @@ def test_horovod(kernel: Kernel, launch: str) -> None:
     found = compared(kernel, f"--backend horovod {launch}")
     assert found.pop("naive")[0] > 1e-3
     assert len(found) == 7
-    assert {name for name, (apart, off) in found.items() if apart or off is None or off > 1e-6} == set(), found
+    assert {name for name, (apart, off) in found.items() if apart or off is None or off > 1e-6} == set(), (
+        found
+    )
+
+
+STRATEGY = """
+def data():
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    return tf.data.Dataset.from_tensor_slices((X, Y)).batch(BATCH).with_options(options)
+
+def fitted(strategy, keras, layers):
+    with strategy.scope():
+        model = built(keras, layers)
+        model.compile(keras.optimizers.SGD(0.02, momentum=0.9), "mse")
+    model.fit(data(), epochs=2, verbose=0)
+    return flat(model)
+
+def looped(strategy, model, optimizer):
+    @tf.function
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum((y - forward(model, x)) ** 2) / BATCH
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        return loss
+    for x, y in strategy.experimental_distribute_dataset(data()):
+        strategy.reduce("SUM", strategy.run(step, args=(x, y)), axis=None)
+    return flat(model)
+
+def moving(strategy):
+    with strategy.scope():
+        norm = layers.BatchNormalization(momentum=0.5)
+        model = keras.Sequential([keras.Input((8,)), norm, layers.Dense(1)])
+        model.compile("sgd", "mse")
+    model.fit(data(), epochs=1, verbose=0)
+    return np.concatenate([norm.moving_mean.numpy(), norm.moving_variance.numpy()])
+
+def train():
+    strategy = dist.strategy()
+    found = {}
+    for way, names in ways.items():
+        found[f"fit:{way}"] = fitted(strategy, *names)
+        with strategy.scope():
+            model, optimizer = built(*names), names[0].optimizers.Adam(0.01)
+        found[f"loop:{way}"] = looped(strategy, model, optimizer)
+    found["loop:objects"] = looped(strategy, once, adam)
+    trained.fit(data(), epochs=2, verbose=0, callbacks=[seen])
+    assert seen.batches == 2 * STEPS and trained.distribute_strategy is strategy
+    found["trained:object"] = flat(trained)
+    scores = np.array(trained.evaluate(data(), verbose=0))
+    found["scores"], found["guesses"] = scores, trained.predict(X, batch_size=BATCH, verbose=0)
+    found["moving"] = moving(strategy)
+    # With the statistics as Keras makes them, each worker keeps those of its own shard.
+    layers.BatchNormalization.add_weight = keras.layers.Layer.add_weight
+    found["naive"] = moving(strategy)
+    return found
+"""
+
+
+def test_multi_worker_mirrored(kernel: Kernel) -> None:
+    notebook(kernel, IMPORTS, OBJECTS, ALONE, STRATEGY)
+    found = compared(kernel, "-np 3 --gpus-per-worker 0")
+    assert found.pop("naive")[0] > 1e-3
+    assert len(found) == 9
+    assert {name for name, (apart, _) in found.items() if apart} == set(), found
+    assert {name for name, (_, off) in found.items() if off is not None and off > 1e-6} == set(), found

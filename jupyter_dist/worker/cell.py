@@ -83,6 +83,8 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any]) -> 
         from . import keras3
 
         keras3.arrange(why)
+        if why != keras3.HOROVOD:
+            keras3.arrivals.expect_strategy()
     from . import autolog
 
     autolog.install()

@@ -27,7 +27,7 @@ from cloudpickle import cloudpickle as _cp
 from . import remade
 from .names import code_names
 
-__all__ = ["Dumped", "Pickler", "Trace", "dump", "later", "loading", "name_classes"]
+__all__ = ["Dumped", "Pickler", "Trace", "dump", "later", "loading", "name_classes", "on_rank"]
 
 _IN_BAND_BELOW = 4096  # a smaller buffer costs more aside than inside
 
@@ -286,6 +286,11 @@ def later(order: int, finish: Callable[[], None]) -> None:
 
 def _load() -> _Loading:
     return _Loading(None) if _current is None else _current
+
+
+def on_rank() -> bool:
+    """Whether what is being unpickled arrives on a rank, not in the kernel."""
+    return _load().on_rank
 
 
 # What a pickle calls on the other side. Their names are part of the format.

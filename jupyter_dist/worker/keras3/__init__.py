@@ -20,8 +20,12 @@ from types import ModuleType
 from typing import Any
 
 from .. import events, legacy_keras
+from . import arrivals
 
-__all__ = ["arrange", "loaded", "missing", "patch_trainer", "shim", "wants_legacy"]
+__all__ = ["HOROVOD", "arrange", "arrivals", "loaded", "missing", "patch_trainer", "shim", "wants_legacy"]
+
+HOROVOD = legacy_keras.HOROVOD
+"""The reason for which a cell needs more than Keras 3 alone, where that is Horovod's."""
 
 _NAMES = {
     "backend/tensorflow/core.py": ("Variable",),

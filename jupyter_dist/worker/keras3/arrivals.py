@@ -1,8 +1,9 @@
-"""What has come from the notebook of Keras: it moves into the strategy that the cell makes.
+"""What has come of Keras from the notebook: its variables are made late, and in the cell's own strategy.
 
-A model must be made in the scope of the strategy that is to train it. One of an earlier cell is made before
-there is a strategy, and would be trained by each rank alone, in silence. So it is given over to the first
-strategy whose scope is entered: its variables are made anew there, with the same values.
+Late, because the first variable starts TensorFlow, and before that a cell may still choose devices, or make a
+MultiWorkerMirroredStrategy. In the strategy, because a model has to be made in the scope of the strategy that
+is to train it: one that was made before would be trained by each rank alone, in silence. So what came is
+given over to the first strategy whose scope is entered, with the same values.
 """
 
 from __future__ import annotations
@@ -10,38 +11,107 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-__all__ = ["add", "key", "patch"]
+from .. import pickling
+from ..tf_task import task
+
+__all__ = ["add", "expect_strategy", "patch", "patch_collective", "start_tensorflow", "wait"]
 
 _waiting: list[weakref.ref[Any]] = []
+_values: dict[int, tuple[Any, Any]] = {}
+"""`id` of a variable → itself and its value, until TensorFlow's variable is made."""
+_expected = False
+_kept: list[Any] = []
 
 
 def add(obj: Any) -> None:
-    """Remember a variable, an optimizer or a model, if it is one."""
+    """Remember an optimizer or a model, if it is one."""
     values = vars(obj)
-    if "_value" in values or "_distribute_strategy" in values or hasattr(obj, "_var_key"):
+    if hasattr(obj, "_var_key"):
+        import tensorflow as tf
+
+        values["_distribution_strategy"] = tf.distribute.get_strategy()
+        # Keyed by what is not made yet; only how many there are is known.
+        values["_trainable_variables_indices"] = {i: i for i, _ in enumerate(values["_trainable_variables"])}
+        if not pickling.on_rank():
+            _key(obj)
+    if pickling.on_rank() and (hasattr(obj, "_var_key") or "_distribute_strategy" in values):
         _waiting.append(weakref.ref(obj))
 
 
-def key(optimizer: Any) -> None:
-    """Let an optimizer know its variables again: its table of them is keyed by what TensorFlow made."""
+def wait(variable: Any, value: Any) -> None:
+    """Give a Keras variable its value when that is first asked for, or when a strategy takes it."""
+    if not pickling.on_rank():
+        variable._initialize(value)
+        return
+    from keras.src.backend.tensorflow.core import Variable
+
+    if Variable.__dict__.get("__getattr__") is None:
+        Variable.__getattr__ = _first_use
+    _values[id(variable)] = variable, value
+    _waiting.append(weakref.ref(variable))
+
+
+def _first_use(variable: Any, name: str) -> Any:
+    if name != "_value" or id(variable) not in _values:
+        raise AttributeError(f"{type(variable).__name__!r} object has no attribute {name!r}")
     import tensorflow as tf
 
-    values = vars(optimizer)
-    values.setdefault("_distribution_strategy", tf.distribute.get_strategy())
-    values["_trainable_variables_indices"] = {
-        optimizer._var_key(variable): i for i, variable in enumerate(values.get("_trainable_variables", ()))
-    }
+    with tf.init_scope():
+        for waiting, value in _settle():
+            waiting._initialize(value)
+    for obj in _alive():
+        _key(obj)
+    return vars(variable)["_value"]
+
+
+def _settle() -> list[tuple[Any, Any]]:
+    found = list(_values.values())
+    _values.clear()
+    return found
+
+
+def _alive() -> list[Any]:
+    return [obj for obj in (reference() for reference in _waiting) if obj is not None]
+
+
+def _key(obj: Any) -> None:
+    if hasattr(obj, "_var_key"):
+        known = {obj._var_key(variable): i for i, variable in enumerate(obj._trainable_variables)}
+        vars(obj)["_trainable_variables_indices"] = known
+
+
+def expect_strategy() -> None:
+    """Tell that the cell makes a strategy that spans ranks, which TensorFlow wants before all else."""
+    global _expected
+    _expected = True
+
+
+def start_tensorflow() -> None:
+    """Before something of the notebook's starts TensorFlow: what a strategy over these ranks needs of it.
+
+    TensorFlow connects the workers once, at its start. A second strategy finds them connected.
+    """
+    global _expected
+    here = task()
+    if not _expected or here.count("ps") or here.trainers < 2 or here.type == "evaluator":
+        return
+    _expected = False
+    import tensorflow as tf
+
+    arrived, _waiting[:] = list(_waiting), []
+    _kept.append(tf.distribute.MultiWorkerMirroredStrategy())
+    _waiting[:] = arrived
 
 
 def patch(distribute_lib: Any) -> None:
-    """Patch `tensorflow.python.distribute.distribute_lib`. Repeatable."""
+    """Patch `tensorflow.python.distribute.distribute_lib`: what waits moves into a scope. Repeatable."""
     scope = distribute_lib.StrategyBase.scope
     if getattr(scope, "_jupyter_dist", False):
         return
 
     def entered(self: Any) -> Any:
         if _waiting:
-            found = [obj for obj in (reference() for reference in _waiting) if obj is not None]
+            found = _alive()
             _waiting.clear()  # making variables enters the scope again
             _move(found, self, scope)
         return scope(self)
@@ -50,24 +120,40 @@ def patch(distribute_lib: Any) -> None:
     distribute_lib.StrategyBase.scope = entered
 
 
+def patch_collective(strategies: Any) -> None:
+    """Patch `tensorflow.python.distribute.collective_all_reduce_strategy`. Repeatable.
+
+    Who makes such a strategy trains with all ranks, so what waits moves there at once.
+    """
+    kind = strategies.CollectiveAllReduceStrategy
+    init = kind.__init__
+    if getattr(init, "_jupyter_dist", False):
+        return
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        self.scope()
+
+    __init__._jupyter_dist = True  # type: ignore[attr-defined]
+    kind.__init__ = __init__
+
+
 def _move(found: list[Any], strategy: Any, scope: Any) -> None:
     import tensorflow as tf
 
     spans = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    values = {id(variable): value for variable, value in _settle()}
     with tf.init_scope(), scope(strategy):
-        for variable in (obj for obj in found if vars(obj).get("_value") is not None):
-            value = variable._value.numpy()
+        for variable in (obj for obj in found if hasattr(obj, "_deferred_initialize")):
+            value = values[id(variable)] if id(variable) in values else variable._value.numpy()
             if spans and variable.name.startswith("moving_"):
                 variable._aggregation = "mean"
             if variable.synchronization == "on_read":
-                variable._initialize(tf.zeros_like(value))
-                variable.assign(value)  # divided among the replicas, where it is summed up when it is read
+                variable._initialize(value * 0)
+                variable.assign(value)  # divided among the replicas, which are summed up when it is read
             else:
                 variable._initialize(value)
     for obj in found:
-        values = vars(obj)
-        if "_distribute_strategy" in values:
-            values["_distribute_strategy"] = strategy
-        if hasattr(obj, "_var_key"):
-            values["_distribution_strategy"] = strategy
-            key(obj)
+        for name in {"_distribute_strategy", "_distribution_strategy"} & vars(obj).keys():
+            vars(obj)[name] = strategy
+        _key(obj)

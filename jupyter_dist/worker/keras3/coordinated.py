@@ -39,7 +39,9 @@ def patch(trainer: Any) -> None:
         workers = coordinator(distribute_strategy)
         if workers and kwargs.get("steps_per_epoch") is None:
             evaluates = kwargs.get("shuffle") is False
-            raise ValueError(_NO_STEPS.format(name="steps (or validation_steps)" if evaluates else "steps_per_epoch"))
+            raise ValueError(
+                _NO_STEPS.format(name="steps (or validation_steps)" if evaluates else "steps_per_epoch")
+            )
         init(self, distribute_strategy, *args, **kwargs)
         if workers:
             self._spec = self.data_adapter.get_tf_dataset().element_spec
@@ -56,14 +58,15 @@ def patch(trainer: Any) -> None:
         if not workers:
             return make(self, step_function)
 
-        @tf.function(reduce_retracing=True)
         def steps(iterator: Any) -> Any:
             for _ in range(self.steps_per_execution):
                 outputs = strategy.run(step_function, args=(next(iterator),))
             return reduce(outputs, strategy, "auto")
 
+        compiled = tf.function(steps, reduce_retracing=True)
+
         def function(iterator: Any) -> dict[str, Any]:
-            workers.schedule(steps, args=(iterator,))
+            workers.schedule(compiled, args=(iterator,))
             return {}  # known when the workers are through: at the end of the epoch
 
         return function

@@ -123,9 +123,8 @@ def patch(impl: Any) -> None:
         scale_local_gradients: bool = True,
     ) -> Any:
         if not isinstance(optimizer, BaseOptimizer):
-            raise TypeError(
-                f"DistributedOptimizer wants an optimizer of keras.optimizers, not {type(optimizer).__name__!r}"
-            )
+            name = type(optimizer).__name__
+            raise TypeError(f"DistributedOptimizer wants an optimizer of keras.optimizers, not {name!r}")
         reduce = hvd._make_allreduce_grads_fn(
             name or f"Distributed{type(optimizer).__name__}",
             device_dense,
@@ -210,7 +209,8 @@ def patch_callbacks(callbacks: Any) -> None:
         optimizer.learning_rate = new
         if self.momentum_correction and getattr(optimizer, "momentum", 0) and old:
             # Horovod scales the momentum for one batch; to scale the velocity makes the same update.
-            for velocity in getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", ()):
+            velocities: Any = getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", ())
+            for velocity in velocities:
                 velocity.assign(velocity * (new / old))
 
     adjust._jupyter_dist = True  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ https://github.com/horovod/horovod/pull/4317
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import shim
@@ -27,6 +27,10 @@ class _Callable(list[Any]):
 
     def __call__(self) -> list[Any]:
         return self
+
+
+def _callable(get: Callable[[Any], Any]) -> property:
+    return property(lambda self: _Callable(get(self)))
 
 
 def came_reduced(gradient: Any) -> bool:
@@ -49,6 +53,9 @@ def patch(hvd: Any) -> None:
     send_model, distribute_tape = elastic._broadcast_model, hvd.DistributedGradientTape
     listed = {kind: kind.__dict__["variables"].fget for kind in (BaseOptimizer, LossScaleOptimizer)}
     sync = _sync_batch_normalization(hvd, tf)
+
+    def ref(self: Any) -> Any:
+        return self.value.ref()
 
     def native(variables: Iterable[Any]) -> list[Any]:
         return [v.value if isinstance(v, Variable) else v for v in variables]
@@ -85,7 +92,7 @@ def patch(hvd: Any) -> None:
         return tape
 
     for kind, variables in listed.items():
-        kind.variables = property(lambda self, get=variables: _Callable(get(self)))
+        kind.variables = _callable(variables)
     if not hasattr(BaseOptimizer, "lr"):
         BaseOptimizer.lr = property(
             lambda self: self.learning_rate, lambda self, rate: setattr(self, "learning_rate", rate)
@@ -96,7 +103,7 @@ def patch(hvd: Any) -> None:
         module.broadcast_variables = broadcast_variables
     elastic._broadcast_model = broadcast_model
     hvd.SyncBatchNormalization = sync
-    Variable.ref = lambda self: self.value.ref()
+    Variable.ref = ref
 
 
 def _sync_batch_normalization(hvd: Any, tf: Any) -> type:

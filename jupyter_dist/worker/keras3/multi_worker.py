@@ -72,7 +72,7 @@ def patch(trainer: Any) -> None:
 
 @shim
 def patch_normalization(module: Any) -> None:
-    """Patch `keras.src.layers.normalization.batch_normalization`: one moving mean for all workers. Repeatable."""
+    """Patch `keras.src.layers.normalization.batch_normalization`: one moving mean for all. Repeatable."""
     kind = module.BatchNormalization
     add = kind.add_weight
     if getattr(add, "_jupyter_dist", False):

@@ -50,6 +50,8 @@ KINDS: dict[str, str] = {
     "tensorflow.python.data.ops.dataset_ops.DatasetV2": "tensorflow",
     "tensorflow.python.data.ops.iterator_ops.IteratorBase": "tensorflow",
     "tensorflow.python.distribute.distribute_lib.StrategyBase": "tensorflow",
+    "tensorflow.python.framework.ops._EagerTensorBase": "tensorflow",
+    "tensorflow.python.ops.variables.Variable": "tensorflow",
     "tensorflow.python.eager.polymorphic_function.polymorphic_function.Function": "tensorflow",
 }
 """`module.Class` → the module here that reduces it and what is derived from it."""

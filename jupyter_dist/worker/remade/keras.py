@@ -1,9 +1,9 @@
 """Layers, models, optimizers, metrics and losses of Keras 3, attribute by attribute.
 
-Keras pickles them by their configuration, which needs `get_config`, does not find classes of the notebook, and
-leaves out what is set on an object later. Here an object travels like any other of Python's: its weights, its
-slots, what `compile` was given, and who shares what with whom are the same on the rank. Only what belongs to
-one process is made anew: variables of TensorFlow, compiled functions, tables keyed by `id`.
+Keras pickles them by their configuration, which needs `get_config`, does not find classes of the notebook,
+and leaves out what is set on an object later. Here an object travels like any other of Python's: its weights,
+its slots, what `compile` was given, and who shares what with whom are the same on the rank. Only what belongs
+to one process is made anew: variables of TensorFlow, compiled functions, tables keyed by `id`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ __all__ = ["reduce"]
 
 _MADE_ANEW = {"build", "quantize", "_inbound_nodes", "_outbound_nodes", "_trainable_variables_indices"}
 _MADE_ANEW |= {"_nodes", "_nodes_by_depth", "_operations", "_operations_by_depth", "_distribution_strategy"}
-_FORGOTTEN = ("train_function", "test_function", "predict_function", "_eval_epoch_iterator", "_distribute_strategy")
+_FORGOTTEN = (
+    "train_function",
+    "test_function",
+    "predict_function",
+    "_eval_epoch_iterator",
+    "_distribute_strategy",
+)
 _OF_HOROVOD = {"apply", "register_local_var", "_horovod", "_backend_apply_gradients", "_clip_gradients"}
 _DEPENDENCIES = ("_self_unconditional_checkpoint_dependencies", "_self_unconditional_dependency_names")
 _NUMBERED = re.compile(r"(.+?)(?:_(\d+))?", re.DOTALL)
@@ -45,14 +51,15 @@ def reduce(obj: Any, note: Any) -> Any:
         return kind, (obj._backend,)
     if kind.__name__ == "Tracker":
         state = {k: v for k, v in vars(obj).items() if k not in ("config", "stored_ids")}
-        stores = {name: (None if _is_keras(test) else test, store) for name, (test, store) in obj.config.items()}
+        known = _tests()
+        stores = {
+            name: (None if name in known and _is_keras(test) else test, store)
+            for name, (test, store) in obj.config.items()
+        }
         return _new, (kind,), (stores, state), None, None, _restore_tracker
-    if isinstance(obj, list):
-        return _new, (kind,), (list(obj), obj.tracker), None, None, _restore_list
-    if isinstance(obj, dict):
-        return _new, (kind,), (dict(obj), obj.tracker), None, None, _restore_dict
-    if isinstance(obj, set):
-        return _new, (kind,), (list(obj), obj.tracker), None, None, _restore_set
+    for plain, restore in ((list, _restore_list), (dict, _restore_dict), (set, _restore_set)):
+        if isinstance(obj, plain):
+            return _new, (kind,), (plain(obj), vars(obj)["tracker"]), None, None, restore
     return _reduce_saveable(obj, note)
 
 
@@ -138,10 +145,10 @@ def _new(kind: Any) -> Any:
 def _restore_variable(variable: Any, state: tuple[dict[str, Any], Any]) -> None:
     attributes, value = state
     vars(variable).update(attributes)
-    vars(variable)["_value"] = None
-    if value is not None:
-        variable._initialize(value)
-    arrivals.add(variable)
+    if value is None:
+        vars(variable)["_value"] = None
+    else:
+        arrivals.wait(variable, value)
 
 
 def _tensor(kind: Any, spec: dict[str, Any]) -> Any:
@@ -181,7 +188,7 @@ def _tests() -> dict[str, Any]:
     """How Keras tells by what an attribute is where it belongs; a hundred copies of it need not travel."""
     import keras
 
-    kinds = (keras.layers.Layer, keras.metrics.Mean, keras.optimizers.SGD)
+    kinds = (keras.layers.Layer, keras.metrics.Metric)
     return {name: test for kind in kinds for name, (test, _) in kind(name="any")._tracker.config.items()}
 
 
@@ -202,7 +209,7 @@ def _restore_dict(obj: Any, state: tuple[dict[Any, Any], Any]) -> None:
     obj.tracker = state[1]
 
 
-def _restore_set(obj: Any, state: tuple[list[Any], Any]) -> None:
+def _restore_set(obj: Any, state: tuple[set[Any], Any]) -> None:
     obj.tracker = None
     set.update(obj, state[0])
     obj.tracker = state[1]
@@ -218,8 +225,6 @@ def _restore_saveable(obj: Any, state: tuple[Any, dict[str, Any]]) -> None:
         _count(attributes["_tracker"])
     if graph is not None:
         _restore_graph(obj, *graph)
-    if hasattr(obj, "_var_key"):
-        arrivals.key(obj)
     arrivals.add(obj)
 
 

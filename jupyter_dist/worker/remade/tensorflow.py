@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..keras3 import arrivals
 from . import Refused
 
 __all__ = ["reduce"]
@@ -14,6 +15,9 @@ _OPTIONS = ("_name", "_autograph", "_jit_compile", "_reduce_retracing", "_experi
 def reduce(obj: Any, note: Any) -> Any:
     """As `remade` says."""
     names = {base.__name__ for base in type(obj).__mro__}
+    if "Variable" in names or "_EagerTensorBase" in names:
+        made, args, *rest = obj.__reduce_ex__(5)
+        return _late, (made, args), *rest
     if "DatasetV2" in names:
         return _reduce_dataset(obj)
     if "StrategyBase" in names:
@@ -31,7 +35,8 @@ def reduce(obj: Any, note: Any) -> Any:
         options = {name: getattr(obj, name) for name in _OPTIONS}
         return _function, (obj._python_function, obj.input_signature, options)
     raise Refused(
-        f"{type(obj).__name__} belongs to the process that made it", "Send the dataset itself, and iterate there."
+        f"{type(obj).__name__} belongs to the process that made it",
+        "Send the dataset itself, and iterate there.",
     )
 
 
@@ -55,6 +60,11 @@ def _reduce_dataset(dataset: Any) -> Any:
 # What a pickle calls on the other side. Their names are part of the format.
 
 
+def _late(make: Any, args: tuple[Any, ...]) -> Any:
+    arrivals.start_tensorflow()
+    return make(*args)
+
+
 def _function(python_function: Any, signature: Any, options: dict[str, Any]) -> Any:
     import tensorflow as tf
 
@@ -74,4 +84,5 @@ def _default_strategy() -> Any:
 def _dataset(graph: bytes, spec: Any) -> Any:
     import tensorflow as tf
 
+    arrivals.start_tensorflow()
     return tf.data.experimental.from_variant(tf.raw_ops.DatasetFromGraph(graph_def=graph), spec)
