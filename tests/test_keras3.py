@@ -249,3 +249,40 @@ def test_multi_worker_mirrored(kernel: Kernel) -> None:
     assert len(found) == 9
     assert {name for name, (apart, _) in found.items() if apart} == set(), found
     assert {name for name, (_, off) in found.items() if off is not None and off > 1e-6} == set(), found
+
+
+COORDINATED = """
+def train():
+    strategy = dist.strategy()
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).repeat().batch(BATCH)
+    with strategy.scope():
+        model = built(of_tf, layers)
+        model.compile(of_tf.optimizers.SGD(0.02, momentum=0.9), "mse", metrics=["mae"])
+    found = {"new": [], "trained": []}
+    for name, at in (("new", model), ("trained", trained)):
+        fitted = at.fit(data, epochs=4, steps_per_epoch=8, validation_data=data, validation_steps=2, verbose=0)
+        found[name] = fitted.history["loss"]
+    guesses = trained.predict(X, verbose=0)
+    assert np.allclose(guesses, trained(X), atol=1e-6)
+    found["where"] = {v.value.device for v in trained.trainable_variables}
+    try:
+        model.fit(data, verbose=0)
+    except ValueError as error:
+        found["endless"] = str(error)
+    return found
+"""
+
+
+def test_parameter_server(kernel: Kernel) -> None:
+    notebook(kernel, IMPORTS, OBJECTS, COORDINATED)
+    kernel.run("%%distribute -np 4 --chief --ps 1 --gpus-per-worker 0 --out run\ntrain()", timeout_s=180)
+    shown = kernel.run(
+        "import json; found = dict(run.results[0], where=sorted(run.results[0]['where']))\n"
+        "print('FOUND', json.dumps([found, list(run.results)[1:]]))"
+    )
+    found, served = json.loads(shown.stdout.partition("FOUND ")[2])
+    assert served == [None, None, None]
+    assert found["new"][-1] < found["new"][0]
+    assert found["trained"][-1] < found["trained"][0]
+    assert all("/job:ps/" in place for place in found["where"])
+    assert "give steps_per_epoch= and a dataset that repeats" in found["endless"]

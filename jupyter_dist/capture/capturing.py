@@ -21,7 +21,7 @@ from ..worker import payload
 from ..worker.pickling import Dumped, Pickler, Trace, dump
 from ..worker.rank_settings import OBJECTS
 from ..worker.strategies import kind_of, spans_ranks
-from . import kernel_settings, preflight
+from . import keras_checks, kernel_settings, preflight
 from . import modules as _ship
 from . import source as _source
 from .modules import ShippedFile
@@ -195,6 +195,7 @@ class _Capture:
         trace, dumped = self.trace, self._dumped
         words = trace.words | shipment.words
         used |= shipment.imports
+        keras_checks.check(_needs_legacy_keras(words, used), trace.modules)
         header["sources"].update(_texts(trace.files, sources))
         header["labels"].update({file: labels[file] for file in sorted(trace.files) if file in labels})
         header |= {

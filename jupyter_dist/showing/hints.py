@@ -76,7 +76,7 @@ _UNSURE = (
 )
 """What it may mean: other things say the same."""
 _PERHAPS = "perhaps "
-_NO_MODULE = re.compile(r"No module named '([\w.]+)'")
+_NO_MODULE = re.compile(r"No module named '([\w.]+)'(?!: in this cell)")
 _NO_NAME = re.compile(r"name '(\w+)' is not defined")
 _SPAWNED = re.compile(r"Can't get attribute '(\w+)' on <module '__(?:mp_)?main__'")
 _LACKING = re.compile(

@@ -14,7 +14,7 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,7 +22,17 @@ from typing import Any
 from .. import events, legacy_keras
 from . import arrivals
 
-__all__ = ["HOROVOD", "arrange", "arrivals", "loaded", "missing", "patch_trainer", "shim", "wants_legacy"]
+__all__ = [
+    "HOROVOD",
+    "arrange",
+    "arrivals",
+    "loaded",
+    "missing",
+    "patch_trainer",
+    "shim",
+    "swaps",
+    "wants_legacy",
+]
 
 HOROVOD = legacy_keras.HOROVOD
 """The reason for which a cell needs more than Keras 3 alone, where that is Horovod's."""
@@ -51,9 +61,18 @@ _NAMES = {
 """File below `keras/src` → what is patched or called in it and is not public."""
 
 
-def wants_legacy() -> bool:
+def wants_legacy(env: Mapping[str, str] = os.environ) -> bool:
     """Whether the user has asked TensorFlow for tf_keras, the way TensorFlow reads it."""
-    return os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
+    return env.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
+
+
+def swaps(why: str, env: Mapping[str, str]) -> str:
+    """Why tf_keras takes the place of Keras 3 in a rank with this environment; empty where it does not."""
+    if wants_legacy(env):
+        # TensorFlow's own strategies then work as they are; Horovod's Keras API imports `keras` by itself.
+        return "TF_USE_LEGACY_KERAS is set" if why == HOROVOD else ""
+    moved = missing()
+    return f"this Keras has no {', '.join(moved)}, without which {why} does not work" if moved else ""
 
 
 def arrange(why: str) -> None:
@@ -61,12 +80,7 @@ def arrange(why: str) -> None:
 
     `why`: what in the cell Keras 3 cannot do without this package. Raises RuntimeError without tf_keras.
     """
-    if wants_legacy():
-        # TensorFlow's own strategies then work as they are; Horovod's Keras API imports `keras` by itself.
-        reason = "TF_USE_LEGACY_KERAS is set" if why == legacy_keras.HOROVOD else ""
-    else:
-        moved = missing()
-        reason = f"this Keras has no {', '.join(moved)}, without which {why} does not work" if moved else ""
+    reason = swaps(why, os.environ)
     if reason:
         legacy_keras.arrange(why)
         print(f"jupyter_dist: `keras` is tf_keras here; {reason}", file=sys.stderr)
