@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ OBJECTS = """
 rng = np.random.RandomState(0)
 X, Y = rng.randn(96, 8).astype("float32"), rng.randn(96, 1).astype("float32")
 BATCH, STEPS = 24, 4
-start = [rng.randn(8, 16).astype("f") * 0.3, np.zeros(16, "f"), rng.randn(16, 1).astype("f") * 0.3, np.zeros(1, "f")]
+start = [rng.randn(*shape).astype("f") * 0.3 for shape in ((8, 16), (16,), (16, 1), (1,))]
 ways = {"import keras": (keras, keras.layers), "from tensorflow import keras": (of_tf, layers)}
 
 class Net(keras.Model):
@@ -62,7 +61,8 @@ class Squared(keras.losses.Loss):
 
 rounds = dict(batch_size=BATCH, shuffle=False, verbose=0)
 trained = Net(layers.Dense(16, activation="relu"))
-trained.compile(keras.optimizers.SGD(0.02, momentum=0.9), Squared(), metrics=[keras.metrics.MeanAbsoluteError()])
+error = keras.metrics.MeanAbsoluteError()
+trained.compile(keras.optimizers.SGD(0.02, momentum=0.9), Squared(), metrics=[error])
 trained(X[:1])
 trained.set_weights(start)
 trained.fit(X, Y, epochs=1, **rounds)  # the velocities of its optimizer are slots that count
@@ -82,7 +82,8 @@ def adam_alone(keras):
     for at in range(0, len(X), BATCH):
         with tf.GradientTape() as tape:
             loss = squared(Y[at:at + BATCH], model(X[at:at + BATCH], training=True))
-        optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
     return model
 
 def copied(model):  # with its slots: a fit of its own, from the same start
@@ -146,7 +147,8 @@ def train():
     found["fit:sum"] = fitted(keras, layers, hvd.Sum, 0.02 / hvd.size())
     found["loop:objects"] = looped(keras, layers, once, adam)
     trained.compile(hvd.DistributedOptimizer(trained.optimizer), trained.loss, metrics=["mae"])
-    trained.fit(shard(X), shard(Y), epochs=2, callbacks=[seen], **dict(rounds, batch_size=BATCH // hvd.size()))
+    mine = dict(rounds, batch_size=BATCH // hvd.size())
+    trained.fit(shard(X), shard(Y), epochs=2, callbacks=[seen], **mine)
     assert seen.batches == 2 * STEPS and trained.notes == {"units": [16, 1]}
     found["trained:object"] = flat(trained)
     # Without the hook in `apply`, which is what the missing names alone amount to, each trains its own.
@@ -247,8 +249,8 @@ def test_multi_worker_mirrored(kernel: Kernel) -> None:
     found = compared(kernel, "-np 3 --gpus-per-worker 0")
     assert found.pop("naive")[0] > 1e-3
     assert len(found) == 9
-    assert {name for name, (apart, _) in found.items() if apart} == set(), found
-    assert {name for name, (_, off) in found.items() if off is not None and off > 1e-6} == set(), found
+    assert not [name for name, (apart, _) in found.items() if apart], found
+    assert not [name for name, (_, off) in found.items() if off is not None and off > 1e-6], found
 
 
 COORDINATED = """
@@ -260,7 +262,8 @@ def train():
         model.compile(of_tf.optimizers.SGD(0.02, momentum=0.9), "mse", metrics=["mae"])
     found = {"new": [], "trained": []}
     for name, at in (("new", model), ("trained", trained)):
-        fitted = at.fit(data, epochs=4, steps_per_epoch=8, validation_data=data, validation_steps=2, verbose=0)
+        steps = dict(steps_per_epoch=8, validation_steps=2)
+        fitted = at.fit(data, epochs=4, validation_data=data, verbose=0, **steps)
         found[name] = fitted.history["loss"]
     guesses = trained.predict(X, verbose=0)
     assert np.allclose(guesses, trained(X), atol=1e-6)

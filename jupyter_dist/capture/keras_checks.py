@@ -10,17 +10,18 @@ from ..worker import keras3
 
 __all__ = ["check"]
 
-_BACKEND = """{why} needs a Keras that computes with TensorFlow; in this notebook it computes with {backend}. \
-Put this at the top of the notebook and restart the kernel:
+_BACKEND = """{why} needs a Keras that computes with TensorFlow; in this notebook it computes with \
+{backend}. Put this at the top of the notebook and restart the kernel:
     import os; os.environ["KERAS_BACKEND"] = "tensorflow"
 Nothing was started."""
-_MIXED = """TF_USE_LEGACY_KERAS is set, so {why} goes with tf_keras; but what the cell uses is of Keras 3 ({found}). \
-At the top of the notebook, write one of these and restart the kernel:
+_MIXED = """TF_USE_LEGACY_KERAS is set, so {why} goes with tf_keras; but what the cell uses is of Keras 3 \
+({found}). At the top of the notebook, write one of these and restart the kernel:
     import os; os.environ["TF_USE_LEGACY_KERAS"] = "1"; import tf_keras as keras
     import os; os.environ["TF_USE_LEGACY_KERAS"] = "0"; import keras
 Nothing was started."""
-_MOVED = """{why} does not work with the Keras that is installed, which has no {moved}; tf_keras would take its \
-place, but what the cell uses is of Keras 3 ({found}). Put this at the top of the notebook and restart the kernel:
+_MOVED = """{why} does not work with the installed Keras, which has no {moved}; tf_keras would take its \
+place, but what the cell uses is of Keras 3 ({found}). Put this at the top of the notebook and restart the \
+kernel:
     import os; os.environ["TF_USE_LEGACY_KERAS"] = "1"; import tf_keras as keras
 Nothing was started."""
 

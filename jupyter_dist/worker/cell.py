@@ -84,7 +84,7 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any]) -> 
 
         keras3.arrange(why)
         if why != keras3.HOROVOD:
-            keras3.arrivals.expect_strategy()
+            keras3.late_variables.expect_strategy()
     from . import autolog
 
     autolog.install()

@@ -36,8 +36,11 @@ _HOOKS = {
     "horovod.keras": ("..keras3.distributed_optimizer", "patch_package"),
     "keras.src.backend.tensorflow.trainer": ("..keras3", "patch_trainer"),
     "keras.src.layers.normalization.batch_normalization": ("..keras3.multi_worker", "patch_normalization"),
-    "tensorflow.python.distribute.distribute_lib": ("..keras3.arrivals", "patch"),
-    "tensorflow.python.distribute.collective_all_reduce_strategy": ("..keras3.arrivals", "patch_collective"),
+    "tensorflow.python.distribute.distribute_lib": ("..keras3.late_variables", "patch"),
+    "tensorflow.python.distribute.collective_all_reduce_strategy": (
+        "..keras3.late_variables",
+        "patch_collective",
+    ),
     "tensorflow.python.training.server_lib": ("..serving_rank", "patch"),
     "multiprocessing.spawn": ("..stand_in", "patch"),
     "pdb": ("..no_terminal", "patch"),

@@ -20,12 +20,12 @@ from types import ModuleType
 from typing import Any
 
 from .. import events, legacy_keras
-from . import arrivals
+from . import late_variables
 
 __all__ = [
     "HOROVOD",
     "arrange",
-    "arrivals",
+    "late_variables",
     "loaded",
     "missing",
     "patch_trainer",

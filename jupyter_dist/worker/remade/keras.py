@@ -14,7 +14,7 @@ import sys
 from collections import defaultdict
 from typing import Any
 
-from ..keras3 import arrivals
+from ..keras3 import late_variables
 from . import Refused
 
 __all__ = ["reduce"]
@@ -148,7 +148,7 @@ def _restore_variable(variable: Any, state: tuple[dict[str, Any], Any]) -> None:
     if value is None:
         vars(variable)["_value"] = None
     else:
-        arrivals.wait(variable, value)
+        late_variables.wait(variable, value)
 
 
 def _tensor(kind: Any, spec: dict[str, Any]) -> Any:
@@ -225,7 +225,7 @@ def _restore_saveable(obj: Any, state: tuple[Any, dict[str, Any]]) -> None:
         _count(attributes["_tracker"])
     if graph is not None:
         _restore_graph(obj, *graph)
-    arrivals.add(obj)
+    late_variables.add(obj)
 
 
 def _restore_graph(function: Any, nodes: Any, operations: Any, operations_by_depth: Any) -> None:

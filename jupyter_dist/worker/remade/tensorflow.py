@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..keras3 import arrivals
+from ..keras3 import late_variables
 from . import Refused
 
 __all__ = ["reduce"]
@@ -61,7 +61,7 @@ def _reduce_dataset(dataset: Any) -> Any:
 
 
 def _late(make: Any, args: tuple[Any, ...]) -> Any:
-    arrivals.start_tensorflow()
+    late_variables.start_tensorflow()
     return make(*args)
 
 
@@ -84,5 +84,5 @@ def _default_strategy() -> Any:
 def _dataset(graph: bytes, spec: Any) -> Any:
     import tensorflow as tf
 
-    arrivals.start_tensorflow()
+    late_variables.start_tensorflow()
     return tf.data.experimental.from_variant(tf.raw_ops.DatasetFromGraph(graph_def=graph), spec)
