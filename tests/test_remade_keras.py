@@ -61,7 +61,8 @@ models |= {"branched": branched, "sequential": sequential}
 losses = {"subclass": "mse", "of models": Squared(), "sub": squared, "branched": Squared()}
 losses["sequential"] = squared
 for name, model in models.items():
-    model.compile(keras.optimizers.Adam(0.02), losses[name], metrics=["mae", keras.metrics.MeanSquaredError()])
+    metrics = ["mae", keras.metrics.MeanSquaredError()]
+    model.compile(keras.optimizers.Adam(0.02), losses[name], metrics=metrics)
     model.fit(x, y, verbose=0)
 
 words, numbers = layers.StringLookup(vocabulary=["a", "b"]), layers.Normalization()
@@ -76,9 +77,11 @@ assert doubled(tf.constant(2.0)) == 4
 data = tf.data.Dataset.from_tensor_slices((x, y)).map(lambda a, b: (2 * a, b)).batch(4)
 optimizer, unbuilt = models["subclass"].optimizer, Net(layers.Dense(2))
 values = dict(models=models, unbuilt=unbuilt, optimizer=optimizer, mean=mean)
-values |= dict(entry=entry, hidden=hidden, seen=Seen(), words=words, numbers=numbers, deep=deep, data=data)
-values |= dict(variable=tf.Variable([1.0, 2.0]), tensor=tf.constant([3.0]), kind=Net, loss=Squared(), x=x, y=y)
-values |= dict(of_tf=of_tf, layers=layers, doubled=doubled, rate=keras.optimizers.schedules.CosineDecay(0.1, 9))
+values |= dict(entry=entry, hidden=hidden, seen=Seen(), words=words, numbers=numbers, deep=deep)
+values |= dict(variable=tf.Variable([1.0, 2.0]), tensor=tf.constant([3.0]), kind=Net, data=data)
+values |= dict(loss=Squared(), x=x, y=y)
+rate = keras.optimizers.schedules.CosineDecay(0.1, 9)
+values |= dict(of_tf=of_tf, layers=layers, doubled=doubled, rate=rate)
 values |= dict(plain=layers.Dense(3), spec=data.element_spec, bare=keras.optimizers.SGD(0.3))
 """
 
