@@ -110,6 +110,7 @@ def compare(run):
 """
 
 HOROVOD = """
+import horovod.keras as hvk
 import horovod.tensorflow as hvt
 import horovod.tensorflow.keras as hvd
 
@@ -117,10 +118,13 @@ def shard(values):
     mine = BATCH // hvd.size()
     return np.concatenate([values[i * BATCH + hvd.rank() * mine:][:mine] for i in range(STEPS)])
 
-def fitted(keras, layers, op, rate):
+def fitted(hvd, keras, layers, rate=0.02, passes=1, **options):
     model = built(keras, layers)
-    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(rate, momentum=0.9), op=op), "mse")
-    again = dict(rounds, batch_size=BATCH // hvd.size())
+    optimizer = keras.optimizers.SGD(rate, momentum=0.9)
+    if passes > 1:
+        options |= dict(backward_passes_per_step=passes, average_aggregated_gradients=True)
+    model.compile(hvd.DistributedOptimizer(optimizer, **options), "mse")
+    again = dict(rounds, batch_size=BATCH // hvd.size() // passes)
     hooks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
     model.fit(shard(X), shard(Y), epochs=2, callbacks=hooks, **again)
     return flat(model)
@@ -142,15 +146,24 @@ def train():
     hvd.init()
     found = {}
     for way, names in ways.items():
-        found[f"fit:{way}"] = fitted(*names, hvd.Average, 0.02)
+        found[f"fit:{way}"] = fitted(hvk if names[0] is keras else hvd, *names)
         found[f"loop:{way}"] = looped(*names, built(*names), names[0].optimizers.Adam(0.01))
-    found["fit:sum"] = fitted(keras, layers, hvd.Sum, 0.02 / hvd.size())
+    found["fit:sum"] = fitted(hvd, *names, rate=0.02 / hvd.size(), op=hvd.Sum)
+    found["fit:passes"] = fitted(hvd, *names, passes=2)
     found["loop:objects"] = looped(keras, layers, once, adam)
     trained.compile(hvd.DistributedOptimizer(trained.optimizer), trained.loss, metrics=["mae"])
     mine = dict(rounds, batch_size=BATCH // hvd.size())
     trained.fit(shard(X), shard(Y), epochs=2, callbacks=[seen], **mine)
     assert seen.batches == 2 * STEPS and trained.notes == {"units": [16, 1]}
     found["trained:object"] = flat(trained)
+    model = built(keras, layers)
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)), "mse")
+    model.fit(shard(X), shard(Y), epochs=1, **mine)
+    model.save(f"{hvd.rank()}.keras")
+    model = hvd.load_model(f"{hvd.rank()}.keras")
+    assert len(model.optimizer.variables) == 2 + 2 * 4 and int(model.optimizer.iterations) == STEPS
+    model.fit(shard(X), shard(Y), epochs=1, **mine)
+    found["loaded"] = flat(model)
     # Without the hook in `apply`, which is what the missing names alone amount to, each trains its own.
     model = built(keras, layers)
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.02))
@@ -183,10 +196,9 @@ def test_horovod(kernel: Kernel, launch: str) -> None:
     notebook(kernel, IMPORTS, OBJECTS, ALONE, HOROVOD)
     found = compared(kernel, f"--backend horovod {launch}")
     assert found.pop("naive")[0] > 1e-3
-    assert len(found) == 7
-    assert {name for name, (apart, off) in found.items() if apart or off is None or off > 1e-6} == set(), (
-        found
-    )
+    assert len(found) == 9
+    assert not [name for name, (apart, _) in found.items() if apart], found
+    assert not [name for name, (_, off) in found.items() if off is not None and off > 1e-6], found
 
 
 STRATEGY = """

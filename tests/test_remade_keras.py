@@ -74,7 +74,10 @@ mean.update_state([1.0, 2.0, 6.0])
 def doubled(t):
     return 2 * t
 assert doubled(tf.constant(2.0)) == 4
+options = tf.data.Options()
+options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
 data = tf.data.Dataset.from_tensor_slices((x, y)).map(lambda a, b: (2 * a, b)).batch(4)
+data = data.with_options(options)
 optimizer, unbuilt = models["subclass"].optimizer, Net(layers.Dense(2))
 values = dict(models=models, unbuilt=unbuilt, optimizer=optimizer, mean=mean)
 values |= dict(entry=entry, hidden=hidden, seen=Seen(), words=words, numbers=numbers, deep=deep)
@@ -159,6 +162,8 @@ assert abs(found["numbers"](x).numpy().mean()) < 1e-5 and float(found["mean"].re
 assert found["variable"].numpy().tolist() == [1, 2] and found["tensor"].numpy().tolist() == [3]
 assert isinstance(found["variable"], tf.Variable) and float(found["doubled"](tf.constant(4.0))) == 8
 assert len(list(found["data"])) == 4 and found["data"].element_spec == found["spec"]
+shards = found["data"].options().experimental_distribute.auto_shard_policy
+assert shards == tf.data.experimental.AutoShardPolicy.OFF
 assert np.allclose(np.concatenate([a for a, _ in found["data"]]), 2 * x)
 assert found["of_tf"].__name__ == "keras._tf_keras.keras" and found["layers"].Dense is keras.layers.Dense
 assert float(found["bare"].learning_rate) == np.float32(0.3) and float(found["loss"](y, y + 1)) == 1

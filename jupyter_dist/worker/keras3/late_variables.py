@@ -9,6 +9,7 @@ given over to the first strategy whose scope is entered, with the same values.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from .. import pickling
@@ -16,7 +17,7 @@ from ..tf_task import task
 
 __all__ = ["add", "expect_strategy", "patch", "patch_collective", "start_tensorflow", "wait"]
 
-_waiting: list[weakref.ref[Any]] = []
+_waiting: list[Callable[[], Any]] = []
 _values: dict[int, tuple[Any, Any]] = {}
 """`id` of a variable → itself and its value, until TensorFlow's variable is made."""
 _expected = False
@@ -35,7 +36,7 @@ def add(obj: Any) -> None:
         if not pickling.on_rank():
             _key(obj)
     if pickling.on_rank() and (hasattr(obj, "_var_key") or "_distribute_strategy" in values):
-        _waiting.append(weakref.ref(obj))
+        _remember(obj)
 
 
 def wait(variable: Any, value: Any) -> None:
@@ -48,7 +49,15 @@ def wait(variable: Any, value: Any) -> None:
     if Variable.__dict__.get("__getattr__") is None:
         Variable.__getattr__ = _first_use
     _values[id(variable)] = variable, value
-    _waiting.append(weakref.ref(variable))
+    _remember(variable)
+
+
+def _remember(obj: Any) -> None:
+    if task().is_of_several:
+        # All ranks have to move the same, whatever garbage each has collected: to make them is collective.
+        _waiting.append(lambda: obj)
+    else:
+        _waiting.append(weakref.ref(obj))
 
 
 def _first_use(variable: Any, name: str) -> Any:

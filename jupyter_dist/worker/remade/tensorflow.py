@@ -54,7 +54,7 @@ def _reduce_dataset(dataset: Any) -> Any:
             f"this dataset cannot travel: {error.message.rpartition('}}')[2].strip().rstrip('.')}",
             "Write a function that makes it, and call that inside the cell.",
         ) from error
-    return _dataset, (graph, dataset.element_spec)
+    return _dataset, (graph, dataset.element_spec, dataset.options())
 
 
 # What a pickle calls on the other side. Their names are part of the format.
@@ -81,8 +81,10 @@ def _default_strategy() -> Any:
     return tf.distribute.get_strategy()
 
 
-def _dataset(graph: bytes, spec: Any) -> Any:
+def _dataset(graph: bytes, spec: Any, options: Any) -> Any:
     import tensorflow as tf
 
     late_variables.start_tensorflow()
-    return tf.data.experimental.from_variant(tf.raw_ops.DatasetFromGraph(graph_def=graph), spec)
+    made = tf.data.experimental.from_variant(tf.raw_ops.DatasetFromGraph(graph_def=graph), spec)
+    # Strategies ask for them, such as for how to shard, and find none in the graph.
+    return made.with_options(options)
