@@ -16,6 +16,11 @@ __all__ = ["hints"]
 
 _SIMPLE = (
     (
+        r"in this cell keras is tf_keras, which lacks it",
+        "what the cell uses is of Keras 3, and this rank has tf_keras: put import os; "
+        'os.environ["TF_USE_LEGACY_KERAS"] = "1" at the top of the notebook, so that it has tf_keras as well',
+    ),
+    (
         r"invalid device ordinal|CUDA_ERROR_INVALID_DEVICE",
         "each rank sees only its own GPUs, numbered from 0: use dist.device() and no index of your own",
     ),

@@ -54,7 +54,8 @@ def _reduce_dataset(dataset: Any) -> Any:
             f"this dataset cannot travel: {error.message.rpartition('}}')[2].strip().rstrip('.')}",
             "Write a function that makes it, and call that inside the cell.",
         ) from error
-    return _dataset, (graph, dataset.element_spec, dataset.options())
+    options = dataset.options()
+    return _dataset, (graph, dataset.element_spec, None if options == tf.data.Options() else options)
 
 
 # What a pickle calls on the other side. Their names are part of the format.
@@ -87,4 +88,4 @@ def _dataset(graph: bytes, spec: Any, options: Any) -> Any:
     late_variables.start_tensorflow()
     made = tf.data.experimental.from_variant(tf.raw_ops.DatasetFromGraph(graph_def=graph), spec)
     # Strategies ask for them, such as for how to shard, and find none in the graph.
-    return made.with_options(options)
+    return made if options is None else made.with_options(options)
