@@ -207,6 +207,8 @@ def data():
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     return tf.data.Dataset.from_tensor_slices((X, Y)).batch(BATCH).with_options(options)
 
+batches, zero = data(), tf.constant(0.0)
+
 def fitted(strategy, keras, layers):
     with strategy.scope():
         model = built(keras, layers)
@@ -263,6 +265,22 @@ def test_multi_worker_mirrored(kernel: Kernel) -> None:
     assert len(found) == 9
     assert not [name for name, (apart, _) in found.items() if apart], found
     assert not [name for name, (_, off) in found.items() if off is not None and off > 1e-6], found
+
+
+WITHOUT_SCOPE = """
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+trained.fit(batches, epochs=2, verbose=0)
+{"trained:object": flat(trained) + zero.numpy()}
+"""
+
+
+def test_what_was_made_before_trains_in_the_strategy_without_its_scope(kernel: Kernel) -> None:
+    """Also where a tensor and a dataset of the notebook start TensorFlow, which the strategy does not like."""
+    notebook(kernel, IMPORTS, OBJECTS, ALONE, STRATEGY)
+    ((apart, off),) = compared(kernel, "-np 2 --gpus-per-worker 0", WITHOUT_SCOPE).values()
+    assert apart == 0
+    assert off is not None
+    assert off < 1e-6
 
 
 COORDINATED = """

@@ -83,8 +83,10 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any]) -> 
         from . import keras3
 
         keras3.arrange(why)
-        if why != keras3.HOROVOD:
-            keras3.late_variables.expect_strategy()
+    if header["spanning_strategy"]:
+        from .keras3 import late_variables
+
+        late_variables.expect_strategy()
     from . import autolog
 
     autolog.install()

@@ -20,12 +20,10 @@ from types import ModuleType
 from typing import Any
 
 from .. import events, legacy_keras
-from . import late_variables
 
 __all__ = [
     "HOROVOD",
     "arrange",
-    "late_variables",
     "loaded",
     "missing",
     "patch_trainer",

@@ -69,8 +69,15 @@ def _is_keras(test: Any) -> bool:
 
 def _reduce_variable(variable: Any) -> Any:
     state = {k: v for k, v in vars(variable).items() if k != "_value" and not k.startswith("_self_")}
-    value = None if variable._value is None else variable._value.numpy()
-    return _new, (type(variable),), (state, value), None, None, _restore_variable
+    return _new, (type(variable),), (state, _value(variable._value)), None, None, _restore_variable
+
+
+def _value(made: Any) -> Any:
+    if made is None:
+        return None
+    # A strategy's variable may be a sum over ranks, which only all of them together could read.
+    copies = getattr(made, "values", None)
+    return (copies[0] if isinstance(copies, tuple) else made).numpy()
 
 
 def _reduce_tensor(tensor: Any) -> Any:
