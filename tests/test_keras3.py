@@ -275,7 +275,7 @@ trained.fit(batches, epochs=2, verbose=0)
 
 
 def test_what_was_made_before_trains_in_the_strategy_without_its_scope(kernel: Kernel) -> None:
-    """Also where a tensor and a dataset of the notebook start TensorFlow, which the strategy does not like."""
+    """Also where a tensor and a dataset of the notebook start TensorFlow, which has to wait for it."""
     notebook(kernel, IMPORTS, OBJECTS, ALONE, STRATEGY)
     ((apart, off),) = compared(kernel, "-np 2 --gpus-per-worker 0", WITHOUT_SCOPE).values()
     assert apart == 0
