@@ -7,6 +7,7 @@ through `apply`, so that is where gradients are reduced here.
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -102,44 +103,31 @@ def patch(impl: Any) -> None:
     create, supports_jit = impl.create_distributed_optimizer, trainer.model_supports_jit
     if getattr(create, "_jupyter_dist", False):
         return
-    scale = LossScaleOptimizer.__init__
+    scale, signature = LossScaleOptimizer.__init__, inspect.signature(create)
     for name in ("apply", "_backend_apply_gradients", "_clip_gradients"):
         getattr(BaseOptimizer, name)
 
-    def create_distributed_optimizer(
-        keras: Any,
-        optimizer: Any,
-        name: str | None,
-        device_dense: str,
-        device_sparse: str,
-        compression: Any,
-        sparse_as_dense: bool,
-        gradient_predivide_factor: float,
-        op: Any,
-        backward_passes_per_step: int = 1,
-        average_aggregated_gradients: bool = False,
-        groups: Any = None,
-        process_set: Any = hvd.global_process_set,
-        scale_local_gradients: bool = True,
-    ) -> Any:
+    def create_distributed_optimizer(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = bound.arguments
+        optimizer, passes = given["optimizer"], given["backward_passes_per_step"]
         if not isinstance(optimizer, BaseOptimizer):
-            name = type(optimizer).__name__
-            raise TypeError(f"DistributedOptimizer wants an optimizer of keras.optimizers, not {name!r}")
+            return create(*args, **kwargs)
         reduce = hvd._make_allreduce_grads_fn(
-            name or f"Distributed{type(optimizer).__name__}",
-            device_dense,
-            device_sparse,
-            compression,
-            sparse_as_dense,
-            op,
-            gradient_predivide_factor,
-            groups,
-            process_set,
+            given["name"] or f"Distributed{type(optimizer).__name__}",
+            given["device_dense"],
+            given["device_sparse"],
+            given["compression"],
+            given["sparse_as_dense"],
+            given["op"],
+            given["gradient_predivide_factor"],
+            given["groups"],
+            given["process_set"],
         )
-        reduction = _Reduction(
-            reduce, process_set, backward_passes_per_step, average_aggregated_gradients, scale_local_gradients
-        )
-        return _attach(_copied(optimizer, backward_passes_per_step), reduction)
+        average, scale_local = given["average_aggregated_gradients"], given["scale_local_gradients"]
+        reduction = _Reduction(reduce, given["process_set"], passes, average, scale_local)
+        return _attach(_copied(optimizer, passes), reduction)
 
     def __init__(self: Any, inner_optimizer: Any, *args: Any, **kwargs: Any) -> None:
         # `compile` wraps an optimizer by itself for mixed_float16. Reduced outside of the wrapper, all ranks

@@ -106,9 +106,11 @@ def patch(hvd: Any) -> None:
     Variable.ref = ref
 
 
-def _sync_batch_normalization(hvd: Any, tf: Any) -> type:
+def _sync_batch_normalization(hvd: Any, tf: Any) -> Any:
     import keras
 
+    if not issubclass(hvd.SyncBatchNormalization, keras.layers.BatchNormalization):
+        return hvd.SyncBatchNormalization  # of tf_keras, and good as it is
     keras.layers.BatchNormalization._moments  # noqa: B018 - a Keras without it is not ours to patch
 
     class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
