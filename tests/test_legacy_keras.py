@@ -175,7 +175,7 @@ keras3.arrange("MultiWorkerMirroredStrategy with Keras")
 import keras
 print(keras.__name__)
 """
-    names, line, name = alone(code, moved).splitlines()
+    names, line, name = alone(code, moved, timeout_s=110).splitlines()
     assert names == "['trainer.reduce_per_replica']"
     assert line == (
         "jupyter_dist: `keras` is tf_keras here; this Keras has no trainer.reduce_per_replica, without which "
@@ -197,7 +197,9 @@ assert trainer.__file__.startswith(os.getcwd())
 assert "jupyter_dist" not in trainer.TensorFlowTrainer._maybe_symbolic_build.__code__.co_filename
 print("and keras is there")
 """
-    told, *_, last = [line for line in alone(code, moved).splitlines() if "port.cc" not in line]
+    told, *_, last = [
+        line for line in alone(code, moved, timeout_s=110).splitlines() if "port.cc" not in line
+    ]
     assert last == "and keras is there"
     assert "trainer is not made to work with this Keras (AttributeError" in told
     assert 'Put import os; os.environ["TF_USE_LEGACY_KERAS"] = "1" at the top of the notebook' in told

@@ -174,7 +174,7 @@ print("all")
 """
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(350)
 @pytest.mark.needs("tensorflow", "keras")
 def test_all_kinds_arrive(tmp_path: Path) -> None:
     told = alone(OBJECTS + DUMP, tmp_path, timeout_s=150).splitlines()
@@ -189,7 +189,7 @@ def test_all_kinds_arrive(tmp_path: Path) -> None:
     assert alone(LOAD, tmp_path, timeout_s=150) == "all\n"
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(350)
 @pytest.mark.needs("tensorflow", "keras")
 def test_models_do_not_start_tensorflow_before_the_cell(tmp_path: Path) -> None:
     """Else a cell could choose no devices any more, nor make a MultiWorkerMirroredStrategy."""
@@ -202,7 +202,7 @@ model.optimizer.build(model.trainable_variables)
 dumped = pickling.dump(model)
 payload.write(pathlib.Path("model.pkl"), {"kind": "x"}, dumped.body, dumped.buffers)
 """
-    alone(code, tmp_path)
+    alone(code, tmp_path, timeout_s=150)
     code = """
 import pathlib, tensorflow as tf
 from jupyter_dist.worker import payload
@@ -212,4 +212,4 @@ tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfigur
 print(len(model.variables), len(model.optimizer.variables), sum(v.numpy().size for v in model.variables))
 model.optimizer.apply([tf.zeros(v.shape) for v in model.trainable_variables])
 """
-    assert alone(code, tmp_path) == "6 10 16\n"
+    assert alone(code, tmp_path, timeout_s=150) == "6 10 16\n"
