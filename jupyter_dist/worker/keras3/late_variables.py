@@ -96,9 +96,10 @@ def expect_strategy() -> None:
 
 
 def start_tensorflow() -> None:
-    """Before something of the notebook's starts TensorFlow: what a strategy over these ranks needs of it.
+    """Before something of the notebook's starts TensorFlow: connect the workers, if the cell wants that.
 
-    TensorFlow connects the workers once, at its start. A second strategy finds them connected.
+    TensorFlow does so for the first MultiWorkerMirroredStrategy, and only at its start. To connect them again
+    for the cell's own one would wait for ever, so that is left out.
     """
     global _expected
     here = task()
@@ -106,7 +107,18 @@ def start_tensorflow() -> None:
         return
     _expected = False
     import tensorflow as tf
+    from tensorflow.python.eager import context
 
+    running = context.context()
+    enable, connected = running.enable_collective_ops, set[Any]()
+
+    def enable_collective_ops(server: Any) -> None:
+        place = server.cluster.SerializeToString(), server.job_name, server.task_index
+        if place not in connected:
+            connected.add(place)
+            enable(server)
+
+    running.enable_collective_ops = enable_collective_ops
     arrived, _waiting[:] = list(_waiting), []
     _kept.append(tf.distribute.MultiWorkerMirroredStrategy())
     _waiting[:] = arrived
