@@ -63,7 +63,7 @@ def outputs(started: list[subprocess.Popen[str]]) -> list[str]:
     return found
 
 
-def alone(code: str, folder: Path) -> str:
+def alone(code: str, folder: Path, timeout_s: float = 60) -> str:
     """Run `code` outside of any run; returns what it printed."""
     done = subprocess.run(
         [sys.executable, "-c", f"import jupyter_dist as dist, os, sys\n{code}"],
@@ -71,7 +71,7 @@ def alone(code: str, folder: Path) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=timeout_s,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

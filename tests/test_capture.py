@@ -823,6 +823,9 @@ class TestLegacyKeras:
         monkeypatch.syspath_prepend(str(notebook.folder))
         header = notebook.capture(source).header
         assert bool(header["legacy_keras_if_several"]) is expected
+        assert header["spanning_strategy"] is (
+            expected or source == "import jupyter_dist as dist\ndist.strategy()"
+        )
         assert not header["legacy_keras"]
 
     @pytest.mark.parametrize(("source", "expected"), KERAS)

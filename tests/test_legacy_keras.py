@@ -1,13 +1,22 @@
-"""tf_keras under the name keras, and Keras code that really trains on two workers because of it."""
+"""When tf_keras takes the name keras, and Keras code that really trains on two workers because of it."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import re
+import shutil
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ports import take_port
 from rank_maker import alone, outputs, ranks
+
+from jupyter_dist.capture import keras_checks
+from jupyter_dist.errors import CaptureError
+from jupyter_dist.worker import keras3
 
 ARRANGE = "from jupyter_dist.worker import legacy_keras\nlegacy_keras.arrange()\n"
 
@@ -128,3 +137,101 @@ except RuntimeError as error:
 assert "TF_USE_LEGACY_KERAS" not in os.environ and "tensorflow" not in sys.modules
 """
     assert "Keras 3 is already imported in this process (keras)" in alone(code, tmp_path)
+
+
+@pytest.fixture
+def moved(tmp_path: Path) -> Path:
+    """A folder with the Keras that is installed, but for one private name."""
+    spec = importlib.util.find_spec("keras")
+    assert spec is not None
+    assert spec.origin is not None
+    installed = Path(spec.origin).parent
+    (tmp_path / "keras").mkdir()
+    for path in installed.iterdir():
+        if path.name != "src":
+            (tmp_path / "keras" / path.name).symlink_to(path)
+    shutil.copytree(
+        installed / "src", tmp_path / "keras/src", ignore=shutil.ignore_patterns("*_test.py", "*.pyc")
+    )
+    trainer = tmp_path / "keras/src/backend/tensorflow/trainer.py"
+    trainer.write_text(trainer.read_text().replace("reduce_per_replica", "reduce_them"))
+    return tmp_path
+
+
+@pytest.mark.needs("keras")
+def test_the_names_that_are_patched_are_there() -> None:
+    assert keras3.missing() == []
+    assert keras3.swaps(keras3.HOROVOD, {}) == ""
+
+
+@pytest.mark.needs("tensorflow", "keras", "tf_keras")
+def test_tf_keras_takes_the_place_of_a_keras_whose_names_have_moved(moved: Path) -> None:
+    code = """
+sys.path.insert(0, "")
+from jupyter_dist.worker import keras3
+print(keras3.missing())
+sys.stderr = sys.stdout
+keras3.arrange("MultiWorkerMirroredStrategy with Keras")
+import keras
+print(keras.__name__)
+"""
+    names, line, name = alone(code, moved, timeout_s=110).splitlines()
+    assert names == "['trainer.reduce_per_replica']"
+    assert line == (
+        "jupyter_dist: `keras` is tf_keras here; this Keras has no trainer.reduce_per_replica, without which "
+        "MultiWorkerMirroredStrategy with Keras does not work"
+    )
+    assert name == "tf_keras"
+
+
+@pytest.mark.needs("tensorflow", "keras")
+def test_a_shim_that_does_not_fit_says_so_and_changes_nothing(moved: Path) -> None:
+    code = """
+sys.path.insert(0, "")
+sys.stderr = sys.stdout
+from jupyter_dist.worker import autolog
+autolog.install()
+import keras
+from keras.src.backend.tensorflow import trainer
+assert trainer.__file__.startswith(os.getcwd())
+assert "jupyter_dist" not in trainer.TensorFlowTrainer._maybe_symbolic_build.__code__.co_filename
+print("and keras is there")
+"""
+    told, *_, last = [
+        line for line in alone(code, moved, timeout_s=110).splitlines() if "port.cc" not in line
+    ]
+    assert last == "and keras is there"
+    assert "trainer is not made to work with this Keras (AttributeError" in told
+    assert 'Put import os; os.environ["TF_USE_LEGACY_KERAS"] = "1" at the top of the notebook' in told
+
+
+class TestRefused:
+    SRC = ("keras.src.layers.core.dense", "numpy")
+
+    def backend(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        keras = SimpleNamespace(config=SimpleNamespace(backend=lambda: name))
+        monkeypatch.setitem(sys.modules, "keras", keras)
+
+    def test_is_a_keras_that_computes_with_something_else(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.backend(monkeypatch, "jax")
+        keras_checks.check("", self.SRC)
+        line = re.escape('import os; os.environ["KERAS_BACKEND"] = "tensorflow"')
+        with pytest.raises(CaptureError, match=f"Horovod's Keras API needs .* with jax(.|\n)*{line}"):
+            keras_checks.check(keras3.HOROVOD, ())
+
+    def test_are_two_kinds_of_keras(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.backend(monkeypatch, "tensorflow")
+        monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
+        keras_checks.check(keras3.HOROVOD, ["tf_keras.src.engine.training"])
+        with pytest.raises(CaptureError, match=r"Keras 3 \(keras.src.layers(.|\n)*import tf_keras as keras"):
+            keras_checks.check(keras3.HOROVOD, self.SRC)
+
+    def test_are_objects_of_a_keras_whose_names_have_moved(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.backend(monkeypatch, "tensorflow")
+        keras_checks.check(keras3.HOROVOD, self.SRC)
+        monkeypatch.setattr(keras3, "missing", lambda: ["trainer.reduce_per_replica"])
+        keras_checks.check(keras3.HOROVOD, ["keras", "numpy"])
+        with pytest.raises(
+            CaptureError, match=r"has no trainer.reduce_per_replica(.|\n)*TF_USE_LEGACY_KERAS"
+        ):
+            keras_checks.check(keras3.HOROVOD, self.SRC)

@@ -76,7 +76,7 @@ def test_quickstart(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.needs("tensorflow", "tf_keras", "sklearn")
+@pytest.mark.needs("tensorflow", "sklearn")
 def test_tensorflow(tmp_path: Path) -> None:
     check(run_and_show("tensorflow.ipynb", tmp_path), epochs=10)
 
@@ -90,7 +90,7 @@ def test_torchrun_elastic(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.needs("tensorflow", "tf_keras", "sklearn")
+@pytest.mark.needs("tensorflow", "sklearn")
 def test_tf_parameter_server() -> None:
     done = execute(ROOT / "notebooks" / "tf-parameter-server.ipynb")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -125,7 +125,7 @@ def test_horovod_pytorch(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.needs("horovod", "tensorflow", "tf_keras", "sklearn")
+@pytest.mark.needs("horovod", "tensorflow", "sklearn")
 def test_horovod_keras(tmp_path: Path) -> None:
     check(run_and_show("horovod-keras.ipynb", tmp_path), epochs=12)
 

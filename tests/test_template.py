@@ -21,6 +21,7 @@ from jupyter_dist.capture.capturing import capture_cell
 from jupyter_dist.folder import RunFolder, runs
 from jupyter_dist.job import State, Status
 from jupyter_dist.launch import submission, template
+from jupyter_dist.options import RunOptions
 from jupyter_dist.record import reader
 
 WaitFor = Callable[..., Any]
@@ -310,11 +311,11 @@ def test_a_fork_of_the_kernel_leaves_the_template_alone(wait_for: WaitFor) -> No
 
 
 def test_a_run_of_tf_keras_in_place_of_keras_starts_cold(wait_for: WaitFor) -> None:
-    source = (
-        "def f():\n    import keras, tensorflow as tf\n    tf.distribute.MultiWorkerMirroredStrategy()\n1"
-    )
+    source = "def f():\n    import horovod.tensorflow.keras\n1"
     payload = capture_cell(source, {}, label="In[1]", directory=Path.cwd())
     assert payload.header["legacy_keras"]
-    folder = submission.launch(submission.Request("local", 1, source, "In[1]"), payload)
-    wait_for(lambda: reader.status(folder).state.ended, 60, "the run's end")
-    assert "tf_keras in place of keras" in folder.supervisor_log.read_text()
+    for env, cold in (({"TF_USE_LEGACY_KERAS": "1"}, True), ({}, False)):
+        wanted = RunOptions(env=env)
+        folder = submission.launch(submission.Request("local", 1, source, "In[1]", {}, wanted), payload)
+        wait_for(lambda folder=folder: reader.status(folder).state.ended, 60, "the run's end")
+        assert ("tf_keras in place of keras" in folder.supervisor_log.read_text()) is cold

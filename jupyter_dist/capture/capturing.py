@@ -21,7 +21,7 @@ from ..worker import payload
 from ..worker.pickling import Dumped, Pickler, Trace, dump
 from ..worker.rank_settings import OBJECTS
 from ..worker.strategies import kind_of, spans_ranks
-from . import kernel_settings, preflight
+from . import keras_checks, kernel_settings, preflight
 from . import modules as _ship
 from . import source as _source
 from .modules import ShippedFile
@@ -41,6 +41,7 @@ _NEED_LEGACY_KERAS = {
 _CALLS_STRATEGY = re.compile(
     r"""^[^#\n]*\bstrategy\(\s*(?:kind\s*=\s*)?(?:['"]([\w. -]+)['"])?""", re.MULTILINE
 )
+_OUR_STRATEGY = "`fit` over several ranks, as with dist.strategy(),"
 _HOROVODS_KERAS = ("horovod.keras", "horovod.tensorflow.keras", "horovod._keras")
 
 
@@ -200,8 +201,11 @@ class _Capture:
         trace, dumped = self.trace, self._dumped
         words = trace.words | shipment.words
         used |= shipment.imports
+        keras_checks.check(_needs_legacy_keras(words, used), trace.modules)
         header["sources"].update(_texts(trace.files, sources))
         header["labels"].update({file: labels[file] for file in sorted(trace.files) if file in labels})
+        texts = [*header["sources"].values(), *_decoded(shipment.files)]
+        spans = _asks_for_a_spanning_strategy(words, used, texts)
         header |= {
             "sys_path": _sys_path(),
             "origins": {file.path: file.origin for file in shipment.files if file.path.endswith(".py")},
@@ -209,9 +213,8 @@ class _Capture:
             "submodules": _ship.reached(trace.modules | trace.imports, trace.words),
             "settings": settings.header,
             "legacy_keras": _needs_legacy_keras(words, used),
-            "legacy_keras_if_several": _strategy_needs_legacy_keras(
-                words, used, [*header["sources"].values(), *_decoded(shipment.files)]
-            ),
+            "legacy_keras_if_several": _OUR_STRATEGY if spans and _uses_keras(words, used) else "",
+            "spanning_strategy": spans or bool(_NEED_LEGACY_KERAS & words),
         }
         size = len(dumped.body) + sum(view.nbytes for view in dumped.buffers)
         size += sum(len(file.data) for file in shipment.files)
@@ -275,19 +278,18 @@ def _uses_keras(words: Collection[str], modules: Collection[str]) -> bool:
     return bool(_KERAS & set(words)) or any(_KERAS & set(name.split(".")) for name in modules)
 
 
-def _strategy_needs_legacy_keras(
+def _asks_for_a_spanning_strategy(
     words: Collection[str], modules: Collection[str], texts: Collection[str]
-) -> str:
-    """The same, but only where several ranks train together: what `dist.strategy` gives one rank can do
-    with Keras 3, and so can what is asked for by the name of such a one."""
+) -> bool:
+    """Whether `dist.strategy` is called, and not by the name of a strategy that stays within a rank."""
     ours = any(name.partition(".")[0] == "jupyter_dist" for name in modules)
-    if not (ours and "strategy" in words and _uses_keras(words, modules)):
-        return ""
+    if not (ours and "strategy" in words):
+        return False
     for match in (match for text in texts for match in _CALLS_STRATEGY.finditer(text)):
         with contextlib.suppress(ValueError):  # the rank says which names there are
             if match[1] is None or spans_ranks(kind_of(match[1])):
-                return "`fit` over several ranks, as with dist.strategy(),"
-    return ""
+                return True
+    return False
 
 
 def _decoded(files: Collection[ShippedFile]) -> list[str]:

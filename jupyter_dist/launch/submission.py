@@ -18,6 +18,7 @@ from ..folder import RunFolder
 from ..job import Job, State
 from ..options import RunOptions
 from ..record import reader
+from ..worker import keras3
 from . import template
 
 __all__ = ["Request", "dry_run", "launch", "resume"]
@@ -157,7 +158,8 @@ def _start_warm(place: RunFolder, request: Request, payload: Payload, env: Mappi
         why_cold = f"backend {request.backend!r} starts its own processes"
         return template.launch(place, env, (), why_cold=why_cold)
     several = request.world_size > 1
-    if payload.header["legacy_keras"] or (several and payload.header["legacy_keras_if_several"]):
+    why = payload.header["legacy_keras"] or (several and payload.header["legacy_keras_if_several"])
+    if why and keras3.swaps(why, env):
         return "the cell needs tf_keras in place of keras, which is arranged before any import"
     return template.launch(place, env, payload.imports)
 

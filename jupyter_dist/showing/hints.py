@@ -16,6 +16,11 @@ __all__ = ["hints"]
 
 _SIMPLE = (
     (
+        r"in this cell keras is tf_keras, which lacks it",
+        "what the cell uses is of Keras 3, and this rank has tf_keras: put import os; "
+        'os.environ["TF_USE_LEGACY_KERAS"] = "1" at the top of the notebook, so that it has tf_keras as well',
+    ),
+    (
         r"invalid device ordinal|CUDA_ERROR_INVALID_DEVICE",
         "each rank sees only its own GPUs, numbered from 0: use dist.device() and no index of your own",
     ),
@@ -76,7 +81,7 @@ _UNSURE = (
 )
 """What it may mean: other things say the same."""
 _PERHAPS = "perhaps "
-_NO_MODULE = re.compile(r"No module named '([\w.]+)'")
+_NO_MODULE = re.compile(r"No module named '([\w.]+)'(?!: in this cell)")
 _NO_NAME = re.compile(r"name '(\w+)' is not defined")
 _SPAWNED = re.compile(r"Can't get attribute '(\w+)' on <module '__(?:mp_)?main__'")
 _LACKING = re.compile(

@@ -81,10 +81,13 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any]) -> 
     if not why and header["legacy_keras_if_several"]:
         why = header["legacy_keras_if_several"] if task().is_of_several else ""
     if why:
-        from . import legacy_keras
+        from . import keras3
 
-        legacy_keras.arrange(why)
-        print(f"jupyter_dist: `keras` is tf_keras here; {why} does not work with Keras 3", file=sys.stderr)
+        keras3.arrange(why)
+    if header["spanning_strategy"]:
+        from .keras3 import late_variables
+
+        late_variables.expect_strategy()
     from . import autolog
 
     autolog.install()

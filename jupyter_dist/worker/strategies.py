@@ -135,6 +135,7 @@ def _has_tpu() -> bool:
 
 def _keep(kind: str, strategy: Any, why: str) -> None:
     _made[kind] = strategy
+    strategy.scope()  # models of the notebook move there with the first one, entered or not
     _say(f"{KINDS[kind]}, because {why}{_replicas(strategy)}")
 
 

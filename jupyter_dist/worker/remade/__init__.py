@@ -72,6 +72,22 @@ KINDS: dict[str, str] = {
     "torch.nn.modules.module.Module": "compiled",
     "torch._ops.OpOverloadPacket": "operators",
     "torch._ops.OpOverload": "operators",
+    "keras.src.saving.keras_saveable.KerasSaveable": "keras",
+    "keras.src.backend.common.variables.Variable": "keras",
+    "keras.src.backend.common.keras_tensor.KerasTensor": "keras",
+    "keras.src.ops.node.Node": "keras",
+    "keras.src.utils.backend_utils.DynamicBackend": "keras",
+    "keras.src.utils.tracking.Tracker": "keras",
+    "keras.src.utils.tracking.TrackedList": "keras",
+    "keras.src.utils.tracking.TrackedDict": "keras",
+    "keras.src.utils.tracking.TrackedOrderedDict": "keras",
+    "keras.src.utils.tracking.TrackedSet": "keras",
+    "tensorflow.python.data.ops.dataset_ops.DatasetV2": "tensorflow",
+    "tensorflow.python.data.ops.iterator_ops.IteratorBase": "tensorflow",
+    "tensorflow.python.distribute.distribute_lib.StrategyBase": "tensorflow",
+    "tensorflow.python.framework.ops._EagerTensorBase": "tensorflow",
+    "tensorflow.python.ops.variables.Variable": "tensorflow",
+    "tensorflow.python.eager.polymorphic_function.polymorphic_function.Function": "tensorflow",
 }
 """`module.Class` → the module here that reduces it and what is derived from it."""
 

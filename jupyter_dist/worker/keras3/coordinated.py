@@ -1,0 +1,96 @@
+"""Keras 3's `fit`, `evaluate` and `predict` under ParameterServerStrategy.
+
+Keras 3 has no ClusterCoordinator: here `fit` sends its steps to the workers through one, each worker with a
+dataset of its own, and waits for them at the end of an epoch. It needs `steps_per_epoch` and a dataset that
+repeats, as tf_keras did. `predict` runs on the coordinator, with the weights of the parameter servers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import shim
+
+__all__ = ["patch"]
+
+_NO_STEPS = (
+    "under ParameterServerStrategy the workers take batches as they come: give {name}= and a dataset that "
+    "repeats, such as data.repeat().batch(32)"
+)
+
+
+@shim
+def patch(trainer: Any) -> None:
+    """Patch `keras.src.backend.tensorflow.trainer`. Repeatable."""
+    kind, epochs = trainer.TensorFlowTrainer, trainer.TFEpochIterator
+    init, build, make = epochs.__init__, kind._maybe_symbolic_build, kind._make_function
+    result, predict, reduce = kind._get_metrics_result_or_logs, kind.predict, trainer.reduce_per_replica
+    if getattr(init, "_jupyter_dist", False):
+        return
+    import tensorflow as tf
+
+    def coordinator(strategy: Any) -> Any:
+        """The coordinator of a strategy with parameter servers (there is one per strategy), else None."""
+        if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+            return tf.distribute.coordinator.ClusterCoordinator(strategy)
+        return None
+
+    def __init__(self: Any, distribute_strategy: Any = None, *args: Any, **kwargs: Any) -> None:
+        workers = coordinator(distribute_strategy)
+        if workers and kwargs.get("steps_per_epoch") is None:
+            evaluates = kwargs.get("shuffle") is False
+            raise ValueError(
+                _NO_STEPS.format(name="steps (or validation_steps)" if evaluates else "steps_per_epoch")
+            )
+        init(self, distribute_strategy, *args, **kwargs)
+        if workers:
+            self._spec = self.data_adapter.get_tf_dataset().element_spec
+            self._distributed_dataset = workers.create_per_worker_dataset(self._distributed_dataset)
+
+    def _maybe_symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
+        if iterator is not None and coordinator(self._distribute_strategy):
+            iterator, data_batch = None, iterator._spec  # there is no batch to be taken on this rank
+        build(self, iterator, data_batch)
+
+    def _make_function(self: Any, step_function: Any) -> Any:
+        strategy = self._distribute_strategy
+        workers = coordinator(strategy)
+        if not workers:
+            return make(self, step_function)
+
+        def steps(iterator: Any) -> Any:
+            for _ in range(self.steps_per_execution):
+                outputs = strategy.run(step_function, args=(next(iterator),))
+            return reduce(outputs, strategy, "auto")
+
+        compiled = tf.function(steps, reduce_retracing=True)
+
+        def function(iterator: Any) -> dict[str, Any]:
+            workers.schedule(compiled, args=(iterator,))
+            return {}  # known when the workers are through: at the end of the epoch
+
+        return function
+
+    def _get_metrics_result_or_logs(self: Any, logs: Any) -> Any:
+        workers = coordinator(self._distribute_strategy)
+        if not workers:
+            return result(self, logs)
+        workers.join()
+        return self.get_metrics_result()
+
+    def predict_here(self: Any, *args: Any, **kwargs: Any) -> Any:
+        strategy = self._distribute_strategy
+        if not coordinator(strategy):
+            return predict(self, *args, **kwargs)
+        self._distribute_strategy = None
+        try:
+            return predict(self, *args, **kwargs)
+        finally:
+            self._distribute_strategy = strategy
+
+    __init__._jupyter_dist = True  # type: ignore[attr-defined]
+    epochs.__init__ = __init__
+    kind._maybe_symbolic_build = _maybe_symbolic_build
+    kind._make_function = _make_function
+    kind._get_metrics_result_or_logs = _get_metrics_result_or_logs
+    kind.predict = predict_here
