@@ -6,8 +6,9 @@ with a note, for the kinds that say `noted` (tests/sampling/of_….py). Everythi
 silence, an error on the rank, an error while capturing. A failing notebook is printed as its cells, without
 what it does not take to fail.
 
-`JUPYTER_DIST_NOTEBOOKS=10000` makes as many of them, `JUPYTER_DIST_NOTEBOOKS_FROM=170` others than the first;
-the test suite has time for a few, in CI always the same.
+`JUPYTER_DIST_NOTEBOOKS=10000` makes as many of them, then with trainers as well, whose libraries take long
+to import; `JUPYTER_DIST_NOTEBOOKS_FROM=160` makes others than the first ones. The test suite has time for a
+few, in CI always the same.
 """
 
 from __future__ import annotations
@@ -33,14 +34,17 @@ ENOUGH = 8
 """Different failures to show before the test gives up."""
 TOGETHER = 6
 
-THERE = [kind for kind in KINDS if all(importlib.util.find_spec(need) for need in kind.needs)]
+SHELVES = [frozenset(), frozenset({"numpy", "pandas", "torch", "tqdm"})]
+if "JUPYTER_DIST_NOTEBOOKS" in os.environ:
+    SHELVES.append(SHELVES[1] | {"accelerate", "keras", "lightning", "tensorflow", "transformers"})
+SHELVES = [frozenset(filter(importlib.util.find_spec, shelf)) for shelf in SHELVES]
+THERE = [kind for kind in KINDS if SHELVES[-1].issuperset(kind.needs)]
 TRAVEL = [kind for kind in THERE if not kind.refused]
-HEAVY = sorted({need for kind in THERE for need in kind.needs})
 
 
 @pytest.fixture(scope="module")
 def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with stage(tmp_path_factory.mktemp("theatre"), HEAVY) as made:
+    with stage(tmp_path_factory.mktemp("theatre"), SHELVES) as made:
         yield made
 
 

@@ -8,7 +8,8 @@ from .of_libraries import LIBRARIES
 from .of_modules import MODULES
 from .of_objects import NAMES, OBJECTS
 from .of_settings import SETTINGS
+from .of_trainers import TRAINERS
 
 __all__ = ["KINDS"]
 
-KINDS = [*FUNCTIONS, *CLASSES, *OBJECTS, *NAMES, *MODULES, *SETTINGS, *LIBRARIES]
+KINDS = [*FUNCTIONS, *CLASSES, *OBJECTS, *NAMES, *MODULES, *SETTINGS, *LIBRARIES, *TRAINERS]

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ports import take_port
+
 from jupyter_dist.worker import layout, payload
 
 from .pieces import Notebook
@@ -37,11 +39,12 @@ class Seen:
 
 
 class Stage:
-    """`heavy` are the libraries that a kernel has imported whose notebook needs one of them."""
+    """`shelves` are sets of libraries, the lighter first: a kernel has the first that is enough for it."""
 
-    def __init__(self, folder: Path, heavy: Sequence[str]) -> None:
+    def __init__(self, folder: Path, shelves: Sequence[frozenset[str]]) -> None:
         self._folder = folder
-        self._heavy = heavy
+        self._shelves = shelves
+        self._port = take_port()  # for what makes a process group of the one rank
         self._nurseries: dict[tuple[str, ...], subprocess.Popen[str]] = {}
 
     def run(self, notebook: Notebook, *, cold: bool = False) -> Seen:
@@ -57,8 +60,8 @@ class Stage:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text)
         asked = {"folder": str(place), "cells": notebook.cells, "cell": notebook.cell}
-        heavy = self._heavy if notebook.needs else ()
-        end = self._ask("kernels", heavy, asked)
+        libraries = sorted(next(shelf for shelf in self._shelves if notebook.needs <= shelf))
+        end = self._ask("kernels", libraries, asked)
         if end:
             return Seen(None, f"the kernel: {end}\n{_text(place / 'kernel.log')}")
         kernel = json.loads((place / "kernel.json").read_text())
@@ -74,9 +77,11 @@ class Stage:
             "JUPYTER_DIST_CWD": str(place / "notebook"),
             "JUPYTER_DIST_ATTEMPT": "0",
             **dict.fromkeys(("RANK", "LOCAL_RANK", "GROUP_RANK"), "0"),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(self._port),
             **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS"), "1"),
         }
-        end = self._ask("ranks", () if cold else heavy, {"env": env})
+        end = self._ask("ranks", () if cold else libraries, {"env": env})
         if end:
             return Seen(None, f"the rank: {end}\n{_text(rank / layout.OUTPUT)}")
         notes = [*kernel["notes"], *_notes(rank / layout.EVENTS)]
@@ -113,8 +118,8 @@ class Stage:
 
 
 @contextlib.contextmanager
-def stage(folder: Path, heavy: Sequence[str]) -> Iterator[Stage]:
-    made = Stage(folder, heavy)
+def stage(folder: Path, shelves: Sequence[frozenset[str]]) -> Iterator[Stage]:
+    made = Stage(folder, shelves)
     try:
         yield made
     finally:
