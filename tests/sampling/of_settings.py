@@ -173,9 +173,9 @@ import torch
 import torch.backends.cudnn as cudnn_N
 ---
 cudnn_N.benchmark = True
-torch.backends.cuda.matmul.allow_tf32 = True
+torch.backends.cudnn.deterministic = True
 """,
-        ("cudnn_N.benchmark", "torch.backends.cuda.matmul.allow_tf32"),
+        ("cudnn_N.benchmark", "torch.backends.cudnn.deterministic"),
         needs=("torch",),
         noted="torch",
     ),

@@ -162,7 +162,7 @@ def compose(pieces: Sequence[Piece], joined: Sequence[bool], in_cell: int, shape
     before, inside = parts[: len(parts) - movable], parts[len(parts) - movable :]
     cells: list[str] = []
     open_ = False
-    for (kind, text), join in zip(before, joined, strict=False):
+    for (kind, text), join in zip(before, joined[: len(before)], strict=True):
         if cells and join and open_ and not kind.alone:
             cells[-1] += f"\n\n{text}"
         else:

@@ -12,7 +12,7 @@ from .pieces import Given, Kind, Notebook, Piece, compose, make_piece
 __all__ = ["Recipe", "at_random", "make", "simple", "smaller"]
 
 _MOST_PIECES = 6
-_CELLS = 200
+_CELLS = 1000
 """More than the pieces of any notebook have."""
 _PLAIN = {
     word: next(kind for kind in KINDS if kind.name == name)
