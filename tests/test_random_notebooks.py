@@ -58,9 +58,17 @@ def test_each_kind(theatre: Stage) -> None:
     assert not stories, f"{len(stories)} of {len(THERE)} kinds:\n" + "\n".join(stories)
 
 
+@pytest.fixture
+def compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels keep what imports have compiled, as they do for users: it tells of which text it was made."""
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("settings", [False, True], ids=["all but settings", "settings"])
-def test_every_kind_through_the_magic(kernel: Kernel, tmp_path: Path, settings: bool) -> None:
+def test_every_kind_through_the_magic(
+    compiling: None, kernel: Kernel, tmp_path: Path, settings: bool
+) -> None:
     """One notebook with all of them; the settings would change what the others do."""
     notebook = make(simple([kind for kind in TRAVEL if (kind in SETTINGS) == settings]))
     for path, text in notebook.files.items():

@@ -340,7 +340,7 @@ def up():
 """,
             "config_N.py": _CONFIG,
         },
-        noted="counter_N",
+        anew=True,
         earlier=True,
     ),
     Kind(

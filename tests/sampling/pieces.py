@@ -44,6 +44,8 @@ class Kind:
     """That a cell which uses it may be refused before anything starts, by a message that names it."""
     noted: str = ""
     """What a note must match (a regular expression) where a rank sees something else; empty: it must not."""
+    anew: bool = False
+    """That it begins anew on a rank, as README.md says, whatever the kernel has made of it."""
     alone: bool = False
     """That each of its cells must stay a cell by itself."""
     earlier: bool = False
@@ -63,8 +65,9 @@ class Given:
 @dataclass(frozen=True)
 class Probe:
     text: str
-    kinds: tuple[str, ...]
+    kind: str
     noted: str
+    anew: bool
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ def make_piece(kind: Kind, number: int, choose: Callable[[str], Given], integer:
         kind,
         number,
         cells,
-        tuple(Probe(fill(look), (kind.name,), noted) for look in kind.looks),
+        tuple(Probe(fill(look), kind.name, noted, kind.anew) for look in kind.looks),
         {fill(path): fill(text) for path, text in kind.files.items()},
         gives,
         frozenset(names) if refused else frozenset(),

@@ -97,6 +97,7 @@ class Stage:
                     **os.environ,
                     "PYTHONPATH": os.pathsep.join([str(_TESTS), str(_TESTS.parent)]),
                     "OMP_NUM_THREADS": "1",
+                    "PYTHONDONTWRITEBYTECODE": "",  # what an import compiled tells of which text it was
                 },
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -141,9 +142,13 @@ def differences(
     """What differs in silence between what the kernel and what a rank has seen; None where nothing does."""
     lines = []
     for probe, kernel, rank in zip(notebook.probes, here, there, strict=True):
-        if kernel == rank or (probe.noted and any(re.search(probe.noted, note) for note in notes)):
+        if (
+            kernel == rank
+            or probe.anew
+            or (probe.noted and any(re.search(probe.noted, note) for note in notes))
+        ):
             continue
-        lines.append(f"{probe.text}   [{', '.join(probe.kinds)}]\n    kernel  {kernel}\n    rank    {rank}")
+        lines.append(f"{probe.text}   [{probe.kind}]\n    kernel  {kernel}\n    rank    {rank}")
     if not lines:
         return None
     return "\n".join(["a rank sees something else:", *lines, *(f"note: {note}" for note in notes)])
