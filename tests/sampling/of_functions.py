@@ -202,7 +202,11 @@ def f_N(x: int, y: 'CLASS | None' = None) -> list[CLASS]:
     z: int = x
     return z
 """,
-        ("f_N(2)", "f_N.__annotations__['return'].__args__[0] is CLASS", "f_N.__annotations__['y']"),
+        (
+            "f_N(2)",
+            "__import__('typing').get_type_hints(f_N)['return'].__args__[0] is CLASS",
+            "f_N.__annotations__['y']",
+        ),
         function="f_N",
     ),
     Kind(
