@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import _machine, browser, first_line, launchers, lines, log_call, many_hosts, ship_array
+from . import _machine, browser, capture_cell, first_line, launchers, lines, log_call, many_hosts, ship_array
 from ._race import Result, race, table
 
 __all__ = ["main"]
@@ -22,6 +22,7 @@ _BENCHMARKS = {
     "log-call": log_call.benchmark,
     "lines": lines.benchmark,
     "ship-array": ship_array.benchmark,
+    "capture": capture_cell.benchmark,
     "launchers": launchers.benchmark,
     "hosts": many_hosts.benchmark,
     "browser-latency": browser.latency,

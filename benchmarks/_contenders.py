@@ -16,9 +16,10 @@ _START_S = 120.0
 
 
 @contextlib.contextmanager
-def ours(folder: Path, setup: str = "") -> Iterator[Notebook]:
-    """A notebook with our magics and its own runs folder."""
-    with notebook(folder, env=_own_folders(folder)) as found:
+def ours(folder: Path, setup: str = "", *, package: Path | None = None) -> Iterator[Notebook]:
+    """A notebook with our magics and its own runs folder. `package`: where another jupyter_dist lies."""
+    env = _own_folders(folder) | ({} if package is None else {"PYTHONPATH": str(package)})
+    with notebook(folder, env=env) as found:
         found.run(f"%load_ext jupyter_dist\n{setup}", timeout_s=_START_S)
         yield found
 

@@ -183,7 +183,9 @@ def _differing(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
         if isinstance(value, types.ModuleType) and f"{module.__name__}.{name}" in sys.modules:
             continue  # a submodule: its import set it
         if name in constants:
-            if _is_plain(value) and not _same(value, constants[name]):
+            # What is not plain holds what no constant can, such as functions that were registered in a dict.
+            same_kind = type(value) is type(constants[name])
+            if not _same(value, constants[name]) if _is_plain(value) else same_kind:
                 yield name, value
         elif others_are_new:
             yield name, value
