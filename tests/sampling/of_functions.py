@@ -6,6 +6,7 @@ from .pieces import Kind
 
 __all__ = ["FUNCTIONS"]
 
+# What it has counted in the kernel begins anew on a rank, as README.md says; there it must count as well.
 _COUNTED = """
 import functools
 
@@ -313,10 +314,8 @@ def f_N(x):
     return x + INT_A
 """,
         (
-            "counted_N.calls",
             "f_N(2)",
-            "counted_N.calls",
-            "counted_N.how_many()",
+            "counted_N.how_many() == counted_N.calls > 0",
             "counted_N.seen",
             "f_N.__globals__ is vars(counted_N)",
         ),
@@ -332,7 +331,7 @@ from counted_N import counted as counted_it_N, how_many as many_N
 def f_N(x):
     return FUNCTION(x)
 """,
-        ("f_N(2)", "many_N()", "f_N.__globals__ is many_N.__globals__"),
+        ("f_N(2)", "many_N() > 0", "f_N.__globals__ is many_N.__globals__"),
         {"counted_N.py": _COUNTED},
         function="f_N",
     ),
@@ -348,7 +347,7 @@ def f_N(x):
 ---
 old_N = f_N
 """,
-        ("f_N(2)", "tools_N.wrapping.calls", "old_N is f_N", "f_N.__globals__ is vars(tools_N.wrapping)"),
+        ("f_N(2)", "tools_N.wrapping.calls > 0", "old_N is f_N", "f_N.__globals__ is vars(tools_N.wrapping)"),
         {"tools_N/__init__.py": "", "tools_N/wrapping.py": _COUNTED},
         function="f_N",
     ),
@@ -364,7 +363,7 @@ class C_N:
     def get(self):
         return self.x, INT_A
 """,
-        ("C_N(2).get()", "counted_N.calls", "C_N.get.__globals__ is vars(counted_N)"),
+        ("C_N(2).get()", "counted_N.calls > 0", "C_N.get.__globals__ is vars(counted_N)"),
         {"counted_N.py": _COUNTED},
         cls="C_N",
     ),
@@ -453,7 +452,7 @@ import counted_N, functools
 def f_N(x):
     return x + INT_A
 """,
-        ("f_N(2)", "f_N(2)", "counted_N.calls", "f_N.__wrapped__.cache_info().hits"),
+        ("f_N(2)", "f_N(2)", "counted_N.calls > 1", "f_N.__wrapped__.cache_info().hits"),
         {"counted_N.py": _COUNTED},
         function="f_N",
     ),
