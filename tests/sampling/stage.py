@@ -36,6 +36,8 @@ class Seen:
     """Why nothing was started."""
     trouble: str | None
     """What must not be, in words; None where all is well."""
+    runs: bool = True
+    """Whether it is a notebook at all: two settings may be at odds, which the kernel says itself."""
 
 
 class Stage:
@@ -66,7 +68,7 @@ class Stage:
             return Seen(None, f"the kernel: {end}\n{_text(place / 'kernel.log')}")
         kernel = json.loads((place / "kernel.json").read_text())
         if "broken" in kernel:
-            return Seen(None, f"the notebook does not run at all:\n{kernel['broken']}")
+            return Seen(None, f"the notebook does not run at all:\n{kernel['broken']}", runs=False)
         if "failed" in kernel:
             return Seen(None, f"capture: {kernel['failed']}")
         if "refused" in kernel:
