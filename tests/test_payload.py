@@ -18,8 +18,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jupyter_dist.worker import payload, tensors
+from jupyter_dist.worker import payload
 from jupyter_dist.worker.payload import ContainerError, UntrustedContainer
+from jupyter_dist.worker.pickling import tensors
 
 ROOT = Path(__file__).parent.parent
 
@@ -596,3 +597,11 @@ class TestTensors:
     ) -> None:
         fake = types.SimpleNamespace(cuda=types.SimpleNamespace(is_available=lambda: available))
         assert tensors._goes_to_gpu(on_rank, fake) == (on_rank and available)
+
+
+def test_results_of_earlier_versions_find_what_they_call() -> None:
+    """A container calls functions by their module and name, which were all in one module once."""
+    called = "_main _class _set_class_state _lru_cache _cached_property _storage _typed_storage _cuda_storage"
+    from jupyter_dist.worker import pickling
+
+    assert all(callable(getattr(pickling, name)) for name in called.split())

@@ -17,7 +17,8 @@ import pytest
 
 from jupyter_dist.capture import executed, kernel_seeds, module_attributes
 from jupyter_dist.start import cell_or_call
-from jupyter_dist.worker import library_settings, once_imported, rank_logging, rank_seeds
+from jupyter_dist.worker import once_imported
+from jupyter_dist.worker.rank_settings import library_settings, rank_logging, rank_seeds
 
 ROOT = Path(__file__).parents[1]
 
@@ -457,7 +458,7 @@ def test_style_and_rc_of_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_float32_precision_in_torchs_newer_words() -> None:
     code = """
 import torch
-from jupyter_dist.worker import library_settings
+from jupyter_dist.worker.rank_settings import library_settings
 def fail(name, error): raise error
 if hasattr(torch.backends, "fp32_precision"):
     torch.backends.cuda.matmul.fp32_precision = "tf32"

@@ -385,7 +385,7 @@ assert not {"torch", "transformers", "lightning", "numpy"} & set(sys.modules)
 from accelerate.accelerator import Accelerator
 from accelerate.state import PartialState
 from jupyter_dist.worker import pickling
-from jupyter_dist.worker.remade import NOTES, Refused
+from jupyter_dist.worker.pickling.remade import NOTES, Refused
 
 def there(value):
     dumped = pickling.dump(value, mains=[globals()])

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from test_capture import Notebook, notebook  # noqa: F401  the fixture
 
-from jupyter_dist.worker.remade import compiled
+from jupyter_dist.worker.pickling.remade import compiled
 
 FILES = {
     "jw_tools.py": """

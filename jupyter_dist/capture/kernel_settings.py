@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..worker import library_settings
 from ..worker.pickling import Pickler, Trace
+from ..worker.rank_settings import library_settings
 from . import executed, kernel_logging, kernel_seeds, module_attributes
 from . import modules as _modules
 

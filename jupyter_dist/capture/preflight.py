@@ -19,7 +19,7 @@ import cloudpickle
 from ..errors import CaptureError
 from ..worker.names import code_names
 from ..worker.pickling import Pickler, dump
-from ..worker.remade import Refused
+from ..worker.pickling.remade import Refused
 
 __all__ = ["sort_out"]
 

@@ -1,7 +1,7 @@
 """Note in the kernel how trainers are made, so that a rank can make them again.
 
-Nothing is imported for it. The constructors of the classes in `worker/remade/trainer_kinds.py` are wrapped
-when somebody imports their module; what they do, raise and answer stays as it is.
+Nothing is imported for it. The constructors of the classes in `worker/pickling/remade/trainer_kinds.py` are
+wrapped when somebody imports their module; what they do, raise and answer stays as it is.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 
 from ..worker import events
 from ..worker.after_import import AfterImport
-from ..worker.remade import NOTES
-from ..worker.remade.made import Made, note
-from ..worker.remade.trainer_kinds import TRAINERS, Kind
+from ..worker.pickling.remade import NOTES
+from ..worker.pickling.remade.made import Made, note
+from ..worker.pickling.remade.trainer_kinds import TRAINERS, Kind
 
 __all__ = ["install", "remove"]
 

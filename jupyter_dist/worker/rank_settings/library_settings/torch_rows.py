@@ -27,7 +27,7 @@ def _set_torch_device(torch: Any, name: str) -> None:
     if name.partition(":")[0] != "cuda":
         torch.set_default_device(name)
         return
-    from .. import api
+    from ... import api
 
     device = api.device()
     if device.type != "cuda":

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from functools import partial, reduce
 from typing import Any
 
-from . import events, library_settings, once_imported, rank_logging, rank_seeds
+from .. import events, once_imported
+from . import library_settings, rank_logging, rank_seeds
 
 __all__ = ["OBJECTS", "after_names", "before_names"]
 

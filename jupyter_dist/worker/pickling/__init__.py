@@ -20,11 +20,14 @@ from typing import Any, NamedTuple
 import cloudpickle
 from cloudpickle import cloudpickle as _cp
 
+from ..names import code_names
 from . import by_name, dispatch, remade, spaces, tensors
-from .classes import name_classes, reduce_class
+from .classes import _class, _set_class_state, name_classes, reduce_class  # noqa: F401
 from .loading import later, loading, on_rank
-from .names import code_names
 from .remade import compiled
+from .remade.stdlib import _cached_property  # noqa: F401
+from .spaces import _main  # noqa: F401
+from .tensors import _cuda_storage, _storage, _typed_storage  # noqa: F401
 
 __all__ = ["Dumped", "Pickler", "Trace", "dump", "later", "loading", "name_classes", "on_rank"]
 
@@ -285,7 +288,8 @@ def _reduce_stream(stream: Any) -> Any:
     return NotImplemented
 
 
-# What a pickle calls on the other side. Its name is part of the format.
+# What a pickle calls on the other side. Its name is part of the format, and so are the private ones that are
+# imported above: results that lie in run folders call them by the names that they had here.
 
 
 def _lru_cache(function: Any, parameters: dict[str, Any]) -> Any:

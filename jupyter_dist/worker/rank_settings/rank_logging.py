@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from . import once_imported
+from .. import once_imported
 
 __all__ = ["apply_filters", "apply_loggers"]
 

@@ -16,7 +16,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .. import events, pickling
+from ... import events
+from ..loading import later
 from . import Refused
 from .looks import OURS, top
 from .made import Made, callbacks_of, changes, noted
@@ -205,13 +206,13 @@ def _blank(cls: Any) -> Any:
 
 def _set_made(obj: Any, state: dict[str, Any]) -> None:
     # Not now: what it was made with may refer back to it, and is then half loaded.
-    pickling.later(state["order"], lambda: _make(obj, state))
+    later(state["order"], lambda: _make(obj, state))
     if "steps" in state:  # all Accelerators share it, and each that is made sets it
-        pickling.later(sys.maxsize, lambda: setattr(obj, "gradient_accumulation_steps", state["steps"]))
+        later(sys.maxsize, lambda: setattr(obj, "gradient_accumulation_steps", state["steps"]))
 
 
 def _set_arguments(arguments: Any, state: dict[str, Any]) -> None:
-    pickling.later(0, lambda: _make_arguments(arguments, state["fields"], state["more"]))
+    later(0, lambda: _make_arguments(arguments, state["fields"], state["more"]))
 
 
 def _make(obj: Any, state: dict[str, Any]) -> None:

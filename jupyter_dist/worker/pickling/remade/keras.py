@@ -14,7 +14,7 @@ import sys
 from collections import defaultdict
 from typing import Any
 
-from ..keras3 import late_variables
+from ...keras3 import late_variables
 from . import Refused
 
 __all__ = ["reduce"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..keras3 import late_variables
+from ...keras3 import late_variables
 from . import Refused
 
 __all__ = ["reduce"]

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import once_imported
+from .. import once_imported
 
 __all__ = ["Seed", "apply"]
 
