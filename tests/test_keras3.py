@@ -263,7 +263,7 @@ def test_multi_worker_mirrored(kernel: Kernel) -> None:
     found = compared(kernel, "-np 3 --gpus-per-worker 0")
     assert found.pop("naive")[0] > 1e-3
     assert len(found) == 9
-    assert not [name for name, (apart, _) in found.items() if apart], found
+    assert not [name for name, (apart, _) in found.items() if apart], str(found)
     assert not [name for name, (_, off) in found.items() if off is not None and off > 1e-6], found
 
 

@@ -388,6 +388,19 @@ def test_a_filter_for_a_librarys_warning_comes_with_the_library(
         assert [item[0] for item in warnings.filters] == ["once", "error", "ignore", "always", "default"]
 
 
+def test_what_a_function_would_set_that_has_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Own(
+        tmp_path,
+        "jd_not_set",
+        "class A:\n  def f(self): pass\nclass B(A): pass\ndef g(): pass\n",
+        monkeypatch,
+    )
+    texts = "def later():\n  config.A.f = config.B.f = config.B.h = config.g = lambda: 1"
+    assert own.changed(texts) == {}
+    own.module.B.f = own.module.g = print
+    assert own.changed(texts) == {"B.f": print, "g": print}
+
+
 def test_a_modules_logger_is_set_up_after_the_module_has_done_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

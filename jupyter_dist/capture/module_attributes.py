@@ -70,16 +70,34 @@ def changed(
         if place is None or place[0].partition(".")[0] not in wanted:
             continue
         try:
-            first, *others = place[1]
-            value = functools.reduce(getattr, others, vars(sys.modules[place[0]])[first])
+            *owners, name = place[1]
+            owner = functools.reduce(_attribute, owners, sys.modules[place[0]])
+            value = _attribute(owner, name)
         except (AttributeError, KeyError):
             continue  # deleted since, or never set, as where a function would do it that has not run
-        if not isinstance(value, types.ModuleType):
+        if not isinstance(value, types.ModuleType) and not _was_born_there(owner, name, value):
             found[place] = value
     for name, module in own.items():
         for constant, value in _differing(module):
             found.setdefault((name, (constant,)), value)
     return [Attribute(module, path, value) for (module, path), value in found.items()]
+
+
+def _attribute(owner: Any, name: str) -> Any:
+    """What was set there: a class would answer with what a base of it has, a lazy module with an import."""
+    if isinstance(owner, types.ModuleType | type) and name not in vars(owner):
+        raise AttributeError(name)
+    return getattr(owner, name)
+
+
+def _was_born_there(owner: Any, name: str, value: Any) -> bool:
+    """Whether a function or class is where it was defined: a rank has its own, which may be mended there."""
+    if not isinstance(value, types.FunctionType | type):
+        return False
+    of_module = isinstance(owner, types.ModuleType)
+    home = owner.__name__ if of_module else getattr(owner, "__module__", None)
+    born = name if of_module else f"{getattr(owner, '__qualname__', '')}.{name}"
+    return (value.__module__, value.__qualname__) == (home, born)
 
 
 @functools.lru_cache(1000)
