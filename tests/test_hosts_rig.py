@@ -32,8 +32,10 @@ def test_hosts_are_apart_and_know_each_other(hosts: Hosts, tmp_path: Path, wait_
         assert seen.stdout.split() == [name, hosts.home, other], seen
         assert seen.stderr == ""
     # Written on one: not on the others, not here; and the driver's files are not there.
-    hosts.exec("h1", ["sh", "-c", "echo 1 | tee /tmp/x ~/x /etc/x"])
-    for path in ("/tmp/x", f"{hosts.home}/x", "/etc/x"):
+    name = f"of-{tmp_path.name}-{os.getpid()}"
+    paths = [f"{folder}/{name}" for folder in ("/tmp", hosts.home, "/etc")]
+    hosts.exec("h1", ["tee", *paths])
+    for path in paths:
         assert hosts.exec("h2", ["test", "-e", path], check=False).returncode == 1
         assert not Path(path).exists()
     assert hosts.exec("h1", ["ls", str(tmp_path)], check=False).returncode == 2
