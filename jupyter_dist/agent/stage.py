@@ -237,13 +237,17 @@ def _become_agent(stage: str, ready: int) -> None:
         log = null
     for source, target in ((null, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
-    os.set_inheritable(ready, True)
-    if os.environ.get("JUPYTER_DIST_LIFELINE"):
-        os.set_inheritable(int(os.environ["JUPYTER_DIST_LIFELINE"]), True)
-    os.chdir(os.path.join(stage, "code"))
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
-    env["JUPYTER_DIST_STAGE"] = stage
-    os.execve(sys.executable, [sys.executable, "-m", "jupyter_dist.agent", stage, str(ready)], env)
+    try:
+        os.set_inheritable(ready, True)
+        if os.environ.get("JUPYTER_DIST_LIFELINE"):
+            os.set_inheritable(int(os.environ["JUPYTER_DIST_LIFELINE"]), True)
+        os.chdir(os.path.join(stage, "code"))
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+        env["JUPYTER_DIST_STAGE"] = stage
+        os.execve(sys.executable, [sys.executable, "-m", "jupyter_dist.agent", stage, str(ready)], env)
+    except Exception as error:
+        os.write(2, f"it cannot be started: {error!r}\n".encode())  # who waits for it reads this
+        raise
 
 
 def _end_of(path: str) -> str:
