@@ -195,13 +195,14 @@ class _Capture:
         used = self.trace.modules | self.trace.imports
         shipment = _ship.ship(ship_modules, used, directory)
         settings = self._settings({name.partition(".")[0] for name in used | shipment.imports}, directory)
-        if settings.objects:
-            used = self.trace.modules | self.trace.imports
+        if settings.objects and not (more := self.trace.modules | self.trace.imports) <= used:
+            used |= more
             shipment = _ship.ship(ship_modules, used, directory)
         trace, dumped = self.trace, self._dumped
         words = trace.words | shipment.words
         used |= shipment.imports
-        keras_checks.check(_needs_legacy_keras(words, used), trace.modules)
+        legacy_keras = _needs_legacy_keras(words, used)
+        keras_checks.check(legacy_keras, trace.modules)
         header["sources"].update(_texts(trace.files, sources))
         header["labels"].update({file: labels[file] for file in sorted(trace.files) if file in labels})
         texts = [*header["sources"].values(), *_decoded(shipment.files)]
@@ -212,7 +213,7 @@ class _Capture:
             "names": list(self._shown) if header["kind"] == "cell" else [],
             "submodules": _ship.reached(trace.modules | trace.imports, trace.words),
             "settings": settings.header,
-            "legacy_keras": _needs_legacy_keras(words, used),
+            "legacy_keras": legacy_keras,
             "legacy_keras_if_several": _OUR_STRATEGY if spans and _uses_keras(words, used) else "",
             "spanning_strategy": spans or bool(_NEED_LEGACY_KERAS & words),
         }

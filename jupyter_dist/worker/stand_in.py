@@ -46,21 +46,20 @@ _STAND_IN = """\
 __import__("jupyter_dist.worker.spawned", fromlist=["fill"]).fill(globals(), __file__)
 """
 _CONNECTED = (
-    *(
-        "torch.distributed",
-        "torch.nn.parallel",
-        "horovod",
-        "tensorflow",
-        "keras",
-        "tf_keras",
-        "jax",
-        "jaxlib",
-    ),
+    "torch.distributed",
+    "torch.nn.parallel",
+    "horovod",
+    "tensorflow",
+    "keras",
+    "tf_keras",
+    "jax",
+    "jaxlib",
     *(f"lightning.pytorch.{part}" for part in ("trainer", "strategies")),
     *(f"pytorch_lightning.{part}" for part in ("trainer", "strategies")),
     *(f"lightning.fabric.{part}" for part in ("fabric", "strategies", "wrappers")),
     *(f"lightning_fabric.{part}" for part in ("fabric", "strategies", "wrappers")),
-    *("accelerate", "transformers.trainer"),
+    "accelerate",
+    "transformers.trainer",
 )
 """Modules whose objects are one process's own: they hold connections, or a library's hold on the devices.
 Made again in another process, with the same rank in its environment, they would disturb the rank's."""

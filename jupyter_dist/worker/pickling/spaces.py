@@ -102,17 +102,8 @@ def function_state(
     return own, attributes, used, [(cell, cell.contents()) for cell in cells or ()], reached
 
 
-_OF_A_FUNCTION = (
-    *(
-        "__name__",
-        "__qualname__",
-        "__annotations__",
-        "__kwdefaults__",
-        "__defaults__",
-        "__module__",
-        "__doc__",
-    ),
-)
+_OF_A_FUNCTION = ["__name__", "__qualname__", "__annotations__", "__kwdefaults__", "__defaults__"]
+_OF_A_FUNCTION += ["__module__", "__doc__"]
 
 
 def space_of_main() -> Space:
