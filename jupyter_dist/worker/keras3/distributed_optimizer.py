@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..autolog import wrap
 from . import shim
 from .for_horovod import came_reduced
 
@@ -187,9 +188,6 @@ def patch_package(package: Any) -> None:
 @shim
 def patch_callbacks(callbacks: Any) -> None:
     """Patch `horovod._keras.callbacks`: the momentum, which Keras 3 has compiled in. Repeatable."""
-    kind = callbacks.LearningRateScheduleCallbackImpl
-    if getattr(kind._adjust_learning_rate, "_jupyter_dist", False):
-        return
 
     def adjust(self: Any, epoch: float) -> None:
         optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
@@ -201,5 +199,4 @@ def patch_callbacks(callbacks: Any) -> None:
             for velocity in velocities:
                 velocity.assign(velocity * (new / old))
 
-    adjust._jupyter_dist = True  # type: ignore[attr-defined]
-    kind._adjust_learning_rate = adjust
+    wrap(callbacks.LearningRateScheduleCallbackImpl, "_adjust_learning_rate", lambda _: adjust)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import pickling
+from ..autolog import wrap
 from ..tf_task import task
 
 __all__ = ["add", "expect_strategy", "patch", "patch_collective", "start_tensorflow", "wait"]
@@ -126,19 +127,18 @@ def start_tensorflow() -> None:
 
 def patch(distribute_lib: Any) -> None:
     """Patch `tensorflow.python.distribute.distribute_lib`: what waits moves into a scope. Repeatable."""
-    scope = distribute_lib.StrategyBase.scope
-    if getattr(scope, "_jupyter_dist", False):
-        return
 
-    def entered(self: Any) -> Any:
-        if _waiting:
-            found = _alive()
-            _waiting.clear()  # making variables enters the scope again
-            _move(found, self, scope)
-        return scope(self)
+    def moving(scope: Any) -> Any:
+        def entered(self: Any) -> Any:
+            if _waiting:
+                found = _alive()
+                _waiting.clear()  # making variables enters the scope again
+                _move(found, self, scope)
+            return scope(self)
 
-    entered._jupyter_dist = True  # type: ignore[attr-defined]
-    distribute_lib.StrategyBase.scope = entered
+        return entered
+
+    wrap(distribute_lib.StrategyBase, "scope", moving)
 
 
 def patch_collective(strategies: Any) -> None:
@@ -146,17 +146,15 @@ def patch_collective(strategies: Any) -> None:
 
     Who makes such a strategy trains with all ranks, so what waits moves there at once.
     """
-    kind = strategies.CollectiveAllReduceStrategy
-    init = kind.__init__
-    if getattr(init, "_jupyter_dist", False):
-        return
 
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        init(self, *args, **kwargs)
-        self.scope()
+    def entering(init: Any) -> Any:
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            init(self, *args, **kwargs)
+            self.scope()
 
-    __init__._jupyter_dist = True  # type: ignore[attr-defined]
-    kind.__init__ = __init__
+        return __init__
+
+    wrap(strategies.CollectiveAllReduceStrategy, "__init__", entering)
 
 
 def _move(found: list[Any], strategy: Any, scope: Any) -> None:

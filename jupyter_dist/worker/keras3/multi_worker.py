@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..autolog import wrap
 from . import shim
 
 __all__ = ["patch", "patch_normalization"]
@@ -73,17 +74,15 @@ def patch(trainer: Any) -> None:
 @shim
 def patch_normalization(module: Any) -> None:
     """Patch `keras.src.layers.normalization.batch_normalization`: one moving mean for all. Repeatable."""
-    kind = module.BatchNormalization
-    add = kind.add_weight
-    if getattr(add, "_jupyter_dist", False):
-        return
     import tensorflow as tf
 
-    def add_weight(self: Any, *args: Any, **kwargs: Any) -> Any:
-        spans = isinstance(tf.distribute.get_strategy(), tf.distribute.MultiWorkerMirroredStrategy)
-        if spans and str(kwargs.get("name")).startswith("moving_"):
-            kwargs.setdefault("aggregation", "mean")
-        return add(self, *args, **kwargs)
+    def with_mean(add: Any) -> Any:
+        def add_weight(self: Any, *args: Any, **kwargs: Any) -> Any:
+            spans = isinstance(tf.distribute.get_strategy(), tf.distribute.MultiWorkerMirroredStrategy)
+            if spans and str(kwargs.get("name")).startswith("moving_"):
+                kwargs.setdefault("aggregation", "mean")
+            return add(self, *args, **kwargs)
 
-    add_weight._jupyter_dist = True  # type: ignore[attr-defined]
-    kind.add_weight = add_weight
+        return add_weight
+
+    wrap(module.BatchNormalization, "add_weight", with_mean)
