@@ -337,11 +337,11 @@ class Hosts:
         self._put(name, f"/usr/local/lib/{library.name}", library)
         self.exec(name, ["sh", "-c", f"echo /usr/local/lib/{library.name} > /etc/ld.so.preload"])
 
-    def fill_disk(self, name: str) -> None:
-        """Leave no byte free in the host's home: its tmpfs shrinks to what it holds."""
+    def fill_disk(self, name: str, *, but: int = 0) -> None:
+        """Leave no byte free in the host's home, or so many: its tmpfs shrinks to what it holds."""
         for _ in range(50):
             used = self.exec(name, ["df", "--output=used", "-B1", self.home]).stdout.split()[-1]
-            options = f"remount,size={max(int(used), 4096)}"
+            options = f"remount,size={max(int(used) + but, 4096)}"
             if not self.exec(name, ["mount", "-o", options, self.home], check=False).returncode:
                 return
         pytest.fail(f"the disk of {name} could not be filled")

@@ -25,7 +25,7 @@ from typing import Any
 from ..worker.platforms import standing
 from .frames import FrameError, Frames, encode
 from .letters import MOST_BYTES, Inbox, letter_name, parse, sealed, unsealed
-from .stage import Refused, prepare
+from .stage import Refused, not_set_up, prepare
 from .stores import Store, StoreError, open_store
 
 __all__ = ["Courier", "main"]
@@ -190,9 +190,7 @@ class Courier:
         except StoreError as error:
             self._say({"is": "refused", "why": f"it cannot fetch the run's files: {error}"})
         except OSError as error:
-            name = f" ({error.filename})" if error.filename else ""
-            why = f"its folder cannot be set up: {error.strerror or error}{name}: use another --remote-dir"
-            self._say({"is": "refused", "why": why})
+            self._say({"is": "refused", "why": not_set_up(error)})
         else:
             self._agent.setblocking(False)
             self._from_agent = Frames()

@@ -8,6 +8,7 @@ there on frames go both ways (frames.py), first with this program, then with the
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -21,7 +22,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Refused", "main", "prepare", "remove"]
+__all__ = ["Refused", "main", "not_set_up", "prepare", "remove"]
 
 _LENGTHS = struct.Struct(">IQ")
 _KEEP_S = 14 * 86400
@@ -62,11 +63,18 @@ def main(word: str) -> None:
     except Refused as error:
         _answer({"is": "refused", "why": str(error), "final": error.final})
     except OSError as error:
-        name = f" ({error.filename})" if error.filename else ""
-        why = f"its folder cannot be set up: {error.strerror or error}{name}: use another --remote-dir"
-        _answer({"is": "refused", "why": why})
+        _answer({"is": "refused", "why": not_set_up(error)})
     else:
         _pump(agent)
+
+
+def not_set_up(error: OSError) -> str:
+    """What `prepare` could not do, for the user."""
+    name = f" ({error.filename})" if error.filename else ""
+    cure = "free some space there or name" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "name"
+    return (
+        f"its folder cannot be set up: {error.strerror or error}{name}: {cure} another folder with --remote-dir"
+    )
 
 
 def prepare(wish: dict[str, Any], fetch: _Fetch, answer: _Answer) -> socket.socket:
