@@ -274,8 +274,15 @@ def test_a_rank_that_comes_up_after_the_stop_hears_of_it(tmp_path: Path, wait_fo
 
 
 @needs_mpich
-def test_who_has_called_mpi_abort() -> None:
-    """MPICH's mpirun kills all ranks then, and with them the processes that would say how they ended."""
+@pytest.mark.parametrize("late_s", [0, 4])
+def test_who_has_called_mpi_abort(late_s: int, tmp_path: Path) -> None:
+    """MPICH's mpirun kills all ranks then, and with them most processes that would say how they ended.
+
+    Some do say it, and may do so while mpirun has yet to end.
+    """
+    slow = tmp_path / "mpirun"
+    slow.write_text(f'#!/bin/sh\nmpiexec.mpich "$@"\ncode=$?\nsleep {late_s}\nexit $code\n')
+    slow.chmod(0o755)
     source = """
 import ctypes, os
 mpi, world = ctypes.CDLL("libmpich.so.12"), 0x44000000
@@ -285,7 +292,7 @@ if os.environ["RANK"] == "1":
     mpi.MPI_Abort(world, 3)
 mpi.MPI_Barrier(world)
 """
-    _, status = run(source, 3, mpirun="mpiexec.mpich")
+    _, status = run(source, 3, mpirun=str(slow), launcher="mpich")
     assert status.reason == "rank 1 ended with exit code 3"
     assert [rank.state for rank in status.ranks] == [State.STOPPED, State.FAILED, State.STOPPED]
 

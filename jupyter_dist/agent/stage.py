@@ -72,9 +72,7 @@ def not_set_up(error: OSError) -> str:
     """What `prepare` could not do, for the user."""
     name = f" ({error.filename})" if error.filename else ""
     cure = "free some space there or name" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "name"
-    return (
-        f"its folder cannot be set up: {error.strerror or error}{name}: {cure} another folder with --remote-dir"
-    )
+    return f"its folder cannot be set up: {error.strerror or error}{name}: {cure} another folder with --remote-dir"
 
 
 def prepare(wish: dict[str, Any], fetch: _Fetch, answer: _Answer) -> socket.socket:

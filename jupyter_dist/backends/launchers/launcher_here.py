@@ -183,10 +183,10 @@ class Launched:
         running = [rank for rank in ranks if rank.state is State.RUNNING]
         if code is not None:
             if self._over(running):
-                # To wait for them has brought the last of their files.
-                ranks = [self._as_aborted(rank, attempt) for rank in self._files.look(attempt)]
+                ranks = self._files.look(attempt)  # to wait for them has brought the last of their files
             else:
                 code = None
+        ranks = [self._as_aborted(rank, attempt, over=code is not None) for rank in ranks]
         states = self._noticed(judged(ranks, self._asked_at, over=code is not None))
         if self._killed:
             states = [_died_along(rank) for rank in states]
@@ -207,17 +207,21 @@ class Launched:
         self._final = Poll(state, tuple(states), attempt=newest, detail=detail)
         return self._final
 
-    def _as_aborted(self, rank: RankState, attempt: int) -> RankState:
-        """Its end is in its log where nobody was left to write it down."""
-        if rank.state is not State.RUNNING or self._asked_at is not None:
+    def _as_aborted(self, rank: RankState, attempt: int, *, over: bool) -> RankState:
+        """Its end is in its log where nobody was left to write it down, and so is when it was: the others
+        fail after it, and may be able to tell while the launcher still runs."""
+        if rank.state is not State.RUNNING or not (over or self._reach.gone(rank)):
             return rank
         try:
             with self._folder.rank(attempt, rank.rank).output.open("rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - _LAST_BYTES))
+                about = os.fstat(file.fileno())
+                file.seek(max(0, about.st_size - _LAST_BYTES))
                 code = self._aborted(file.read().decode("utf-8", "replace"))
         except OSError:
             return rank
-        return rank if code is None else dataclasses.replace(rank, state=State.FAILED, exit_code=code & 0xFF)
+        if code is None:
+            return rank
+        return dataclasses.replace(rank, state=State.FAILED, exit_code=code & 0xFF, ended=about.st_mtime)
 
     def _tell_late_ones(self, running: Sequence[RankState]) -> None:
         """Ranks that were on their way when the end was asked for have not heard of it."""
