@@ -289,12 +289,16 @@ def train():
     data = tf.data.Dataset.from_tensor_slices((X, Y)).repeat().batch(BATCH)
     with strategy.scope():
         model = built(of_tf, layers)
-        model.compile(of_tf.optimizers.SGD(0.02, momentum=0.9), "mse", metrics=["mae"])
+        mae, r2 = keras.metrics.MeanAbsoluteError(), keras.metrics.R2Score()
+        model.compile(of_tf.optimizers.SGD(0.02, momentum=0.9), "mse", metrics=[mae, r2])
     found = {"new": [], "trained": []}
     for name, at in (("new", model), ("trained", trained)):
         steps = dict(steps_per_epoch=8, validation_steps=2)
         fitted = at.fit(data, epochs=4, validation_data=data, verbose=0, **steps)
         found[name] = fitted.history["loss"]
+        found[f"steps of {name}"] = int(at.optimizer.iterations.numpy())
+    model.evaluate(data, steps=40, verbose=0)
+    found["samples"] = [int(v.numpy()) for v in (mae.count, r2.num_samples)]
     guesses = trained.predict(X, verbose=0)
     assert np.allclose(guesses, trained(X), atol=1e-6)
     found["where"] = {v.value.device for v in trained.trainable_variables}
@@ -317,5 +321,8 @@ def test_parameter_server(kernel: Kernel) -> None:
     assert served == [None, None, None]
     assert found["new"][-1] < found["new"][0]
     assert found["trained"][-1] < found["trained"][0]
+    # Nothing that two workers have added at a time is lost.
+    assert (found["steps of new"], found["steps of trained"]) == (4 * 8, 4 + 4 * 8)
+    assert found["samples"] == [40 * 24, 40 * 24]
     assert all("/job:ps/" in place for place in found["where"])
     assert "give steps_per_epoch= and a dataset that repeats" in found["endless"]

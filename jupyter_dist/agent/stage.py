@@ -71,8 +71,9 @@ def main(word: str) -> None:
 def not_set_up(error: OSError) -> str:
     """What `prepare` could not do, for the user."""
     name = f" ({error.filename})" if error.filename else ""
-    cure = "free some space there or name" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "name"
-    return f"its folder cannot be set up: {error.strerror or error}{name}: {cure} another folder with --remote-dir"
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    cure = f"{'free some space there or ' if full else ''}name another folder with --remote-dir"
+    return f"its folder cannot be set up: {error.strerror or error}{name}: {cure}"
 
 
 def prepare(wish: dict[str, Any], fetch: _Fetch, answer: _Answer) -> socket.socket:

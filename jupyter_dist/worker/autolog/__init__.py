@@ -34,6 +34,7 @@ _HOOKS = {
     "horovod._keras.callbacks": ("..keras3.distributed_optimizer", "patch_callbacks"),
     "horovod.tensorflow.keras": ("..keras3.distributed_optimizer", "patch_package"),
     "horovod.keras": ("..keras3.distributed_optimizer", "patch_package"),
+    "keras.src.backend.tensorflow.core": ("..keras3.coordinated", "patch_variable"),
     "keras.src.backend.tensorflow.trainer": ("..keras3", "patch_trainer"),
     "keras.src.layers.normalization.batch_normalization": ("..keras3.multi_worker", "patch_normalization"),
     "tensorflow.python.distribute.distribute_lib": ("..keras3.late_variables", "patch"),

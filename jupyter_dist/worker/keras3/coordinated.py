@@ -3,15 +3,22 @@
 Keras 3 has no ClusterCoordinator: here `fit` sends its steps to the workers through one, each worker with a
 dataset of its own, and waits for them at the end of an epoch. It needs `steps_per_epoch` and a dataset that
 repeats, as tf_keras did. `predict` runs on the coordinator, with the weights of the parameter servers.
+
+Keras 3 adds to a variable by reading it and writing the sum. Where several workers do so at a time, all but
+one are lost: a third of the steps was missing in metrics and in `optimizer.iterations`. So what is added here
+is added by the parameter server.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..autolog import wrap
 from . import shim
 
-__all__ = ["patch"]
+__all__ = ["patch", "patch_variable"]
 
 _NO_STEPS = (
     "under ParameterServerStrategy the workers take batches as they come: give {name}= and a dataset that "
@@ -59,8 +66,9 @@ def patch(trainer: Any) -> None:
             return make(self, step_function)
 
         def steps(iterator: Any) -> Any:
-            for _ in range(self.steps_per_execution):
-                outputs = strategy.run(step_function, args=(next(iterator),))
+            with _adding(self.metrics):
+                for _ in range(self.steps_per_execution):
+                    outputs = strategy.run(step_function, args=(next(iterator),))
             return reduce(outputs, strategy, "auto")
 
         compiled = tf.function(steps, reduce_retracing=True)
@@ -94,3 +102,63 @@ def patch(trainer: Any) -> None:
     kind._make_function = _make_function
     kind._get_metrics_result_or_logs = _get_metrics_result_or_logs
     kind.predict = predict_here
+
+
+@shim
+def patch_variable(core: Any) -> None:
+    """Patch `keras.src.backend.tensorflow.core`: the parameter server adds to its variables. Repeatable."""
+    from keras.src.backend.common.stateless_scope import in_stateless_scope
+
+    def natively(name: str) -> Callable[[Any], Any]:
+        def made(change: Any) -> Any:
+            def by_server(self: Any, value: Any) -> Any:
+                if in_stateless_scope() or not _is_served(self):
+                    return change(self, value)
+                getattr(self._value, name)(self._convert_to_tensor(value, dtype=self.dtype))
+                return value
+
+            return by_server
+
+        return made
+
+    for name in ("assign_add", "assign_sub"):
+        wrap(core.Variable, name, natively(name))
+
+
+def _is_served(variable: Any) -> bool:
+    return "/job:ps/" in (getattr(variable._value, "device", None) or "")
+
+
+@contextlib.contextmanager
+def _adding(metrics: Any) -> Iterator[None]:
+    """While a step is traced, have metrics add what they learn: many write the sum, as in `v.assign(v + x)`."""
+    found = [inner for metric in metrics for inner in getattr(metric, "metrics", [metric])]
+    own = {id(metric): vars(metric) for metric in found}
+    for metric in found:
+        own[id(metric)]["update_state"] = _differences(metric, type(metric).update_state)
+    try:
+        yield
+    finally:
+        for values in own.values():
+            del values["update_state"]
+
+
+def _differences(metric: Any, update: Callable[..., Any]) -> Callable[..., Any]:
+    """`metric.update_state`: what it would change is added."""
+    import tensorflow as tf
+    from keras import StatelessScope
+
+    def update_state(*args: Any, **kwargs: Any) -> None:
+        before = [(variable, tf.identity(variable.value)) for variable in metric.variables]
+        with StatelessScope(state_mapping=before) as scope:
+            update(metric, *args, **kwargs)
+        for variable, old in before:
+            new = scope.get_current_value(variable)
+            if new is old:
+                continue
+            if old.dtype.is_bool:
+                variable.assign(new)
+            else:
+                variable.assign_add(new - old)
+
+    return update_state
