@@ -131,7 +131,7 @@ def _is_served(variable: Any) -> bool:
 
 @contextlib.contextmanager
 def _adding(metrics: Any) -> Iterator[None]:
-    """While a step is traced, have metrics add what they learn: many write the sum, as in `v.assign(v + x)`."""
+    """While a step is traced, have metrics add what they learn: many write it, as in `v.assign(v + x)`."""
     found = [inner for metric in metrics for inner in getattr(metric, "metrics", [metric])]
     own = {id(metric): vars(metric) for metric in found}
     for metric in found:
