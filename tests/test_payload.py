@@ -137,7 +137,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 class TestContainer:
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(value=st.lists(arrays, max_size=3) | values)
     def test_gives_back_what_it_was_given(self, tmp_path: Path, value: Any) -> None:
         assert same(value, there_and_back(tmp_path / "p.pkl", value))
@@ -261,7 +261,7 @@ class TestRefusal:
         save(tmp_path / "p.pkl", [np.arange(300_000), "x" * 5000])
         return tmp_path / "p.pkl"
 
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(at=st.floats(0, 1, exclude_max=True), aside=st.booleans())
     def test_of_a_truncated_file(self, path: Path, at: float, aside: bool) -> None:
         save(path, [np.arange(3_000), "x" * 5000])
@@ -271,7 +271,7 @@ class TestRefusal:
         with pytest.raises(ContainerError, match=r"cut off|empty|damaged"):
             payload.load(path)
 
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(content=st.binary(max_size=300) | st.builds(pickle.dumps, values))
     def test_of_a_foreign_file(self, path: Path, content: bytes) -> None:
         path.write_bytes(content)
@@ -279,7 +279,7 @@ class TestRefusal:
             with pytest.raises(ContainerError):
                 read(path)
 
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(at=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
     def test_of_a_header_with_a_flipped_bit_raises_nothing_else(
         self, path: Path, at: float, bit: int

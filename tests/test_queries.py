@@ -150,7 +150,7 @@ LINES = st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]), min_size=1)
 
 
 @given(st.lists(st.dictionaries(st.integers(0, 3), LINES, max_size=4), max_size=5))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_folding_loses_and_invents_nothing(moments: list[dict[int, list[bytes]]]) -> None:
     parts = [
         Part(rank, 0.0, moment[rank], number)

@@ -137,7 +137,7 @@ def test_bytes_that_are_no_text_and_no_newlines_of_ours(own_folders: Path) -> No
     assert [line.text for line in Tail(folder).poll().lines] == ["\ufffd\x00a\x1eb\x0bc\r10%\r20%"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.binary(max_size=30), max_size=12))
 def test_whatever_the_pieces_the_text_is_the_same(
     tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes]

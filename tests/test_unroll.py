@@ -148,7 +148,7 @@ def test_the_cursor_goes_up_no_further_than_a_terminal_would() -> None:
     assert len(found) == 500
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.sampled_from(
@@ -174,7 +174,7 @@ def test_whatever_comes_in_whatever_pieces_all_of_it_is_accounted_for(
         assert shown == data
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(1, 5),
     st.lists(st.sampled_from([0, 0, 0, 1, 3]), min_size=2, max_size=40),
