@@ -292,8 +292,7 @@ class Own:
         monkeypatch.syspath_prepend(folder)
         monkeypatch.setattr(sys, "dont_write_bytecode", False)  # whose file tells what was imported
         self.module: Any = __import__(name)
-        monkeypatch.delitem(sys.modules, name)  # it goes when the test is over
-        monkeypatch.setitem(sys.modules, name, self.module)
+        monkeypatch.setitem(sys.modules, name, sys.modules.pop(name))  # it goes when the test is over
         self.name = name
 
     def changed(self, *texts: str, **names: Any) -> dict[str, Any]:

@@ -48,11 +48,12 @@ torch.manual_seed(0)
 summed = hvd.allreduce(torch.arange(3.0) + hvd.rank(), op=hvd.Sum, process_set=mine)
 gathered = hvd.allgather(torch.tensor([[float(hvd.rank())]]), process_set=mine)
 weights = fit(Regression(), mine)
-hvd.barrier()
+included, size = [even_set.included(), odd_set.included()], mine.size()
+hvd.barrier()  # with the first rank that ends, the sets end for all
 {
     "rank": hvd.rank(),
-    "included": [even_set.included(), odd_set.included()],
-    "size": mine.size(),
+    "included": included,
+    "size": size,
     "summed": summed.tolist(),
     "gathered": gathered.tolist(),
     "weights": weights,
