@@ -210,7 +210,7 @@ class Launched:
     def _as_aborted(self, rank: RankState, attempt: int, *, over: bool) -> RankState:
         """Its end is in its log where nobody was left to write it down, and so is when it was: the others
         fail after it, and may be able to tell while the launcher still runs."""
-        if rank.state is not State.RUNNING or not (over or self._reach.gone(rank)):
+        if rank.state is not State.RUNNING or not (over or (rank.host, rank.pid) in self._gone):
             return rank
         try:
             with self._folder.rank(attempt, rank.rank).output.open("rb") as file:

@@ -36,6 +36,8 @@ HOROVOD = legacy_keras.HOROVOD
 """The reason for which a cell needs more than Keras 3 alone, where that is Horovod's."""
 
 _NAMES = {
+    "backend/common/stateless_scope.py": ("in_stateless_scope",),
+    "backend/common/variables.py": ("assign_add", "assign_sub", "_convert_to_tensor"),
     "backend/tensorflow/core.py": ("Variable",),
     "backend/tensorflow/trainer.py": (
         "TensorFlowTrainer",

@@ -12,6 +12,7 @@ is added by the parameter server.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -107,40 +108,36 @@ def patch(trainer: Any) -> None:
 @shim
 def patch_variable(core: Any) -> None:
     """Patch `keras.src.backend.tensorflow.core`: the parameter server adds to its variables. Repeatable."""
+    for name in ("assign_add", "assign_sub"):
+        wrap(core.Variable, name, functools.partial(_by_server, name))
+
+
+def _by_server(name: str, change: Callable[..., Any]) -> Callable[..., Any]:
+    """A Keras variable's `assign_add` or `assign_sub`: TensorFlow's own where a parameter server has it."""
     from keras.src.backend.common.stateless_scope import in_stateless_scope
 
-    def natively(name: str) -> Callable[[Any], Any]:
-        def made(change: Any) -> Any:
-            def by_server(self: Any, value: Any) -> Any:
-                if in_stateless_scope() or not _is_served(self):
-                    return change(self, value)
-                getattr(self._value, name)(self._convert_to_tensor(value, dtype=self.dtype))
-                return value
+    def changed(self: Any, value: Any) -> Any:
+        served = "/job:ps/" in (getattr(self._value, "device", None) or "")
+        if in_stateless_scope() or not served:
+            return change(self, value)
+        getattr(self._value, name)(self._convert_to_tensor(value, dtype=self.dtype))
+        return value
 
-            return by_server
-
-        return made
-
-    for name in ("assign_add", "assign_sub"):
-        wrap(core.Variable, name, natively(name))
-
-
-def _is_served(variable: Any) -> bool:
-    return "/job:ps/" in (getattr(variable._value, "device", None) or "")
+    return changed
 
 
 @contextlib.contextmanager
 def _adding(metrics: Any) -> Iterator[None]:
     """While a step is traced, have metrics add what they learn: many write it, as in `v.assign(v + x)`."""
-    found = [inner for metric in metrics for inner in getattr(metric, "metrics", [metric])]
-    own = {id(metric): vars(metric) for metric in found}
+    each = [inner for metric in metrics for inner in getattr(metric, "metrics", [metric])]
+    found = {id(metric): metric for metric in each}.values()
     for metric in found:
-        own[id(metric)]["update_state"] = _differences(metric, type(metric).update_state)
+        vars(metric)["update_state"] = _differences(metric, type(metric).update_state)
     try:
         yield
     finally:
-        for values in own.values():
-            del values["update_state"]
+        for metric in found:
+            del vars(metric)["update_state"]
 
 
 def _differences(metric: Any, update: Callable[..., Any]) -> Callable[..., Any]:
