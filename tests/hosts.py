@@ -399,6 +399,10 @@ class Hosts:
         machine.wait()
         self._switch("ip", "link", "set", f"p{self.names.index(name)}", "down")
 
+    def is_on(self, name: str) -> bool:
+        """Whether the host runs, and was not powered off."""
+        return name in self._machines
+
     def power_on(self, name: str) -> None:
         """Start the host anew after `power_off`, with the keys of its first start."""
         self._switch("ip", "link", "set", f"p{self.names.index(name)}", "up")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from jupyter_dist.options import RunOptions
 from jupyter_dist.record import reader
 from jupyter_dist.worker import payload as container
 
-__all__ = ["ended", "launch_cell", "launcher_log", "logs", "results", "story"]
+__all__ = ["carrier_of", "ended", "launch_cell", "launcher_log", "logs", "results", "story"]
 
 
 def launch_cell(
@@ -40,8 +41,20 @@ def ended(folder: RunFolder, timeout_s: float = 100.0) -> Status:
     deadline = time.monotonic() + timeout_s
     while not (status := reader.status(folder)).state.ended:
         assert time.monotonic() < deadline, story(folder)
-        time.sleep(0.01)
+        time.sleep(0.02)
     return status
+
+
+def carrier_of(folder: RunFolder) -> int:
+    """The pid of the process in which the backend of a run lives."""
+    wanted = ["-m", "jupyter_dist.supervise.carrier", str(folder.path)]
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if path.read_text().split("\0")[1:4] == wanted:
+                found.append(int(path.parent.name))
+    (pid,) = found
+    return pid
 
 
 def story(folder: RunFolder) -> str:

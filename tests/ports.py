@@ -3,7 +3,9 @@
 A server that is given a port binds it seconds later, and jupyter_server looks for a free one and binds it
 only after that: what was free in between is another test's. So a port is held by a lock for as long as the
 process that asked lives, and it is one that neither the kernel gives to outgoing connections (those from
-32,768 on, and `worker.free_ports` says which) nor our own runs choose for their ranks (from 15,000 on).
+32,768 on, and `worker.free_ports` says which) nor our own runs choose for their ranks (from 15,000 on). Nor
+is it Ray's 10,001: every node of a Ray keeps that for the server of Ray's clients, though only the head has
+one, and refuses to start where another of its parts is given it.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from pathlib import Path
 
 __all__ = ["take_port"]
 
-_FIRST, _END = 10_000, 15_000
+_FIRST, _END = 10_100, 15_000
 _HELD: list[int] = []
 
 

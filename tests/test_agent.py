@@ -327,7 +327,7 @@ def test_the_end_of_its_lifeline_is_its_end_and_its_driver_hears_of_it(
         assert driver.read()
     os.close(write)
     end = driver.until("ended")["end"]
-    assert (end["exit_code"], end["told"]) == (7, True)
+    assert (end["exit_code"], end["told"], end["place_gone"]) == (7, True, True)
     assert driver.files[path] == b"up\ntold\n"
     assert place.process is not None
     assert place.process.wait(20) == 0

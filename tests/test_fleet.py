@@ -365,7 +365,7 @@ def test_ranks_fill_the_hosts_in_order() -> None:
         (2, "b", 0, 2),
         (3, "b", 1, 2),
     ]
-    assert ports_needed(found) == {"a": 3, "b": 2}
+    assert ports_needed(found) == {"a": 4, "b": 2}
 
 
 def about(name: str, node: int, gpus: int, **more: Any) -> HostFacts:
@@ -380,7 +380,7 @@ def test_gpus_are_shared_by_those_that_train(folder: RunFolder) -> None:
     hosts = [{"name": "a", "slots": 2}, {"name": "b", "slots": 3}]
     where = places(5, hosts)
     facts = {"a": about("a", 0, 4), "b": about("b", 1, 3)}
-    ports = {"a": [1, 2, 3], "b": [4, 5, 6]}
+    ports = {"a": [1, 0, 2, 3], "b": [4, 5, 6]}
     seen: dict[Any, list[str]] = {}
     for wanted in (None, 1, 0):
         asked = SshOptions(ps=2, chief=True, gpus_per_worker=wanted).wanted()
@@ -509,7 +509,7 @@ def test_values_of_env_reach_the_ranks_and_no_file(
     job = Job(folder.id, "ssh", 2, 0.0, "/tmp", sys.executable, "1", env_names=("TOKEN",))
     where = places(2, HERE)
     facts = {"localhost": fleet.facts("localhost")}
-    envs = environments(job, 0, Wanted(), where, facts, {"localhost": [1, 2, 3]})
+    envs = environments(job, 0, Wanted(), where, facts, {"localhost": [1, 2, 3, 4]})
     assert [env["TOKEN"] for env in envs] == ["hush"] * 2
     assert envs[0]["MASTER_ADDR"] == "127.0.0.1"
     assert envs[0]["GLOO_SOCKET_IFNAME"] == "lo"

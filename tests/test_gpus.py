@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State
 from jupyter_dist.launch import submission, template
 from jupyter_dist.record import reader
-from jupyter_dist.worker import gpu_record
+from jupyter_dist.worker import gpu_record, horovod_gpus
 
 WaitFor = Callable[..., Any]
 SEES = "import os; os.environ.get('CUDA_VISIBLE_DEVICES')"
@@ -254,7 +255,7 @@ def test_gpus_are_kept_over_restarts(fake_gpus: FakeGpus, tmp_path: Path) -> Non
     fake_gpus.are(1)
     source = """
 import jupyter_dist as dist
-from jupyter_dist.worker import gpu_record
+from jupyter_dist.worker import gpu_record, horovod_gpus
 print([sorted(h.uuids) for h in gpu_record.holders()])
 if dist.attempt() < 2:
     raise ValueError
@@ -490,3 +491,56 @@ def test_all_hosts_of_a_run_or_none(hosts: Hosts, wait_for: WaitFor) -> None:
     for name in ("h1", "h2"):
         left = hosts.exec(name, ["sh", "-c", "ls -d /run/lock/jupyter-dist-gpus /tmp/jupyter-dist-gpus; :"])
         assert "jupyter-dist-gpus" in str(left)
+
+
+CHOOSES = """
+import os, sys
+def seen():
+    return os.environ["CUDA_VISIBLE_DEVICES"], os.environ.get("JUPYTER_DIST_GPUS")
+
+before = seen()
+import horovod.torch as hvd
+import torch
+import jupyter_dist as dist
+
+hvd.init()
+chosen = []
+torch.cuda.device_count, torch.cuda.set_device = lambda: 2, chosen.append
+torch.cuda.is_available = lambda: True
+torch.cuda._queued_calls[-1][0]()  # as CUDA does when it begins
+(before, seen(), chosen, str(dist.device()), hvd.local_rank())
+"""
+
+
+@pytest.mark.needs("horovod", "torch")
+@pytest.mark.parametrize("elastic", [{}, {"min_np": 2}], ids=["static", "elastic"])
+def test_cells_for_horovod_choose_by_the_local_rank(
+    fake_gpus: FakeGpus, tmp_path: Path, elastic: dict[str, int]
+) -> None:
+    """`torch.cuda.set_device(hvd.local_rank())` leads each to a GPU of its own, as leaving it out does."""
+    fake_gpus.are(2)
+    hosts = [{"name": "localhost", "slots": 2}]
+    run = launch_cell("ssh", CHOOSES, 2, {"hosts": hosts, "remote_dir": str(tmp_path / "hosts"), **elastic})
+    assert ended(run).state is State.SUCCEEDED, story(run)
+    assert results(run) == [((own, "1"), ("0,1", None), [int(own)], f"cuda:{own}", int(own)) for own in "01"]
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_cuda_that_was_used_before_horovod_was_imported(
+    used: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has read which GPUs there are, and does not read it again: they stay as they are, which is told."""
+    environ = {"CUDA_VISIBLE_DEVICES": "1", "JUPYTER_DIST_GPUS": "1"}
+    monkeypatch.setattr(os, "environ", environ)
+    horovod_gpus.offer(environ, ("0", "1"))
+    monkeypatch.setattr(os, "readlink", lambda path: "/dev/nvidia-uvm" if used else "/dev/nvidiactl")
+    init = SimpleNamespace()
+    basics = SimpleNamespace(HorovodBasics=SimpleNamespace(init=init))
+    horovod_gpus.patch(basics)
+    before, together = (
+        {"CUDA_VISIBLE_DEVICES": "1", "JUPYTER_DIST_GPUS": "1"},
+        {"CUDA_VISIBLE_DEVICES": "0,1"},
+    )
+    assert environ == (before if used else together)
+    assert (basics.HorovodBasics.init is init) is used
+    assert ("import horovod first" in capsys.readouterr().out) is used

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import json
 import os
 import random
@@ -106,14 +107,20 @@ def s3() -> Iterator[FaultyStore]:
         yield store
 
 
-@pytest.mark.parametrize("kind", ["folder", "s3", "fsspec"])
+@pytest.mark.parametrize("kind", ["folder", "mount", "s3", "fsspec"])
 def test_a_store(kind: str, tmp_path: Path, s3: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"http://127.0.0.1:{s3.port}"
     for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": url}.items():
         monkeypatch.setenv(name, value)
     store: Store
-    if kind == "folder":
+    if kind in ("folder", "mount"):
         store = FolderStore(str(tmp_path))
+        if kind == "mount":  # of a bucket or a Volume: it may have no renames
+
+            def replace(*_: object) -> None:
+                raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+            monkeypatch.setattr("jupyter_dist.agent.stores.os.replace", replace)
     elif kind == "s3":
         store = S3Store("mail", "a/prefix", os.environ)
     else:
@@ -130,6 +137,8 @@ def test_a_store(kind: str, tmp_path: Path, s3: FaultyStore, monkeypatch: pytest
     assert store.get("run/down/0") == b""
     store.remove(["run/up/0 ü", "run/up/1 ü"])
     assert len(store.names("run/up/")) == 3
+    if kind == "mount":
+        assert not [path for path in tmp_path.rglob(".*") if path.is_file()], "no parts are left"
 
 
 def test_a_store_that_is_not_there_is_told() -> None:
@@ -309,7 +318,7 @@ def test_a_courier_that_is_ended_ends_its_ranks_and_tells(far: Far, wait_for: Wa
     far.courier.send_signal(signal.SIGTERM)
     far.until(wait_for, far.is_over, "its end")
     (process,) = far.fleet.poll().processes
-    assert (process.exit_code, process.told) == (7, True)
+    assert (process.exit_code, process.told, process.place_gone) == (7, True, True)
     assert far.log == "up\ntold\n"
     assert far.courier.wait(20) == 1
 

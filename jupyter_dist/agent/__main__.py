@@ -28,6 +28,7 @@ from .children import Child, Children, end_leftovers, start_guard
 from .frames import Frame, FrameError, Frames, encode
 from .gpus_held import HostGpus
 from .line_times import LineTimes
+from .notices import write_notice
 from .stage import remove
 from .tail import Tails, checkpoints
 
@@ -73,6 +74,8 @@ class Agent:
         self._greeted = False
         self._heard = time.monotonic()
         self._forsaken: float | None = None
+        self._place_gone = False
+        """Whether it is forsaken as our place here was given up, and not for want of a driver."""
         self._termed = self._killed = False
         self._releasing = self._sent = False
         self._done = False
@@ -105,7 +108,8 @@ class Agent:
             self._selector.register(self._lifeline, selectors.EVENT_READ)
 
     def _on_term(self, *_: object) -> None:
-        self._forsaken = self._forsaken or time.monotonic()
+        if self._forsaken is None:
+            self._forsaken, self._place_gone = time.monotonic(), True
 
     def serve(self) -> None:
         """Returns when all is over."""
@@ -147,7 +151,7 @@ class Agent:
         self._selector.unregister(self._lifeline)
         os.close(self._lifeline)
         self._lifeline = -1
-        self._forsaken = self._forsaken or time.monotonic()
+        self._on_term()
 
     def _pause(self) -> float:
         if self._done or (self._news is not None and self._waiting < _MOST_WAITING):
@@ -219,7 +223,9 @@ class Agent:
                 self._watch()
                 self._say({"is": "started", **child.to_json()})
         elif do == "signal":
-            self._children.signal(kill=wish["kill"])
+            self._children.signal(kill=wish["kill"], only=wish.get("only"))
+        elif do == "tell":
+            write_notice(os.path.join(self._stage, "run"), wish["path"], wish["text"])
         elif do == "stacks":
             self._children.stacks()
         elif do == "prepare":
@@ -347,7 +353,7 @@ class Agent:
                 remove(self._stage)  # nothing was ever started, so there is nothing to come back for
         elif not self._termed:
             self._termed = True
-            self._children.signal(kill=False)
+            self._children.signal(kill=False, place_gone=self._place_gone)
         elif not self._killed and now - self._forsaken > _TERM_S:
             self._killed = True
             self._children.signal(kill=True)

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..worker import layout
@@ -27,9 +27,10 @@ class Child:
         self.folder = folder
         """What it writes: its rank's folder or its log, relative to the run's folder."""
         self.started = time.time()
-        self.told_to_end = False
+        self.told_to_end = self.place_gone = False
         self.end: dict[str, Any] | None = None
-        """How it ended: exit_code, signal, ended, peak_memory_bytes, told (whether it was told to), error."""
+        """How it ended: exit_code, signal, ended, peak_memory_bytes, told (whether it was told to), error,
+        place_gone (whether it was told to because our place on this host was given up)."""
 
     def to_json(self) -> dict[str, Any]:
         names = ("id", "attempt", "rank", "folder", "pid", "started", "end")
@@ -132,20 +133,25 @@ class Children:
                 "signal": -code if code < 0 else None,
                 "peak_memory_bytes": peak_memory_bytes(usage),
                 "told": child.told_to_end,
+                "place_gone": child.place_gone,
             }
             self._write_down(child)
             ended.append(child)
         return ended
 
-    def signal(self, *, kill: bool) -> None:
-        """SIGTERM to those that run; `kill`: SIGKILL to their whole groups."""
+    def signal(self, *, kill: bool, only: Sequence[str] | None = None, place_gone: bool = False) -> None:
+        """SIGTERM to those that run; `kill`: SIGKILL to their whole groups. `only`: those with these ids.
+        `place_gone`: not because anybody has asked for it."""
         for child in self.running:
-            child.told_to_end = True
+            if only is not None and child.id not in only:
+                continue
+            if not child.told_to_end:
+                child.told_to_end, child.place_gone = True, place_gone
             if kill:
                 kill_group(child.pid)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(child.pid, signal.SIGKILL if kill else signal.SIGTERM)
-        if not kill and any(child.rank is None for child in self.running):
+        if only is not None or (not kill and any(child.rank is None for child in self.running)):
             return  # a launcher here passes it on to its ranks: they would be told twice
         for pid in self._launched():
             if kill:

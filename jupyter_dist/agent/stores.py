@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import hashlib
 import hmac
 import os
@@ -23,6 +24,7 @@ from xml.etree import ElementTree
 __all__ = ["FolderStore", "S3Store", "Store", "StoreError", "open_store", "signed"]
 
 _TIMEOUT_S = 20.0
+_NO_RENAME = (errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 class StoreError(OSError):
@@ -62,19 +64,35 @@ class FolderStore:
 
     def __init__(self, root: str) -> None:
         self._root = root
+        self._renames = True
 
     def put(self, name: str, data: bytes) -> None:
         path = os.path.join(self._root, name)
         part = os.path.join(os.path.dirname(path), f".{secrets.token_hex(8)}")
         try:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(data)
-            os.replace(part, path)
+            if self._renames:
+                self._write(part, data)
+                try:
+                    os.replace(part, path)
+                    return
+                except OSError as error:
+                    if error.errno not in _NO_RENAME:
+                        raise
+                # A Databricks Volume has no renames. There, a file is seen when it is closed, and whole.
+                # https://github.com/earth-mover/icechunk/issues/2341
+                self._renames = False
+                os.unlink(part)
+            self._write(path, data)
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(part)
             raise StoreError(f"cannot write {path!r}: {error.strerror or error}") from error
+
+    @staticmethod
+    def _write(path: str, data: bytes) -> None:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(data)
 
     def get(self, name: str) -> bytes | None:
         try:

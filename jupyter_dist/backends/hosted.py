@@ -11,7 +11,8 @@ import dataclasses
 import functools
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -20,6 +21,7 @@ from ..errors import LaunchError
 from ..folder import RunFolder, write_bytes
 from ..hosts.fleet import Fleet, FleetPoll, Start
 from ..hosts.host import HostProcess
+from ..hosts.host_set import HostSet
 from ..hosts.link import LinkError, Reach
 from ..hosts.mailbox import Mailbox
 from ..hosts.settings import HostSettings
@@ -27,6 +29,9 @@ from ..hosts.stream import Pipe, by_pipe, stage_program
 from ..job import Job, Poll, RankState, State
 from ..worker import layout
 from ._base import Handle
+from .ranks.agent_options import AgentOptions
+from .ranks.elastic_options import ElasticOptions
+from .ranks.elastic_ranks import ElasticRanks
 from .ranks.host_gpus import HostsTurn
 from .ranks.places import (
     Place,
@@ -38,9 +43,13 @@ from .ranks.places import (
     places,
     ports_needed,
 )
+from .ranks.rounds import Elastic
 from .ranks.serving import Serving
 
 __all__ = [
+    "AgentOptions",
+    "Elastic",
+    "ElasticOptions",
     "HostSettings",
     "Hosted",
     "Hosting",
@@ -94,8 +103,16 @@ class Hosting:
     gone: Callable[[], Mapping[str, str]] = dict
     """The hosts that have ended, as the platform says, by name and why; asked at every poll, once hosts were
     seen to be there. Without it a host is given up when it was silent for the time of grace."""
+    why_s: float = 0.0
+    """How long `gone` may take to tell why, where ranks were ended with our place on their hosts."""
     close: Callable[[], None] = _nothing
     """Called once when the run has ended and its hosts are released; must not raise."""
+    elastic: Elastic | None = None
+    """Horovod's ranks may go and come within these limits, and the hosts with them."""
+    now: Callable[[], Sequence[Mapping[str, Any]]] | None = None
+    """In an elastic run: the hosts that there are at the moment, as in `hosts`; asked at every poll. None:
+    `hosts` are all that there will be, and one that was lost is tried again. One that `gone` has named stays
+    gone: if it comes back, it needs another name."""
 
 
 class Hosted:
@@ -112,21 +129,26 @@ class Hosted:
         self._attempt = 0
         self._started = self._stopping = self._ways_found = False
         self._trouble: str | None = None
+        self._taken_at: float | None = None
+        """Since when ranks are known to have been ended with our place on their hosts."""
         self._turn: HostsTurn | None = None
         self._serving: Serving | None = None
+        self._elastic: ElasticRanks | None = None
 
     @_alone
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
         """Begin to set the hosts up; the ranks are started by `poll`, once all hosts are ready."""
         self._job, self._folder, self._attempt = job, folder, attempt
         self._started, self._stopping, self._trouble, self._turn = False, False, None, None
+        self._taken_at = None
         self._serving = Serving(folder, attempt)
         if self._fleet is None:
             self._fleet = self._make_fleet(job, folder)
             self._fleet.begin()
         else:
             self._fleet.renew()
-        self._fleet.ask_for_ports(ports_needed(self._places(job)))
+        if self._make_elastic(job, folder, attempt) is None:
+            self._fleet.ask_for_ports(ports_needed(self._places(job)))
         return {"folder": str(folder.path), "attempt": attempt}
 
     def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
@@ -134,9 +156,14 @@ class Hosted:
         return {"folder": str(folder.path), "attempt": attempt}
 
     @_alone
-    def poll(self, handle: Handle, cursor: Any = None) -> Poll:
+    def poll(self, handle: Handle, cursor: Any = None, *, wait_s: float = 0.0) -> Poll:
+        """`wait_s`: how long to wait where nothing has come from a host. What a rank prints is passed on at
+        once then, and not at the next poll. Only for a backend that lives apart: others may not block."""
         fleet, job = self._ours(handle)
         assert self._hosting is not None
+        fleet.wait(wait_s)
+        if self._elastic is not None:
+            return self._elastic.poll(self._hosting.trouble())
         fleet.give_up(self._hosting.gone())
         state = fleet.poll()
         if state.failed is not None or self._trouble is not None:
@@ -159,6 +186,8 @@ class Hosted:
     def stop(self, handle: Handle, *, kill: bool) -> None:
         fleet, _ = self._ours(handle)
         self._stopping = True
+        if self._elastic is not None:
+            self._elastic.stopping = True
         fleet.stop(kill=kill)
 
     @_alone
@@ -182,7 +211,10 @@ class Hosted:
             self._attempt = int(handle["attempt"])
             self._serving = Serving(folder, self._attempt)
             self._fleet = self._make_fleet(job, folder)
-            if self._mark().exists() or job.env_names:
+            elastic = self._make_elastic(job, folder, self._attempt)
+            if elastic is not None:
+                elastic.recall()
+            elif self._mark().exists() or job.env_names:
                 self._fleet.expect(self._attempt, self._asked_before(job))
                 self._fleet.begin(resume=True)
                 self._started = True
@@ -252,8 +284,28 @@ class Hosted:
         assert self._hosting is not None
         return "; ".join(filter(None, (self._hosting.trouble(), state.detail))) or None
 
+    def _make_elastic(self, job: Job, folder: RunFolder, attempt: int) -> ElasticRanks | None:
+        asked, fleet = self._hosting, self._fleet
+        assert asked is not None
+        self._elastic = None
+        if asked.elastic is not None:
+            assert isinstance(fleet, HostSet)
+            self._elastic = ElasticRanks(
+                job,
+                folder,
+                attempt,
+                fleet,
+                limits=asked.elastic,
+                wanted=asked.wanted,
+                hosts=asked.now or (lambda: asked.hosts),
+                gone=asked.gone,
+            )
+        return self._elastic
+
     def _make_fleet(self, job: Job, folder: RunFolder) -> Fleet:
         self._hosting = asked = self._hosting_of(job, folder)
+        if asked.elastic is not None:
+            return HostSet(job, folder, asked.settings, asked.reach)
         used = {place.host for place in self._places(job)}
         hosts = [host for host in asked.hosts if host["name"] in used]
         return Fleet(job, folder, hosts, asked.settings, asked.reach)
@@ -264,20 +316,46 @@ class Hosted:
             rank if rank.rank not in found else _rank_state(rank, found[rank.rank])
             for rank in self._pending(job)
         )
-        overall, detail = _overall(ranks), self._hindered(state)
-        if overall is State.STOPPED and not self._stopping:
-            assert self._hosting is not None
+        poll = Poll(_overall(ranks), ranks, pids=state.pids, detail=self._hindered(state))
+        assert self._hosting is not None
+        taken = dict.fromkeys(process.host for process in found.values() if _is_displaced(process))
+        if taken:
+            return self._without(taken, poll, state.detail)
+        if poll.state is State.STOPPED and not self._stopping:
             grace_s = self._hosting.settings.grace_s
-            detail = (
-                f"no supervisor was there for {grace_s:g} s (--grace), so the hosts' agents ended the ranks"
+            why = f"no supervisor was there for {grace_s:g} s (--grace), so the hosts' agents ended the ranks"
+            return dataclasses.replace(poll, detail=why)
+        return poll
+
+    def _without(self, taken: Collection[str], poll: Poll, otherwise: str | None) -> Poll:
+        """Our place on some hosts was taken away, and their agents have ended the ranks. The platform knows
+        why, and may tell it a moment later (`Hosting.gone`)."""
+        assert self._hosting is not None
+        gone = self._hosting.gone()
+        self._taken_at = self._taken_at or time.monotonic()
+        known = self._stopping or gone.keys() >= set(taken)
+        if not known and time.monotonic() - self._taken_at < self._hosting.why_s:
+            ranks = tuple(
+                dataclasses.replace(rank, state=State.RUNNING, ended=None)
+                if rank.state is State.LOST and rank.host in set(taken)
+                else rank
+                for rank in poll.ranks
             )
-        return Poll(overall, ranks, pids=state.pids, detail=detail)
+            return dataclasses.replace(poll, state=State.RUNNING, ranks=ranks)
+        unknown = self._hosting.trouble() or "what held the run's place there has ended"
+        lost: dict[str, list[str]] = {}
+        for host in taken:
+            lost.setdefault(gone.get(host) or unknown, []).append(host)
+        told = [f"{_named(hosts)} lost: {why}" for why, hosts in lost.items() if why not in (otherwise or "")]
+        return dataclasses.replace(poll, detail="; ".join([*told, *filter(None, [otherwise])]))
 
 
 def _rank_state(rank: RankState, process: HostProcess) -> RankState:
-    if process.lost is not None:
-        state = State.LOST
-    elif not process.over:
+    if process.lost is not None or _is_displaced(process):
+        return dataclasses.replace(
+            rank, state=State.LOST, pid=process.pid, started=process.started, ended=process.ended
+        )
+    if not process.over:
         state = State.PENDING if process.asked else State.RUNNING
     elif process.exit_code == 0:
         state = State.SUCCEEDED
@@ -293,6 +371,15 @@ def _rank_state(rank: RankState, process: HostProcess) -> RankState:
         ended=process.ended,
         peak_memory_bytes=process.peak_memory_bytes,
     )
+
+
+def _is_displaced(process: HostProcess) -> bool:
+    """Whether its agent has ended it with our place on the host."""
+    return process.place_gone and process.over and process.exit_code != 0
+
+
+def _named(hosts: Sequence[str]) -> str:
+    return f"host {hosts[0]} was" if len(hosts) == 1 else f"hosts {', '.join(hosts)} were"
 
 
 def _overall(ranks: Sequence[RankState]) -> State:

@@ -16,15 +16,17 @@ from ..hosts.openssh import SshSettings
 from ..job import Job, Poll
 from ._base import Capabilities, Handle, Options
 from .hosted import Hosted, Hosting
+from .ranks.agent_options import Line
+from .ranks.elastic_options import ElasticOptions
 from .ranks.gpu_options import GpuOptions
-from .ranks.host_options import HostOptions, Line, check_hosts
+from .ranks.host_options import HostOptions, check_hosts
 from .ranks.places import Wanted, environments, places
 from .ranks.roles import Chief, Evaluator, ParameterServers, roles
 
 __all__ = ["Ssh", "SshOptions"]
 
 
-class SshOptions(HostOptions, GpuOptions):
+class SshOptions(HostOptions, GpuOptions, ElasticOptions):
     """Options of the backend `ssh`."""
 
     interface: Line = Field(
@@ -77,6 +79,9 @@ class Ssh:
             )
         check_hosts(asked)
         roles(world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
+        asked.check_elastic(world_size)
+        if asked.is_elastic and asked.wanted().has_roles:
+            raise InputError("--min-np and --max-np are for Horovod, whose ranks have no roles of TensorFlow")
         slots = sum(int(host["slots"]) for host in asked.hosts)
         if world_size > slots:
             raise InputError(f"{world_size} workers, but the hosts take {slots}: name more slots with -H")
@@ -126,4 +131,5 @@ class Ssh:
 
 def _hosting(job: Job, folder: RunFolder) -> Hosting:
     asked = SshOptions(**job.options)
-    return Hosting(asked.hosts, asked.settings(), wanted=asked.wanted())
+    limits = asked.limits(job.world_size)
+    return Hosting(asked.hosts, asked.settings(), wanted=asked.wanted(), elastic=limits)

@@ -30,6 +30,13 @@ def __getattr__(name):
 '''
 
 
+# What a function for HorovodRunner imports on the rank.
+_DATABRICKS = b'''"""The part of jupyter_dist.databricks that ranks need, as it was sent to this host."""
+
+from .worker.driver_log import __getattr__, log_to_driver
+'''
+
+
 @dataclass(frozen=True)
 class Shipped:
     """One file: where it goes below the stage folder, and its bytes or the file that holds them."""
@@ -41,7 +48,10 @@ class Shipped:
 
 def shipped(folder: RunFolder) -> list[Shipped]:
     """All that a host needs for a run, small files first. Reads none of the run's own files."""
-    code = [_of_bytes("code/jupyter_dist/__init__.py", _stub())]
+    code = [
+        _of_bytes("code/jupyter_dist/__init__.py", _stub()),
+        _of_bytes("code/jupyter_dist/databricks.py", _DATABRICKS),
+    ]
     code += [
         _of_bytes(f"code/jupyter_dist/{path.relative_to(_PACKAGE)}", path.read_bytes())
         for part in ("agent", "worker")

@@ -104,6 +104,8 @@ class HostProcess:
     peak_memory_bytes: int | None = None
     told: bool = False
     """Whether it was told to end before it ended."""
+    place_gone: bool = False
+    """Whether its agent has told it to, because what held our place on the host was gone."""
     free_disk: int | None = None
     """Bytes that were free in its stage folder when it had ended."""
     error: str | None = None

@@ -55,6 +55,8 @@ class Start:
     rank: int | None = None
     fork: bool = False
     """Let a fork of the agent be the rank, in place of argv."""
+    number: int = 0
+    """How many processes were this rank before, in the same attempt."""
 
 
 @dataclass(frozen=True)
@@ -332,7 +334,7 @@ class Fleet:
         parts += cut_off(self._hosts, self._meeting, self._meeting_place)
         killed = self._killed_at is not None
         for host in away:
-            if killed or now - (host.away or now) >= _AWAY_SHOWN_S:
+            if not host.is_gone and (killed or now - (host.away or now) >= _AWAY_SHOWN_S):
                 parts.append(missing(host, self._attempt, self._settings.grace_s, killed=killed))
         if not parts and time.monotonic() - self._began > 1:
             return progress(self._hosts, self._settings.rsync)
@@ -353,7 +355,9 @@ def _wish(attempt: int, start: Start) -> dict[str, Any]:
 
 
 def _id(attempt: int, start: Start) -> str:
-    return f"{attempt}.{start.host}" if start.rank is None else f"{attempt}.{start.rank}"
+    if start.rank is None:
+        return f"{attempt}.{start.host}"
+    return f"{attempt}.{start.rank}" + (f".{start.number}" if start.number else "")
 
 
 def ssh_script(folder: RunFolder, settings: SshSettings) -> Path:

@@ -331,6 +331,7 @@ class Host:
             for name in ("exit_code", "signal", "peak_memory_bytes", "error"):
                 changes[name] = end.get(name)
             changes["told"] = bool(end.get("told"))
+            changes["place_gone"] = bool(end.get("place_gone"))
             changes["free_disk"] = told.get("free_disk")
         self.processes[known.id] = dataclasses.replace(known, **changes)
 
@@ -367,6 +368,11 @@ class Host:
             return
         if self.away is not None and time.time() - self.away > self._settings.grace_s:
             self._give_up(f"it did not answer for {self._settings.grace_s:g} s (--grace): {self.why_away}")
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is known to have ended, or our place on it: only its last words are waited for."""
+        return self._gone is not None or any(process.place_gone for process in self.processes.values())
 
     def give_up(self, why: str) -> None:
         """Whoever gave the host says that it has ended. What it sent last may still be on its way."""

@@ -16,7 +16,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +65,11 @@ class Mailbox:
         options: Mapping[str, Any] | None = None,
         *,
         opening_s: float = 600.0,
+        store: Callable[[], BulkStore] | None = None,
     ) -> None:
         """`url`: `s3://bucket/prefix`, or any that fsspec knows; `options`: fsspec's storage options.
-        `opening_s`: how long a host may take until it looks into its mailbox. Touches nothing yet."""
+        `opening_s`: how long a host may take until it looks into its mailbox. `store`: opens the same folder
+        where only hosts reach it by the URL. Touches nothing yet."""
         self.url, self._folder, self._options = url.rstrip("/"), folder, dict(options or {})
         self.run, self.key, self.opening_s = folder.id, run_key(folder), opening_s
         self.wake = threading.Event()
@@ -77,6 +79,7 @@ class Mailbox:
         self._thread: threading.Thread | None = None
         self._closing = False
         self._trouble: tuple[float, str] | None = None
+        self._make_store = store or (lambda: driver_store(self.url, self._options))
         self._store: BulkStore | None = None
         self._uploaded: dict[str, str] | None = None
         self._taken: list[str] = []
@@ -186,7 +189,7 @@ class Mailbox:
 
     def _open(self) -> BulkStore:
         if self._store is None:
-            self._store = driver_store(self.url, self._options)
+            self._store = self._make_store()
         return self._store
 
     def _work(self) -> None:

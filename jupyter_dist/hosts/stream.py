@@ -93,7 +93,7 @@ class Door(Protocol):
         ...
 
     def unanswered(self, code: int | None, said: str, printed: str) -> LinkError:
-        """Why no answer came. `code`: how the pipe's process ended, None when it gave no sign in time;
+        """Why no answer came. `code`: how the pipe's process ended, None where it has not, or there is none;
         `said`: what was said beside the pipe; `printed`: what came in place of the answer."""
         ...
 
@@ -117,7 +117,7 @@ class PlainDoor:
 
     def unanswered(self, code: int | None, said: str, printed: str) -> LinkError:
         shown = " ".join((printed + " " + said).split())[-300:]
-        ended = "gave no sign in time" if code is None else f"ended with exit code {code}"
+        ended = "gave no answer" if code is None else f"ended with exit code {code}"
         return LinkError(f"its stage program {ended}" + (f"; it said: {shown}" if shown else ""))
 
     def refused(self, words: Sequence[str]) -> LinkError:

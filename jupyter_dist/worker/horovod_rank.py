@@ -14,7 +14,7 @@ from pathlib import Path
 
 from . import layout
 
-__all__ = ["GPUS", "SLOTS", "claim", "leave", "prepare"]
+__all__ = ["GPUS", "SLOTS", "claim", "leave", "prepare", "take_over"]
 
 SLOTS = "JUPYTER_DIST_HOROVOD_SLOTS"
 """The folder in which the ranks of an elastic run write down whose rank folder is whose."""
@@ -37,7 +37,7 @@ def prepare(environ: MutableMapping[str, str]) -> None:
         told = re.search(r"~\d+\.(\d+)\.\d+$", environ.get("HOROVOD_HOSTNAME", ""))
         if told is not None:  # elastic over several hosts: horovodrun has said which folder it is
             _share(environ, gpus, int(told[1]))
-            _take_over(launched_rank.rank_folder(environ), int(environ[launched_rank.FOLDER]))
+            take_over(launched_rank.rank_folder(environ), int(environ[launched_rank.FOLDER]))
             horovod_files.place(environ, launched_rank.rank_folder(environ))
         return
     # A slot of this machine gets another spelling of 127.0.0.1 with each failure (discovery.py).
@@ -46,7 +46,7 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     index = claim(Path(slots), slot, int(environ["HOROVOD_RANK"]))
     environ[launched_rank.FOLDER] = str(index)
     _share(environ, gpus, index)
-    _take_over(launched_rank.rank_folder(environ), index)
+    take_over(launched_rank.rank_folder(environ), index)
     horovod_files.place(environ, launched_rank.rank_folder(environ))
 
 
@@ -78,7 +78,7 @@ def claim(slots: Path, slot: str, rank: int) -> int:
     raise AssertionError
 
 
-def _take_over(place: Path, index: int) -> None:
+def take_over(place: Path, index: int) -> None:
     """Go on in the folder of a rank that has ended: its log and metrics stay, its end is not ours."""
     if not (place / layout.EVENTS).exists():
         return

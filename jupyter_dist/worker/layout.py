@@ -14,7 +14,7 @@
     RUNS/ID/files/              what a launcher has written for the user, such as a timeline
     RUNS/ID/attempts/A/launcher.log, launcher-HOST.log
     RUNS/ID/attempts/A/ranks/R/ output.log  times.idx  events.jsonl  result.pkl  result.buffers
-                                error.json  exit.json  stacks.txt
+                                error.json  exit.json  stacks.txt  meeting.jsonl
                                 .main/          for processes that the rank spawns (stand_in.py)
 
 It lies with the worker because ranks and agents write these files on machines where nothing else of the
@@ -56,6 +56,11 @@ EXIT = "exit.json"
 """Of a rank that a launcher has started: how its process ended, told by the process beside it."""
 STACKS = "stacks.txt"
 """Of each rank: where it was in its code whenever it was asked."""
+
+MEETING = "meeting.jsonl"
+"""Of each rank of an elastic run without a launcher: where it asked for its place among the others."""
+NOTICE = ".meeting.json"
+"""In an attempt's folder on a host: what the ranks of such a run are told there."""
 
 MAIN = ".main"
 """Of each rank: what processes that it spawns find in `__main__`; hidden, and removed at the rank's end."""

@@ -25,7 +25,8 @@ _SIOCGIFADDR = 0x8915
 def facts(stage: str) -> dict[str, Any]:
     """The host as JSON. Asks nvidia-smi where there is one, which takes a moment."""
     connection = os.environ.get("SSH_CONNECTION", "").split()
-    address = connection[2] if len(connection) == 4 else None
+    # Where no ssh leads here, whoever started the stage program may know it: by JUPYTER_DIST_ADDRESS.
+    address = connection[2] if len(connection) == 4 else os.environ.get("JUPYTER_DIST_ADDRESS")
     return {
         "hostname": socket.gethostname(),
         "python": sys.executable,

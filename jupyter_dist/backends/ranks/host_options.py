@@ -4,40 +4,16 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from ...errors import InputError, MissingEngine
 from ...hosts import rsync as _rsync
 from ...hosts.openssh import LOCAL, SshSettings
-from ...text.format import parse_duration
-from .._base import Options
+from .agent_options import AgentOptions, Duration, Line, grace_field
 
-__all__ = ["HostOptions", "LauncherHostOptions", "Line", "check_hosts"]
-
-
-def _one_line(value: str | None) -> str | None:
-    if value is not None and ("\n" in value or "\0" in value or not value.strip()):
-        raise ValueError(f"needs one line of text, got {value!r}")
-    return value
-
-
-Line = Annotated[str | None, AfterValidator(_one_line)]
-
-
-Grace = Annotated[float, BeforeValidator(parse_duration)]
-
-
-def _grace(seconds: int) -> Any:
-    return Field(
-        default=float(seconds),
-        ge=5,
-        title="Grace",
-        description="How long ranks go on while their host and this machine cannot reach each other, "
-        f"before they are given up and end: 90, 90s, 10m. Default: {seconds}",
-        json_schema_extra={"metavar": "TIME", "wanted": "a time of at least 5 seconds, such as 90s or 10m"},
-    )
+__all__ = ["HostOptions", "LauncherHostOptions", "check_hosts"]
 
 
 def _own_first(schema: dict[str, Any]) -> None:
@@ -47,7 +23,7 @@ def _own_first(schema: dict[str, Any]) -> None:
     schema["properties"] = {**own, **fields}
 
 
-class HostOptions(Options):
+class HostOptions(AgentOptions):
     """Which hosts, and how they are reached."""
 
     model_config = ConfigDict(json_schema_extra=_own_first)
@@ -59,13 +35,6 @@ class HostOptions(Options):
         description="The Python on the hosts, of the notebook's version. Default: the notebook's own path, "
         "where it is there too, else the one of that version on the host's PATH",
         json_schema_extra={"metavar": "PATH", "wanted": "the path of a Python"},
-    )
-    remote_dir: Line = Field(
-        default="~/.cache/jupyter-dist/hosts",
-        title="Remote folder",
-        description="Where the run's files lie on the hosts while it runs. "
-        "Default: ~/.cache/jupyter-dist/hosts",
-        json_schema_extra={"metavar": "DIR", "wanted": "the path of a folder"},
     )
     rsync: tuple[str, ...] = Field(
         default=(),
@@ -83,7 +52,6 @@ class HostOptions(Options):
     ssh_port: int | None = Field(
         default=None, ge=1, le=65535, title="ssh port", description="The port of the hosts' sshd"
     )
-    grace: Grace = _grace(300)
 
     @property
     def rsync_paths(self) -> tuple[str, ...]:
@@ -92,7 +60,7 @@ class HostOptions(Options):
     def settings(self) -> SshSettings:
         return SshSettings(
             python=self.python,
-            remote_dir=self.remote_dir or "~/.cache/jupyter-dist/hosts",
+            remote_dir=self.remote_dir or SshSettings.remote_dir,
             config=self.ssh_config,
             port=self.ssh_port,
             grace_s=self.grace,
@@ -103,7 +71,7 @@ class HostOptions(Options):
 class LauncherHostOptions(HostOptions):
     """For a launcher on this machine, which nothing takes on again: its ranks are not kept waiting."""
 
-    grace: Grace = _grace(60)
+    grace: Duration = grace_field(60)
 
 
 def check_hosts(asked: HostOptions, *, users: bool = True) -> None:

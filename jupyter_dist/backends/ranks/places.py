@@ -10,10 +10,12 @@ from typing import Any
 from ...hosts.host import HostFacts
 from ...hosts.openssh import LOCAL
 from ...job import Job
+from ...worker import horovod_gpus
 from ...worker.gpu_lease import Wish
 from ...worker.machine import interface_of
 from .defaults import plotting
 from .gpu_options import gpu_wish
+from .horovod_ranks import horovod_environments, horovod_network
 from .roles import Role, roles, tf_configs
 
 __all__ = [
@@ -23,9 +25,11 @@ __all__ = [
     "environments",
     "gpu_trouble",
     "gpu_wishes",
+    "host_environment",
     "network",
     "places",
     "ports_needed",
+    "taken_gpus",
 ]
 
 
@@ -55,6 +59,13 @@ class Wanted:
     evaluator: bool = False
     synced: bool = False
     """Whether the ranks start where the user's own files were copied to."""
+    horovod: bool = True
+    """Whether the ranks are told how to meet in `hvd.init()`. Without it, each would train alone."""
+
+    @property
+    def has_roles(self) -> bool:
+        """Whether some ranks are no workers."""
+        return bool(self.ps or self.chief or self.evaluator)
 
 
 def places(world_size: int, hosts: Sequence[Mapping[str, Any]]) -> list[Place]:
@@ -68,12 +79,13 @@ def places(world_size: int, hosts: Sequence[Mapping[str, Any]]) -> list[Place]:
 
 
 def ports_needed(where: Sequence[Place]) -> dict[str, int]:
-    """How many TCP ports are needed by host: one for MASTER_PORT, and one per rank for TF_CONFIG."""
+    """How many TCP ports are needed by host: one per rank for TF_CONFIG, and on the first host one each for
+    MASTER_PORT and for Horovod's store."""
     counts: dict[str, int] = {}
     for place in where:
         counts[place.host] = counts.get(place.host, 0) + 1
     if where:
-        counts[where[0].host] += 1
+        counts[where[0].host] += 2
     return counts
 
 
@@ -114,13 +126,17 @@ def environments(
     )
     left = {name: list(found) for name, found in ports.items()}
     master = str(left[where[0].host].pop(0)) if facts is not None else "0"
+    store = str(left[where[0].host].pop(0)) if facts is not None else "0"
     own = [f"{_in_url(address[p.host])}:{left[p.host].pop(0) if facts is not None else 0}" for p in where]
     tasks = roles(job.world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
     configs = tf_configs(tasks, own)
     # Their values are in no file: only the supervisor that was started with them has them.
     user = {name: os.environ[name] for name in job.env_names if name in os.environ}
+    meet: Sequence[Mapping[str, str]] = [{}] * len(where)
+    if asked.horovod and not asked.has_roles:
+        meet = horovod_environments(where, address[where[0].host], store)
     found = []
-    for place, config in zip(where, configs, strict=True):
+    for place, config, hvd in zip(where, configs, meet, strict=True):
         env = {
             "RANK": str(place.rank),
             "LOCAL_RANK": str(place.local_rank),
@@ -133,11 +149,15 @@ def environments(
             "JUPYTER_DIST_RUN_ID": job.id,
             "JUPYTER_DIST_ATTEMPT": str(attempt),
             "JUPYTER_DIST_CWD": job.cwd,
+            **hvd,
         }
         if facts is not None:
             about = facts[place.host]
             gpus = _gpus(job, place, asked, _takers(where, tasks, place.host), about)
-            env |= _of_host(place, asked, about, address[place.host], gpus)
+            env |= host_environment(place, asked, about, address[place.host], gpus)
+            if hvd:
+                env |= horovod_network(env)
+                horovod_gpus.offer(env, taken_gpus(about))
         found.append({**env, **user})
     return found
 
@@ -156,8 +176,12 @@ def _gpus(job: Job, place: Place, asked: Wanted, takers: Sequence[int], about: H
     wish = gpu_wish(asked, len(takers), job)
     if wish is None or place.rank not in takers:
         return ()
-    taken = about.gpus if about.leased is None else tuple(map(str, about.leased["gpus"]))
-    return wish.shares_out(taken)[takers.index(place.rank)]
+    return wish.shares_out(taken_gpus(about))[takers.index(place.rank)]
+
+
+def taken_gpus(about: HostFacts) -> tuple[str, ...]:
+    """Those of a host that the run has."""
+    return about.gpus if about.leased is None else tuple(map(str, about.leased["gpus"]))
 
 
 def gpu_wishes(
@@ -199,9 +223,10 @@ def gpu_trouble(
     return None
 
 
-def _of_host(
+def host_environment(
     place: Place, asked: Wanted, facts: HostFacts, address: str, gpus: tuple[str, ...]
 ) -> dict[str, str]:
+    """What a rank finds there because of where it runs. `address`: the host's, as the others see it."""
     env = {
         "JUPYTER_DIST_GPUS": str(len(gpus)),
         "OMP_NUM_THREADS": str(max(1, facts.cores // place.local_size)),

@@ -23,9 +23,10 @@ from typing import Any
 
 from ....errors import DistError
 from ....folder import RunFolder, make_private, write_json
-from ....hosts.fleet import Fleet, FleetPoll, Start
+from ....hosts.fleet import FleetPoll, Start
 from ....hosts.host import Host
-from ....hosts.openssh import LOCAL, SshSettings
+from ....hosts.host_set import HostSet
+from ....hosts.openssh import LOCAL
 from ....job import Job, Poll, RankState, State
 from ....worker.horovod_rank import GPUS
 from ...ranks.gpu_options import gpu_wish
@@ -34,7 +35,7 @@ from ..launcher_per_host import environment_there
 from .discovery import is_local
 from .horovodrun_options import HorovodOptions, interfaces
 
-__all__ = ["ElasticHosts", "HostSet"]
+__all__ = ["ElasticHosts"]
 
 _AWAY_S = 10.0
 """A host that does not answer for so long is taken away. A connection may be gone for a moment."""
@@ -44,37 +45,6 @@ _ASK_EVERY_S = 0.5
 _TIMEOUT_S = 600.0
 """horovodrun's own for the least number of hosts."""
 _FLUSH_S = 20.0
-
-
-class HostSet(Fleet):
-    """Hosts that are added one by one, and of which any may fail. Not for several threads."""
-
-    def __init__(self, job: Job, folder: RunFolder, settings: SshSettings) -> None:
-        super().__init__(job, folder, (), settings)
-
-    @property
-    def members(self) -> Sequence[Host]:
-        """In the order in which they were added."""
-        return self._hosts
-
-    def add(self, name: str, slots: int) -> None:
-        """Begin to set another host up."""
-        self._hosts.append(self._host(name, len(self._hosts), slots))
-        self._open(self._hosts[-1])
-
-    def again(self, old: Host) -> None:
-        """Begin anew with a host that has failed or was lost."""
-        old.close()
-        self._hosts[old.node] = self._host(old.name, old.node, old.slots)
-        self._open(self._hosts[old.node])
-
-    @staticmethod
-    def _open(host: Host) -> None:
-        host.ask_for_ports(1)
-        host.open(resume=False)
-
-    def _judge_failures(self) -> None:
-        """The run goes on without it."""
 
 
 class ElasticHosts:

@@ -13,8 +13,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ....hosts.openssh import SshSettings
 from ....worker.layout import launcher_log
+from ...ranks.agent_options import Line
 from ...ranks.gpu_options import LauncherGpuOptions
-from ...ranks.host_options import LauncherHostOptions, Line
+from ...ranks.host_options import LauncherHostOptions
 from .config_file import read_config
 
 __all__ = ["HorovodOptions", "flags", "interfaces"]

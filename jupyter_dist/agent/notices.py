@@ -1,0 +1,18 @@
+"""What ranks are told while they run: small files in the run's folder, at which they look now and then."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+__all__ = ["write_notice"]
+
+
+def write_notice(run: str, path: str, text: str) -> None:
+    """Write it, or leave what is there: readers see one or the other. On a full disk the old one stays."""
+    place = os.path.join(run, path)
+    with contextlib.suppress(OSError):
+        os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+        with open(os.open(place + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(text)
+        os.replace(place + ".part", place)

@@ -1,0 +1,116 @@
+"""What `Hosted` tells of ranks of this machine: what they print, and that their place was taken away."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from run_maker import RunMaker
+
+from jupyter_dist.backends.hosted import Hosted, Hosting, HostSettings, Pipe, by_pipe, stage_program
+from jupyter_dist.capture.capturing import capture_cell
+from jupyter_dist.folder import RunFolder
+from jupyter_dist.job import Job, State
+from jupyter_dist.record import reader
+
+WaitFor = Callable[..., object]
+LATER_S = 0.5
+
+
+def _opened(lifeline: int) -> Callable[[str], Pipe]:
+    def opened(_: str) -> Pipe:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-c", stage_program(), "word"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            env={**os.environ, "JUPYTER_DIST_LIFELINE": str(lifeline)},
+            pass_fds=[lifeline],
+            start_new_session=True,
+        )
+        return Pipe.of_process(process, "word")
+
+    return opened
+
+
+def test_a_poll_that_waits_passes_on_at_once_what_comes(tmp_path: Path, wait_for: WaitFor) -> None:
+    read, held = os.pipe()
+
+    def hosting(job: Job, folder: RunFolder) -> Hosting:
+        settings = HostSettings(remote_dir=str(tmp_path / "there"), grace_s=60)
+        return Hosting([{"name": "h1", "slots": 1}], settings, by_pipe(_opened(read)))
+
+    run = RunMaker(tmp_path / "runs", 1)
+    source = (
+        f"import os, time\nprint('up', flush=True)\nwhile not os.path.exists({str(tmp_path / 'go')!r}):\n"
+    )
+    source += "    time.sleep(0.01)\nprint('news', flush=True)\ntime.sleep(600)"
+    capture_cell(source, {}, label="In[1]", directory=tmp_path).write(run.folder.payload)
+    hosted = Hosted(hosting)
+    handle = hosted.submit(run.job, run.folder, 0)
+
+    def said(text: bytes) -> bool:
+        return text in reader.output(run.folder, 0)
+
+    try:
+        wait_for(lambda: hosted.poll(handle, wait_s=0.05) and said(b"up"), 60)
+        go = threading.Timer(0.3, (tmp_path / "go").touch)
+        go.start()
+        began, polls = time.monotonic(), 0
+        while not said(b"news"):
+            hosted.poll(handle, wait_s=60.0)
+            polls += 1
+        assert time.monotonic() - began < 30
+        assert polls < 20, "the others had to wait"
+        go.join()
+    finally:
+        hosted.release(handle)
+        os.close(read)
+        os.close(held)
+
+
+@pytest.mark.parametrize(
+    ("knows", "told"),
+    [
+        (True, "host h1 was lost: the cluster was terminated"),
+        (False, "host h1 was lost: what held the run's place there has ended"),
+    ],
+    ids=["the platform tells why, later", "it tells nothing"],
+)
+def test_a_place_that_is_taken_away(tmp_path: Path, wait_for: WaitFor, knows: bool, told: str) -> None:
+    """That is not the want of a supervisor, which ends ranks as well."""
+    read, held = os.pipe()
+    closed: list[float] = []
+
+    def gone() -> dict[str, str]:
+        known = knows and closed and time.monotonic() - closed[0] > LATER_S
+        return {"h1": "the cluster was terminated"} if known else {}
+
+    def hosting(job: Job, folder: RunFolder) -> Hosting:
+        settings = HostSettings(remote_dir=str(tmp_path / "there"), grace_s=60)
+        hosts = [{"name": "h1", "slots": 2}]
+        return Hosting(hosts, settings, by_pipe(_opened(read)), gone=gone, why_s=30.0 if knows else 0.0)
+
+    run = RunMaker(tmp_path / "runs", 2)
+    source = "import time\ntime.sleep(600)"
+    capture_cell(source, {}, label="In[1]", directory=tmp_path).write(run.folder.payload)
+    hosted = Hosted(hosting)
+    handle = hosted.submit(run.job, run.folder, 0)
+    try:
+        wait_for(lambda: hosted.poll(handle).state is State.RUNNING, 60)
+        os.close(read)
+        os.close(held)
+        closed.append(time.monotonic())
+        wait_for(lambda: hosted.poll(handle).state is not State.RUNNING, 60)
+        poll = hosted.poll(handle)
+        assert (poll.state, poll.detail) == (State.FAILED, told)
+        assert {rank.state for rank in poll.ranks} == {State.LOST}
+    finally:
+        hosted.release(handle)
