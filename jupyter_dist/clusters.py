@@ -60,6 +60,8 @@ class Cluster:
     name: str
     backend: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    launched_from: str | None = None
+    """The file that it was launched from, where it was launched from here: with it, it is taken down."""
 
 
 def path() -> Path:
@@ -92,8 +94,8 @@ def load() -> dict[str, Cluster]:
         values = table.unwrap() if isinstance(table, Table) else table
         if not isinstance(values, dict) or not isinstance(values.get("backend"), str):
             raise InputError(f'{_where(name)}: needs a line such as backend = "local"')
-        backend = values.pop("backend")
-        found[name] = Cluster(name, backend, values)
+        backend, launched_from = values.pop("backend"), values.pop("launched_from", None)
+        found[name] = Cluster(name, backend, values, None if launched_from is None else str(launched_from))
     return found
 
 
@@ -188,7 +190,8 @@ def add(cluster: Cluster, *, replace: bool = False, old_name: str | None = None)
             _rename(saved, old_name, cluster.name)
         if not isinstance(saved.get(cluster.name), Table):
             saved[cluster.name] = tomlkit.table()
-        _update(saved[cluster.name], {"backend": cluster.backend, **cluster.options})
+        launched = {} if cluster.launched_from is None else {"launched_from": cluster.launched_from}
+        _update(saved[cluster.name], {"backend": cluster.backend, **launched, **cluster.options})
         _write(document)
 
 

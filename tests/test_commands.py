@@ -50,7 +50,19 @@ class TestTheTree:
     @pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
     def test_help_lists_the_commands(self, words: list[str]) -> None:
         text = str(dispatch(words, TERMINAL))
-        for name in ("run", "runs", "stop", "logs", "attach", "rm", "backends", "clusters", "use", "stacks"):
+        for name in (
+            "run",
+            "runs",
+            "stop",
+            "logs",
+            "attach",
+            "rm",
+            "backends",
+            "clusters",
+            "use",
+            "stacks",
+            "ray",
+        ):
             assert re.search(rf"^  {name}  +\w", text, re.MULTILINE), name
         assert "\n  run " not in str(dispatch("", NOTEBOOK))
 

@@ -229,6 +229,14 @@ def test_a_stall_shows_where_the_ranks_are(own_folders: Path) -> None:
     assert shown(made)[0] == "running · 12.3 s · ranks: 4 running"
 
 
+def test_a_rank_that_has_failed_is_told_while_the_others_run(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 4)
+    made.set_rank(2, state=State.FAILED, exit_code=3, ended=BEGAN + 2)
+    assert shown(made) == ["running · 12.3 s · ranks: 3 running, 1 failed (rank 2, exit code 3)"]
+    made.set_rank(1, state=State.FAILED, signal=9, ended=BEGAN + 1)
+    assert shown(made) == ["running · 12.3 s · ranks: 2 running, 2 failed (rank 1, SIGKILL)"]
+
+
 def test_colours_stay_and_everything_else_goes(own_folders: Path) -> None:
     made = RunMaker(own_folders, 1)
     made.print(0, "\x1b[31mred\x1b[2J\x1b]0;title\x07\n<b>text</b>\n")

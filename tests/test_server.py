@@ -283,7 +283,13 @@ def test_old_runs_are_removed_once_an_hour(server: Server) -> None:
 
 def test_clusters_and_a_real_run(server: Server, wait_for: Callable[..., Any]) -> None:
     saved = server.call("PUT", "/clusters/here", {"backend": "local", "options": {"np": "2"}})
-    assert saved.json == {"name": "here", "backend": "local", "options": {"np": 2}, "warnings": []}
+    assert saved.json == {
+        "name": "here",
+        "backend": "local",
+        "options": {"np": 2},
+        "launched_from": None,
+        "warnings": [],
+    }
     wrong = server.call("PUT", "/clusters/there", {"backend": "local", "options": {"np": 0}})
     assert wrong.status == 400
     assert "np" in wrong.json["message"]

@@ -2,8 +2,8 @@
 """Write what is made from the shapes of answers: `tools/answers.py`, or `tools/answers.py --check`.
 
 jupyter_dist/queries/answers.py and form_answers.py are the source. Made from them are the types in
-labextension/src/answers.ts and the schemas in jupyter_dist/server/openapi.json, whose paths and parameters
-are written by hand and tested against the table of operations.
+labextension/src/answers.ts and formanswers.ts, and the schemas in jupyter_dist/server/openapi.json, whose
+paths and parameters are written by hand and tested against the table of operations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [ROOT / "jupyter_dist/queries" / name for name in ("answers.py", "form_answers.py")]
 OPENAPI = ROOT / "jupyter_dist/server/openapi.json"
-TYPES = ROOT / "labextension/src/answers.ts"
+TYPES = {source: ROOT / "labextension/src" / f"{source.stem.replace('_', '')}.ts" for source in SOURCES}
+"""Which types are made from which source. The second has no need of the first's."""
 _PLAIN = {
     "str": ("string", {"type": "string"}),
     "int": ("number", {"type": "integer"}),
@@ -51,6 +52,7 @@ class Shape:
     name: str
     base: str | None
     about: str
+    source: Path
     fields: list[Field] = field(default_factory=list)
 
 
@@ -59,12 +61,12 @@ def shapes() -> tuple[dict[str, Shape], dict[str, tuple[ast.expr, str]]]:
     found: dict[str, Shape] = {}
     named: dict[str, tuple[ast.expr, str]] = {}
     last: Any = None
-    for node in (node for source in SOURCES for node in ast.parse(source.read_text()).body):
+    for source, node in ((path, node) for path in SOURCES for node in ast.parse(path.read_text()).body):
         if isinstance(node, ast.ClassDef):
             base = ast.unparse(node.bases[0])
             about = ast.get_docstring(node) or ""
             found[node.name] = Shape(
-                node.name, None if base == "TypedDict" else base, about, [*_fields(node)]
+                node.name, None if base == "TypedDict" else base, about, source, [*_fields(node)]
             )
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             last = node.targets[0].id
@@ -163,16 +165,17 @@ def _alternatives(kind: ast.expr) -> list[ast.expr]:
     return [kind]
 
 
-def types() -> str:
-    """The text of answers.ts."""
+def types(source: Path) -> str:
+    """The text of the TypeScript module that is made from this source."""
     made = Made()
-    parts = [
+    about = (
         "/** The shapes of the server's and the kernel's answers.\n *\n"
-        " * Written by tools/answers.py from jupyter_dist/queries/answers.py: change them there. */\n"
-        "import type { ISchema as JsonSchema } from './jsonschema';",
-        _union("State", [f"'{state}'" for state in made.states]),
-    ]
-    for shape in made.shapes.values():
+        f" * Written by tools/answers.py from {source.relative_to(ROOT)}: change them there. */"
+    )
+    first = source == SOURCES[0]
+    imported = "import type { ISchema as JsonSchema } from './jsonschema';"
+    parts = [_union("State", [f"'{state}'" for state in made.states])] if first else []
+    for shape in (shape for shape in made.shapes.values() if shape.source == source):
         extends = f" extends I{shape.base}" if shape.base else ""
         lines = [_comment(shape.about, ""), f"export interface I{shape.name}{extends} {{"]
         for one in shape.fields:
@@ -181,11 +184,13 @@ def types() -> str:
         parts.append("\n".join([*lines, "}"]))
         if not shape.fields:
             parts[-1] = f"{lines[0]}\nexport type I{shape.name} = I{shape.base};"
-    for name, (kind, about) in made.named.items():
-        if name not in ("StateName", "JsonSchema"):
+    for name, (kind, said) in made.named.items():
+        if first and name not in ("StateName", "JsonSchema"):
             union = _union(name, [made.typescript(part) for part in _alternatives(kind)])
-            parts.append(f"{_comment(about, '')}\n{union}")
-    return "\n\n".join(parts) + "\n"
+            parts.append(f"{_comment(said, '')}\n{union}")
+    body = "\n\n".join(parts)
+    head = f"{about}\n{imported}" if "JsonSchema" in body else about
+    return f"{head}\n\n{body}\n"
 
 
 def _union(name: str, parts: list[str]) -> str:
@@ -238,10 +243,10 @@ def _described(schema: dict[str, Any], about: str) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Write both files, or say which is out of date."""
+    """Write all files, or say which are out of date."""
     check = "--check" in sys.argv[1:]
     late = []
-    for path, text in ((TYPES, types()), (OPENAPI, openapi())):
+    for path, text in (*((path, types(source)) for source, path in TYPES.items()), (OPENAPI, openapi())):
         if not path.exists() or path.read_text() != text:
             late.append(str(path.relative_to(ROOT)))
             if not check:

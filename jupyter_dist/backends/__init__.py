@@ -9,9 +9,11 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -27,6 +29,7 @@ __all__ = [
     "Options",
     "built_in",
     "declared",
+    "inherited",
     "install_hint",
     "load",
     "names",
@@ -42,9 +45,14 @@ class _Entry:
 
 
 _BUILT_IN = {
+    "databricks": _Entry(
+        "jupyter_dist.backends.databricks:Databricks", 'pip install "jupyter-dist[databricks]"'
+    ),
     "horovod": _Entry("jupyter_dist.backends.horovod:Horovod", "jupyter dist install-horovod"),
     "local": _Entry("jupyter_dist.backends.local:Local", 'pip install "jupyter-dist"'),
     "mpi": _Entry("jupyter_dist.backends.mpi:Mpi", "apt-get install openmpi-bin"),
+    "ray": _Entry("jupyter_dist.backends.ray:Ray", 'pip install "jupyter-dist[ray]"'),
+    "spark": _Entry("jupyter_dist.backends.spark:Spark", 'pip install "jupyter-dist[spark]"'),
     "ssh": _Entry("jupyter_dist.backends.ssh:Ssh", "apt-get install openssh-client"),
     "torchrun": _Entry("jupyter_dist.backends.torchrun:Torchrun", 'pip install "jupyter-dist[torch]"'),
 }
@@ -74,6 +82,13 @@ def built_in() -> list[str]:
 def install_hint(name: str) -> str:
     """What to run when the engine of a known backend is missing."""
     return _table()[name].install
+
+
+def inherited(name: str, options: Mapping[str, Any]) -> dict[str, str]:
+    """What a run's processes get into their environment from the notebook's process because it is secret,
+    such as the way to an open session: the variables of the backend's `inherited`, where it has one."""
+    tell = getattr(declared(name), "inherited", None)
+    return {} if tell is None else dict(tell(options))
 
 
 def declared(name: str) -> type[Backend]:

@@ -38,6 +38,11 @@ class Options(BaseModel):
         that goes on from the flag's name. None: nothing is known of it."""
         return None
 
+    @classmethod
+    def meant_by(cls, np: int) -> dict[str, Any] | None:
+        """What a number of ranks below 1 means: a value of `np`, and values of options. None: nothing."""
+        return None
+
 
 @dataclass(frozen=True)
 class Capabilities:
@@ -62,6 +67,9 @@ class Capabilities:
     """Running ranks can be asked for their stacks."""
     warm: bool = False
     """Its supervisor and ranks can be forked from the template process."""
+    sites: bool = False
+    """Its `detect` tells under "sites" what there is to run on, such as clusters that are up, each with the
+    options that lead there (queries/form_answers.py: Site); under "no_site" it says why there is none."""
     settle_s: float = 0.3
     """After a failure, the other ranks get that long to say what they saw."""
     failure_grace_s: float = 1.0

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import BrokenBackend, DistError, InputError, MissingEngine
 from . import load
 
-__all__ = ["Found", "ask"]
+__all__ = ["Found", "ask", "site_of"]
 
 _LIMIT_S = 10.0
 """The longest that a view waits for a backend. Imports on a loaded machine take a few seconds."""
@@ -36,6 +36,33 @@ class Found:
     """Why it cannot be loaded, or what went wrong when it was asked."""
     lacks: MissingEngine | None = None
     """What has to be installed before one of its runs can start."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is true of the backend as a whole."""
+        return {name: value for name, value in self.detail.items() if name not in ("sites", "no_site")}
+
+    @property
+    def sites(self) -> list[dict[str, Any]]:
+        """What there is to run on, where the backend finds several such, each with a name."""
+        told = self.detail.get("sites")
+        listed = told if isinstance(told, list) else []
+        return [site for site in listed if isinstance(site, dict) and isinstance(site.get("name"), str)]
+
+    @property
+    def no_site(self) -> str | None:
+        """Why there is none of these; None where the backend says nothing of it."""
+        told = self.detail.get("no_site")
+        return told if isinstance(told, str) and not self.sites else None
+
+
+def site_of(options: Mapping[str, Any], sites: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The one of the sites to which these options lead; None where they lead elsewhere, or do not say."""
+    for site in sites:
+        leading = site.get("options") or {}
+        if leading and all(options.get(name) == value for name, value in leading.items()):
+            return site
+    return None
 
 
 def ask(names: Iterable[str], *, fresh_s: float = 0.0) -> dict[str, Found]:

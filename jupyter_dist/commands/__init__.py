@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import sys
-import tokenize
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -27,6 +26,7 @@ from ..text.table import Message
 from .cluster_commands import CLUSTER_COMMANDS
 from .help_texts import entry, help_text
 from .install_horovod import HOROVOD_COMMANDS
+from .ray_commands import RAY_COMMANDS
 from .run_commands import RUN_COMMANDS, Command, Context
 
 __all__ = ["dispatch", "flag_groups", "main"]
@@ -47,7 +47,7 @@ def _run(context: Context, tokens: Sequence[str]) -> Any:
         raise InputError("run needs the path of a Python script")
     plan = make_plan(line.given)
     script = Path(line.rest[0])
-    source = _read_script(script)
+    source = start.read_script(script)
     origin = start.Origin(script.name, script.absolute().parent, argv=line.rest)
     sys.path.insert(0, str(origin.directory))  # as `python SCRIPT` would
     if plan.run.dry_run:
@@ -61,21 +61,6 @@ def _start(source: str, plan: Plan, origin: start.Origin) -> Any:
     if plan.run.detach:
         return Message(f"{run.id}\nsee it: jupyter dist attach {run.id}")
     return start.finish(run)
-
-
-def _read_script(script: Path) -> str:
-    if script.suffix == ".ipynb":
-        raise InputError(f"{shown(str(script))} is a notebook: open it in Jupyter, or give a .py file")
-    try:
-        with tokenize.open(script) as file:
-            source = file.read()
-    except OSError as error:
-        raise InputError(f"cannot read {shown(str(script))}: {error.strerror or error}") from None
-    except (SyntaxError, ValueError) as error:
-        raise InputError(f"{shown(str(script))} is not a Python file: {error}") from None
-    if not source.strip():
-        raise InputError(f"{shown(str(script))} is empty")
-    return source
 
 
 def _run_groups(tokens: Sequence[str] = ()) -> list[tuple[str, Sequence[Flag]]]:
@@ -94,7 +79,13 @@ _RUN = Command(
 
 
 def _tree(context: Context) -> tuple[Command, ...]:
-    return (*((_RUN,) if context.terminal else ()), *RUN_COMMANDS, *CLUSTER_COMMANDS, *HOROVOD_COMMANDS)
+    return (
+        *((_RUN,) if context.terminal else ()),
+        *RUN_COMMANDS,
+        *CLUSTER_COMMANDS,
+        *RAY_COMMANDS,
+        *HOROVOD_COMMANDS,
+    )
 
 
 def dispatch(words: str | Sequence[str], context: Context, expand: Callable[[str], str] = str) -> Any:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import tomlkit
 from pydantic import BaseModel, ConfigDict, Field
 
 from .. import backends, clusters
+from ..backends import detecting
 from ..clusters import Cluster
-from ..errors import InputError
+from ..errors import DistError, InputError
 from ..flags import Flag, flags_of
 from ..options import NOT_SAVED
 from ..plan.planning import make_plan, read_command_line, run_flags
 from ..text.table import Message, Table
-from .run_commands import Command, Context, Empty, command
+from .run_commands import Command, Context, Empty, about_site, command
 
 __all__ = ["CLUSTER_COMMANDS"]
 
+_FRESH_S = 15.0
+"""Whoever lists the clusters again at once gets what was found before."""
 _NOT_IN_ADD = tuple(name for name in NOT_SAVED if name != "backend")
 
 
@@ -35,9 +39,12 @@ class _Use(Empty):
 def _list(context: Context, _: Empty, __: tuple[str, ...]) -> Table:
     rows = []
     saved = clusters.load()
+    sites = _sites({cluster.backend for cluster in saved.values()})
     for cluster in saved.values():
         said = clusters.problem(cluster) or ("in use" if cluster.name == clusters.used() else "")
-        rows.append((cluster.name, cluster.backend, _options(cluster), said))
+        site = detecting.site_of(cluster.options, sites.get(cluster.backend, ()))
+        told = "; ".join(filter(None, (said, "" if site is None else about_site(site))))
+        rows.append((cluster.name, cluster.backend, _options(cluster), told))
     columns = ("cluster", "backend", "options", "")
     return Table(
         columns,
@@ -45,6 +52,16 @@ def _list(context: Context, _: Empty, __: tuple[str, ...]) -> Table:
         data=list(saved.values()),
         empty="no cluster is saved: `clusters add NAME --backend B …`",
     )
+
+
+def _sites(names: Collection[str]) -> dict[str, list[dict[str, Any]]]:
+    """What the backends of these names find to run on, as far as they are of those that look for it."""
+    asked = []
+    for name in names:
+        with contextlib.suppress(DistError):  # it is told beside the cluster
+            if backends.declared(name).capabilities.sites:
+                asked.append(name)
+    return {name: found.sites for name, found in detecting.ask(asked, fresh_s=_FRESH_S).items()}
 
 
 def _options(cluster: Cluster) -> str:
@@ -83,7 +100,8 @@ def _rm(context: Context, _: Empty, names: tuple[str, ...]) -> Message:
 
 def _show(context: Context, _: Empty, names: tuple[str, ...]) -> Message:
     cluster = clusters.get(names[0])
-    text = tomlkit.dumps({"backend": cluster.backend, **cluster.options}).strip()
+    launched = {} if cluster.launched_from is None else {"launched_from": cluster.launched_from}
+    text = tomlkit.dumps({"backend": cluster.backend, **launched, **cluster.options}).strip()
     return Message(text)
 
 

@@ -7,7 +7,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -27,7 +27,7 @@ from ..text.format import count, duration, size
 from ..text.safe import clean, one_line
 from ..text.table import Message, Table
 
-__all__ = ["RUN_COMMANDS", "Command", "Context", "Empty", "command"]
+__all__ = ["RUN_COMMANDS", "Command", "Context", "Empty", "about_site", "command"]
 
 _SHOWN_RUNS = 20
 _STOP_LIMIT_S = 15.0
@@ -227,10 +227,19 @@ def _rm(context: Context, flags: _Rm, ids: tuple[str, ...]) -> Message:
 
 
 def _backends(context: Context, _: Empty, __: tuple[str, ...]) -> Table:
-    rows = [(name, *_found(found)) for name, found in detecting.ask(backends.names()).items()]
-    columns = ("backend", "state", "found")
-    data = [dict(zip(("name", "state", "found"), row, strict=True)) for row in rows]
-    return Table(columns, rows, data=data)
+    rows: list[tuple[str, str, str]] = []
+    data = []
+    for name, found in detecting.ask(backends.names()).items():
+        state, told = _found(found)
+        rows.append((name, state, told))
+        rows += [("", "", f"{site['name']}: {about_site(site)}") for site in found.sites]
+        data.append({"name": name, "state": state, "found": told, "sites": found.sites})
+    return Table(("backend", "state", "found"), rows, data=data)
+
+
+def about_site(site: Mapping[str, Any]) -> str:
+    """What a site of a backend has, or why it cannot be used."""
+    return str(site.get("problem") or site.get("told") or "there")
 
 
 def _found(found: detecting.Found) -> tuple[str, str]:
@@ -240,9 +249,9 @@ def _found(found: detecting.Found) -> tuple[str, str]:
         return "not installed", str(missing)
     if found.problem is not None:
         return "broken", one_line(str(found.problem), 1000)
-    told = ", ".join(f"{key} {value}" for key, value in found.detail.items() if key != "gpus_in_use")
-    in_use = found.detail.get("gpus_in_use")  # a sentence
-    return "ready", told if in_use is None else f"{told}: {in_use}"
+    told = ", ".join(f"{key} {value}" for key, value in found.facts.items() if key != "gpus_in_use")
+    more = found.facts.get("gpus_in_use") or found.no_site  # a sentence
+    return "ready", told if more is None else f"{told}: {more}"
 
 
 def _stacks(context: Context, _: Empty, ids: tuple[str, ...]) -> Any:

@@ -56,7 +56,8 @@ def launch(request: Request, payload: Payload) -> RunFolder:
     place = _create(root, request, payload)
     try:
         _write(place, request, payload)
-        env = {**os.environ, **request.run.env}
+        secret = backends.inherited(request.backend, request.options)
+        env = {**os.environ, **request.run.env, **secret}
         why_cold = _start_warm(place, request, payload, env)
         if why_cold is not None:
             place.still_pending()

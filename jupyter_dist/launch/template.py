@@ -29,6 +29,7 @@ from typing import Any
 from ..backends.ranks import forking
 from ..errors import DistError
 from ..folder import RunFolder
+from ..worker.preload import NO_THREADS, expand
 
 __all__ = ["close", "import_environ", "launch", "observe", "wanted"]
 
@@ -61,7 +62,7 @@ class _Template:
         self.environ = import_environ(os.environ)
         self.asked: set[str] = set()
         self._unanswered = 0
-        env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # else numpy starts threads at import
+        env = {**os.environ, **NO_THREADS}
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "jupyter_dist.launch.template", str(theirs.fileno())],
@@ -169,8 +170,6 @@ def wanted() -> bool:
 
 def observe(namespace: Mapping[str, Any]) -> None:
     """Preload, in the background, what this namespace has imported. Returns at once."""
-    from ..worker.preload import expand
-
     wanted = sorted({name for value in list(namespace.values()) if (name := _home(value)) is not None})
     template = _current()
     template.preload(expand(wanted))
@@ -207,8 +206,6 @@ def launch(
     changed = _changed_for_run(env)
     if changed:
         return f"{', '.join(changed)} {'is' if len(changed) == 1 else 'are'} read at import"
-    from ..worker.preload import expand
-
     for _ in range(2):  # the second time without what poisoned the first
         try:
             template = _current()

@@ -29,7 +29,10 @@ def save(name: str, data: Mapping[str, Any], old_name: str | None = None) -> Clu
         if key in given:
             raise InputError(f"{key!r} belongs to one cell and cannot be saved")
     plan = make_plan({**given, "backend": backend}, spelled_as_flags=False, cluster=False, now=False)
-    cluster = clusters.Cluster(name, backend, clusters.to_save(given, plan.run, plan.options))
+    before = None if old_name is None else clusters.load().get(old_name)
+    launched_from = before.launched_from if before is not None and before.backend == backend else None
+    values = clusters.to_save(given, plan.run, plan.options)
+    cluster = clusters.Cluster(name, backend, values, launched_from)
     try:
         clusters.add(cluster, old_name=old_name)
     except InputError as error:

@@ -134,6 +134,7 @@ def make_plan(
         if "hosts" in given or "hostfile" in given:
             merged = {k: v for k, v in merged.items() if k in given or k not in ("hosts", "hostfile")}
     merged["backend"] = backend.name
+    merged |= _meant(backend, merged.get("np"))
     run_values, own_values = clusters.split(backend, merged)
     spelled = _spelling(backend) if spelled_as_flags else str
     run = build(RunOptions, run_values, spelled)
@@ -154,6 +155,15 @@ def make_plan(
             raise
         warnings = [str(error)]
     return Plan(backend, run, options, world_size, tuple(warnings))
+
+
+def _meant(backend: Backend, np: Any) -> Mapping[str, Any]:
+    """What a backend takes a number of ranks below 1 for; such a number is an error elsewhere."""
+    try:
+        number = int(np)
+    except (TypeError, ValueError):
+        return {}
+    return {} if number >= 1 else backend.options.meant_by(number) or {}
 
 
 def _spelling(backend: Backend) -> Callable[[str], str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from .. import backends
@@ -9,7 +10,7 @@ from .. import clusters as saved
 from ..backends import detecting
 from ..errors import DistError, MissingEngine
 from ..options import NOT_SAVED, RunOptions
-from .form_answers import Backend, Cluster, ClusterList, ClusterRow
+from .form_answers import Backend, Cluster, ClusterList, ClusterRow, Site
 
 __all__ = [
     "backend_list",
@@ -49,13 +50,40 @@ def _backend(name: str, found: detecting.Found) -> Backend:
     return {
         "name": name,
         "available": True,
-        "problem": problem,
+        "problem": problem if found.lacks is None else str(found.lacks),
         "install": None,
-        "detail": dict(found.detail),
+        "detail": found.facts,
+        "sites": [_site(site) for site in found.sites],
+        "no_site": found.no_site,
         "capabilities": {"hosts": able.hosts, "restarts": able.restarts, "warm": able.warm},
         "schema": None if found.schema is None else dict(found.schema),
         "run_schema": _without(RunOptions.model_json_schema(), hidden),
     }
+
+
+def _site(told: Mapping[str, Any]) -> Site:
+    """A site as views get it: of what a backend says, what can be shown, and nothing else."""
+    options, problem = told.get("options"), told.get("problem")
+    site: Site = {
+        "name": told["name"],
+        "options": options if isinstance(options, dict) else {},
+        "problem": None if problem is None else str(problem),
+    }
+    if isinstance(told.get("told"), str):
+        site["told"] = told["told"]
+    if isinstance(told.get("nodes"), int):
+        site["nodes"] = told["nodes"]
+    for key in ("cpus", "gpus", "memory_bytes"):
+        amount = told.get(key)
+        if isinstance(amount, Mapping) and all(_is_number(amount.get(part)) for part in ("free", "total")):
+            site[key] = {"free": amount["free"], "total": amount["total"]}
+    if isinstance(told.get("gpu_types"), list):
+        site["gpu_types"] = [str(name) for name in told["gpu_types"]]
+    return site
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _without(schema: dict[str, Any], hidden: set[str]) -> dict[str, Any]:
@@ -77,4 +105,9 @@ def cluster_list() -> ClusterList:
 
 def cluster_json(cluster: saved.Cluster) -> Cluster:
     """A saved cluster as views get it."""
-    return {"name": cluster.name, "backend": cluster.backend, "options": dict(cluster.options)}
+    return {
+        "name": cluster.name,
+        "backend": cluster.backend,
+        "options": dict(cluster.options),
+        "launched_from": cluster.launched_from,
+    }

@@ -8,12 +8,36 @@ if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
 __all__ = [
-    *("Backend", "Cluster", "ClusterForgotten", "ClusterList", "ClusterRow"),
-    *("ClusterSaved", "ClusterTest"),
+    *("Amount", "Backend", "Cluster", "ClusterForgotten", "ClusterList", "ClusterRow"),
+    *("ClusterSaved", "ClusterTest", "Launching", "Site"),
 ]
 
 JsonSchema = dict[str, Any]
 """A JSON schema, as pydantic makes it of a model of options."""
+
+
+class Amount(TypedDict):
+    """How much of something there is, and how much of that nobody holds."""
+
+    free: float
+    total: float
+
+
+class Site(TypedDict):
+    """One of several things that a backend could run on, such as a cluster that it found."""
+
+    name: str
+    options: dict[str, Any]
+    """The backend's options that lead there."""
+    problem: str | None
+    """Why it cannot be used."""
+    told: NotRequired[str]
+    """What it has, in a line."""
+    nodes: NotRequired[int]
+    cpus: NotRequired[Amount]
+    gpus: NotRequired[Amount]
+    memory_bytes: NotRequired[Amount]
+    gpu_types: NotRequired[list[str]]
 
 
 class Backend(TypedDict):
@@ -27,6 +51,10 @@ class Backend(TypedDict):
     """What to run where its engine is missing."""
     problem: str | None
     """Why it cannot be used, or could not say what there is to run on."""
+    sites: NotRequired[list[Site]]
+    """What there is to run on, where it finds several such."""
+    no_site: NotRequired[str | None]
+    """Why it finds none of these."""
     capabilities: NotRequired[dict[str, bool]]
     schema: JsonSchema | None
     """Of the backend's own options; null where it cannot be loaded."""
@@ -40,6 +68,8 @@ class Cluster(TypedDict):
     name: str
     backend: str
     options: dict[str, Any]
+    launched_from: NotRequired[str | None]
+    """The file that it was launched from, where it was launched from here."""
 
 
 class ClusterRow(Cluster):
@@ -73,5 +103,11 @@ class ClusterForgotten(TypedDict):
 
 class ClusterTest(TypedDict):
     """The run that tests a cluster."""
+
+    run_id: str
+
+
+class Launching(TypedDict):
+    """The run that launches a cluster, keeps the way to it open, or takes it down."""
 
     run_id: str

@@ -12,7 +12,7 @@ from .. import queries
 from ..errors import InputError
 from ..manage import actions, cluster_edits
 from ..queries import answers, form_answers
-from ..start import hello
+from ..start import hello, ray_clusters
 
 __all__ = ["OPERATIONS", "Operation", "Param"]
 
@@ -183,4 +183,11 @@ OPERATIONS = (
     Operation("DELETE", "/clusters/{name}", cluster_edits.delete),
     Operation("POST", "/clusters/{name}/duplicate", cluster_edits.duplicate, (Param("new_name", "string"),)),
     Operation("POST", "/clusters/{name}/test", hello.run_hello, slow=True),
+    Operation(
+        "POST",
+        "/ray/{verb}",
+        ray_clusters.launch,
+        (Param("file", "string", required=True), Param("name", "string")),
+        slow=True,
+    ),
 )

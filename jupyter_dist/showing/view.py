@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 
@@ -11,7 +12,7 @@ from ..record import stacks
 from ..record.cursor import Batch
 from ..record.reader import Event, Line
 from ..text.fold import Entry, Fold
-from ..text.format import count, duration, size
+from ..text.format import count, duration, signal_name, size
 from ..text.safe import clean, one_line
 from .progress import Progress
 from .told_below import ToldBelow
@@ -194,7 +195,7 @@ class View:
             parts.append(duration((status.ended or now_epoch) - began))
         states = Counter(rank.state for rank in status.ranks)
         if status.state is State.RUNNING and states:
-            listed = [f"{number} {state}" for state, number in states.items()]
+            listed = [f"{number} {state}{_why(state, status)}" for state, number in states.items()]
             parts.append(f"{'rank' if len(status.ranks) == 1 else 'ranks'}: {', '.join(listed)}")
         else:
             parts.append(count(rank_count(self.job, status), "rank"))
@@ -205,3 +206,13 @@ class View:
         elif status.reason and (status.state.ended or status.reason != self._restarted):
             parts.append(one_line(status.reason, 200))
         return " · ".join(parts)
+
+
+def _why(state: State, status: Status) -> str:
+    """What ended the first rank that failed. The run's own end, with the whole story, takes a moment more."""
+    failed = [rank for rank in status.ranks if rank.state is State.FAILED]
+    if state is not State.FAILED or not failed:
+        return ""
+    first = min(failed, key=lambda rank: rank.ended or math.inf)
+    how = "" if first.exit_code is None else f", exit code {first.exit_code}"
+    return f" (rank {first.rank}{f', {signal_name(first.signal)}' if first.signal else how})"

@@ -1,7 +1,6 @@
 /** The shapes of the server's and the kernel's answers.
  *
  * Written by tools/answers.py from jupyter_dist/queries/answers.py: change them there. */
-import type { ISchema as JsonSchema } from './jsonschema';
 
 export type State =
   | 'pending'
@@ -329,60 +328,6 @@ export interface ISnapshot {
   curves: ICurves;
   errors: IRankError[];
   results: IResult[];
-}
-
-/** A backend, and what it found on this machine. */
-export interface IBackend {
-  name: string;
-  available: boolean;
-  /** What was found: versions, cores, GPUs, addresses. */
-  detail: Record<string, unknown>;
-  /** What to run where its engine is missing. */
-  install: string | null;
-  /** Why it cannot be used, or could not say what there is to run on. */
-  problem: string | null;
-  capabilities?: Record<string, boolean>;
-  /** Of the backend's own options; null where it cannot be loaded. */
-  schema: JsonSchema | null;
-  /** Of the options that every backend has. */
-  run_schema: JsonSchema | null;
-}
-
-/** A saved choice of a backend and options. */
-export interface ICluster {
-  name: string;
-  backend: string;
-  options: Record<string, unknown>;
-}
-
-/** One of the saved clusters. */
-export interface IClusterRow extends ICluster {
-  /** Why it cannot be used as it stands in the file. */
-  problem: string | null;
-}
-
-/** The saved clusters. */
-export interface IClusterList {
-  clusters: IClusterRow[];
-  /** The file that holds them. */
-  path: string;
-  /** Why that file cannot be read. */
-  problem: string | null;
-}
-
-/** A cluster as it was saved. */
-export interface IClusterSaved extends ICluster {
-  warnings: string[];
-}
-
-/** The name of a cluster that is no more. */
-export interface IClusterForgotten {
-  name: string;
-}
-
-/** The run that tests a cluster. */
-export interface IClusterTest {
-  run_id: string;
 }
 
 /**

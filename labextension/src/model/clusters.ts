@@ -4,7 +4,7 @@ import { type ISignal, Signal } from '@lumino/signaling';
 import { ended, type IRunInfo } from '../run/source';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { explain } from './explain';
-import type { IBackend, ICluster, IClusterData, IServer } from './server';
+import type { IBackend, ICluster, IClusterData, IServer, LaunchVerb } from './server';
 
 /** How the latest test of a cluster went. */
 export interface ITest {
@@ -149,6 +149,23 @@ export class ClustersModel implements IDisposable {
     );
     // It may have ended before anybody listened.
     await look();
+  }
+
+  /** Launch, attach to or take down a Ray cluster; returns the run that does it. The run changes the saved
+   * clusters, which are read anew at its end. */
+  async launch(verb: LaunchVerb, file: string): Promise<string> {
+    const id = await this._server.launchRay(verb, file);
+    const key = `run:${id}`;
+    this._watched.get(key)?.dispose();
+    const watch = this._server.watch(id, change => {
+      if (change.kind === 'run' && ended(change.run.state)) {
+        watch.dispose();
+        this._watched.delete(key);
+        void this.refresh();
+      }
+    });
+    this._watched.set(key, watch);
+    return id;
   }
 
   dispose(): void {

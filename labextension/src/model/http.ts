@@ -1,6 +1,7 @@
 /** The server extension's REST API, as the models ask for it. */
 import type { ServerConnection } from '@jupyterlab/services';
 import { request, send, watcher } from '../api';
+import type { ILaunching } from '../formanswers';
 import type { IDisposable, IRunInfo, RunChange } from '../run/source';
 import type {
   IBackend,
@@ -9,7 +10,8 @@ import type {
   IClusterList,
   IRunPage,
   IRunQuery,
-  IServer
+  IServer,
+  LaunchVerb
 } from './server';
 
 export class HttpServer implements IServer {
@@ -71,6 +73,10 @@ export class HttpServer implements IServer {
   async testCluster(name: string): Promise<string> {
     const path = `clusters/${encodeURIComponent(name)}/test`;
     return (await send<{ run_id: string }>(this._settings, 'POST', path)).run_id;
+  }
+
+  async launchRay(verb: LaunchVerb, file: string): Promise<string> {
+    return (await send<ILaunching>(this._settings, 'POST', `ray/${verb}`, { file })).run_id;
   }
 
   watch(subject: string, listener: (change: RunChange) => void): IDisposable {

@@ -1,14 +1,6 @@
 /** What the sidebar's models ask of the server extension. */
-import type {
-  IBackend,
-  ICleaned,
-  ICluster,
-  IClusterList,
-  IClusterRow,
-  IRunInfo,
-  IRunList,
-  State
-} from '../answers';
+import type { ICleaned, IRunInfo, IRunList, State } from '../answers';
+import type { IBackend, ICluster, IClusterList, IClusterRow } from '../formanswers';
 import type { ISchema } from '../jsonschema';
 import type { IDisposable, RunChange } from '../run/source';
 
@@ -16,6 +8,9 @@ export type { IBackend, ICleaned, IClusterList, ISchema };
 export type { IClusterRow as ICluster, IRunList as IRunPage };
 
 export type IClusterData = Omit<ICluster, 'name'>;
+
+/** What can be done to a cluster that is launched from a file. */
+export type LaunchVerb = 'up' | 'attach' | 'down';
 
 export interface IRunQuery {
   text?: string;
@@ -40,5 +35,7 @@ export interface IServer {
   deleteCluster(name: string): Promise<void>;
   duplicateCluster(name: string): Promise<string>;
   testCluster(name: string): Promise<string>;
+  /** `file`: the cluster-launcher file, or the name of a cluster launched from one. Returns the run's id. */
+  launchRay(verb: LaunchVerb, file: string): Promise<string>;
   watch(subject: string, listener: (change: RunChange) => void): IDisposable;
 }

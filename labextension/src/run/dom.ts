@@ -34,6 +34,17 @@ export function setText(node: Node, text: string): void {
   }
 }
 
+/** Text in which web addresses are links. Each is shown as it stands: it leads nowhere else than it says. */
+export function setLinkedText(node: Element, text: string): void {
+  if (node.textContent === text) {
+    return;
+  }
+  const parts = text.split(/(https?:\/\/[^\s;,"'<>]+)/).map((part, place) =>
+    place % 2 ? el('a', { href: part, target: '_blank', rel: 'noopener noreferrer' }, part) : part
+  );
+  node.replaceChildren(...parts);
+}
+
 export function setAttribute(node: Element, name: string, value: string | null): void {
   if (value === null) {
     node.removeAttribute(name);

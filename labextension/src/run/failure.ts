@@ -1,6 +1,6 @@
 /** What went wrong: the first failing rank with the cell's lines, the others folded under it; stacks. */
 import { reason, type IContext } from './context';
-import { button, el, icon } from './dom';
+import { button, el, icon, setLinkedText } from './dom';
 import { bytes, capital, ranges } from './format';
 import type { IFrame, IRankError, IRunInfo, IStacks } from './source';
 
@@ -63,6 +63,8 @@ export function unexplainedNode(
 ): HTMLElement {
   const launchers = run.launchers ?? [];
   const text = trans('Show the launcher’s log');
+  const what = el('div', { class: 'jpd-failure-what' });
+  setLinkedText(what, run.reason ?? trans('and left no word of it'));
   return el(
     'section',
     { class: 'jpd-failure', 'aria-label': trans('Why it failed') },
@@ -73,7 +75,7 @@ export function unexplainedNode(
       el('b', {}, trans('The run failed')),
       el('span', { class: 'jpd-muted' }, trans('no rank says why'))
     ),
-    el('div', { class: 'jpd-failure-what' }, run.reason ?? trans('and left no word of it')),
+    what,
     errors.length ? othersNode(errors, trans) : null,
     launchers.length
       ? el(

@@ -1,6 +1,6 @@
 /** The first row of a run: state, what it is, how long, how far, and Stop. */
 import { rankCount, reason, stateName, type IContext } from './context';
-import { button, el, icon, setAttribute, setText } from './dom';
+import { button, el, icon, setAttribute, setLinkedText, setText } from './dom';
 import { bytes, capital, count, duration, rate } from './format';
 import { ended, type IProgress, type IRunInfo } from './source';
 
@@ -15,7 +15,7 @@ export class Header {
   private readonly _bar = el('div', { class: 'jpd-bar', role: 'progressbar', 'aria-valuemin': 0 });
   private readonly _fill = el('i');
   private readonly _pace = el('span', { class: 'jpd-pace' });
-  private readonly _detail = el('div', { class: 'jpd-detail', hidden: true }, icon('warning'), ' ');
+  private readonly _detail = el('div', { class: 'jpd-detail', hidden: true }, icon('warning'), ' ', el('span'));
   private readonly _stop: HTMLButtonElement;
   private readonly _stacks: HTMLButtonElement;
   private _run: IRunInfo | null = null;
@@ -86,7 +86,7 @@ export class Header {
     // Unwatched, a notice says it with what to do.
     const detail = ended(run.state) || run.state === 'unwatched' ? null : run.reason;
     this._detail.hidden = !detail;
-    setText(this._detail.lastChild as Text, capital(detail ?? ''));
+    setLinkedText(this._detail.lastChild as Element, capital(detail ?? ''));
     this._showStop(run);
     this._showProgress(run);
     this._tick();

@@ -5,6 +5,7 @@ import * as React from 'react';
 import type { ClustersModel, ITest } from '../model/clusters';
 import type { IBackend, ICluster } from '../model/server';
 import { IconButton } from './runrow';
+import { describeSite, siteOf, Sites } from './sites';
 
 /** What a card stands for; a backend can be used as it is, like a cluster without options. */
 export interface ITarget {
@@ -25,6 +26,8 @@ export interface IClustersSectionProps {
   onMenu: (target: ITarget, anchor: DOMRect) => void;
   onDelete: (target: ITarget) => void;
   onNew: () => void;
+  /** Save what leads to a site under a name. */
+  onSaveSite: (backend: string, options: Record<string, unknown>) => void;
   onOpenRun: (id: string) => void;
 }
 
@@ -122,7 +125,12 @@ function Card(
   );
   const backend = model.backend(cluster?.backend ?? target.name);
   const detail = cluster ? describeCluster(cluster, trans) : describeBackend(backend, trans);
-  const found = cluster ? describeBackend(backend, trans) : null;
+  const site = cluster && siteOf(cluster, backend);
+  const found = site
+    ? describeSite(site, trans)
+    : cluster
+      ? describeBackend(backend, trans)
+      : (backend?.no_site ?? null);
   const inUse = gpusInUse(backend);
   // That is so where the server runs; the kernel, which has the last word, may know better.
   const missing = backend && !backend.available ? needs(backend, trans) : null;
@@ -167,7 +175,9 @@ function Card(
           </span>
           {found && !problem && (
             <span className="jpd-sb-line jpd-sb-dim">
-              <span className="jpd-sb-row-where">{found}</span>
+              <span className="jpd-sb-row-where" title={found}>
+                {found}
+              </span>
             </span>
           )}
           {inUse && !problem && (
@@ -195,6 +205,15 @@ function Card(
           onClick={event => props.onMenu(target, event.currentTarget.getBoundingClientRect())}
         />
       </span>
+      {!cluster && backend?.sites && backend.sites.length > 0 && (
+        <Sites
+          backend={backend.name}
+          sites={backend.sites}
+          tab={tab}
+          trans={trans}
+          onSave={site => props.onSaveSite(backend.name, site.options)}
+        />
+      )}
       {test && <TestOutcome test={test} trans={trans} onOpenRun={props.onOpenRun} />}
     </li>
   );
@@ -236,7 +255,9 @@ export function describeCluster(cluster: ICluster, trans: TranslationBundle): st
   const set = Object.entries(rest).map(([name, value]) =>
     typeof value === 'object' || value === true ? words(name) : `${words(name)} ${String(value)}`
   );
-  return [head, ...set].join(' · ');
+  const launched = cluster.launched_from?.split('/').pop();
+  const from = launched ? [trans.__('launched from %1', launched)] : [];
+  return [head, ...set, ...from].join(' · ');
 }
 
 /** `2 cores · no GPU · Python 3.11.7`: what was found, and what matters most first. */

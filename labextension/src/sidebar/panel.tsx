@@ -4,14 +4,12 @@ import { PathExt } from '@jupyterlab/coreutils';
 import type { ITranslator } from '@jupyterlab/translation';
 import {
   addIcon,
-  MenuSvg,
   PanelWithToolbar,
   ReactWidget,
   refreshIcon,
   SidePanel,
   ToolbarButton
 } from '@jupyterlab/ui-components';
-import { CommandRegistry } from '@lumino/commands';
 import type { Message } from '@lumino/messaging';
 import { Signal } from '@lumino/signaling';
 import type { AccordionPanel, Widget } from '@lumino/widgets';
@@ -20,6 +18,7 @@ import { compareIcon, distributedIcon } from '../icons';
 import type { IClusterData } from '../model/server';
 import type { IDistributed, IRunOpener } from '../tokens';
 import { attempt, removeCluster, removeRun, stopRun } from './ask';
+import { CardMenu } from './cardmenu';
 import { ClustersSection, type ITarget } from './clusters';
 import { ClusterForm } from './form';
 import { insertCell } from './insert';
@@ -61,7 +60,7 @@ export class DistributedPanel extends SidePanel {
     this.title.caption = trans.__('Distributed');
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', trans.__('Distributed'));
-    this._menu = new CardMenu(this, _dist);
+    this._menu = new CardMenu(this, _dist, _opener);
 
     this._clusters = this._section(trans.__('Clusters'), () => this._drawClusters());
     this._clusters.toolbar.addItem(
@@ -112,11 +111,11 @@ export class DistributedPanel extends SidePanel {
   }
 
   /** Open the form: for a saved cluster by its name, or for a new one. */
-  edit(name: string | null, backend = 'local'): void {
+  edit(name: string | null, backend = 'local', options: Record<string, unknown> = {}): void {
     const cluster = this._dist.clusters.clusters.find(one => one.name === name);
     this._editing = cluster
       ? { name: cluster.name, oldName: cluster.name, data: cluster }
-      : { name: '', oldName: null, data: { backend, options: {} } };
+      : { name: '', oldName: null, data: { backend, options } };
     this._expand(this._clusters);
     if (!this._heights) {
       this._heights = this._accordion.relativeSizes();
@@ -288,6 +287,7 @@ export class DistributedPanel extends SidePanel {
         onMenu={(target, anchor) => this._menu.openFor(target, anchor)}
         onDelete={target => void removeCluster(clusters, target.name, trans)}
         onNew={() => this.edit(null)}
+        onSaveSite={(backend, options) => this.edit(null, backend, options)}
         onOpenRun={id => this._opener.open(id)}
       />
     );
@@ -333,66 +333,4 @@ function Redrawn(props: {
     };
   }, [props.signal]);
   return props.draw();
-}
-
-/** The menu of a card, for the card it was opened from. */
-class CardMenu {
-  private readonly _menu: MenuSvg;
-  private _target: ITarget = { kind: 'backend', name: 'local' };
-
-  constructor(panel: DistributedPanel, { clusters, trans }: IDistributed) {
-    const commands = new CommandRegistry();
-    this._menu = new MenuSvg({ commands });
-    const isCluster = () => this._target.kind === 'cluster';
-    const add = (id: string, label: string, execute: () => void, isVisible = () => true) => {
-      commands.addCommand(id, {
-        label,
-        execute,
-        isVisible,
-        describedBy: { args: { type: 'object', properties: {} } }
-      });
-      this._menu.addItem({ command: id });
-    };
-    const name = () => this._target.name;
-    const failed = () => trans.__('%1 was not duplicated.', name());
-    add(
-      'jupyter-dist:card-use',
-      trans.__('Use for This Notebook'),
-      () => void panel.use(this._target)
-    );
-    add('jupyter-dist:card-insert', trans.__('Insert Cell'), () => panel.insert(this._target));
-    add(
-      'jupyter-dist:card-test',
-      trans.__('Test with One Rank'),
-      () => void clusters.startTest(name())
-    );
-    add(
-      'jupyter-dist:card-new',
-      trans.__('New Cluster…'),
-      () => panel.edit(null, name()),
-      () => !isCluster()
-    );
-    add('jupyter-dist:card-edit', trans.__('Edit…'), () => panel.edit(name()), isCluster);
-    add(
-      'jupyter-dist:card-duplicate',
-      trans.__('Duplicate'),
-      () => void attempt(() => clusters.duplicate(name()), failed(), trans),
-      isCluster
-    );
-    add(
-      'jupyter-dist:card-delete',
-      trans.__('Delete…'),
-      () => void removeCluster(clusters, name(), trans),
-      isCluster
-    );
-  }
-
-  openFor(target: ITarget, anchor: DOMRect): void {
-    this._target = target;
-    this._menu.open(anchor.left, anchor.bottom);
-  }
-
-  dispose(): void {
-    this._menu.dispose();
-  }
 }

@@ -226,6 +226,16 @@ describe('the ranks of several hosts', () => {
 });
 
 describe('the backend’s words while the run goes on', () => {
+  it('links the pages that the backend names, and nothing else', async () => {
+    const page = 'https://adb-1.2.azuredatabricks.net/?o=1#job/1/run/7';
+    const reason = `job run 7 waits for its cluster; see ${page}; <a href="javascript:x">javascript:y</a>`;
+    const node = await show(new FakeSource(runInfo(1, 'pending', { reason })));
+    const links = all(node, '.jpd-detail a') as HTMLAnchorElement[];
+    expect(links.map(link => [link.textContent, link.getAttribute('href')])).toEqual([[page, page]]);
+    expect(links[0].rel).toBe('noopener noreferrer');
+    expect(node.querySelector('.jpd-detail')!.textContent).toContain('<a href="javascript:x">');
+  });
+
   it('stand in the header, and go when they are over', async () => {
     const reason = 'host h2 does not answer since 12 s; trying again';
     const source = new FakeSource(runInfo(2, 'running', { reason }));

@@ -1,8 +1,9 @@
 import { nullTranslator } from '@jupyterlab/translation';
-import { beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { ApiError } from '../../src/api';
 import { ClustersModel } from '../../src/model/clusters';
 import { describeBackend, describeCluster, gpusInUse } from '../../src/sidebar/clusters';
+import { describeSite, siteOf } from '../../src/sidebar/sites';
 import { draftOf, fieldsOf, optionsOf } from '../../src/sidebar/schema';
 import { FakeServer, LOCAL } from './fakeserver';
 
@@ -45,6 +46,23 @@ describe('ClustersModel', () => {
       text: 'Works: answered in 2.5 s'
     });
     expect(server.listeners.size).toBe(0);
+  });
+
+  it('reads the clusters anew when a run that launches one has ended', async () => {
+    const id = await model.launch('up', 'two.yaml');
+    expect(server.asked).toEqual(['up two.yaml']);
+    const address = { address: 'ray://10.0.0.2:10001' };
+    const file = { launched_from: '/work/two.yaml' };
+    server.saved = [{ name: 'two', backend: 'ray', options: address, problem: null, ...file }];
+    expect(model.clusters).toEqual([]);
+    server.set(id, { state: 'succeeded', ended: 2 });
+    await vi.waitFor(() => expect(model.clusters.map(one => one.name)).toEqual(['two']));
+    expect(describeCluster(model.clusters[0], trans)).toBe(
+      'ray · address ray://10.0.0.2:10001 · launched from two.yaml'
+    );
+    expect(server.listeners.size).toBe(0);
+    server.down = new ApiError('no such file', 400);
+    await expect(model.launch('up', 'none.yaml')).rejects.toThrow('no such file');
   });
 
   it('says why a test failed', async () => {
@@ -119,6 +137,34 @@ describe('descriptions', () => {
     expect(gpusInUse(busy)).toBe(told);
     expect(gpusInUse(LOCAL)).toBeNull();
     expect(gpusInUse(undefined)).toBeNull();
+  });
+
+  it('tell what a site has, free and in total', () => {
+    const site = { name: '10.0.0.2:6379', options: { address: '10.0.0.2:6379' }, problem: null };
+    const has = {
+      ...site,
+      nodes: 2,
+      cpus: { free: 3.5, total: 8 },
+      gpus: { free: 1, total: 2 },
+      gpu_types: ['A100'],
+      memory_bytes: { free: 5.2e9, total: 8e9 }
+    };
+    expect(describeSite(has, trans)).toBe(
+      '2 nodes · 3.5 of 8 CPUs free · 1 of 2 GPUs free (A100) · 5.20 GB of 8.00 GB free'
+    );
+    expect(describeSite({ ...has, gpus: { free: 0, total: 0 } }, trans)).toContain(' · no GPU · ');
+    expect(describeSite({ ...has, problem: 'nobody answers' }, trans)).toBe('nobody answers');
+    expect(describeSite({ ...site, told: 'two tents' }, trans)).toBe('two tents');
+    const backend = { ...LOCAL, name: 'ray', sites: [{ ...site, options: {} }, site] };
+    const cluster = {
+      name: 'a',
+      backend: 'ray',
+      problem: null,
+      options: { np: 2, ...site.options }
+    };
+    expect(siteOf(cluster, backend)).toBe(site);
+    expect(siteOf({ ...cluster, options: { np: 2 } }, backend)).toBeUndefined();
+    expect(siteOf(cluster, LOCAL)).toBeUndefined();
   });
 
   it('do not show the values of variables', () => {

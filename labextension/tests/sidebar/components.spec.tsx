@@ -194,6 +194,7 @@ describe('ClustersSection', () => {
         onMenu={target => did('menu', target)}
         onDelete={target => did('delete', target)}
         onNew={() => did('new')}
+        onSaveSite={(backend, options) => did('save', backend, options)}
         onOpenRun={id => did('run', id)}
       />
     );
@@ -217,6 +218,24 @@ describe('ClustersSection', () => {
     expect(cards[0]).toContain('2 cores');
     expect(cards[1]).toContain('SystemExit: 3');
     expect(cards[2]).toContain('has not answered');
+  });
+
+  it('lists what runs for a backend, and saves what leads there', async () => {
+    const options = { address: '10.0.0.2:6379' };
+    const has = { nodes: 2, cpus: { free: 3, total: 4 } };
+    const site = { name: '10.0.0.2:6379', options, problem: null, ...has };
+    const ray = { ...LOCAL, name: 'ray', detail: { Ray: '2.60.0' } };
+    server.saved = [{ name: 'ours', backend: 'ray', options, problem: null }];
+    server.backends = async () => [{ ...ray, sites: [site] }];
+    await show();
+    const [saved, card] = all('.jpd-sb-card');
+    expect(saved.textContent).toContain('2 nodes · 3 of 4 CPUs free');
+    expect(card.textContent).toContain('2 nodes · 3 of 4 CPUs free');
+    act(() => named('Save 10.0.0.2:6379 as a cluster')?.click());
+    expect(did.mock.calls).toEqual([['save', 'ray', options]]);
+    server.backends = async () => [{ ...ray, sites: [], no_site: 'none runs here' }];
+    await show();
+    expect(all('.jpd-sb-card')[1].textContent).toContain('none runs here');
   });
 
   it('uses a cluster with one click, also where the kernel alone may have its engine', async () => {

@@ -8,7 +8,8 @@ import type {
   IClusterList,
   IRunPage,
   IRunQuery,
-  IServer
+  IServer,
+  LaunchVerb
 } from '../../src/model/server';
 import {
   ended,
@@ -186,6 +187,13 @@ export class FakeServer implements IServer {
   async testCluster(name: string): Promise<string> {
     this._ask(`test ${name}`);
     const run = makeRun(900_000, { state: 'running', ended: null });
+    this.all = [...this.all, run];
+    return run.id;
+  }
+
+  async launchRay(verb: LaunchVerb, file: string): Promise<string> {
+    this._ask(`${verb} ${file}`);
+    const run = makeRun(900_001, { state: 'running', ended: null });
     this.all = [...this.all, run];
     return run.id;
   }

@@ -1,0 +1,208 @@
+"""The backend `ray`: ranks on the nodes of a Ray, which give the room and the GPUs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ..errors import InputError, LaunchError, MissingEngine, Unreachable
+from ..folder import RunFolder
+from ..job import Job, Poll, RankState, State
+from ._base import Capabilities, Handle, Options
+from .hosted import Hosted, Hosting
+from .on_ray import connecting, embedded
+from .on_ray.elastic_ray import ElasticRay
+from .on_ray.ray_options import Placement, RayOptions
+from .on_ray.room import Room
+from .ranks.places import environments, places
+from .ranks.roles import roles
+from .rays import running_rays
+
+__all__ = ["Ray"]
+
+
+class Ray:
+    """A placement group holds the room, and an actor on each node our place there. The ranks are processes of
+    their own, which an agent starts that Ray does not know. They outlive their driver a while."""
+
+    name: ClassVar[str] = "ray"
+    options: ClassVar[type[Options]] = RayOptions
+    capabilities: ClassVar[Capabilities] = Capabilities(outlives=True, apart=True, visible=False)
+    poll_interval_s: ClassVar[float] = 0.05
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._room: Room | None = None
+        self._hosted = Hosted(self._hosting)
+        self._stopping = False
+        self._elastic = ElasticRay()
+
+    def default_np(self) -> int:
+        return 1
+
+    def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
+        asked = RayOptions(**options)
+        if importlib.util.find_spec("ray") is None:
+            raise MissingEngine("the backend 'ray' needs Ray: pip install \"jupyter-dist[ray]\"")
+        roles(world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
+        asked.read_runtime_env()
+        asked.check_elastic(world_size)
+        if asked.is_elastic and asked.wanted(0).has_roles:
+            raise InputError("--min-np and --max-np are for Horovod, whose ranks have no roles of TensorFlow")
+        if asked.is_elastic and asked.placement_strategy is not Placement.PACK:
+            raise InputError(
+                f"--placement-strategy {asked.placement_strategy.value} speaks of all ranks at once, and Ray "
+                "places them one by one with --min-np or --max-np: leave it out"
+            )
+        return []
+
+    def detect(self) -> dict[str, Any]:
+        return running_rays.detect()
+
+    def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
+        asked = RayOptions(**job.options)
+        gpus = asked.gpus_per_worker
+        where = places(job.world_size, [{"name": "<a node>", "slots": job.world_size}])
+        envs = environments(job, attempt, asked.wanted(gpus or 0), where, None, {})
+        return {
+            "address": asked.address
+            or "RAY_ADDRESS, else the Ray of this machine, else one of the run's own",
+            "placement_group": {
+                "name": _called(job, attempt),
+                "bundles": [asked.bundle(gpus or 0)] * job.world_size,
+                "strategy": asked.placement_strategy.value,
+                **({"gpus": "1 for each rank where the cluster has some"} if gpus is None else {}),
+            },
+            "runtime_env": asked.read_runtime_env(),
+            "ranks": [{"rank": place.rank, "env": env} for place, env in zip(where, envs, strict=True)],
+        }
+
+    def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
+        if RayOptions(**job.options).is_elastic:
+            return self._elastic.submit(job, folder, attempt, _gpus)
+        with self._lock:
+            self._stopping = False
+            before = (self._room or Room.recall(folder, job, attempt - 1)) if attempt else None
+            if before is not None and before.whole():
+                before.write_down(attempt)
+                self._room = before
+                return {**self._hosted.submit(job, folder, attempt), **before.handle}
+            asked = RayOptions(**job.options)
+            if before is not None:
+                self._leave(before)
+                address, own = before.handle["address"], before.handle["embedded"]
+            else:
+                address, own = connecting.find_address(asked.address), None
+            if address is None:
+                address, own = embedded.start(folder, asked, job.world_size)
+            try:
+                connecting.connect(address, asked.read_runtime_env)
+            except Unreachable as error:
+                raise LaunchError(f"{error}. Nothing was started.") from None
+            handle = {"folder": str(folder.path), "address": address, "embedded": own}
+            handle |= {"group": _called(job, attempt), "gpus": _gpus(asked)}
+            self._room = Room(handle, job)
+            self._room.write_down(attempt)  # known before it is there: by that it is found again
+            self._room.ask()
+            return self._room.handle
+
+    def _leave(self, room: Room) -> None:
+        """Have end what still runs in a room that has lost a node, and give the rest back."""
+        if self._room is room and room.settled:
+            self._hosted.release(room.handle)
+        room.give_back()
+        self._hosted = Hosted(self._hosting)
+
+    def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
+        if RayOptions(**job.options).is_elastic:
+            return self._elastic.find(job, folder, attempt)
+        room = Room.recall(folder, job, attempt)
+        try:
+            return None if room is None or not room.asked() else room.handle
+        finally:
+            if room is not None:
+                room.leave()
+
+    def poll(self, handle: Handle, cursor: Any) -> Poll:
+        if handle.get("elastic"):
+            return self._elastic.poll(handle)
+        with self._lock:
+            room, job, folder = self._known(handle)
+            if not room.settled:
+                if self._stopping:
+                    return Poll(State.STOPPED, _all(job, State.STOPPED))
+                try:
+                    waits = room.wait()
+                except LaunchError as error:
+                    return Poll(State.FAILED, _all(job, State.STOPPED), detail=str(error))
+                if waits is not None:
+                    return Poll(State.PENDING, _all(job, State.PENDING), detail=waits)
+                room.write_down(handle["attempt"])
+                self._hosted.submit(job, folder, handle["attempt"])
+            return self._hosted.poll(handle, wait_s=self.poll_interval_s)
+
+    def _known(self, handle: Handle) -> tuple[Room, Job, RunFolder]:
+        folder = RunFolder(Path(handle["folder"]))
+        job = Job.from_json(json.loads(folder.job.read_bytes()))
+        if self._room is None:
+            self._room = Room.recall(folder, job, handle["attempt"]) or Room(handle, job)
+        return self._room, job, folder
+
+    def stop(self, handle: Handle, *, kill: bool) -> None:
+        if handle.get("elastic"):
+            self._elastic.stop(handle, kill=kill)
+            return
+        self._stopping = True  # before the lock: a poll may be waiting for Ray
+        with self._lock:
+            room, _, _ = self._known(handle)
+            if room.settled:
+                self._hosted.stop(handle, kill=kill)
+
+    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+        if handle.get("elastic"):
+            self._elastic.ask(handle, rank, verb)
+            return
+        with self._lock:
+            if self._known(handle)[0].settled:
+                self._hosted.ask(handle, rank, verb)
+
+    def release(self, handle: Handle) -> None:
+        if handle.get("elastic"):
+            self._elastic.release(handle)
+            return
+        with self._lock:
+            room, _, _ = self._known(handle)
+            if room.settled:
+                self._hosted.release(handle)
+            try:
+                room.give_back()
+            except Exception as error:  # our actors give it back themselves, when nobody needs it
+                print(f"Ray was not told that the run has ended: {error}", flush=True)
+            if handle["embedded"] is not None:
+                embedded.end(handle["embedded"])
+
+    def _hosting(self, job: Job, folder: RunFolder) -> Hosting:
+        assert self._room is not None
+        return self._room.hosting()
+
+
+def _called(job: Job, attempt: int) -> str:
+    """The name of a placement group, in our namespace."""
+    return f"{job.id}-{attempt}"
+
+
+def _gpus(asked: RayOptions) -> float:
+    """How many GPUs each rank gets: by default one, where the cluster has some."""
+    if asked.gpus_per_worker is not None:
+        return asked.gpus_per_worker
+    import ray
+
+    return 1 if ray.cluster_resources().get("GPU", 0) >= 1 else 0
+
+
+def _all(job: Job, state: State) -> tuple[RankState, ...]:
+    return tuple(RankState(rank, state) for rank in range(job.world_size))

@@ -1,0 +1,91 @@
+"""The command `ray`: the Rays that run, and clusters launched from a cluster-launcher file."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from pydantic import Field
+
+from ..backends.rays import running_rays
+from ..start import finish, ray_clusters
+from ..start.ray_clusters import Verb
+from ..text.table import Table
+from .run_commands import Command, Context, Empty, about_site, command
+
+__all__ = ["RAY_COMMANDS"]
+
+_OPEN_LIMIT_S = 60.0
+
+
+class _Launch(Empty):
+    name: str | None = Field(
+        None,
+        description="What the cluster is saved as. Default: what the file calls it",
+        json_schema_extra={"metavar": "NAME"},
+    )
+    detach: bool = Field(False, description="Return at once; the run goes on")
+
+
+def _list(context: Context, _: Empty, __: tuple[str, ...]) -> Table:
+    found = running_rays.detect()
+    rows = [(site["name"], about_site(site)) for site in found.get("sites", ())]
+    version = f"Ray {found['Ray']}: " if found else "Ray is not installed: pip install 'jupyter-dist[ray]'"
+    return Table(("address", "what it has"), rows, data=found, empty=version + found.get("no_site", ""))
+
+
+def _launch(verb: Verb, context: Context, flags: _Launch, words: tuple[str, ...]) -> Any:
+    run = ray_clusters.begin(verb, words[0], flags.name)
+    if flags.detach:
+        return run
+    if verb != "attach":
+        return finish(run)
+    if context.terminal:
+        from ..showing import live
+
+        live.follow(run, interrupt="leave", result=True)
+    elif not ray_clusters.wait_until_open(run, _OPEN_LIMIT_S):
+        run.raise_for_state()
+    return run
+
+
+_FILE = "CLUSTER.yaml"
+_CHILDREN = (
+    command("list", "", "List the Rays that run: nodes, CPUs, GPUs, memory.", _list),
+    command(
+        "up",
+        _FILE,
+        "Launch a cluster as its file says, and save it for %%distribute --cluster NAME.",
+        partial(_launch, "up"),
+        _Launch,
+        at_least=1,
+        at_most=1,
+    ),
+    command(
+        "attach",
+        _FILE,
+        "Keep a way to a launched cluster open, and show its autoscaler's log, until the run is stopped.",
+        partial(_launch, "attach"),
+        _Launch,
+        at_least=1,
+        at_most=1,
+    ),
+    command(
+        "down",
+        _FILE,
+        "End the nodes of a launched cluster, and forget it.",
+        partial(_launch, "down"),
+        _Launch,
+        at_least=1,
+        at_most=1,
+    ),
+)
+RAY_COMMANDS = (
+    Command(
+        "ray",
+        "ray [list|up|attach|down] …",
+        "Ray clusters: those that run, and those launched from a cluster-launcher file.",
+        _CHILDREN[0].do,
+        children=_CHILDREN,
+    ),
+)
