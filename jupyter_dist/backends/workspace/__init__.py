@@ -1,0 +1,1 @@
+"""What the backend `databricks` is made of, beside its calls."""

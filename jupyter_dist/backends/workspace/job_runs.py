@@ -1,0 +1,178 @@
+"""One-time runs of Databricks Jobs: submitted, watched, and ended. Every call may block.
+
+https://docs.databricks.com/api/workspace/jobs
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import DistError
+from .signing_in import NotThere, Workspace
+
+__all__ = [
+    "JobRun",
+    "Watch",
+    "active_run",
+    "end_run",
+    "remove_program",
+    "see",
+    "submit_run",
+    "upload_program",
+]
+
+_LOOK_EVERY_S = 2.0
+_ENDED = ("TERMINATED", "SKIPPED", "INTERNAL_ERROR")
+_VERBS = {"CANCELED": "was cancelled", "TIMEDOUT": "ran out of its time", "SUCCESS": "has ended"}
+_WAITS = {
+    "QUEUED": "waits in the queue",
+    "BLOCKED": "waits in the queue",
+    "RUNNING": "runs, and has to start its hosts",
+    "TERMINATING": "is ending",
+}
+_FINAL = ("INVALID_CLUSTER_REQUEST", "INVALID_RUN_CONFIGURATION", "RESOURCE_NOT_FOUND", "UNAUTHORIZED_ERROR")
+"""Codes of ends that another attempt would come to as well."""
+_END_S = 15.0
+"""A run whose hosts were released ends by itself within a few seconds."""
+
+
+@dataclass(frozen=True)
+class JobRun:
+    """A job run as the workspace tells of it."""
+
+    number: int
+    page: str
+    """Its page in the workspace."""
+    program: str
+    """The path of the program that it runs."""
+    slots: tuple[int, ...]
+    """How many ranks each of its hosts takes."""
+    life: str
+    waits_for: str
+    """What it does before its hosts are there, for the user."""
+    ended: str | None = None
+    """Why it is over, for the user; None while it is not."""
+    final: bool = False
+    """Whether another one would end the same way."""
+
+
+def submit_run(client: Any, body: Mapping[str, Any]) -> int:
+    """Start a one-time run, or find the one that was started with the same token; returns its number."""
+    from databricks.sdk.service.jobs import QueueSettings, SubmitTask
+
+    typed = {"tasks": [SubmitTask.from_dict(task) for task in body["tasks"]]}
+    return int(
+        client.jobs.submit(**{**body, **typed, "queue": QueueSettings.from_dict(body["queue"])}).run_id
+    )
+
+
+def active_run(client: Any, name: str, since_s: float) -> JobRun | None:
+    """The run of that name that has not ended."""
+    from databricks.sdk.service.jobs import RunType
+
+    runs = client.jobs.list_runs(
+        active_only=True, run_type=RunType.SUBMIT_RUN, start_time_from=int(since_s * 1000)
+    )
+    return next((see(client, run.run_id) for run in runs if run.run_name == name), None)
+
+
+def see(client: Any, number: int) -> JobRun:
+    """How a run stands."""
+    run = client.jobs.get_run(number)
+    task = run.tasks[0] if run.tasks else None
+    program = None if task is None else task.spark_python_task
+    ranks = (program.parameters or ["", ""])[1] if program else ""
+    life = _word(run.state.life_cycle_state)
+    page = run.run_page_url or f"job run {number}"
+    seen = JobRun(
+        number,
+        page,
+        program.python_file if program else "",
+        tuple(int(part) for part in ranks.split(",") if part),
+        life,
+        _with(_WAITS.get(life, "waits for its cluster"), run.state.queue_reason or run.state.state_message),
+    )
+    if life not in _ENDED:
+        return seen
+    details = run.status.termination_details if run.status else None
+    code = _word(details.code) if details else ""
+    result = _word(run.state.result_state) or life
+    messages = [run.state.state_message, details.message if details else None]
+    if task is not None and result not in ("SUCCESS", "CANCELED"):
+        with contextlib.suppress(OSError):  # it tells more, and is not needed
+            messages.insert(0, client.jobs.get_run_output(task.run_id).error)
+    why = _with(f"job run {number} {_VERBS.get(result, 'has failed')}", next(filter(None, messages), None))
+    named = f" ({code})" if code and code not in ("SUCCESS", "USER_CANCELED", "CANCELED") else ""
+    return dataclasses.replace(seen, ended=f"{why}{named}; see {page}", final=code in _FINAL)
+
+
+def end_run(client: Any, number: int, *, released: bool) -> None:
+    """Wait for its end, where its hosts were released, and cancel it where that does not come."""
+    deadline = time.monotonic() + (_END_S if released else 0)
+    seen = see(client, number)
+    while seen.ended is None:
+        if seen.life not in ("RUNNING", "TERMINATING") or time.monotonic() >= deadline:
+            client.jobs.cancel_run(number)
+            return
+        time.sleep(0.5)
+        seen = see(client, number)
+
+
+def upload_program(client: Any, path: str, text: str) -> None:
+    """Write a file into the user's own folder of the workspace: nobody else but admins can read it there."""
+    from databricks.sdk.service.workspace import ImportFormat
+
+    client.workspace.mkdirs(path.rpartition("/")[0])
+    client.workspace.upload(path, io.BytesIO(text.encode()), format=ImportFormat.AUTO, overwrite=True)
+
+
+def remove_program(client: Any, path: str) -> None:
+    """One that is gone is no error."""
+    from databricks.sdk.errors import NotFound
+
+    with contextlib.suppress(NotFound):
+        client.workspace.delete(path)
+
+
+class Watch:
+    """Looks after a run in a thread of its own: a workspace that does not answer hinders nobody else."""
+
+    def __init__(self, workspace: Workspace, seen: JobRun) -> None:
+        self.seen = seen
+        self.trouble: str | None = None
+        """Why nothing is known of it at the moment."""
+        self._workspace = workspace
+        self._closed = threading.Event()
+        threading.Thread(target=self._work, name="jupyter-dist job run", daemon=True).start()
+
+    def close(self) -> None:
+        """No more looks. Repeatable."""
+        self._closed.set()
+
+    def _work(self) -> None:
+        while self.seen.ended is None and not self._closed.wait(_LOOK_EVERY_S):
+            try:
+                with self._workspace.asking(f"look after job run {self.seen.number}") as client:
+                    self.seen = see(client, self.seen.number)
+                self.trouble = None
+            except NotThere:
+                why = f"job run {self.seen.number} is gone: it was deleted in the workspace"
+                self.seen = dataclasses.replace(self.seen, ended=why)
+            except DistError as error:
+                self.trouble = str(error)
+
+
+def _word(value: Any) -> str:
+    return "" if value is None else str(value.value)
+
+
+def _with(text: str, more: str | None) -> str:
+    more = (more or "").strip().split("\n")[0].rstrip(".")[:300]
+    return f"{text}: {more}" if more else text

@@ -1,0 +1,146 @@
+"""A Databricks workspace and the user's credentials for it, which only databricks-sdk ever sees.
+
+They come from where all of Databricks' tools have them (unified authentication): a profile of
+~/.databrickscfg, the sign-in of `databricks auth login`, the environment, or the cloud's own tools.
+https://docs.databricks.com/aws/en/dev-tools/auth/unified-auth
+"""
+
+from __future__ import annotations
+
+import configparser
+import contextlib
+import shlex
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...errors import DistError, InputError, LaunchError, Unreachable
+
+__all__ = ["NotThere", "Workspace", "check_profile", "profiles"]
+
+_ANSWER_S = 20
+_RETRY_S = 5
+"""For as long databricks-sdk asks again by itself. Whoever calls here asks again for much longer, and has the
+user told meanwhile what hinders him."""
+
+
+class NotThere(LaunchError):
+    """What was asked for is not in the workspace (404)."""
+
+
+class Workspace:
+    """A workspace. It is signed in to when it is asked first, and again once it has refused: its user may
+    have signed in anew meanwhile. For several threads."""
+
+    def __init__(self, host: str | None, profile: str | None) -> None:
+        self._host, self._profile = host, profile
+        self._lock = threading.Lock()
+        self._client: Any = None
+
+    def client(self) -> Any:
+        """The `databricks.sdk.WorkspaceClient`. Raises LaunchError where there are no credentials."""
+        with self._lock:
+            if self._client is None:
+                self._client = self._sign_in()
+            return self._client
+
+    @contextlib.contextmanager
+    def asking(self, what: str) -> Iterator[Any]:
+        """The client, for what is told after `cannot` where it fails, such as `read the cluster 'c'`.
+
+        Raises NotThere, LaunchError for any other answer that will not change by itself, and Unreachable.
+        """
+        try:
+            yield self.client()
+        except DistError:
+            raise
+        except OSError as error:  # all of databricks-sdk's and of requests' are of this kind
+            raise self._told(what, error) from error
+
+    def _sign_in(self) -> Any:
+        from databricks.sdk import WorkspaceClient
+        from databricks.sdk.core import Config
+
+        named = {"host": self._host, "profile": self._profile}
+        try:
+            config = Config(
+                **{name: value for name, value in named.items() if value is not None},
+                http_timeout_seconds=_ANSWER_S,
+                retry_timeout_seconds=_RETRY_S,
+            )
+            return WorkspaceClient(config=config)
+        except ValueError as error:
+            raise LaunchError(f"no sign-in for the workspace: {_first(error)}. {self._cure()}") from error
+
+    def _cure(self) -> str:
+        login = ["databricks", "auth", "login"]
+        login += [] if self._host is None else ["--host", self._host]
+        login += [] if self._profile is None else ["--profile", self._profile]
+        return (
+            f"In a terminal: {shlex.join(login)}; or set DATABRICKS_HOST and DATABRICKS_TOKEN where "
+            "JupyterLab is started, and never in a notebook"
+        )
+
+    def _told(self, what: str, error: OSError) -> DistError:
+        from databricks.sdk import errors
+
+        said = _first(error)
+        if isinstance(error, errors.Unauthenticated):
+            with self._lock:
+                self._client = None
+            return LaunchError(
+                f"cannot {what}: the workspace knows no such user (401): {said}. {self._cure()}"
+            )
+        if isinstance(error, errors.PermissionDenied):
+            with self._lock:
+                self._client = None
+            return LaunchError(f"cannot {what}: it is not allowed (403): {said}")
+        if isinstance(error, errors.NotFound):
+            return NotThere(f"cannot {what}: it is not there (404): {said}")
+        passing = (errors.TooManyRequests, errors.InternalError, errors.TemporarilyUnavailable)
+        if isinstance(error, errors.DatabricksError) and not isinstance(
+            error, (*passing, errors.DeadlineExceeded, errors.Aborted)
+        ):
+            return LaunchError(
+                f"cannot {what}: the workspace answers {error.error_code or 'an error'}: {said}"
+            )
+        return Unreachable(f"the workspace does not {what} at the moment: {type(error).__name__}: {said}")
+
+
+def _first(error: Exception) -> str:
+    """What an error says, without the client's settings, which databricks-sdk appends."""
+    text = str(error).partition(". Config: ")[0].partition(". Env: ")[0]
+    return text.strip().split("\n")[0].rstrip(".")[:300] or type(error).__name__
+
+
+def _config_file(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("DATABRICKS_CONFIG_FILE") or "~/.databrickscfg").expanduser()
+
+
+def profiles(environ: Mapping[str, str]) -> list[str]:
+    """Whom the user can sign in as. Raises InputError."""
+    known = configparser.ConfigParser(interpolation=None)
+    try:
+        known.read(_config_file(environ), "utf-8")
+    except (OSError, configparser.Error, UnicodeDecodeError) as error:
+        why = str(error).splitlines()[0]
+        raise InputError(f"{str(_config_file(environ))!r} cannot be read: {why}") from None
+    return [*(["DEFAULT"] if known.defaults() else []), *sorted(known.sections())]
+
+
+def check_profile(host: str | None, profile: str | None, environ: Mapping[str, str]) -> None:
+    """Look whether there is anything to sign in with, without asking anybody. Raises InputError."""
+    path, wanted = _config_file(environ), profile or environ.get("DATABRICKS_CONFIG_PROFILE")
+    known = profiles(environ)
+    if wanted is not None and wanted not in known:
+        there = f"it has: {', '.join(known)}" if known else "it has none"
+        raise InputError(
+            f"there is no profile {wanted!r} in {str(path)!r}; {there}. In a terminal: "
+            f"databricks auth login --profile {shlex.quote(wanted)}"
+        )
+    if wanted is None and host is None and not environ.get("DATABRICKS_HOST") and "DEFAULT" not in known:
+        raise InputError(
+            "the backend 'databricks' needs a workspace: --profile NAME (one of `databricks auth profiles`), "
+            "or --host https://….cloud.databricks.com"
+        )
