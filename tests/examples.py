@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,27 @@ _os._exit(0)
 five times, and its launcher waits or fails. By then the numbers are written."""
 
 
+_DRIVER = 'import os as _os\n_results = _os.environ["RESULTS"]\n'
+_RESULTS = 'import os as _os\n_os.environ["RESULTS"] = _results\n'
+"""On Ray's workers, which have the environment of their node."""
+_BY_A_TRAINER = """
+import ray as _ray
+from ray.train import RunConfig as _RunConfig, ScalingConfig as _ScalingConfig
+from ray.train.{module} import {trainer} as _Trainer
+_ray.init(log_to_driver=False)
+_storage = _os.path.join(_os.path.dirname(_results), "storage")
+_Trainer(
+    _last_cell, scaling_config=_ScalingConfig(num_workers=2), run_config=_RunConfig(storage_path=_storage)
+).fit()
+_ray.shutdown()
+"""
+"""What a script for Ray ends with: one of Ray's trainers calls the last cell on two workers."""
+_TRAINERS = {
+    "TORCH_TRAINER": {"module": "torch", "trainer": "TorchTrainer"},
+    "HOROVOD_TRAINER": {"module": "horovod", "trainer": "HorovodTrainer"},
+}
+
+
 @dataclass(frozen=True)
 class Example:
     name: str
@@ -53,14 +75,26 @@ class Example:
 
     def script(self) -> str:
         """The cells as one program for the plain launcher."""
-        source = "\n".join(self.cells)
-        last = ast.parse(source).body[-1]
-        if not isinstance(last, ast.Expr):
-            raise ValueError(f"{self.name} does not end with an expression")
-        lines = source.splitlines()
-        lines[last.lineno - 1] = "_found = " + lines[last.lineno - 1]
+        for name, trainer in _TRAINERS.items():
+            if name in self.plain:
+                *earlier, last = self.cells
+                body = textwrap.indent(_RESULTS + _with_result(last, self.name) + _RECORD, "    ")
+                cells = "\n".join([*earlier, "def _last_cell():"])
+                return f"{_DRIVER}{cells}\n{body}\n{_BY_A_TRAINER.format(**trainer)}"
         ends_badly = self.plain.startswith("torchrun")
-        return "\n".join(lines) + "\n" + _RECORD + (_LEAVE if ends_badly else "")
+        return (
+            _with_result("\n".join(self.cells), self.name) + "\n" + _RECORD + (_LEAVE if ends_badly else "")
+        )
+
+
+def _with_result(source: str, name: str) -> str:
+    """The same source, with what its last expression gives in a variable."""
+    last = ast.parse(source).body[-1]
+    if not isinstance(last, ast.Expr):
+        raise ValueError(f"{name} does not end with an expression")
+    lines = source.splitlines()
+    lines[last.lineno - 1] = "_found = " + lines[last.lineno - 1]
+    return "\n".join(lines)
 
 
 def read(path: Path) -> Example:

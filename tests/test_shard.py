@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from rank_maker import alone
 
 import jupyter_dist as dist
 from jupyter_dist.worker import shards
+from jupyter_dist.worker.arrow_rows import SparkRows
 
 
 def as_list(items: list[int]) -> Any:
@@ -169,3 +171,23 @@ except TypeError as error:
 def test_shard_refuses_what_has_no_items_in_order(data: Any, even: bool) -> None:
     with pytest.raises(TypeError, match="cannot shard a"):
         dist.shard(data, even)
+
+
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda rows: pickle.loads(pickle.dumps(rows, protocol=5))])
+@pytest.mark.parametrize(("even", "sizes"), [(False, [33, 34, 34]), (True, [33, 33, 33])])
+def test_rows_of_a_dataframe_of_spark(
+    way: Callable[[Any], Any], even: bool, sizes: list[int], tmp_path: Path
+) -> None:
+    """Those that came with the cell and those that lie in a file are one table."""
+    arrow = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install pyarrow")
+    place = tmp_path / "part.arrow"
+    sink = arrow.BufferOutputStream()
+    for where, ids in ((sink, range(60)), (str(place), range(60, 101))):
+        table = arrow.table({"id": list(ids)})
+        with arrow.ipc.new_file(where, table.schema) as file:
+            file.write_table(table)
+    rows = way(SparkRows([sink.getvalue(), str(place)], ["id"]))
+    parts = [shards.share(rows, rank, 3, even)["id"].to_pylist() for rank in range(3)]
+    assert sorted(len(part) for part in parts) == sizes
+    assert [value for part in parts for value in part] == list(range(sum(sizes)))
+    assert (rows.count(), rows.columns) == (101, ["id"])

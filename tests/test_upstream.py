@@ -22,6 +22,8 @@ from conftest import OF_A_RANK, Kernel
 from examples import EXAMPLES, Example, differences, table
 from ports import take_port
 
+from benchmarks._engines import ray_head
+
 ROOT = Path(__file__).parents[1]
 TAKES_S = 240.0
 NEEDS = {
@@ -31,6 +33,7 @@ NEEDS = {
     "trainers": ("torch", "lightning", "transformers", "accelerate"),
     "tensorflow": ("tensorflow", "tf_keras"),
     "keras-torch": ("torch", "keras"),
+    "ray": ("torch", "ray"),
 }
 ENVIRON = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -51,7 +54,26 @@ for _name in [name for name in _sys.modules if name.split(".")[0] == "tf_keras"]
 
 
 @pytest.fixture(scope="module")
-def kernel_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Kernel]]:
+def environ_of() -> Iterator[Callable[[str], dict[str, str]]]:
+    """The variables of an example, for both ways; those of group `ray` name a Ray that is started first."""
+    with contextlib.ExitStack() as stack:
+        known: dict[str, dict[str, str]] = {}
+
+        def environ_of(group: str) -> dict[str, str]:
+            if group != "ray":
+                return ENVIRON
+            if group not in known:
+                address = stack.enter_context(ray_head(cpus=4))
+                known[group] = {**ENVIRON, "RAY_ADDRESS": address, "RAY_AUTH_MODE": "disabled"}
+            return known[group]
+
+        yield environ_of
+
+
+@pytest.fixture(scope="module")
+def kernel_of(
+    tmp_path_factory: pytest.TempPathFactory, environ_of: Callable[[str], dict[str, str]]
+) -> Iterator[Callable[[str], Kernel]]:
     """One kernel for the examples of a group, as a notebook's user has it: what one has imported is warm.
 
     The kernel of one group ends when the next group asks for its own.
@@ -69,7 +91,7 @@ def kernel_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
             with pytest.MonkeyPatch.context() as patch:
                 for name in OF_A_RANK:
                     patch.delenv(name, raising=False)
-                for name, value in ENVIRON.items():
+                for name, value in environ_of(group).items():
                     patch.setenv(name, value)
                 for name in FOLDERS:
                     patch.setenv(name, str(folder / name))
@@ -92,18 +114,20 @@ def by_distribute(example: Example, kernel: Kernel, folder: Path) -> list[dict[s
     return [found for found in json.loads(shown) if found is not None]
 
 
-def by_launcher(example: Example, folder: Path) -> list[dict[str, Any]]:
+def by_launcher(example: Example, folder: Path, environ: dict[str, str]) -> list[dict[str, Any]]:
     """What each process of the example's plain launcher found."""
     found = folder / "found"
     found.mkdir()
-    files = {name: folder / name.lower() for name in ("SCRIPT", "LEGACY_SCRIPT", "SLOTS")}
-    files["SCRIPT"].write_text(example.script())
+    names = ("SCRIPT", "LEGACY_SCRIPT", "TORCH_TRAINER", "HOROVOD_TRAINER", "SLOTS")
+    files = {name: folder / name.lower() for name in names}
+    for name in ("SCRIPT", "TORCH_TRAINER", "HOROVOD_TRAINER"):
+        files[name].write_text(example.script())
     files["LEGACY_SCRIPT"].write_text(LEGACY_KERAS + example.script())
     files["SLOTS"].write_text("#!/bin/sh\necho localhost:2\n")
     files["SLOTS"].chmod(0o700)
     env = {name: value for name, value in os.environ.items() if name not in OF_A_RANK}
     bin_folder = str(Path(sys.executable).parent)
-    env |= {**ENVIRON, "RESULTS": str(found), "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
+    env |= {**environ, "RESULTS": str(found), "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
     words = [str(files.get(word, word)) for word in shlex.split(example.plain)]
     with (folder / "log").open("wb") as log:
         processes = [
@@ -174,17 +198,24 @@ def cases() -> Iterator[Any]:
         ]
         if example.group.startswith("horovod") and "--gloo" not in example.plain:
             marks.append(pytest.mark.needs("horovod with MPI"))
+        if name == "ray_horovod_pytorch":
+            marks.append(pytest.mark.needs("horovod", "sklearn"))
         yield pytest.param(example, id=name, marks=marks)
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("example", list(cases()))
-def test_same_numbers(example: Example, kernel_of: Callable[[str], Kernel], tmp_path: Path) -> None:
+def test_same_numbers(
+    example: Example,
+    kernel_of: Callable[[str], Kernel],
+    environ_of: Callable[[str], dict[str, str]],
+    tmp_path: Path,
+) -> None:
     folders = [tmp_path / name for name in ("notebook", "plain")]
     for folder in folders:
         folder.mkdir()
     ours = by_distribute(example, kernel_of(example.group), folders[0])
-    plain = by_launcher(example, folders[1])
+    plain = by_launcher(example, folders[1], environ_of(example.group))
     assert len(ours) > 0
     assert not differences(ours, plain, exactly=example.exactly)
 

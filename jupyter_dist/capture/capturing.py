@@ -19,6 +19,7 @@ from typing import Any
 from ..errors import CaptureError
 from ..worker import payload
 from ..worker.pickling import Dumped, Pickler, Trace, dump
+from ..worker.pickling.remade.spark_frames import collected_once
 from ..worker.rank_settings import OBJECTS
 from ..worker.strategies import kind_of, spans_ranks
 from . import keras_checks, kernel_settings, preflight
@@ -68,6 +69,7 @@ class Payload:
         payload.write(path, self.header, self.body, self.buffers)
 
 
+@collected_once()
 def capture_cell(
     source: str,
     namespace: dict[str, Any],
@@ -108,6 +110,7 @@ def capture_cell(
     return capture.payload(header, label, directory, sources or {}, labels or {}, ship_modules)
 
 
+@collected_once()
 def capture_call(
     fn: Callable[..., Any],
     args: Sequence[Any],

@@ -16,7 +16,7 @@ from .until_end import finish
 if TYPE_CHECKING:
     from ..showing.run import Run
 
-__all__ = ["run"]
+__all__ = ["run", "start_function"]
 
 
 def run(
@@ -46,16 +46,26 @@ def run(
     Raises RunFailed, RunStopped, and other DistErrors with nothing started.
     """
     given = _run_options(locals())
-    if not callable(fn):
-        raise InputError(f"run needs a function to call, got {type(fn).__name__}")
-    _check_arguments(fn, args, kwargs)
     clash = sorted(set(options or ()) & RunOptions.model_fields.keys())
     if clash:
         raise InputError(f"{clash[0]!r} is no option of a backend: give it as a keyword of run()")
-    plan = make_plan({**given, **(options or {})}, spelled_as_flags=False)
+    started = start_function(fn, args, kwargs, {**given, **(options or {})})
+    return started if detach else finish(started)
+
+
+def start_function(
+    fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], given: Mapping[str, Any]
+) -> Run:
+    """Start a run of `fn(*args, **kwargs)`; returns at once. `given`: as for `make_plan`.
+
+    Raises DistError with nothing started.
+    """
+    if not callable(fn):
+        raise InputError(f"run needs a function to call, got {type(fn).__name__}")
+    _check_arguments(fn, args, kwargs)
+    plan = make_plan(given, spelled_as_flags=False)
     warn(plan)
-    started = start_call(fn, args, kwargs, plan, origin_of_call(fn))
-    return started if plan.run.detach else finish(started)
+    return start_call(fn, args, kwargs, plan, origin_of_call(fn))
 
 
 def _run_options(keywords: Mapping[str, Any]) -> dict[str, Any]:

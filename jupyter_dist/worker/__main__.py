@@ -13,7 +13,7 @@ from . import launched_rank
 if __name__ == "__main__" and launched_rank.LAUNCHER in os.environ:
     launched_rank.enter()  # here, so that the process that only waits has imported next to nothing
 
-from . import barrier, boot, cell, horovod_rank, stand_in
+from . import barrier, boot, cell, horovod_meeting, horovod_rank, stand_in
 
 __all__ = ["main"]
 
@@ -25,6 +25,8 @@ def main() -> NoReturn:
     run_folder = Path(os.environ["JUPYTER_DIST_RUN"])
     rank_folder = launched_rank.rank_folder(os.environ)
     os.environ.pop(launched_rank.FOLDER, None)  # not for what the cell starts
+    if os.environ.get(horovod_meeting.HOW) == "elastic":
+        horovod_rank.take_over(rank_folder, int(rank_folder.name))
     parent = os.environ.pop("JUPYTER_DIST_PARENT", None)
     if parent is not None:
         boot.die_with_parent(int(parent))

@@ -188,7 +188,8 @@ def init(communicator: str | None = None, timeout_s: float | None = None) -> Non
     if not group.is_available():
         raise RuntimeError("dist.init() needs a PyTorch that was built with torch.distributed")
     place = device()
-    wanted = communicator or ("nccl" if place.type == "cuda" else "gloo")
+    chosen = os.environ.get("JUPYTER_DIST_COMMUNICATOR")  # --communicator
+    wanted = communicator or chosen or ("nccl" if place.type == "cuda" else "gloo")
     if group.is_initialized():
         if communicator is not None and group.get_backend() != communicator:
             raise RuntimeError(
@@ -241,6 +242,11 @@ def shard(data: Any, even: bool = False) -> Any:
       items when they are asked for;
     - what has a `shard` method (tf.data.Dataset, Hugging Face datasets): `data.shard(world_size, rank)`;
       of a Hugging Face IterableDataset with too few files: every world_size-th item;
+    - a Ray Dataset: a `ray.data.DataIterator` that streams this rank's part. All ranks read one
+      `streaming_split`, each the same number of rows: up to world_size - 1 are left out. They iterate over
+      it together, and one that leaves early has the others wait. Of several datasets that ranks make
+      themselves, all ranks call this for the same ones in the same order;
+    - a Spark DataFrame: a `pyarrow.Table` of neighbouring rows, partition after partition;
     - an iterator: an iterator over every world_size-th item.
 
     `even=True` leaves out up to world_size - 1 items at the end, so that all ranks get equally many

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-__all__ = ["expand"]
+__all__ = ["NO_THREADS", "expand"]
+
+NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+"""With these in the environment numpy starts no threads at its import, nor does pandas where there is
+pyarrow, whose jemalloc would start one (https://jemalloc.net/jemalloc.3.html, background_thread)."""
 
 # What each library imports lazily once training starts. Taken together these are most of the
 # time between a fork and the first step; importing them starts no thread.

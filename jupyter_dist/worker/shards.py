@@ -9,11 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
 from typing import Any
 
+from . import arrow_rows, ray_splits
+
 __all__ = ["Places", "share"]
 
 _ACCEPTED = (
     "dist.shard takes a list, tuple or other sequence, a numpy array, a torch tensor, a pandas DataFrame "
-    "or Series, a torch Dataset, a tf.data.Dataset, a Hugging Face dataset or an iterator"
+    "or Series, a torch Dataset, a tf.data.Dataset, a Hugging Face dataset, a Ray Dataset, a Spark DataFrame "
+    "or an iterator"
 )
 
 
@@ -27,6 +30,11 @@ def share(data: Any, rank: int, world_size: int, even: bool) -> Any:
             "cannot shard a set: its order differs between ranks, so items would be lost or doubled. "
             "Use sorted(data)."
         )
+    if isinstance(data, arrow_rows.SparkRows) or arrow_rows.is_dataframe(data):
+        return arrow_rows.share(data, rank, world_size, even)
+    ray_data = sys.modules.get("ray.data")
+    if ray_data is not None and isinstance(data, ray_data.Dataset):
+        return ray_splits.share(data, rank, world_size)
     torch_data = sys.modules.get("torch.utils.data")
     if torch_data is not None and isinstance(data, torch_data.DataLoader):
         raise TypeError(

@@ -22,6 +22,12 @@ Reduce = Callable[[Any, Note], Any]
 _LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
 _FABRIC = ("lightning.fabric", "lightning_fabric")
 _PREPARED = ("optimizer.AcceleratedOptimizer", "scheduler.AcceleratedScheduler")
+_SPARK = (
+    *("sql.dataframe.DataFrame", "sql.column.Column", "sql.group.GroupedData", "sql.session.SparkSession"),
+    *("core.context.SparkContext", "context.SparkContext", "core.rdd.RDD", "rdd.RDD"),
+    *("pandas.frame.DataFrame", "core.broadcast.Broadcast"),
+)
+_SPARK_CONNECT = ("dataframe.DataFrame", "column.Column", "group.GroupedData", "session.SparkSession")
 
 KINDS: dict[str, str] = {
     **{f"{home}.trainer.trainer.Trainer": "trainers" for home in _LIGHTNING},
@@ -88,6 +94,9 @@ KINDS: dict[str, str] = {
     "tensorflow.python.framework.ops._EagerTensorBase": "tensorflow",
     "tensorflow.python.ops.variables.Variable": "tensorflow",
     "tensorflow.python.eager.polymorphic_function.polymorphic_function.Function": "tensorflow",
+    "ray.data.dataset.Dataset": "ray_data",
+    **{f"pyspark.{name}": "spark_frames" for name in _SPARK},
+    **{f"pyspark.sql.connect.{name}": "spark_frames" for name in _SPARK_CONNECT},
 }
 """`module.Class` → the module here that reduces it and what is derived from it."""
 

@@ -1,0 +1,153 @@
+"""Stands in for Databricks' HorovodRunner and TorchDistributor: only the line that imports them changes.
+
+    from jupyter_dist.databricks import HorovodRunner, TorchDistributor
+
+They take the same arguments and return the same value, that of rank 0. Beside it there is the live view under
+the cell, every rank's own result (`.last_run.results`), and, when a rank fails, its traceback as the error.
+
+https://databricks.github.io/spark-deep-learning and
+https://spark.apache.org/docs/latest/api/python/reference/api/pyspark.ml.torch.distributor.TorchDistributor.html
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import InputError
+from .start import finish, start_function, start_script
+from .worker.driver_log import log_to_driver
+from .worker.gpus import visible_gpus
+
+if TYPE_CHECKING:
+    from .showing.run import Run
+    from .worker.driver_log import LogCallback as LogCallback
+
+__all__ = ["HorovodRunner", "TorchDistributor", "log_to_driver"]
+
+_VERBOSITIES = ("log_callback_only", "all")
+
+
+class _WrongValue(InputError, ValueError):
+    """An InputError, and what the originals raise here, for code that catches that."""
+
+
+class _NoGpus(InputError, RuntimeError):
+    """An InputError, and what the originals raise here, for code that catches that."""
+
+
+_WrongValue.__name__ = _NoGpus.__name__ = InputError.__name__
+
+
+class _Launcher:
+    """What both have in common: the run that they have started last."""
+
+    last_run: Run | None = None
+    """The newest run, also one that failed, with its `.results`, `.metrics`, `.log(rank)`; None at first."""
+
+    def _finish(self, begun: Run) -> Run:
+        """Show a run until its end. Raises RunFailed, RunStopped."""
+        self.last_run = begun
+        return finish(begun)
+
+
+class HorovodRunner(_Launcher):
+    """Runs a function on every rank of a Horovod job; its `hvd.init()` finds the other ranks."""
+
+    def __init__(self, *, np: int, driver_log_verbosity: str = "log_callback_only") -> None:
+        """`np` above 0: so many task slots of the Spark cluster, waiting until they are free. Below 0: -np
+        processes on the driver, without Spark. 0: all slots, which Databricks has deprecated.
+
+        `driver_log_verbosity` is "all" or "log_callback_only". The view has every rank's whole log either
+        way, and the notebook is not flooded, which the second one was to prevent.
+        """
+        try:
+            self.num_processor = operator.index(np)
+        except TypeError:
+            raise _WrongValue(f"HorovodRunner: np needs a whole number, got {np!r}") from None
+        if driver_log_verbosity not in _VERBOSITIES:
+            raise _WrongValue(
+                "HorovodRunner: driver_log_verbosity is 'all' or 'log_callback_only', "
+                f"not {driver_log_verbosity!r}"
+            )
+
+    def run(self, main: Callable[..., Any], **kwargs: Any) -> Any:
+        """Call `main(**kwargs)` on every rank, wait, and return what rank 0 returned.
+
+        Raises RunFailed with the traceback of the rank that failed first, RunStopped, ResultError where rank
+        0's value cannot be pickled, and other DistErrors with nothing started.
+        """
+        np = self.num_processor
+        if np == 0:
+            print(
+                "warning: np=0 takes all task slots of the cluster, which Databricks has deprecated: "
+                "name the number, such as np=4",
+                file=sys.stderr,
+            )
+        given = {"backend": "horovod", "np": -np} if np < 0 else {"backend": "spark", "np": np}
+        return self._finish(start_function(main, (), kwargs, given)).results[0]
+
+
+class TorchDistributor(_Launcher):
+    """Runs a function or a script with PyTorch on every rank, whose environment is torchrun's."""
+
+    def __init__(self, num_processes: int = 1, local_mode: bool = True, use_gpu: bool = True) -> None:
+        """`local_mode`: processes on the driver, without Spark; else task slots of the Spark cluster.
+        `use_gpu`: a GPU for each process, and on the driver no more processes than it has GPUs.
+
+        Raises InputError, which is a ValueError for a wrong number and a RuntimeError where the driver has no
+        GPU.
+        """
+        try:
+            self.num_processes = operator.index(num_processes)
+        except TypeError:
+            self.num_processes = 0
+        if self.num_processes <= 0:
+            raise _WrongValue(
+                f"TorchDistributor: num_processes needs a whole number above 0, got {num_processes!r}"
+            )
+        self.local_mode, self.use_gpu = bool(local_mode), bool(use_gpu)
+        if self.local_mode and self.use_gpu:
+            gpus = len(visible_gpus())
+            if not gpus:
+                raise _NoGpus("TorchDistributor: the driver has no GPU. To train on its CPU: use_gpu=False")
+            if self.num_processes > gpus:
+                print(
+                    f"warning: the driver has {gpus} GPUs: {gpus} processes are started, "
+                    f"not {self.num_processes}",
+                    file=sys.stderr,
+                )
+                self.num_processes = gpus
+
+    def run(self, train_object: Callable[..., Any] | str, *args: Any, **kwargs: Any) -> Any:
+        """Call `train_object(*args, **kwargs)` on every rank, wait, and return what rank 0 returned.
+
+        `train_object` may be the path of a Python file, whose arguments `args` are; then None is returned.
+        Raises as `HorovodRunner.run` does.
+        """
+        given = {
+            "backend": "local" if self.local_mode else "spark",
+            "np": self.num_processes,
+            "gpus_per_worker": 1 if self.use_gpu else 0,
+        }
+        if not isinstance(train_object, str | os.PathLike):
+            return self._finish(start_function(train_object, args, kwargs, given)).results[0]
+        if kwargs:
+            raise _WrongValue(
+                "TorchDistributor: a script takes no keyword arguments: give it words of a command line: "
+                f"run({str(train_object)!r}, '--{next(iter(kwargs))}=…')"
+            )
+        self._finish(start_script(Path(train_object).expanduser(), [str(arg) for arg in args], given))
+        return None
+
+
+def __getattr__(name: str) -> Any:
+    if name == "LogCallback":
+        from .worker import driver_log
+
+        return driver_log.LogCallback
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

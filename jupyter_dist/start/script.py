@@ -1,0 +1,54 @@
+"""A Python file as what ranks are to run."""
+
+from __future__ import annotations
+
+import sys
+import tokenize
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError
+from ..flags import shown
+from ..plan.planning import make_plan
+from .cell_or_call import start_cell, warn
+from .origin import Origin
+
+if TYPE_CHECKING:
+    from ..showing.run import Run
+
+__all__ = ["read_script", "start_script"]
+
+
+def read_script(script: Path) -> str:
+    """The text of a Python file. Raises InputError for what is none, or is empty."""
+    if script.suffix == ".ipynb":
+        raise InputError(f"{shown(str(script))} is a notebook: open it in Jupyter, or give a .py file")
+    try:
+        with tokenize.open(script) as file:
+            source = file.read()
+    except OSError as error:
+        raise InputError(f"cannot read {shown(str(script))}: {error.strerror or error}") from None
+    except (SyntaxError, ValueError) as error:
+        raise InputError(f"{shown(str(script))} is not a Python file: {error}") from None
+    if not source.strip():
+        raise InputError(f"{shown(str(script))} is empty")
+    return source
+
+
+def start_script(script: Path, arguments: Sequence[str], given: Mapping[str, Any]) -> Run:
+    """Start a run of a Python file with its command line; returns at once. `given`: as for `make_plan`.
+
+    Raises DistError with nothing started.
+    """
+    source = read_script(script)
+    plan = make_plan(given, spelled_as_flags=False)
+    warn(plan)
+    origin = Origin(script.name, script.absolute().parent, argv=(str(script), *arguments))
+    # As `python SCRIPT` does. Ranks are told; the notebook keeps its own.
+    before = sys.path[:]
+    sys.path.insert(0, str(origin.directory))
+    try:
+        return start_cell(source, {}, plan, origin)
+    finally:
+        sys.path[:] = before

@@ -1,0 +1,169 @@
+"""Give each rank its part of a Ray Dataset: one `streaming_split`, which all ranks of the run read together.
+
+The split belongs to an actor with the run's name: the first rank that asks makes it, and the others get their
+parts of the same one. It is detached, since no rank may take the data of the others with it when it ends; so
+the actor ends by itself, once all ranks have left or none of them was heard of for a while.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib
+import os
+import signal
+import threading
+import weakref
+from typing import Any
+
+__all__ = ["join", "name", "share"]
+
+_NAMESPACE = "jupyter_dist"
+_IDLE_S = 600.0
+"""After how long without a rank the actor ends. A rank is heard of as long as its threads run at all."""
+_HEARTBEAT_S = 20.0
+_LEAVING_S = 5.0
+
+_names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+_parts: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+_made_here = 0
+_holder: Any = None
+
+
+def join(address: str | None = None) -> Any:
+    """Connect this process to its Ray cluster, and return the module `ray`.
+
+    That is the cluster of RAY_ADDRESS, which ranks on Ray have, else the one at `address`. Raises
+    ModuleNotFoundError where there is no Ray here, ConnectionError where the cluster cannot be reached.
+    """
+    try:
+        ray = importlib.import_module("ray")
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise ModuleNotFoundError(
+            "a Ray Dataset needs Ray on every rank: pip install 'ray[data]'", name="ray"
+        ) from None
+    if not ray.is_initialized():
+        where = os.environ.get("RAY_ADDRESS") or address or "auto"
+        ended = signal.getsignal(signal.SIGTERM)
+        try:
+            ray.init(address=where, log_to_driver=False, logging_level="WARNING", configure_logging=False)
+        except Exception as error:
+            raise ConnectionError(
+                f"this rank cannot join the Ray cluster at {where}, which has the data: {error} "
+                "Run the cell with --backend ray, or make the dataset of something that every rank can read."
+            ) from error
+        finally:
+            # Ray's own would have the rank end as one that failed (ray._private.worker.connect).
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, ended)
+    importlib.import_module("ray.data")
+    return ray
+
+
+def name(dataset: Any, known_as: str) -> Any:
+    """Let a dataset be known by a name that it has on every rank, and return it."""
+    _names[dataset] = known_as
+    return dataset
+
+
+def share(dataset: Any, rank: int, world_size: int) -> Any:
+    """This rank's part of a Ray Dataset, a `ray.data.DataIterator`: the same one each time for a dataset."""
+    if world_size == 1:
+        return dataset.iterator()
+    found = _parts.get(dataset)
+    if found is None:
+        ray = join()
+        ask = _the_holder(ray).part.remote(f"{_name_of(dataset)} {world_size}", dataset, world_size, rank)
+        found = _parts[dataset] = ray.get(ask)
+    return found
+
+
+def _name_of(dataset: Any) -> str:
+    """Datasets that ranks have made themselves are counted: each rank makes the same ones."""
+    global _made_here
+    known = _names.get(dataset)
+    if known is None:
+        _made_here += 1
+        known = _names[dataset] = f"the {_made_here}th made on each rank"
+    return known
+
+
+def _the_holder(ray: Any) -> Any:
+    global _holder
+    if _holder is None:
+        run, attempt = os.environ["JUPYTER_DIST_RUN_ID"], os.environ.get("JUPYTER_DIST_ATTEMPT", "0")
+        _holder = (
+            ray.remote(_class_of_the_holder())
+            .options(
+                name=f"splits-{run}-{attempt}",
+                namespace=_NAMESPACE,
+                get_if_exists=True,
+                lifetime="detached",
+                num_cpus=0,
+            )
+            .remote(_IDLE_S)
+        )
+        rank = int(os.environ["RANK"])
+        atexit.register(_leave, ray, _holder, rank)
+        threading.Thread(target=_keep_alive, args=(_holder, rank), daemon=True).start()
+    return _holder
+
+
+def _keep_alive(holder: Any, rank: int) -> None:
+    """The holder's end, or that of this rank's connection, is nothing to tell: who reads data is told."""
+    wait = threading.Event()
+    with contextlib.suppress(Exception):
+        while not wait.wait(_HEARTBEAT_S):
+            holder.here.remote(rank)
+
+
+def _leave(ray: Any, holder: Any, rank: int) -> None:
+    # The last rank's call ends the actor, and so raises there.
+    with contextlib.suppress(Exception):
+        ray.get(holder.leave.remote(rank), timeout=_LEAVING_S)
+
+
+def _class_of_the_holder() -> Any:
+    # Inside of a function: so it is pickled as a whole, and Ray's workers need nothing of ours.
+    class Splits:
+        """Keeps the splits of one attempt of a run."""
+
+        def __init__(self, idle_s: float) -> None:
+            import threading
+            import time
+
+            self._now = time.monotonic
+            self._splits: dict[str, Any] = {}
+            self._ranks: set[int] = set()
+            self._heard = self._now()
+            threading.Thread(target=self._end_when_idle, args=(idle_s,), daemon=True).start()
+
+        def part(self, known_as: str, dataset: Any, ways: int, rank: int) -> Any:
+            self.here(rank)
+            if known_as not in self._splits:
+                self._splits[known_as] = dataset.streaming_split(ways, equal=True)
+            return self._splits[known_as][rank]
+
+        def here(self, rank: int) -> None:
+            self._heard = self._now()
+            self._ranks.add(rank)
+
+        def leave(self, rank: int) -> None:
+            self._ranks.discard(rank)
+            if not self._ranks:
+                import importlib
+
+                importlib.import_module("ray").actor.exit_actor()
+
+        def _end_when_idle(self, idle_s: float) -> None:
+            import importlib
+            import time
+
+            while self._now() - self._heard < idle_s:
+                time.sleep(min(idle_s, 5.0))
+            ray = importlib.import_module("ray")
+            ray.kill(ray.get_runtime_context().current_actor)
+
+    return Splits
