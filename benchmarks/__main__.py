@@ -10,7 +10,18 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import _machine, browser, capture_cell, first_line, launchers, lines, log_call, many_hosts, ship_array
+from . import (
+    _machine,
+    browser,
+    capture_cell,
+    first_line,
+    launchers,
+    lines,
+    log_call,
+    many_hosts,
+    schedulers,
+    ship_array,
+)
 from ._race import Result, race, table
 
 __all__ = ["main"]
@@ -25,6 +36,8 @@ _BENCHMARKS = {
     "capture": capture_cell.benchmark,
     "launchers": launchers.benchmark,
     "hosts": many_hosts.benchmark,
+    "ray": schedulers.on_ray,
+    "spark": schedulers.on_spark,
     "browser-latency": browser.latency,
     "browser-flood": browser.flood,
     "browser-curves": browser.curves,

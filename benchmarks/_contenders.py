@@ -12,7 +12,7 @@ from ._notebook import Notebook, notebook
 
 __all__ = ["answer", "in_parallel_kernels", "ours", "plain", "with_engines"]
 
-_START_S = 120.0
+_START_S = 300.0
 
 
 @contextlib.contextmanager

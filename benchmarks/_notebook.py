@@ -57,14 +57,24 @@ class Notebook:
         except RuntimeError as error:
             raise Failed(f"the kernel did not start: {error}") from error
 
-    def run(self, code: str, *, timeout_s: float, watch: re.Pattern[str] | None = None) -> Cell:
-        """Run a cell to its end. Raises Failed when it raises or takes longer."""
-        return self.run_all([code], timeout_s=timeout_s, watch=watch)[0]
+    def run(
+        self, code: str, *, timeout_s: float, watch: re.Pattern[str] | None = None, fails: bool = False
+    ) -> Cell:
+        """Run a cell to its end. Raises Failed when it raises, unless it `fails`, or takes longer."""
+        return self.run_all([code], timeout_s=timeout_s, watch=watch, fails=fails)[0]
 
     def run_all(
-        self, codes: list[str], *, timeout_s: float, watch: re.Pattern[str] | None = None
+        self,
+        codes: list[str],
+        *,
+        timeout_s: float,
+        watch: re.Pattern[str] | None = None,
+        fails: bool = False,
     ) -> list[Cell]:
-        """Send cells at once, as "Run All" does, and wait for the end of the last."""
+        """Send cells at once, as "Run All" does, and wait for the end of the last.
+
+        Where a cell `fails`, its traceback is text like any other.
+        """
         deadline = time.monotonic() + timeout_s
         cells: dict[str, Cell] = {}
         for code in codes:
@@ -80,7 +90,7 @@ class Notebook:
             now = time.time()
             kind, content = message["msg_type"], message["content"]
             parent = message["parent_header"].get("msg_id", "")
-            if watch is not None and parent not in cells and kind == "comm_msg":
+            if watch is not None and parent not in cells and kind in ("comm_msg", "stream"):
                 parent = next(iter(cells))  # a peer sends its live output outside of the cell
             cell = cells.get(parent)
             if cell is None:
@@ -90,6 +100,8 @@ class Notebook:
                 waiting.discard(parent)
             elif kind == "stream":
                 cell.text += content["text"]
+            elif kind == "error" and fails:
+                cell.text += "\n".join(content["traceback"])
             elif kind == "error":
                 raise Failed(
                     f"{content['ename']}: {_COLOURS.sub('', content['evalue']).splitlines()[0][:200]}"

@@ -21,9 +21,12 @@ from queue import Empty
 from typing import Any, TypeVar
 
 import pytest
+import ray_nodes
+from databricks_workspace import databricks_workspace  # noqa: F401  the fixture
 from hosts import hosts  # noqa: F401  the fixture
 from hypothesis import settings
 from nvidia import fake_gpus  # noqa: F401  the fixture
+from spark_rig import kept_session, spark_context  # noqa: F401  the fixtures
 
 from jupyter_dist.worker import quick_horovodrun
 
@@ -325,6 +328,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 pytest.skip(f"needs {module}: {INSTALL.get(module, f'pip install {module}')}")
             if needed in LACKS and (lacking := LACKS[needed]()):
                 pytest.skip(lacking)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End the Ray that many modules share after the last test that may use it: it costs while it idles."""
+    if _in_group(item, ray_nodes.IN_SHARED) and not _in_group(nextitem, ray_nodes.IN_SHARED):
+        ray_nodes.end_shared()
+
+
+def _in_group(item: pytest.Item | None, group: str) -> bool:
+    return item is not None and any(group in mark.args for mark in item.iter_markers("xdist_group"))
 
 
 def _all_required() -> bool:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hosts import missing
 
-from benchmarks import lines
+from benchmarks import lines, schedulers
 from benchmarks.__main__ import _BENCHMARKS, _README
+from benchmarks._notebook import Cell
 from benchmarks._processes import Failed
 from benchmarks._race import Benchmark, Column, Contender, Measure, race, table
 
@@ -31,6 +34,8 @@ TEXT = "the quick brown fox jumps over the lazy dog"
         if name == "launchers"
         else name
         for name in _BENCHMARKS
+        # These start an engine each, as other tests of the two backends do.
+        if name not in ("ray", "spark")
     ],
 )
 def test_our_side_of_a_benchmark_runs(name: str) -> None:
@@ -66,6 +71,41 @@ def test_lost_torn_and_turned_lines_are_counted() -> None:
     other = f"@@8 1.5@@\n8 0 {TEXT}\n8 2 {TEXT}\n8 1 {TEXT}\n8 3 the qui\n@@8 2.5@@\n"
     found = lines.check([f"@@7 1.0@@\n{whole}@@7 2.0@@\n", other], 5)
     assert found == {"begin": 1.0, "end": 2.5, "lost": 2, "torn": 1, "turned": 1}
+
+
+class NotebookWithRanks:
+    """What a notebook says when four ranks print, one of them not to the end, or when rank 1 dies."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.codes: list[str] = []
+
+    def run(self, code: str, *, watch: re.Pattern[str], **_: object) -> Cell:
+        self.codes.append(code)
+        cell = Cell(sent=100.0, done=130.0)
+        if "sleep(5" in code:
+            cell.text = f"(pid=7) 3 4 {TEXT}\n"
+            return cell
+        for rank in range(4):
+            (self.folder / "marks" / f"first-{rank}").write_text(str(110 + rank))
+            (self.folder / "marks" / f"last-{rank}").write_text(str(120 + rank))
+            cell.seen[f"@@first {rank}@@"] = 111.0 + rank
+            cell.text += "".join(f"(pid=7) {rank} {i} {TEXT}\n" for i in range(4 if rank == 3 else 5))
+        if "SIGKILL" in code.rpartition("all_reduce")[0]:
+            (self.folder / "marks" / "died-1").write_text("121.0")
+            cell.seen = {"died": 120.5, "SIGKILL": 121.5, "dead": 123.0}
+        return cell
+
+
+def test_what_four_ranks_print_and_how_they_die_is_measured_right(tmp_path: Path) -> None:
+    found: Any = NotebookWithRanks(tmp_path)
+    printed = schedulers._printing(found, lambda code: f"call\n{code}", 6, whole=False)
+    # Of 24 lines 19 are in the cell, and one came late.
+    assert printed == {"first": 13.0, "seen": 14.0, "lost": 4, "printed": 7.0}
+    died = schedulers._dying(found, str, schedulers._KILL, schedulers._KILLED, "killed")
+    assert died == {"killed": 0.5, "killed end": 9.0}, "what was said before it died does not tell of it"
+    for code in found.codes:
+        compile(code, "cell", "exec")
 
 
 def test_a_contender_that_fails_is_shown_and_the_others_go_on(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from databricks_workspace import DatabricksWorkspace
 from hosts import Hosts
+from ray_nodes import IN_SHARED, shared_ray
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -19,6 +21,23 @@ SHOW_ALL = """
 import json
 points = json.loads(run.metrics.to_json(orient="records"))
 print("shown:", json.dumps({"state": str(run.state), "results": list(run.results), "metrics": points}))
+"""
+PATIENT = """
+import time
+from ray._private import services
+
+# Ray gives a node 30 s to start, and a busy machine takes longer.
+def get_node(*given):
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            return ask(*given)
+        except RuntimeError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+ask, services.get_node = services.get_node, get_node
 """
 
 
@@ -41,9 +60,11 @@ def execute(notebook: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def run_and_show(name: str, folder: Path) -> dict[str, Any]:
-    """Execute a copy of the notebook with one more cell, which prints all of its run as JSON."""
-    notebook = json.loads((ROOT / "notebooks" / name).read_text())
+def run_and_show(name: str, folder: Path, changed: tuple[str, str] = ("", "")) -> dict[str, Any]:
+    """Execute a copy of the notebook with one more cell, which prints all of its run as JSON.
+
+    `changed`: what is written otherwise in the copy."""
+    notebook = json.loads((ROOT / "notebooks" / name).read_text().replace(*changed))
     notebook["cells"].append(code_cell(SHOW_ALL))
     copy = folder / name
     copy.write_text(json.dumps(notebook))
@@ -89,6 +110,19 @@ def test_torchrun_elastic(tmp_path: Path) -> None:
     assert [result["began"] for result in shown["results"]] == [4, 4]
 
 
+@pytest.mark.timeout(600)  # a Ray that starts on a loaded machine is slow
+@pytest.mark.xdist_group(IN_SHARED)
+@pytest.mark.needs("ray", "torch", "sklearn", "matplotlib")
+def test_ray(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On two nodes, whose Ray says that they have GPUs."""
+    with shared_ray(tmp_path_factory) as ray:
+        monkeypatch.setenv("RAY_ADDRESS", ray.address)
+        on_its_cpus = ("--backend ray -np 2", "--backend ray -np 2 --gpus-per-worker 0")
+        check(run_and_show("ray.ipynb", tmp_path, on_its_cpus), epochs=12)
+
+
 @pytest.mark.timeout(400)
 @pytest.mark.needs("tensorflow", "sklearn")
 def test_tf_parameter_server() -> None:
@@ -124,10 +158,53 @@ def test_horovod_pytorch(tmp_path: Path) -> None:
     check(run_and_show("horovod-pytorch.ipynb", tmp_path), epochs=12)
 
 
+@pytest.mark.timeout(400)  # a Ray of four nodes
+@pytest.mark.needs("ray", "horovod", "torch", "sklearn")
+def test_ray_horovod_elastic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # else all that other tests do comes first
+    notebook = json.loads((ROOT / "notebooks" / "ray-horovod-elastic.ipynb").read_text())
+    notebook["cells"].insert(0, code_cell(PATIENT))
+    copy = tmp_path / "ray-horovod-elastic.ipynb"
+    copy.write_text(json.dumps(notebook))
+    done = execute(copy)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.findall(r"^from epoch \d+ on: (\d) ranks$", done.stdout, re.MULTILINE) == ["3", "2", "3"]
+    assert re.search(r"^9\d\.\d% of the test digits right", done.stdout, re.MULTILINE)
+
+
 @pytest.mark.timeout(400)
 @pytest.mark.needs("horovod", "tensorflow", "sklearn")
 def test_horovod_keras(tmp_path: Path) -> None:
     check(run_and_show("horovod-keras.ipynb", tmp_path), epochs=12)
+
+
+@pytest.mark.xdist_group("databricks")  # which has a Spark that runs
+@pytest.mark.needs("databricks.sdk", "pyspark", "torch", "sklearn")
+def test_databricks(
+    databricks_workspace: DatabricksWorkspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On an emulated workspace, whose cluster is a real Spark."""
+    profiles = tmp_path / "databrickscfg"
+    profiles.write_text(f"[ada]\nhost = {databricks_workspace.url}\ntoken = {databricks_workspace.token}\n")
+    monkeypatch.setenv("DATABRICKS_CONFIG_FILE", str(profiles))
+    monkeypatch.setenv("JUPYTER_DIST_DEMO_PROFILE", "ada")
+    monkeypatch.setenv("JUPYTER_DIST_DEMO_CLUSTER", "c1")
+    monkeypatch.setenv("JUPYTER_DIST_DEMO_VOLUME", "/Volumes/main/default/jd")
+    before = len(databricks_workspace.runs)
+    done = execute(ROOT / "notebooks" / "databricks.ipynb")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for rank in range(4):
+        assert re.search(rf"rank {rank}: 9\d\.\d% of the test's digits right", done.stdout)
+    assert len(databricks_workspace.runs) == before + 1
+    assert not databricks_workspace.active()
+
+
+@pytest.mark.needs("horovod", "torch", "sklearn", "pyspark", "matplotlib")
+def test_spark_horovodrunner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # On two cores the compilers' and collectors' threads of a JVM cost more than they save.
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    check(run_and_show("spark-horovodrunner.ipynb", tmp_path), epochs=12)
 
 
 def test_a_failing_cell_fails_the_notebook(tmp_path: Path) -> None:

@@ -54,9 +54,13 @@ def run(server: Server) -> RunMaker:
     return maker
 
 
+def whole(op: Operation, run: RunMaker) -> str:
+    return fill(op.path, id=run.folder.id, name="nobody", verb="up")
+
+
 def ask(server: Server, op: Operation, run: RunMaker, headers: dict[str, str]) -> Answer:
     query = "?query=x" if op.path.endswith("/search") else ""
-    target = api(fill(op.path, id=run.folder.id, name="nobody")) + query
+    target = api(whole(op, run)) + query
     body = json.dumps(BODIES.get(op.path, {})).encode() if op.method in ("POST", "PUT") else None
     return server.request(op.method, target, headers, body)
 
@@ -76,7 +80,7 @@ def test_strangers_are_refused(server: Server, run: RunMaker, op: Operation, hea
 
 @pytest.mark.parametrize("op", CASES)
 def test_wrong_token_in_the_query_is_refused(server: Server, run: RunMaker, op: Operation) -> None:
-    target = api(fill(op.path, id=run.folder.id, name="nobody")) + "?token=wrong"
+    target = api(whole(op, run)) + "?token=wrong"
     assert server.request(op.method, target, {}, b"{}").status == 403
     assert untouched(run)
 

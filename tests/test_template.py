@@ -199,6 +199,14 @@ def _states_until_an_end() -> Iterator[State]:
         time.sleep(0.01)
 
 
+@pytest.mark.needs("pandas", "pyarrow")
+def test_pandas_with_pyarrow_is_preloaded(wait_for: WaitFor) -> None:
+    template._current().preload(["pandas"])
+    _, status = run("1", wait_for)
+    assert status.warm
+    assert template._poisoned == {}
+
+
 def test_a_broken_import_does_not_matter(wait_for: WaitFor) -> None:
     template._current().preload(["there_is_no_such_module"])
     _, status = run("1", wait_for)

@@ -37,13 +37,16 @@ class TestThirdParty(BackendConformance):
 def test_the_documentation_names_what_there_is() -> None:
     text = (Path(__file__).parents[2] / "docs" / "backends.md").read_text()
     tables = [
-        re.findall(r"^\| `(\w+)", table, re.MULTILINE)
+        re.findall(r"^\| `([\w.]+)", table, re.MULTILINE)
         for table in re.split(r"^\|(?:---\|)+$", text, flags=re.MULTILINE)[1:]
     ]
-    members, capabilities, variables, fields = (set(names) for names in tables[:4])
+    members, more, capabilities, variables, fields = (set(names) for names in tables[:5])
     assert members == {name for name in dir(backends.Backend) if not name.startswith("_")} | set(
         get_annotations(backends.Backend)
     )
+    of_options = {"meant_by", "instead_of"}
+    assert more == {"inherited", *(f"options.{name}" for name in of_options)}
+    assert all(hasattr(backends.Options, name) for name in of_options)
     assert capabilities == {field.name for field in dataclasses.fields(backends.Capabilities)}
     assert fields == {field.name for field in dataclasses.fields(Target)}
     assert {"RANK", "MASTER_ADDR", "JUPYTER_DIST_RUN"} < variables
