@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -116,3 +118,23 @@ class HostProcess:
     @property
     def over(self) -> bool:
         return self.ended is not None
+
+    def as_told(self, told: Mapping[str, Any], clock_offset_s: float) -> HostProcess:
+        """The process as its agent tells of it. `clock_offset_s`: to be added to the host's times."""
+        changes: dict[str, Any] = {
+            "pid": told["pid"] or None,
+            "started": float(told["started"]) + clock_offset_s,
+            "asked": False,
+        }
+        end = told["end"] if told["is"] == "ended" else None
+        if end is not None and end.get("lost"):
+            changes["lost"] = f"the agent on host {self.host} was ended, and its processes with it"
+            changes["ended"] = time.time()
+        elif end is not None:
+            changes["ended"] = float(end["ended"]) + clock_offset_s
+            for name in ("exit_code", "signal", "peak_memory_bytes", "error"):
+                changes[name] = end.get(name)
+            changes["told"] = bool(end.get("told"))
+            changes["place_gone"] = bool(end.get("place_gone"))
+            changes["free_disk"] = told.get("free_disk")
+        return dataclasses.replace(self, **changes)

@@ -320,20 +320,7 @@ class Host:
         if known is None or known.over:
             return
         offset = 0.0 if self.facts is None else self.facts.clock_offset_s
-        changes: dict[str, Any] = {"pid": told["pid"] or None, "started": float(told["started"]) + offset}
-        changes["asked"] = False
-        end = told["end"] if told["is"] == "ended" else None
-        if end is not None and end.get("lost"):
-            changes["lost"] = f"the agent on host {self.name} was ended, and its processes with it"
-            changes["ended"] = time.time()
-        elif end is not None:
-            changes["ended"] = float(end["ended"]) + offset
-            for name in ("exit_code", "signal", "peak_memory_bytes", "error"):
-                changes[name] = end.get(name)
-            changes["told"] = bool(end.get("told"))
-            changes["place_gone"] = bool(end.get("place_gone"))
-            changes["free_disk"] = told.get("free_disk")
-        self.processes[known.id] = dataclasses.replace(known, **changes)
+        self.processes[known.id] = known.as_told(told, offset)
 
     def _on_loss(self, error: LinkError) -> None:
         if self.released:
