@@ -331,13 +331,13 @@ class Hosted:
         """Our place on some hosts was taken away, and their agents have ended the ranks. The platform knows
         why, and may tell it a moment later (`Hosting.gone`)."""
         assert self._hosting is not None
-        gone = self._hosting.gone()
+        gone, hosts = self._hosting.gone(), set(taken)
         self._taken_at = self._taken_at or time.monotonic()
-        known = self._stopping or gone.keys() >= set(taken)
+        known = self._stopping or gone.keys() >= hosts
         if not known and time.monotonic() - self._taken_at < self._hosting.why_s:
             ranks = tuple(
                 dataclasses.replace(rank, state=State.RUNNING, ended=None)
-                if rank.state is State.LOST and rank.host in set(taken)
+                if rank.state is State.LOST and rank.host in hosts
                 else rank
                 for rank in poll.ranks
             )
@@ -346,7 +346,7 @@ class Hosted:
         lost: dict[str, list[str]] = {}
         for host in taken:
             lost.setdefault(gone.get(host) or unknown, []).append(host)
-        told = [f"{_named(hosts)} lost: {why}" for why, hosts in lost.items() if why not in (otherwise or "")]
+        told = [f"{_named(names)} lost: {why}" for why, names in lost.items() if why not in (otherwise or "")]
         return dataclasses.replace(poll, detail="; ".join([*told, *filter(None, [otherwise])]))
 
 

@@ -76,8 +76,8 @@ def head_of(address: str) -> tuple[str, int]:
 
 
 def _listens(address: str) -> bool:
-    with contextlib.suppress(OSError):
-        socket.create_connection(head_of(address), timeout=_DIAL_S).close()
+    with contextlib.suppress(Unreachable):
+        check_listening(address)
         return True
     return False
 

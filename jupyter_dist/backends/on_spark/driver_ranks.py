@@ -14,7 +14,7 @@ __all__ = ["beside_us"]
 
 def beside_us(word: str) -> Callable[[str], Pipe]:
     """What opens the pipe to a stage program on this machine, whose ranks end with this process."""
-    read, write = os.pipe()  # the writing end is this process's alone, and is never closed
+    read, _ = os.pipe()  # the writing end is this process's alone, and is never closed
 
     def opened(_: str) -> Pipe:
         env = {name: value for name, value in os.environ.items() if not name.startswith("JUPYTER_DIST_SPARK")}
@@ -30,5 +30,4 @@ def beside_us(word: str) -> Callable[[str], Pipe]:
         )
         return Pipe.of_process(process, word)
 
-    opened.__dict__["lifeline"] = write
     return opened

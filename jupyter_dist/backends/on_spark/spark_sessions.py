@@ -152,9 +152,6 @@ class _Classic:
     def cancel(self, name: str) -> None:
         self._context.cancelJobGroup(name)
 
-    def close(self) -> None:
-        raise NotImplementedError
-
 
 class _Own(_Classic):
     """An application of our own, which ends with this process."""
@@ -179,13 +176,7 @@ class _Own(_Classic):
         super().__init__(SparkContext(conf=conf))
 
     def close(self) -> None:
-        stopping = threading.Thread(target=self._stop, daemon=True)
-        stopping.start()
-        stopping.join(_STOP_S)
-
-    def _stop(self) -> None:
-        with contextlib.suppress(Exception):
-            self._context.stop()
+        _stop(self._context)
 
 
 class _Shared(_Classic):
@@ -247,13 +238,19 @@ class _Connect:
         self._spark.interruptTag(name)
 
     def close(self) -> None:
-        stopping = threading.Thread(target=self._stop, daemon=True)
-        stopping.start()
-        stopping.join(_STOP_S)
+        _stop(self._spark)
 
-    def _stop(self) -> None:
+
+def _stop(opened: Any) -> None:
+    """Stop a SparkContext or a SparkSession; waits for it some seconds at the most."""
+
+    def stop() -> None:
         with contextlib.suppress(Exception):
-            self._spark.stop()
+            opened.stop()
+
+    stopping = threading.Thread(target=stop, daemon=True)
+    stopping.start()
+    stopping.join(_STOP_S)
 
 
 def _defaults(door: Door) -> dict[str, str]:

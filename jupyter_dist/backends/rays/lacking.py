@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...text.format import size
+from ...text.format import count, size
 
 __all__ = ["Lack", "lack"]
 
 Amounts = Mapping[str, float]
-_UNITS = {"CPU": "CPU", "GPU": "GPU"}
+_UNITS = ("CPU", "GPU")
 _SLACK = 1e-6
 """Ray counts in ten-thousandths, and sums of fractions are not exact."""
 _LONGEST = 160
@@ -80,7 +80,7 @@ def _unplaceable(
     if strategy == "STRICT_PACK" and bundles:
         bundles = [_sum(bundles)]
     if strategy == "STRICT_SPREAD" and len(bundles) > len(nodes):
-        return f"asks {_nodes(len(bundles))} (STRICT_SPREAD), the cluster has {len(nodes)}", True
+        return f"asks {count(len(bundles), 'node')} (STRICT_SPREAD), the cluster has {len(nodes)}", True
     for kind, never in (("total", True), ("free", False)):
         amounts = [node[kind] for node in nodes]
         if any(one is None for one in amounts):
@@ -151,11 +151,11 @@ def _same(request: Amounts, bundle: Amounts) -> bool:
 
 
 def _sum(parts: Sequence[Amounts]) -> dict[str, float]:
-    total: Counter[str] = Counter()
+    total: dict[str, float] = {}
     for part in parts:
         for name, amount in part.items():
-            total[name] += amount  # type: ignore[assignment]
-    return {name: float(amount) for name, amount in total.items() if amount}
+            total[name] = total.get(name, 0.0) + amount
+    return {name: amount for name, amount in total.items() if amount}
 
 
 def _told(amounts: Amounts) -> str:
@@ -167,7 +167,7 @@ def _amount(name: str, amount: float) -> str:
     if name == "memory":
         return f"{size(amount)} of memory"
     if name in _UNITS:
-        return f"{amount:g} {_UNITS[name]}{'' if amount == 1 else 's'}"
+        return f"{amount:g} {name}{'' if amount == 1 else 's'}"
     if name.startswith("accelerator_type:"):
         return f"a GPU of type {name.partition(':')[2]}"
     return f"{amount:g} of {name!r}"
@@ -181,7 +181,3 @@ def _count(name: str, has: Amounts) -> str:
 
 def _free(name: str, free: Amounts, has: Amounts) -> str:
     return f"{_count(name, free)} of {_count(name, has)} {'is' if free.get(name) == 1 else 'are'} free"
-
-
-def _nodes(number: int) -> str:
-    return "1 node" if number == 1 else f"{number} nodes"

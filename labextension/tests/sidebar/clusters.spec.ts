@@ -52,7 +52,7 @@ describe('ClustersModel', () => {
     const id = await model.launch('up', 'two.yaml');
     expect(server.asked).toEqual(['up two.yaml']);
     const address = { address: 'ray://10.0.0.2:10001' };
-    const file = { launched_from: '/work/two.yaml' };
+    const file = { launched_from: '/home/ada/two.yaml' };
     server.saved = [{ name: 'two', backend: 'ray', options: address, problem: null, ...file }];
     expect(model.clusters).toEqual([]);
     server.set(id, { state: 'succeeded', ended: 2 });
