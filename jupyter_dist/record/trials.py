@@ -1,0 +1,106 @@
+"""The trials of a tuning run, as its ledger tells them: `trials.jsonl`, a line when one is begun and one when
+it has ended. Only the tuning writes it (tuning/ledger.py); reading it needs no running process.
+
+    {"number": 3, "parameters": {"lr": 0.01}, "time": 1763…}
+    {"number": 3, "state": "succeeded", "value": 0.93, "steps": [[0, 0.61], …], "reason": null, "time": 1763…}
+    {"importance": {"lr": 0.8, "batch": 0.2}}
+
+A trial is a run of its own besides, whose id follows from its number (`folder.trial_id`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..folder import RunFolder, trial_id
+from ..search.spec import Search
+from .metrics import to_number
+
+__all__ = ["Told", "Trial", "best", "read", "search_of"]
+
+RUNNING, SUCCEEDED, PRUNED, FAILED, STOPPED = "running", "succeeded", "pruned", "failed", "stopped"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial. `value` is that of the objective, and there only where the trial has succeeded."""
+
+    number: int
+    run_id: str
+    parameters: Mapping[str, Any]
+    state: str = RUNNING
+    """running, succeeded, pruned (ended because others did better), failed, or stopped with the tuning."""
+    value: float | None = None
+    steps: tuple[tuple[int, float], ...] = ()
+    """What the objective was on the way, thinned alike in all trials (tuning/objective.py)."""
+    reason: str | None = None
+    started: float = 0.0
+    ended: float | None = None
+    handle: Mapping[str, Any] | None = None
+    """Of a trial that a service has started by itself: what finds it there."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a ledger says: the trials by number, and how much each parameter matters, where that is known."""
+
+    trials: list[Trial]
+    importance: Mapping[str, float]
+
+
+def read(folder: RunFolder) -> Told:
+    """The ledger as it is now. Empty while there is none; lines that are torn or not ours are passed over."""
+    try:
+        data = folder.trials.read_bytes()
+    except OSError:
+        return Told([], {})
+    trials: dict[int, Trial] = {}
+    importance: Mapping[str, float] = {}
+    for line in data.split(b"\n"):
+        try:
+            said = json.loads(line)
+            if "importance" in said:
+                importance = {str(name): float(value) for name, value in said["importance"].items()}
+            elif "parameters" in said:
+                number = int(said["number"])
+                run_id = trial_id(folder.id, number)
+                begun, handle = float(said["time"]), said.get("handle")
+                trials[number] = Trial(number, run_id, said["parameters"], started=begun, handle=handle)
+            else:
+                number = int(said["number"])
+                trials[number] = _ended(trials[number], said)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+    return Told([trials[number] for number in sorted(trials)], importance)
+
+
+def _ended(trial: Trial, said: Mapping[str, Any]) -> Trial:
+    value, reason = said.get("value"), said.get("reason")
+    return dataclasses.replace(
+        trial,
+        state=str(said["state"]),
+        value=None if value is None else to_number(value),
+        steps=tuple((int(step), to_number(at)) for step, at in said.get("steps", ())),
+        reason=None if reason is None else str(reason),
+        ended=float(said["time"]),
+    )
+
+
+def search_of(tuning: Mapping[str, Any]) -> Search:
+    """The search of a tuning run's job (`Job.tuning`)."""
+    return Search.from_json(tuning["search"])
+
+
+def best(trials: Iterable[Trial], search: Search) -> Trial | None:
+    """The best trial that has succeeded, the earliest of equals; None while none has."""
+    found: Trial | None = None
+    for trial in trials:
+        if trial.state != SUCCEEDED or trial.value is None:
+            continue
+        if found is None or found.value is None or search.better(trial.value, found.value):
+            found = trial
+    return found

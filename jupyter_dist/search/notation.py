@@ -1,0 +1,214 @@
+"""Read a dimension as people write it: `loguniform(1e-5,1e-1)`, `choice(32,64)`, `int(1,8)`.
+
+The names are those of the libraries that users come from, with the meaning that they have there:
+
+- Ray Tune: uniform, quniform, loguniform, randint and lograndint (the upper end left out), qrandint (the
+  upper end included), choice: https://docs.ray.io/en/latest/tune/api/search_space.html
+- Optuna: float and int with log=True or step=…, both ends included; categorical:
+  https://optuna.readthedocs.io/en/stable/reference/generated/optuna.trial.Trial.html
+- SageMaker: continuous, integer and categorical, with scaling=Linear or Logarithmic:
+  https://docs.aws.amazon.com/sagemaker/latest/dg/automatic-model-tuning-define-ranges.html
+
+Messages of errors go on from what was given: "'lr=unifrom(0,1)': there is no …".
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .dimensions import Choice, Dimension, Real, Value, Whole
+
+__all__ = ["as_text", "read_dimension"]
+
+_CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*\((.*)\)\s*", re.DOTALL)
+_KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)\s*(.*)", re.DOTALL)
+_WORD = re.compile(r"[A-Za-z_][\w./:@+-]*")
+_PIECE = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^,'"]+|,|['"]""", re.DOTALL)
+_NO_WORDS = {"true": "True", "false": "False", "none": "None", "null": "None"}
+_MOST_CHOICES = 10_000
+
+
+def as_text(given: object) -> object:
+    """What Python code gives for a dimension, as it is written in a flag: a list stands for its choices."""
+    if isinstance(given, list | tuple):
+        return f"choice({','.join(map(repr, given))})"
+    return given
+
+
+def read_dimension(text: str) -> Dimension:
+    """The dimension that is meant. Raises ValueError, which says what to write instead."""
+    call = _CALL.fullmatch(text)
+    if call is None:
+        if "," in text:
+            raise ValueError(f"for a choice of values write choice({text.strip().strip('[]()')})")
+        raise ValueError("needs a range such as loguniform(1e-5,1e-1), int(1,8) or choice(32,64)")
+    name, arguments = call[1].lower(), call[2]
+    make = _FORMS.get(name)
+    if make is None:
+        near = difflib.get_close_matches(name, _FORMS, 1)
+        cure = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(_FORMS))}"
+        raise ValueError(f"there is no {call[1]!r}; {cure}")
+    positional, keywords = _arguments(arguments)
+    return make(name, positional, keywords)
+
+
+def _arguments(text: str) -> tuple[list[str], dict[str, str]]:
+    pieces: list[str] = [""]
+    for piece in _PIECE.findall(text):
+        if piece == ",":
+            pieces.append("")
+        else:
+            pieces[-1] += piece
+    if not pieces[-1].strip():
+        pieces.pop()  # a comma may end the list, as in Python
+    if any(not piece.strip() for piece in pieces):
+        raise ValueError("there is nothing between two commas")
+    positional: list[str] = []
+    keywords: dict[str, str] = {}
+    for piece in pieces:
+        keyword = _KEYWORD.fullmatch(piece)
+        if keyword is None:
+            positional.append(piece.strip())
+        else:
+            keywords[keyword[1].lower()] = keyword[2].strip()
+    return positional, keywords
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"needs a number in place of {text!r}") from None
+    if not math.isfinite(value):
+        raise ValueError(f"needs a finite number in place of {text!r}")
+    return value
+
+
+def _whole(text: str) -> int:
+    value = _number(text)
+    if value != int(value):
+        raise ValueError(f"needs a whole number in place of {text!r}; for others there is float(low,high)")
+    return int(value)
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in ("true", "false", "1", "0"):
+        raise ValueError(f"log is True or False, not {text!r}")
+    return text.lower() in ("true", "1")
+
+
+def _is_log(keywords: Mapping[str, str]) -> bool:
+    scaling = keywords.get("scaling", "Linear").strip("'\"")
+    if scaling.lower() not in ("linear", "auto", "logarithmic"):
+        raise ValueError(f"scaling is Linear or Logarithmic, not {scaling!r}")
+    return scaling.lower() == "logarithmic" or _switch(keywords.get("log", "False"))
+
+
+def _ends(
+    name: str,
+    positional: Sequence[str],
+    keywords: Mapping[str, str],
+    read: Callable[[str], Any],
+    known: Sequence[str] = (),
+    third: bool = False,
+) -> list[Any]:
+    """The numbers in the brackets: two, or three where the third is the step."""
+    unknown = sorted(keywords.keys() - set(known))
+    if unknown:
+        cure = f"it has {', '.join(known)}" if known else f"write {name}(low,high)"
+        raise ValueError(f"{name} has no {unknown[0]!r}; {cure}")
+    wanted = f"{name}(low,high,step)" if third else f"{name}(low,high)"
+    if len(positional) != 2 + third:
+        raise ValueError(f"needs {2 + third} numbers, as in {wanted}, and has {len(positional)}")
+    found = [read(text) for text in positional]
+    if found[0] >= found[1]:
+        raise ValueError(f"the lower end comes first and is below the upper one: {wanted}")
+    return found
+
+
+def _real(low: float, high: float, log: bool, step: float | None = None) -> Real:
+    if log and step is not None:
+        raise ValueError("takes log or step, not both")
+    if log and low <= 0:
+        raise ValueError(f"a logarithmic range begins above 0, not at {low:g}")
+    if step is not None:
+        if not 0 < step <= high - low:
+            raise ValueError(f"the step is above 0 and fits between {low:g} and {high:g}; it is {step:g}")
+        high = low + math.floor((high - low) / step + 1e-9) * step
+    return Real(low, high, log, step)
+
+
+def _integer(low: int, high: int, log: bool, step: int = 1) -> Whole:
+    if log and step != 1:
+        raise ValueError("takes log or step, not both")
+    if log and low < 1:
+        raise ValueError(f"a logarithmic range of whole numbers begins at 1 or above, not at {low}")
+    if not 1 <= step <= max(1, high - low):
+        raise ValueError(f"the step is a whole number that fits between {low} and {high}; it is {step}")
+    return Whole(low, low + (high - low) // step * step, log, step)
+
+
+def _floats(name: str, positional: Sequence[str], keywords: Mapping[str, str]) -> Dimension:
+    if name in ("uniform", "loguniform"):
+        low, high = _ends(name, positional, keywords, _number)
+        return _real(low, high, name == "loguniform")
+    if name == "quniform":
+        low, high, step = _ends(name, positional, keywords, _number, third=True)
+        return _real(low, high, False, step)
+    low, high = _ends(name, positional, keywords, _number, ("log", "scaling", "step"))
+    return _real(low, high, _is_log(keywords), _number(keywords["step"]) if "step" in keywords else None)
+
+
+def _integers(name: str, positional: Sequence[str], keywords: Mapping[str, str]) -> Dimension:
+    if name == "qrandint":
+        low, high, step = _ends(name, positional, keywords, _whole, third=True)
+        return _integer(low, high, False, step)
+    if name in ("randint", "lograndint"):  # as in Ray Tune and numpy, the upper end is left out
+        low, high = _ends(name, positional, keywords, _whole)
+        return _integer(low, high - 1, name == "lograndint")
+    low, high = _ends(name, positional, keywords, _whole, ("log", "scaling", "step"))
+    return _integer(low, high, _is_log(keywords), _whole(keywords.get("step", "1")))
+
+
+def _choice(name: str, positional: Sequence[str], keywords: Mapping[str, str]) -> Dimension:
+    if keywords:
+        key, value = next(iter(keywords.items()))
+        raise ValueError(f"a text with '=' in it stands in quotes: {name}('{key}={value}')")
+    if not positional:
+        raise ValueError(f"needs values to choose from: {name}(32,64)")
+    if len(positional) > _MOST_CHOICES:
+        raise ValueError(f"has {len(positional):,} values; {_MOST_CHOICES:,} are the most")
+    values = tuple(_value(text) for text in positional)
+    for at, one in enumerate(values):
+        if Choice(values[:at]).holds(one):
+            raise ValueError(f"names {one!r} twice")
+    return Choice(values)
+
+
+def _value(text: str) -> Value:
+    """A number, True, False, None, a text in quotes, or a word that needs none."""
+    if text in _NO_WORDS:  # as a text it would be true, whichever it is
+        raise ValueError(f"write {_NO_WORDS[text]}, or {text!r} for the text")
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        if _WORD.fullmatch(text):
+            return text
+        raise ValueError(f"{text!r} is no number and no word; a text stands in quotes") from None
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"needs a finite number in place of {text!r}")
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise ValueError(f"{text!r} is a {type(value).__name__}; name it, and look it up by its name in the cell")
+
+
+_FORMS: dict[str, Callable[[str, Sequence[str], Mapping[str, str]], Dimension]] = {
+    **dict.fromkeys(("uniform", "loguniform", "quniform", "float", "continuous"), _floats),
+    **dict.fromkeys(("int", "integer", "randint", "lograndint", "qrandint"), _integers),
+    **dict.fromkeys(("choice", "categorical"), _choice),
+}

@@ -1,0 +1,133 @@
+"""The engine of every backend that has none of its own: Optuna.
+
+The study lives in memory. What is true of trials stands in the run's ledger, from which a new study learns
+all that the one before knew; `number`s here are ours, also where a parent's trials come first.
+
+https://optuna.readthedocs.io/en/stable/tutorial/20_recipes/009_ask_and_tell.html
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ...job import Job
+from ...record.trials import PRUNED, RUNNING, SUCCEEDED, Trial
+from ...search.spec import Search
+from . import Proposal
+from .optuna_space import distributions, from_optuna, to_optuna
+
+__all__ = ["OptunaEngine", "startup_trials"]
+
+
+def startup_trials(search: Search) -> int:
+    """How many trials are at random: until there is something to learn from, a tenth of a large budget and a
+    third of a small one."""
+    return max(3, min(10, search.max_jobs // 3))
+
+
+class OptunaEngine:
+    """Imports Optuna, which takes a second."""
+
+    def __init__(self, search: Search, job: Job) -> None:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+        self._optuna, self._search = optuna, search
+        self._space = distributions(search)
+        self._study = optuna.create_study(
+            study_name=job.id,  # from it Hyperband's brackets follow: a trial stays in its own
+            direction="maximize" if search.goal == "max" else "minimize",
+            sampler=self._sampler(),
+            pruner=self._pruner(),
+        )
+        self._asked: dict[int, Any] = {}
+        self._told: dict[int, int] = {}
+        """How many values of a trial's series were reported."""
+        self._ended = 0
+        self._judged: dict[int, int] = {}
+        """How many trials had ended when a trial was judged last."""
+
+    def _sampler(self) -> Any:
+        samplers = self._optuna.samplers
+        if self._search.strategy in ("random", "grid"):  # a grid's points are given
+            return samplers.RandomSampler(seed=self._search.seed)
+        at_first = startup_trials(self._search)
+        return samplers.TPESampler(n_startup_trials=at_first, constant_liar=True, seed=self._search.seed)
+
+    def _pruner(self) -> Any:
+        pruners = self._optuna.pruners
+        if self._search.strategy == "hyperband":
+            return pruners.HyperbandPruner()
+        if self._search.early_stopping:
+            return pruners.MedianPruner(n_startup_trials=max(2, min(5, self._search.max_jobs // 4)))
+        return pruners.NopPruner()
+
+    def learn(self, trial: Trial, *, of_parent: bool = False) -> None:
+        states = {SUCCEEDED: "COMPLETE", PRUNED: "PRUNED", RUNNING: "RUNNING"}
+        state = self._optuna.trial.TrialState[states.get(trial.state, "FAIL")]
+        given = to_optuna(self._search, trial.parameters)
+        self._study.add_trial(
+            self._optuna.trial.create_trial(
+                state=state,
+                params=given,
+                distributions={name: self._space[name] for name in given},
+                value=trial.value if trial.state == SUCCEEDED else None,
+                intermediate_values=dict(trial.steps),
+            )
+        )
+        if trial.state == RUNNING and not of_parent:
+            newest = self._study.get_trials(deepcopy=False)[-1]
+            self._asked[trial.number] = self._optuna.trial.Trial(self._study, newest._trial_id)
+
+    def ask(self, number: int) -> Proposal | None:
+        if self._search.strategy == "grid":
+            self._study.enqueue_trial(to_optuna(self._search, self._search.grid_point(number)))
+        trial = self._study.ask(self._space)
+        self._asked[number] = trial
+        return Proposal(from_optuna(self._search, trial.params))
+
+    def is_hopeless(self, number: int, reported: Sequence[tuple[int, float]]) -> bool:
+        """Each value is judged when it is there, and the last one again when there are more trials to compare
+        it with."""
+        trial = self._asked[number]
+        again = self._judged.get(number) != self._ended
+        self._judged[number] = self._ended
+        for _ in self._reports(number, reported):
+            again = False
+            if trial.should_prune():
+                return True
+        return bool(again and reported and trial.should_prune())
+
+    def _reports(self, number: int, reported: Sequence[tuple[int, float]]) -> Iterator[None]:
+        """Tell Optuna of the values that are new, one at a time."""
+        new = reported[self._told.get(number, 0) :]
+        self._told[number] = len(reported)
+        for step, value in new:
+            if step >= 0:  # Optuna has none below
+                self._asked[number].report(value, step)
+                yield
+
+    def tell(
+        self, number: int, state: str, value: float | None, reported: Sequence[tuple[int, float]]
+    ) -> None:
+        for _ in self._reports(number, reported):
+            pass
+        trial = self._asked.pop(number)
+        self._ended += 1
+        states = self._optuna.trial.TrialState
+        if state == SUCCEEDED:
+            self._study.tell(trial, value)
+        else:
+            self._study.tell(trial, state=states.PRUNED if state == PRUNED else states.FAIL)
+
+    def exhausted(self) -> str | None:
+        return None
+
+    def stop(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,53 @@
+"""A search's space and values in Optuna's terms. Choices are told to Optuna by their index: it keeps no types
+of its own then, and False is not 0."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...search.dimensions import Choice, Real, Value
+from ...search.spec import Search
+
+__all__ = ["distributions", "from_optuna", "to_optuna"]
+
+
+def distributions(search: Search) -> dict[str, Any]:
+    """By parameter. Imports Optuna."""
+    from optuna import distributions as made
+
+    space: dict[str, Any] = {}
+    for name, one in search.space.items():
+        if isinstance(one, Choice):
+            space[name] = made.CategoricalDistribution(range(len(one.values)))
+        elif isinstance(one, Real):
+            space[name] = made.FloatDistribution(one.low, one.high, log=one.log, step=one.step)
+        else:
+            space[name] = made.IntDistribution(one.low, one.high, log=one.log, step=one.step)
+    return space
+
+
+def to_optuna(search: Search, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of some of the parameters."""
+    found: dict[str, Any] = {}
+    for name, value in parameters.items():
+        one = search.space[name]
+        if isinstance(one, Choice):
+            found[name] = next(
+                at for at, known in enumerate(one.values) if type(known) is type(value) and known == value
+            )
+        else:
+            found[name] = float(value) if isinstance(one, Real) else int(value)
+    return found
+
+
+def from_optuna(search: Search, parameters: Mapping[str, Any]) -> dict[str, Value]:
+    """What `to_optuna` has told, in our values."""
+    found: dict[str, Value] = {}
+    for name, value in parameters.items():
+        one = search.space[name]
+        if isinstance(one, Choice):
+            found[name] = one.values[int(value)]
+        else:
+            found[name] = float(value) if isinstance(one, Real) else int(value)
+    return found

@@ -1,0 +1,260 @@
+"""The engine of the backend `ray`: Ray Tune chooses and prunes, on the Ray that the trials run on.
+
+A trial of Tune is an actor without resources that trains nothing: it waits at the *desk*, an actor of ours,
+for what the run of that trial logs, and reports it to Tune (ray_tune_parts.py). What Tune has begun and ended
+reaches us over the desk as well. So trials are runs like everywhere, with their ranks where the backend `ray`
+places them, and Tune's own search algorithms and schedulers see results as from any trainable.
+
+https://docs.ray.io/en/latest/tune/key-concepts.html
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ... import folder as folders
+from ...backends.on_ray import connecting, embedded
+from ...backends.on_ray.ray_options import RayOptions
+from ...errors import DistError
+from ...folder import RunFolder, write_json
+from ...job import Job
+from ...record.trials import PRUNED, RUNNING, SUCCEEDED, Trial
+from ...search.spec import Search
+from ...worker import layout
+from . import Proposal, ray_tune_parts
+from .optuna_space import from_optuna, to_optuna
+
+__all__ = ["RayTuneEngine"]
+
+_LOOK_S = 0.1
+_RECORD = layout.hidden("ray-tune.json")
+_PLACE = layout.hidden("ray-tune")
+_QUIET = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    # Results come as fast as trials log.
+    "TUNE_RESULT_BUFFER_LENGTH": "0",
+}
+
+
+@dataclass
+class _Expected:
+    """A trial from the ledger that Tune is going to ask for once more."""
+
+    number: int
+    parameters: Mapping[str, Any]
+    state: str
+    value: float | None
+    steps: Sequence[tuple[int, float]]
+
+
+class RayTuneEngine:
+    """Tune lives in threads of this process, which is a driver of its Ray: what is asked here never waits."""
+
+    def __init__(self, search: Search, job: Job) -> None:
+        assert job.tuning is not None
+        self._search, self._job = search, job
+        self._asked = RayOptions(**job.tuning["trial"]["options"])
+        self._ranks = int(job.tuning["trial"]["world_size"])
+        self._folder = RunFolder(folders.runs_root() / job.id)
+        self._lock = threading.Lock()
+        self._known: list[Trial] = []
+        self._of_parent: list[Trial] = []
+        self._expected: list[_Expected] = []
+        self._offers: deque[tuple[str, dict[str, Any]]] = deque()
+        """What Tune wants tried, as (its name of the trial, parameters)."""
+        self._begun: set[str] = set()
+        self._ids: dict[int, str] = {}
+        self._told: dict[int, int] = {}
+        self._stopped: set[str] = set()
+        """What Tune has ended, or knows the end of."""
+        self._news: list[tuple[str, list[tuple[int, float]]]] = []
+        self._ends: dict[str, tuple[str, float | None]] = {}
+        self._thread: threading.Thread | None = None
+        self._closed = threading.Event()
+        self._over: str | None = None
+        self._address: str | None = None
+
+    def learn(self, trial: Trial, *, of_parent: bool = False) -> None:
+        if of_parent:
+            self._of_parent.append(trial)
+            return
+        self._known.append(trial)
+        if trial.state == RUNNING or self._search.strategy == "grid":
+            self._expected.append(
+                _Expected(trial.number, trial.parameters, trial.state, trial.value, trial.steps)
+            )
+
+    def ask(self, number: int) -> Proposal | None:
+        self._begin()
+        with self._lock:
+            if not self._offers:
+                return None
+            name, parameters = self._offers.popleft()
+            self._ids[number] = name
+            # A Ray of the tuning's own is no business of each trial's.
+            return Proposal(parameters, options={"address": self._address})
+
+    def is_hopeless(self, number: int, reported: Sequence[tuple[int, float]]) -> bool:
+        self._begin()
+        with self._lock:
+            name = self._ids.get(number)
+            if name is None:
+                return False
+            self._report(number, name, reported)
+            return name in self._stopped
+
+    def _report(self, number: int, name: str, reported: Sequence[tuple[int, float]]) -> None:
+        new = list(reported[self._told.get(number, 0) :])
+        self._told[number] = len(reported)
+        if new:
+            self._news.append((name, new))
+
+    def tell(
+        self, number: int, state: str, value: float | None, reported: Sequence[tuple[int, float]]
+    ) -> None:
+        with self._lock:
+            name = self._ids.get(number)
+            if name is not None:
+                self._report(number, name, reported)
+                self._ends[name] = (state, value)
+                return
+            for one in self._expected:
+                if one.number == number:
+                    one.state, one.value, one.steps = state, value, tuple(reported)
+
+    def exhausted(self) -> str | None:
+        with self._lock:
+            return None if self._offers else self._over
+
+    def stop(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join(10.0)
+
+    def _begin(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._live, name="ray-tune", daemon=True)
+            self._thread.start()
+
+    # From here on, the threads.
+
+    def _live(self) -> None:
+        own: int | None = None
+        place = str(self._folder.path / _PLACE)
+        os.environ.update(_QUIET)
+        try:
+            self._address, own = self._find_ray()
+            connecting.connect(self._address, self._asked.read_runtime_env)
+            self._tune(place)
+        except BaseException as error:
+            if not isinstance(error, DistError):
+                error = RuntimeError(f"Ray Tune failed: {type(error).__name__}: {error}")
+            self._over = str(error)
+        finally:
+            if self._closed.is_set():
+                with contextlib.suppress(Exception):
+                    import ray
+
+                    ray.shutdown()
+                if own is not None:
+                    embedded.end(own)
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _find_ray(self) -> tuple[str, int | None]:
+        """The address of the Ray that is meant, and the keeper of one that is the tuning's own."""
+        record = self._folder.path / _RECORD
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            known = json.loads(record.read_bytes())
+            return str(known["address"]), known["embedded"]
+        address, own = connecting.find_address(self._asked.address), None
+        if address is None:
+            address, own = embedded.start(self._folder, self._asked, self._ranks * self._search.parallel)
+        write_json(record, {"address": address, "embedded": own})
+        return address, own
+
+    def _tune(self, place: str) -> None:
+        import ray
+
+        parts = ray_tune_parts.make(self._job.id)
+        desk = parts.open_desk()
+        left = self._search.max_jobs - sum(one.state != RUNNING for one in self._known)
+        if self._search.strategy == "grid":
+            left = self._search.max_jobs
+        running = [to_optuna(self._search, one.parameters) for one in self._known if one.state == RUNNING]
+        ended = [one for one in self._known if one.state in (SUCCEEDED, PRUNED)]
+        tuner = ray_tune_parts.tuner(
+            self._search,
+            parts,
+            place,
+            samples=max(1, left),
+            running=running,
+            ended=[*self._of_parent, *ended],
+        )
+        failure: list[BaseException] = []
+
+        def fit() -> None:
+            try:
+                tuner.fit()
+            except BaseException as error:
+                failure.append(error)
+
+        fitting = threading.Thread(target=fit, name="ray-tune-fit", daemon=True)
+        fitting.start()
+        while not self._closed.is_set():
+            alive = fitting.is_alive()
+            with self._lock:
+                news, self._news = self._news, []
+                ends, self._ends = self._ends, {}
+            begun, stopped = ray.get(desk.exchange.remote(news, ends))
+            with self._lock:
+                for name, config in begun:
+                    self._take(name, from_optuna(self._search, config))
+                self._stopped.update(stopped)
+            if failure and not self._closed.is_set():
+                raise failure[0]
+            if not alive:
+                self._over = ""
+                return
+            time.sleep(_LOOK_S)
+
+    def _take(self, name: str, parameters: dict[str, Any]) -> None:
+        """Tune has begun a trial: one that goes on, one whose end is known, or a new one.
+
+        It says so twice where it has begun an actor for the trial, and then given it one that was left over.
+        """
+        if name in self._begun:
+            return
+        self._begun.add(name)
+        for one in self._expected:
+            if not all(_same(value, parameters[name]) for name, value in one.parameters.items()):
+                continue
+            self._expected.remove(one)
+            if one.state == RUNNING:
+                self._ids[one.number] = name
+            else:
+                self._news.append((name, list(one.steps)))
+                self._ends[name] = (one.state, one.value)
+            return
+        self._offers.append((name, parameters))
+
+
+def _same(one: Any, other: Any) -> bool:
+    """On the way through a logarithm a number loses its last digits."""
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9)
+    return type(one) is type(other) and bool(one == other)

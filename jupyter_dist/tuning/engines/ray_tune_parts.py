@@ -1,0 +1,222 @@
+"""What of Ray Tune's is made for a tuning: the desk, the trainable that waits at it, and the Tuner.
+
+The classes are made in a function, so that they travel by value: nodes of a Ray need not have this package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...backends.on_ray.connecting import NAMESPACE
+from ...record.trials import SUCCEEDED, Trial
+from ...search.dimensions import Choice, Real
+from ...search.spec import Search
+from .optuna_engine import startup_trials
+from .optuna_space import distributions, to_optuna
+
+__all__ = ["Parts", "make", "tuner"]
+
+_ENDLESS = 1 << 30
+"""No trial is ended for having logged enough."""
+_OBJECTIVE = "objective"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """`open_desk` returns the actor; the others are for the Tuner."""
+
+    open_desk: Callable[[], Any]
+    trainable: Any
+    callback: Any
+
+
+def make(run_id: str) -> Parts:
+    """For a tuning run. Imports Ray Tune, which takes seconds."""
+    import ray
+    from ray import tune
+
+    name = f"desk-{run_id}"
+
+    class Desk:
+        """Where Tune's trials and our tuning leave word for each other."""
+
+        def __init__(self) -> None:
+            self.begun: list[Any] = []
+            self.stopped: list[str] = []
+            self.news: dict[str, list[Any]] = {}
+            self.ends: dict[str, Any] = {}
+
+        def exchange(self, news: Any, ends: Any) -> Any:
+            """Ours: what trials have logged and how they ended, for those that Tune has begun and ended."""
+            for trial, points in news:
+                self.news.setdefault(trial, []).extend(points)
+            self.ends.update(ends)
+            told, self.begun, self.stopped = (self.begun, self.stopped), [], []
+            return told
+
+        def begin(self, trial: str, config: Any) -> None:
+            self.begun.append((trial, config))
+
+        def end(self, trial: str) -> None:
+            self.stopped.append(trial)
+
+        def next(self, trial: str, at: int) -> Any:
+            """The next point, or the end when there are no more, or nothing yet."""
+            points = self.news.get(trial, [])
+            return (points[at], None) if at < len(points) else (None, self.ends.get(trial))
+
+    class JupyterDistTrial(tune.Trainable):  # type: ignore[misc]
+        """A trial as Tune sees it. The run that it stands for is started by whoever keeps the desk."""
+
+        def setup(self, config: Any) -> None:
+            import ray
+
+            self.desk = ray.get_actor(name, namespace=NAMESPACE)
+            self.at, self.value = 0, None
+            ray.get(self.desk.begin.remote(self.trial_id, dict(config)))
+
+        def reset_config(self, config: Any) -> bool:
+            self.setup(config)
+            return True
+
+        def step(self) -> Any:
+            import time
+
+            import ray
+
+            while True:
+                point, end = ray.get(self.desk.next.remote(self.trial_id, self.at))
+                if point is not None:
+                    self.at += 1
+                    self.value = point[1]
+                    return {_OBJECTIVE: self.value, "run_step": point[0]}
+                if end is not None:
+                    state, value = end
+                    if state != "succeeded":
+                        raise RuntimeError(f"the run of this trial has {state}")
+                    return {_OBJECTIVE: value, "done": True}
+                time.sleep(0.05)
+
+        def save_checkpoint(self, checkpoint_dir: str) -> Any:
+            return {}
+
+    class Told(tune.Callback):  # type: ignore[misc]
+        """Says at the desk what Tune has ended."""
+
+        def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+            import ray
+
+            ray.get_actor(name, namespace=NAMESPACE).end.remote(trial.trial_id)
+
+    def open_desk() -> Any:
+        return ray.remote(num_cpus=0)(Desk).options(name=name, namespace=NAMESPACE).remote()
+
+    return Parts(open_desk, JupyterDistTrial, Told())
+
+
+def tuner(
+    search: Search,
+    parts: Parts,
+    place: str,
+    *,
+    samples: int,
+    running: Sequence[Mapping[str, Any]],
+    ended: Sequence[Trial],
+) -> Any:
+    """The Tuner of a search, that begins with the `running` and knows the `ended`. `place`: a folder."""
+    import ray
+    from ray import tune
+
+    grid = search.strategy == "grid"
+    client = ray.util.client.ray.is_connected()
+    # Trials of Tune's take nothing. They are where Tune is, which keeps files there.
+    node = "node:__internal_head__" if client else f"node:{ray.util.get_node_ip_address()}"
+    room = tune.PlacementGroupFactory([{"CPU": 0, node: 0.0001}])
+    algorithm = _algorithm(search, running, ended)
+    return tune.Tuner(
+        tune.with_resources(parts.trainable, room),
+        param_space=_grid(search) if grid else _domains(search) if search.strategy == "random" else {},
+        tune_config=tune.TuneConfig(
+            metric=_OBJECTIVE,
+            mode=search.goal,
+            num_samples=1 if grid else samples,
+            max_concurrent_trials=None if search.strategy in ("grid", "random") else search.parallel,
+            search_alg=algorithm,
+            scheduler=_scheduler(search),
+            reuse_actors=True,
+        ),
+        run_config=tune.RunConfig(storage_path=place, name="tune", verbose=0, callbacks=[parts.callback]),
+    )
+
+
+def _algorithm(search: Search, running: Sequence[Mapping[str, Any]], ended: Sequence[Trial]) -> Any:
+    """https://docs.ray.io/en/latest/tune/api/suggestion.html"""
+    from ray.tune.search import BasicVariantGenerator
+
+    seed = None if search.seed is None else search.seed + len(ended)
+    if search.strategy == "grid":
+        return BasicVariantGenerator(constant_grid_search=True, max_concurrent=search.parallel)
+    if search.strategy == "random":
+        first = [dict(one) for one in running]
+        return BasicVariantGenerator(first, max_concurrent=search.parallel, random_state=seed)
+    import optuna
+    from ray.tune.search.optuna import OptunaSearch
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    sampler = optuna.samplers.TPESampler(
+        n_startup_trials=startup_trials(search), constant_liar=True, seed=seed
+    )
+    found = OptunaSearch(
+        space=distributions(search),
+        metric=_OBJECTIVE,
+        mode=search.goal,
+        sampler=sampler,
+        points_to_evaluate=[dict(one) for one in running],
+    )
+    for trial in ended:
+        # What a parent has that fits in part says nothing that OptunaSearch could be told.
+        if trial.state == SUCCEEDED and trial.parameters.keys() == search.space.keys():
+            found.add_evaluated_point(to_optuna(search, trial.parameters), trial.value)
+    return found
+
+
+def _scheduler(search: Search) -> Any:
+    """https://docs.ray.io/en/latest/tune/api/schedulers.html; a unit of time is a logged value."""
+    from ray.tune import schedulers
+
+    if search.strategy == "hyperband":
+        return schedulers.ASHAScheduler(max_t=_ENDLESS, grace_period=1, reduction_factor=3)
+    if search.early_stopping:
+        least = max(2, min(5, search.max_jobs // 4))
+        return schedulers.MedianStoppingRule(grace_period=0, min_samples_required=least)
+    return schedulers.FIFOScheduler()
+
+
+def _domains(search: Search) -> dict[str, Any]:
+    """Choices by their index, as `optuna_space` has them."""
+    from ray import tune
+
+    found: dict[str, Any] = {}
+    for name, one in search.space.items():
+        if isinstance(one, Choice):
+            found[name] = tune.choice(list(range(len(one.values))))
+        elif one.step not in (None, 1):
+            found[name] = tune.choice(list(one.points() or ()))  # Tune's own steps count from 0
+        elif isinstance(one, Real):
+            found[name] = (tune.loguniform if one.log else tune.uniform)(one.low, one.high)
+        else:
+            found[name] = (tune.lograndint if one.log else tune.randint)(one.low, one.high + 1)
+    return found
+
+
+def _grid(search: Search) -> dict[str, Any]:
+    from ray import tune
+
+    return {
+        name: tune.grid_search(
+            list(range(len(one.values))) if isinstance(one, Choice) else list(one.points() or ())
+        )
+        for name, one in search.space.items()
+    }

@@ -1,0 +1,93 @@
+"""The objective of one trial, read live from what its ranks log.
+
+Its series is that of the lowest rank that logs the metric, in the newest attempt; its value is the last one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ..folder import RunFolder
+from ..job import Job
+from ..record import metrics, reader
+
+__all__ = ["Objective", "is_reported"]
+
+_PATTERNS_EVERY_S = 1.0
+"""Metrics from the log are found by reading all of it again."""
+_ALL_UP_TO = 128
+
+
+def is_reported(index: int) -> bool:
+    """Whether the value with that index in a trial's series is one that trials are compared by.
+
+    The first ones all are, then every second, every fourth…: a trial that logs a million values is judged by
+    about a thousand. It depends on nothing but the index: a pruner compares values of the same step.
+    """
+    return index % (1 << max(0, (index // _ALL_UP_TO).bit_length())) == 0
+
+
+class Objective:
+    """Follows one trial. Reads what is new each time it is asked."""
+
+    def __init__(self, folder: RunFolder, job: Job, metric: str) -> None:
+        self._folder, self._metric = folder, metric
+        self._in_log = metric in job.metrics
+        self._looked = 0.0
+        self._attempt = -1
+        self._offsets: dict[int, int] = {}
+        self._series: dict[int, list[tuple[int, float]]] = {}
+        self.names: set[str] = set()
+        """Everything that the trial logs."""
+
+    @property
+    def series(self) -> list[tuple[int, float]]:
+        """(step, value) in the order in which they were logged."""
+        return self._series[min(self._series)] if self._series else []
+
+    @property
+    def reported(self) -> list[tuple[int, float]]:
+        return [point for index, point in enumerate(self.series) if is_reported(index)]
+
+    def refresh(self, *, final: bool = False) -> None:
+        """Read what is new. `final`: the trial has ended, and all of it counts."""
+        attempt = max(self._folder.attempts(), default=0)
+        if attempt != self._attempt:
+            self._attempt, self._offsets, self._series = attempt, {}, {}
+        for rank in self._folder.ranks(attempt):
+            self._read(rank)
+        if self._in_log and (final or time.monotonic() - self._looked > _PATTERNS_EVERY_S):
+            self._looked = time.monotonic()
+            self._series = {}
+            for point in metrics.points(self._folder, attempt):
+                self.names.add(point.name)
+                if point.name == self._metric:
+                    self._take(point.rank, point.step, point.value)
+
+    def _read(self, rank: int) -> None:
+        path, offset = self._folder.rank(self._attempt, rank).events, self._offsets.get(rank, 0)
+        try:
+            if os.stat(path).st_size <= offset:
+                return
+            with open(path, "rb") as file:
+                file.seek(offset)
+                data = file.read()
+        except OSError:
+            return
+        whole = data.rfind(b"\n") + 1
+        self._offsets[rank] = offset + whole
+        for event in reader.parse_events(data[:whole], rank, self._attempt):
+            if event.kind != "metric":
+                continue
+            values = event.data.get("values")
+            if not isinstance(values, dict):
+                continue
+            self.names.update(values)
+            if self._metric in values and not self._in_log:
+                step, value = event.data.get("step"), metrics.to_number(values[self._metric])
+                self._take(rank, step if isinstance(step, int) else None, value)
+
+    def _take(self, rank: int, step: int | None, value: float) -> None:
+        series = self._series.setdefault(rank, [])
+        series.append((len(series) if step is None else step, value))

@@ -1,0 +1,64 @@
+"""A trial's folder, made of the tuning run's, and its start."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import folder as folders
+from ..folder import RunFolder
+from ..job import Job
+from ..launch import submission
+from ..record.trials import Trial, search_of
+from ..worker import payload
+
+__all__ = ["start"]
+
+
+def start(tuning: RunFolder, job: Job, one: Trial, options: Mapping[str, Any] | None = None) -> None:
+    """Start a trial; returns as soon as its supervisor is on its way. Raises LaunchError with nothing left.
+    `options`: of its backend, in place of the user's.
+
+    Repeatable: whoever was killed at any point in here has left something that this goes on from, and a run
+    has one supervisor, however often one is started.
+    """
+    about = job.tuning
+    assert about is not None
+    place = RunFolder(tuning.path.parent / one.run_id)
+    with submission.or_nothing_of(place):
+        trial = {**about["trial"], "options": {**about["trial"]["options"], **(options or {})}}
+        if not place.job.exists():
+            _make(tuning, trial, search_of(about).parallel, one, place)
+        header = payload.read_header(place.payload)
+        why_cold = "--cold" if about["cold"] else None
+        submission.start_supervisor(place, Job.from_json(trial), header, about["imports"], why_cold)
+
+
+def _make(tuning: RunFolder, trial: Mapping[str, Any], parallel: int, one: Trial, place: RunFolder) -> None:
+    """What is large is on the disk once: arrays and modules are links to the tuning run's. The parameters
+    stand in the payload's header, which travels to the ranks on every backend."""
+    shutil.rmtree(place.path, ignore_errors=True)  # half made, when a process was killed
+    folders.create(place.path.parent, place.id, int(trial["world_size"]))
+    payload.rewrite_header(tuning.payload, place.payload, {"parameters": dict(one.parameters)})
+    _link_all(tuning.modules, place.modules)
+    told: dict[str, Any] = {"of": tuning.id, "number": one.number, "parameters": dict(one.parameters)}
+    told["parallel"] = parallel
+    if one.handle is not None:
+        told["handle"] = dict(one.handle)
+    # Last: a folder is a run once it has a job.
+    folders.write_json(place.job, {**trial, "id": place.id, "created": time.time(), "trial": told})
+
+
+def _link_all(source: Path, target: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):  # no modules go along
+        for entry in os.scandir(source):
+            if entry.is_dir(follow_symlinks=False):
+                _link_all(Path(entry.path), target / entry.name)
+            else:
+                folders.make_private(target)
+                payload.link_or_copy(Path(entry.path), target / entry.name)

@@ -1,0 +1,131 @@
+"""The backend of a tuning run: it starts trials, each a run of its own (see this package's docstring)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from .. import backends
+from ..backends._base import Capabilities, Handle, Options
+from ..folder import RunFolder
+from ..job import Job, Poll, State
+from ..launch import template
+from ..record import reader
+from ..record.trials import search_of
+from ..search.spec import Search
+from .turns import Tuning
+
+__all__ = ["Trials", "TrialsOptions"]
+
+_TURN_S = 0.01
+"""Between two looks at the trials: the longest that a place for one is empty."""
+_POLL_S = 0.25
+"""How long a poll goes on looking when it has nothing to tell."""
+
+
+class TrialsOptions(Options):
+    """The backend of the trials, and its options."""
+
+    backend: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class Trials:
+    """Lives in a carrier. Its handle is the run's folder: all else is read from there."""
+
+    name: ClassVar[str] = backends.TRIALS
+    options: ClassVar[type[Options]] = TrialsOptions
+    # Its work goes on without a supervisor, since each trial has one.
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        restarts=False, outlives=True, apart=True, visible=False, stacks=False, warm=False
+    )
+    poll_interval_s: ClassVar[float] = 0.05
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tuning: Tuning | None = None
+        self._ending: bool | None = None
+        """Whether the trials are to be ended, and (True) at once."""
+
+    def default_np(self) -> int:
+        return 1
+
+    def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
+        return []
+
+    def detect(self) -> dict[str, Any]:
+        return {}
+
+    def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
+        assert job.tuning is not None
+        search = search_of(job.tuning)
+        trial = Job.from_json(job.tuning["trial"])
+        return {
+            "tune": {name: str(one) for name, one in search.space.items()},
+            "objective": f"{search.goal}:{search.metric}",
+            "max_jobs": search.max_jobs,
+            "parallel": search.parallel,
+            "strategy": search.strategy,
+            **self._request_of(search, trial),
+        }
+
+    @staticmethod
+    def _request_of(search: Search, trial: Job) -> dict[str, Any]:
+        """What starts a trial, or, where a service starts them, all of them."""
+        backend = backends.load(trial.backend)
+        of_all = getattr(backend, "request_search", None)
+        return {"trial": dict(backend.request(trial))} if of_all is None else dict(of_all(search, trial))
+
+    def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
+        return {"folder": str(folder.path)}
+
+    def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
+        return self.submit(job, folder, attempt)  # nothing is started before the first poll
+
+    def poll(self, handle: Handle, cursor: Any) -> Poll:
+        with self._lock:
+            until = time.monotonic() + _POLL_S
+            tuning = self._tuning or self._begun(RunFolder(Path(handle["folder"])))
+            told = tuning.told()
+            while True:
+                ending = self._ending
+                tuning.turn(begin=ending is None)
+                if ending is not None:
+                    tuning.stop(kill=ending)
+                    return Poll(State.STOPPED if tuning.idle else State.RUNNING, detail=tuning.told())
+                if tuning.over:
+                    return _end_of(tuning)
+                if tuning.told() != told or time.monotonic() > until:
+                    return Poll(State.RUNNING, detail=tuning.told())
+                time.sleep(_TURN_S)
+
+    def _begun(self, folder: RunFolder) -> Tuning:
+        job = reader.job(folder)
+        assert job.tuning is not None
+        if not job.tuning["cold"] and backends.declared(job.where).capabilities.warm:
+            template.prepare(job.tuning["imports"])  # it imports while we import what chooses
+        self._tuning = Tuning(folder, job)
+        return self._tuning
+
+    def stop(self, handle: Handle, *, kill: bool) -> None:
+        # The next poll ends the trials, and tells when the last one has ended.
+        self._ending = kill or bool(self._ending)
+
+    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+        pass
+
+    def release(self, handle: Handle) -> None:
+        if self._tuning is not None:
+            self._tuning.close()
+        template.close()
+
+
+def _end_of(tuning: Tuning) -> Poll:
+    if not tuning.succeeded or tuning.hindered is not None:
+        return Poll(State.FAILED, final=True, detail=tuning.hindered or tuning.why_none())
+    return Poll(State.SUCCEEDED, detail=tuning.told())

@@ -1,0 +1,286 @@
+"""One tuning as a state and a turn: look at the trials that run, end those that are hopeless, start others.
+
+Everything it knows is in the ledger and in the trials' folders, so that a new object goes on where another
+one was killed: a trial that was written down and not started is started now, one that ran meanwhile is
+looked at, one that ended meanwhile is told of. Whatever a call raises, a trial that was written down is
+looked at again in the next turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .. import folder as folders
+from ..errors import DistError
+from ..folder import RunFolder
+from ..job import Job, State, Status
+from ..launch import submission
+from ..record import reader, trials
+from ..record.trials import FAILED, PRUNED, RUNNING, STOPPED, SUCCEEDED, Trial
+from . import trial_runs
+from .engines import engine_for
+from .importance import importance
+from .ledger import Ledger
+from .objective import Objective
+from .warm_start import known_trials
+
+__all__ = ["Tuning"]
+
+_HOPELESS = 3
+"""When so many trials have failed and none has not, the cell is wrong, and more would cost for nothing."""
+_TAKE_ON_EVERY_S = 30.0
+_START_LIMIT_S = 300.0
+"""How long a trial's supervisor may take to its first sign of life. `reader.status` takes a run for lost that
+has given none for 30 s, which a machine with too much to do may take."""
+_IMPORTANCE_EVERY_S = 5.0
+_PRUNED_BECAUSE = "pruned at step "
+
+
+@dataclass
+class _Running:
+    """A trial that was written down and has not ended. `started`: when its supervisor was started, or was
+    there already; None: that is still to be done. `hopeless`: it was told to end."""
+
+    trial: Trial
+    place: RunFolder
+    objective: Objective
+    options: Mapping[str, Any]
+    started: float | None = None
+    hopeless: bool = False
+    taken_on: float = -math.inf
+
+
+class Tuning:
+    """Not for several threads at once. Making one imports the engine's library and reads the ledger."""
+
+    def __init__(self, folder: RunFolder, job: Job) -> None:
+        assert job.tuning is not None
+        self._folder, self._job = folder, job
+        self.search = trials.search_of(job.tuning)
+        self._trial_job = Job.from_json(job.tuning["trial"])
+        self._ledger = Ledger(folder)
+        self._engine = engine_for(self.search, job)
+        self._failures: list[str] = []
+        self._ended = 0
+        self._running: dict[int, _Running] = {}
+        self._best: Trial | None = None
+        self._weighed, self._weighed_at = 0, 0.0
+        self._weighing: threading.Thread | None = None
+        for trial in known_trials(self.search):
+            self._engine.learn(trial, of_parent=True)
+        known = trials.read(folder).trials
+        self._next = max((trial.number for trial in known), default=-1) + 1
+        for trial in known:
+            self._engine.learn(trial)
+            if trial.state == RUNNING:
+                self._follow(trial)
+            else:
+                self._count(trial)
+        self._env_lost = [name for name in job.env_names if name not in os.environ]
+
+    @property
+    def hindered(self) -> str | None:
+        """Why no more trials are begun, where that is not what was asked for."""
+        if self._env_lost:
+            names = ", ".join(self._env_lost)
+            return (
+                f"no more trials: the values of --env {names} are in no file, and the supervisor is a new one"
+            )
+        if len(self._failures) >= min(_HOPELESS, self.search.max_jobs) and self._ended == len(self._failures):
+            return self._failures[0]
+        return self._engine.exhausted() or None
+
+    @property
+    def over(self) -> bool:
+        if self._running:
+            return False
+        full = self._next >= self.search.max_jobs
+        return full or self.hindered is not None or self._engine.exhausted() is not None
+
+    @property
+    def idle(self) -> bool:
+        return not self._running
+
+    def turn(self, *, begin: bool = True) -> None:
+        """Look at every trial that runs; `begin`: and start others where there is room. Waits for nothing but
+        the disk and a trial's start."""
+        for running in list(self._running.values()):
+            if running.started is None:
+                self._start(running)
+            else:
+                self._look(running)
+        while (
+            begin
+            and self._next < self.search.max_jobs
+            and len(self._running) < self.search.parallel
+            and self.hindered is None
+        ):
+            number = self._next
+            proposal = self._engine.ask(number)
+            if proposal is None:
+                break
+            self._next += 1
+            self._ledger.begun(number, proposal.parameters, proposal.handle)
+            run_id = folders.trial_id(self._folder.id, number)
+            trial = Trial(number, run_id, proposal.parameters, handle=proposal.handle)
+            self._start(self._follow(trial, proposal.options))
+        self._weigh()
+
+    def stop(self, *, kill: bool) -> None:
+        """Ask for the end of every trial that runs. Repeatable."""
+        self._engine.stop()
+        name = "kill" if kill else "stop"
+        for running in self._running.values():
+            if not (running.place.requests / name).exists():
+                with contextlib.suppress(OSError):  # somebody has removed it
+                    running.place.request(name, f"tuning run {self._folder.id} was stopped")
+
+    def close(self) -> None:
+        """The tuning has ended."""
+        if self._weighing is not None:
+            self._weighing.join(_IMPORTANCE_EVERY_S)
+        self._engine.close()
+
+    def told(self) -> str:
+        """One line: how far it is."""
+        text = f"{self._ended} of {self.search.max_jobs} trials have ended"
+        if self._best is not None:
+            text += f", best {self.search.metric} {self._best.value:.6g} (trial {self._best.number})"
+        if self._failures:
+            text += f", {len(self._failures)} failed"
+        return text
+
+    @property
+    def succeeded(self) -> bool:
+        return self._best is not None
+
+    def why_none(self) -> str:
+        """Why no trial has succeeded."""
+        return self._failures[0] if self._failures else f"no trial came to a {self.search.metric}"
+
+    def _follow(self, trial: Trial, options: Mapping[str, Any] | None = None) -> _Running:
+        place = RunFolder(self._folder.path.parent / trial.run_id)
+        objective = Objective(place, self._trial_job, self.search.metric)
+        running = self._running[trial.number] = _Running(trial, place, objective, options or {})
+        if place.state.exists():
+            running.started = time.monotonic()
+        return running
+
+    def _start(self, running: _Running) -> None:
+        try:
+            trial_runs.start(self._folder, self._job, running.trial, running.options)
+        except DistError as error:
+            self._end(running, FAILED, None, str(error))
+        else:
+            running.started = time.monotonic()
+
+    def _look(self, running: _Running) -> None:
+        # First the state: what is read after its end is all there is.
+        status = reader.status(running.place)
+        if status.state is State.UNWATCHED:
+            self._take_on(running)
+        if status.state is State.PENDING or self._may_yet_start(running, status):
+            return
+        running.objective.refresh(final=status.state.ended)
+        if self.search.prunes and not running.hopeless and not status.state.ended:
+            self._end_if_hopeless(running)
+        if status.state.ended:
+            state, value, reason = self._judge(running, status)
+            self._end(running, state, value, reason)
+
+    def _may_yet_start(self, running: _Running, status: Status) -> bool:
+        """Its supervisor has given no sign of life, and is waited for."""
+        place = running.place
+        if status.state is not State.LOST or place.state.exists() or not place.job.exists():
+            return False
+        assert running.started is not None
+        if time.monotonic() - running.started < _START_LIMIT_S:
+            place.still_pending()
+            return True
+        place.request("kill", "it was given up before it began")  # should it begin after all
+        return False
+
+    def _end_if_hopeless(self, running: _Running) -> None:
+        reported = running.objective.reported
+        if self._engine.is_hopeless(running.trial.number, reported):
+            running.place.request(
+                "stop", f"{_PRUNED_BECAUSE}{reported[-1][0]}: other trials did better by then"
+            )
+            running.hopeless = True
+
+    def _judge(self, running: _Running, status: Status) -> tuple[str, float | None, str | None]:
+        """State, value and reason of a trial whose run has ended."""
+        series, metric = running.objective.series, self.search.metric
+        if status.state is State.STOPPED:
+            return PRUNED if self._was_pruned(running, status) else STOPPED, None, status.reason
+        if status.state is not State.SUCCEEDED:
+            return FAILED, None, status.reason
+        if not series:
+            logged = ", ".join(sorted(running.objective.names)[:8]) or "nothing"
+            why = f"no rank logged {metric!r} (but {logged}): dist.log({metric}=…)"
+            return FAILED, None, why if metric.isidentifier() else why.partition(": dist")[0]
+        if not math.isfinite(series[-1][1]):
+            return FAILED, None, f"its last {metric} is {series[-1][1]}"
+        return SUCCEEDED, series[-1][1], None
+
+    def _was_pruned(self, running: _Running, status: Status) -> bool:
+        if running.trial.handle is not None:
+            return self._engine.is_hopeless(running.trial.number, running.objective.reported)
+        # Also by the supervisor before this one.
+        return (status.reason or "").startswith(_PRUNED_BECAUSE)
+
+    def _end(self, running: _Running, state: str, value: float | None, reason: str | None) -> None:
+        trial, steps = running.trial, running.objective.reported
+        self._ledger.ended(trial.number, state, value, steps, reason)
+        self._running.pop(trial.number)
+        self._count(dataclasses.replace(trial, state=state, value=value, reason=reason))
+        self._engine.tell(trial.number, state, value, steps)
+
+    def _count(self, trial: Trial) -> None:
+        self._ended += 1
+        if trial.state == FAILED:
+            self._failures.append(f"trial {trial.number}: {trial.reason}")
+        self._best = trials.best([*filter(None, [self._best]), trial], self.search)
+
+    def _take_on(self, running: _Running) -> None:
+        """Its supervisor is gone while its ranks go on: it gets another one, which takes seconds."""
+        now = time.monotonic()
+        if now - running.taken_on > _TAKE_ON_EVERY_S:
+            running.taken_on = now
+            threading.Thread(target=_resume, args=(running.place,), daemon=True).start()
+
+    def _weigh(self) -> None:
+        """Have it written down how much each parameter matters, when there is more to say. That takes a
+        second at first, in which trials are not to wait for their start."""
+        now = time.monotonic()
+        if self._ended == self._weighed or (not self.over and now - self._weighed_at < _IMPORTANCE_EVERY_S):
+            return
+        if self._weighing is not None and self._weighing.is_alive():
+            if not self.over:
+                return
+            self._weighing.join()
+        self._weighed, self._weighed_at = self._ended, now
+        self._weighing = threading.Thread(target=self._write_importance, daemon=True)
+        self._weighing.start()
+        if self.over:
+            self._weighing.join()
+
+    def _write_importance(self) -> None:
+        found = importance(self.search, trials.read(self._folder).trials)
+        if found:
+            self._ledger.importance(found)
+
+
+def _resume(place: RunFolder) -> None:
+    try:
+        submission.resume(place)
+    except DistError as error:
+        print(f"run {place.id} has no supervisor: {error}", flush=True)

@@ -1,0 +1,58 @@
+"""The trials of a parent, as far as they say something about a new search."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from .. import folder as folders
+from ..errors import InputError
+from ..record import reader, trials
+from ..record.trials import PRUNED, SUCCEEDED, Trial
+from ..search.spec import Search
+
+__all__ = ["check", "known_trials"]
+
+
+def check(search: Search) -> Search:
+    """The search with its parent's whole id. Raises InputError where the parent is no help."""
+    if search.parent is None:
+        return search
+    found = folders.find(search.parent)
+    tuning = reader.job(found).tuning
+    if tuning is None:
+        raise InputError(
+            f"run {found.id} is no tuning run: --warm-start takes one that was begun with --tune"
+        )
+    parent = trials.search_of(tuning)
+    if (parent.goal, parent.metric) != (search.goal, search.metric):
+        raise InputError(
+            f"the objective of run {found.id} was {parent.goal}:{parent.metric}, and this one's is "
+            f"{search.goal}:{search.metric}: its values say nothing here. Leave --warm-start out"
+        )
+    if not search.transfer and dict(parent.space) != dict(search.space):
+        names = parent.space.keys() | search.space.keys()
+        name = min(name for name in names if parent.space.get(name) != search.space.get(name))
+        raise InputError(
+            f"{name!r} was {parent.space.get(name, 'not tuned')} in run {found.id} and is "
+            f"{search.space.get(name, 'not tuned')} now. Give --warm-start {found.id}:transfer, which takes "
+            "what of its trials fits"
+        )
+    return dataclasses.replace(search, parent=found.id)
+
+
+def known_trials(search: Search) -> Iterator[Trial]:
+    """The parent's trials that have a value or were pruned, with those of their parameters that lie in this
+    search's space. A parent that was removed meanwhile has none: the tuning goes on without."""
+    if search.parent is None:
+        return
+    for trial in trials.read(folders.RunFolder(folders.runs_root() / search.parent)).trials:
+        if trial.state not in (SUCCEEDED, PRUNED):
+            continue
+        fitting = {
+            name: value
+            for name, value in trial.parameters.items()
+            if name in search.space and search.space[name].holds(value)
+        }
+        if fitting:
+            yield dataclasses.replace(trial, parameters=fitting)

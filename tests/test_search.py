@@ -1,0 +1,216 @@
+"""What `--tune` and its flags are read as, and one clear message for each that cannot be used."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jupyter_dist
+from jupyter_dist.errors import InputError, MissingEngine
+from jupyter_dist.options import OF_TUNING
+from jupyter_dist.plan import searching
+from jupyter_dist.plan.planning import Plan, make_plan, read_command_line
+from jupyter_dist.record import trials
+from jupyter_dist.record.trials import Trial
+from jupyter_dist.search.dimensions import Choice, Dimension, Real, Whole, from_json
+from jupyter_dist.search.notation import as_text, read_dimension
+from jupyter_dist.search.spec import Search
+from jupyter_dist.start import function
+
+
+@pytest.fixture(autouse=True)
+def optuna_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "find_spec", lambda name: object())
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("uniform(0,1)", Real(0, 1)),
+        ("loguniform(1e-5, 1e-1)", Real(1e-5, 1e-1, log=True)),
+        ("float(1e-5,1e-1,log=True)", Real(1e-5, 1e-1, log=True)),
+        ("continuous(1, 10, scaling='Logarithmic')", Real(1, 10, log=True)),
+        ("quniform(0,1,.3)", Real(0, 0.8999999999999999, step=0.3)),
+        ("int(1,8)", Whole(1, 8)),
+        ("Integer(1,8,step=2)", Whole(1, 7, step=2)),
+        ("randint(1,9)", Whole(1, 8)),
+        ("lograndint(1,1e3)", Whole(1, 999, log=True)),
+        ("qrandint(32,256,32)", Whole(32, 256, step=32)),
+        ("choice(32, 64)", Choice((32, 64))),
+        ("categorical(adam, 'a, b', None, True, 1, 1.5, resnet-50)", None),
+    ],
+)
+def test_ranges_of_every_peer(text: str, meant: Dimension | None) -> None:
+    found = read_dimension(text)
+    assert found == (meant or Choice(("adam", "a, b", None, True, 1, 1.5, "resnet-50")))
+    assert from_json(found.to_json()) == found
+    assert read_dimension(str(found)).to_json()["kind"] == found.to_json()["kind"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("unifrom(0,1)", "there is no 'unifrom'; did you mean uniform?"),
+        ("normal(0,1)", "there is no 'normal'; "),
+        ("32,64", "for a choice of values write choice(32,64)"),
+        ("0.1", "needs a range such as loguniform(1e-5,1e-1)"),
+        ("uniform(1,0)", "the lower end comes first"),
+        ("uniform(0)", "needs 2 numbers, as in uniform(low,high), and has 1"),
+        ("uniform(0,inf)", "needs a finite number in place of 'inf'"),
+        ("uniform(0,x)", "needs a number in place of 'x'"),
+        ("loguniform(0,1)", "a logarithmic range begins above 0, not at 0"),
+        ("int(1,2.5)", "needs a whole number in place of '2.5'"),
+        ("int(1,8,lg=2)", "int has no 'lg'; it has log, scaling, step"),
+        ("float(1,2,log=True,step=.1)", "takes log or step, not both"),
+        ("quniform(0,1,2)", "the step is above 0 and fits between 0 and 1; it is 2"),
+        ("choice()", "needs values to choose from"),
+        ("choice(1,,2)", "there is nothing between two commas"),
+        ("choice(1,2,1)", "names 1 twice"),
+        ("choice(true,false)", "write True, or 'true' for the text"),
+        ("choice((1,2),(3,4))", "'(1' is no number and no word"),
+        ("choice(b'x')", "is a bytes"),
+        ("choice(mode=fast)", "a text with '=' in it stands in quotes: choice('mode=fast')"),
+        ("continuous(0,1,scaling=ReverseLogarithmic)", "scaling is Linear or Logarithmic"),
+    ],
+)
+def test_what_is_wrong_with_a_range(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)) as caught:
+        read_dimension(text)
+    assert "\n" not in str(caught.value)
+
+
+@given(
+    st.lists(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(max_size=6),
+        min_size=1,
+        unique_by=lambda v: (type(v), v),
+    )
+)
+def test_a_list_in_python_is_a_choice_of_the_same_values(values: list[Any]) -> None:
+    text = as_text(values)
+    assert isinstance(text, str)
+    found = read_dimension(text)
+    assert isinstance(found, Choice)
+    assert [(type(one), one) for one in found.values] == [(type(one), one) for one in values]
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        read_dimension(text)
+
+
+def plan(line: str) -> Plan:
+    return make_plan(read_command_line(line).given)
+
+
+def refused(line: str) -> str:
+    with pytest.raises(InputError) as caught:
+        plan(line)
+    return str(caught.value)
+
+
+def test_flags_become_a_search() -> None:
+    assert plan("-np 1").search is None
+    found = plan(
+        "-np 1 --tune lr=loguniform(1e-5,1e-1) --tune 'batch=choice(32,64)' --objective min:loss "
+        "--max-jobs 20 --parallel 4 --strategy hyperband --warm-start 3f2a:transfer"
+    ).search
+    assert found == Search(
+        {"lr": Real(1e-5, 1e-1, log=True), "batch": Choice((32, 64))},
+        "min",
+        "loss",
+        20,
+        4,
+        "hyperband",
+        parent="3f2a",
+        transfer=True,
+    )
+    assert found.prunes
+    assert Search.from_json(found.to_json()) == found
+    usual = plan("--tune x=int(1,3) --objective max:a").search
+    assert usual is not None
+    assert (usual.strategy, usual.max_jobs, usual.parallel, usual.prunes) == ("bayesian", 10, 1, False)
+    grid = plan("--tune x=int(1,3) --tune y=choice(a,b) --objective max:a --strategy grid").search
+    assert grid is not None
+    assert grid.max_jobs == 6
+    assert [grid.grid_point(n) for n in (0, 1, 5)] == [
+        {"x": 1, "y": "a"},
+        {"x": 1, "y": "b"},
+        {"x": 3, "y": "b"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--tune x=int(1,3)", "--tune needs --objective: max:METRIC or min:METRIC"),
+        ("--objective max:a", "--objective is for tuning: say what to try, as in --tune 'lr="),
+        ("--parallel 2", "--parallel is for tuning"),
+        ("--tune x=int(1,3) --objective a", "--objective needs max:METRIC or min:METRIC"),
+        ("--tune x=int(3,1) --objective max:a", "--tune 'x=int(3,1)': the lower end comes first"),
+        ("--tune class=int(1,3) --objective max:a", "--tune needs NAME=RANGE with the name of a variable"),
+        ("--tune x --objective max:a", "--tune needs NAME=RANGE, got 'x'"),
+        ("--tune x=uniform(0,1) --objective max:a --strategy grid", "a grid has no end of x=uniform(0, 1)"),
+        ("--tune x=int(1,3) --objective max:a --strategy best", "--strategy needs one of random, bayesian"),
+        ("--tune x=int(1,3) --objective max:a --warm-start a:b", "--warm-start needs the id of a tuning run"),
+        (
+            "--tune x=int(1,3) --objective max:a --strategy random --warm-start ab12",
+            "--strategy random learns",
+        ),
+    ],
+)
+def test_flags_that_do_not_fit(line: str, said: str) -> None:
+    assert refused(line).startswith(said)
+
+
+def test_optuna_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "find_spec", lambda name: None)
+    with pytest.raises(MissingEngine, match=r'--tune needs Optuna: pip install "jupyter-dist\[tune\]"'):
+        plan("--tune x=int(1,3) --objective max:a")
+
+
+def test_the_best_is_the_first_of_equals() -> None:
+    search = Search({"x": Whole(1, 3)}, "min", "loss", 3, 1, "random")
+    values = [(0, "failed", None), (1, "succeeded", 2.0), (2, "succeeded", 1.0), (3, "succeeded", 1.0)]
+    found = [Trial(number, f"r-t{number}", {}, state, value) for number, state, value in values]
+    best = trials.best(found, search)
+    assert best is not None
+    assert best.number == 2
+    assert trials.best(found[:1], search) is None
+
+
+def test_what_is_named_like_an_option_of_tuning_goes_to_the_function() -> None:
+    """Unless something is tuned: then it is tuning's, or refused where the function has such an argument."""
+
+    def train(lr: float, parallel: int = 1) -> None: ...
+
+    def anything(**more: Any) -> None: ...
+
+    def split(fn: Callable[..., Any], **given: Any) -> tuple[dict[str, Any], Any]:
+        none = dict.fromkeys((*OF_TUNING, "tune"))
+        found = function._for_function(fn, {**none, "kwargs": {"lr": 1}, **given})
+        return found["kwargs"], found["parallel"]
+
+    assert split(train, parallel=4) == ({"lr": 1, "parallel": 4}, None)
+    assert split(anything, parallel=1) == ({"lr": 1, "parallel": 1}, None)
+    assert split(lambda lr: lr, parallel=4) == ({"lr": 1}, 4)  # and the plan says what it is for
+    assert split(anything, parallel=4, tune={"lr": [1]}) == ({"lr": 1}, 4)
+    assert split(functools.partial(train, parallel=2), parallel=4, tune={"lr": [1]}) == ({"lr": 1}, 4)
+    with pytest.raises(
+        InputError, match=r"'parallel' says how to tune, and train\(\) has .*functools.partial"
+    ):
+        split(train, parallel=4, tune={"lr": [1]})
+    with pytest.raises(InputError, match="early_stopping is for tuning: say what to try"):
+        jupyter_dist.run(lambda: None, np=1, early_stopping=True)
