@@ -1,0 +1,1 @@
+"""What the backend `sagemaker` is made of, beside its calls."""

@@ -1,0 +1,175 @@
+"""An AWS account and the user's credentials for it, which only boto3 ever sees.
+
+They come from where all of AWS's tools have them: the environment, a profile of ~/.aws, the sign-in of
+`aws sso login`, or the role of the machine.
+https://boto3.amazonaws.com/v1/documentation/api/latest/guide/credentials.html
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from ...errors import DistError, InputError, LaunchError, MissingEngine, Unreachable
+from ..platform_job import SignedOut
+
+__all__ = ["AwsAccount", "InUse", "NotThere", "needed_statement", "region_of"]
+
+_TIMES = {"connect_timeout": 5, "read_timeout": 20, "retries": {"max_attempts": 2, "mode": "standard"}}
+"""Whoever calls here asks again for much longer, and has the user told meanwhile what hinders him."""
+_BUSY = re.compile(
+    r"Throttl|TooManyRequests|RequestLimitExceeded|SlowDown|ServiceUnavailable|Internal(Failure|Error|Server)"
+    r"|RequestTimeout|LimitExceededException$"
+)
+_SIGNED_OUT = re.compile(
+    r"Expired|InvalidClientTokenId|UnrecognizedClient|InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken"
+    r"|MissingAuthenticationToken|IncompleteSignature"
+)
+_DENIED = re.compile(r"AccessDenied|Unauthorized|AuthorizationError|^403$|Forbidden")
+_NO_CREDENTIALS = (
+    *("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError"),
+    *(
+        "SSOError",
+        "SSOTokenLoadError",
+        "UnauthorizedSSOTokenError",
+        "ProfileNotFound",
+        "LoginRefreshRequired",
+    ),
+    *("RefreshWithMFAUnsupportedError", "MetadataRetrievalError"),
+)
+"""Botocore's exceptions that say that nobody is signed in (its module exceptions)."""
+
+
+class NotThere(LaunchError):
+    """What was asked for is not in the account."""
+
+
+class InUse(LaunchError):
+    """There is one of that name already."""
+
+
+def region_of(region: str | None, profile: str | None) -> str | None:
+    """The region that is meant, without asking anybody. Raises InputError for a profile that is not there."""
+    found = region or os.environ.get("AWS_REGION")
+    if found is not None and profile is None:
+        return found
+    try:
+        import botocore.session
+        from botocore.exceptions import ProfileNotFound
+    except ImportError as error:
+        raise MissingEngine(
+            "the backend 'sagemaker' needs boto3: pip install \"jupyter-dist[sagemaker]\""
+        ) from error
+    session = botocore.session.Session(profile=profile)
+    try:
+        configured: str | None = session.get_config_variable("region")
+    except ProfileNotFound as error:
+        there = ", ".join(session.available_profiles) or "none"
+        raise InputError(
+            f"there is no profile {profile!r} in ~/.aws; there are: {there}. In a terminal: aws configure "
+            f"--profile {shlex.quote(str(profile))}"
+        ) from error
+    return region or configured or os.environ.get("AWS_REGION")
+
+
+class AwsAccount:
+    """An account in a region. It is signed in to when it is asked first, and again once it has refused: its
+    user may have signed in anew meanwhile. For several threads."""
+
+    def __init__(self, profile: str | None, region: str) -> None:
+        self._profile, self.region = profile, region
+        self._lock = threading.Lock()
+        self._clients: dict[str, Any] = {}
+
+    def client(self, service: str) -> Any:
+        """A client of boto3's."""
+        with self._lock:
+            if service not in self._clients:
+                import boto3
+                from botocore.config import Config
+
+                session = boto3.Session(profile_name=self._profile, region_name=self.region)
+                self._clients[service] = session.client(service, config=Config(**_TIMES))
+            return self._clients[service]
+
+    @contextlib.contextmanager
+    def asking(self, what: str, service: str = "sagemaker") -> Iterator[Any]:
+        """The service's client, for what is told after `cannot` where it fails, such as `write to S3`.
+
+        Raises InUse, NotThere, SignedOut, LaunchError for any other answer that will not change by itself,
+        and Unreachable.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            yield self.client(service)
+        except DistError:
+            raise
+        except (BotoCoreError, ClientError) as error:
+            raise self._told(what, error) from error
+
+    def _told(self, what: str, error: Any) -> DistError:
+        about = getattr(error, "response", None) or {}
+        code = str(about.get("Error", {}).get("Code", ""))
+        said = str(about.get("Error", {}).get("Message") or error).strip().split("\n")[0].rstrip(".")[:500]
+        status = int(about.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        kinds = {base.__name__ for base in type(error).__mro__}
+        if kinds & set(_NO_CREDENTIALS) or _SIGNED_OUT.search(code):
+            with self._lock:
+                self._clients.clear()
+            return SignedOut(
+                f"cannot {what}: AWS knows no such user now ({code or type(error).__name__}): {said}. "
+                f"{self._cure()}"
+            )
+        if code == "ResourceInUse":
+            return InUse(f"cannot {what}: {said}")
+        if code == "ResourceLimitExceeded":
+            return LaunchError(
+                f"cannot {what}: the account's limit: {said}. Ask for more under Service Quotas, "
+                "Amazon SageMaker"
+            )
+        if _BUSY.search(code) or status in (408, 429) or status >= 500:
+            return Unreachable(f"AWS does not {what} at the moment: {code or status}: {said}")
+        if _DENIED.search(code):
+            statement = needed_statement(said, getattr(error, "operation_name", ""))
+            add = f". Its policy needs: {statement}" if statement else ""
+            return LaunchError(f"cannot {what}: it is not allowed ({code}): {said}{add}")
+        if (
+            code in ("ResourceNotFound", "ResourceNotFoundException", "NoSuchBucket", "NoSuchKey", "404")
+            or "not found" in said
+        ):
+            return NotThere(f"cannot {what}: it is not there: {said}")
+        if code or "ParamValidationError" in kinds:
+            return LaunchError(f"cannot {what}: AWS answers {code or 'an error'}: {said}")
+        return Unreachable(f"AWS does not {what} at the moment: {type(error).__name__}: {said}")
+
+    def _cure(self) -> str:
+        profile = [] if self._profile is None else ["--profile", self._profile]
+        return (
+            f"In a terminal: {shlex.join(['aws', 'sso', 'login', *profile])} or "
+            f"{shlex.join(['aws', 'configure', *profile])}; or set AWS_ACCESS_KEY_ID where JupyterLab is "
+            "started, and never in a notebook"
+        )
+
+
+def needed_statement(said: str, operation: str = "") -> str | None:
+    """The statement that a policy lacks, as AWS's own message tells it. None: it does not tell.
+
+    `User: arn:… is not authorized to perform: sagemaker:CreateTrainingJob on resource: arn:… because …`
+    """
+    action = re.search(r"perform:? ([a-z0-9-]+:[A-Za-z0-9*]+)", said)
+    if action is None:
+        if not operation or not re.match(r"(Put|Get|List|Delete|Head|Create)", operation):
+            return None
+        named = {"ListObjectsV2": "ListBucket", "HeadBucket": "ListBucket", "DeleteObjects": "DeleteObject"}
+        return json.dumps(
+            {"Effect": "Allow", "Action": f"s3:{named.get(operation, operation)}", "Resource": "*"}
+        )
+    on = re.search(r"on resource:? \"?(arn:[^\s\"]+)", said)
+    return json.dumps({"Effect": "Allow", "Action": action[1], "Resource": on[1] if on else "*"})

@@ -1,0 +1,77 @@
+"""The AWS Deep Learning Containers that train: their names by region and framework (images.json). Pure.
+
+https://aws.github.io/deep-learning-containers/ lists them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError
+from .instance_types import has_gpus
+
+__all__ = ["OWN_PYTHON", "image_of", "listed", "newest_version", "python_of"]
+
+OWN_PYTHON = f"py{sys.version_info[0]}{sys.version_info[1]}"
+
+
+@cache
+def _known() -> dict[str, Any]:
+    known: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
+    return known
+
+
+def newest_version(framework: str, python: str = OWN_PYTHON) -> str | None:
+    """The newest version of the framework whose container has this Python."""
+    versions = _known()["frameworks"][framework]["versions"]
+    fitting = [version for version, pythons in versions.items() if python in pythons]
+    return max(fitting, key=_order, default=None)
+
+
+def python_of(framework: str, version: str) -> str | None:
+    """The Python of the container with that version, the last of several; None: not known."""
+    found = _known()["frameworks"][framework]["versions"].get(_full(framework, version))
+    return None if found is None else str(found[-1])
+
+
+def listed(framework: str) -> str:
+    """The versions that have containers, with their Pythons, for the user."""
+    versions = _known()["frameworks"][framework]["versions"]
+    return ", ".join(f"{version} ({'/'.join(pythons)})" for version, pythons in versions.items())
+
+
+def image_of(framework: str, version: str, python: str, instance_type: str, region: str) -> str:
+    """The name of the image in the registry of that region. Raises InputError for one that is not known."""
+    known = _known()
+    account = known["registries"].get(region)
+    if account is None:
+        raise InputError(
+            f"no registry of AWS Deep Learning Containers in {region!r} is known here ({known['source']}): "
+            "name the image with --image"
+        )
+    about = known["frameworks"][framework]
+    full = _full(framework, version)
+    if python not in about["versions"].get(full, []):
+        raise InputError(
+            f"no container of {framework} {version} with {python} is known here; there are "
+            f"{listed(framework)}. Any other is named with --image"
+        )
+    kind = "gpu" if has_gpus(instance_type) else "cpu"
+    suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    return f"{account}.dkr.ecr.{region}.{suffix}/{about['repository']}:{version}-{kind}-{python}"
+
+
+def _full(framework: str, version: str) -> str:
+    """2.6 stands for 2.6.0, or whatever the newest with that beginning is."""
+    versions = _known()["frameworks"][framework]["versions"]
+    if version in versions:
+        return version
+    return max((v for v in versions if v.startswith(f"{version}.")), key=_order, default=version)
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
