@@ -1,0 +1,57 @@
+"""What may be made in the cluster for a run: a Job, or one of Kubeflow's, whose operator makes the pods.
+
+https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/ has Kubeflow's. Whatever it is, the
+pods keep the place for our agents, which start the ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["KINDS", "Kind", "index_of"]
+
+_INDEX = "batch.kubernetes.io/job-completion-index"
+_REPLICA_TYPE, _REPLICA_INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One of them. `group` is the API's, with its version."""
+
+    title: str
+    group: str
+    resource: str
+    container: str | None = None
+    """What the operator wants the ranks' container to be called."""
+
+    @property
+    def path(self) -> str:
+        return f"/apis/{self.group}"
+
+    @property
+    def is_kubeflows(self) -> bool:
+        return self.group.startswith("kubeflow.org/")
+
+
+KINDS: Mapping[str, Kind] = {
+    "job": Kind("Job", "batch/v1", "jobs"),
+    "pytorchjob": Kind("PyTorchJob", "kubeflow.org/v1", "pytorchjobs", "pytorch"),
+    "tfjob": Kind("TFJob", "kubeflow.org/v1", "tfjobs", "tensorflow"),
+}
+
+
+def index_of(pod: Mapping[str, Any], replicas: Mapping[str, int]) -> int:
+    """Which of a run's pods it is. `replicas`: how many there are of each of Kubeflow's types, in the ranks'
+    order; none for a Job."""
+    meta = pod["metadata"]
+    if not replicas:
+        return int(meta["annotations"][_INDEX])
+    kind, number = meta["labels"][_REPLICA_TYPE], int(meta["labels"][_REPLICA_INDEX])
+    before = 0
+    for name, count in replicas.items():
+        if name.lower() == kind:
+            return before + number
+        before += count
+    raise LookupError(f"no replicas of the type {kind!r}")

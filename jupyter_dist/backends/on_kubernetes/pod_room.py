@@ -1,0 +1,281 @@
+"""A run's pods: asked for, waited for, reached, watched and taken away.
+
+What is known of them is written down in the attempt's folder, before they are asked for and once they are
+there: another process of ours finds them by that, and their Job by its name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import DistError, LaunchError
+from ...folder import RunFolder, write_json
+from ...hosts.archive import Shipped
+from ...hosts.link import Link
+from ...hosts.stream import StreamLink
+from ...job import Job
+from ...worker import layout
+from .._base import Handle
+from ..hosted import Hosting
+from .cluster import Cluster, Refusal
+from .exec_door import ExecDoor, Site
+from .job_objects import called, job_object, replicas, service_object
+from .kinds import KINDS, index_of
+from .kubernetes_options import KubernetesOptions
+from .pod_stories import ending_of, failure_of, is_up, never_starts, unready, waits_for
+from .pod_watch import PodWatch
+
+__all__ = ["PodRoom", "new_handle"]
+
+_ASK_WHY_EVERY_S = 2.0
+_WHY_S = 5.0
+"""So long after its ranks' end it may become known why a pod was lost."""
+_RECORD = layout.hidden("kubernetes.json")
+
+
+class PodRoom:
+    """The pods of one attempt, or of several that follow each other in them. Not for several threads."""
+
+    def __init__(self, handle: Handle, job: Job) -> None:
+        self.handle, self._job = handle, job
+        self._options = KubernetesOptions(**job.options)
+        self._kind = KINDS[self._options.kind]
+        self._replicas = replicas(self._options, job.world_size)
+        self._cluster = Cluster(handle["context"], handle["namespace"])
+        self._sites: list[Site] = []
+        self._watch: PodWatch | None = None
+        self._told, self._looked = "the cluster is asked for pods", 0.0
+
+    @classmethod
+    def recall(cls, folder: RunFolder, job: Job, attempt: int) -> PodRoom | None:
+        """What is known of an attempt's pods; None where none were asked for."""
+        try:
+            known = json.loads((folder.attempt(attempt) / _RECORD).read_bytes())
+        except FileNotFoundError:
+            return None
+        room = cls(known["handle"], job)
+        room._sites = [Site(**site) for site in known["sites"]]
+        if room._sites:
+            room._look_after()
+        return room
+
+    @property
+    def settled(self) -> bool:
+        """Whether all pods were up, and known: what follows is between the agents and us."""
+        return bool(self._sites)
+
+    @property
+    def gone(self) -> dict[str, str]:
+        """The pods that have ended, and why."""
+        pods = None if self._watch is None else self._watch.pods
+        if pods is None:
+            return {}
+        found = {}
+        for site in self._sites:
+            pod = pods.get(site.uid)
+            why = "was deleted" if pod is None else ending_of(pod)
+            if why is not None:
+                found[site.name] = f"this pod, on node {site.node}, {why}"
+        return found
+
+    @property
+    def _unready(self) -> str | None:
+        """Which nodes the cluster has not heard of for a while."""
+        pods = None if self._watch is None else self._watch.pods
+        silent = {site.node for site in self._sites if unready((pods or {}).get(site.uid) or {})}
+        return f"the cluster does not hear of node {', '.join(sorted(silent))}" if silent else None
+
+    def whole(self) -> bool:
+        """Whether another attempt can be made in them."""
+        return self.settled and not self.gone
+
+    def write_down(self, attempt: int) -> None:
+        """Have them known, as those of an attempt."""
+        self.handle = {**self.handle, "attempt": attempt}
+        path = RunFolder(Path(self.handle["folder"])).attempt(attempt)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        sites = [dataclasses.asdict(site) for site in self._sites]
+        write_json(path / _RECORD, {"handle": self.handle, "sites": sites})
+
+    def ask(self) -> None:
+        """Have the Job and its service made, unless they are. Raises LaunchError, Unreachable."""
+        made = self._make(self._jobs, job_object(self._job, self.handle["made_by"]))
+        if not self._kind.is_kubeflows:
+            self._make(self._core("services"), service_object(self._job, self.handle["made_by"], made))
+        self._look_after()
+
+    def _make(self, path: str, body: Mapping[str, Any]) -> Any:
+        kind, name = body["kind"], body["metadata"]["name"]
+        try:
+            return self._cluster.ask("POST", path, body)
+        except Refusal as refusal:
+            if refusal.status == 409:  # made before, by a submission that was cut off: the name is this run's
+                return self._cluster.ask("GET", f"{path}/{name}")
+            self._forget()
+            raise LaunchError(f"{self._refused(refusal, kind)}. Nothing was started.") from None
+
+    def _refused(self, refusal: Refusal, kind: str) -> str:
+        where = f"the namespace {self._cluster.namespace!r}"
+        if refusal.status == 401:
+            return (
+                f"the API server does not know us ({refusal.message}): log in, and try `kubectl auth whoami`"
+            )
+        if refusal.status == 403 and "quota" in refusal.message:
+            return f"the quota of {where} does not allow it: {refusal.message}"
+        if refusal.status == 403:
+            return (
+                f"we may make no {kind} in {where} ({refusal.message}): docs/kubernetes.md has the Role "
+                "that is needed, for whoever administers the cluster"
+            )
+        if refusal.status == 404 and self._kind.is_kubeflows and "namespace" not in refusal.message:
+            needs = "that needs Kubeflow's training operator, and --kind job needs nothing"
+            return f"the cluster knows no {kind}: {needs}"
+        if refusal.status == 404:
+            return f"{where} is not there ({refusal.message}): name another one with --namespace"
+        return f"the cluster takes no such {kind}: {refusal.message}"
+
+    def _forget(self) -> None:
+        """Take away what was made, as far as that is possible, before the submission fails."""
+        try:
+            self._delete()
+        except (DistError, Refusal) as error:
+            print(f"the Job {self.handle['name']} may still be there: {error}", flush=True)
+
+    def exists(self) -> bool:
+        """Whether the cluster knows of the Job."""
+        try:
+            self._cluster.ask("GET", f"{self._jobs}/{self.handle['name']}")
+        except Refusal as refusal:
+            if refusal.status == 404:
+                return False
+            raise DistError(refusal.message) from None
+        return True
+
+    def wait(self, seconds: float) -> str | None:
+        """What is waited for, or None: all pods are up. Waits so long at most. Raises LaunchError."""
+        if self._watch is None:
+            self._look_after()
+        assert self._watch is not None
+        pods = self._watch.pods
+        if pods is not None:
+            slots = self._options.slots(self._job.world_size)
+            live = [pod for pod in pods.values() if not pod["metadata"].get("deletionTimestamp")]
+            for pod in live:
+                why = never_starts(pod) or ending_of(pod)
+                if why is not None:
+                    about = f"pod {pod['metadata']['name']} {why}{self._last_words(pod)}"
+                    raise LaunchError(f"{about}. Nothing was started.")
+            up = {index_of(pod, self._replicas): pod for pod in live if is_up(pod)}
+            if len(up) == len(slots):
+                self._sites = [_site(up[index], many) for index, many in enumerate(slots)]
+                return None
+            if time.monotonic() - self._looked > _ASK_WHY_EVERY_S:
+                self._looked = time.monotonic()
+                self._told = self._why(len(slots), live)
+        self._watch.wait(seconds)
+        return self._watch.trouble or self._told
+
+    def _last_words(self, pod: Mapping[str, Any]) -> str:
+        path = f"{self._core('pods')}/{pod['metadata']['name']}/log"
+        try:
+            said = self._cluster.read(path, tailLines=5)
+        except (DistError, Refusal):
+            return ""  # whoever may not read logs, or of a pod that has none
+        return f"; its log ends with: {' '.join(said.split())[-300:]}" if said.strip() else ""
+
+    def _why(self, wanted: int, pods: Sequence[Mapping[str, Any]]) -> str:
+        """Raises LaunchError where the Job has come to nothing."""
+        try:
+            job = self._cluster.ask("GET", f"{self._jobs}/{self.handle['name']}")
+        except Refusal as refusal:
+            if refusal.status == 404:
+                raise LaunchError(
+                    f"the {self._kind.title} was deleted before its pods were up. Nothing was started."
+                ) from None
+            return refusal.message
+        failed = failure_of(job)
+        if failed is not None:
+            raise LaunchError(
+                f"the {self._kind.title} has failed before its pods were up: {failed}. Nothing was started."
+            )
+        names = {self.handle["name"], *(pod["metadata"]["name"] for pod in pods)}
+        try:
+            events = self._cluster.ask("GET", self._core("events"))["items"]
+        except Refusal:
+            events = []  # whoever may not read them is told what the pods themselves say
+        ours = [event for event in events if event.get("involvedObject", {}).get("name") in names]
+        policy = job["spec"] if self._kind.title == "Job" else job["spec"].get("runPolicy", {})
+        return waits_for(wanted, pods, ours, bool(policy.get("suspend")))
+
+    def hosting(self) -> Hosting:
+        """The hosts that they are, for our agents; they are settled."""
+        assert self._watch is not None
+        watch = self._watch
+        return Hosting(
+            hosts=[{"name": site.name, "slots": site.slots} for site in self._sites],
+            settings=self._options.agent_settings(),
+            reach=self._reach,
+            wanted=self._options.wanted(),
+            trouble=lambda: watch.trouble or self._unready,
+            gone=lambda: self.gone,
+            why_s=_WHY_S,
+        )
+
+    def _reach(self, host: str, wish: Mapping[str, Any], files: Sequence[Shipped]) -> Link:
+        site = next(site for site in self._sites if site.name == host)
+        return StreamLink(host, ExecDoor(self._cluster, site, self._options.python), wish, files)
+
+    def leave(self) -> None:
+        """Look after them no longer."""
+        if self._watch is not None:
+            self._watch.close()
+
+    def give_back(self) -> None:
+        """Have all of it taken away. Repeatable; raises what tells why it cannot be done now."""
+        self.leave()
+        self._delete()
+
+    def _delete(self) -> None:
+        # What a query says here is ignored where there is a body.
+        body = {"propagationPolicy": "Background"}
+        try:
+            self._cluster.ask("DELETE", f"{self._jobs}/{self.handle['name']}", body)
+        except Refusal as refusal:
+            if refusal.status not in (404, 409):
+                raise
+
+    def _look_after(self) -> None:
+        if self._watch is None:
+            self._watch = PodWatch(self._cluster, self._job.id, self.handle["made_by"])
+
+    @property
+    def _jobs(self) -> str:
+        return f"{self._kind.path}/namespaces/{self._cluster.namespace}/{self._kind.resource}"
+
+    def _core(self, what: str) -> str:
+        return f"/api/v1/namespaces/{self._cluster.namespace}/{what}"
+
+
+def _site(pod: Mapping[str, Any], slots: int) -> Site:
+    meta, spec = pod["metadata"], pod["spec"]
+    return Site(meta["name"], meta["uid"], spec["containers"][0]["name"], str(spec.get("nodeName")), slots)
+
+
+def new_handle(folder: RunFolder, job: Job, attempt: int) -> dict[str, Any]:
+    """With which the pods of an attempt are found again, those that are about to be made."""
+    asked = KubernetesOptions(**job.options)
+    where = Cluster(asked.context, asked.namespace)
+    return {
+        "folder": str(folder.path),
+        "attempt": attempt,
+        "made_by": attempt,
+        "name": called(job, attempt),
+        "resource": KINDS[asked.kind].resource,
+        "context": asked.context,
+        "namespace": where.namespace,
+    }

@@ -1,0 +1,146 @@
+"""What the cluster tells of pods, in words for the user: what one waits for, and why one has ended. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+__all__ = ["ending_of", "failure_of", "is_up", "never_starts", "unready", "waits_for"]
+
+_NEVER_PULLED = ("ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull")
+_NOT_CREATED = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff")
+_TELLING = ("FailedScheduling", "FailedCreate", "FailedMount", "FailedAttachVolume", "Failed", "Pending")
+"""Events that say what hinders a pod or its Job; `Pending` is Kueue's."""
+
+
+def _states(pod: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    for container in pod.get("status", {}).get("containerStatuses") or []:
+        for kind, told in (container.get("state") or {}).items():
+            yield kind, told or {}
+
+
+def is_up(pod: Mapping[str, Any]) -> bool:
+    """Whether exec can reach it."""
+    deleted = pod.get("metadata", {}).get("deletionTimestamp")
+    running = pod.get("status", {}).get("phase") == "Running" and not deleted
+    return running and any(kind == "running" for kind, _ in _states(pod))
+
+
+def unready(pod: Mapping[str, Any]) -> bool:
+    """Whether its node has not been heard of for a while: the cluster then calls running pods not ready."""
+    ready = (one for one in pod.get("status", {}).get("conditions") or [] if one.get("type") == "Ready")
+    return is_up(pod) and any(one.get("status") != "True" for one in ready)
+
+
+def ending_of(pod: Mapping[str, Any]) -> str | None:
+    """How a pod that was up has ended, or is about to, as what follows its name; None where it goes on."""
+    status = pod.get("status", {})
+    disrupted: Mapping[str, Any] = next(filter(_is_disruption, status.get("conditions") or []), {})
+    why = _sentence(
+        status.get("reason") or disrupted.get("reason"), status.get("message") or disrupted.get("message")
+    )
+    if pod["metadata"].get("deletionTimestamp"):
+        return f"is taken away: {why}" if why else "was deleted, or evicted"
+    if status.get("phase") not in ("Failed", "Succeeded"):
+        return None
+    if why:
+        return f"has failed: {why}"
+    for kind, told in _states(pod):
+        if kind == "terminated":
+            reason = str(told.get("reason") or "Error")
+            memory = ": it had not enough memory (--memory)" if reason == "OOMKilled" else ""
+            return f"has ended: {reason}, exit code {told.get('exitCode')}{memory}"
+    return "has ended"
+
+
+def _is_disruption(condition: Mapping[str, Any]) -> bool:
+    """https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions"""
+    return condition.get("type") == "DisruptionTarget" and condition.get("status") == "True"
+
+
+def _sentence(reason: str | None, message: str | None) -> str:
+    return ": ".join(" ".join(part.split()) for part in (reason, message) if part)
+
+
+def failure_of(job: Mapping[str, Any]) -> str | None:
+    """Why a Job has failed, as its controller says; None where it has not."""
+    for condition in job.get("status", {}).get("conditions") or []:
+        if condition.get("type") == "Failed" and condition.get("status") == "True":
+            return _sentence(condition.get("reason"), condition.get("message")) or "it has failed"
+    return None
+
+
+def waits_for(
+    wanted: int, pods: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]], suspended: bool
+) -> str:
+    """What is waited for before all pods are up: in the cluster's own words, where it has said some."""
+    up = sum(map(is_up, pods))
+    known = {pod["metadata"]["name"]: pod for pod in pods if not is_up(pod)}
+    said = [_of_containers(pod) for pod in known.values()]
+    said += [_of_scheduler(pod) for pod in known.values()]
+    if len(pods) < wanted:  # where pods are there, what was said of their making is no longer true
+        said += [
+            _of_event(event)
+            for event in _newest(events)
+            if event.get("involvedObject", {}).get("kind") != "Pod"
+        ]
+    told = list(dict.fromkeys(filter(None, said)))
+    if not told:
+        names = set(known)
+        told = [
+            _of_event(event)
+            for event in _newest(events)
+            if event.get("involvedObject", {}).get("name") in names and event.get("type") == "Warning"
+        ]
+    if not told and suspended:
+        told = ["Kueue has not admitted the Job yet"]
+    counted = f"{up} of {wanted} pods are up" if wanted > 1 else "the pod is not up yet"
+    more = f" and {len(told) - 3} more" if len(told) > 3 else ""
+    return f"{counted}: {'; '.join(told[:3])}{more}" if told else counted
+
+
+def never_starts(pod: Mapping[str, Any]) -> str | None:
+    """Why waiting for it makes no sense, as what follows its name."""
+    for kind, told in _states(pod):
+        if kind == "waiting" and told.get("reason") == "InvalidImageName":
+            return f"never starts: {_sentence('InvalidImageName', told.get('message'))}"
+    return None
+
+
+def _of_containers(pod: Mapping[str, Any]) -> str:
+    for kind, told in _states(pod):
+        reason = str(told.get("reason") or "")
+        if kind == "waiting" and reason in (*_NEVER_PULLED, *_NOT_CREATED):
+            return f"{reason}: {' '.join(str(told.get('message') or '').split())}".rstrip(": ")
+    return ""
+
+
+def _of_scheduler(pod: Mapping[str, Any]) -> str:
+    for condition in pod.get("status", {}).get("conditions") or []:
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            said = " ".join(str(condition.get("message") or "").split())
+            return f"{condition.get('reason')}: {said} ({_asked(pod)})"
+    return ""
+
+
+def _asked(pod: Mapping[str, Any]) -> str:
+    """What it asks of a node."""
+    resources = pod["spec"]["containers"][0].get("resources") or {}
+    amounts = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    listed = ", ".join(f"{name.rpartition('/')[2]} {amount}" for name, amount in sorted(amounts.items()))
+    selector = ", ".join(f"{name}={value}" for name, value in (pod["spec"].get("nodeSelector") or {}).items())
+    where = f" on a node with {selector}" if selector else ""
+    return f"each pod asks for {listed or 'nothing'}{where}"
+
+
+def _of_event(event: Mapping[str, Any]) -> str:
+    return f"{event.get('reason')}: {' '.join(str(event.get('message') or '').split())}"
+
+
+def _newest(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The last one of each kind that says what hinders."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for event in sorted(events, key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime") or "")):
+        if event.get("reason") in _TELLING:
+            found[str(event["reason"])] = event
+    return list(found.values())

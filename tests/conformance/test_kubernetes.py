@@ -1,0 +1,29 @@
+"""The backend `kubernetes` does what every backend has to, on two nodes that share no disk with us.
+
+The control plane is Kubernetes' own, and the user may do no more than docs/kubernetes.md says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from kube_plane.plane import IN_SHARED, shared_plane
+
+from jupyter_dist.conformance import BackendConformance, Target
+
+pytestmark = [
+    pytest.mark.xdist_group(IN_SHARED),
+    pytest.mark.timeout(300),  # a plane that starts on a loaded machine is slow
+]
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with shared_plane(tmp_path_factory) as plane, plane.as_user():
+        flags = {"image": "any", "processes_per_host": 2, "grace": 60}
+        yield Target("kubernetes", np=3, flags=flags, startup_s=8.0, lives=plane.lives)
+
+
+class TestKubernetes(BackendConformance):
+    pass

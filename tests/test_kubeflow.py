@@ -1,0 +1,87 @@
+"""Runs in the pods of Kubeflow's jobs: the API server is real, the training operator is a stand-in.
+
+tests/kube_plane/kubeflow_stand_in.py says what it does of what the real one does.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kube_plane.plane import IN_SHARED, NAMESPACE, Plane, shared_plane
+
+from jupyter_dist.backends.kubernetes import Kubernetes
+from jupyter_dist.conformance.runs import Runs, story
+from jupyter_dist.conformance.target import Target
+from jupyter_dist.job import State
+
+pytestmark = [pytest.mark.xdist_group(IN_SHARED), pytest.mark.timeout(240)]
+
+CELL = """
+import json, os
+names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+print("up", flush=True)
+here = {"pod": os.uname().nodename, "tf": json.loads(os.environ["TF_CONFIG"])}
+{**{name: os.environ[name] for name in names}, **here}
+"""
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    with shared_plane(tmp_path_factory) as plane, plane.as_user():
+        yield plane
+
+
+@pytest.fixture
+def runs(plane: Plane, tmp_path: Path) -> Iterator[Runs]:
+    target = Target("kubernetes", np=3, flags={"image": "any"}, startup_s=10.0, lives=plane.lives)
+    started = Runs(target, tmp_path / "runs")
+    yield started
+    started.close()
+
+
+def left(plane: Plane) -> list[Any]:
+    group = f"/apis/kubeflow.org/v1/namespaces/{NAMESPACE}"
+    jobs = [job for kind in ("pytorchjobs", "tfjobs") for job in plane.api.get(f"{group}/{kind}")["items"]]
+    return [one["metadata"]["name"] for one in [*jobs, *plane.pods()]]
+
+
+def test_the_pods_of_a_pytorchjob_and_of_a_tfjob_have_the_ranks(plane: Plane, runs: Runs) -> None:
+    """Master first, then workers; chief, workers, parameter servers. Whose order it is, is ours."""
+    assert Kubernetes().detect()["with"] == "Kubeflow's training operator"
+    torch = runs.start(CELL, kind="pytorchjob", processes_per_host=2)
+    tensorflow = runs.start(CELL, kind="tfjob", chief=True, ps=1)
+    results = runs.wait(torch).results
+    assert torch.status.state is State.SUCCEEDED, story(torch)
+    name = f"jd-{torch.id}"
+    assert [result["pod"] for result in results] == [f"{name}-master-0"] * 2 + [f"{name}-worker-0"]
+    assert [result["LOCAL_RANK"] for result in results] == ["0", "1", "0"]
+    assert {(result["WORLD_SIZE"], result["MASTER_ADDR"]) for result in results} == {
+        ("3", results[0]["MASTER_ADDR"])
+    }
+    assert results[0]["MASTER_ADDR"].startswith("198.18."), "not what the operator says: it counts pods"
+    results = runs.wait(tensorflow).results
+    assert tensorflow.status.state is State.SUCCEEDED, story(tensorflow)
+    pods = [result["pod"].removeprefix(f"jd-{tensorflow.id}-") for result in results]
+    assert pods == ["chief-0", "worker-0", "ps-0"]
+    assert [result["tf"]["task"]["type"] for result in results] == ["chief", "worker", "ps"]
+    deadline = time.monotonic() + 60  # the garbage collector learns of a new kind every 30 s
+    while left(plane):
+        assert time.monotonic() < deadline, left(plane)
+        time.sleep(0.1)
+
+
+def test_a_cluster_without_kubeflow_says_so(plane: Plane, runs: Runs) -> None:
+    group = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    told = plane.api.get(f"{group}/tfjobs.kubeflow.org")
+    plane.api.delete(f"{group}/tfjobs.kubeflow.org")
+    try:
+        run = runs.finish(CELL, kind="tfjob")
+        assert "the cluster knows no TFJob: that needs Kubeflow's training operator" in str(run.status.reason)
+    finally:
+        kept = {key: told["metadata"][key] for key in ("name",)}
+        plane.api.post(group, json.loads(json.dumps({**told, "metadata": kept, "status": None})))

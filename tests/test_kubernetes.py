@@ -1,0 +1,364 @@
+"""The backend `kubernetes` without a cluster: what it asks for, and what it makes of answers."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_dist import backends
+from jupyter_dist.backends.kubernetes import Kubernetes
+from jupyter_dist.backends.on_kubernetes import cluster as cluster_module
+from jupyter_dist.backends.on_kubernetes.cluster import Cluster, Refusal
+from jupyter_dist.backends.on_kubernetes.job_objects import job_object
+from jupyter_dist.backends.on_kubernetes.kubernetes_options import KubernetesOptions
+from jupyter_dist.backends.on_kubernetes.pod_room import PodRoom, new_handle
+from jupyter_dist.backends.on_kubernetes.pod_stories import ending_of, waits_for
+from jupyter_dist.backends.on_kubernetes.pod_watch import PodWatch
+from jupyter_dist.errors import InputError, LaunchError, Unreachable
+from jupyter_dist.folder import RunFolder
+from jupyter_dist.job import Job
+from jupyter_dist.plan import planning
+
+pytest.importorskip("kubernetes")
+
+Answer = tuple[int, Any] | tuple[int, Any, dict[str, str]]
+
+
+class Stub:
+    """An API server that gives these answers, in turn, by the method and the path's last word."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, str | None]] = []
+        self.answers: dict[str, list[Answer]] = {}
+        stub = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+            def _answer(self) -> None:
+                path, _, query = self.path.partition("?")
+                key = f"{self.command} {path.rpartition('/')[2]}" + (" watch" if "watch=1" in query else "")
+                size = int(self.headers.get("Content-Length") or 0)
+                self.rfile.read(size)
+                stub.asked.append((key, self.path, self.headers.get("Authorization")))
+                given = stub.answers.get(key) or [(404, {"message": f"nothing at {key}"})]
+                status, body = (given.pop(0) if len(given) > 1 else given[0])[:2]
+                data = body if isinstance(body, bytes) else json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_GET = do_POST = do_DELETE = _answer
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def kubeconfig(path: Path, url: str, user: dict[str, Any], namespace: str = "team") -> None:
+    told = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": namespace}}],
+    }
+    path.write_text(json.dumps(told))
+
+
+@pytest.fixture
+def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
+    server = Stub()
+    kubeconfig(tmp_path / "kubeconfig", server.url, {"token": "secret"})
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    yield server
+    server.close()
+
+
+def asked_job(np: int = 8, **options: Any) -> Job:
+    given = {"backend": "kubernetes", "np": np, **options}
+    plan = planning.make_plan(given, spelled_as_flags=True, cluster=False)
+    return Job(
+        id="20260101-120000-abcd",
+        backend="kubernetes",
+        world_size=plan.world_size,
+        created=0.0,
+        cwd="/",
+        python=sys.executable,
+        source="",
+        options=plan.options.model_dump(mode="json"),
+    )
+
+
+def test_a_job_has_as_many_pods_as_its_ranks_need(tmp_path: Path) -> None:
+    template = tmp_path / "pod.yaml"
+    template.write_text(
+        "kind: Pod\nmetadata: {annotations: {sidecar: 'no'}}\n"
+        "spec:\n  imagePullSecrets: [{name: registry}]\n"
+        "  containers: [{name: train, image: mine:1, env: [{name: A, value: b}]}]\n"
+    )
+    job = job_object(
+        asked_job(
+            processes_per_host=4,
+            gpus_per_worker=1,
+            cpus_per_worker=2.5,
+            memory="8Gi",
+            node_selector={"zone": "a"},
+            toleration="gpu=yes:NoSchedule",
+            pvc="data:/data:ro",
+            shm_size="2Gi",
+            queue="line",
+            priority_class="low",
+            service_account="trainer",
+            pod_template=str(template),
+        ),
+        attempt=1,
+    )
+    assert job["metadata"]["name"] == "jd-20260101-120000-abcd-1"
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "line"
+    spec = job["spec"]
+    assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 2, 2)
+    assert spec["suspend"] is True
+    pod, ranks = spec["template"]["spec"], spec["template"]["spec"]["containers"][0]
+    assert spec["template"]["metadata"]["annotations"] == {"sidecar": "no"}
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    assert (ranks["name"], ranks["image"], ranks["env"][0]) == (
+        "train",
+        "mine:1",
+        {"name": "A", "value": "b"},
+    )
+    assert ranks["resources"] == {
+        "requests": {"cpu": "10", "memory": str(32 << 30)},
+        "limits": {"memory": str(32 << 30), "nvidia.com/gpu": "4"},
+    }
+    assert (pod["nodeSelector"], pod["priorityClassName"]) == ({"zone": "a"}, "low")
+    assert (pod["serviceAccountName"], pod["restartPolicy"]) == ("trainer", "Never")
+    assert pod["tolerations"][0] == {
+        "key": "gpu",
+        "operator": "Equal",
+        "value": "yes",
+        "effect": "NoSchedule",
+    }
+    assert {"name": "pvc-data", "mountPath": "/data", "readOnly": True} in ranks["volumeMounts"]
+    assert {"name": "pvc-data", "persistentVolumeClaim": {"claimName": "data"}} in pod["volumes"]
+    assert {"name": "jupyter-dist-shm", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}} in pod[
+        "volumes"
+    ]
+
+
+def _checked(make: Callable[..., Job], options: dict[str, Any]) -> None:
+    job = make(**{"np": 3, **options})
+    Kubernetes().check(job.world_size, job.options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"memory": "lots"}, "--memory needs an amount such as 8Gi or 500M"),
+        ({"pvc": "data"}, "--pvc needs NAME:/path"),
+        ({"namespace": "Team"}, "--namespace needs a name as Kubernetes has them"),
+        ({"gpus_per_worker": 0.5}, "--gpus-per-worker 0.5 --processes-per-host 2"),
+        ({"kind": "pod"}, "--kind needs"),
+        ({"remote_dir": "~/x"}, "--remote-dir needs a path that begins with /"),
+        ({"toleration": "a b"}, "--toleration needs KEY"),
+        ({"pod_template": "/nowhere.yaml"}, "--pod-template: '/nowhere.yaml' cannot be read"),
+        ({"np": 2, "ps": 2}, "leaves no rank for a worker"),
+    ],
+)
+def test_bad_input_is_one_clear_error(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as raised:
+        _checked(asked_job, options)
+    assert said in str(raised.value)
+
+
+def test_a_rank_computes_with_the_threads_that_it_has_asked_for() -> None:
+    """Not with all that its node has: a pod sees all of them."""
+    assert KubernetesOptions(cpus_per_worker=2.5).wanted().threads == 3
+    assert KubernetesOptions(cpus_per_worker=0).wanted().threads is None
+
+
+def test_a_dry_run_shows_both_objects_and_asks_nobody(stub: Stub) -> None:
+    shown = json.loads(json.dumps(Kubernetes().request(asked_job(2))))
+    assert (shown["job"]["kind"], shown["service"]["kind"]) == ("Job", "Service")
+    assert [rank["env"]["RANK"] for rank in shown["ranks"]] == ["0", "1"]
+    assert stub.asked == []
+
+
+def test_a_busy_api_server_is_asked_again_later(stub: Stub) -> None:
+    """429 may pass, as 5xx do: the supervisor makes the call again. What is refused is not."""
+    stub.answers["GET pods"] = [(429, {"message": "too many requests"}), (503, b"down"), (200, {"items": []})]
+    cluster = Cluster()
+    for said in ("429 (too many requests)", "503 (down)"):
+        with pytest.raises(Unreachable) as raised:
+            cluster.ask("GET", "/api/v1/namespaces/team/pods")
+        assert said in str(raised.value)
+    assert cluster.ask("GET", "/api/v1/namespaces/team/pods") == {"items": []}
+    stub.answers["GET pods"] = [(403, {"reason": "Forbidden", "message": "you may not"})]
+    with pytest.raises(Refusal):
+        cluster.ask("GET", "/api/v1/namespaces/team/pods")
+    stub.close()
+    with pytest.raises(Unreachable, match="does not answer"):
+        Cluster().ask("GET", "/version")
+
+
+def test_a_token_that_is_no_longer_taken_is_asked_for_anew(
+    stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exec plugin, such as those of the clouds, gives another one each time."""
+    plugin = tmp_path / "plugin"
+    plugin.write_text(
+        f"#!{sys.executable}\nimport json, pathlib\ncount = pathlib.Path({str(tmp_path / 'count')!r})\n"
+        "number = len(count.read_text()) + 1 if count.exists() else 1\ncount.write_text('x' * number)\n"
+        "print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential',"
+        " 'status': {'token': f'token-{number}'}}))\n"
+    )
+    plugin.chmod(0o700)
+    how = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": str(plugin),
+        "interactiveMode": "Never",
+    }
+    kubeconfig(tmp_path / "kubeconfig", stub.url, {"exec": how})
+    stub.answers["GET version"] = [(200, {}), (401, {"message": "Unauthorized"}), (200, {"gitVersion": "v1"})]
+    cluster = Cluster()
+    cluster.ask("GET", "/version")
+    assert cluster.ask("GET", "/version") == {"gitVersion": "v1"}
+    assert [token for _, _, token in stub.asked] == ["Bearer token-1", "Bearer token-1", "Bearer token-2"]
+
+
+def test_in_a_pod_it_is_the_pods_own_account(
+    stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kubernetes.config import incluster_config
+
+    (tmp_path / "token").write_text("of-the-pod")
+    (tmp_path / "ca.crt").write_text("certificate")
+    (tmp_path / "namespace").write_text("notebooks\n")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setattr(cluster_module, "_ACCOUNT", tmp_path)
+    monkeypatch.setattr(cluster_module, "_pool", lambda settings: None)
+    cluster = Cluster()
+    assert (cluster.namespace, cluster.url) == ("notebooks", "https://10.0.0.1:443")
+    assert cluster._credentials()["Authorization"].lower() == "bearer of-the-pod"
+
+
+def test_no_way_to_a_cluster_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with pytest.raises(LaunchError, match="KUBECONFIG"):
+        _ = Cluster().namespace
+    kubeconfig(tmp_path / "none", "http://127.0.0.1:1", {})
+    with pytest.raises(LaunchError, match="the context 'other'"):
+        _ = Cluster("other").namespace
+    assert "does not answer" in str(Kubernetes().detect()["no_site"])
+
+
+def test_a_context_that_is_not_there_is_refused_before_anything_starts(stub: Stub) -> None:
+    with pytest.raises(InputError, match=r"--context there: '.*kubeconfig' has here"):
+        _checked(asked_job, {"context": "there"})
+    _checked(asked_job, {"context": "here"})
+    assert stub.asked == []
+
+
+def test_a_submission_that_was_cut_off_is_gone_on_with(stub: Stub, tmp_path: Path) -> None:
+    """The Job is there (409): its service is made, and nothing twice."""
+    made = {"metadata": {"uid": "u1", "name": "jd-x"}}
+    stub.answers["POST jobs"] = [(409, {"reason": "AlreadyExists", "message": "it exists"})]
+    stub.answers["GET jd-20260101-120000-abcd"] = [(200, made)]
+    stub.answers["POST services"] = [(201, {})]
+    stub.answers["GET pods"] = [(200, {"metadata": {"resourceVersion": "1"}, "items": []})]
+    job = asked_job(2)
+    room = PodRoom(new_handle(RunFolder(tmp_path), job, 0), job)
+    room.ask()
+    room.leave()
+    keys = [key for key, _, _ in stub.asked if "pods" not in key]
+    assert keys == ["POST jobs", "GET jd-20260101-120000-abcd", "POST services"]
+
+
+def test_a_version_that_is_too_old_has_the_pods_listed_anew(stub: Stub, wait_for: Callable[..., Any]) -> None:
+    """410, as an event of a watch, and as the answer to one."""
+
+    def listed(version: int, *uids: str) -> Answer:
+        items = [{"metadata": {"uid": uid, "name": uid}} for uid in uids]
+        return 200, {"metadata": {"resourceVersion": str(version)}, "items": items}
+
+    gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+    stub.answers["GET pods"] = [listed(1, "a"), listed(2, "a", "b"), listed(3, "c")]
+    changed = {"type": "ADDED", "object": {"metadata": {"uid": "d", "name": "d"}}}
+    stub.answers["GET pods watch"] = [
+        (200, json.dumps({"type": "ERROR", "object": gone}).encode() + b"\n"),
+        (410, gone),
+        (200, json.dumps(changed).encode() + b"\n"),
+    ]
+    watch = PodWatch(Cluster(), "run", 0)
+    wait_for(lambda: set(watch.pods or ()) == {"c", "d"}, 20, "what the third list and a change tell")
+    watch.close()
+    versions = [path.split("resourceVersion=")[1][0] for key, path, _ in stub.asked if key.endswith("watch")]
+    assert versions[:3] == ["1", "2", "3"]
+
+
+def pod(name: str = "p", **status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": name}, "spec": {"containers": [{}]}, "status": status}
+
+
+def test_ends_of_pods_are_told_with_their_reason() -> None:
+    killed = {"state": {"terminated": {"reason": "OOMKilled", "exitCode": 137}}}
+    assert ending_of(pod(phase="Running")) is None
+    assert "OOMKilled, exit code 137: it had not enough memory (--memory)" in str(
+        ending_of(pod(phase="Failed", containerStatuses=[killed]))
+    )
+    preempted = pod(
+        phase="Running",
+        conditions=[
+            {
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": "PreemptionByScheduler",
+                "message": "default-scheduler: preempting to accommodate a higher priority pod",
+            }
+        ],
+    )
+    preempted["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert str(ending_of(preempted)).startswith("is taken away: PreemptionByScheduler: default-scheduler")
+    lost = pod(phase="Running", reason="NodeLost", message="Node n which was running pod p is unresponsive")
+    lost["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert "NodeLost: Node n" in str(ending_of(lost))
+
+
+def test_what_is_waited_for_is_told_once_and_of_all_pods() -> None:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    waiting = [
+        pod(name, phase="Pending", conditions=[{**condition, "message": "0/3 nodes are available"}])
+        for name in ("a", "b")
+    ]
+    told = waits_for(3, waiting, [], False)
+    assert told == "0 of 3 pods are up: Unschedulable: 0/3 nodes are available (each pod asks for nothing)"
+    assert waits_for(1, [], [], True).endswith("Kueue has not admitted the Job yet")
+    said = {
+        "reason": "Pending",
+        "message": "couldn't assign flavors: insufficient unused quota",
+        "type": "Normal",
+    }
+    event = {"involvedObject": {"kind": "Workload", "name": "x"}, **said}
+    assert "insufficient unused quota" in waits_for(1, [], [event], True)
+
+
+def test_its_options_are_declared_without_its_client() -> None:
+    assert backends.declared("kubernetes").options is KubernetesOptions
