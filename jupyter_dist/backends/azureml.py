@@ -1,0 +1,66 @@
+"""The backend `azureml`: ranks in a command job of Azure Machine Learning, from a JupyterLab anywhere.
+
+A job's machines run our host program in place of a training script (host_entry.py), and it our agent. All
+that passes between a host and this machine lies in a container of blobs, of a datastore of the workspace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ..folder import RunFolder
+from ..job import Job
+from ._base import Capabilities, Options
+from .on_azureml.azureml_options import AzureMlOptions
+from .on_azureml.command_checks import check_command, whereabouts
+from .on_azureml.command_errands import CommandErrands, code_id, mailbox_of
+from .on_azureml.command_jobs import CommandJob
+from .on_azureml.command_request import command_job, host_list, job_name, longest_s
+from .on_azureml.ml_workspace import MlWorkspace, workspace_here
+from .platform_job import PlatformJob
+
+__all__ = ["AzureMl"]
+
+
+class AzureMl(PlatformJob[CommandJob]):
+    """One run's hosts are the machines of one command job, which serves all of the run's attempts."""
+
+    name: ClassVar[str] = "azureml"
+    options: ClassVar[type[Options]] = AzureMlOptions
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        outlives=True, apart=True, visible=False, submit_limit_s=300.0, stop_grace_s=30.0
+    )
+
+    def __init__(self) -> None:
+        super().__init__(CommandJob, "command_job", _errands)
+
+    def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
+        return check_command(world_size, AzureMlOptions(**options))
+
+    def detect(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        with contextlib.suppress(metadata.PackageNotFoundError, OSError):
+            found["azure-identity"] = metadata.version("azure-identity")
+            found["workspace"] = workspace_here(os.environ, Path.cwd()).get("workspace", "none named here")
+        return found
+
+    def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
+        asked = AzureMlOptions(**job.options)
+        workspace, name = whereabouts(asked, Path(job.cwd)).id, job_name(job.id, attempt)
+        code = code_id(workspace, name)
+        return {
+            "hosts": host_list(asked, job.world_size),
+            "mailbox": mailbox_of(asked),
+            "put": f"{workspace}/jobs/{name}",
+            "body": command_job(asked, name, job.world_size, workspace, code, longest_s=longest_s(job)),
+        }
+
+
+def _errands(job: Job, folder: RunFolder) -> CommandErrands:
+    asked = AzureMlOptions(**job.options)
+    return CommandErrands(MlWorkspace(whereabouts(asked, Path(job.cwd))), asked, folder)

@@ -1,0 +1,1 @@
+"""What the backend `azureml` is made of, beside its calls."""

@@ -1,0 +1,178 @@
+"""What a run asks of its workspace: a command job started, found again, and ended with all that is left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...agent.stores import BlobStore, StoreError
+from ...errors import DistError, Unreachable
+from ...folder import RunFolder
+from ...hosts.bootstrap import courier_program
+from ...hosts.mailbox import Mailbox
+from ...job import Job
+from .. import host_entry
+from ..platform_job import ended, leave_files
+from .azureml_options import AzureMlOptions
+from .command_jobs import CommandJob, end_job, look_again, look_at
+from .command_request import command_job, environment_id, host_list, job_name, longest_s
+from .mail_access import MailAccess
+from .ml_workspace import InUse, MlWorkspace, NotThere
+from .studio_metrics import StudioMetrics
+
+__all__ = ["CommandErrands", "code_id", "mailbox_of"]
+
+_END_S = 15.0
+"""For a job to end by itself whose hosts were released: its cell waits for it."""
+_OURS = uuid.UUID("5f0e7a55-6f0b-4f5c-9c0e-6a1d3f2f7a11")
+
+
+def _code(name: str) -> str:
+    """What the code of a job is called: the same for the same job, so that there is one."""
+    return str(uuid.uuid5(_OURS, name))
+
+
+def code_id(workspace: str, name: str) -> str:
+    """The id of the code of a job, in the workspace of that id."""
+    return f"{workspace}/codes/{_code(name)}/versions/1"
+
+
+def mailbox_of(asked: AzureMlOptions) -> str:
+    """The mailbox as Azure ML names folders of its datastores."""
+    return f"azureml://datastores/{asked.datastore}/paths/jupyter-dist"
+
+
+class CommandErrands:
+    """One run's: `Errands` of a platform's job."""
+
+    look_every_s = 3.0
+    why_s = 20.0
+
+    def __init__(self, workspace: MlWorkspace, asked: AzureMlOptions, folder: RunFolder) -> None:
+        self._workspace, self._asked, self._run = workspace, asked, folder.id
+        self._metrics, self._telling = StudioMetrics(workspace, folder), threading.Lock()
+        self._mail = MailAccess(workspace, asked.datastore)
+        self.settings, self.wanted = asked.agent_settings(), asked.wanted()
+
+    def mailbox(self, folder: RunFolder) -> Mailbox:
+        # Machines may be waited for as long as it takes: the workspace says what becomes of the job.
+        return Mailbox(mailbox_of(self._asked), folder, opening_s=math.inf, store=self._mail.store)
+
+    def hosts(self, job: Job, seen: CommandJob) -> Sequence[Mapping[str, Any]]:
+        return host_list(self._asked, job.world_size)
+
+    def submit(self, job: Job, attempt: int, mailbox: Mailbox, before: CommandJob | None) -> CommandJob:
+        name, asked, where = job_name(self._run, attempt), self._asked, self._workspace.where.id
+        body = command_job(
+            asked,
+            name,
+            job.world_size,
+            where,
+            code_id(where, name),
+            version=self._version(),
+            longest_s=longest_s(job),
+        )
+        program = self._program(mailbox)  # first: it tells what is wrong with the datastore
+        leave_files(mailbox)
+        self._leave_code(name, program)
+        with contextlib.suppress(InUse):
+            self._workspace.jobs("PUT", name, "start a job", body, on_behalf=asked.identity == "user")
+        return look_at(self._workspace, name)
+
+    def _version(self) -> str | None:
+        """The newest of an environment whose name says none."""
+        name = (self._asked.environment or "").removeprefix("azureml:")
+        if not environment_id(name, "").endswith("/versions/LATEST"):
+            return None
+        newest = "versions?$orderBy=createdtime%20desc&$top=1"
+        told = self._workspace.other("GET", f"/environments/{name}/{newest}", f"use the environment {name!r}")
+        if not told.get("value"):
+            raise NotThere(f"the workspace {self._workspace.where.workspace!r} has no environment {name!r}")
+        return str(told["value"][0]["name"])
+
+    def _leave_code(self, name: str, program: Mapping[str, str]) -> None:
+        """Have the workspace keep what the job's machines run. The run's key and the signature of its mailbox
+        are in there, and not in the job's environment, which everybody reads who may see the job."""
+        code = f"{_code(name)}/versions/1"
+        with contextlib.suppress(NotThere):
+            self._workspace.codes("GET", code, "look for a job's code")
+            return
+        kind = {"pendingUploadType": "TemporaryBlobReference"}
+        told = self._workspace.codes("POST", f"{code}/startPendingUpload", "upload a job's code", kind)
+        place = told["blobReferenceForConsumption"]
+        address, _, signature = str(place["credential"]["sasUri"]).partition("?")
+        store = BlobStore(f"{address}/{name}", {"JUPYTER_DIST_MAILBOX_SAS": signature})
+        try:
+            for file, text in program.items():
+                store.put(file, text.encode())
+        except StoreError as error:
+            raise Unreachable(f"cannot upload a job's code: {error}") from error
+        about = {"codeUri": f"{place['blobUri']}/{name}", "isAnonymous": True, "properties": {}}
+        with contextlib.suppress(InUse):
+            self._workspace.codes("PUT", code, "upload a job's code", {"properties": about})
+
+    def _program(self, mailbox: Mailbox) -> dict[str, str]:
+        """The files of a job's code."""
+        _, env = mailbox.host_program(None)
+        env |= {"JUPYTER_DIST_MAILBOX": self._mail.url(), "JUPYTER_DIST_MAILBOX_ECHO": "1"}
+        del env["JUPYTER_DIST_MAILBOX_NODE"]
+        if self._asked.identity is None:
+            env["JUPYTER_DIST_MAILBOX_SAS"] = self._mail.signature()
+        return {
+            host_entry.PROGRAM: Path(host_entry.__file__).read_text("utf-8"),
+            host_entry.COURIER: courier_program(),
+            host_entry.MAILBOX: json.dumps(env),
+        }
+
+    def find(self, job: Job, attempt: int) -> CommandJob | None:
+        """The newest job that serves this attempt, or one before. A job's name is the run's: a submission
+        that is still on its way comes to the job of that name, or to nothing, for its files are gone."""
+        for number in range(attempt, -1, -1):
+            with contextlib.suppress(NotThere):
+                seen = look_at(self._workspace, job_name(self._run, number))
+                if seen.ended is None and not seen.ending:
+                    return seen
+        return None
+
+    def look(self, seen: CommandJob) -> CommandJob:
+        found = look_again(self._workspace, seen)
+        with self._telling:
+            self._metrics.tell(seen.name)
+        return found
+
+    def away(self, first: CommandJob, seen: CommandJob) -> str | None:
+        return seen.ended or seen.preempted
+
+    def so_far(self, seen: CommandJob) -> str | None:
+        return f"{seen.called} runs on {seen.machines}; see {seen.page}"
+
+    def end(self, seen: CommandJob, folder: RunFolder, *, released: bool) -> str | None:
+        told = None
+        with self._telling:
+            self._metrics.tell(seen.name, all_of_it=True)
+        try:
+            found = ended(
+                lambda wait_s: end_job(self._workspace, seen.name, wait_s=wait_s), _END_S if released else 0.0
+            )
+            told = f"{found.called} on {found.machines}: {found.status}; see {found.page}"
+        except NotThere:
+            pass
+        except DistError as error:
+            told = f"{seen.called} may go on: {error}; see {seen.page}"
+        self.tidy()
+        if told is not None:
+            print(told, flush=True)
+        return told
+
+    def tidy(self) -> None:
+        try:
+            store = self._mail.store()
+            store.remove(store.names(f"{self._run}/"))
+        except (DistError, OSError) as error:
+            print(f"what the run has left in the datastore stays there: {error}", flush=True)

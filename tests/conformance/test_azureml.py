@@ -1,0 +1,49 @@
+"""The backend `azureml` does what every backend has to, in command jobs that really run.
+
+Their processes are started as for PyTorch, one on each machine. JUPYTER_DIST_CONFORMANCE=whole also tries all
+with mpirun, whose places the ranks take: three minutes more. What differs there is in tests/test_azureml.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fakes.azureml import AzurePlane
+
+from jupyter_dist.conformance import BackendConformance, Target
+
+pytestmark = [
+    pytest.mark.needs("azure.identity", "azure.storage.blob"),
+    pytest.mark.xdist_group("azureml-conformance"),
+    pytest.mark.timeout(300),
+]
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzurePlane]:
+    with AzurePlane(tmp_path_factory.mktemp("azureml")) as plane, pytest.MonkeyPatch.context() as patch:
+        for name, value in plane.environment(os.environ["PATH"]).items():
+            patch.setenv(name, value)
+        yield plane
+
+
+_FLAGS: dict[str, dict[str, Any]] = {
+    "pytorch": {"np": 3},
+    "mpi": {"np": 4, "distribution": "mpi"},
+}
+_TRIED = list(_FLAGS) if os.environ.get("JUPYTER_DIST_CONFORMANCE") == "whole" else ["pytorch"]
+
+
+@pytest.fixture(scope="module", params=_TRIED)
+def target(request: pytest.FixtureRequest, plane: AzurePlane) -> Target:
+    own = dict(_FLAGS[request.param])
+    np = own.pop("np")
+    flags = {**plane.flags, "instance_count": 2, **own}
+    return Target("azureml", np=np, flags=flags, startup_s=6.0, lives=plane.lives)
+
+
+class TestAzureMl(BackendConformance):
+    pass
