@@ -7,10 +7,12 @@ other name raises RunNotFound and touches no file.
 from __future__ import annotations
 
 from ..folder import find_exact
-from ..queries import answers
+from ..queries import about_answers, answers, failure_answers
+from ..queries.stacks_told import as_answer
+from ..record import about as said
 from . import ask_stacks, removal, stopping
 
-__all__ = ["clean", "remove", "stacks", "stop"]
+__all__ = ["about", "clean", "remove", "stacks", "stop"]
 
 _MAX_WAIT_S = 5.0
 
@@ -25,35 +27,23 @@ def remove(id: str) -> answers.Removed:
     return {"id": id, "freed_bytes": removal.remove([find_exact(id)])}
 
 
+def about(
+    id: str, name: str | None = None, tags: list[str] | None = None, note: str | None = None
+) -> about_answers.About:
+    """Name a run, tag it, or say something of it; what is None stays, and an empty text takes it back."""
+    now = said.change(find_exact(id), name, tags, note)
+    return {"id": id, "name": now.name, "tags": list(now.tags), "note": now.note}
+
+
 def clean(days: float) -> answers.Cleaned:
     """Delete the runs that ended more than that many days ago."""
     removed, freed = removal.clean(days)
     return {"removed": removed, "freed_bytes": freed}
 
 
-def stacks(id: str, timeout_s: float = _MAX_WAIT_S) -> answers.Stacks:
+def stacks(id: str, timeout_s: float = _MAX_WAIT_S) -> failure_answers.Stacks:
     """Where every running rank is in its code: `{groups: [{ranks, frames}], silent, hint}`.
 
     Waits for the ranks to tell, 5 s at most. Raises DistError when the run has ended.
     """
-    taken = ask_stacks.take(find_exact(id), min(timeout_s, _MAX_WAIT_S))
-    return {
-        "groups": [
-            {
-                "ranks": list(ranks),
-                "frames": [
-                    {
-                        "file": frame.file,
-                        "label": frame.label or frame.file,
-                        "line": frame.line,
-                        "function": frame.function,
-                        "source": frame.source,
-                    }
-                    for frame in frames
-                ],
-            }
-            for ranks, frames in taken.groups
-        ],
-        "silent": list(taken.missing),
-        "hint": taken.hint,
-    }
+    return as_answer(ask_stacks.take(find_exact(id), min(timeout_s, _MAX_WAIT_S)))

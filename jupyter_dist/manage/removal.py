@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 
 from ..errors import DistError, InputError
-from ..folder import RunFolder
+from ..folder import RunFolder, trials_of
 from ..job import State
 from ..record import reader
 from ..record.run_list import disk_bytes, ended_before
@@ -18,8 +18,12 @@ __all__ = ["clean", "remove"]
 
 
 def remove(folders: Iterable[RunFolder]) -> int:
-    """Delete runs; returns the bytes freed. Raises InputError, with nothing removed, if one still runs."""
-    chosen = list({folder.id: folder for folder in folders}.values())
+    """Delete runs, a tuning run with its trials; returns the bytes freed.
+
+    Raises InputError, with nothing removed, if one still runs."""
+    # A tuning run's trials go with it, and before it: half removed, it can be removed again.
+    whole = [part for folder in folders for part in (*trials_of(folder), folder)]
+    chosen = list({folder.id: folder for folder in whole}.values())
     alive = [folder.id for folder in chosen if not reader.status(folder).state.ended]
     if alive:
         # An unwatched run is not at its end either, and its folder is all that finds its ranks again.

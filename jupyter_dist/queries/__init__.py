@@ -14,29 +14,52 @@ from typing import Any, overload
 
 from ..folder import find_exact
 from ..job import rank_count
-from ..record import failures, reader
+from ..record import failures, hints, reader, stacks
+from ..record.outlines import Cell, Outline
+from ..record.results import alike
 from ..record.run_list import disk_bytes
 from ..text.format import signal_name
-from . import answers, logs, metric_curves, run_files, run_info
+from . import (
+    about_answers,
+    answers,
+    failure_answers,
+    logs,
+    media_answers,
+    media_pages,
+    metric_curves,
+    run_files,
+    run_info,
+    said_answers,
+    usage_answers,
+    usage_curves,
+)
 from .choices import backend_list as backends
 from .choices import cluster_list as clusters
 from .ranks_said import said
+from .stacks_told import as_answer
 from .watching import Watch
 
 __all__ = [
     "Watch",
     "backends",
     "clusters",
+    "content",
     "curves",
     "disk_size",
+    "displays",
+    "environment",
     "errors",
     "file_download",
+    "kept_stacks",
     "log_download",
     "log_page",
     "log_search",
+    "media",
+    "media_page",
     "results",
     "run",
     "runs",
+    "usage",
 ]
 
 _MAX_TEXT = 200_000
@@ -49,14 +72,18 @@ def runs(
     notebook: str | None = None,
     limit: int = 100,
     before: str | None = None,
+    sort: str = "",
 ) -> answers.RunList:
     """Runs, newest first: `{runs, total, notebooks, root, host, hint}`.
 
-    `text`: words that all stand in the id, name, notebook, backend, state or reason. `state`: one or
-    several with commas. `before`: the id after which (being older) to go on. `notebooks`: those of
+    `text`: words that all stand in the id, name, tags, note, notebook, backend, state, reason, parameters
+    (`lr=0.1`) or code. `state`: one or
+    several with commas. `before`: the id after which to go on.
+    `sort`: created, name, duration, param:NAME or metric:NAME, a minus before it for the largest first;
+    without it the newest come first. `notebooks`: those of
     all runs, whatever fits. `hint` says where runs are looked for, when there are none at all.
     """
-    return run_info.listing(text, state, notebook, limit, before)
+    return run_info.listing(text, state, notebook, limit, before, sort)
 
 
 def run(id: str) -> answers.RunInfo:
@@ -134,8 +161,18 @@ def curves(
     return metric_curves.curves(find_exact(id), attempt, points, names, version)
 
 
-def errors(id: str, attempt: int | None = None) -> list[answers.RankError]:
+def usage(id: str, points: int = 120) -> usage_answers.Usage:
+    """What the ranks take of their hosts, and their last signs of life; see `usage_curves.usage`."""
+    return usage_curves.usage(find_exact(id), points)
+
+
+def errors(id: str, attempt: int | None = None) -> list[failure_answers.RankError]:
     """How ranks failed: the root cause first, what followed from it last."""
+    place = find_exact(id)
+    found = failures.failures(place, attempt)
+    # The others followed from it, or are of its kind.
+    shown = reader.status(place).attempt if attempt is None else attempt
+    advice = hints.of_run(place, shown, found[0]) if found else []
     return [
         {
             "rank": error.rank,
@@ -150,12 +187,13 @@ def errors(id: str, attempt: int | None = None) -> list[answers.RankError]:
             "peak_memory_bytes": error.peak_memory_bytes,
             "collateral": error.collateral,
             "host": error.host,
+            "hints": advice if number == 0 else [],
         }
-        for error in failures.failures(find_exact(id), attempt)
+        for number, error in enumerate(found)
     ]
 
 
-def _frame(frame: Mapping[str, Any]) -> answers.Frame:
+def _frame(frame: Mapping[str, Any]) -> failure_answers.Frame:
     line = frame.get("line")
     return {
         "file": str(frame.get("file") or ""),
@@ -166,18 +204,76 @@ def _frame(frame: Mapping[str, Any]) -> answers.Frame:
     }
 
 
-def results(id: str) -> list[answers.Result]:
-    """What the ranks' results look like, equal ones together: `{ranks, repr, error, bytes}`."""
+def results(id: str) -> list[said_answers.Result]:
+    """What the ranks' results look like, equal ones together."""
     place = find_exact(id)
     status = reader.status(place)
     heard = said(place, status.attempt, rank_count(reader.job(place), status)).refresh()
-    folded: dict[tuple[str, str | None, float | None], list[int]] = {}
+    folded: dict[tuple[object, ...], list[int]] = {}
     for rank, found in sorted(heard.results.items()):
-        folded.setdefault((found["repr"], found["error"], found["bytes"]), []).append(rank)
-    return [
-        {"ranks": ranks, "repr": text, "error": error, "bytes": size}
-        for (text, error, size), ranks in folded.items()
-    ]
+        folded.setdefault((*alike(found), found["outline"]), []).append(rank)
+    return [_result(ranks, heard.results[ranks[0]]) for ranks in folded.values()]
+
+
+def _result(ranks: list[int], found: Mapping[str, Any]) -> said_answers.Result:
+    told: said_answers.Result = {
+        "ranks": ranks,
+        "repr": found["repr"],
+        "error": found["error"],
+        "bytes": found["bytes"],
+    }
+    outline: Outline | None = found["outline"]
+    if outline is None:
+        return told
+    if outline.array is not None:
+        return {**told, "array": str(outline.array)}
+    return {**told, "cells": [_cell(cell) for cell in outline.cells]}
+
+
+def _cell(cell: Cell) -> said_answers.Cell:
+    told: said_answers.Cell = {"name": cell.name, "text": cell.text or ""}
+    return {**told, "number": cell.number} if cell.is_number else told
+
+
+def displays(
+    id: str, attempt: int | None = None, start: int | None = None, count: int = 50
+) -> media_answers.Displays:
+    """What the ranks show now, equal ones together; by default the last displays."""
+    return media_pages.displays(find_exact(id), attempt, start, count)
+
+
+def media(id: str, attempt: int | None = None) -> media_answers.MediaList:
+    """What was logged besides numbers: the names, and how many steps each has."""
+    return media_pages.series(find_exact(id), attempt)
+
+
+def media_page(
+    id: str, name: str, start: int = 0, count: int = 1, attempt: int | None = None
+) -> media_answers.MediaPage:
+    """Some steps of what was logged under that name, by their index from 0."""
+    return media_pages.logged(find_exact(id), name, start, count, attempt)
+
+
+def content(
+    id: str, rank: int, offset: int, bytes: int, hash: str, mime: str, attempt: int | None = None
+) -> media_pages.Raw:
+    """The bytes that a display or a logged picture names. Not to be trusted."""
+    return media_pages.content(find_exact(id), rank, offset, bytes, hash, mime, attempt)
+
+
+def environment(id: str) -> about_answers.Environment:
+    """What a run was started with: Python, packages, the git commit of its notebook's folder."""
+    return run_info.environment(find_exact(id))
+
+
+def kept_stacks(id: str) -> failure_answers.Stacks:
+    """The stacks that the run's ranks have written, in the newest attempt; asks nobody.
+
+    Empty where none were taken: a run that stalls has them taken by itself.
+    """
+    place = find_exact(id)
+    found, time = stacks.kept(place)
+    return {**as_answer(found), "time": time}
 
 
 def disk_size(id: str) -> answers.DiskSize:

@@ -1,6 +1,9 @@
-"""The shapes of the answers about runs that a view gets (form_answers.py: about backends and clusters).
+"""The shapes of the answers about runs that a view gets. Beside it: about_answers.py, what tells runs apart;
+failure_answers.py, why one failed and where its ranks are; form_answers.py, backends and clusters;
+media_answers.py, what ranks show besides text; said_answers.py, how far ranks are and their results;
+tuning_answers.py, what a tuning run has tried; usage_answers.py, what ranks take of their hosts.
 
-These two modules tell them, and nothing else does: `tools/answers.py` writes from them the schemas in
+These modules tell them, and nothing else does: `tools/answers.py` writes from them the schemas in
 server/openapi.json and the TypeScript types in labextension/src/answers.ts, and a test says when those are
 old. A class is an object; the text below a field says what the field means. `NotRequired` is what an answer
 may lack, or what notebooks lack that were saved before the field was there.
@@ -12,37 +15,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypedDict
 
+from .about_answers import ToldApart
+from .failure_answers import RankError, Stacks
+from .media_answers import Displays, DisplaysChange, KeptMedia
+from .said_answers import Progress, RankProgress, Result
+from .tuning_answers import TrialOf, Tuning
+from .usage_answers import UsageChange
+
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
 __all__ = [
-    *("Band", "Cleaned", "Curve", "Curves", "CurvesChange", "CurvesUnchanged", "DiskSize", "Frame"),
-    *("Gone", "LogChange", "LogLine", "LogPage", "PartialLine", "Progress", "RankCurve", "RankError"),
-    *("RankInfo", "RankProgress", "Removed", "Result", "RunChanged", "RunFile", "RunInfo", "RunList"),
+    *("Band", "Cleaned", "Curve", "Curves", "CurvesChange", "CurvesUnchanged", "DiskSize"),
+    *("Gone", "LogChange", "LogLine", "LogPage", "LogTail", "PartialLine", "RankCurve"),
+    *("RankInfo", "Removed", "RunChanged", "RunFile", "RunInfo", "RunList"),
     *("RunSummary", "RunsChange", "SearchResult", "Snapshot", "SpecialValue"),
-    *("StackGroup", "Stacks", "Stall", "Stopped"),
+    *("SavedOutput", "Stall", "Stopped"),
 ]
 
 StateName = str
 """One of the values of `job.State`."""
-
-
-class Progress(TypedDict):
-    """How far a progress bar is."""
-
-    n: float
-    total: float | None
-    desc: str
-    rate: float | None
-    """Steps a second; null while unknown."""
-
-
-class RankProgress(Progress):
-    """The bar that a rank shows."""
-
-    rank: int
-    id: NotRequired[int]
-    """Tells apart the bars of one rank."""
 
 
 class Stall(TypedDict):
@@ -67,7 +59,7 @@ class RankInfo(TypedDict):
     peak_memory_bytes: int | None
 
 
-class RunSummary(TypedDict):
+class RunSummary(ToldApart):
     """One run as lists show it. Times are by the clock of `host_time`."""
 
     id: str
@@ -82,6 +74,8 @@ class RunSummary(TypedDict):
     reason: str | None
     notebook: str | None
     label: str
+    cluster: NotRequired[str | None]
+    """The saved cluster that was chosen for it."""
     warm: bool
     stall: Stall | None
     progress: Progress | None
@@ -110,7 +104,14 @@ class RunInfo(RunSummary):
     attempts: NotRequired[list[int]]
     launchers: NotRequired[list[str]]
     """The launchers that have a log: `launcher`, or `launcher-HOST` for each host."""
+    tuning: NotRequired[Tuning]
+    """Of a tuning run, which has no ranks."""
+    trial: NotRequired[TrialOf]
+    """Of a trial."""
     files: NotRequired[list[RunFile]]
+    line: NotRequired[str | None]
+    """The flags that its cell was started with, as they were typed, without what may be secret; null where
+    no cell was run but a function or a script."""
 
 
 class RunList(TypedDict):
@@ -267,58 +268,14 @@ class CurvesUnchanged(TypedDict):
     unchanged: Literal[True]
 
 
-class Frame(TypedDict):
-    """One call in a traceback or in a stack."""
+class SavedOutput(TypedDict):
+    """What a saved notebook shows of a run."""
 
-    file: NotRequired[str]
-    label: str
-    line: int | None
-    function: str
-    source: str
-
-
-class RankError(TypedDict):
-    """How one rank failed."""
-
-    rank: int
-    time: NotRequired[float]
-    kind: Literal["exception", "exit", "signal", "lost"]
-    type: str
-    message: str
+    id: str
+    ended: bool
+    """Whether it stays as it is."""
+    html: str
     text: str
-    frames: list[Frame]
-    exit_code: int | None
-    signal_name: str | None
-    peak_memory_bytes: int | None
-    collateral: bool
-    """Whether it failed because another rank did."""
-    host: str | None
-
-
-class Result(TypedDict):
-    """What the result of some ranks looks like."""
-
-    ranks: list[int]
-    repr: str
-    error: str | None
-    bytes: float | None
-
-
-class StackGroup(TypedDict):
-    """Ranks that are at the same place of their code."""
-
-    ranks: list[int]
-    frames: list[Frame]
-
-
-class Stacks(TypedDict):
-    """Where the ranks are in their code."""
-
-    groups: list[StackGroup]
-    silent: list[int]
-    """Ranks that gave no stack."""
-    hint: NotRequired[str]
-    """Says which ranks are elsewhere than most; empty where none is."""
 
 
 class RunChanged(TypedDict):
@@ -326,6 +283,15 @@ class RunChanged(TypedDict):
 
     kind: Literal["run"]
     run: RunInfo
+
+
+class LogTail(TypedDict):
+    """What is new among the last lines of a log that a page reads along."""
+
+    rank: int | None
+    """Null for the log of all ranks, and for that of a launcher."""
+    launcher: str | None
+    page: LogPage
 
 
 class LogChange(TypedDict):
@@ -338,6 +304,10 @@ class LogChange(TypedDict):
     launchers: NotRequired[dict[str, int]]
     all: int
     complete: NotRequired[bool]
+    tails: NotRequired[list[LogTail]]
+    """Of the logs that the page reads along; what is left out has to be asked for."""
+    push: NotRequired[int]
+    """Comes with `tails`: the page says when it has got this one."""
 
 
 class CurvesChange(TypedDict):
@@ -360,7 +330,7 @@ class RunsChange(TypedDict):
     kind: Literal["runs"]
 
 
-Change = RunChanged | LogChange | CurvesChange | Gone | RunsChange
+Change = RunChanged | LogChange | CurvesChange | DisplaysChange | UsageChange | Gone | RunsChange
 """What a watch tells."""
 
 
@@ -379,3 +349,9 @@ class Snapshot(TypedDict):
     curves: Curves
     errors: list[RankError]
     results: list[Result]
+    stacks: NotRequired[Stacks]
+    """Those that were taken while it ran."""
+    displays: NotRequired[Displays]
+    """What the ranks show, of a run that has ended: with its bytes, as far as there is room."""
+    media: NotRequired[KeptMedia]
+    """In the same way the last that they have logged besides numbers."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import Any
 
-__all__ = ["Appended", "parse_lines"]
+__all__ = ["Appended"]
 
 _MAX_READ = 1 << 20
 
@@ -43,20 +41,3 @@ class Appended:
             whole = len(data)  # one line of that size is not ours
         self.offset += whole
         return data[:whole]
-
-
-def parse_lines(lines: list[bytes]) -> list[dict[str, Any]]:
-    """The JSON objects among the lines, in order. What is torn or not ours is passed over."""
-    try:
-        # One call for all of them takes half the time.
-        found = json.loads(b"[" + b",".join(lines) + b"]")
-    except ValueError:
-        found = [_parse(line) for line in lines]
-    return [event for event in found if isinstance(event, dict)]
-
-
-def _parse(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None

@@ -9,6 +9,7 @@ from .. import backends
 from .. import clusters as saved
 from ..backends import detecting
 from ..errors import DistError, MissingEngine
+from ..form import arranged
 from ..options import NOT_SAVED, RunOptions
 from .form_answers import Backend, Cluster, ClusterList, ClusterRow, Site
 
@@ -32,12 +33,14 @@ def backend_list() -> list[Backend]:
 
 def _backend(name: str, found: detecting.Found) -> Backend:
     problem = None if found.problem is None else str(found.problem)
+    hint, cell = _install(name, found.lacks or found.problem)
     if not found.available:
         return {
             "name": name,
             "available": False,
             "problem": problem,
-            "install": backends.install_hint(name) if isinstance(found.problem, MissingEngine) else None,
+            "install": hint,
+            "install_cell": cell,
             "detail": {},
             "capabilities": {},
             "schema": None,
@@ -47,18 +50,29 @@ def _backend(name: str, found: detecting.Found) -> Backend:
     hidden = {*NOT_SAVED, *(() if able.hosts else ("hosts", "hostfile"))}
     if not able.restarts:
         hidden.add("max_restarts")
+    layout = arranged(backends.declared(name).options, RunOptions, hidden)
     return {
         "name": name,
         "available": True,
         "problem": problem if found.lacks is None else str(found.lacks),
-        "install": None,
+        "install": hint,
+        "install_cell": cell,
         "detail": found.facts,
         "sites": [_site(site) for site in found.sites],
         "no_site": found.no_site,
         "capabilities": {"hosts": able.hosts, "restarts": able.restarts, "warm": able.warm},
         "schema": None if found.schema is None else dict(found.schema),
         "run_schema": _without(RunOptions.model_json_schema(), hidden),
+        "first": [*layout.first],
+        "sections": [{"title": title, "fields": [*fields]} for title, fields in layout.sections],
     }
+
+
+def _install(name: str, problem: DistError | None) -> tuple[str | None, str | None]:
+    """What to run where the engine of a backend is missing: in a terminal, and as a cell."""
+    if not isinstance(problem, MissingEngine):
+        return None, None
+    return backends.install_hint(name), backends.install_cell(name)
 
 
 def _site(told: Mapping[str, Any]) -> Site:

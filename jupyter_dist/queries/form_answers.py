@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     *("Amount", "Backend", "Cluster", "ClusterForgotten", "ClusterList", "ClusterRow"),
-    *("ClusterSaved", "ClusterTest", "Launching", "Site"),
+    *("ClusterSaved", "ClusterTest", "FieldProblem", "FormMeaning", "FormSection", "Launching", "Site"),
 ]
 
 JsonSchema = dict[str, Any]
@@ -40,6 +40,13 @@ class Site(TypedDict):
     gpu_types: NotRequired[list[str]]
 
 
+class FormSection(TypedDict):
+    """Fields of a form that are folded under a title."""
+
+    title: str
+    fields: list[str]
+
+
 class Backend(TypedDict):
     """A backend, and what it found on this machine."""
 
@@ -48,7 +55,9 @@ class Backend(TypedDict):
     detail: dict[str, Any]
     """What was found: versions, cores, GPUs, addresses."""
     install: str | None
-    """What to run where its engine is missing."""
+    """What to run in a terminal where its engine is missing."""
+    install_cell: NotRequired[str | None]
+    """A cell that does so in a notebook, where one can."""
     problem: str | None
     """Why it cannot be used, or could not say what there is to run on."""
     sites: NotRequired[list[Site]]
@@ -60,6 +69,10 @@ class Backend(TypedDict):
     """Of the backend's own options; null where it cannot be loaded."""
     run_schema: JsonSchema | None
     """Of the options that every backend has."""
+    first: NotRequired[list[str]]
+    """The fields that stand open in its form."""
+    sections: NotRequired[list[FormSection]]
+    """All other fields."""
 
 
 class Cluster(TypedDict):
@@ -105,9 +118,29 @@ class ClusterTest(TypedDict):
     """The run that tests a cluster."""
 
     run_id: str
+    hosts: list[str]
+    """The hosts that it asks, in the order of its ranks; empty where the cluster names none."""
 
 
 class Launching(TypedDict):
     """The run that launches a cluster, keeps the way to it open, or takes it down."""
 
     run_id: str
+
+
+class FieldProblem(TypedDict):
+    """What is wrong with what a form says."""
+
+    field: str | None
+    """Of which field it is said; null: of several, or of none."""
+    text: str
+
+
+class FormMeaning(TypedDict):
+    """What a form means as it stands."""
+
+    line: str | None
+    """The first line of a cell that means the same; null where a line cannot say it."""
+    note: str | None
+    """What has to be known of that line, or why there is none."""
+    problems: list[FieldProblem]

@@ -97,6 +97,13 @@ class LineIndex:
             if not count:
                 return
 
+    def line_at(self, offset: int) -> int:
+        """The number of the line in which a byte of what is shown stands: how many ended before it."""
+        with self._lock:
+            at = bisect_right(self._offsets, offset) - 1
+            line, begin = self._lines[at], self._offsets[at]
+        return line + self.log.read(begin, offset - begin).count(b"\n")
+
     def rest(self) -> list[RawLine]:
         """The lines at the end that may still change: those of a bar, and one that has no newline."""
         lines, (start, end) = self.log.rest()

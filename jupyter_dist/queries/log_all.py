@@ -17,13 +17,15 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from ..folder import RankFolder
+from ..worker import time_index
 from .line_index import LineIndex
-from .log_fold import Part, fold, split
+from .log_fold import Folded, Part, fold, split
 from .log_segments import CHUNK, Columns, RankSegments, Segment
 
 __all__ = ["AllIndex", "Row"]
@@ -33,6 +35,8 @@ _GROUP_BYTES = 256 << 10
 _PLAIN_BYTES = 64 << 10
 _SETTLE_S = 0.01
 """Within that time the supervisor has written the records of a moment for all ranks."""
+_SETTLED_S = 0.001
+"""Where it says when it has, that is looked for as often."""
 
 
 class Row(NamedTuple):
@@ -47,8 +51,8 @@ class Row(NamedTuple):
 class AllIndex:
     """The rows of one attempt. Used by several threads; refreshed with what was appended."""
 
-    def __init__(self, folders: Sequence[RankFolder], indexes: Sequence[LineIndex]) -> None:
-        self._folders, self._indexes = folders, indexes
+    def __init__(self, folders: Sequence[RankFolder], indexes: Sequence[LineIndex], moment: Path) -> None:
+        self._folders, self._indexes, self._moment_file = folders, indexes, moment
         self._lock = threading.Lock()
         self._reset()
 
@@ -59,6 +63,8 @@ class AllIndex:
             for number, (folder, index) in enumerate(zip(self._folders, self._indexes, strict=True))
         ]
         self._parts: list[Part] | None = None
+        self._folds: dict[int, Folded] = {}
+        """The latest groups, which are looked at again and again."""
         self._counted = self._bytes = 0
         self._began = 0.0
         self._moment = 0
@@ -85,6 +91,7 @@ class AllIndex:
         The supervisor writes the records of a moment from rank 0 up. Read from the last rank down, and
         not beyond the latest moment that a look before had shown, no record comes before one taken.
         """
+        complete = time_index.complete_until(self._moment_file)
         more = [rank for rank in self._ranks if rank.read_times()]
         known = [float(rank.pending["time"][-1]) for rank in self._ranks if len(rank.pending)]
         if not known:
@@ -92,9 +99,9 @@ class AllIndex:
         until = max(known)
         if more:  # only as far as all are known
             until = min(float(rank.pending["time"][-1]) for rank in more)
-        else:
+        elif complete < until:
             # A moment that is taken in two halves is merged a little differently by who comes later.
-            time.sleep(min(_SETTLE_S, max(0.0, until + _SETTLE_S - time.time())))
+            self._wait_for(until, known=complete > 0)
             for rank in reversed(self._ranks):
                 rank.read_times()
         times, numbers, offsets = [], [], []
@@ -116,6 +123,14 @@ class AllIndex:
             latest = (moment, rank_number)
             self._add(self._ranks[rank_number].segment(moment, end))
         return bool(more)
+
+    def _wait_for(self, moment: float, *, known: bool) -> None:
+        """Until its records are written for all ranks. `known`: it is said when they are."""
+        left = min(_SETTLE_S, moment + _SETTLE_S - time.time())
+        until = time.monotonic() + left
+        while left > 0 and not (known and time_index.complete_until(self._moment_file) >= moment):
+            time.sleep(min(_SETTLED_S, left) if known else left)
+            left = until - time.monotonic()
 
     def _take_rest(self, ended: float) -> None:
         sizes = [rank.size() for rank in self._ranks]
@@ -158,7 +173,10 @@ class AllIndex:
     def _count_open(self) -> None:
         if self._parts is not None and len(self._parts) != self._counted:
             self._counted = len(self._parts)
-            self._columns.total = self._columns.group_rows[-1] + fold(self._parts).count
+            folded, group = fold(tuple(self._parts)), self._columns.groups - 1
+            before = self._folds.get(group - 1)
+            self._folds = {group: folded} if before is None else {group - 1: before, group: folded}
+            self._columns.total = self._columns.group_rows[-1] + folded.count
 
     def _part(self, segment: Segment) -> Part:
         # Empty when the run was removed meanwhile.
@@ -168,7 +186,7 @@ class AllIndex:
     def rows(self, columns: Columns, start: int, count: int) -> Iterator[Row]:
         """Rows from number `start` on, as far as there are any; at most `count`."""
         group = bisect_right(columns.group_rows, start) - 1
-        groups = len(columns.group_rows)
+        groups = columns.groups
         while 0 <= group < groups and count > 0:
             skip = start - columns.group_rows[group]
             for row in self._group(columns, group, skip, count):
@@ -181,15 +199,16 @@ class AllIndex:
 
     def _group(self, columns: Columns, group: int, skip: int, count: int) -> Iterator[Row]:
         if columns.group_plain[group]:
-            yield from self._plain(columns, group, skip, count)
+            for segment in columns.segments(group):
+                yield from self._plain(columns, group, segment, skip, count)
             return
-        folded = fold([self._part(segment) for segment in columns.segments(group)])
-        for part, line, ranks in folded.rows(skip, skip + count):
-            yield Row(ranks, part.time, part.lines[line])
+        folds = self._folds  # replaced by other threads, never changed
+        known = folds.get(group) if columns is self._columns else None
+        for when, line, ranks in (known or self.folded(columns, group)).rows(skip, skip + count):
+            yield Row(ranks, when, line)
 
-    def _plain(self, columns: Columns, group: int, skip: int, count: int) -> Iterator[Row]:
-        (segment,) = columns.segments(group)
-        after = columns.group_rows[group + 1] if group + 1 < len(columns.group_rows) else columns.total
+    def _plain(self, columns: Columns, group: int, segment: Segment, skip: int, count: int) -> Iterator[Row]:
+        after = columns.group_rows[group + 1] if group + 1 < columns.groups else columns.total
         count = min(count, after - columns.group_rows[group] - skip)
         index = self._indexes[segment.rank]
         index.refresh()
@@ -199,15 +218,23 @@ class AllIndex:
         for rest in index.rest() if count > 0 else ():
             yield Row((segment.rank,), segment.time, rest.data, rest.whole)
 
+    def folded(self, columns: Columns, group: int) -> Folded:
+        """The rows of a group that is no flood, with all segments that it has by now."""
+        return fold([self._part(segment) for segment in columns.segments(group)])
+
+    def read(self, segment: Segment, count: int) -> bytes:
+        """The first bytes of a segment."""
+        return self._indexes[segment.rank].log.read(segment.start, count)
+
     def text(self, columns: Columns) -> Iterator[bytes]:
         """The rows' lines in pieces of whole lines, each ended by a newline; fast where nothing folds."""
-        for group in range(len(columns.group_rows)):
+        for group in range(columns.groups):
+            segments = [*columns.segments(group)]
             if columns.group_plain[group]:
-                (segment,) = columns.segments(group)
-                yield from self._raw(segment)
-                continue
-            folded = fold([self._part(segment) for segment in columns.segments(group)])
-            yield b"\n".join(folded.lines()) + b"\n"
+                for segment in segments:
+                    yield from self._raw(segment)
+            elif segments:
+                yield b"\n".join(self.folded(columns, group).lines()) + b"\n"
 
     def _raw(self, segment: Segment) -> Iterator[bytes]:
         last, log = b"", self._indexes[segment.rank].log

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
+
+from ..text.tags import together, untagged
 
 __all__ = ["Folded", "Part", "fold", "split"]
 
@@ -31,6 +33,8 @@ class _Row:
     part: int
     line: int
     ranks: list[int]
+    text: str | None = None
+    """What is said in place of the line, where not all have written the very same."""
 
 
 @dataclass(frozen=True)
@@ -41,22 +45,25 @@ class Folded:
     count: int
     joined: list[_Row] | None
 
-    def rows(self, start: int, stop: int) -> Iterator[tuple[Part, int, tuple[int, ...]]]:
-        """(part, line number in it, ranks) of some of the rows. The first rank is the part's own."""
+    def rows(self, start: int, stop: int) -> Iterator[tuple[float, bytes, tuple[int, ...]]]:
+        """(time, line, ranks) of some of the rows. The first rank is whose time and line it is."""
         if self.joined is not None:
             for row in self.joined[start:stop]:
-                yield self.parts[row.part], row.line, (row.ranks[0], *sorted(row.ranks[1:]))
+                yield self.parts[row.part].time, self._line(row), (row.ranks[0], *sorted(row.ranks[1:]))
             return
         for part in self.parts:
             size = len(part.lines)
-            for line in range(max(0, start), min(size, stop)):
-                yield part, line, (part.rank,)
+            for line in part.lines[max(0, start) : max(0, min(size, stop))]:
+                yield part.time, line, (part.rank,)
             start, stop = start - size, stop - size
+
+    def _line(self, row: _Row) -> bytes:
+        return self.parts[row.part].lines[row.line] if row.text is None else row.text.encode()
 
     def lines(self) -> list[bytes]:
         """The rows' lines."""
         if self.joined is not None:
-            return [self.parts[row.part].lines[row.line] for row in self.joined]
+            return [self._line(row) for row in self.joined]
         return [line for part in self.parts for line in part.lines]
 
 
@@ -69,11 +76,13 @@ def fold(parts: Sequence[Part]) -> Folded:
 
     The parts of one moment are merged at the lines they have in common: `epoch 1` of all ranks, then
     what each said after it in the order of ranks, then `epoch 2`. Rows of earlier moments gain ranks
-    and change in nothing else. Where nothing is in common it is the order of the parts.
+    and change in nothing else, but that a line that stands for a picture says so where the ranks' own differ.
+    Where nothing is in common it is the order of the parts.
     """
-    if _differ(parts):
+    keyed = [_keyed(part) for part in parts]
+    if _differ(keyed):
         return Folded(parts, sum(len(part.lines) for part in parts), None)
-    folding = _Folding(parts)
+    folding = _Folding(keyed, parts)
     for _, moment in groupby(range(len(parts)), key=lambda number: parts[number].moment):
         merged: list[_Row] = []
         for number in moment:
@@ -82,12 +91,22 @@ def fold(parts: Sequence[Part]) -> Folded:
     return Folded(parts, len(folding.rows), folding.rows)
 
 
+def _keyed(part: Part) -> Part:
+    """With what has to be the same in lines that fold."""
+    if not any(line[-8:-6] == b" #" for line in part.lines):
+        return part
+    lines = [untagged(line.decode("latin-1")).encode("latin-1") for line in part.lines]
+    return replace(part, lines=lines)
+
+
 class _Folding:
     """The rows of the moments so far."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[Part], written: Sequence[Part]) -> None:
         self.rows: list[_Row] = []
         self._parts = parts
+        self._written = written
+        self._tagged = any(part is not one for part, one in zip(parts, written, strict=True))
         self._places: dict[bytes, list[int]] = {}
         self._last: dict[int, int] = {}
         """Where each rank's newest line is."""
@@ -102,7 +121,7 @@ class _Folding:
     def merge(self, merged: list[_Row], number: int) -> list[_Row]:
         """The rows of this moment with one more part's lines among them."""
         part = self._parts[number]
-        first = self._join_earlier(part)
+        first = self._join_earlier(part, number)
         places = _places(self._parts, merged)
         found: list[_Row] = []
         own: list[_Row] = []
@@ -117,12 +136,20 @@ class _Folding:
             found += merged[passed : equal[at]]
             found += own
             own = []
-            merged[equal[at]].ranks.append(part.rank)
+            self._join(merged[equal[at]], number, line)
             found.append(merged[equal[at]])
             passed = equal[at] + 1
         return [*found, *merged[passed:], *own]
 
-    def _join_earlier(self, part: Part) -> int:
+    def _join(self, row: _Row, number: int, line: int) -> None:
+        row.ranks.append(self._parts[number].rank)
+        if self._tagged:
+            own, other = self._written[row.part].lines[row.line], self._written[number].lines[line]
+            if own != other or row.text is not None:
+                known = own.decode("utf-8", "replace") if row.text is None else row.text
+                row.text = together(known, other.decode("utf-8", "replace"))
+
+    def _join_earlier(self, part: Part, number: int) -> int:
         """Join the part's first lines to rows of earlier moments; returns how many did."""
         after = self._last.get(part.rank, -1)
         for line, text in enumerate(part.lines):
@@ -131,7 +158,7 @@ class _Folding:
             if at == len(equal):
                 return line
             after = self._last[part.rank] = equal[at]
-            self.rows[after].ranks.append(part.rank)
+            self._join(self.rows[after], number, line)
         return len(part.lines)
 
 

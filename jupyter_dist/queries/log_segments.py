@@ -34,12 +34,17 @@ class Segment:
 
 
 class Columns:
-    """Segments and groups, packed: a long run has a million of them."""
+    """Segments and groups, packed: a long run has a million of them.
+
+    One thread adds to them while others read: what is being added counts once its last column has it.
+    """
 
     def __init__(self) -> None:
         self.times, self.ranks = array("d"), array("I")
         self.starts, self.ends, self.lines = array("Q"), array("Q"), array("Q")
         self.moments = array("Q")
+        self.of_rank: dict[int, array[int]] = {}
+        """The numbers of each rank's segments."""
         self.group_rows, self.group_segments, self.group_plain = array("Q"), array("Q"), array("B")
         self.total = 0
         self.stable = 0
@@ -52,24 +57,32 @@ class Columns:
         self.ends.append(segment.end)
         self.lines.append(segment.line)
         self.moments.append(segment.moment)
+        self.of_rank.setdefault(segment.rank, array("Q")).append(len(self.moments) - 1)
 
     def begin_group(self, plain: bool) -> None:
         self.group_rows.append(self.total)
         self.group_segments.append(len(self.times))
         self.group_plain.append(plain)
 
+    @property
+    def groups(self) -> int:
+        return len(self.group_plain)
+
     def segments(self, group: int) -> Iterator[Segment]:
         first = self.group_segments[group]
-        last = self.group_segments[group + 1] if group + 1 < len(self.group_segments) else len(self.times)
-        for i in range(first, last):
-            yield Segment(
-                self.times[i],
-                self.ranks[i],
-                self.starts[i],
-                self.ends[i],
-                self.lines[i],
-                moment=self.moments[i],
-            )
+        last = self.group_segments[group + 1] if group + 1 < self.groups else len(self.moments)
+        for number in range(first, last):
+            yield self.segment(number)
+
+    def segment(self, number: int) -> Segment:
+        return Segment(
+            self.times[number],
+            self.ranks[number],
+            self.starts[number],
+            self.ends[number],
+            self.lines[number],
+            moment=self.moments[number],
+        )
 
 
 class RankSegments:

@@ -28,8 +28,9 @@ from .answers import LogLine, LogPage, PartialLine, SearchResult
 from .line_index import MAX_CHARS, LineIndex, RawLine, cut_text
 from .log_all import AllIndex
 from .log_times import times_of
+from .media_answers import Place
 
-__all__ = ["AttemptLogs", "OneLog", "download", "page", "search"]
+__all__ = ["AttemptLogs", "OneLog", "download", "opened", "page", "page_of", "search"]
 
 _MAX_COUNT = 1000
 _MAX_HITS = 10_000
@@ -50,9 +51,11 @@ class AttemptLogs:
         self.attempt, self.world_size = attempt, world_size
         self.folders = [folder.rank(attempt, rank) for rank in range(world_size)]
         self.ranks = [LineIndex(rank.output) for rank in self.folders]
-        self.all = AllIndex(self.folders, self.ranks)
+        self.all = AllIndex(self.folders, self.ranks, folder.moment)
         self._folder = folder
         self._launchers: dict[str, LineIndex] = {}
+        self.places: dict[tuple[int, int, int], Place] = {}
+        """By `log_places.key_of`: where displays stand, of those that can move no more."""
 
     def launcher(self, name: str) -> LineIndex:
         """The log of one launcher. Raises InputError when there is none of that name."""
@@ -64,6 +67,7 @@ class AttemptLogs:
     def of(folder: RunFolder, attempt: int, world_size: int) -> AttemptLogs:
         """The one kept by this process, or a new one."""
         key = (folder.path, attempt)
+        world_size = max(1, world_size)  # a tuning run has no rank, and an empty log
         with _known_lock:
             found = _known.pop(key, None)
             if found is None or found.world_size != world_size:
@@ -107,9 +111,12 @@ class OneLog:
     ended: float | None
 
 
-def _open(
-    folder: RunFolder, rank: int | None, attempt: int | None, launcher: str | None
+def opened(
+    folder: RunFolder, attempt: int | None, rank: int | None = None, launcher: str | None = None
 ) -> tuple[AttemptLogs, Status]:
+    """The logs of an attempt (None: the last one), and how the run stands.
+
+    Raises InputError where there is no such attempt or rank."""
     if rank is not None and launcher is not None:
         raise InputError(f"either a rank or a launcher can be asked for, got {rank} and {launcher[:80]!r}")
     status = reader.status(folder)  # before the logs: with a final one they are complete
@@ -134,11 +141,21 @@ def page(
 ) -> LogPage:
     """Lines from number `start` on (negative: counted from the end), at most 1,000.
 
-    `settled`: rows before this one are final; later ones may still gain `ranks`, nothing else.
+    `settled`: rows before this one are final; later ones may still gain `ranks`, nothing else
+    but that a line that stands for a picture may come to say that the ranks differ in it.
     """
-    logs, status = _open(folder, rank, attempt, launcher)
+    logs, status = opened(folder, attempt, rank, launcher)
     if not 1 <= count <= _MAX_COUNT:
         raise InputError(f"count must be 1 to {_MAX_COUNT}, got {count}")
+    return page_of(logs, status, rank, start, count, launcher)
+
+
+def page_of(
+    logs: AttemptLogs, status: Status, rank: int | None, start: int, count: int, launcher: str | None = None
+) -> LogPage:
+    """The same of logs that are at hand. The status must be older than this call."""
+    if rank is not None and not 0 <= rank < logs.world_size:
+        raise InputError(f"there is no rank {rank}")
     total = logs.total(status, rank, launcher)
     start = max(0, total + start) if start < 0 else min(start, total)
     complete = logs.ended(status, rank) is not None
@@ -231,7 +248,7 @@ def search(
         pattern = _search.compiled(query, regex=regex, case=case)
     except (re.error, OverflowError, RecursionError) as error:
         raise InputError(f"not a regular expression: {error}") from None
-    logs, status = _open(folder, rank, attempt, launcher)
+    logs, status = opened(folder, attempt, rank, launcher)
     if rank is None and launcher is None and logs.world_size > 1:
         columns = logs.all.refresh(ended=logs.ended(status, None))
         chunks, unfinished = logs.all.text(columns), True
@@ -270,7 +287,7 @@ def download(
     folder: RunFolder, rank: int | None = None, attempt: int | None = None, launcher: str | None = None
 ) -> Iterator[bytes]:
     """A rank's or launcher's log byte for byte, or all ranks' by time, each line behind `[ranks] `."""
-    logs, status = _open(folder, rank, attempt, launcher)
+    logs, status = opened(folder, attempt, rank, launcher)
     if rank is not None or launcher is not None:
         return _file(logs.one(status, rank, launcher).index.path)
     return _download_all(logs, status)

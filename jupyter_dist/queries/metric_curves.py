@@ -15,21 +15,25 @@ import numpy as np
 
 from ..errors import InputError
 from ..folder import RankFolder, RunFolder
-from ..job import rank_count
+from ..job import Status, rank_count
 from ..record import reader
+from ..record.reader import parse_lines
 from ..text import matching
 from .answers import Curves, CurvesUnchanged
-from .appended import Appended, parse_lines
+from .appended import Appended
 from .line_index import LineIndex, cut_text
 from .log_times import times_of
+from .metric_lines import block, table
 from .thinning import Floats, band, share, thinned
 
-__all__ = ["curves"]
+__all__ = ["curves", "refresh"]
 
 _METRIC = b'"metric"'
-_BAND_ABOVE = 8
+_BAND_ABOVE = 4
 _MAX_NAMES = 500
 _KEPT = 8
+_MOST_POINTS = 4_000_000
+"""Of all runs together, as long as they are several: 24 bytes each."""
 _PATTERN_LINE = 2000
 _known: OrderedDict[tuple[Path, int], _Metrics] = OrderedDict()
 _known_lock = threading.Lock()
@@ -86,8 +90,16 @@ class _Metrics:
             self._take_logs()
 
     def _take_events(self, rank: int, data: bytes) -> None:
+        if (found := block(data)) is not None:
+            self._take_table(rank, *found)
+            return
+        lines = [line for line in data.split(b"\n") if _METRIC in line]
+        found = table(lines) if lines else None
+        if found is not None:
+            self._take_table(rank, *found)
+            return
         own: dict[str, tuple[Any, ...]] = {}
-        for event in parse_lines([line for line in data.split(b"\n") if _METRIC in line]):
+        for event in parse_lines(lines):
             values, step, when = event.get("values"), event.get("step"), event.get("time")
             if event.get("kind") != "metric" or not isinstance(values, dict) or type(when) is not float:
                 continue
@@ -103,6 +115,15 @@ class _Metrics:
                     continue  # not a number, or one name too many
                 add_value(number)
                 add_time(when)
+
+    def _take_table(self, rank: int, names: list[str], rows: Floats) -> None:
+        for place, name in enumerate(names):
+            try:
+                series = self._of(name, rank)
+            except KeyError:
+                continue  # one name too many
+            for column, kept in ((1, series.steps), (2 + place, series.values), (0, series.times)):
+                kept.frombytes(np.ascontiguousarray(rows[:, column]).tobytes())
 
     def _of(self, name: str, rank: int) -> _Series:
         by_rank = self.series.get(name)
@@ -169,8 +190,7 @@ def curves(
         raise InputError(f"run {folder.id} has no attempt {attempt}; it has {folder.attempts()}")
     metrics = _of_attempt(folder, attempt)
     with metrics.lock:
-        metrics.grow(rank_count(reader.job(folder), status))
-        metrics.refresh()
+        _extend(metrics, folder, status)
         current = f"{attempt}-{metrics.version}"
         if version == current:
             return {"version": current, "unchanged": True}
@@ -198,11 +218,36 @@ def curves(
     }
 
 
+def refresh(
+    folder: RunFolder, attempt: int
+) -> dict[str, dict[int, tuple[array[float], array[float], array[float]]]]:
+    """Read what was logged since the last time, and give all of it: by name and rank the steps, values and
+    times. What is given may grow when more is read."""
+    metrics = _of_attempt(folder, attempt)
+    with metrics.lock:
+        _extend(metrics, folder, reader.status(folder))
+        return {
+            name: {rank: (series.steps, series.values, series.times) for rank, series in by_rank.items()}
+            for name, by_rank in metrics.series.items()
+        }
+
+
+def _extend(metrics: _Metrics, folder: RunFolder, status: Status) -> None:
+    metrics.grow(rank_count(reader.job(folder), status))
+    metrics.refresh()
+
+
 def _of_attempt(folder: RunFolder, attempt: int) -> _Metrics:
     key = (folder.path, attempt)
     with _known_lock:
         found = _known.pop(key, None) or _Metrics(folder, attempt)
         _known[key] = found
-        while len(_known) > _KEPT:
+        while len(_known) > _KEPT or (len(_known) > 1 and _points() > _MOST_POINTS):
             _known.popitem(last=False)
     return found
+
+
+def _points() -> int:
+    return sum(
+        len(s.steps) for m in list(_known.values()) for r in list(m.series.values()) for s in list(r.values())
+    )

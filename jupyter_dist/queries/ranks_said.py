@@ -1,4 +1,4 @@
-"""What ranks said besides their logs and metrics: progress, notes, results."""
+"""What ranks said besides their logs and metrics: progress, notes, results, and what they show."""
 
 from __future__ import annotations
 
@@ -9,18 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from ..folder import RunFolder
+from ..record import outlines
+from ..record.reader import parse_lines
 from ..text.bar import Bar
 from ..text.safe import one_line
-from .answers import Progress, RankProgress
-from .appended import Appended, parse_lines
+from .appended import Appended
+from .ranks_shown import RanksShown
+from .said_answers import Progress, RankProgress
 
 __all__ = ["Said", "said", "slowest"]
 
 _PROGRESS_TAIL = 64 << 10
 _MAX_BARS = 16
+_MAX_INNER = 4
 _MAX_NOTES = 50
 _MAX_REPR = 20_000
 _KEPT = 64
+_METRIC = b'"kind":"metric","step":'
 _WORDS = (b'"progress"', b'"note"', b'"result"')
 _known: OrderedDict[tuple[Path, int], Said] = OrderedDict()
 _known_lock = threading.Lock()
@@ -34,17 +39,21 @@ class Said:
         self._folder, self._attempt = folder, attempt
         self._files: list[Appended] = []
         self._bars: list[dict[int, Bar]] = []
+        self.shown = RanksShown()
+        """What they show besides text."""
         self.grow(world_size)
         self.notes: dict[str, list[int]] = {}
         """Text → the ranks that said it."""
         self.results: dict[int, dict[str, Any]] = {}
-        """Rank → `repr`, `bytes`, `error`."""
+        """Rank → `repr`, `bytes`, `error`, `content`, `outline`."""
 
     def grow(self, world_size: int) -> None:
         """Read that many ranks from now on: to an elastic run some are added."""
         with self._lock:
             for rank in range(len(self._files), world_size):
-                self._files.append(Appended(self._folder.rank(self._attempt, rank).events))
+                folder = self._folder.rank(self._attempt, rank)
+                self._files.append(Appended(folder.events))
+                self.shown.grow(folder)
                 self._bars.append({})
 
     def refresh(self, *, progress_only: bool = False) -> Said:
@@ -59,7 +68,10 @@ class Said:
                         self._take(rank, tail.read())
                         continue
                 while data := file.read():
+                    if data.count(_METRIC) == data.count(b"\n"):
+                        continue  # nothing else, as mostly where much comes
                     self._take(rank, data)
+                    self.shown.take(rank, data, file.offset - len(data))
         return self
 
     def _take(self, rank: int, data: bytes) -> None:
@@ -80,6 +92,8 @@ class Said:
                     "repr": str(event.get("repr", ""))[:_MAX_REPR],
                     "error": None if error is None else str(error)[:_MAX_REPR],
                     "bytes": _number(event.get("bytes")),
+                    "content": event.get("content"),
+                    "outline": outlines.checked(event.get("outline")),
                 }
 
     def _take_progress(self, rank: int, event: dict[str, Any]) -> None:
@@ -89,29 +103,42 @@ class Said:
         bars = self._bars[rank]
         total = _number(event.get("total"))
         desc = one_line(str(event.get("desc") or ""), 80)
-        bars.setdefault(key, Bar()).take(when, n, total if total and total > 0 else None, desc)
+        bar = bars.setdefault(key, Bar())
+        bar.take(when, n, total if total and total > 0 else None, desc)
+        note, unit = event.get("note") or "", event.get("unit") or ""
+        bar.say(one_line(str(note), 80), one_line(str(unit), 20), event.get("closed") is True)
         if len(bars) > _MAX_BARS:
             del bars[min(bars, key=lambda k: bars[k].samples[-1][0])]
 
     def progress(self) -> list[RankProgress]:
-        """Each rank's bar: the outermost that is under way, else the one that moved last."""
+        """Each rank's bar: the outermost under way, with those in it; else the one that moved last."""
         found: list[RankProgress] = []
         with self._lock:
             for rank, bars in enumerate(self._bars):
-                if bars:
-                    active = [key for key in sorted(bars) if not bars[key].done]
-                    key = active[0] if active else max(bars, key=lambda k: bars[k].samples[-1][0])
-                    found.append({"rank": rank, "id": key, **_shown(bars[key])})
+                if not bars:
+                    continue
+                active = [key for key in sorted(bars) if not bars[key].done]
+                key = active[0] if active else max(bars, key=lambda k: bars[k].samples[-1][0])
+                inner = [_shown(bars[within]) for within in active[1 : 1 + _MAX_INNER]]
+                bar: RankProgress = {"rank": rank, "id": key, "inner": inner, **_shown(bars[key])}
+                if not inner:
+                    del bar["inner"]
+                found.append(bar)
         return found
 
 
 def _shown(bar: Bar) -> Progress:
-    return {
+    shown: Progress = {
         "n": _short(bar.n),
         "total": None if bar.total is None else _short(bar.total),
         "desc": bar.desc,
         "rate": bar.rate(),
     }
+    if bar.note:
+        shown["note"] = bar.note
+    if bar.unit:
+        shown["unit"] = bar.unit
+    return shown
 
 
 def said(folder: RunFolder, attempt: int, world_size: int) -> Said:
@@ -131,13 +158,10 @@ def slowest(bars: list[RankProgress]) -> RankProgress | None:
     if not bars:
         return None
     least = min(bars, key=lambda bar: (bar["n"] / bar["total"] if bar["total"] else bar["n"], bar["rank"]))
-    return {
-        "rank": least["rank"],
-        "n": least["n"],
-        "total": least["total"],
-        "desc": least["desc"],
-        "rate": least["rate"],
-    }
+    told = least.copy()
+    told.pop("id", None)
+    told.pop("inner", None)
+    return told
 
 
 def _number(value: object) -> float | None:

@@ -12,17 +12,24 @@ from typing import Any
 from ..errors import InputError, RunNotFound
 from ..folder import RunFolder, age_key, runs, runs_root
 from ..job import Job, RankState, State, Status, rank_count
-from ..record import reader
+from ..record import about, reader
+from ..record import environment as surroundings
 from ..text.format import signal_name
-from . import run_files
-from .answers import RankInfo, RankProgress, RunInfo, RunList, RunSummary
+from . import run_files, tuned
+from .about_answers import Environment
+from .answers import RankInfo, RunInfo, RunList, RunSummary
+from .final_metrics import final_metrics
 from .ranks_said import said, slowest
+from .run_order import in_order
+from .said_answers import RankProgress
 
-__all__ = ["full", "listing", "short"]
+__all__ = ["environment", "full", "listing", "short"]
 
 _MAX_LIMIT = 1000
-_ended: dict[Path, tuple[int, RunSummary]] = {}
-"""Run folder → (mtime of its state.json, what the list shows of it)."""
+_MOST_SOURCE = 20_000
+_Written = tuple[int, int, int]
+_ended: dict[Path, tuple[_Written, RunSummary, str]] = {}
+"""Run folder → (when its state and name were written, what the list shows of it, the text to search)."""
 _ended_lock = threading.Lock()
 
 
@@ -32,24 +39,34 @@ def full(folder: RunFolder) -> RunInfo:
     size = rank_count(job, status)
     heard = said(folder, status.attempt, size).refresh()
     bars = heard.progress()
+    more: dict[str, Any] = {}
+    if job.tuning is not None:
+        more["tuning"] = tuned.tuning_of(folder, job.tuning)
+    if job.trial is not None:
+        more["trial"] = tuned.trial_of(job.trial)
     waited_for = (RankState(rank) for rank in range(len(status.ranks), size))
     return {
         **_summary(folder, status, job, bars),
         "ranks": [_rank(rank) for rank in (*status.ranks, *waited_for)],
         "progress_by_rank": bars,
-        "notes": [*job.notes, *heard.notes],
+        "notes": [*job.notes, *filter(None, [status.told]), *heard.notes],
         "source": job.source,
         "attempts": folder.attempts(),
         "launchers": run_files.launchers(folder, status.attempt),
+        "line": job.line,
         "files": [{"name": name, "bytes": size} for name, size in run_files.downloadable(folder)],
+        **more,  # type: ignore[typeddict-item]
     }
 
 
 def _summary(folder: RunFolder, status: Status, job: Job, bars: list[RankProgress]) -> RunSummary:
+    said_of_it = about.read(folder)
     return {
         "id": folder.id,
-        "name": job.label or (os.path.basename(job.notebook) if job.notebook else folder.id),
-        "backend": job.backend,
+        "name": said_of_it.name
+        or job.label
+        or (os.path.basename(job.notebook) if job.notebook else folder.id),
+        "backend": job.where,
         "world_size": rank_count(job, status),
         "state": status.state.value,
         "attempt": status.attempt,
@@ -59,6 +76,7 @@ def _summary(folder: RunFolder, status: Status, job: Job, bars: list[RankProgres
         "reason": status.reason,
         "notebook": job.notebook,
         "label": job.label,
+        "cluster": job.cluster,
         "warm": status.warm,
         "stall": {"since": status.stall.since, "noticed": status.stall.noticed} if status.stall else None,
         "progress": slowest(bars),
@@ -66,7 +84,17 @@ def _summary(folder: RunFolder, status: Status, job: Job, bars: list[RankProgres
         # An attempt that only took another port is none of those that the user asked for.
         "max_restarts": job.max_restarts + status.port_retries,
         "path": str(folder.path),
+        "named": bool(said_of_it.name),
+        "tags": list(said_of_it.tags),
+        "note": said_of_it.note,
+        "parameters": job.params,
+        "final": final_metrics(folder, status.attempt, len(status.ranks)),
     }
+
+
+def environment(folder: RunFolder) -> Environment:
+    """What a run was started with."""
+    return surroundings.read(folder)  # type: ignore[return-value]  # written by us, and shown as it is
 
 
 def _rank(rank: RankState) -> RankInfo:
@@ -86,14 +114,16 @@ def _rank(rank: RankState) -> RankInfo:
 
 def short(folder: RunFolder) -> RunSummary | None:
     """What the list shows of a run; None when it was removed while we looked."""
-    try:
-        written = os.stat(folder.state).st_mtime_ns
-    except OSError:
-        written = 0
+    found = _short(folder)
+    return None if found is None else found[0]
+
+
+def _short(folder: RunFolder) -> tuple[RunSummary, str] | None:
+    written = _written(folder)
     with _ended_lock:
         known = _ended.get(folder.path)
     if known is not None and known[0] == written:
-        return {**known[1], "host_time": time.time()}
+        return {**known[1], "host_time": time.time()}, known[2]
     status = reader.status(folder)
     try:
         job = reader.job(folder)
@@ -103,13 +133,28 @@ def short(folder: RunFolder) -> RunSummary | None:
             bars = heard.refresh(progress_only=True).progress()
         info = _summary(folder, status, job, bars)
     except RunNotFound as error:
-        return _damaged(folder, status, str(error))
+        damaged = _damaged(folder, status, str(error))
+        return None if damaged is None else (damaged, _searched(damaged, ""))
+    text = _searched(info, job.source)
     # One that is lost by its heartbeat, which another host writes, may be found again.
     final = status.state.ended and (status.state is not State.LOST or time.time() - status.heartbeat > 60)
-    if final and written:
+    if final and written[0]:
         with _ended_lock:
-            _ended[folder.path] = (written, info)
-    return info
+            _ended[folder.path] = (written, info, text)
+    return info, text
+
+
+def _written(folder: RunFolder) -> _Written:
+    """Changes with the state, and with a name or a note, which are written anew as a whole."""
+    try:
+        state = os.stat(folder.state).st_mtime_ns
+    except OSError:
+        state = 0
+    try:
+        said_of_it = os.stat(folder.about)
+    except OSError:
+        return state, 0, 0
+    return state, said_of_it.st_mtime_ns, said_of_it.st_ino
 
 
 def _damaged(folder: RunFolder, status: Status, reason: str) -> RunSummary | None:
@@ -128,6 +173,7 @@ def listing(
     notebook: str | None = None,
     limit: int = 100,
     before: str | None = None,
+    sort: str = "",
 ) -> RunList:
     """The runs that fit, newest first; see `queries.runs`."""
     if not 0 <= limit <= _MAX_LIMIT:
@@ -139,24 +185,29 @@ def listing(
     folders = list(runs(root))
     _forget({folder.path for folder in folders})
     words = text.lower().split()
-    end = None if before is None else age_key(before, root)
-    found: list[RunSummary] = []
+    fitting: list[RunSummary] = []
     notebooks: set[str] = set()
-    total = 0
     for folder in folders:
-        info = short(folder)
-        if info is None:
+        known = _short(folder)
+        if known is None:
             continue
+        info, shown = known
         if info["notebook"]:
             notebooks.add(info["notebook"])
-        if not _fits(info, words, states, notebook):
-            continue
-        total += 1
-        if len(found) < limit and (end is None or age_key(folder.id, root) < end):
-            found.append(info)
+        if _fits(info, shown, words, states, notebook):
+            fitting.append(info)
+    if sort:
+        fitting = in_order(fitting, sort)
+        ids = [info["id"] for info in fitting]
+        found = fitting[ids.index(before) + 1 :] if before in ids else fitting
+    elif before is None:
+        found = fitting
+    else:
+        end = age_key(before, root)
+        found = [info for info in fitting if age_key(info["id"], root) < end]
     return {
-        "runs": found,
-        "total": total,
+        "runs": found[:limit],
+        "total": len(fitting),
         "notebooks": sorted(notebooks),
         "root": str(root),
         "host": socket.gethostname(),
@@ -164,17 +215,28 @@ def listing(
     }
 
 
-def _fits(info: RunSummary, words: list[str], states: set[str] | None, notebook: str | None) -> bool:
+def _fits(
+    info: RunSummary, shown: str, words: list[str], states: set[str] | None, notebook: str | None
+) -> bool:
     if states is not None and info["state"] not in states:
         return False
     if notebook is not None and info["notebook"] != notebook:
         return False
-    if not words:
-        return True
-    told: dict[str, Any] = {**info}
-    keys = ("id", "name", "backend", "state", "notebook", "label", "reason")
-    shown = " ".join(str(told[key] or "") for key in keys).lower()
     return all(word in shown for word in words)
+
+
+def _searched(info: RunSummary, source: str) -> str:
+    """All the text of a run that a search looks in, in lower case."""
+    told: dict[str, Any] = {**info}
+    keys = ("id", "name", "backend", "state", "notebook", "label", "reason", "note")
+    parameters = (f"{name}={value}" for name, value in info.get("parameters", {}).items())
+    parts = (
+        *(str(told[key] or "") for key in keys),
+        *info.get("tags", ()),
+        *parameters,
+        source[:_MOST_SOURCE],
+    )
+    return "\n".join(parts).lower()
 
 
 def _forget(there: set[Path]) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from .. import queries
+from ..folder import find_exact
+from ..record import reader
 from ..text.safe import clean
-from .answers import Curve, Curves, RankError, Snapshot
+from . import media_pages
+from .answers import Curve, Curves, Snapshot
+from .failure_answers import RankError
 
 __all__ = ["snapshot"]
 
@@ -17,6 +21,7 @@ _MAX_FRAMES = 30
 _MAX_RESULTS = 32
 _MAX_REPR = 2_000
 _LEAST_POINTS = 10
+_MOST_SHOWN, _MOST_LOGGED = 1_000_000, 500_000
 
 
 def snapshot(run_id: str, *, lines: int, points: int, each: int, final: bool) -> Snapshot:
@@ -54,6 +59,22 @@ def snapshot(run_id: str, *, lines: int, points: int, each: int, final: bool) ->
             {**result, "repr": result["repr"][:_MAX_REPR]}
             for result in queries.results(run_id)[:_MAX_RESULTS]
         ]
+        kept = queries.kept_stacks(run_id)
+        if kept["groups"]:
+            found["stacks"] = {
+                **kept,
+                "groups": [
+                    {**group, "frames": group["frames"][-_MAX_FRAMES:]}
+                    for group in kept["groups"][:_MAX_ERRORS]
+                ],
+            }
+        folder = find_exact(run_id)
+        shown = media_pages.kept(folder, reader.job(folder).kept_displays, _MOST_SHOWN)
+        if shown["displays"]:
+            found["displays"] = shown
+        logged = media_pages.kept_media(folder, reader.job(folder).kept_displays, _MOST_LOGGED)
+        if logged["pages"]:
+            found["media"] = logged
     return found
 
 

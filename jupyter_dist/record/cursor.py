@@ -22,18 +22,24 @@ __all__ = ["Batch", "Tail"]
 _MAX_LINE = 1 << 20
 _MAX_READ = 4 << 20
 _MAX_REST = 4096
+_METRIC, _METRIC_WITHIN = b'"kind":"metric"', 80
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What a poll found. `partial` holds, by rank, the lines at its end that may still change: one that has
-    no newline yet, or those of a bar; `skipped` counts the bytes that `tail_bytes` left out."""
+    """What a poll found.
+
+    `partial` holds, by rank, the lines at its end that may still change: one that has no newline yet, or
+    those of a bar; `skipped` counts the bytes that `tail_bytes` left out, `metrics` those of metrics, where
+    they are passed over.
+    """
 
     status: Status
     lines: list[Line] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     partial: Mapping[int, str] = field(default_factory=dict)
     skipped: int = 0
+    metrics: int = 0
 
 
 class _RankTail:
@@ -88,20 +94,23 @@ class _RankTail:
         rest = [line[-_MAX_REST:].decode("utf-8", "replace") for line in unroll.rest()]
         return lines, "\n".join(rest), skipped
 
-    def read_events(self) -> list[Event]:
+    def read_events(self, *, metrics: bool = True) -> tuple[list[Event], int]:
+        """New events, and how many bytes of metrics were passed over, where they are not wanted."""
         try:
             if os.stat(self.folder.events).st_size <= self.events:
-                return []
+                return [], 0
             with open(self.folder.events, "rb") as file:
                 file.seek(self.events)
                 data = file.read(_MAX_READ)
         except OSError:
-            return []
+            return [], 0
         whole = data.rfind(b"\n") + 1
         if not whole and len(data) >= _MAX_READ:
             whole = len(data)
         self.events += whole
-        return list(reader.parse_events(data[:whole], self.rank, self.attempt))
+        data = data[:whole]
+        kept = data if metrics else _without_metrics(data)
+        return list(reader.parse_events(kept, self.rank, self.attempt)), len(data) - len(kept)
 
     def at_end(self) -> bool:
         for path, offset in ((self.folder.output, self.output), (self.folder.events, self.events)):
@@ -117,14 +126,20 @@ class Tail:
     """Follows a run from a cursor. Not for several threads at once.
 
     `tail_bytes` bounds what one poll reads of each rank's log; what is older is left out and
-    counted, so that following a flood costs no more than following a trickle.
+    counted, so that following a flood costs no more than following a trickle. Without `metrics` these are
+    passed over, and counted.
     """
 
     def __init__(
-        self, folder: RunFolder, *, cursor: Mapping[str, Any] | None = None, tail_bytes: int | None = None
+        self,
+        folder: RunFolder,
+        *,
+        cursor: Mapping[str, Any] | None = None,
+        tail_bytes: int | None = None,
+        metrics: bool = True,
     ) -> None:
         self._folder = folder
-        self._tail_bytes = tail_bytes
+        self._tail_bytes, self._metrics = tail_bytes, metrics
         self._attempt = 0
         self._tails: dict[tuple[int, int], _RankTail] = {}
         if cursor is not None:
@@ -148,7 +163,7 @@ class Tail:
         lines: list[Line] = []
         events: list[Event] = []
         partial: dict[int, str] = {}
-        skipped = 0
+        skipped = metrics = 0
         for attempt in range(self._attempt, state.attempt + 1):
             for rank in self._ranks(attempt, state):
                 tail = self._tails.get((attempt, rank))
@@ -158,21 +173,23 @@ class Tail:
                 ended = attempt < state.attempt or _rank_ended(state, rank)
                 new, rest, left_out = tail.read_lines(ended, self._tail_bytes)
                 lines += new
-                events += tail.read_events()
+                told, passed_over = tail.read_events(metrics=self._metrics)
+                events += told
+                metrics += passed_over
                 skipped += left_out
                 if rest:
                     partial[rank] = rest
         self._drop_finished(state.attempt)
         lines.sort(key=lambda line: line.time)  # stable: a rank's own order is kept
         events.sort(key=lambda event: event.time)
-        return Batch(state, lines, events, partial, skipped)
+        return Batch(state, lines, events, partial, skipped, metrics)
 
     def drain(self) -> Iterator[Batch]:
         """Polls until nothing is left to read right now."""
         while True:
             batch = self.poll()
             yield batch
-            if not batch.lines and not batch.events:
+            if not batch.lines and not batch.events and not batch.metrics:
                 return
 
     def _ranks(self, attempt: int, state: Status) -> Iterable[int]:
@@ -188,6 +205,13 @@ class Tail:
             for key in old:
                 del self._tails[key]
             self._attempt += 1
+
+
+def _without_metrics(data: bytes) -> bytes:
+    """Of a million lines in a loop nearly all are metrics, which are recognised by how they begin."""
+    if _METRIC not in data:
+        return data
+    return b"\n".join(line for line in data.split(b"\n") if _METRIC not in line[:_METRIC_WITHIN])
 
 
 def _rank_ended(state: Status, rank: int) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import RunNotFound
@@ -28,6 +28,7 @@ __all__ = [
     "line_times",
     "output",
     "parse_events",
+    "parse_lines",
     "ranks",
     "start_ticks",
     "status",
@@ -130,19 +131,23 @@ def _unsupervised(folder: RunFolder) -> Status:
 
 def parse_events(data: bytes, rank: int, attempt: int) -> Iterator[Event]:
     """The events in whole lines of a rank's `events.jsonl`; what is none is passed over."""
-    lines = data.split(b"\n")
-    try:
-        # All at once: a third faster, and a long run has a million of them.
-        parsed = json.loads(b"[" + b",".join(filter(None, lines)) + b"]")
-    except ValueError:
-        parsed = [_parsed(line) for line in lines]
-    for event in parsed:
+    for event in parse_lines([line for line in data.split(b"\n") if line]):
         try:
             yield Event(
                 rank, attempt, event.pop("seq"), float(event.pop("time")), str(event.pop("kind")), event
             )
         except (ValueError, KeyError, AttributeError, TypeError):
             continue  # not ours
+
+
+def parse_lines(lines: Sequence[bytes]) -> list[dict[str, Any]]:
+    """The JSON objects among lines that are not empty, in order. What is torn or not ours is passed over."""
+    try:
+        # One call for all of them takes half the time, and a long run has a million.
+        found = json.loads(b"[" + b",".join(lines) + b"]")
+    except ValueError:
+        found = [_parsed(line) for line in lines]
+    return [event for event in found if isinstance(event, dict)]
 
 
 def _parsed(line: bytes) -> Any:

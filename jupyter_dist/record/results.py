@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -12,39 +11,41 @@ from ..errors import DistError, ResultError, UntrustedFile
 from ..folder import RunFolder, check_owner
 from ..job import State, Status
 from ..text.safe import one_line
+from . import exhibits, outlines, reader, result_html
+from .last_lines import last_bytes
 
-__all__ = ["MissingResult", "Results", "result_events"]
+__all__ = ["MissingResult", "Results", "alike", "result_events"]
 
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _END_BYTES = 256 << 10
 """A result is among a rank's last events, and its repr is cut to 10,000 characters."""
 
 
 def result_events(folder: RunFolder, attempt: int, world_size: int) -> dict[int, Mapping[str, Any]]:
-    """What each rank said of its result: "repr", "bytes", "error". Ranks that said nothing are left out.
+    """What each rank said of its result: "repr", "bytes", "error", "content".
 
-    Reads the ends of the files: a rank's metrics may be a million lines.
+    Ranks that said nothing are left out. Reads the ends of the files: metrics may be a million lines.
     """
-    found: dict[int, Mapping[str, Any]] = {}
-    for rank in range(world_size):
-        for line in _end(folder.rank(attempt, rank).events).split(b"\n"):
-            if b"result" not in line:
-                continue
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue  # its beginning was not read, or it is torn
-            if isinstance(event, dict) and event.get("kind") == "result":
-                found[rank] = event
-    return found
+    return {
+        rank: event
+        for rank in range(world_size)
+        for event in _last_events(folder.rank(attempt, rank).events)
+        if event.get("kind") == "result"
+    }
 
 
-def _end(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _END_BYTES))
-            return file.read()
-    except OSError:
-        return b""
+def _last_events(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Those among a rank's last that have to do with its result."""
+    lines = last_bytes(path, _END_BYTES)[0].split(b"\n")
+    # The beginning of the first one was not read.
+    yield from reader.parse_lines([line for line in lines if b"result" in line])
+
+
+def alike(event: Mapping[str, Any]) -> tuple[object, ...]:
+    """What results have in common that are shown as one: they look the same and, as far as is known, are."""
+    text, content = str(event.get("repr", "")), event.get("content")
+    # Where an object lies in its process says nothing of what it holds, which `content` does.
+    return (_ADDRESS.sub("", text) if content else text, event.get("error"), event.get("bytes"), content)
 
 
 class MissingResult:
@@ -113,6 +114,26 @@ class Results(Sequence[Any]):
         if self._size > 100:
             parts.append(f"… {self._size - 100} more")
         return f"[{', '.join(parts)}]"
+
+    def _repr_html_(self) -> str:
+        """A table of numbers and texts by rank, frames and pictures as they are. Nothing is unpickled."""
+        return result_html.results_html([self._told(rank) for rank in range(self._size)])
+
+    def _told(self, rank: int) -> result_html.Told:
+        files = self._folder.rank(self._status.attempt, rank)
+        event = self._events.get(rank, {})
+        shown = [
+            one
+            for told in _last_events(files.events)
+            if told.get("kind") == "display" and (one := exhibits.from_event(told)) is not None and one.result
+        ]
+        return result_html.Told(
+            str(event.get("repr", "…")),
+            self._reason(rank),
+            outlines.checked(event.get("outline")),
+            shown[-1] if shown else None,
+            files.media,
+        )
 
     def _text(self, rank: int, limit: int) -> str:
         return one_line(str(self._events.get(rank, {}).get("repr", "…")), limit)

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import InputError, RunNotFound
 from ..folder import RunFolder, find, runs
 from ..job import State
-from . import reader
+from . import about, reader
 
 __all__ = [
     "RunRow",
@@ -35,6 +35,7 @@ class RunRow:
     label: str
     reason: str | None
     size_bytes: int
+    name: str = ""
 
 
 def list_runs(limit: int | None = 20) -> list[RunRow]:
@@ -66,7 +67,7 @@ def _healthy_row(folder: RunFolder, size: int) -> RunRow:
     return RunRow(
         id=folder.id,
         state=status.state,
-        backend=str(job.backend),
+        backend=str(job.where),
         world_size=int(job.world_size),
         created=float(job.created),
         started=None if status.started is None else float(status.started),
@@ -75,6 +76,7 @@ def _healthy_row(folder: RunFolder, size: int) -> RunRow:
         label=str(job.label),
         reason=status.reason,
         size_bytes=size,
+        name=about.read(folder).name,
     )
 
 

@@ -21,7 +21,7 @@ from ..text.fold import ranges
 from ..text.safe import clean, one_line, preformatted
 from . import reader
 
-__all__ = ["Dump", "Frame", "Stacks", "Thread", "of_crash", "read", "read_after", "running", "sizes"]
+__all__ = ["Dump", "Frame", "Stacks", "Thread", "kept", "of_crash", "read", "read_after", "running", "sizes"]
 
 _OURS = re.compile(r"(^|[/\\])jupyter_dist[/\\](worker|agent|supervise|launch|backends)\b")
 _STARTERS = ("<frozen runpy>", "runpy.py", "<frozen importlib._bootstrap>")
@@ -221,6 +221,21 @@ def read(folder: RunFolder, *, since: float = 0.0) -> Stacks:
         if dumps:
             found[rank] = sources.dump(dumps[-1])
     return Stacks(found, tuple(rank for rank in live if rank not in found))
+
+
+def kept(folder: RunFolder) -> tuple[Stacks, float]:
+    """The newest stacks that the ranks of the newest attempt have written, also of a run that has ended, and
+    when the last of them was (0 where there are none). Asks nobody."""
+    status = reader.status(folder)
+    sources = _Sources(folder)
+    found, newest = {}, 0.0
+    for rank in status.ranks:
+        path = folder.rank(status.attempt, rank.rank).stacks
+        if _size(path) and (dumps := parse(_tail(path))):
+            found[rank.rank] = sources.dump(dumps[-1])
+            newest = max(newest, path.stat().st_mtime)
+    silent = [rank.rank for rank in status.ranks if found and rank.rank not in found]
+    return Stacks(found, tuple(silent)), newest
 
 
 def of_crash(folder: RunFolder, log: Path) -> str:

@@ -11,7 +11,9 @@ from typing import Any, Literal
 from .. import queries
 from ..errors import InputError
 from ..manage import actions, cluster_edits
+from ..plan import form_meaning
 from ..queries import answers, form_answers
+from ..showing import saved_output
 from ..start import hello, ray_clusters
 
 __all__ = ["OPERATIONS", "Operation", "Param"]
@@ -27,6 +29,8 @@ class Param:
     name: str
     kind: Kind
     required: bool = False
+    empty: bool = False
+    """An empty text says something, rather than that nothing is given."""
 
     def read(self, raw: object) -> Any:
         """The value, from a query's text or from JSON. Raises InputError."""
@@ -71,13 +75,15 @@ class Operation:
     slow: bool = False
     file: Literal["text/plain", "application/octet-stream"] | None = None
     """The answer is a file of that type, in pieces."""
+    content: bool = False
+    """The answer is `queries.media_pages.Raw`: bytes that never change, and are not to be trusted."""
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The answer's arguments from a query or a body. Raises InputError; unknown names are passed over."""
         found = {}
         for param in self.params:
             raw = given.get(param.name)
-            if raw is not None and raw != "":
+            if raw is not None and (raw != "" or param.empty):
                 found[param.name] = param.read(raw)
             elif param.required:
                 raise InputError(f"{param.name} must be given")
@@ -120,10 +126,18 @@ OPERATIONS = (
             Param("notebook", "string"),
             Param("limit", "integer"),
             Param("before", "string"),
+            Param("sort", "string"),
         ),
     ),
     Operation("GET", "/runs/{id}", queries.run),
     Operation("DELETE", "/runs/{id}", actions.remove, slow=True),
+    Operation(
+        "PUT",
+        "/runs/{id}/about",
+        actions.about,
+        (Param("name", "string", empty=True), Param("tags", "names"), Param("note", "string", empty=True)),
+    ),
+    Operation("GET", "/runs/{id}/environment", queries.environment),
     Operation("GET", "/runs/{id}/size", queries.disk_size, slow=True),
     Operation("POST", "/runs/{id}/stop", actions.stop, (Param("kill", "boolean"),)),
     Operation(
@@ -164,11 +178,53 @@ OPERATIONS = (
             Param("version", "string"),
         ),
     ),
+    Operation("GET", "/runs/{id}/usage", queries.usage, (Param("points", "integer"),)),
     Operation("GET", "/runs/{id}/errors", queries.errors, (Param("attempt", "integer"),)),
     Operation("GET", "/runs/{id}/results", queries.results),
+    Operation(
+        "GET",
+        "/runs/{id}/displays",
+        queries.displays,
+        (Param("attempt", "integer"), Param("start", "integer"), Param("count", "integer")),
+    ),
+    Operation("GET", "/runs/{id}/media", queries.media, (Param("attempt", "integer"),)),
+    Operation(
+        "GET",
+        "/runs/{id}/media/page",
+        queries.media_page,
+        (
+            Param("name", "string", required=True),
+            Param("start", "integer"),
+            Param("count", "integer"),
+            Param("attempt", "integer"),
+        ),
+    ),
+    Operation(
+        "GET",
+        "/runs/{id}/content",
+        queries.content,
+        (
+            Param("rank", "integer", required=True),
+            Param("offset", "integer", required=True),
+            Param("bytes", "integer", required=True),
+            Param("hash", "string", required=True),
+            Param("mime", "string", required=True),
+            Param("attempt", "integer"),
+        ),
+        content=True,
+    ),
     Operation("POST", "/runs/{id}/stacks", actions.stacks, slow=True),
+    Operation("GET", "/runs/{id}/stacks", queries.kept_stacks),
+    Operation("GET", "/runs/{id}/output", saved_output.of, slow=True),
     Operation("POST", "/clean", _Cleaner(), (Param("days", "number", required=True),), slow=True),
     Operation("GET", "/backends", queries.backends, slow=True),
+    Operation(
+        "POST",
+        "/backends/{backend}/meaning",
+        form_meaning.meaning,
+        (Param("options", "object", required=True),),
+        slow=True,
+    ),
     Operation("GET", "/clusters", queries.clusters),
     Operation(
         "PUT",

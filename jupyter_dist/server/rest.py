@@ -17,6 +17,7 @@ from tornado.iostream import StreamClosedError
 
 from ..errors import DistError, InputError, RunNotFound
 from ..folder import runs_root
+from ..queries.media_pages import Raw
 from .operations import OPERATIONS, Operation
 from .socket import WatchSocket
 
@@ -26,6 +27,7 @@ BASE = "jupyter-dist/api"
 T = TypeVar("T")
 _STALLED_S = 600.0
 """A client of a download that has taken nothing for that long is gone."""
+_NO_RIGHTS = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 # Two pools: a stack dump or a search takes seconds, and pages of logs must not queue behind them.
 _quick = ThreadPoolExecutor(4, "jupyter-dist")
 _slow = ThreadPoolExecutor(4, "jupyter-dist-slow")
@@ -72,6 +74,9 @@ class RestHandler(APIHandler):
             if operation.file is not None:
                 await self._send_file(operation, arguments, operation.file)
                 return
+            if operation.content:
+                self._send_content(await _in_thread(_called, operation, arguments, slow=operation.slow))
+                return
             answer = await _in_thread(_encoded, operation, arguments, slow=operation.slow)
         except DistError as error:
             self._refuse(error)
@@ -99,6 +104,14 @@ class RestHandler(APIHandler):
         else:
             self.set_status(400 if isinstance(error, InputError) else 409)
         self.finish(json.dumps(answer))
+
+    def _send_content(self, found: Raw) -> None:
+        # Somebody may open it as a page of this origin: no script in it runs, and it fetches nothing.
+        self.set_header("Content-Security-Policy", _NO_RIGHTS)
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.set_header("Content-Type", found.content_type)
+        self.set_header("Cache-Control", "private, max-age=86400, immutable")  # its hash is in its address
+        self.finish(found.data, set_content_type=found.content_type)
 
     async def _send_file(self, operation: Operation, arguments: dict[str, Any], kind: str) -> None:
         pieces: Iterator[bytes] = await _in_thread(_called, operation, arguments)

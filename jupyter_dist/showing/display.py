@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from ..folder import RunFolder
+from ..record import reader
 from ..text.safe import clean_lines, preformatted
 from . import frontends
 
@@ -22,7 +23,8 @@ __all__ = [
 ]
 
 RUN_MIME = "application/x-jupyter-dist-run+json"
-"""Data: `{"run": id, "root": folder of all runs}`. Whoever renders it reads the run itself."""
+"""Data: `{"run": id, "root": folder of all runs, "ended": whether the output stays as it is}`. Whoever
+renders it reads the run itself; of an ended run with "ended" false the end is still to be written."""
 
 
 def in_kernel() -> bool:
@@ -61,7 +63,8 @@ def bundle(
     folder: RunFolder, *, text: str, html: str | None = None, view: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """A MIME bundle: one of its parts is shown, the richest that the front-end knows."""
-    found: dict[str, Any] = {RUN_MIME: {"run": folder.id, "root": str(folder.path.parent)}, **(view or {})}
+    about = {"run": folder.id, "root": str(folder.path.parent), "ended": reader.status(folder).state.ended}
+    found: dict[str, Any] = {RUN_MIME: about, **(view or {})}
     if html is not None:
         found["text/html"] = html
     found["text/plain"] = text
@@ -90,8 +93,9 @@ def end_widget(folder: RunFolder) -> None:
 
 
 def static_html(summary: str, log: str) -> str:
-    """The last lines above the summary: for a front-end that shows HTML in place of our text."""
+    """The last lines below the summary, which has the cause of a failure: for a front-end that shows HTML in
+    place of our text."""
     text = clean_lines(log).strip("\n")
     if not text:
         return summary
-    return preformatted(text, "margin:0 0 0.5em;white-space:pre-wrap") + summary
+    return summary + preformatted(text, "margin:0.5em 0 0;white-space:pre-wrap")

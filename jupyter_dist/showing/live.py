@@ -21,6 +21,7 @@ from ..record import reader
 from ..record.cursor import Tail
 from ..text.safe import one_line
 from . import report
+from .curves_ahead import CurvesAhead
 from .display import command, in_kernel, kernel_is_ending
 from .screens import KernelScreen, PlainScreen
 from .view import View
@@ -47,6 +48,10 @@ class Screen(Protocol):
     keep: int
     raises: bool
     """Whether a failure follows as an exception."""
+
+    @property
+    def reads_along(self) -> bool:
+        """Whether what comes is drawn as it comes."""
 
     def show(self, view: View, changed: bool) -> None:
         """Called after every poll, many times a second; decides itself when to draw."""
@@ -118,7 +123,8 @@ class _Follower:
         self._folder = folder
         self._screen = screen
         self._view = View(folder, job, keep=screen.keep, colour=screen.colour, raises=screen.raises)
-        self._tail = Tail(folder, tail_bytes=share)
+        self._tail = Tail(folder, tail_bytes=share, metrics=False)
+        self._curves = CurvesAhead(folder)
         self._pause = _QUICK_S
         self._quick_until = time.monotonic() + _STAY_QUICK_S
         self._answered = 0
@@ -155,6 +161,7 @@ class _Follower:
         written = self._state_written()
         batch = self._tail.poll()
         changed = self._view.feed(batch, began)
+        self._curves.take(batch.metrics, batch.status.attempt, began)
         if batch.status.state is State.UNWATCHED and not self._take_on(batch.status):
             self._screen.close(self._view)
             return True
@@ -172,7 +179,9 @@ class _Follower:
             # More comes than can be shown: reading it often would only cost the ranks their cores.
             self._pause = _FLOOD_S
         elif changed:
-            self._pause, self._quick_until = _QUICK_S, now + _STAY_QUICK_S
+            # A view of ours draws by itself, and the ranks want the cores.
+            self._pause = _QUICK_S if self._screen.reads_along else _SLOW_S
+            self._quick_until = now + _STAY_QUICK_S
         elif now > self._quick_until:
             self._pause = min(_SLOW_S, 1.2 * self._pause)
         # With many ranks a poll takes long: never more than a quarter of a core.

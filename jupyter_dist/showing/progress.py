@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..record.reader import Event
 from ..text.bar import Bar
-from ..text.format import clock, number
+from ..text.format import clock, number, size
 from ..text.safe import one_line
 
 __all__ = ["Progress"]
@@ -12,6 +12,7 @@ __all__ = ["Progress"]
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 _BAR_WIDTH = 20
 _KEEP = 16
+_BYTES = "B"
 
 
 class Progress:
@@ -33,37 +34,48 @@ class Progress:
         bar = self._bars.setdefault(key, {}).setdefault(event.rank, Bar())
         desc = one_line(str(event.data.get("desc") or ""), 40)
         bar.take(event.time, n, total if total and total > 0 else None, desc)
+        note, unit = event.data.get("note") or "", event.data.get("unit") or ""
+        bar.say(one_line(str(note), 60), one_line(str(unit), 20), event.data.get("closed") is True)
         self._newest[key] = event.time
         if len(self._bars) > _KEEP:
             oldest = min(self._newest, key=lambda k: self._newest[k])
             del self._bars[oldest], self._newest[oldest]
 
-    def lines(self, limit: int = 3) -> list[str]:
-        """One line per bar that is under way, outermost first; the last finished one when none is."""
+    def lines(self, limit: int = 3, *, over: bool = False) -> list[str]:
+        """One line per bar that is under way, outermost first; the last finished one when none is.
+
+        `over`: the run has ended, so that none is under way any more, and no time is left."""
         newest = sorted(self._bars, key=lambda key: self._newest[key])
         active = [key for key in newest if not all(bar.done for bar in self._bars[key].values())]
-        return [_line(self._bars[key]) for key in sorted((active or newest[-1:])[-limit:])]
+        return [_line(self._bars[key], over) for key in sorted((active or newest[-1:])[-limit:])]
 
 
-def _line(bars: dict[int, Bar]) -> str:
-    slowest = min(bars, key=lambda rank: (bars[rank].share, rank))
+def _line(bars: dict[int, Bar], over: bool) -> str:
+    slowest = min(bars, key=lambda rank: (bars[rank].closed, bars[rank].share, rank))
     bar = bars[slowest]
     parts = [f"{bar.desc}:"] if bar.desc else []
     rate = bar.rate()
     if bar.total:
         share = min(1.0, max(0.0, bar.share))
         # Rounded down: 100 % is what is done.
-        parts.append(f"{int(share * 100):3d}% {_bar(share)} {number(bar.n)}/{number(bar.total)}")
+        parts.append(f"{int(share * 100):3d}% {_bar(share)} {_amount(bar.n, bar)}/{_amount(bar.total, bar)}")
     else:
-        parts.append(number(bar.n))
+        parts.append(_amount(bar.n, bar))
     if rate is not None:
-        parts.append(f" {number(rate)}/s" if rate >= 1 else f" {number(1 / rate)} s each")
-        if bar.total and not bar.done:
+        slow = rate < 1 and bar.unit != _BYTES
+        parts.append(f" {number(1 / rate)} s each" if slow else f" {_amount(rate, bar)}/s")
+        if bar.total and not bar.done and not over:
             parts.append(f" {clock((bar.total - bar.n) / rate)} left")
+    if bar.note:
+        parts.append(f" {bar.note}")
     fastest = max(other.n for other in bars.values())
     if fastest > bar.n:
         parts.append(f" slowest is rank {slowest}, the fastest is at {number(fastest)}")
     return " ".join(parts)
+
+
+def _amount(value: float, bar: Bar) -> str:
+    return size(value) if bar.unit == _BYTES else number(value)
 
 
 def _bar(share: float) -> str:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from ..folder import RunFolder
 from ..job import State, Status
-from ..record import reader
+from ..record import hints, reader
 from ..record.failures import RankError, failures
+from ..record.last_lines import last_lines
 from ..text.fold import ranges
 from ..text.format import count, duration, signal_name, size
 from ..text.safe import clean_lines, one_line
-from ..text.unroll import unrolled
 from . import display
-from .hints import hints
 
-__all__ = ["cure", "failure", "headline", "log_tail", "stopped", "unwatched", "what"]
+__all__ = ["cure", "failure", "headline", "stopped", "unwatched", "what"]
 
 _LOG_LINES = 20
-_LOG_BYTES = 64 << 10
 _TRACEBACK_LINES = 120
 _KINDS = 5
 _CHATTER = re.compile(
@@ -50,8 +47,7 @@ def failure(
     first, others = errors[0], errors[1:]
     parts = [_headline(first, status), _trace(first), *_memory(first, status), _log(folder, status, first)]
     parts += _collateral(others, first, status)
-    log = log_tail(folder.rank(status.attempt, first.rank).output)[-40:]
-    parts += [f"hint: {hint}" for hint in hints(first, reader.job(folder), log)]
+    parts += [f"hint: {hint}" for hint in hints.of_run(folder, status.attempt, first)]
     return "\n".join(part for part in parts if part)
 
 
@@ -146,7 +142,7 @@ def _memory(error: RankError, status: Status) -> list[str]:
 def _log(folder: RunFolder, status: Status, error: RankError) -> str:
     path = folder.rank(status.attempt, error.rank).output
     whole = f"whole log: {one_line(str(path), 600)}"
-    lines = log_tail(path)
+    lines = last_lines(path)
     where = ""
     if error.text:
         lines, where = _besides(lines, clean_lines(error.text, limit=400).rstrip().split("\n"))
@@ -182,21 +178,6 @@ def _place(lines: list[str], trace: list[str]) -> int:
     return -1
 
 
-def log_tail(path: Path) -> list[str]:
-    """The last lines of a log, as a terminal would show them, without colours; empty when there is none."""
-    try:
-        with path.open("rb") as file:
-            end = file.seek(0, 2)
-            file.seek(max(0, end - _LOG_BYTES))
-            text = unrolled(file.read(_LOG_BYTES)).decode("utf-8", "replace")
-    except OSError:
-        return []
-    lines = clean_lines(text, limit=400).rstrip().split("\n")
-    if end > _LOG_BYTES:
-        del lines[0]  # its beginning was not read
-    return lines if any(lines) else []
-
-
 def _collateral(others: Sequence[RankError], first: RankError, status: Status) -> list[str]:
     """The other ranks, folded by what they said."""
     kinds: dict[str, tuple[str, list[int]]] = {}
@@ -228,11 +209,11 @@ def _without_rank(folder: RunFolder, status: Status) -> str:
     running = [rank.rank for rank in status.ranks if rank.state is State.STOPPED and rank.started]
     if running:
         parts.append(f"{_ranks(running)} {'was' if len(running) == 1 else 'were'} ended")
-    lines = log_tail(folder.supervisor_log)[-_LOG_LINES:]
+    lines = last_lines(folder.supervisor_log)[-_LOG_LINES:]
     if lines and status.reason and folder.supervisor_log.name in status.reason:
         parts += ["the supervisor's last lines:", *(f"  {line}" for line in lines)]
     for path in folder.launcher_logs(status.attempt):
-        lines = log_tail(path)[-_LOG_LINES:]
+        lines = last_lines(path)[-_LOG_LINES:]
         parts += [f"{path.name}, its last lines:", *(f"  {line}" for line in lines)] if lines else []
     return "\n".join([*parts, f"logs: {one_line(str(folder.attempt(status.attempt)), 600)}"])
 

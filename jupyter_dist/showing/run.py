@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DistError, InputError, MissingEngine, RunFailed, RunStopped
 from ..folder import RunFolder
 from ..job import Job, State, Status, rank_count
 from ..launch import submission
-from ..manage import ask_stacks, stopping
-from ..record import failures, interleave, metrics, reader, stacks
+from ..manage import ask_stacks, models, stopping
+from ..record import about, failures, interleave, metrics, reader, stacks, usage_points
 from ..record.failures import RankError
+from ..record.logged import Media, media_of
 from ..record.results import Results
-from . import display, report
+from . import display, report, trial_table
 from . import summary as _summary
 
 if TYPE_CHECKING:
@@ -45,6 +48,38 @@ class Run:
         return reader.job(self.folder)
 
     @property
+    def params(self) -> dict[str, Any]:
+        """The small values that the cell uses, recorded by themselves; of a trial, with what it tries."""
+        return self.job.params
+
+    @property
+    def name(self) -> str:
+        """What the run is called: by `--name`, or set here; without that, by its cell."""
+        return about.read(self.folder).name or self.job.label or self.id
+
+    @name.setter
+    def name(self, name: str) -> None:
+        about.change(self.folder, name=name)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The run's tags. Set them to others, as in `run.tags = ("baseline", "large")`."""
+        return about.read(self.folder).tags
+
+    @tags.setter
+    def tags(self, tags: str | Iterable[str]) -> None:
+        about.change(self.folder, tags=tags)
+
+    @property
+    def note(self) -> str:
+        """What is worth knowing of the run; set it to another text."""
+        return about.read(self.folder).note
+
+    @note.setter
+    def note(self, note: str) -> None:
+        about.change(self.folder, note=note)
+
+    @property
     def status(self) -> Status:
         """How the run and each of its ranks stand now."""
         return reader.status(self.folder)
@@ -69,17 +104,47 @@ class Run:
     @property
     def metrics(self) -> pandas.DataFrame:
         """What the ranks logged so far: columns rank, step, name, value, time (seconds since the epoch)."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise MissingEngine("run.metrics needs pandas: pip install pandas") from error
-        rows = [(p.rank, p.step, p.name, p.value, p.time) for p in metrics.points(self.folder)]
-        frame = pandas.DataFrame(rows, columns=list(_METRIC_COLUMNS))
-        # "Int64": a metric without a step must not turn the others' steps into floats.
-        typed: pandas.DataFrame = frame.astype(
-            {"rank": "int64", "step": "Int64", "value": "float64", "time": "float64"}
-        )
-        return typed
+        return _frame("run.metrics", metrics.points(self.folder))
+
+    @property
+    def system_metrics(self) -> pandas.DataFrame:
+        """What each rank took of its host so far: the columns of `metrics`, none with a step.
+
+        The names are `system/cpu` (percent of a core), `system/memory` (bytes), `system/gpu` (percent),
+        `system/gpu_memory` (bytes), `system/net_in` and `system/net_out` (bytes a second, of the host).
+        `pandas.concat([run.metrics, run.system_metrics])` has both."""
+        return _frame("run.system_metrics", usage_points.points(self.folder))
+
+    @property
+    def media(self) -> Media:
+        """What the ranks logged so far besides numbers, as with `dist.log(image=figure)`: items with name,
+        step, rank, type, time and data. `run.media.of("samples", step=3)` are some of them."""
+        return media_of(self.folder, self.status.attempt)
+
+    @property
+    def trials(self) -> pandas.DataFrame:
+        """What a tuning run has tried so far, a row for each trial: number, state, value (of the objective),
+        one column for each parameter, reason, started, ended (seconds since the epoch), run (its id: `attach`
+        opens it). Raises DistError for a run that tunes nothing."""
+        return trial_table.frame(self.folder)
+
+    @property
+    def best(self) -> Run:
+        """The best trial of a tuning run so far, as a run: it has `results`, `metrics`, and what it tried in
+        `job.trial["parameters"]`.
+
+        Raises DistError while no trial has succeeded, and for a run that tunes nothing."""
+        return Run(trial_table.best(self.folder))
+
+    @property
+    def model(self) -> Path:
+        """The folder with the files that ranks have put into `dist.model_dir()`.
+
+        Where the platform keeps them, as `sagemaker` does in S3, they are fetched when they are first asked
+        for, which takes as long as it takes. Raises DistError while the run goes on, and where there are
+        none.
+        """
+        return models.model(self.folder)
 
     @property
     def errors(self) -> list[RankError]:
@@ -204,3 +269,17 @@ class Run:
         if ended:
             self._shown = summary
         return summary
+
+
+def _frame(what: str, points: Iterable[metrics.MetricPoint]) -> pandas.DataFrame:
+    try:
+        import pandas
+    except ImportError as error:
+        raise MissingEngine(f"{what} needs pandas: pip install pandas") from error
+    rows = [(p.rank, p.step, p.name, p.value, p.time) for p in points]
+    frame = pandas.DataFrame(rows, columns=list(_METRIC_COLUMNS))
+    # "Int64": a metric without a step must not turn the others' steps into floats.
+    typed: pandas.DataFrame = frame.astype(
+        {"rank": "int64", "step": "Int64", "value": "float64", "time": "float64"}
+    )
+    return typed

@@ -53,6 +53,10 @@ class KernelScreen:
         self._born = self._refilled = self._drawn = time.monotonic()
         self._pending = False
 
+    @property
+    def reads_along(self) -> bool:
+        return not self._view
+
     def show(self, view: View, changed: bool) -> None:
         now = time.monotonic()
         if self._view:
@@ -106,7 +110,7 @@ class KernelScreen:
             below = summary.failure or summary.headline
         else:
             below = summary.text()
-        return f"{text}\n\n{below}", _display.static_html(summary.html(), text)
+        return f"{text}\n\n{below}", _display.static_html(summary.html(), "" if summary.has_log else text)
 
     def _say(self, view: View) -> None:
         """What an interrupt does: the view shows the run, and knows nothing of the cell."""
@@ -120,7 +124,10 @@ def kernel_text(view: View, now_epoch: float) -> str:
     below = []
     if view.stall_text:
         below += ["", *(clean(line, limit=160, colour=False) for line in view.stall_text.split("\n"))]
-    bars = view.progress.lines()
+    state = None if view.status is None else view.status.state
+    # Of a run that went well they say nothing any more.
+    done = state is State.SUCCEEDED
+    bars = [] if done else view.progress.lines(over=state is not None and state.ended)
     if bars:
         below += ["", *bars]
     status = view.status_line(now_epoch)
@@ -174,7 +181,7 @@ def _cost(line: str) -> int:
 class PlainScreen:
     """A terminal or a pipe: lines as they come, held back a moment so that equal ones fold.
 
-    A terminal has a last line with progress and state that is rewritten in place; a pipe gets the
+    A terminal has last lines with progress and state that are rewritten in place; a pipe gets the
     progress as a line of its own now and then.
     """
 
@@ -183,6 +190,7 @@ class PlainScreen:
     """At most so many lines in one draw; a draw comes every 50 ms at most."""
     _DRAW_S = 0.05
     keep = 2000
+    reads_along = True
 
     def __init__(self, file: TextIO | None = None, *, raises: bool = False) -> None:
         self.raises = raises
@@ -224,10 +232,12 @@ class PlainScreen:
         if last:
             out += [self._plain(_line(entry, width)) for entry in view.partial_entries()]
         out += self._news(view, now, last)
-        bar = "" if last else self._bar_line(view)
+        bar = "" if last else self._bar_lines(view)
         text = "".join(f"{line}\n" for line in out)
         if self._tty and (text or bar != self._bar):
-            text = ("\r\x1b[2K" if self._bar else "") + text + bar
+            above = self._bar.count("\n")
+            erase = "\r\x1b[2K" + above * "\x1b[A\x1b[2K" if self._bar else ""
+            text = erase + text + bar
             self._bar = bar
         self._write(text)
 
@@ -247,12 +257,16 @@ class PlainScreen:
                 self._progress = line
                 yield line
 
-    def _bar_line(self, view: View) -> str:
+    def _bar_lines(self, view: View) -> str:
+        """The last lines: where there are bars within each other, a line for each."""
         if not self._tty:
             return ""
-        bars = [entry.text for entry in view.partial_entries()[:1]] + view.progress.lines()[-1:]
-        line = " · ".join([*(clean(bar, colour=False) for bar in bars), view.status_line(time.time())])
-        return clean(line, limit=max(20, shutil.get_terminal_size().columns - 1), colour=False)
+        width = max(20, shutil.get_terminal_size().columns - 1)
+        bars = [clean(entry.text, colour=False) for entry in view.partial_entries()[:1]]
+        lines = [*bars, *view.progress.lines(), view.status_line(time.time())]
+        if len(lines) == 2:
+            lines = [" · ".join(lines)]
+        return "\n".join(clean(line, limit=width, colour=False) for line in lines)
 
     def _write(self, text: str) -> None:
         if not text or self._gone:

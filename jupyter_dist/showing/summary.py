@@ -7,16 +7,18 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..folder import RunFolder
 from ..job import Job, RankState, State, Status, rank_count
-from ..record import failures, metrics, reader
-from ..record.results import result_events
+from ..record import failures, reader
+from ..record.results import alike, result_events
 from ..text.fold import ranges
 from ..text.format import count, duration, number, signal_name, size
 from ..text.safe import one_line, preformatted
 from ..text.svg import Series, charts
-from . import report
+from . import curves_ahead, report, trial_table
+from .kept_displays import kept_displays
 
 __all__ = ["Summary", "gather", "title_of"]
 
@@ -42,15 +44,25 @@ class Summary:
     failure: str
     logs: str
     hint: str
+    columns: tuple[str, ...] = _COLUMNS
+    """Of the rows: a tuning run has one for each trial."""
+    more: str = "more rank: run.status.ranks"
+    """What rows there are besides, and where."""
+    displays: str = ""
+    """What the ranks show besides text, as HTML."""
+    has_log: bool = False
+    """The log's last lines are among these."""
+    told: str = ""
+    """What it has come to by its backend's words, such as its bill."""
 
     def text(self) -> str:
         parts = [self.title]
-        if self.headline:
-            parts.append(self.headline)
+        parts += filter(None, (self.headline, self.told))
         if self.rows:  # none while the supervisor starts
-            parts += ["", *_aligned([_COLUMNS, *self.rows])]
+            parts += ["", *_aligned([self.columns, *self.rows])]
         if self.more_ranks:
-            parts.append(f"… {count(self.more_ranks, 'more rank')}: run.status.ranks")
+            what, _, where = self.more.partition(": ")
+            parts.append(f"… {count(self.more_ranks, what)}: {where}")
         if self.metrics:
             parts += ["", *_aligned([_METRIC_COLUMNS, *self.metrics])]
         if self.more_metrics:
@@ -61,7 +73,7 @@ class Summary:
         return "\n".join(parts)
 
     def html(self) -> str:
-        """Static: no script, no style sheet, nothing fetched. At most 60 kB."""
+        """Static: no script, no style sheet, nothing fetched. At most 60 kB, and what the ranks show."""
         parts = [f'<div style="font-weight:600">{html.escape(self.title)}</div>']
         if self.failure:
             bar = "border-left:3px solid var(--jp-error-color1,#c4453c)"
@@ -69,17 +81,22 @@ class Summary:
             parts.append(preformatted(self.failure, look))
         elif self.headline:
             parts.append(f"<div>{html.escape(self.headline)}</div>")
+        if self.told:
+            parts.append(f"<div>{html.escape(self.told)}</div>")
         if self.rows:
-            parts.append(_table(_COLUMNS, self.rows))
+            parts.append(_table(self.columns, self.rows))
         if self.more_ranks:
-            parts.append(f"<div>… {count(self.more_ranks, 'more rank')}: <code>run.status.ranks</code></div>")
+            what, _, where = self.more.partition(": ")
+            parts.append(f"<div>… {count(self.more_ranks, what)}: <code>{where}</code></div>")
         if self.metrics:
             parts.append(_table(_METRIC_COLUMNS, self.metrics))
+        # They have a bound of their own.
+        parts, shown = [], "".join(parts) + self.displays
         left = self.more_metrics
         foot = f'<div style="opacity:0.8">logs: <code>{html.escape(self.logs)}</code></div>'
         if self.hint:
             foot += f"<div>{html.escape(self.hint)}</div>"
-        used = sum(len(part.encode()) for part in parts) + len(foot.encode())
+        used = len(shown.encode()) - len(self.displays.encode()) + len(foot.encode())
         drawn, not_drawn = charts(self.curves, max(0, _HTML_BYTES - used))
         if drawn:
             parts.append(
@@ -89,7 +106,7 @@ class Summary:
             parts.append(
                 f"<div>… {count(max(left, not_drawn), 'more metric')}: <code>run.metrics</code></div>"
             )
-        return f'<div style="font-size:0.9em;line-height:1.4">{"".join(parts)}{foot}</div>'
+        return f'<div style="font-size:0.9em;line-height:1.4">{shown}{"".join(parts)}{foot}</div>'
 
 
 _METRIC_COLUMNS = ("metric", "step", "mean", "min – max", "ranks")
@@ -99,12 +116,18 @@ def gather(folder: RunFolder) -> Summary:
     """Read a run's folder. Unpickles nothing: results are shown by the reprs that the ranks wrote."""
     status = reader.status(folder)
     job = reader.job(folder)
+    if job.tuning is not None:
+        return _of_tuning(folder, status, job)
     errors = failures.failures(folder, status.attempt) if status.state is not State.SUCCEEDED else []
-    results = {**_result_texts(folder, status, rank_count(job, status)), **_error_texts(errors)}
-    rows, more_ranks = _rows(status, results)
-    curves = _curves(folder)
+    events = result_events(folder, status.attempt, rank_count(job, status))
+    failed = _error_texts(errors)
+    results = {**_result_texts(events), **failed}
+    kinds = {**{rank: alike(event) for rank, event in events.items()}, **failed}
+    rows, more_ranks = _rows(status, results, kinds)
+    curves = curves_ahead.curves(folder)
     last = [_last_values(name, series) for name, series in list(curves.items())[:_MAX_METRICS]]
     text = report.failure(folder, status, errors)
+    displays = kept_displays(folder, job, status)
     return Summary(
         title=_title(job, status),
         headline=report.headline(status, errors),
@@ -116,6 +139,30 @@ def gather(folder: RunFolder) -> Summary:
         failure=text if len(text) <= 16_000 else f"{text[:8000]}\n…\n{text[-8000:]}",
         logs=_logs(folder, job, status),
         hint=_hint(status),
+        displays=displays.html,
+        has_log=displays.has_log,
+        told=one_line(status.told or "", 600),
+    )
+
+
+def _of_tuning(folder: RunFolder, status: Status, job: Job) -> Summary:
+    columns, rows, more = trial_table.rows(job, folder)
+    headline = trial_table.headline(job, folder)
+    said = report.headline(status, [])
+    return Summary(
+        title=_title(job, status),
+        headline=f"{said}\n{headline}" if said else headline,
+        rows=rows,
+        more_ranks=more,
+        metrics=[],
+        more_metrics=0,
+        curves={},
+        failure=report.failure(folder, status, [])[:16_000],
+        logs=one_line(f"{folder.path}-t*", 600),
+        hint=_hint(status) or "run.trials: all of them, run.best: the best one as a run",
+        told=one_line(status.told or "", 600),
+        columns=columns,
+        more="more trial: run.trials",
     )
 
 
@@ -127,7 +174,11 @@ def _hint(status: Status) -> str:
 
 def title_of(job: Job, status: Status) -> str:
     """`succeeded: 8 ranks on local, 12.3 s`."""
-    text = f"{status.state}: {count(rank_count(job, status), 'rank')} on {one_line(job.backend, 40)}"
+    what = count(rank_count(job, status), "rank")
+    if job.tuning is not None:
+        what = f"tuning with {count(int(job.tuning['trial']['world_size']), 'rank')} a trial"
+    where = one_line(job.where, 40)
+    text = f"{status.state}: {what} on {f'{one_line(job.cluster, 64)} ({where})' if job.cluster else where}"
     began = status.started or status.created
     if began:
         text += f", {duration((status.ended or time.time()) - began)}"
@@ -145,9 +196,9 @@ def _logs(folder: RunFolder, job: Job, status: Status) -> str:
     return one_line(str(folder.rank(status.attempt, rank).output), 600)
 
 
-def _result_texts(folder: RunFolder, status: Status, world_size: int) -> dict[int, str]:
+def _result_texts(events: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
     found = {}
-    for rank, event in result_events(folder, status.attempt, world_size).items():
+    for rank, event in events.items():
         text = one_line(str(event.get("repr", "")), _REPR)
         error = event.get("error")
         found[rank] = f"{text} ({one_line(str(error), _REPR)})" if error else text
@@ -165,9 +216,14 @@ def _error_texts(errors: Sequence[failures.RankError]) -> dict[int, str]:
     return found
 
 
-def _rows(status: Status, results: Mapping[int, str]) -> tuple[list[tuple[str, ...]], int]:
-    """Neighbouring ranks that differ in nothing that matters share a row; where many differ, equal ends."""
-    exact = [(r, (r.state, r.host, _exit(r), results.get(r.rank, ""))) for r in status.ranks]
+def _rows(
+    status: Status, results: Mapping[int, str], kinds: Mapping[int, object]
+) -> tuple[list[tuple[str, ...]], int]:
+    """Neighbouring ranks that differ in nothing that matters share a row; where many differ, equal ends.
+
+    `kinds`: equal for results that are the same, which those with the same text need not be.
+    """
+    exact = [(r, (r.state, r.host, _exit(r), kinds.get(r.rank))) for r in status.ranks]
     groups = _neighbours(exact)
     if len(groups) > _MAX_ROWS:
         coarse = [(r, (r.state, _exit(r))) for r, _ in exact]
@@ -178,7 +234,7 @@ def _rows(status: Status, results: Mapping[int, str]) -> tuple[list[tuple[str, .
     # A rank that failed is what one looks for.
     shown = sorted(groups, key=lambda g: g[0].state is not State.FAILED)[:_MAX_ROWS]
     shown.sort(key=lambda g: g[0].rank)
-    rows = [_row(group, results) for group in shown]
+    rows = [_row(group, results, kinds) for group in shown]
     return rows, sum(map(len, groups)) - sum(map(len, shown))
 
 
@@ -200,13 +256,15 @@ def _exit(rank: RankState) -> str:
     return "" if rank.exit_code is None else str(rank.exit_code)
 
 
-def _row(group: Sequence[RankState], results: Mapping[int, str]) -> tuple[str, ...]:
+def _row(
+    group: Sequence[RankState], results: Mapping[int, str], kinds: Mapping[int, object]
+) -> tuple[str, ...]:
     now = time.time()
     first = group[0]
     hosts = list(dict.fromkeys(one_line(rank.host, 40) for rank in group if rank.host))
     taken = [(rank.ended or now) - rank.started for rank in group if rank.started]
     memory = [rank.peak_memory_bytes for rank in group if rank.peak_memory_bytes]
-    texts = list(dict.fromkeys(results[rank.rank] for rank in group if rank.rank in results))
+    texts = list({kinds[rank.rank]: results[rank.rank] for rank in group if rank.rank in results}.values())
     return (
         ranges((rank.rank for rank in group), 30),
         str(first.state),
@@ -227,21 +285,6 @@ def _span(values: Sequence[float], show: Callable[[float], str]) -> str:
         return high
     (low_number, _, low_unit), (_, _, high_unit) = low.partition(" "), high.partition(" ")
     return f"{low_number if low_unit == high_unit else low} – {high}"
-
-
-def _curves(folder: RunFolder) -> dict[str, list[Series]]:
-    """Every metric's values by rank, in the order in which the metrics first came."""
-    found: dict[str, dict[int, tuple[list[float], list[float]]]] = {}
-    for point in metrics.points(folder):
-        steps, values = found.setdefault(one_line(point.name, 60), {}).setdefault(point.rank, ([], []))
-        steps.append(_step(point.step, len(steps)))
-        values.append(point.value)
-    return {name: [Series(rank, *ranks[rank]) for rank in sorted(ranks)] for name, ranks in found.items()}
-
-
-def _step(step: object, position: int) -> float:
-    """A metric without a step counts its own values; a rank may have written anything."""
-    return float(step) if isinstance(step, (int, float)) and abs(step) < 1e15 else float(position)
 
 
 def _last_values(name: str, series: Sequence[Series]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from ..text.format import count, duration, signal_name, size
 from ..text.safe import clean, one_line
 from .progress import Progress
 from .told_below import ToldBelow
+from .trials_told import TrialsTold
 
 __all__ = ["View"]
 
@@ -54,6 +55,7 @@ class View:
         """Why this attempt was started, which its mark among the lines says."""
         self._stall: tuple[float, str] | None = None
         self._stall_read = 0.0
+        self._trials = TrialsTold(folder, job)
 
     def feed(self, batch: Batch, now: float) -> bool:
         """Take a batch; true when there is something new to show besides the time."""
@@ -65,9 +67,12 @@ class View:
             self._line(line, now)
         for event in events:
             self._event(event, now)
+        trials = self._trials.new()
+        for text in trials:
+            self.fold.mark(text, now)
         self._new_attempt(batch.status.attempt, now)
         partials = self._fold_partials(batch)
-        changed = bool(batch.lines or events or batch.skipped) or partials
+        changed = bool(batch.lines or events or batch.skipped or trials) or partials
         self._read_stall(now)
         after = (self.status.state, self.status.ranks, self.status.reason), self.stall_text
         return changed or before != after
@@ -197,7 +202,7 @@ class View:
         if status.state is State.RUNNING and states:
             listed = [f"{number} {state}{_why(state, status)}" for state, number in states.items()]
             parts.append(f"{'rank' if len(status.ranks) == 1 else 'ranks'}: {', '.join(listed)}")
-        else:
+        elif self.job.tuning is None:
             parts.append(count(rank_count(self.job, status), "rank"))
         if status.attempt or self.job.max_restarts:
             parts.append(f"attempt {status.attempt + 1} of {self._attempts()}")

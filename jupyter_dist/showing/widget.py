@@ -20,7 +20,7 @@ import traitlets
 
 from .. import queries
 from ..errors import RunNotFound
-from ..folder import RunFolder, runs_root
+from ..folder import RunFolder, runs_root, trials_of
 from ..manage import actions
 from ..queries.answers import Snapshot
 from ..queries.snapshot import snapshot
@@ -59,7 +59,12 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "curves": queries.curves,
     "errors": queries.errors,
     "results": queries.results,
+    "displays": queries.displays,
+    "media": queries.media,
+    "media_page": queries.media_page,
+    "usage": queries.usage,
     "stacks": actions.stacks,
+    "kept_stacks": queries.kept_stacks,
     "stop": actions.stop,
 }
 _TICK_S = 0.1
@@ -143,6 +148,9 @@ class RunWidget(anywidget.AnyWidget):
         elif kind == "unwatch":
             self._watched_until = 0.0
         elif kind == "ask":
+            if content.get("method") == "open":
+                self._answer(content)  # another widget, which is made in the kernel's thread
+                return
             # Some questions take seconds: the kernel, or its subshell, goes on meanwhile.
             threading.Thread(target=self._answer, args=(content,), daemon=True).start()
 
@@ -154,6 +162,11 @@ class RunWidget(anywidget.AnyWidget):
             if method == "download":
                 chunk = self._next_chunk(**given)
                 answer["result"] = len(chunk)
+            elif method == "content":
+                found = queries.content(self.run, **given)
+                chunk, answer["result"] = [found.data], found.content_type
+            elif method == "open":
+                answer["result"] = self._open(**given)
             else:
                 answer["result"] = _METHODS[method](self.run, **given)
         except RunNotFound as error:
@@ -161,6 +174,13 @@ class RunWidget(anywidget.AnyWidget):
         except Exception as error:  # whatever it is: a view waits for an answer
             answer["error"] = str(error) or type(error).__name__
         self.send(answer, chunk)
+
+    def _open(self, trial: str) -> str:
+        """The model of a widget for a trial of this run."""
+        for folder in trials_of(RunFolder(Path(self.root, self.run))):
+            if folder.id == trial:
+                return str(view(folder)[_VIEW]["model_id"])
+        raise RunNotFound(f"run {self.run} has no trial {trial!r}")
 
     def _next_chunk(
         self,

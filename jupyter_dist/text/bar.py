@@ -17,13 +17,23 @@ class Bar:
 
     desc: str = ""
     total: float | None = None
+    note: str = ""
+    """What the bar says behind its count."""
+    unit: str = ""
+    closed: bool = False
+    """It is over, also where it has not come to its total."""
     samples: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
 
     def take(self, when: float, n: float, total: float | None, desc: str) -> None:
-        if self.samples and n < self.n:
+        if self.samples and (n < self.n or self.closed):
             self.samples.clear()  # the loop began again
-        self.desc, self.total = desc, total
-        self.samples.append((when, n))
+        self.desc, self.total, self.closed = desc, total, False
+        if not self.samples or n != self.n:  # else it says something else of the same count
+            self.samples.append((when, n))
+
+    def say(self, note: str, unit: str, closed: bool) -> None:
+        """What is known besides the count."""
+        self.note, self.unit, self.closed = note, unit, closed
 
     @property
     def n(self) -> float:
@@ -36,7 +46,7 @@ class Bar:
 
     @property
     def done(self) -> bool:
-        return self.total is not None and self.n >= self.total
+        return self.closed or (self.total is not None and self.n >= self.total)
 
     def rate(self) -> float | None:
         """Steps a second over the last samples; None while it stands."""

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from .tags import together, untagged
+
 __all__ = ["Entry", "Fold", "pick", "ranges"]
 
 _LOOK_BACK = 100
@@ -24,6 +26,8 @@ class Entry:
     text: str
     time: float
     ranks: set[int] = field(default_factory=set)
+    key: str = ""
+    """Its text as far as it has to be the same for all of them."""
 
     def label(self, limit: int = 24) -> str:
         return f"[{ranges(self.ranks, limit)}]" if self.ranks else ""
@@ -82,13 +86,15 @@ class Fold:
         previous = self._last.get(rank, self._barrier)
         if previous is None or (self._barrier is not None and previous.number < self._barrier.number):
             previous = self._barrier
-        equal = self._equal.setdefault(text, [])
+        key = untagged(text)
+        equal = self._equal.setdefault(key, [])
         at = 0 if previous is None else bisect.bisect_right(equal, previous.number, key=_number)
         if at < len(equal):
             equal[at].ranks.add(rank)
+            equal[at].text = together(equal[at].text, text)
             self._last[rank] = equal[at]
             return
-        entry = Entry(self._next, text, time, {rank})
+        entry = Entry(self._next, text, time, {rank}, key)
         self._insert(entry, self._place(rank, previous, time))
         self._last[rank] = entry
         equal.append(entry)
@@ -156,11 +162,11 @@ class Fold:
 
     def _pop(self) -> Entry:
         entry = self.entries.pop(0)
-        equal = self._equal.get(entry.text, [])
+        equal = self._equal.get(entry.key, [])
         if entry in equal:
             equal.remove(entry)
         if not equal:
-            self._equal.pop(entry.text, None)
+            self._equal.pop(entry.key, None)
         return entry
 
 

@@ -13,7 +13,7 @@ from . import launched_rank
 if __name__ == "__main__" and launched_rank.LAUNCHER in os.environ:
     launched_rank.enter()  # here, so that the process that only waits has imported next to nothing
 
-from . import barrier, boot, cell, horovod_meeting, horovod_rank, stand_in
+from . import barrier, boot, cell, horovod_meeting, horovod_rank, lent_place, stand_in
 
 __all__ = ["main"]
 
@@ -22,6 +22,8 @@ _STORE_IS_NEEDED_S = 10.0
 
 def main() -> NoReturn:
     """Be the rank that the environment describes; ends the process."""
+    if lent_place.LENT in os.environ:
+        lent_place.take(os.environ)
     run_folder = Path(os.environ["JUPYTER_DIST_RUN"])
     rank_folder = launched_rank.rank_folder(os.environ)
     os.environ.pop(launched_rank.FOLDER, None)  # not for what the cell starts

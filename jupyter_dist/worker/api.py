@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import barrier as _barrier
 from . import events, layout, shards
+from .job_folders import checkpoints_elsewhere, input, model_dir
 from .meter import Meter
 from .scalars import number, step_number
 
@@ -22,15 +23,19 @@ if TYPE_CHECKING:
     import tensorflow as tf
     import torch
 
+    from .logged_media import Medium
+
 __all__ = [
     "attempt",
     "barrier",
     "checkpoint_dir",
     "device",
     "init",
+    "input",
     "local_rank",
     "local_world_size",
     "log",
+    "model_dir",
     "progress",
     "rank",
     "shard",
@@ -41,6 +46,7 @@ __all__ = [
 T = TypeVar("T")
 
 _STEPS = 1 << 63
+_NUMBERS = (bool, int, float)
 _step = -1
 _ours = False
 
@@ -77,17 +83,24 @@ def log(values: Mapping[str, Any] | None = None, /, *, step: int | None = None, 
     are kept. `step` None is the step of this rank's last call plus one, at first 0. They are in the
     run folder when the call returns: a rank that is killed afterwards loses none.
 
-    Outside a run the values are checked and nothing is recorded. Raises TypeError naming the metric
-    and its type, ValueError for a step of more than 64 bits, OSError when the disk is full.
+    Pictures, texts, tables and histograms are logged as well: `log(image=figure, step=10)`, `text=…`,
+    `table=…`, `histogram=…`; several of them with a dict, `image={"input": x, "output": y}`. Under any other
+    name a figure, a PIL image, a data frame and an array that looks like a picture are taken for what they
+    are. Up to 100 MB of them are kept for each rank.
+
+    Outside a run the values are checked and nothing is recorded. Raises TypeError naming the value
+    and its type, ValueError for what is no picture and for a step of more than 64 bits, OSError when the
+    disk is full.
     """
     global _step
     if values is not None:
         scalars = _merged(values, scalars)
+    others: list[Medium] = []
     for value in scalars.values():
         # numpy's float64 is a float too, and its repr is not a number: exact types only.
         kind = type(value)
         if kind is not float and kind is not int:
-            scalars = {name: number(name, value) for name, value in scalars.items()}
+            scalars, others = _with_media(scalars)
             break
     if step is None:
         step = _step + 1
@@ -98,7 +111,26 @@ def log(values: Mapping[str, Any] | None = None, /, *, step: int | None = None, 
     writer = events.writer()
     if writer is not None and scalars:
         writer.metric(scalars, step)
+    if others:
+        _write_media(others, step)
     _step = step
+
+
+def _with_media(values: dict[str, Any]) -> tuple[dict[str, Any], list[Medium]]:
+    if all(type(value) in _NUMBERS or getattr(value, "shape", None) == () for value in values.values()):
+        return {name: number(name, value) for name, value in values.items()}, []
+    from . import logged_media
+
+    return logged_media.split(values)
+
+
+def _write_media(others: list[Medium], step: int) -> None:
+    from . import media
+
+    writer = media.of_rank()
+    if writer is not None:
+        for name, kind, data in others:
+            writer.media(name, step, kind, data)
 
 
 def _merged(values: Mapping[str, Any], scalars: dict[str, Any]) -> dict[str, Any]:
@@ -303,9 +335,12 @@ def checkpoint_dir() -> Path:
 
     A cell that looks there first goes on where the attempt before was ended. Over several hosts each has
     its own, and at the run's end their files come together in the run's folder: on which host rank 0 runs
-    does not change between attempts. Outside a run it is `checkpoints` in the working directory.
+    does not change between attempts. Where the platform keeps such a folder itself (`--checkpoint-s3`), it is
+    that one. Outside a run it is `checkpoints` in the working directory.
     """
-    run = os.environ.get("JUPYTER_DIST_RUN")
+    run, kept = os.environ.get("JUPYTER_DIST_RUN"), checkpoints_elsewhere()
+    if kept is not None:
+        return kept
     if run is None:
         path = Path.cwd() / layout.CHECKPOINTS
         path.mkdir(exist_ok=True)

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -88,7 +88,20 @@ def start(rank_folder: Path, rank: int) -> None:
         setattr(sys, f"__{name}__", stream)
     _line_buffer_c_stdout()
     _signals(rank_folder)
-    events.open_writer(str(rank_folder / layout.EVENTS)).started(socket.gethostname())
+    events.open_writer(str(rank_folder / layout.EVENTS)).started(socket.gethostname(), _gpus(os.environ))
+
+
+def _gpus(environ: Mapping[str, str]) -> list[str]:
+    """The GPUs of this rank: all that it sees, or under a launcher that is not ours the one that is its own
+    by the custom of all launchers. Only whoever asks for their use finds out whether they are there."""
+    listed = [name.strip() for name in environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    seen = [name for name in listed if name and not name.startswith("-")]
+    if "JUPYTER_DIST_GPUS" in environ:
+        return seen if environ["JUPYTER_DIST_GPUS"] != "0" else []
+    own = environ.get("LOCAL_RANK", "0")
+    if "CUDA_VISIBLE_DEVICES" not in environ:
+        return [own]
+    return seen[int(own) : int(own) + 1] or seen[:1]
 
 
 def _line_buffer_c_stdout() -> None:

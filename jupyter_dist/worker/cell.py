@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import builtins
 import contextlib
 import importlib
 import inspect
@@ -18,8 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import events, ignored, layout, payload, rank_settings, shipped, spawned, stand_in
+from . import contents, events, ignored, layout, payload, rank_settings, shipped, spawned, stand_in, tried
 from .boot import Terminated
+from .outline import outline
 from .tf_task import task
 
 __all__ = ["run"]
@@ -44,6 +44,7 @@ def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
         value = _execute(run_folder, rank_folder, header)
         if os.getpid() != rank:
             return 0, True
+        _show_last(header, value)
         from . import api
 
         api._finish(True)
@@ -60,6 +61,16 @@ def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
             return 1, False
         _keep_error(rank_folder, error, labels)
         return 1, False
+
+
+def _show_last(header: Mapping[str, Any], value: Any) -> None:
+    """What a notebook shows when a cell has ended: open figures, and its last expression without a `;`."""
+    from . import displays, shown_by_libraries
+
+    displays.renew_widgets()
+    shown_by_libraries.close_figures(value)
+    if not header["source"].rstrip().endswith(";"):
+        displays.show_result(value)
 
 
 def _exit_code(error: SystemExit) -> tuple[int, bool]:
@@ -91,7 +102,7 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any]) -> 
     from . import autolog
 
     autolog.install()
-    builtins.display = spawned.display  # type: ignore[attr-defined]
+    spawned.take_displays(header["filename"])
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
     # `multiprocessing` gives it the second name when it is imported, which may be long ago.
@@ -109,11 +120,16 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any]) -> 
     objects = names.pop(rank_settings.OBJECTS, {})
     rank_settings.after_names(settings, objects, int(rank_folder.name))
     stand_in.hand_on(settings, objects)
+    parameters = header.get("parameters", {})  # of a tuning run's trial
+    tried.tell(parameters)
     if header["kind"] == "call":
+        code = getattr(names["fn"], "__code__", None)
+        spawned.take_displays(getattr(code, "co_filename", None))
         if getattr(names["fn"], "__module__", None) == "__main__":
             main.__dict__.setdefault(names["fn"].__name__, names["fn"])  # a process that it starts finds it
-        return names["fn"](*names["args"], **names["kwargs"])
+        return names["fn"](*names["args"], **{**names["kwargs"], **parameters})
     main.__dict__.update(names)
+    main.__dict__.update(parameters)  # they win over the notebook's values of these names
     return _run_cell(header["source"], header["filename"], header["flags"], main.__dict__)
 
 
@@ -154,9 +170,10 @@ def _keep_result(rank_folder: Path, value: Any) -> None:
     except OSError:
         raise
     except Exception as error:
-        writer.result(text, None, f"cannot pickle {type(value).__name__!r}: {error}")
+        writer.result(text, None, f"cannot pickle {type(value).__name__!r}: {error}", outline(value))
     else:
-        writer.result(text, size, None)
+        content = contents.content(value, text, rank_folder / layout.RESULT)
+        writer.result(text, size, None, outline(value), content)
 
 
 def _limited(text: str) -> str:

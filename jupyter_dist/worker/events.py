@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 __all__ = ["EventWriter", "close", "now", "open_writer", "tell", "writer"]
@@ -24,6 +24,7 @@ class EventWriter:
     """
 
     def __init__(self, path: str) -> None:
+        self.path = path
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._seq = itertools.count()
         self._keys: dict[str, str] = {}
@@ -49,27 +50,53 @@ class EventWriter:
             ).encode(),
         )
 
-    def progress(self, id: int, n: int, total: int | None, desc: str) -> None:
-        self._write("progress", {"id": id, "n": n, "total": total, "desc": desc})
+    def progress(
+        self,
+        id: int,
+        n: float,
+        total: float | None,
+        desc: str,
+        note: str = "",
+        unit: str = "",
+        closed: bool = False,
+    ) -> None:
+        """Where a bar stands. `closed`: it is over, also where it has not come to its total."""
+        more = {name: value for name, value in (("note", note), ("unit", unit), ("closed", closed)) if value}
+        self.event("progress", {"id": id, "n": n, "total": total, "desc": desc, **more})
 
     def note(self, text: str, *, printed: bool = False) -> None:
         """Something the user should be told, shown once by the views. `printed`: it is in the log as well."""
-        self._write("note", {"text": text, **({"printed": True} if printed else {})})
+        self.event("note", {"text": text, **({"printed": True} if printed else {})})
 
-    def started(self, host: str) -> None:
-        self._write("started", {"pid": os.getpid(), "host": host})
+    def started(self, host: str, gpus: Sequence[str] = ()) -> None:
+        """`gpus`: those of the rank, as CUDA_VISIBLE_DEVICES calls them."""
+        more = {"gpus": list(gpus), "clock_offset_s": _clock_offset_s}
+        told = {name: value for name, value in more.items() if value}
+        self.event("started", {"pid": os.getpid(), "host": host, **told})
 
     def cell(self) -> None:
         """The user's code begins: from here on nobody may run it again without being asked to."""
-        self._write("cell", {})
+        self.event("cell", {})
 
-    def result(self, repr_: str, nbytes: int | None, error: str | None) -> None:
-        self._write("result", {"repr": repr_, "bytes": nbytes, "error": error})
+    def result(
+        self,
+        repr_: str,
+        nbytes: int | None,
+        error: str | None,
+        outline: Mapping[str, Any] | None = None,
+        content: str | None = None,
+    ) -> None:
+        """`outline`: what it is, for views, which unpickle nothing (outline.py). `content`: tells apart
+        results whose repr does not (contents.py)."""
+        more = {"outline": outline, "content": content}
+        told = {key: value for key, value in more.items() if value is not None}
+        self.event("result", {"repr": repr_, "bytes": nbytes, "error": error, **told})
 
     def close(self) -> None:
         os.close(self._fd)
 
-    def _write(self, kind: str, data: Mapping[str, Any]) -> None:
+    def event(self, kind: str, data: Mapping[str, Any]) -> None:
+        """One of any other kind, such as what media.py writes."""
         event = {"seq": next(self._seq), "time": now(), "kind": kind, **data}
         os.write(self._fd, json.dumps(event, ensure_ascii=True).encode() + b"\n")
 

@@ -4,17 +4,22 @@
     RUNS/ID/payload.pkl         header pickle, then the captured names (payload.py)
     RUNS/ID/payload.buffers     out-of-band buffers, mapped by the ranks
     RUNS/ID/modules/            the notebook's own .py files, first on the ranks' sys.path
+    RUNS/ID/about.json          name, tags and note, by whoever names the run (record/about.py)
+    RUNS/ID/environment.json    packages and git commit at the start (record/environment.py)
     RUNS/ID/state.json          how the run stands, replaced atomically by the supervisor
+    RUNS/ID/moment.idx          when the ranks' new lines were noted last, for all of them (time_index.py)
     RUNS/ID/supervisor.log
+    RUNS/ID/trials.jsonl        of a tuning run: what it has tried (record/trials.py); trial N is run ID-tN
     RUNS/ID/requests/NAME       one empty file per request to the supervisor: stop, kill, stacks
     RUNS/ID/checkpoints/        dist.checkpoint_dir(), shared by all attempts
+    RUNS/ID/model/              what was in dist.model_dir(), where the platform keeps it and it was fetched
     RUNS/ID/.spare              room for the last state where the disk fills up meanwhile
     RUNS/ID/.key                the key that seals what hosts send through a store; made when it is needed
-    RUNS/ID/resume.lock         held by a supervisor that has taken the run on from another one
+    RUNS/ID/resume.lock         held by the run's supervisor: there is one at a time
     RUNS/ID/files/              what a launcher has written for the user, such as a timeline
     RUNS/ID/attempts/A/launcher.log, launcher-HOST.log
-    RUNS/ID/attempts/A/ranks/R/ output.log  times.idx  events.jsonl  result.pkl  result.buffers
-                                error.json  exit.json  stacks.txt  meeting.jsonl
+    RUNS/ID/attempts/A/ranks/R/ output.log  times.idx  events.jsonl  media.bin  result.pkl  result.buffers
+                                error.json  exit.json  stacks.txt  meeting.jsonl  usage.jsonl
                                 .main/          for processes that the rank spawns (stand_in.py)
 
 It lies with the worker because ranks and agents write these files on machines where nothing else of the
@@ -31,13 +36,18 @@ __all__ = ["attempt_path", "hidden", "launcher_log", "launcher_of", "rank_path"]
 JOB = "job.json"
 PAYLOAD = "payload.pkl"
 MODULES = "modules"
+ABOUT = "about.json"
+ENVIRONMENT = "environment.json"
 STATE = "state.json"
+MOMENT = "moment.idx"
 SUPERVISOR_LOG = "supervisor.log"
 REQUESTS = "requests"
 CHECKPOINTS = "checkpoints"
+MODEL = "model"
 SPARE = ".spare"
 KEY = ".key"
 RESUME_LOCK = "resume.lock"
+TRIALS = "trials.jsonl"
 FILES = "files"
 ATTEMPTS = "attempts"
 RANKS = "ranks"
@@ -48,6 +58,8 @@ TIMES = "times.idx"
 """Of each rank: when which part of the output was there; see time_index.py."""
 EVENTS = "events.jsonl"
 """Of each rank: metrics, progress, notes, start and result, a line each (events.py)."""
+MEDIA = "media.bin"
+"""Of each rank: the bytes of what it shows and logs besides text and numbers, named by events (media.py)."""
 RESULT = "result.pkl"
 RESULT_BUFFERS = "result.buffers"
 ERROR = "error.json"
@@ -56,6 +68,9 @@ EXIT = "exit.json"
 """Of a rank that a launcher has started: how its process ended, told by the process beside it."""
 STACKS = "stacks.txt"
 """Of each rank: where it was in its code whenever it was asked."""
+
+USAGE = "usage.jsonl"
+"""Of each rank: what it takes of its host, noted by one process there for all of them (usage.py)."""
 
 MEETING = "meeting.jsonl"
 """Of each rank of an elastic run without a launcher: where it asked for its place among the others."""

@@ -1,8 +1,9 @@
-"""Count progress and report it at most ten times a second."""
+"""Count progress and report it at most ten times a second, and as often what is said beside it."""
 
 from __future__ import annotations
 
 import heapq
+import os
 import threading
 import time
 
@@ -14,34 +15,36 @@ _EVERY_S = 0.1
 _lock = threading.Lock()
 _free: list[int] = []
 _made = 0
+_pid = os.getpid()
 
 
 class Meter:
     """One progress bar of this rank. Reports the first and the last count and about ten a second between.
 
-    Its id is the lowest that no open meter has, so that a loop within a loop keeps one bar.
+    Its id is the lowest that no open meter has, so that a loop within a loop keeps one bar. `unit` is what
+    is counted, where that is said; `note` what a bar says behind its count, such as `loss=0.3`.
     """
 
-    def __init__(self, total: int | None, desc: str) -> None:
-        global _made
-        with _lock:
-            if _free:
-                self.id = heapq.heappop(_free)
-            else:
-                self.id = _made
-                _made += 1
+    def __init__(self, total: float | None, desc: str, unit: str = "") -> None:
+        self.id = _new_id()
         self.total = total
         self.desc = desc
-        self.n = 0
-        self._said: tuple[int, int | None, str] | None = None
-        self._next = 0.0
+        self.unit = unit
+        self.note = ""
+        self.n: float = 0
+        self._said: tuple[float, float | None, str, str] | None = None
+        self._next = self._next_text = 0.0
         self._open = True
         self._say()
 
-    def update(self, n: int) -> None:
+    def update(self, n: float) -> None:
         """Set the count."""
         self.n = n
-        if time.monotonic() >= self._next:
+        now = time.monotonic()
+        if now >= self._next:
+            self._say()
+        elif now >= self._next_text and self._said is not None and (self.desc, self.note) != self._said[2:]:
+            self._next_text = now + _EVERY_S  # what a bar says comes right after its count, and not with it
             self._say()
 
     def close(self) -> None:
@@ -49,15 +52,28 @@ class Meter:
         if self._open:
             self._open = False
             try:
-                self._say()
+                self._say(closed=True)
             finally:
                 with _lock:
                     heapq.heappush(_free, self.id)
 
-    def _say(self) -> None:
+    def _say(self, closed: bool = False) -> None:
         self._next = time.monotonic() + _EVERY_S
-        now = (self.n, self.total, self.desc)
+        said = (self.n, self.total, self.desc, self.note)
         writer = events.writer()
-        if writer is not None and now != self._said:
-            self._said = now
-            writer.progress(self.id, *now)
+        if writer is not None and (closed or said != self._said):
+            self._said = said
+            writer.progress(self.id, *said, self.unit, closed)
+
+
+def _new_id() -> int:
+    global _made, _pid
+    with _lock:
+        if os.getpid() != _pid:  # a process that the rank has forked: its bars are others than the rank's
+            _pid = os.getpid()
+            _free.clear()
+            _made = _pid << 16
+        if _free:
+            return heapq.heappop(_free)
+        _made += 1
+        return _made - 1

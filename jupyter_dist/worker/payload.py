@@ -16,6 +16,7 @@ import mmap
 import os
 import pickle
 import secrets
+import shutil
 import stat
 import sys
 from collections.abc import Mapping, Sequence
@@ -31,8 +32,10 @@ __all__ = [
     "Trace",
     "UntrustedContainer",
     "dump",
+    "link_or_copy",
     "load",
     "read_header",
+    "rewrite_header",
     "write",
     "write_value",
 ]
@@ -109,6 +112,42 @@ def read_header(path: Path) -> dict[str, Any]:
     """
     with _open(path) as file:
         return _header(file, path)
+
+
+def rewrite_header(path: Path, target: Path, more: Mapping[str, Any]) -> None:
+    """Write the container once more, with `more` in its header. The body is copied, the buffers are the same
+    file under a second name (a copy where the file system has no links). Unpickles nothing but the header.
+
+    Raises ContainerError, UntrustedContainer, and OSError with nothing half-written left behind.
+    """
+    with _open(path) as file:
+        header = _header(file, path)
+        body = file.read()
+    aside = path.with_suffix(layout.BUFFERS)
+    made: list[tuple[Path, Path]] = []
+    try:
+        if header["buffers"]:
+            made.append((target.with_suffix(layout.BUFFERS),) * 2)
+            link_or_copy(aside, target.with_suffix(layout.BUFFERS))
+        with _new(target, made) as new:
+            new.write(pickle.dumps({**header, **more}, protocol=5))
+            new.write(body)
+        os.replace(*made[-1])
+    except BaseException:
+        for temporary, _ in made:
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def link_or_copy(path: Path, target: Path) -> None:
+    """Have the same bytes under another name, for which nothing is copied where the file system can that."""
+    try:
+        os.link(path, target)
+    except FileExistsError:
+        raise
+    except OSError:
+        shutil.copyfile(path, target)
+        target.chmod(0o600)
 
 
 def load(path: Path, *, main: dict[str, Any] | None = None) -> Any:

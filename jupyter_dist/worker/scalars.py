@@ -29,7 +29,8 @@ def number(name: str, value: Any) -> float:
         if sizes:
             raise TypeError(
                 f"{name!r} is a {_type_name(value)} of shape {sizes}; a metric is one number. "
-                "Reduce it first, for example with .mean()."
+                "Reduce it first, for example with .mean(), or log how its values are spread: "
+                f"histogram={{{name!r}: …}}."
             )
         plain = _item(value)
         if isinstance(plain, _PLAIN):

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from . import events, layout, rank_settings
+from . import displays, events, layout, rank_settings, shown_by_libraries
 from .pickling import loading
 
-__all__ = ["display", "fill"]
+__all__ = ["fill", "take_displays"]
 
 
 def fill(space: dict[str, Any], file: str) -> None:
@@ -24,11 +24,11 @@ def fill(space: dict[str, Any], file: str) -> None:
     for stream in (sys.stdout, sys.stderr):  # as a rank's: what was printed survives a kill
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
-    builtins.display = display  # type: ignore[attr-defined]
     path = Path(file).with_suffix(".pkl")
     events.open_writer(str(path.parent.parent / layout.EVENTS))  # metrics are the rank's, as a fork's are
     with open(path, "rb") as data, loading(space):
         header = pickle.load(data)
+        take_displays(None)
         for name, text in header["sources"].items():
             linecache.cache[name] = (len(text), None, text.splitlines(True), name)
         load = pickle.Unpickler(data, buffers=_mapped(path.parent, header["aside"])).load
@@ -58,6 +58,9 @@ def _mapped(place: Path, aside: Iterable[tuple[str, bool]]) -> Iterable[memoryvi
         yield view.toreadonly() if read_only else view
 
 
-def display(*objects: Any, **_: Any) -> None:
-    """IPython's, which every notebook has without an import; a rank has no front-end and prints."""
-    print(*objects, sep="\n")
+def take_displays(filename: str | None) -> None:
+    """Have `display`, which every notebook has without an import, and what libraries have like it, show what
+    they are given by this rank. `filename`: the name under which the cell was compiled."""
+    displays.cell_file = filename
+    builtins.display = displays.display  # type: ignore[attr-defined]
+    shown_by_libraries.install()

@@ -8,6 +8,10 @@ Here the supervisor watches (supervise/indexing.py), on other hosts the agent (a
 host's clock and whether or not a driver is there to receive the log. A first record at offset 0 tells that an
 index comes from a host: then the supervisor adds nothing to it.
 
+What was seen of all ranks at one time is a moment. When its records are written, for all of them,
+`moment.idx` in the run's folder is set to that time: who wants the ranks' lines in order need not wait for
+more of it, and who waits for news hears of that one file.
+
 queries/log_times.py reads many records at once with numpy, which this module does without.
 """
 
@@ -17,7 +21,7 @@ import bisect
 import os
 import struct
 
-__all__ = ["Times", "append", "covered", "is_of_host", "records"]
+__all__ = ["Times", "append", "complete_until", "covered", "is_of_host", "note_complete", "records"]
 
 RECORD = struct.Struct("<Qd")
 """The length of the log in bytes, and the time in seconds since the epoch."""
@@ -62,6 +66,29 @@ def records(
     except OSError:
         return []
     return list(RECORD.iter_unpack(data[: len(data) - len(data) % RECORD.size]))
+
+
+_MOMENT = struct.Struct("<d")
+
+
+def note_complete(path: str | os.PathLike[str], when: float) -> None:
+    """All records up to that time are written; 0 where that is not known, and there is something new all the
+    same. OSError passes through."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(fd, 0o600)  # whatever the umask is
+        os.pwrite(fd, _MOMENT.pack(when), 0)
+    finally:
+        os.close(fd)
+
+
+def complete_until(path: str | os.PathLike[str]) -> float:
+    """Up to which time all ranks' records are there; 0 where nobody says."""
+    try:
+        with open(path, "rb") as file:
+            return float(_MOMENT.unpack(file.read(_MOMENT.size))[0])
+    except (OSError, struct.error):
+        return 0.0
 
 
 class Times:

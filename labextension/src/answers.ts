@@ -1,6 +1,12 @@
 /** The shapes of the server's and the kernel's answers.
  *
  * Written by tools/answers.py from jupyter_dist/queries/answers.py: change them there. */
+import type { IToldApart } from './aboutanswers';
+import type { IRankError, IStacks } from './failureanswers';
+import type { IDisplays, IDisplaysChange, IKeptMedia } from './mediaanswers';
+import type { IProgress, IRankProgress, IResult } from './saidanswers';
+import type { ITrialOf, ITuning } from './tuninganswers';
+import type { IUsageChange } from './usageanswers';
 
 export type State =
   | 'pending'
@@ -10,22 +16,6 @@ export type State =
   | 'failed'
   | 'stopped'
   | 'lost';
-
-/** How far a progress bar is. */
-export interface IProgress {
-  n: number;
-  total: number | null;
-  desc: string;
-  /** Steps a second; null while unknown. */
-  rate: number | null;
-}
-
-/** The bar that a rank shows. */
-export interface IRankProgress extends IProgress {
-  rank: number;
-  /** Tells apart the bars of one rank. */
-  id?: number;
-}
 
 /** No rank prints or logs any more. */
 export interface IStall {
@@ -48,7 +38,7 @@ export interface IRankInfo {
 }
 
 /** One run as lists show it. Times are by the clock of `host_time`. */
-export interface IRunSummary {
+export interface IRunSummary extends IToldApart {
   id: string;
   name: string;
   backend: string;
@@ -61,6 +51,8 @@ export interface IRunSummary {
   reason: string | null;
   notebook: string | null;
   label: string;
+  /** The saved cluster that was chosen for it. */
+  cluster?: string | null;
   warm: boolean;
   stall: IStall | null;
   /** That of the slowest rank. */
@@ -87,7 +79,16 @@ export interface IRunInfo extends IRunSummary {
   attempts?: number[];
   /** The launchers that have a log: `launcher`, or `launcher-HOST` for each host. */
   launchers?: string[];
+  /** Of a tuning run, which has no ranks. */
+  tuning?: ITuning;
+  /** Of a trial. */
+  trial?: ITrialOf;
   files?: IRunFile[];
+  /**
+   * The flags that its cell was started with, as they were typed, without what may be secret; null
+   * where no cell was run but a function or a script.
+   */
+  line?: string | null;
 }
 
 /** A page of the list of runs, newest first. */
@@ -231,59 +232,27 @@ export interface ICurvesUnchanged {
   unchanged: true;
 }
 
-/** One call in a traceback or in a stack. */
-export interface IFrame {
-  file?: string;
-  label: string;
-  line: number | null;
-  function: string;
-  source: string;
-}
-
-/** How one rank failed. */
-export interface IRankError {
-  rank: number;
-  time?: number;
-  kind: 'exception' | 'exit' | 'signal' | 'lost';
-  type: string;
-  message: string;
+/** What a saved notebook shows of a run. */
+export interface ISavedOutput {
+  id: string;
+  /** Whether it stays as it is. */
+  ended: boolean;
+  html: string;
   text: string;
-  frames: IFrame[];
-  exit_code: number | null;
-  signal_name: string | null;
-  peak_memory_bytes: number | null;
-  /** Whether it failed because another rank did. */
-  collateral: boolean;
-  host: string | null;
-}
-
-/** What the result of some ranks looks like. */
-export interface IResult {
-  ranks: number[];
-  repr: string;
-  error: string | null;
-  bytes: number | null;
-}
-
-/** Ranks that are at the same place of their code. */
-export interface IStackGroup {
-  ranks: number[];
-  frames: IFrame[];
-}
-
-/** Where the ranks are in their code. */
-export interface IStacks {
-  groups: IStackGroup[];
-  /** Ranks that gave no stack. */
-  silent: number[];
-  /** Says which ranks are elsewhere than most; empty where none is. */
-  hint?: string;
 }
 
 /** How a run stands has changed. */
 export interface IRunChanged {
   kind: 'run';
   run: IRunInfo;
+}
+
+/** What is new among the last lines of a log that a page reads along. */
+export interface ILogTail {
+  /** Null for the log of all ranks, and for that of a launcher. */
+  rank: number | null;
+  launcher: string | null;
+  page: ILogPage;
 }
 
 /** A log has grown; `ranks`, `launchers` and `all` are numbers of lines. */
@@ -295,6 +264,10 @@ export interface ILogChange {
   launchers?: Record<string, number>;
   all: number;
   complete?: boolean;
+  /** Of the logs that the page reads along; what is left out has to be asked for. */
+  tails?: ILogTail[];
+  /** Comes with `tails`: the page says when it has got this one. */
+  push?: number;
 }
 
 /** There are new metrics. */
@@ -328,10 +301,20 @@ export interface ISnapshot {
   curves: ICurves;
   errors: IRankError[];
   results: IResult[];
+  /** Those that were taken while it ran. */
+  stacks?: IStacks;
+  /** What the ranks show, of a run that has ended: with its bytes, as far as there is room. */
+  displays?: IDisplays;
+  /** In the same way the last that they have logged besides numbers. */
+  media?: IKeptMedia;
 }
 
-/**
- * The shapes of the answers about backends and saved clusters, for the sidebar's forms; see
- * answers.py.
- */
-export type Change = IRunChanged | ILogChange | ICurvesChange | IGone | IRunsChange;
+/** What a watch tells. */
+export type Change =
+  | IRunChanged
+  | ILogChange
+  | ICurvesChange
+  | IDisplaysChange
+  | IUsageChange
+  | IGone
+  | IRunsChange;

@@ -1,24 +1,21 @@
 /** The server extension: REST, and one WebSocket for the whole page. */
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
-import type {
-  ICurves,
-  ILogPage,
-  IRankError,
-  IResult,
-  IRunInfo,
-  ISearchResult,
-  IStacks
-} from './answers';
+import type { ICurves, ILogPage, IRunInfo, ISavedOutput, ISearchResult } from './answers';
+import type { IDisplays, IMediaList, IMediaPage } from './mediaanswers';
+import type { IRankError, IStacks } from './failureanswers';
+import type { IUsage } from './usageanswers';
+import type { IResult } from './saidanswers';
 import type {
   Attempt,
+  IContent,
   IDisposable,
   IRunSource,
   ISearchQuery,
   LogOf,
   RunChange
 } from './run/source';
-import { asked, logFile, RunMissing } from './run/source';
+import { asked, logFile, named, RunMissing, tailOf } from './run/source';
 
 const ROOT = 'jupyter-dist/api';
 const FIRST_RETRY_MS = 500;
@@ -46,7 +43,7 @@ export async function request<T>(
 ): Promise<T> {
   const { query, ...rest } = init;
   const url = URLExt.join(settings.baseUrl, ROOT, path) + queryString(query);
-  const response = await ServerConnection.makeRequest(url, rest, settings);
+  const response = await askedOf(url, rest, settings);
   const text = await response.text();
   let data: unknown = null;
   try {
@@ -64,6 +61,24 @@ export async function request<T>(
     );
   }
   return data as T;
+}
+
+/** A question whose connection breaks is asked once more: of an ended run there may be no other occasion. */
+async function askedOf(
+  url: string,
+  init: RequestInit,
+  settings: ServerConnection.ISettings
+): Promise<Response> {
+  try {
+    return await ServerConnection.makeRequest(url, init, settings);
+  } catch (error) {
+    const changesNothing = (init.method ?? 'GET') === 'GET';
+    if (!changesNothing || !(error instanceof ServerConnection.NetworkError)) {
+      throw error;
+    }
+  }
+  await new Promise(go => setTimeout(go, FIRST_RETRY_MS));
+  return ServerConnection.makeRequest(url, init, settings);
 }
 
 function queryString(query: Query = {}): string {
@@ -98,6 +113,7 @@ export function send<T>(
  * `{kind: 'connection', online}` and should read anew what they show. */
 export class Watcher {
   private readonly _listeners = new Map<string, Set<(change: RunChange) => void>>();
+  private readonly _along = new Set<{ id: string; rank: number | null; launcher: string | null }>();
   private _socket: WebSocket | null = null;
   private _timer: ReturnType<typeof setTimeout> | null = null;
   private _retry_ms = FIRST_RETRY_MS;
@@ -122,6 +138,20 @@ export class Watcher {
     };
   }
 
+  /** Have the last lines of a log come with the news of them, to all who listen. */
+  readAlong(id: string, of: LogOf): IDisposable {
+    const tail = { id, ...tailOf(of) };
+    this._along.add(tail);
+    this._subscribe();
+    return {
+      dispose: () => {
+        if (this._along.delete(tail)) {
+          this._subscribe();
+        }
+      }
+    };
+  }
+
   private _subscribe(): void {
     if (!this._listeners.size) {
       this._close();
@@ -130,7 +160,13 @@ export class Watcher {
         this._connect();
       }
     } else if (this._socket.readyState === 1) {
-      this._socket.send(JSON.stringify({ watch: [...this._listeners.keys()] }));
+      this._send({ watch: [...this._listeners.keys()], tails: [...this._along] });
+    }
+  }
+
+  private _send(said: unknown): void {
+    if (this._socket?.readyState === 1) {
+      this._socket.send(JSON.stringify(said));
     }
   }
 
@@ -150,7 +186,11 @@ export class Watcher {
       }
     };
     socket.onmessage = (message: MessageEvent) => {
-      this._tell(JSON.parse(String(message.data)) as RunChange);
+      const change = JSON.parse(String(message.data)) as RunChange;
+      this._tell(change);
+      if (change.kind === 'log' && change.push !== undefined) {
+        this._send({ got: change.push });
+      }
     };
     socket.onclose = () => {
       if (this._socket !== socket) {
@@ -198,6 +238,14 @@ export class Watcher {
   }
 }
 
+/** What a notebook's file keeps of a run. Rejects with ApiError (404) where there is no such run. */
+export function savedOutput(
+  settings: ServerConnection.ISettings,
+  run: string
+): Promise<ISavedOutput> {
+  return request<ISavedOutput>(settings, `runs/${encodeURIComponent(run)}/output`);
+}
+
 const watchers = new WeakMap<ServerConnection.ISettings, Watcher>();
 
 /** The page's one watcher for a server. */
@@ -232,6 +280,10 @@ export class ServerRunSource implements IRunSource {
     return this._get('/curves', { points });
   }
 
+  usage(points: number): Promise<IUsage> {
+    return this._get('/usage', { points });
+  }
+
   errors(attempt?: Attempt): Promise<IRankError[]> {
     return this._get('/errors', { attempt });
   }
@@ -240,8 +292,38 @@ export class ServerRunSource implements IRunSource {
     return this._get('/results');
   }
 
+  displays(page: Query = {}): Promise<IDisplays> {
+    return this._get('/displays', page);
+  }
+
+  media(attempt?: Attempt): Promise<IMediaList> {
+    return this._get('/media', { attempt });
+  }
+
+  mediaPage(name: string, start: number, count: number, attempt?: Attempt): Promise<IMediaPage> {
+    return this._get('/media/page', { name, start, count, attempt });
+  }
+
+  async content(rank: number, content: IContent, attempt?: Attempt): Promise<Blob> {
+    const { baseUrl } = this._settings;
+    const url =
+      URLExt.join(baseUrl, ROOT, this._path, 'content') +
+      queryString(named(rank, content, attempt));
+    // Its hash is in its address: what the browser has is still right.
+    const init: RequestInit = { cache: 'default' };
+    const response = await askedOf(url, init, this._settings);
+    if (!response.ok) {
+      throw new ApiError(`${response.status} ${response.statusText}`, response.status);
+    }
+    return response.blob();
+  }
+
   stacks(): Promise<IStacks> {
     return send(this._settings, 'POST', `${this._path}/stacks`);
+  }
+
+  keptStacks(): Promise<IStacks> {
+    return this._get('/stacks');
   }
 
   async stop(kill: boolean): Promise<void> {
@@ -258,6 +340,10 @@ export class ServerRunSource implements IRunSource {
 
   watch(listener: (change: RunChange) => void): IDisposable {
     return watcher(this._settings).watch(this.id, listener);
+  }
+
+  readAlong(of: LogOf): IDisposable {
+    return watcher(this._settings).readAlong(this.id, of);
   }
 
   /** By a link rather than a fetch: the browser then writes the file as it comes, whatever its size. */

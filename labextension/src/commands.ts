@@ -2,7 +2,7 @@
 import { InputDialog, Notification } from '@jupyterlab/apputils';
 import type { CommandRegistry } from '@lumino/commands';
 import type { ReadonlyJSONObject } from '@lumino/coreutils';
-import { distributedIcon } from './icons';
+import { distributedIcon, tableIcon } from './icons';
 import { ended, type IRunSummary } from './run/source';
 import { attempt, cleanRuns, stopRun } from './sidebar/ask';
 import { age, basename, stateName } from './sidebar/marks';
@@ -16,6 +16,7 @@ export const CommandIDs = {
   openRun: 'jupyter-dist:open-run',
   stopNewest: 'jupyter-dist:stop-newest-run',
   compare: 'jupyter-dist:compare-runs',
+  table: 'jupyter-dist:show-runs',
   clean: 'jupyter-dist:remove-old-runs'
 } as const;
 
@@ -55,7 +56,7 @@ export function addCommands(
     describedBy: { args: NO_ARGS }
   });
   commands.addCommand(CommandIDs.insertCell, {
-    label: trans.__('Insert %%distribute Cell'),
+    label: trans.__('Insert %%%%distribute Cell'),
     isEnabled: () => notebooks.front !== null,
     execute: () => {
       const name = notebooks.of(notebooks.front).name;
@@ -113,6 +114,15 @@ export function addCommands(
         }
       }
     }
+  });
+  commands.addCommand(CommandIDs.table, {
+    label: trans.__('Show Runs as a Table'),
+    caption: trans.__(
+      'All runs with their parameters and last metrics, to sort, group and compare'
+    ),
+    icon: tableIcon,
+    execute: () => opener.table(),
+    describedBy: { args: NO_ARGS }
   });
   commands.addCommand(CommandIDs.clean, {
     label: trans.__('Remove Old Runs…'),

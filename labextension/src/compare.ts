@@ -1,8 +1,14 @@
-/** The metrics of several runs in the same charts: a line for each run. */
+/** Several runs beside each other: what differs, how their code differs, and a line for each run in each chart. */
+import type { IEnvironment } from './aboutanswers';
+import { epochMetric, over, type Axis } from './compare/axis';
+import { diffNode } from './compare/codediff';
+import { differences, differencesNode } from './compare/differences';
 import { Chart } from './run/chart';
 import { reason, stateName, type IContext } from './run/context';
 import { el, setText } from './run/dom';
+import { duration } from './run/format';
 import { logControl, smoothingControl } from './run/metrics';
+import { framed } from './run/bundles';
 import type { ICurve, ICurves, IDisposable, IRankCurve, IRunInfo, IRunSource } from './run/source';
 import { ended } from './run/source';
 import { followTheme, rankVariable } from './run/theme';
@@ -13,6 +19,8 @@ const PAUSE_MS = 500;
 
 export interface ICompareViewOptions {
   sources: readonly IRunSource[];
+  /** What a run was started with. */
+  environment?: (id: string) => Promise<IEnvironment>;
   trans?: Trans;
 }
 
@@ -20,6 +28,7 @@ interface ICompared {
   source: IRunSource;
   run: IRunInfo | null;
   curves: ICurves | null;
+  environment: IEnvironment;
   shown: boolean;
   error: string | null;
 }
@@ -32,6 +41,10 @@ export class CompareView implements IDisposable {
   private readonly _runs: ICompared[];
   private readonly _legend: HTMLElement;
   private readonly _controls = el('div', { class: 'jpd-controls' });
+  private readonly _differences = el('div');
+  private _told = '';
+  private _axis: Axis = 'step';
+  private readonly _axisChoice: HTMLSelectElement;
   private readonly _grid = el('div', { class: 'jpd-charts' });
   private readonly _note = el('p', { class: 'jpd-muted', role: 'status' });
   private readonly _charts = new Map<string, Chart>();
@@ -40,13 +53,15 @@ export class CompareView implements IDisposable {
   private _smoothing = 0;
   private _log = false;
 
-  constructor({ sources, trans = english }: ICompareViewOptions) {
+  constructor(private readonly _options: ICompareViewOptions) {
+    const { sources, trans = english } = _options;
     const { signal } = this._abort;
     this._trans = trans;
     this._runs = sources.map(source => ({
       source,
       run: null,
       curves: null,
+      environment: {},
       shown: true,
       error: null
     }));
@@ -59,6 +74,7 @@ export class CompareView implements IDisposable {
       'section',
       { class: 'jpd-run jpd-compare', 'aria-label': trans('Comparison of runs') },
       this._legend,
+      this._differences,
       this._controls,
       this._note,
       this._grid
@@ -68,10 +84,20 @@ export class CompareView implements IDisposable {
       trans,
       signal,
       root: this.node,
+      bundles: framed,
       announce: text => setText(this._note, text),
-      lineName: index => this._name(this._runs[index])
+      lineName: index => this._name(this._runs[index]),
+      xName: x =>
+        this._axis === 'time'
+          ? trans('after %1', duration(x))
+          : this._axis === 'epoch'
+            ? trans('epoch %1', Number(x.toFixed(2)))
+            : trans('step %1', x),
+      fractions: () => this._axis !== 'step'
     };
+    this._axisChoice = this._makeAxisChoice();
     this._controls.append(
+      el('label', { class: 'jpd-smoothing' }, el('span', {}, trans('over')), this._axisChoice),
       smoothingControl(this._context, value => {
         this._smoothing = value;
         this._draw();
@@ -120,9 +146,14 @@ export class CompareView implements IDisposable {
 
   private async _load(one: ICompared): Promise<void> {
     try {
-      const [run, curves] = await Promise.all([one.source.run(), one.source.curves(POINTS)]);
+      const [run, curves, environment] = await Promise.all([
+        one.source.run(),
+        one.source.curves(POINTS),
+        this._options.environment?.(one.source.id).catch(() => ({})) ?? {}
+      ]);
       one.run = run;
       one.curves = curves;
+      one.environment = environment;
       one.error = null;
     } catch (error) {
       one.error = reason(error);
@@ -140,8 +171,12 @@ export class CompareView implements IDisposable {
 
   private _draw(): void {
     this._drawLegend();
-    const curves = merge(this._runs.map(one => (one.shown ? one.curves : null)));
-    const all = merge(this._runs.map(one => one.curves));
+    this._drawDifferences();
+    const epochs = this._runs.some(one => epochMetric(one.curves));
+    [...this._axisChoice.options].forEach(one => (one.hidden = one.value === 'epoch' && !epochs));
+    const moved = this._runs.map(one => over(one.curves, this._axis, startOf(one.run)));
+    const curves = merge(moved.map((one, index) => (this._runs[index].shown ? one : null)));
+    const all = merge(moved);
     const errors = this._runs
       .filter(one => one.error !== null)
       .map(one => this._trans('%1 cannot be read: %2', this._name(one), one.error ?? ''));
@@ -163,6 +198,8 @@ export class CompareView implements IDisposable {
       band: false,
       raw: true
     };
+    const there = new Set(all.map(curve => curve.name));
+    this._charts.forEach((chart, name) => (chart.node.hidden = !there.has(name)));
     for (const { name } of all) {
       const curve = curves.find(one => one.name === name) ?? { name, ranks: [], band: null };
       let chart = this._charts.get(name);
@@ -173,6 +210,58 @@ export class CompareView implements IDisposable {
       }
       chart.update(curve, drawn);
     }
+  }
+
+  private _makeAxisChoice(): HTMLSelectElement {
+    const trans = this._trans;
+    const choice = el(
+      'select',
+      { class: 'jpd-input', 'aria-label': trans('What curves are drawn over') },
+      el('option', { value: 'step' }, trans('steps')),
+      el('option', { value: 'time' }, trans('time')),
+      el('option', { value: 'epoch', hidden: true }, trans('epochs'))
+    );
+    choice.addEventListener(
+      'change',
+      () => {
+        this._axis = choice.value as Axis;
+        // A zoom is of the other axis.
+        this._charts.forEach(chart => chart.zoom(null));
+        this._draw();
+        this._charts.forEach(chart => chart.redraw(true));
+      },
+      { signal: this._abort.signal }
+    );
+    return choice;
+  }
+
+  /** The table above the curves, and the code of each run against that of the first. */
+  private _drawDifferences(): void {
+    const known = this._runs.flatMap(one => (one.run ? { ...one, run: one.run } : []));
+    if (known.length < this._runs.length) {
+      return; // all together, or the table would jump
+    }
+    const names = this._runs.map(one => this._name(one));
+    const rows = differences(known, this._trans);
+    const codes = known.map(one => one.run.source);
+    const told = JSON.stringify([names, rows, codes]);
+    if (told === this._told) {
+      return;
+    }
+    this._told = told;
+    const open = new Set(
+      [...this._differences.querySelectorAll('details')].flatMap((one, at) => (one.open ? at : []))
+    );
+    const code = codes.slice(1).flatMap((text, at) => {
+      const title = this._trans('Code of %1 against %2', names[at + 1], names[0]);
+      return text === codes[0] ? [] : diffNode(codes[0], text, title, this._trans);
+    });
+    code.forEach((node, at) => node.toggleAttribute('open', open.has(at)));
+    const same = el('p', { class: 'jpd-muted' }, this._trans('The code is the same.'));
+    this._differences.replaceChildren(
+      ...(rows.length ? [differencesNode(rows, names, this._trans)] : []),
+      ...(code.length ? code : [same])
+    );
   }
 
   private _drawLegend(): void {
@@ -255,4 +344,8 @@ function meanOfRanks(curve: ICurve): IRankCurve {
     return count ? sum / count : null;
   });
   return { rank: 0, steps, values, times: [] };
+}
+
+function startOf(run: IRunInfo | null): number | null {
+  return run ? (run.started ?? run.created) : null;
 }

@@ -25,14 +25,22 @@ export interface ISite {
   gpu_types?: string[];
 }
 
+/** Fields of a form that are folded under a title. */
+export interface IFormSection {
+  title: string;
+  fields: string[];
+}
+
 /** A backend, and what it found on this machine. */
 export interface IBackend {
   name: string;
   available: boolean;
   /** What was found: versions, cores, GPUs, addresses. */
   detail: Record<string, unknown>;
-  /** What to run where its engine is missing. */
+  /** What to run in a terminal where its engine is missing. */
   install: string | null;
+  /** A cell that does so in a notebook, where one can. */
+  install_cell?: string | null;
   /** Why it cannot be used, or could not say what there is to run on. */
   problem: string | null;
   /** What there is to run on, where it finds several such. */
@@ -44,6 +52,10 @@ export interface IBackend {
   schema: JsonSchema | null;
   /** Of the options that every backend has. */
   run_schema: JsonSchema | null;
+  /** The fields that stand open in its form. */
+  first?: string[];
+  /** All other fields. */
+  sections?: IFormSection[];
 }
 
 /** A saved choice of a backend and options. */
@@ -83,9 +95,27 @@ export interface IClusterForgotten {
 /** The run that tests a cluster. */
 export interface IClusterTest {
   run_id: string;
+  /** The hosts that it asks, in the order of its ranks; empty where the cluster names none. */
+  hosts: string[];
 }
 
 /** The run that launches a cluster, keeps the way to it open, or takes it down. */
 export interface ILaunching {
   run_id: string;
+}
+
+/** What is wrong with what a form says. */
+export interface IFieldProblem {
+  /** Of which field it is said; null: of several, or of none. */
+  field: string | null;
+  text: string;
+}
+
+/** What a form means as it stands. */
+export interface IFormMeaning {
+  /** The first line of a cell that means the same; null where a line cannot say it. */
+  line: string | null;
+  /** What has to be known of that line, or why there is none. */
+  note: string | null;
+  problems: IFieldProblem[];
 }

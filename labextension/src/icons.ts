@@ -2,6 +2,7 @@
 import { LabIcon } from '@jupyterlab/ui-components';
 import distributedSvg from '../style/icons/cluster.svg';
 import compareSvg from '../style/icons/compare.svg';
+import tableSvg from '../style/icons/table.svg';
 
 export const distributedIcon = new LabIcon({
   name: 'jupyter-dist:distributed',
@@ -9,3 +10,5 @@ export const distributedIcon = new LabIcon({
 });
 
 export const compareIcon = new LabIcon({ name: 'jupyter-dist:compare', svgstr: compareSvg });
+
+export const tableIcon = new LabIcon({ name: 'jupyter-dist:table', svgstr: tableSvg });

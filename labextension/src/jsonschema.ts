@@ -12,6 +12,7 @@ export interface ISchema {
   exclusiveMaximum?: number;
   metavar?: string;
   flags?: string[];
+  secrets?: boolean;
   anyOf?: ISchema[];
   allOf?: ISchema[];
   items?: ISchema;

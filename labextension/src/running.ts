@@ -15,7 +15,8 @@ export class RunningRuns implements IRunningSessions.IManager {
   readonly shutdownAllConfirmationText: string;
   readonly runningChanged: ISignal<this, void>;
   private readonly _runningChanged = new Signal<this, void>(this);
-  private readonly _model: RunsModel;
+  /** Has no filter, whatever the sidebar shows. */
+  readonly model: RunsModel;
   private _shown = '';
 
   constructor(
@@ -28,10 +29,9 @@ export class RunningRuns implements IRunningSessions.IManager {
     this.shutdownAllLabel = trans.__('Stop All');
     this.shutdownAllConfirmationText = trans.__('Stop all distributed runs that go on?');
     this.runningChanged = this._runningChanged;
-    // A list of its own: it has no filter, whatever the sidebar shows.
-    this._model = new RunsModel({ server, trans, interval_s: 60 });
-    this._model.changed.connect(this._onChanged, this);
-    this._model.active = true;
+    this.model = new RunsModel({ server, trans, interval_s: 60 });
+    this.model.changed.connect(this._onChanged, this);
+    this.model.active = true;
   }
 
   running(): IRunningSessions.IRunningItem[] {
@@ -40,23 +40,23 @@ export class RunningRuns implements IRunningSessions.IManager {
 
   shutdownAll(): void {
     for (const run of this._alive()) {
-      void stopRun(this._model, run, this._dist.trans);
+      void stopRun(this.model, run, this._dist.trans);
     }
   }
 
   refreshRunning(): void {
-    void this._model.refresh();
+    void this.model.refresh();
   }
 
   private _alive(): IRunSummary[] {
-    return this._model.runs.filter(run => !ended(run.state));
+    return this.model.runs.filter(run => !ended(run.state));
   }
 
   private _item(run: IRunSummary): IRunningSessions.IRunningItem {
     const { trans } = this._dist;
     return {
       open: () => this._opener.open(run.id),
-      shutdown: () => void stopRun(this._model, run, trans),
+      shutdown: () => void stopRun(this.model, run, trans),
       icon: () => distributedIcon,
       label: () => run.name,
       labelTitle: () =>

@@ -9,6 +9,8 @@ export interface ISettings {
   showInNotebook: boolean;
   /** Runs that ended more days ago are removed; 0: none. */
   keepDays: number;
+  /** Whether the end of a run is told to who looks elsewhere. */
+  tellEnds: boolean;
 }
 
 export function readSettings(settings: ISettingRegistry.ISettings): ISettings {
@@ -20,6 +22,7 @@ export function readSettings(settings: ISettingRegistry.ISettings): ISettings {
     poll_s: Math.max(1, number('pollInterval', 10)),
     showBackends: settings.get('showBackends').composite !== false,
     showInNotebook: settings.get('showInNotebook').composite !== false,
-    keepDays: Math.max(0, number('keepDays', 0))
+    keepDays: Math.max(0, number('keepDays', 0)),
+    tellEnds: settings.get('tellEnds').composite !== false
   };
 }

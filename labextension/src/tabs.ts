@@ -1,15 +1,25 @@
 /** The tabs: one for each open run, one for each comparison. */
 import type { ILayoutRestorer, JupyterFrontEnd } from '@jupyterlab/application';
 import { MainAreaWidget, WidgetTracker } from '@jupyterlab/apputils';
+import type { INotebookTracker } from '@jupyterlab/notebook';
+import type { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { Widget } from '@lumino/widgets';
 import { ServerRunSource } from './api';
-import { compareIcon, distributedIcon } from './icons';
+import { labBundles } from './bundles';
+import { CellActions } from './cellactions';
+import { compareIcon, distributedIcon, tableIcon } from './icons';
+import type { IRunActions } from './run/about';
+import { keepKeys } from './run/keys';
+import { Places } from './places';
 import type { IDisposable } from './run/source';
 import { translating } from './run/trans';
+import type { IServer } from './model/server';
 import type { IRunOpener } from './tokens';
 
 const TAB = 'jupyter-dist:tab';
+/** In the place of runs' ids: the tab is the table of all runs. */
+const ALL = 'all-runs';
 
 type View = IDisposable & { node: HTMLElement };
 
@@ -23,6 +33,8 @@ class ViewHost extends Widget {
   ) {
     super();
     this.addClass('jpd-tab');
+    const keys = keepKeys(this.node);
+    this.disposed.connect(() => keys.dispose());
     void make().then(view => {
       if (this.isDisposed) {
         view.dispose();
@@ -49,8 +61,11 @@ export class RunTabs implements IRunOpener {
   constructor(
     private readonly _app: JupyterFrontEnd,
     private readonly _trans: TranslationBundle,
+    private readonly _server: IServer,
     /** Notebook 7 has room for one document in `main`. */
-    private readonly _area: 'main' | 'down'
+    private readonly _area: 'main' | 'down',
+    private readonly _notebooks: INotebookTracker | null,
+    private readonly _rendermime: IRenderMimeRegistry
   ) {
     _app.commands.addCommand(TAB, {
       label: _trans.__('Open a Tab of Runs'),
@@ -87,6 +102,10 @@ export class RunTabs implements IRunOpener {
     this._show(ids);
   }
 
+  table(): void {
+    this._show([ALL]);
+  }
+
   private _show(ids: readonly string[]): void {
     const known = this._tracker.find(tab => tab.content.ids.join() === ids.join());
     const tab = known ?? this._make(ids);
@@ -98,19 +117,34 @@ export class RunTabs implements IRunOpener {
   }
 
   private _make(ids: readonly string[]): MainAreaWidget<ViewHost> {
+    if (ids[0] === ALL) {
+      return this._makeTable();
+    }
     const trans = translating(this._trans);
     const settings = this._app.serviceManager.serverSettings;
     const sources = ids.map(id => new ServerRunSource(id, settings));
     const single = sources.length === 1;
+    const places = new Places(this._app, this._notebooks);
+    const bundles = labBundles(this._rendermime);
     // Loaded when the first run is shown, as under the cells.
     const make = single
-      ? async () => new (await import('./run/view')).RunView({ source: sources[0], trans })
-      : async () => new (await import('./compare')).CompareView({ sources, trans });
-    const tab = new MainAreaWidget({ content: new ViewHost(ids, make) });
-    tab.toolbar.hide(); // it is empty
-    tab.id = `jupyter-dist-${ids.join('-')}`;
+      ? async () => {
+          const { RunView } = await import('./run/view');
+          return new RunView({
+            source: sources[0],
+            trans,
+            actions: this._actionsOf(ids[0]),
+            bundles,
+            places
+          });
+        }
+      : async () => {
+          const { CompareView } = await import('./compare');
+          const environment = (id: string) => this._server.environment(id);
+          return new CompareView({ sources, trans, environment });
+        };
+    const tab = this._tab(ids, make);
     tab.title.icon = single ? distributedIcon : compareIcon;
-    tab.title.closable = true;
     tab.title.label = single ? this._trans.__('Run') : this._trans.__('Compare');
     tab.title.caption = ids.join('\n');
     void Promise.all(sources.map(source => source.run()))
@@ -119,6 +153,47 @@ export class RunTabs implements IRunOpener {
         tab.title.label = single ? names : this._trans.__('Compare %1', names);
       })
       .catch(() => undefined); // the view says why
+    return tab;
+  }
+
+  private _actionsOf(id: string): IRunActions {
+    const cells = new CellActions(this._app, this._notebooks, translating(this._trans));
+    return {
+      say: async change => {
+        await this._server.about(id, change);
+        const tab = this._tracker.find(one => one.content.ids.join() === id);
+        if (tab && change.name !== undefined) {
+          tab.title.label = (await this._server.run(id)).name;
+        }
+      },
+      environment: () => this._server.environment(id),
+      again: run => cells.again(run),
+      change: run => cells.change(run),
+      showCell: run => cells.showCell(run)
+    };
+  }
+
+  private _makeTable(): MainAreaWidget<ViewHost> {
+    const tab = this._tab([ALL], async () => {
+      const { RunsTable } = await import('./table/view');
+      return new RunsTable({
+        server: this._server,
+        trans: translating(this._trans),
+        open: id => this.open(id),
+        compare: ids => this.compare(ids)
+      });
+    });
+    tab.title.icon = tableIcon;
+    tab.title.label = this._trans.__('Runs');
+    tab.title.caption = this._trans.__('All distributed runs');
+    return tab;
+  }
+
+  private _tab(ids: readonly string[], make: () => Promise<View>): MainAreaWidget<ViewHost> {
+    const tab = new MainAreaWidget({ content: new ViewHost(ids, make) });
+    tab.toolbar.hide(); // it is empty
+    tab.id = `jupyter-dist-${ids.join('-')}`;
+    tab.title.closable = true;
     void this._tracker.add(tab);
     return tab;
   }

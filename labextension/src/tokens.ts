@@ -46,6 +46,8 @@ export const IDistributedPanel = new Token<IDistributedPanel>(
 export interface IRunOpener {
   /** Show a run; the tab it already has comes to the front. */
   open(id: string): void;
+  /** Show all runs in a table. */
+  table(): void;
   /** Show the metrics of several runs in the same charts. */
   compare(ids: readonly string[]): void;
 }

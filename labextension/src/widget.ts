@@ -1,4 +1,5 @@
 /** The run view as an anywidget, fed by the kernel, where the labextension is missing. */
+import { button, el } from './run/dom';
 import { english } from './run/trans';
 import { RunView } from './run/view';
 import type { IModel } from './widget/model';
@@ -44,7 +45,7 @@ function isWiped({ place, since }: IShown): boolean {
 
 function makeView(model: IModel): IShown {
   const source = new KernelRunSource(model, english);
-  const view = new RunView({ source, trans: english });
+  const view = new RunView({ source, trans: english, openRun: id => void open(id) });
   const refused = document.createElement('div');
   refused.className = 'jpd-refused';
   refused.setAttribute('role', 'alert');
@@ -57,6 +58,29 @@ function makeView(model: IModel): IShown {
   node.append(refused, view.node);
   const abort = new AbortController();
   const { signal } = abort;
+  // A trial takes the place of its tuning run, until somebody goes back.
+  const open = async (id: string) => {
+    try {
+      const trial = makeView(await model.widget_manager.get_model(await source.open(id)));
+      if (signal.aborted) {
+        trial.dispose();
+        return;
+      }
+      const inner = el('div');
+      const close = () => {
+        trial.dispose();
+        inner.remove();
+        view.node.hidden = false;
+      };
+      const label = english('Back to run %1', source.id);
+      inner.append(button({ label, text: `← ${label}` }, close, signal), trial.node);
+      signal.addEventListener('abort', close);
+      view.node.hidden = true;
+      node.append(inner);
+    } catch (error) {
+      source.onRefused(error instanceof Error ? error.message : String(error));
+    }
+  };
   signal.addEventListener('abort', () => {
     view.dispose();
     source.dispose();

@@ -45,7 +45,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterServer]:
         found.stop()
 
 
-@pytest.fixture(scope="session")
+# Not for the session: as long as Playwright runs, no other test of the process can have an event loop.
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     path = os.environ.get("CHROMIUM") or shutil.which("chromium")
     if path is None:
@@ -59,7 +60,7 @@ def browser() -> Iterator[Browser]:
         found.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def _shared(server: JupyterServer, browser: Browser) -> Iterator[dict[str, Lab]]:
     """The page that tests share, under "lab" as soon as there is one."""
     kept: dict[str, Lab] = {}
@@ -159,5 +160,21 @@ def picture(request: pytest.FixtureRequest) -> Callable[[Page, str], Path]:
         path = pictures_folder(request.node) / f"{name}.png"
         page.screenshot(path=path)
         return path
+
+    return take
+
+
+@pytest.fixture
+def pictures(picture: Callable[[Page, str], Path]) -> Callable[..., None]:
+    """`pictures(lab, "compare")`: in the light and the dark theme, 1280 and 900 pixels wide."""
+
+    def take(lab: Lab, name: str, height: int = 800) -> None:
+        for theme in ("light", "dark"):
+            lab.set_theme(f"JupyterLab {theme.title()}")
+            for width in (1280, 900):
+                lab.page.set_viewport_size({"width": width, "height": height})
+                picture(lab.page, f"{name}-{theme}-{width}")
+        lab.page.set_viewport_size({"width": 1280, "height": 800})
+        lab.set_theme("JupyterLab Light")
 
     return take

@@ -26,6 +26,11 @@ for step in dist.progress(range({steps})):
     time.sleep(0.05)
 dist.rank() * 111
 """
+SHOW = """
+display({"text/html": f"<b>bold</b> of {dist.rank()}", "text/plain": "bold"}, raw=True)
+picture = "<svg xmlns='http://www.w3.org/2000/svg' width='40' height='20'>" + "<g/>" * 900 + "</svg>"
+display({"image/svg+xml": picture, "text/plain": "a picture"}, raw=True)
+"""
 KERNELS = "@jupyterlab/apputils-extension:kernels-settings"
 WIDGETS = "@jupyter-widgets/jupyterlab-manager:plugin"
 
@@ -96,12 +101,18 @@ def test_a_saved_notebook_shows_the_end_without_its_kernel(
     bare: Lab, picture: Callable[[Page, str], Path]
 ) -> None:
     notebook = bare.notebook(LOAD)
-    cell = notebook.run(TRAIN.format(steps=300))
+    cell = notebook.run(TRAIN.format(steps=300) + SHOW + "dist.rank() * 111")
     view = notebook.view(cell).to_be("succeeded")
     expect(cell.locator(".jp-OutputArea-output")).to_have_count(1)
+    shown = view.node.get_by_role("region", name="Displays")
+    for rank, frame in enumerate(shown.locator("iframe").all()):
+        expect(frame.content_frame.locator("body")).to_have_text(f"bold of {rank}")
+    expect(shown.locator("img")).to_have_js_property("naturalWidth", 40)
     notebook.save()
     saved = json.loads(notebook.file.read_text())
     assert len(json.dumps(saved["cells"])) < 100_000
+    assert "<b>bold</b> of 0" in json.dumps(saved["cells"])
+    assert "data:image/svg+xml;base64," in json.dumps(saved["cells"])
     notebook = _opened_again(bare, notebook)
     view = notebook.view(notebook.cell(1)).to_be("succeeded")
     view.to_show("step 299")
@@ -109,6 +120,10 @@ def test_a_saved_notebook_shows_the_end_without_its_kernel(
     expect(view.node).to_contain_text("111")
     expect(notebook.cell(1).get_by_role("alert")).to_contain_text(re.compile(r"the last 200 of \d+ lines"))
     view.rank(1).to_show("step 299")
+    # Of those that differ the first rank's is kept.
+    shown = view.node.get_by_role("region", name="Displays")
+    expect(shown.locator("iframe").content_frame.locator("body")).to_have_text("bold of 0")
+    expect(shown.locator("img")).to_have_js_property("naturalWidth", 40)
     picture(bare.page, "fallback-saved")
 
 

@@ -223,3 +223,41 @@ def test_every_part_is_well_laid_out(
     picture(lab.page, f"narrow-{theme}")
     lab.page.set_viewport_size({"width": 1280, "height": 800})
     assert notebook.path
+
+
+@pytest.mark.parametrize("themed", ["JupyterLab Light", "JupyterLab Dark"], indirect=True)
+def test_forms_of_clusters(themed: Lab, picture: Picture, request: pytest.FixtureRequest) -> None:
+    """The forms with the most options, at first, with something folded open, and with a search."""
+    lab, page = themed, themed.page
+    theme = "dark" if "Dark" in request.node.name else "light"
+    lab.notebook(LOAD)
+    sidebar = lab.sidebar()
+    try:
+        for width in (1280, 900):
+            page.set_viewport_size({"width": width, "height": 800})
+            for backend, said in (
+                ("horovod", {"Workers": "8", "Hosts": "node1:4,node2:4"}),
+                ("sagemaker", {}),
+            ):
+                sidebar.choose(backend, "New Cluster…")
+                form = sidebar.form
+                form.get_by_label("Name", exact=True).fill("vision")
+                for label, text in said.items():
+                    form.get_by_label(label, exact=True).fill(text)
+                expect(form.get_by_label("The form as a line")).to_contain_text(f"--backend {backend}")
+                if said:
+                    line = "%%distribute --backend horovod -np 8 -H node1:4,node2:4"
+                    expect(form.get_by_label("The form as a line")).to_have_text(line)
+                    assert form.get_by_role("textbox").count() == 6, "the name, and five fields that matter"
+                picture(page, f"form-{backend}-{theme}-{width}")
+                assert form.evaluate(_CUT) == []
+                assert form.evaluate(_OVERLAPS) == []
+                form.get_by_label("Search options").fill("timeout" if said else "spot")
+                picture(page, f"form-{backend}-search-{theme}-{width}")
+                form.get_by_label("Search options").fill("")
+                form.locator("summary").first.click()
+                form.locator("summary").last.scroll_into_view_if_needed()
+                picture(page, f"form-{backend}-sections-{theme}-{width}")
+                form.get_by_role("button", name="Cancel").click()
+    finally:
+        page.set_viewport_size({"width": 1280, "height": 800})

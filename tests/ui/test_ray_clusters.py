@@ -71,7 +71,7 @@ def test_rays_are_shown_saved_launched_and_taken_down(
         save.click()
         expect(sidebar.form.get_by_label("Address", exact=True)).to_have_value(ADDRESS)
         sidebar.form.get_by_label("Name").fill("theirs")
-        sidebar.form.get_by_role("button", name="Save").click()
+        sidebar.form.get_by_role("button", name="Save", exact=True).click()
         expect(sidebar.card("theirs")).to_contain_text(f"address {ADDRESS}")
         assert f'address = "{ADDRESS}"' in server.clusters.read_text()
 

@@ -33,12 +33,23 @@ def test_a_cluster_is_added_used_inserted_and_run(lab: Lab, server: JupyterServe
     sidebar.form.get_by_label("Name").fill("three")
     # What is wrong is said by the same model as for the flag.
     sidebar.form.get_by_label("Workers", exact=True).fill("0")
-    sidebar.form.get_by_role("button", name="Save").click()
+    sidebar.form.get_by_role("button", name="Save", exact=True).click()
     expect(sidebar.form.get_by_role("alert")).to_contain_text("1")
     expect(sidebar.form.get_by_label("Workers", exact=True)).to_be_focused()
     picture(lab.page, "cluster-form")
     sidebar.form.get_by_label("Workers", exact=True).fill("3")
-    sidebar.form.get_by_role("button", name="Save").click()
+    # It is right again, and said so before it is saved; the line is what the form means.
+    expect(sidebar.form.get_by_role("alert")).to_have_count(0)
+    expect(sidebar.form.get_by_label("The form as a line")).to_have_text("%%distribute --backend local -np 3")
+    sidebar.form.get_by_role("button", name="Copy the line").click()
+    copied = lab.page.evaluate("() => navigator.clipboard.readText()")
+    assert copied == "%%distribute --backend local -np 3"
+    sidebar.form.get_by_label("Environment").fill("HF_TOKEN=hf_abcdefghijklmnop")
+    lab.page.keyboard.press("Tab")
+    expect(sidebar.form.get_by_role("alert")).to_contain_text("HF_TOKEN looks like a secret")
+    sidebar.form.get_by_label("Environment").fill("")
+    expect(sidebar.form.get_by_role("alert")).to_have_count(0)
+    sidebar.form.get_by_role("button", name="Save", exact=True).click()
     expect(sidebar.card("three")).to_contain_text("local × 3")
     assert server.clusters.read_text().startswith("# ours, by hand\n")
     assert "[clusters.three]" in server.clusters.read_text()
@@ -51,6 +62,10 @@ def test_a_cluster_is_added_used_inserted_and_run(lab: Lab, server: JupyterServe
     inserted = notebook.cell(1)
     expect(inserted).to_contain_text("%%distribute --cluster three")
     expect(inserted).to_contain_class("jp-mod-active")
+    expect(inserted.locator(".cm-content")).to_be_focused()
+    # What is typed takes the place of the example, below the magic's line.
+    lab.page.keyboard.type("print('mine')")
+    expect(inserted.locator(".cm-line")).to_have_text(["%%distribute --cluster three", "print('mine')"])
     lab.page.keyboard.press("Control+Enter")
     view = notebook.view(inserted).to_be("succeeded")
     expect(view.chips).to_have_count(3)
@@ -61,17 +76,36 @@ def test_a_cluster_is_added_used_inserted_and_run(lab: Lab, server: JupyterServe
     expect(said).to_contain_text("three")
     picture(lab.page, "cluster-in-use")
 
+    # The notebook's shortcuts are for its cells: not for what has the focus in a view or in the sidebar.
+    cells = notebook.panel.locator(".jp-Cell")
+    count = cells.count()
+    for place in (view.chips.first, sidebar.card("three").get_by_role("button").first):
+        place.focus()
+        for key in ("x", "b", "d", "d", "m"):
+            lab.page.keyboard.press(key)
+        expect(place).to_be_focused()
+    said.locator(".jp-InputPrompt").first.click()
+    lab.page.keyboard.press("b")
+    expect(cells).to_have_count(count + 1)
+
 
 def test_a_cluster_is_edited_duplicated_tested_and_deleted(lab: Lab, server: JupyterServer) -> None:
-    far = '[clusters.far]\nbackend = "ssh"\nhosts = "nowhere.invalid:2"\n'
+    far = '[clusters.far]\nbackend = "ssh"\nhosts = "localhost:1,nowhere.invalid:2"\n'
     write_clusters(server, f'# mine\n[clusters.small]\nbackend = "local"\nnp = 2 # two\n{far}')
     sidebar = lab.sidebar()
     sidebar.clusters.page.get_by_role("button", name="Refresh").first.click()
     expect(sidebar.card("small")).to_contain_text("local × 2")
-    sidebar.choose("small", "Test with One Rank")
+    sidebar.choose("small", "Test")
     expect(sidebar.card("small").get_by_role("status")).to_contain_text(re.compile("works|answered|ok", re.I))
-    sidebar.choose("far", "Test with One Rank")
+    sidebar.choose("far", "Test")
     expect(sidebar.card("far").get_by_role("status")).to_contain_text("cannot be resolved: check")
+    # A line for each host: one that works does not make up for one that does not.
+    lines = sidebar.card("far").get_by_role("status").get_by_role("listitem")
+    expect(lines).to_have_text(["localhost: not asked", "✗ nowhere.invalid: does not work"])
+    # Saved and tested at once.
+    sidebar.choose("small", "Edit…")
+    sidebar.form.get_by_role("button", name="Save & test").click()
+    expect(sidebar.card("small").get_by_role("status")).to_contain_text(re.compile("works|answered|ok", re.I))
     sidebar.choose("small", "Duplicate")
     copy = sidebar.card("small-2")
     expect(copy).to_be_visible()
@@ -79,7 +113,7 @@ def test_a_cluster_is_edited_duplicated_tested_and_deleted(lab: Lab, server: Jup
     expect(sidebar.form.get_by_label("Workers", exact=True)).to_have_value("2")
     sidebar.form.get_by_label("Name").fill("large")
     sidebar.form.get_by_label("Workers", exact=True).fill("8")
-    sidebar.form.get_by_role("button", name="Save").click()
+    sidebar.form.get_by_role("button", name="Save", exact=True).click()
     expect(sidebar.card("large")).to_contain_text("local × 8")
     sidebar.choose("small", "Delete…")
     with lab.dialog() as dialog:
@@ -94,14 +128,15 @@ def test_a_cluster_is_edited_duplicated_tested_and_deleted(lab: Lab, server: Jup
     sidebar.choose("torchrun", "New Cluster…")
     sidebar.form.get_by_label("Name").fill("each")
     sidebar.form.get_by_label("Workers per node").fill("auto")
+    sidebar.form.get_by_label("Search options").fill("ssh-port")
     port = sidebar.form.get_by_label("ssh port")
     port.fill("99999")
-    sidebar.form.get_by_role("button", name="Save").click()
+    sidebar.form.get_by_role("button", name="Save", exact=True).click()
     expect(port).to_be_focused()
     expect(sidebar.form.get_by_role("alert")).to_have_text("Can be at most 65535, got 99999")
     expect(sidebar.form.get_by_role("alert")).to_be_in_viewport(ratio=0.9)
     port.fill("")
-    sidebar.form.get_by_role("button", name="Save").click()
+    sidebar.form.get_by_role("button", name="Save", exact=True).click()
     expect(sidebar.card("each")).to_contain_text("nproc per node auto")
 
 

@@ -1,4 +1,5 @@
-"""Pick up metrics of Keras, Lightning, Hugging Face and SummaryWriter without a line of user code."""
+"""Pick up metrics of Keras, Lightning, Hugging Face and SummaryWriter, and the bars of Keras, tqdm and Rich,
+without a line of user code."""
 
 from __future__ import annotations
 
@@ -28,6 +29,9 @@ _HOOKS = {
     "torch.utils.tensorboard.writer": (".of_tensorboard", "patch"),
     "tensorboardX.writer": (".of_tensorboard", "patch"),
     "tensorboard.plugins.scalar.summary_v2": (".of_tensorboard", "patch_tensorflow"),
+    "tqdm.std": (".of_tqdm", "patch"),
+    "tqdm.notebook": (".of_tqdm", "patch_notebook"),
+    "rich.progress": (".of_rich", "patch"),
     "horovod.common.basics": ("..horovod_meeting", "patch"),
     "horovod.runner.elastic.worker": ("..horovod_meeting", "patch_notifications"),
     "horovod.tensorflow": ("..keras3.for_horovod", "patch"),

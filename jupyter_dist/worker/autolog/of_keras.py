@@ -12,7 +12,7 @@ from typing import Any
 
 from ..meter import Meter
 from ..scalars import loose
-from . import guarded, quietly, record, wrap
+from . import guarded, keras_bars, quietly, record, wrap
 
 __all__ = ["patch"]
 
@@ -26,6 +26,7 @@ def patch(keras: ModuleType) -> None:
     """
     callback = _callback_class(keras)
     wrap(keras.Model, "fit", lambda original: _fit(original, keras, callback))
+    keras_bars.patch(keras)
     for name in ("on_epoch_end", "on_train_batch_end", "on_test_end"):
         wrap(keras.callbacks.TensorBoard, name, quietly)
 
@@ -47,7 +48,8 @@ def _fit(original: Callable[..., Any], keras: ModuleType, callback: type) -> Cal
             ours.set_model(self)
             ours.set_params(getattr(given, "params", None) or {})
             try:
-                return original(*bound.args, **bound.kwargs)
+                with keras_bars.fitting():
+                    return original(*bound.args, **bound.kwargs)
             finally:
                 ours.close()
                 given.callbacks.remove(ours)
@@ -58,7 +60,8 @@ def _fit(original: Callable[..., Any], keras: ModuleType, callback: type) -> Cal
         # After the user's, which may add to the logs.
         bound.arguments["callbacks"] = [*given, ours]
         try:
-            return original(*bound.args, **bound.kwargs)
+            with keras_bars.fitting():
+                return original(*bound.args, **bound.kwargs)
         finally:
             ours.close()
 

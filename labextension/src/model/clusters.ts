@@ -4,13 +4,21 @@ import { type ISignal, Signal } from '@lumino/signaling';
 import { ended, type IRunInfo } from '../run/source';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { explain } from './explain';
-import type { IBackend, ICluster, IClusterData, IServer, LaunchVerb } from './server';
+import type { IBackend, ICluster, IClusterData, IFormMeaning, IServer, LaunchVerb } from './server';
 
 /** How the latest test of a cluster went. */
 export interface ITest {
   readonly state: 'running' | 'passed' | 'failed';
   readonly text: string;
   readonly run: string | null;
+  /** Where the cluster names several hosts: how it went on each. */
+  readonly hosts?: readonly IHostTest[];
+}
+
+export interface IHostTest {
+  readonly host: string;
+  /** null: it was not asked, for nothing is started where another one cannot be reached. */
+  readonly passed: boolean | null;
 }
 
 export class ClustersModel implements IDisposable {
@@ -95,6 +103,11 @@ export class ClustersModel implements IDisposable {
     this._changed.emit();
   }
 
+  /** What a form with these values means. */
+  meaning(backend: string, options: Record<string, unknown>): Promise<IFormMeaning> {
+    return this._server.meaning(backend, options);
+  }
+
   /** Save a cluster; rejects with the server's ApiError when it does not hold. */
   async save(name: string, data: IClusterData, oldName: string | null): Promise<void> {
     await this._server.saveCluster(name, data, oldName);
@@ -115,13 +128,14 @@ export class ClustersModel implements IDisposable {
     return copy;
   }
 
-  /** Run a hello of one rank; how it goes is in `test(name)`. Never rejects. */
+  /** Run a hello on every host, or of one rank; how it goes is in `test(name)`. Never rejects. */
   async startTest(name: string): Promise<void> {
     this._forget(name);
     this._tell(name, { state: 'running', text: this._trans.__('Testing…'), run: null });
     let id: string;
+    let hosts: readonly string[];
     try {
-      id = await this._server.testCluster(name);
+      ({ run_id: id, hosts } = await this._server.testCluster(name));
     } catch (error) {
       this._tell(name, { state: 'failed', text: explain(error, this._trans), run: null });
       return;
@@ -132,7 +146,7 @@ export class ClustersModel implements IDisposable {
     this._tell(name, { state: 'running', text: this._trans.__('Testing…'), run: id });
     const look = async () => {
       try {
-        this._judge(name, await this._server.run(id));
+        this._judge(name, await this._server.run(id), hosts);
       } catch {
         // The next change, or the next connection, brings it.
       }
@@ -141,7 +155,7 @@ export class ClustersModel implements IDisposable {
       name,
       this._server.watch(id, change => {
         if (change.kind === 'run') {
-          this._judge(name, change.run);
+          this._judge(name, change.run, hosts);
         } else if (change.kind === 'connection') {
           void look();
         }
@@ -175,13 +189,13 @@ export class ClustersModel implements IDisposable {
     Signal.clearData(this);
   }
 
-  private _judge(name: string, run: IRunInfo): void {
+  private _judge(name: string, run: IRunInfo, hosts: readonly string[]): void {
     if (!ended(run.state) || this._tests.get(name)?.run !== run.id) {
       return;
     }
     this._watched.get(name)?.dispose();
     this._watched.delete(name);
-    const host = run.ranks[0]?.host;
+    const host = hosts.length > 1 ? this._trans.__('%1 hosts', hosts.length) : run.ranks[0]?.host;
     const passed = run.state === 'succeeded';
     const seconds = (run.ended ?? run.created) - run.created;
     this._tell(name, {
@@ -191,7 +205,8 @@ export class ClustersModel implements IDisposable {
           ? this._trans.__('Works: %1 answered in %2 s', host, seconds.toFixed(1))
           : this._trans.__('Works: answered in %1 s', seconds.toFixed(1))
         : run.reason || this._trans.__('The test run %1.', run.state),
-      run: run.id
+      run: run.id,
+      hosts: hosts.length > 1 ? hosts.map((host, rank) => hostTest(host, rank, run)) : undefined
     });
   }
 
@@ -207,4 +222,14 @@ export class ClustersModel implements IDisposable {
     this._watched.delete(name);
     this._tests.delete(name);
   }
+}
+
+/** One host's part: the rank of its place, and what the run's reason says of it. */
+function hostTest(host: string, rank: number, run: IRunInfo): IHostTest {
+  const state = run.ranks[rank]?.state;
+  if (state === 'succeeded') {
+    return { host, passed: true };
+  }
+  const named = (run.reason ?? '').split(/[\s,:;'"]+/).includes(host);
+  return { host, passed: named || state === 'failed' || state === 'lost' ? false : null };
 }

@@ -1,15 +1,19 @@
 /** The server extension's REST API, as the models ask for it. */
 import type { ServerConnection } from '@jupyterlab/services';
 import { request, send, watcher } from '../api';
+import type { IAbout, IEnvironment } from '../aboutanswers';
 import type { ILaunching } from '../formanswers';
 import type { IDisposable, IRunInfo, RunChange } from '../run/source';
 import type {
+  IAboutChange,
   IBackend,
   ICleaned,
   IClusterData,
   IClusterList,
+  IClusterTest,
   IRunPage,
   IRunQuery,
+  IFormMeaning,
   IServer,
   LaunchVerb
 } from './server';
@@ -33,6 +37,14 @@ export class HttpServer implements IServer {
     return send(this._settings, 'DELETE', `runs/${encodeURIComponent(id)}`);
   }
 
+  about(id: string, change: IAboutChange): Promise<IAbout> {
+    return send(this._settings, 'PUT', `runs/${encodeURIComponent(id)}/about`, change);
+  }
+
+  environment(id: string): Promise<IEnvironment> {
+    return request(this._settings, `runs/${encodeURIComponent(id)}/environment`);
+  }
+
   async diskSize(id: string): Promise<number> {
     const { bytes } = await request<{ bytes: number }>(
       this._settings,
@@ -53,6 +65,11 @@ export class HttpServer implements IServer {
     return request(this._settings, 'clusters');
   }
 
+  meaning(backend: string, options: Record<string, unknown>): Promise<IFormMeaning> {
+    const path = `backends/${encodeURIComponent(backend)}/meaning`;
+    return send(this._settings, 'POST', path, { options });
+  }
+
   async saveCluster(name: string, data: IClusterData, oldName: string | null): Promise<void> {
     await send(this._settings, 'PUT', `clusters/${encodeURIComponent(name)}`, {
       backend: data.backend,
@@ -70,9 +87,8 @@ export class HttpServer implements IServer {
     return (await send<{ name: string }>(this._settings, 'POST', path)).name;
   }
 
-  async testCluster(name: string): Promise<string> {
-    const path = `clusters/${encodeURIComponent(name)}/test`;
-    return (await send<{ run_id: string }>(this._settings, 'POST', path)).run_id;
+  testCluster(name: string): Promise<IClusterTest> {
+    return send(this._settings, 'POST', `clusters/${encodeURIComponent(name)}/test`);
   }
 
   async launchRay(verb: LaunchVerb, file: string): Promise<string> {

@@ -21,6 +21,8 @@ export interface IChoice {
   readonly root: string | null;
 }
 
+/** Under this key a notebook's metadata has what belongs to us: `{cluster}`. */
+const METADATA = 'jupyter-dist';
 const NOTHING: IChoice = { name: null, pending: false, root: null };
 
 /** The kernel said no; `message` is for the user. */
@@ -102,7 +104,7 @@ export class NotebookChoices implements IDisposable {
       const panel = _tracker.find(candidate => candidate.content === done.notebook);
       const { source } = done.cell.model.sharedModel as { source?: string };
       if (panel && source && /\bdist(ribute)?\b/.test(source)) {
-        void this.ask(panel);
+        void this.ask(panel, /\buse\b/.test(source));
         if (/\bclusters\b/.test(source)) {
           this._clustersMayHaveChanged.emit();
         }
@@ -159,14 +161,16 @@ export class NotebookChoices implements IDisposable {
         root: ROOT
       });
       this._set(panel, { name: unquote(said.used), pending: false, root: unquote(said.root) });
+      keep(panel, unquote(said.used));
     } catch (error) {
       this._set(panel, { ...before, pending: false });
       throw error;
     }
   }
 
-  /** Learn what a notebook's kernel uses. Loads nothing there; a kernel that cannot tell uses nothing. */
-  async ask(panel: NotebookPanel): Promise<void> {
+  /** Learn what a notebook's kernel uses. Loads nothing there, unless the notebook has a cluster of its own that
+   * the kernel, which may be a new one, does not know of. `told`: a cell has just said what to use. */
+  async ask(panel: NotebookPanel, told = false): Promise<void> {
     const kernel = panel.sessionContext.session?.kernel;
     let choice = NOTHING;
     try {
@@ -177,13 +181,34 @@ export class NotebookChoices implements IDisposable {
           root: `${ROOT} if ${LOADED} else None`
         });
         choice = { name: unquote(said.used), pending: false, root: unquote(said.root) };
+        const kept = keptBy(panel);
+        if (choice.name === null && kept !== null && !told) {
+          choice = { ...choice, name: kept };
+          const given = await evaluate(kernel, {
+            use: `${MODULE}.use(${literal(kept)})`,
+            root: ROOT
+          });
+          choice = { ...choice, root: unquote(given.root) };
+        } else if (choice.name !== null || told) {
+          keep(panel, choice.name);
+        }
       }
     } catch {
-      // No kernel, or one that dies: it uses nothing.
+      // No kernel, or one that dies, or knows no such cluster: the cell that needs it says so.
     }
     if (!panel.isDisposed && panel.sessionContext.session?.kernel === kernel) {
       this._set(panel, choice);
     }
+  }
+
+  /** A cluster has another name now: notebooks that use it go on doing so. */
+  renamed(from: string, to: string): void {
+    this._tracker?.forEach(panel => {
+      if (this.of(panel).name === from || keptBy(panel) === from) {
+        keep(panel, to);
+        void this.ask(panel);
+      }
+    });
   }
 
   get isDisposed(): boolean {
@@ -211,10 +236,15 @@ export class NotebookChoices implements IDisposable {
 
   private _follow(panel: NotebookPanel): void {
     const { sessionContext } = panel;
+    let restarted = false;
     const kernelChanged = () => void this.ask(panel);
     const statusChanged = (_: unknown, status: Kernel.Status) => {
       if (status === 'restarting' || status === 'autorestarting') {
-        this._set(panel, NOTHING);
+        restarted = true;
+        this._set(panel, { ...NOTHING, name: keptBy(panel), pending: keptBy(panel) !== null });
+      } else if (restarted && status === 'idle') {
+        restarted = false;
+        void this.ask(panel);
       }
     };
     sessionContext.kernelChanged.connect(kernelChanged);
@@ -225,5 +255,26 @@ export class NotebookChoices implements IDisposable {
       this._choices.delete(panel);
     });
     void sessionContext.ready.then(() => this.ask(panel));
+  }
+}
+
+/** The cluster that belongs to a notebook, whatever its kernel knows. */
+function keptBy(panel: NotebookPanel): string | null {
+  const kept = panel.model?.getMetadata?.(METADATA) as { cluster?: unknown } | undefined;
+  return typeof kept?.cluster === 'string' && kept.cluster ? kept.cluster : null;
+}
+
+function keep(panel: NotebookPanel, name: string | null): void {
+  if (keptBy(panel) === name || !panel.model) {
+    return;
+  }
+  const others = { ...(panel.model.getMetadata(METADATA) as Record<string, string> | undefined) };
+  delete others.cluster;
+  if (name !== null) {
+    panel.model.setMetadata(METADATA, { ...others, cluster: name });
+  } else if (Object.keys(others).length) {
+    panel.model.setMetadata(METADATA, others);
+  } else {
+    panel.model.deleteMetadata(METADATA);
   }
 }

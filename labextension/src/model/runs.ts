@@ -14,6 +14,8 @@ export interface IRunFilter {
   text: string;
   state: State | null;
   notebook: string | null;
+  /** As `IRunQuery.sort`; null: the newest first. */
+  sort?: string | null;
 }
 
 export const NO_FILTER: IRunFilter = { text: '', state: null, notebook: null };
@@ -100,7 +102,8 @@ export class RunsModel implements IDisposable {
   }
 
   get filtered(): boolean {
-    return Object.values(this._filter).some(Boolean);
+    const { text, state, notebook } = this._filter;
+    return Boolean(text || state || notebook);
   }
 
   /** The notebooks of all runs, and the one that is filtered by. */
@@ -216,6 +219,12 @@ export class RunsModel implements IDisposable {
 
   diskSize(id: string): Promise<number> {
     return this._server.diskSize(id);
+  }
+
+  /** Call a run by another name; by its cell again with an empty one. */
+  async rename(id: string, name: string): Promise<void> {
+    await this._server.about(id, { name });
+    await this.refresh();
   }
 
   /** Remove what ended more than `days` ago. */

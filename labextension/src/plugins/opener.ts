@@ -5,6 +5,8 @@ import {
   type JupyterFrontEnd,
   type JupyterFrontEndPlugin
 } from '@jupyterlab/application';
+import { INotebookTracker } from '@jupyterlab/notebook';
+import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import { RunTabs } from '../tabs';
 import { IDistributed, IRunOpener } from '../tokens';
 
@@ -13,15 +15,18 @@ export const opener: JupyterFrontEndPlugin<IRunOpener> = {
   description: 'Opens distributed runs in the main area.',
   autoStart: true,
   provides: IRunOpener,
-  requires: [IDistributed],
-  optional: [ILabShell, ILayoutRestorer],
+  requires: [IDistributed, IRenderMimeRegistry],
+  optional: [ILabShell, ILayoutRestorer, INotebookTracker],
   activate: (
     app: JupyterFrontEnd,
     dist: IDistributed,
+    rendermime: IRenderMimeRegistry,
     labShell: ILabShell | null,
-    restorer: ILayoutRestorer | null
+    restorer: ILayoutRestorer | null,
+    tracker: INotebookTracker | null
   ): IRunOpener => {
-    const tabs = new RunTabs(app, dist.trans, labShell ? 'main' : 'down');
+    const place = labShell ? 'main' : 'down';
+    const tabs = new RunTabs(app, dist.trans, dist.server, place, tracker, rendermime);
     if (restorer) {
       tabs.restore(restorer);
     }

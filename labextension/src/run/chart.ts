@@ -1,22 +1,17 @@
 /** One metric as a chart: lines of ranks, a band over many of them, values under the pointer. */
 import uPlot from 'uplot';
+import { lastText, lastValues, specialText } from './charttitle';
 import type { IContext } from './context';
 import { curveCsv } from './csv';
 import { button, el, saveFile, setAttribute, setText } from './dom';
-import { ranges, value } from './format';
 import { picture } from './picture';
 import { lineColour, plotOptions } from './plotoptions';
-import {
-  chartData,
-  firstSpecial,
-  lastValue,
-  type IChartData,
-  type IDrawn
-} from './series';
+import { chartData, type IChartData, type IDrawn } from './series';
 import type { ICurve } from './source';
 import { tipRows } from './tip';
 
 const HEIGHT = 168;
+const LARGE_HEIGHT = 380;
 
 /** The steps that are shown. */
 export interface IZoom {
@@ -31,6 +26,7 @@ export class Chart {
   private readonly _box = el('div', { class: 'jpd-chart-box', tabindex: 0, role: 'img' });
   private readonly _tip = el('div', { class: 'jpd-tip', hidden: true });
   private readonly _reset: HTMLButtonElement;
+  private readonly _enlarge: HTMLButtonElement;
   private _plot: uPlot | null = null;
   private _shape = '';
   /** The colours have changed since it was drawn, which may have been out of sight. */
@@ -45,7 +41,9 @@ export class Chart {
     private readonly _context: IContext,
     private readonly _syncKey: string,
     /** Called when the user zooms, or ends it (null). */
-    private readonly _zoomed?: (zoom: IZoom | null) => void
+    private readonly _zoomed?: (zoom: IZoom | null) => void,
+    /** Called when the user has made this chart large. */
+    private readonly _enlarged?: (chart: Chart) => void
   ) {
     this._curve = curve;
     const { trans, signal } = _context;
@@ -55,6 +53,12 @@ export class Chart {
       signal
     );
     this._reset.hidden = true;
+    this._enlarge = button(
+      { label: trans('Enlarge %1', curve.name), icon: 'enlarge' },
+      () => this._setLarge(!this.large),
+      signal
+    );
+    this._enlarge.setAttribute('aria-pressed', 'false');
     this.node = el(
       'figure',
       { class: 'jpd-chart' },
@@ -68,6 +72,7 @@ export class Chart {
           'span',
           { class: 'jpd-chart-tools' },
           this._reset,
+          this._enlarge,
           button(
             { label: trans('Save %1 as a picture (PNG)', curve.name), icon: 'image' },
             () => this._savePng(),
@@ -93,31 +98,55 @@ export class Chart {
     this._box.addEventListener('blur', () => this._point(null), { signal });
   }
 
+  /** Whether it takes the whole width, and more height. */
+  get large(): boolean {
+    return this.node.classList.contains('jpd-chart-large');
+  }
+
+  set large(large: boolean) {
+    if (large !== this.large) {
+      this.node.classList.toggle('jpd-chart-large', large);
+      this._enlarge.setAttribute('aria-pressed', String(large));
+      this._resize();
+    }
+  }
+
+  private _setLarge(large: boolean): void {
+    this.large = large;
+    if (large) {
+      this._enlarged?.(this);
+      this.node.scrollIntoView?.({ block: 'nearest' });
+    }
+  }
+
+  private get _height(): number {
+    return this.large ? LARGE_HEIGHT : HEIGHT;
+  }
+
   update(curve: ICurve, drawn: IDrawn): void {
     this._curve = curve;
     this._drawn = drawn;
     this._data = chartData(curve, drawn);
     const { trans } = this._context;
-    const last = lastValue(curve, drawn.ranks);
-    const special = firstSpecial(curve);
-    const wrong = this._wrong(special);
-    setText(this._value, last && (last.value !== null || !special) ? value(last.value) : '');
+    const last = lastValues(curve, drawn.band ? undefined : drawn.ranks);
+    const wrong = this._wrong();
+    setText(this._value, last ? lastText(last, trans) : '');
     setText(this._special, wrong);
     setAttribute(this._special, 'title', wrong || null);
     this._special.hidden = !wrong;
     const text = last
-      ? trans('%1 over steps; at step %2 it is %3', curve.name, last.step, value(last.value))
+      ? trans('%1 over steps; at step %2 it is %3', curve.name, last.step, lastText(last, trans))
       : trans('%1 over steps; no values yet', curve.name);
     setAttribute(this._box, 'aria-label', wrong ? `${text}; ${wrong}` : text);
     this.redraw();
   }
 
   /** What the lines do not show: where a training went wrong, or why there are none. */
-  private _wrong(special: ReturnType<typeof firstSpecial>): string {
+  private _wrong(): string {
     const { trans } = this._context;
+    const special = specialText(this._curve, trans);
     if (special) {
-      const text = trans('%1 from step %2', special.value, special.step);
-      return this._curve.ranks.length === 1 ? text : `${text} [${ranges(special.ranks)}]`;
+      return special;
     }
     const { xs, lines } = this._data;
     const empty = lines.every(({ ys }) => ys.every(y => y === null || y === undefined));
@@ -161,8 +190,9 @@ export class Chart {
   private _options(width: number): uPlot.Options {
     return plotOptions(this._context.root, this._data, {
       width,
-      height: HEIGHT,
+      height: this._height,
       log: !!this._drawn?.log,
+      fractions: this._context.fractions?.() ?? false,
       syncKey: this._syncKey,
       pointed: plot => this._showTip(plot),
       selected: plot => this._select(plot),
@@ -212,6 +242,9 @@ export class Chart {
       this._context.announce([...this._tip.children].map(row => row.textContent).join(', '));
     } else if (event.key === 'Escape') {
       this._point(null);
+      if (this.large && !this._zoom) {
+        this._setLarge(false);
+      }
       this._zoomTo(null);
     } else if (event.key === '+') {
       const x = this._data.xs[now];
@@ -258,7 +291,11 @@ export class Chart {
       return;
     }
     this._tip.replaceChildren(
-      el('div', { class: 'jpd-muted' }, this._context.trans('step %1', this._data.xs[idx])),
+      el(
+        'div',
+        { class: 'jpd-muted' },
+        (this._context.xName ?? (x => this._context.trans('step %1', x)))(this._data.xs[idx])
+      ),
       ...rows
     );
     const x = left + plot.over.offsetLeft;
@@ -275,8 +312,8 @@ export class Chart {
     }
     if (!this._plot || this._stale) {
       this.redraw();
-    } else if (this._plot.width !== width) {
-      this._plot.setSize({ width, height: HEIGHT });
+    } else if (this._plot.width !== width || this._plot.height !== this._height) {
+      this._plot.setSize({ width, height: this._height });
     }
   }
 

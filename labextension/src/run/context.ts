@@ -1,4 +1,5 @@
 /** What every part of a run view is given. */
+import type { IBundleHost } from './bundles';
 import type { IRunSource, State } from './source';
 import type { Trans } from './trans';
 
@@ -11,8 +12,14 @@ export interface IContext {
   announce: (text: string) => void;
   /** The view's own element, from which colours are read. */
   root: HTMLElement;
+  /** Draws what ranks show that is no picture. */
+  bundles: IBundleHost;
   /** What a line of a chart is called; without it by its rank. */
   lineName?: (rank: number) => string;
+  /** What a place on the horizontal axis is called; without it, `step N`. */
+  xName?: (x: number) => string;
+  /** Whether there are places between whole steps. */
+  fractions?: () => boolean;
 }
 
 export function stateName(state: State, trans: Trans): string {

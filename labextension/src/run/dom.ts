@@ -39,9 +39,11 @@ export function setLinkedText(node: Element, text: string): void {
   if (node.textContent === text) {
     return;
   }
-  const parts = text.split(/(https?:\/\/[^\s;,"'<>]+)/).map((part, place) =>
-    place % 2 ? el('a', { href: part, target: '_blank', rel: 'noopener noreferrer' }, part) : part
-  );
+  const parts = text
+    .split(/(https?:\/\/[^\s;,"'<>]+)/)
+    .map((part, place) =>
+      place % 2 ? el('a', { href: part, target: '_blank', rel: 'noopener noreferrer' }, part) : part
+    );
   node.replaceChildren(...parts);
 }
 
@@ -67,24 +69,32 @@ const PATHS = {
     'M8 3a5 5 0 1 1-4.900 6h1.600A3.500 3.500 0 1 0 5.200 5.800L7 7.500H2.500V3l1.600 1.700A5 5 0 0 1 8 3z',
   image:
     'M2 3h12v10H2zm1.500 1.500v5l2.500-2.500 2.500 2.500 2-2 2 2v-5zM10 5.200a1.100 1.100 0 1 1 0 2.200 1.100 1.100 0 0 1 0-2.200z',
+  enlarge:
+    'M2.500 2.500h4V4H5.100l2.200 2.200-1.100 1.100L4 5.100v1.400H2.500zM9.500 13.500V12h1.400L8.700 9.800l1.100-1.100L12 10.900V9.500h1.500v4z',
   table: 'M2 3h12v10H2zm1.500 3.500v2H7v-2zm5 0v2h4v-2zm-5 3.500v1.500H7V10zm5 0v1.500h4V10z',
+  pen: 'M11.3 1.9 14.1 4.7 5.6 13.200 2 14l.8-3.6zM4.100 11.100l-.3 1.100 1.100-.3 6.900-6.900-.800-.800z',
   warning: 'M8 1.500 15 14H1zM7.200 6v4h1.600V6zm0 5v1.600h1.600V11z'
 };
 
 export type IconName = keyof typeof PATHS;
 
 export function icon(name: IconName): SVGSVGElement {
-  const space = 'http://www.w3.org/2000/svg';
-  const svg = document.createElementNS(space, 'svg');
-  svg.setAttribute('viewBox', '0 0 16 16');
-  svg.setAttribute('aria-hidden', 'true');
-  svg.setAttribute('class', 'jpd-icon');
-  const path = document.createElementNS(space, 'path');
-  path.setAttribute('d', PATHS[name]);
-  path.setAttribute('fill', 'currentColor');
-  path.setAttribute('fill-rule', 'evenodd');
-  svg.appendChild(path);
-  return svg;
+  const path = svg('path', { d: PATHS[name], fill: 'currentColor', 'fill-rule': 'evenodd' });
+  return svg('svg', { viewBox: '0 0 16 16', 'aria-hidden': 'true', class: 'jpd-icon' }, path);
+}
+
+/** An element of a drawing. */
+export function svg<K extends keyof SVGElementTagNameMap>(
+  tag: K,
+  attributes: Record<string, string | number>,
+  ...children: (Node | string)[]
+): SVGElementTagNameMap[K] {
+  const node = document.createElementNS('http://www.w3.org/2000/svg', tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    node.setAttribute(name, String(value));
+  }
+  node.append(...children);
+  return node;
 }
 
 /** A button; without a visible text, `label` is its name and its tooltip. */

@@ -1,8 +1,8 @@
-/** What went wrong: the first failing rank with the cell's lines, the others folded under it; stacks. */
-import { reason, type IContext } from './context';
+/** What went wrong: what to do, the first failing rank with the cell's lines, the others folded under it. */
+import type { IContext } from './context';
 import { button, el, icon, setLinkedText } from './dom';
 import { bytes, capital, ranges } from './format';
-import type { IFrame, IRankError, IRunInfo, IStacks } from './source';
+import type { IFrame, IRankError, IRunInfo } from './source';
 
 /** The report of a failed run. */
 export function failureNode(errors: IRankError[], run: IRunInfo, context: IContext): HTMLElement {
@@ -29,7 +29,8 @@ export function failureNode(errors: IRankError[], run: IRunInfo, context: IConte
       ),
       el('span', { class: 'jpd-muted' }, where.join(' · '))
     ),
-    el('div', { class: 'jpd-failure-what' }, what(first, trans))
+    el('div', { class: 'jpd-failure-what' }, what(first, trans)),
+    ...hintNodes(first)
   );
   const cause = outOfMemory(first, context);
   if (cause) {
@@ -85,6 +86,15 @@ export function unexplainedNode(
         )
       : el('div', { class: 'jpd-muted' }, trans('More may be in %1', `${run.path}/supervisor.log`))
   );
+}
+
+/** What to do about it, where that is known; what is not sure begins with "perhaps". */
+function hintNodes({ hints = [] }: IRankError): HTMLElement[] {
+  return hints.map(hint => {
+    const text = el('span');
+    setLinkedText(text, capital(hint));
+    return el('div', { class: 'jpd-hint' }, el('span', { 'aria-hidden': 'true' }, '→'), text);
+  });
 }
 
 function what(error: IRankError, trans: IContext['trans']): string {
@@ -144,7 +154,13 @@ function frameNode(frame: IFrame, own: boolean): HTMLElement {
     { class: own ? 'jpd-frame jpd-frame-own' : 'jpd-frame' },
     el(
       'span',
-      { class: 'jpd-frame-place', title: frame.file || null },
+      {
+        class: 'jpd-frame-place',
+        title: frame.file || null,
+        'data-file': frame.file,
+        'data-label': frame.label,
+        'data-line': frame.line
+      },
       `${place.filter(Boolean).join(':')}${frame.function ? ` · ${frame.function}` : ''}`
     ),
     frame.source ? el('code', {}, frame.source.trim()) : null
@@ -191,86 +207,16 @@ function othersNode(others: IRankError[], trans: IContext['trans']): HTMLElement
   );
 }
 
-/** Where every rank is: asked for when somebody wants to know, equal stacks in one group. */
-export class Stacks {
-  readonly node: HTMLElement;
-  private readonly _answer = el('div', { class: 'jpd-stacks' });
-  private _asking = false;
-
-  constructor(private readonly _context: IContext) {
-    const { trans, signal } = _context;
-    this.node = el(
-      'section',
-      { class: 'jpd-stacks-box', 'aria-label': trans('Stacks'), hidden: true },
-      el(
-        'div',
-        { class: 'jpd-stacks-head' },
-        el('h4', { class: 'jpd-title' }, trans('Stacks')),
-        button({ label: trans('Ask again'), icon: 'reset' }, () => void this.ask(), signal),
-        button(
-          { label: trans('Close the stacks'), icon: 'close' },
-          () => {
-            this.node.hidden = true;
-          },
-          signal
-        )
-      ),
-      this._answer
-    );
-  }
-
-  async ask(): Promise<void> {
-    const { trans, source, announce, signal } = this._context;
-    this.node.hidden = false;
-    if (this._asking) {
-      return;
-    }
-    this._asking = true;
-    this._answer.replaceChildren(el('span', { class: 'jpd-muted' }, trans('Asking every rank …')));
-    try {
-      const stacks = await source.stacks();
-      if (!signal.aborted) {
-        this._answer.replaceChildren(...stackGroups(stacks, trans));
-        announce(trans('The stacks are shown'));
-      }
-    } catch (error) {
-      this._answer.replaceChildren(el('span', { class: 'jpd-muted' }, reason(error)));
-      announce(reason(error));
-    } finally {
-      this._asking = false;
-    }
-  }
-}
-
-function stackGroups(stacks: IStacks, trans: IContext['trans']): HTMLElement[] {
-  const nodes = stacks.groups.map(({ ranks, frames }) =>
-    el(
-      'div',
-      { class: 'jpd-stack' },
-      el(
-        'b',
-        {},
-        ranks.length === 1 ? trans('Rank %1', ranks[0]) : trans('Ranks %1', ranges(ranks))
-      ),
-      framesNode(frames, trans)
-    )
-  );
-  if (stacks.silent.length) {
-    nodes.push(
-      el('div', { class: 'jpd-muted' }, trans('No answer from ranks %1', ranges(stacks.silent)))
-    );
-  }
-  return nodes.length ? nodes : [el('div', { class: 'jpd-muted' }, trans('No rank is running'))];
-}
-
 export type NoticeKind = 'warning' | 'info';
 
 /** One or two lines that ask for attention. */
 export function notice(kind: NoticeKind, title: string, ...more: (Node | string)[]): HTMLElement {
+  const heading = el('b');
+  setLinkedText(heading, title);
   return el(
     'div',
     { class: `jpd-notice jpd-notice-${kind}` },
     kind === 'warning' ? icon('warning') : null,
-    el('div', {}, el('b', {}, title), ...more.map(part => el('div', {}, part)))
+    el('div', {}, heading, ...more.map(part => el('div', {}, part)))
   );
 }

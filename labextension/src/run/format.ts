@@ -22,6 +22,13 @@ export function duration(seconds: number): string {
   return hours ? `${hours}:${two(minutes)}:${rest}` : `${minutes}:${rest}`;
 }
 
+/** The time of day here, such as 09:05:07. */
+export function clock(epoch_s: number): string {
+  const time = new Date(1000 * epoch_s);
+  const two = (n: number) => String(n).padStart(2, '0');
+  return [time.getHours(), time.getMinutes(), time.getSeconds()].map(two).join(':');
+}
+
 export function bytes(count: number): string {
   let value = count;
   for (const unit of ['B', 'kB', 'MB', 'GB']) {

@@ -1,21 +1,30 @@
 /** The first row of a run: state, what it is, how long, how far, and Stop. */
 import { rankCount, reason, stateName, type IContext } from './context';
 import { button, el, icon, setAttribute, setLinkedText, setText } from './dom';
-import { bytes, capital, count, duration, rate } from './format';
-import { ended, type IProgress, type IRunInfo } from './source';
+import { bytes, capital, duration } from './format';
+import { progressText } from './pace';
+import { ended, type IRunInfo } from './source';
+import { shownAll } from './trials/scale';
 
 export class Header {
   readonly node: HTMLElement;
   private readonly _shape = el('i', { class: 'jpd-shape', 'aria-hidden': 'true' });
   private readonly _state = el('b', { class: 'jpd-state' });
-  private readonly _name = el('span', { class: 'jpd-name' });
+  readonly name = el('span', { class: 'jpd-name' });
   private readonly _facts = el('span', { class: 'jpd-facts' });
+  private readonly _id = el('span', { class: 'jpd-id' });
   private readonly _elapsed = el('span', { class: 'jpd-elapsed' });
   private readonly _progress = el('div', { class: 'jpd-progress', hidden: true });
   private readonly _bar = el('div', { class: 'jpd-bar', role: 'progressbar', 'aria-valuemin': 0 });
   private readonly _fill = el('i');
   private readonly _pace = el('span', { class: 'jpd-pace' });
-  private readonly _detail = el('div', { class: 'jpd-detail', hidden: true }, icon('warning'), ' ', el('span'));
+  private readonly _detail = el(
+    'div',
+    { class: 'jpd-detail', hidden: true },
+    icon('warning'),
+    ' ',
+    el('span')
+  );
   private readonly _stop: HTMLButtonElement;
   private readonly _stacks: HTMLButtonElement;
   private _run: IRunInfo | null = null;
@@ -48,7 +57,7 @@ export class Header {
       'header',
       { class: 'jpd-header' },
       el('span', { class: 'jpd-status' }, this._shape, this._state),
-      el('span', { class: 'jpd-what' }, this._name, this._facts),
+      el('span', { class: 'jpd-what' }, this.name, this._facts, this._id),
       this._elapsed,
       this._progress,
       el(
@@ -75,11 +84,18 @@ export class Header {
     setAttribute(this._shape, 'data-state', run.state);
     setAttribute(this._state, 'data-state', run.state);
     setText(this._state, stateName(run.state, trans));
-    setText(this._name, run.name || run.label || run.id);
-    setAttribute(this._name, 'title', run.id);
-    const facts = [run.backend, rankCount(run.world_size, trans)];
+    setText(this.name, run.name || run.label || run.id);
+    setAttribute(this.name, 'title', run.id);
+    // What commands such as %dist attach want.
+    setText(this._id, run.id);
+    setAttribute(this._id, 'title', this._context.trans('The run’s id'));
+    const where = run.cluster ? trans('%1 (%2)', run.cluster, run.backend) : run.backend;
+    const facts = [where, run.tuning ? trans('tuning') : rankCount(run.world_size, trans)];
     if (run.attempt || run.max_restarts) {
       facts.push(trans('attempt %1 of %2', run.attempt + 1, run.max_restarts + 1));
+    }
+    if (run.trial) {
+      facts.push(`${trans('trial %1', run.trial.number)} (${shownAll(run.trial.parameters)})`);
     }
     setText(this._facts, facts.join(' · '));
     // How it stands by the backend's own words, such as a host that does not answer. Ended, it is below.
@@ -124,17 +140,13 @@ export class Header {
     if (!progress) {
       return;
     }
-    const { n, total, desc } = progress;
+    const { n, total } = progress;
     const part = total ? Math.min(1, n / total) : null;
     this._bar.hidden = part === null;
     this._fill.style.width = `${100 * (part ?? 0)}%`;
     setAttribute(this._bar, 'aria-valuemax', total === null ? null : String(total));
     setAttribute(this._bar, 'aria-valuenow', String(n));
-    const texts = [
-      `${desc ? `${desc} ` : ''}${count(n)}${total === null ? '' : `/${count(total)}`}`,
-      ...pace(progress, ended(run.state), trans)
-    ];
-    setText(this._pace, texts.join(' · '));
+    setText(this._pace, progressText(progress, trans, ended(run.state)));
   }
 
   private _tick(): void {
@@ -169,18 +181,6 @@ export class Header {
       setAttribute(this._stop, 'title', reason(error));
     }
   }
-}
-
-function pace(progress: IProgress, over: boolean, trans: IContext['trans']): string[] {
-  const perSecond = progress.rate;
-  if (!perSecond || over) {
-    return [];
-  }
-  const texts = [trans('%1 steps/s', rate(perSecond))];
-  if (progress.total !== null && progress.total > progress.n) {
-    texts.push(trans('%1 left', duration(Math.ceil((progress.total - progress.n) / perSecond))));
-  }
-  return texts;
 }
 
 /** Memory as a text for the tips of the ranks. */

@@ -2,12 +2,18 @@
 import type { IContext } from './context';
 import { el, setAttribute } from './dom';
 import { count } from './format';
+import { Inlays, type IInlay } from './inlays';
 import type { LogPages } from './pages';
-import { rowNode } from './rows';
+import type { ILogModes } from './logmodes';
+import { rowOf } from './rows';
+import { Stretches } from './stretches';
 import * as virtual from './virtual';
+import * as wrapped from './wrapped';
 
 const OVERSCAN = 12;
 const DEFAULT_ROW_HEIGHT = 18;
+/** Rows may be so much higher or lower than was thought before the scroll bar is made to fit. */
+const OFF = 0.15;
 
 export class LogList {
   readonly node: HTMLElement;
@@ -19,20 +25,26 @@ export class LogList {
   private _offset = 0;
   private _expected = 0;
   private _rowHeight = 0;
+  /** How high rows are in the mean, by the height of a line. */
+  private _lines = 1;
   private _match: RegExp | null = null;
   private _current = -1;
   private _selection: { anchor: number; focus: number } | null = null;
   private _dragging = false;
   private _frame = 0;
+  private readonly _inlays: Inlays;
 
   constructor(
     private readonly _context: IContext,
     private readonly _pages: LogPages,
     private readonly _ranks: boolean,
     label: string,
-    private readonly _moved: () => void
+    private readonly _modes: ILogModes,
+    private readonly _moved: () => void,
+    enlarge: (display: string, rank: number) => void
   ) {
     const { signal } = _context;
+    this._inlays = new Inlays(_context, _ranks, enlarge, change => this._keepPlace(change));
     this._spacer.appendChild(this._rows);
     // Not aria-live: a flood of lines would be read out; news are announced by the view, in numbers.
     this.node = el(
@@ -49,6 +61,7 @@ export class LogList {
     resize.observe(this.node);
     signal.addEventListener('abort', () => {
       resize.disconnect();
+      this._inlays.dispose();
       cancelAnimationFrame(this._frame);
     });
   }
@@ -63,6 +76,16 @@ export class LogList {
     }
   }
 
+  /** Draw anew after the modes have changed. */
+  showModes(): void {
+    this._drawn.clear();
+    this._rows.replaceChildren();
+    const top = this._offset / this._geometry().rowHeight;
+    this._lines = 1;
+    this._offset = top * this._geometry().rowHeight;
+    this.draw();
+  }
+
   get selection(): { first: number; end: number } | null {
     if (!this._selection) {
       return null;
@@ -71,18 +94,46 @@ export class LogList {
     return { first: Math.min(anchor, focus), end: Math.max(anchor, focus) + 1 };
   }
 
+  /** What ranks show stands between the lines. */
+  showInlays(inlays: IInlay[]): void {
+    if (inlays.length || !this._inlays.none) {
+      this._inlays.show(inlays);
+      this._moved();
+    }
+  }
+
+  get hasInlays(): boolean {
+    return !this._inlays.none;
+  }
+
   /** Mark what a search finds; `current` is the line it stands at. */
   mark(match: RegExp | null, current: number): void {
-    this._match = match;
+    // What is searched for may stand in the text of something that is shown in its place.
+    this._keepPlace(() => (this._match = match));
     this._current = current;
     this._drawn.clear();
+    this.draw();
+  }
+
+  /** Some rows become higher or lower: what is at the top of the box stays there. */
+  private _keepPlace(change: () => void): void {
+    const { row, within } = virtual.rowAt(this._offset, this._geometry());
+    change();
+    if (!this._modes.wrap) {
+      const geometry = this._geometry();
+      this._offset = virtual.clamp(virtual.topOf(row, geometry) + within, geometry);
+    }
     this.draw();
   }
 
   /** Scroll until the line is in sight. */
   reveal(line: number): void {
     this.following = false;
-    this._scrollTo(virtual.reveal(line, this._offset, this._geometry()));
+    const geometry = this._geometry();
+    const to = this._modes.wrap
+      ? wrapped.offsetOf(line, geometry)
+      : virtual.reveal(line, this._offset, geometry);
+    this._scrollTo(to);
     this._moved();
   }
 
@@ -98,11 +149,19 @@ export class LogList {
   }
 
   private _geometry(): virtual.IGeometry {
+    const rowHeight = (this._rowHeight || DEFAULT_ROW_HEIGHT) * this._lines;
     return {
       rows: this._pages.rows,
-      rowHeight: this._rowHeight || DEFAULT_ROW_HEIGHT,
-      viewport: this.node.clientHeight
+      rowHeight,
+      viewport: this.node.clientHeight,
+      // Wrapped lines are of any height, and what stands between them is.
+      stretches: this._inlays.none || this._modes.wrap ? undefined : this._stretches(rowHeight)
     };
+  }
+
+  private _stretches(rowHeight: number): Stretches {
+    const { rows } = this._pages;
+    return new Stretches(this._inlays.stretches(rows, rowHeight, this._match !== null));
   }
 
   private _draw(): void {
@@ -122,28 +181,61 @@ export class LogList {
     if (Math.abs(this.node.scrollTop - this._expected) >= 1) {
       this.node.scrollTop = this._expected;
     }
-    const { first, end } = virtual.window(this._offset, geometry, OVERSCAN);
+    const { first, end } = this._modes.wrap
+      ? wrapped.window(this._offset, geometry, this._rowHeight, OVERSCAN)
+      : virtual.window(this._offset, geometry, OVERSCAN);
     this._pages.ensure(first, end);
-    this._place(first, end, geometry);
+    this.node.classList.toggle('jpd-log-wrap', this._modes.wrap);
+    this.node.style.setProperty('--jpd-log-width', `${this.node.clientWidth}px`);
+    const stretches = this._inlays.none ? null : this._stretches(this._rowHeight);
+    this._place(first, end, stretches);
+    const scrollTop = virtual.scrollTopOf(this._offset, geometry);
+    const top = this._modes.wrap
+      ? this._hold(geometry, stretches)
+      : virtual.topOf(stretches?.of(first)?.first ?? first, geometry) - this._offset;
+    this._rows.style.top = `${scrollTop + top}px`;
   }
 
-  private _place(first: number, end: number, geometry: virtual.IGeometry): void {
+  /** Where the rows begin, so that the held point is where it belongs. */
+  private _hold(geometry: virtual.IGeometry, stretches: Stretches | null): number {
+    const { line, below } = wrapped.held(this._offset, geometry);
+    const last = Math.min(geometry.rows - 1, Math.floor(line));
+    const n = stretches?.of(last)?.first ?? last;
+    const node = this._drawn.get(n)?.node;
+    const at = node ? node.offsetTop + Math.min(1, line - n) * node.offsetHeight : 0;
+    const mean = this._rows.offsetHeight / Math.max(1, this._drawn.size) / this._rowHeight;
+    if (mean >= 1 && Math.abs(mean / this._lines - 1) > OFF) {
+      this._lines = mean;
+      this._offset = wrapped.offsetOf(line - 0.5, this._geometry());
+      this.draw();
+    }
+    return below - at;
+  }
+
+  private _place(first: number, end: number, stretches: Stretches | null): void {
+    // Lines that say in text what is shown in their place have no rows.
+    const rows = new Set<number>();
+    for (let n = first; n < end; n++) {
+      rows.add(stretches?.of(n)?.first ?? n);
+    }
     for (const [n, { node }] of this._drawn) {
-      if (n < first || n >= end) {
+      if (!rows.has(n)) {
         node.remove();
         this._drawn.delete(n);
       }
     }
     const selected = this.selection;
     let before: ChildNode | null = this._rows.firstChild;
-    for (let n = first; n < end; n++) {
+    for (const n of rows) {
       const line = this._pages.line(n);
-      const key = line ? `${line.n} ${line.ranks?.length ?? 1} ${line.text}` : '';
+      const inlay = stretches?.of(n) ? this._inlays.node(n, this._match !== null) : null;
+      const text = line ? `${line.n} ${line.ranks?.length ?? 1} ${line.text}` : '';
+      const key = inlay ? `${inlay.alone ? 'shown' : 'below'} ${text}` : text;
       let known = this._drawn.get(n);
       if (!known || known.key !== key) {
-        const node = line
-          ? rowNode(line, { ranks: this._ranks, match: this._match, trans: this._context.trans })
-          : el('div', { class: 'jpd-row jpd-row-missing' }, '\u00a0');
+        const { _ranks: ranks, _match: match } = this;
+        const { trans } = this._context;
+        const node = rowOf(line, inlay, { ranks, times: this._modes.times, match, trans });
         if (known?.node.parentNode) {
           if (before === known.node) {
             before = node;
@@ -172,8 +264,6 @@ export class LogList {
       before.remove();
       before = next;
     }
-    const scrollTop = virtual.scrollTopOf(this._offset, geometry);
-    this._rows.style.top = `${scrollTop + first * geometry.rowHeight - this._offset}px`;
   }
 
   private _onScroll(): void {
@@ -204,6 +294,8 @@ export class LogList {
     if ((event.ctrlKey || event.metaKey) && event.key === 'a') {
       this._select(0, this._pages.total - 1);
     } else if (event.ctrlKey || event.metaKey || event.altKey) {
+      return;
+    } else if (event.key === ' ' && event.target instanceof HTMLButtonElement) {
       return;
     } else if (event.key === 'Escape' && this._selection) {
       this._selection = null;
@@ -249,7 +341,7 @@ export class LogList {
       focus = Math.min(lines - 1, Math.max(0, Math.round(focus + by)));
     }
     this._select(anchor, focus);
-    const top = focus * geometry.rowHeight;
+    const top = virtual.topOf(focus, geometry);
     const lowest = top + geometry.rowHeight - geometry.viewport;
     this._scrollTo(Math.min(top, Math.max(lowest, this._offset)));
     const { trans, announce } = this._context;

@@ -7,10 +7,23 @@ import { count, ranges } from './format';
 import { LogList } from './list';
 import { LogSearch } from './logsearch';
 import { logName, LogTabs } from './logtabs';
+import { modeToggles, rememberedModes } from './logmodes';
+import { inlaysOf } from './inlays';
 import { LogPages } from './pages';
-import { ranksOf, type Attempt, type LogOf, type RunChange } from './source';
+import {
+  ranksOf,
+  tailOf,
+  type Attempt,
+  type IDisplay,
+  type IDisposable,
+  type ILogTail,
+  type LogOf,
+  type RunChange
+} from './source';
 
 const TAIL = 200;
+/** While somebody reads along: more than fit into the box. */
+const NEWEST = 100;
 const MAX_COPIED = 100_000;
 const SHORT = 3;
 
@@ -37,15 +50,20 @@ export class Logs {
   private readonly _search: LogSearch;
   private readonly _copy: HTMLButtonElement;
   private readonly _prefix = `jpd-logs-${++views}`;
+  private readonly _modes = rememberedModes();
   private _known = '';
   private _totals: Extract<RunChange, { kind: 'log' }> | null = null;
   private _shown: IShown | null = null;
   private _visible = true;
   private _ended = false;
+  private _displays: readonly IDisplay[] = [];
+  /** The log whose last lines come with the news of them. */
+  private _along: { of: LogOf; reading: IDisposable | undefined } | null = null;
 
   constructor(
     private readonly _context: IContext,
-    private readonly _selected: (of: LogOf) => void
+    private readonly _selected: (of: LogOf) => void,
+    private readonly _enlarge: (display: string, rank: number) => void
   ) {
     const { trans, signal } = _context;
     this._news = button(
@@ -145,20 +163,43 @@ export class Logs {
       (start, lines) => this._context.source.logPage(of, start, lines, chosen),
       () => this._update()
     );
-    const list = new LogList(context, pages, of === null, label, () => this._update());
+    const list = new LogList(
+      context,
+      pages,
+      of === null,
+      label,
+      this._modes,
+      () => this._update(),
+      this._enlarge
+    );
     this._shown = { of, attempt: chosen, pages, list, seen: 0, abort };
     this._body.replaceChildren(list.node);
     this._tabs.mark(of);
     this._selected(of);
+    this._inlay();
     void pages.tail(TAIL);
     this._search.begin();
     this._update();
   }
 
+  /** What the ranks show now stands between the lines of the run's last attempt. */
+  set displays(displays: readonly IDisplay[]) {
+    this._displays = displays;
+    this._inlay();
+  }
+
+  private _inlay(): void {
+    const shown = this._shown;
+    if (shown) {
+      const displays = shown.attempt === null ? this._displays : [];
+      shown.list.showInlays(inlaysOf(displays, shown.of, this._context.bundles));
+    }
+  }
+
   /** The log has grown. */
   changed(change: Extract<RunChange, { kind: 'log' }>): void {
     this._totals = change;
-    this._refresh();
+    this._refresh(change.tails);
   }
 
   /** Read anew: after a lost connection, or another attempt. */
@@ -180,13 +221,15 @@ export class Logs {
 
   set visible(visible: boolean) {
     this._visible = visible;
+    this._readAlong();
     if (visible) {
       this._refresh();
       this._shown?.list.draw();
     }
   }
 
-  private _refresh(): void {
+  /** `came`: what of some logs has come along with the news. */
+  private _refresh(came: ILogTail[] = []): void {
     const shown = this._shown;
     if (!shown || !this._visible || !this._totals || this._attempts.chosen !== null) {
       return;
@@ -195,16 +238,36 @@ export class Logs {
     const { all, ranks, launchers } = this._totals;
     const total = of === null ? all : ((typeof of === 'string' ? launchers : ranks)?.[of] ?? 0);
     if (shown.list.following) {
-      void shown.pages.tail(TAIL);
+      const { rank, launcher } = tailOf(of);
+      const tail = came.find(one => one.rank === rank && one.launcher === launcher);
+      if (tail) {
+        shown.pages.take(tail.page);
+      } else {
+        void shown.pages.tail(NEWEST);
+      }
     } else {
       shown.pages.grown(Math.max(total, shown.pages.total));
     }
     this._search.grown();
   }
 
+  private _readAlong(): void {
+    const shown = this._shown;
+    const live = !this._ended && this._visible && this._attempts.chosen === null;
+    const wanted = live && shown?.list.following ? shown.of : undefined;
+    if (this._along && this._along.of !== wanted) {
+      this._along.reading?.dispose();
+      this._along = null;
+    }
+    if (wanted !== undefined) {
+      this._along ??= { of: wanted, reading: this._context.source.readAlong?.(wanted) };
+    }
+  }
+
   private _close(): void {
     const shown = this._shown;
     this._shown = null;
+    this._readAlong();
     shown?.abort.abort();
     shown?.pages.close();
     shown?.list.node.remove();
@@ -212,6 +275,7 @@ export class Logs {
 
   /** What stands around the list. */
   private _update(): void {
+    this._readAlong();
     const shown = this._shown;
     if (!shown) {
       return;
@@ -242,7 +306,7 @@ export class Logs {
           : trans('Nothing printed yet')
     );
     // A short log takes no more room than it needs, once it cannot grow.
-    list.node.classList.toggle('jpd-log-short', over && pages.rows <= SHORT);
+    list.node.classList.toggle('jpd-log-short', over && pages.rows <= SHORT && !list.hasInlays);
     this._copy.disabled = !list.selection;
     list.draw();
   }
@@ -253,6 +317,7 @@ export class Logs {
       'div',
       { class: 'jpd-controls' },
       ...this._search.nodes,
+      ...modeToggles(this._modes, () => this._shown?.list.showModes(), this._context),
       this._copy,
       button(
         { label: trans('Download the whole log'), icon: 'download' },

@@ -1,47 +1,59 @@
 /** All metrics of a run, and what they have in common: smoothing, axis, which ranks. */
 import { Chart } from './chart';
+import { badRanks } from './charttitle';
 import { reason, type IContext } from './context';
-import { button, el, setText } from './dom';
-import { parseRanges } from './format';
+import { el, setText } from './dom';
+import { LINES, RankChoice } from './rankchoice';
+import { FEW, grouped, matching, Section } from './sections';
 import type { IDrawn } from './series';
-import type { ICurves } from './source';
-import { rankVariable } from './theme';
+import { Rereading } from './rereading';
+import type { ICurve, ICurves } from './source';
 
 const POINTS = 2000;
 /** Five redraws a second are as many as a curve needs. */
 const PAUSE_MS = 200;
-/** Above this many ranks: a mean and a band, and lines only for chosen ranks. */
-const LINES = 8;
-const FIRST_CHARTS = 12;
+/** Sections are open at first until so many charts are in sight. */
+const OPEN_CHARTS = 12;
 
 let views = 0;
 
 export class Metrics {
   readonly node: HTMLElement;
-  private readonly _grid = el('div', { class: 'jpd-charts' });
-  private readonly _controls: HTMLElement;
-  private readonly _ranksBox = el('span', { class: 'jpd-rank-toggles' });
-  private readonly _more: HTMLButtonElement;
+  private readonly _body = el('div');
+  private readonly _choice: RankChoice;
+  private readonly _filter: HTMLInputElement;
+  private readonly _none = el('div', { class: 'jpd-muted', hidden: true });
   private readonly _error = el('div', { class: 'jpd-muted', hidden: true });
   private readonly _charts = new Map<string, Chart>();
+  private readonly _sections = new Map<string, Section>();
   private readonly _syncKey = `jpd-${++views}`;
   private _curves: ICurves | null = null;
-  private _worldSize = 0;
-  private _ranks = new Set<number>();
-  /** Those that were switched off, which they stay when others join. */
-  private readonly _off = new Set<number>();
   private _smoothing = 0;
   private _log = false;
-  private _all = false;
-  private _busy = false;
-  private _dirty = false;
   private _visible = true;
-  private _timer: ReturnType<typeof setTimeout> | undefined;
+  private readonly _rereading: Rereading;
+
+  /** Told of the ranks whose values are no numbers any more, and what they are. */
+  onBad: ((ranks: ReadonlyMap<number, string>) => void) | null = null;
 
   constructor(private readonly _context: IContext) {
     const { trans, signal } = _context;
-    this._controls = el('div', { class: 'jpd-controls' }, this._ranksBox);
-    this._controls.append(
+    this._rereading = new Rereading(
+      () => this._read(),
+      signal,
+      () => this._visible
+    );
+    this._choice = new RankChoice(_context, () => this._draw());
+    this._filter = el('input', {
+      class: 'jpd-input jpd-metric-filter',
+      placeholder: trans('filter metrics'),
+      'aria-label': trans('Filter metrics by name'),
+      spellcheck: 'false',
+      hidden: true
+    });
+    this._filter.addEventListener('input', () => this._draw(), { signal });
+    const controls = el('div', { class: 'jpd-controls' }, this._filter, this._choice.node);
+    controls.append(
       smoothingControl(_context, value => {
         this._smoothing = value;
         this._draw();
@@ -51,14 +63,7 @@ export class Metrics {
         this._draw();
       })
     );
-    this._more = button(
-      { label: '', text: ' ' },
-      () => {
-        this._all = true;
-        this._draw();
-      },
-      signal
-    );
+    setText(this._none, trans('No metric is called like that'));
     this.node = el(
       'section',
       { class: 'jpd-metrics', 'aria-label': trans('Metrics'), hidden: true },
@@ -66,23 +71,18 @@ export class Metrics {
         'div',
         { class: 'jpd-bar-row' },
         el('h4', { class: 'jpd-title' }, trans('Metrics')),
-        this._controls
+        controls
       ),
-      this._grid,
-      this._more,
+      this._body,
+      this._none,
       this._error
     );
-    signal.addEventListener('abort', () => clearTimeout(this._timer));
   }
 
   /** There may be new points. Fetched when visible, five times a second at most. */
   changed(worldSize: number): void {
-    if (worldSize !== this._worldSize) {
-      this._worldSize = worldSize;
-      this._makeToggles();
-    }
-    this._dirty = true;
-    this._fetch();
+    this._choice.update(worldSize);
+    this._rereading.changed();
   }
 
   /** The theme's colours have changed. */
@@ -92,40 +92,26 @@ export class Metrics {
 
   set visible(visible: boolean) {
     this._visible = visible;
-    this._fetch();
+    this._rereading.goOn();
   }
 
-  private _fetch(): void {
-    const { source, signal, trans } = this._context;
-    if (!this._dirty || this._busy || !this._visible || signal.aborted) {
-      return;
-    }
-    this._dirty = false;
-    this._busy = true;
+  private async _read(): Promise<number> {
+    const { source, trans } = this._context;
     const began = performance.now();
-    source
-      .curves(POINTS)
-      .then(curves => {
-        this._curves = curves;
-        setText(this._error, curves.problem ?? '');
-        this._error.hidden = !curves.problem;
-        this._draw();
-      })
-      .catch((error: unknown) => {
-        this._error.hidden = false;
-        setText(this._error, trans('The metrics cannot be read: %1', reason(error)));
-      })
-      .finally(() => {
-        // Where drawing is slow, the page gets at least half of the time.
-        const spent = performance.now() - began;
-        this._timer = setTimeout(
-          () => {
-            this._busy = false;
-            this._fetch();
-          },
-          Math.max(PAUSE_MS - spent, spent)
-        );
-      });
+    try {
+      const curves = await source.curves(POINTS);
+      this._curves = curves;
+      setText(this._error, curves.problem ?? '');
+      this._error.hidden = !curves.problem;
+      this._draw();
+      this.onBad?.(badRanks(curves.curves, trans));
+    } catch (error) {
+      this._error.hidden = false;
+      setText(this._error, trans('The metrics cannot be read: %1', reason(error)));
+    }
+    // Where drawing is slow, the page gets at least half of the time.
+    const spent = performance.now() - began;
+    return Math.max(PAUSE_MS - spent, spent);
   }
 
   private _draw(): void {
@@ -133,109 +119,88 @@ export class Metrics {
       return;
     }
     const { curves, problem } = this._curves;
-    const { trans } = this._context;
     this.node.hidden = !curves.length && !problem;
-    const shown = this._all ? curves : curves.slice(0, FIRST_CHARTS);
-    this._more.hidden = shown.length === curves.length;
-    setText(this._more, trans('Show %1 more metrics', curves.length - shown.length));
-    for (const curve of shown) {
-      let chart = this._charts.get(curve.name);
-      if (!chart) {
-        chart = new Chart(curve, this._context, this._syncKey, zoom =>
-          // All charts have the same steps.
-          this._charts.forEach(other => other.zoom(zoom))
-        );
-        this._charts.set(curve.name, chart);
-        this._grid.appendChild(chart.node);
-      }
-      chart.update(curve, this._drawn());
+    this._filter.hidden = curves.length <= FEW;
+    const typed = this._filter.hidden ? '' : this._filter.value;
+    const meant = matching(typed);
+    const byName = new Map(curves.map(curve => [curve.name, curve]));
+    const sections = new Set<Section>();
+    let before = 0;
+    let found = 0;
+    for (const { prefix, names } of grouped([...byName.keys()])) {
+      const section = this._section(prefix, before < OPEN_CHARTS);
+      const own = names.filter(meant);
+      section.filtered = typed.trim() !== '';
+      section.node.hidden = !own.length;
+      this._fill(section, section.shown(own), byName);
+      sections.add(section);
+      before += names.length;
+      found += own.length;
     }
+    for (const [prefix, section] of this._sections) {
+      if (!sections.has(section)) {
+        section.node.remove();
+        this._sections.delete(prefix);
+      }
+    }
+    this._none.hidden = found > 0 || !curves.length;
+  }
+
+  private _section(prefix: string, open: boolean): Section {
+    let section = this._sections.get(prefix);
+    if (!section) {
+      section = new Section(prefix, open, this._context, () => this._draw());
+      this._sections.set(prefix, section);
+      if (prefix) {
+        this._body.append(section.node);
+      } else {
+        this._body.prepend(section.node);
+      }
+    }
+    return section;
+  }
+
+  private _fill(section: Section, names: readonly string[], curves: Map<string, ICurve>): void {
+    const charts = names.map(name => this._chart(curves.get(name) as ICurve));
+    const nodes = charts.map(chart => chart.node);
+    // Moved only where others stand there: a node that is moved loses its focus.
+    if (
+      nodes.length !== section.grid.children.length ||
+      nodes.some((node, i) => node !== section.grid.children[i])
+    ) {
+      section.grid.replaceChildren(...nodes);
+    }
+    charts.forEach((chart, i) => chart.update(curves.get(names[i]) as ICurve, this._drawn()));
+  }
+
+  private _chart(curve: ICurve): Chart {
+    let chart = this._charts.get(curve.name);
+    if (!chart) {
+      chart = new Chart(
+        curve,
+        this._context,
+        this._syncKey,
+        // All charts have the same steps.
+        zoom => this._charts.forEach(other => other.zoom(zoom)),
+        enlarged =>
+          this._charts.forEach(other => {
+            other.large = other === enlarged;
+          })
+      );
+      this._charts.set(curve.name, chart);
+    }
+    return chart;
   }
 
   private _drawn(): IDrawn {
-    const band = this._worldSize > LINES;
+    const { band, ranks } = this._choice;
     return {
       smoothing: this._smoothing,
       log: this._log,
-      ranks: this._ranks,
+      ranks,
       band,
-      raw: this._ranks.size + (band ? 1 : 0) <= LINES
+      raw: ranks.size + (band ? 1 : 0) <= 2 * LINES
     };
-  }
-
-  private _makeToggles(): void {
-    const { trans, signal } = this._context;
-    const size = this._worldSize;
-    if (size > LINES && this._ranksBox.querySelector('input')) {
-      return;
-    }
-    const all = Array.from({ length: size <= LINES ? size : 0 }, (_, rank) => rank);
-    this._ranks = new Set(all.filter(rank => !this._off.has(rank)));
-    this._ranksBox.replaceChildren();
-    if (size < 2) {
-      return;
-    }
-    if (size > LINES) {
-      const input = el('input', {
-        class: 'jpd-input jpd-ranks-input',
-        placeholder: trans('ranks, e.g. 0-3,7'),
-        'aria-label': trans('Ranks to draw besides the mean and its band'),
-        spellcheck: 'false'
-      });
-      input.addEventListener(
-        'input',
-        () => {
-          const ranks = parseRanges(input.value, this._worldSize);
-          input.setAttribute('aria-invalid', String(ranks === null));
-          if (ranks) {
-            this._ranks = new Set(ranks);
-            this._draw();
-          }
-        },
-        { signal }
-      );
-      const legend = el(
-        'span',
-        { class: 'jpd-muted' },
-        el('i', { class: 'jpd-swatch jpd-swatch-mean' })
-      );
-      legend.append(trans('mean, min–max'));
-      this._ranksBox.append(legend, input);
-      return;
-    }
-    this._ranksBox.append(
-      ...all.map(rank => {
-        const swatch = el('i', { class: 'jpd-swatch' });
-        swatch.style.background = `var(${rankVariable(rank)})`;
-        const toggle = el(
-          'button',
-          {
-            type: 'button',
-            class: 'jpd-toggle',
-            'aria-pressed': String(this._ranks.has(rank)),
-            'aria-label': trans('Rank %1', rank)
-          },
-          swatch,
-          String(rank)
-        );
-        toggle.addEventListener(
-          'click',
-          () => {
-            const on = !this._ranks.delete(rank);
-            if (on) {
-              this._ranks.add(rank);
-              this._off.delete(rank);
-            } else {
-              this._off.add(rank);
-            }
-            toggle.setAttribute('aria-pressed', String(on));
-            this._draw();
-          },
-          { signal }
-        );
-        return toggle;
-      })
-    );
   }
 }
 

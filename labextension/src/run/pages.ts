@@ -8,6 +8,8 @@ const UNSETTLED = 64;
 /** More unfinished lines than these are only named by their ranks. */
 const UNFINISHED = 8;
 
+const SHORT_MS = 10;
+
 type Fetch = (start: number, count: number) => Promise<ILogPage>;
 
 /** Lines by number. Missing ones are fetched when asked for; `changed` says when there are new ones. */
@@ -24,6 +26,8 @@ export class LogPages {
   private _closed = false;
   /** Grows when all is forgotten: what was asked for before is not wanted any more. */
   private _age = 0;
+  /** How often something came unasked: what was asked for before that may be older. */
+  private _came = 0;
 
   constructor(
     private readonly _fetch: Fetch,
@@ -81,6 +85,12 @@ export class LogPages {
     this._changed();
   }
 
+  /** The last lines have come unasked. */
+  take(page: ILogPage): void {
+    this._came++;
+    this._take(page, this._age, this._came);
+  }
+
   /** Fetch the last lines, and with them the length. At most one such request is under way. */
   async tail(count: number): Promise<void> {
     if (this._tailing) {
@@ -91,8 +101,13 @@ export class LogPages {
     try {
       do {
         this._tailAgain = false;
-        const age = this._age;
-        this._take(await this._fetch(-count, count), age);
+        const [age, came, began] = [this._age, this._came, performance.now()];
+        this._take(await this._fetch(-count, count), age, came);
+        const spent = performance.now() - began;
+        if (this._tailAgain && spent > SHORT_MS) {
+          // Where answers are slow, others get at least half of the time.
+          await new Promise(go => setTimeout(go, spent));
+        }
       } while (this._tailAgain && !this._closed);
     } catch (error) {
       this._fail(error);
@@ -134,9 +149,9 @@ export class LogPages {
     }
     this._pending.add(page);
     this._stale.delete(page);
-    const age = this._age;
+    const [age, came] = [this._age, this._came];
     try {
-      this._take(await this._fetch(page * PAGE, PAGE), age);
+      this._take(await this._fetch(page * PAGE, PAGE), age, came);
     } catch (error) {
       this._fail(error);
     } finally {
@@ -144,7 +159,7 @@ export class LogPages {
     }
   }
 
-  private _take(answer: ILogPage, age: number): void {
+  private _take(answer: ILogPage, age: number, came: number): void {
     if (this._closed) {
       return;
     }
@@ -153,10 +168,13 @@ export class LogPages {
       return;
     }
     this.error = null;
-    this.total = Math.max(answer.total, answer.start + answer.lines.length);
-    this.complete = answer.complete;
-    if (answer.start + answer.lines.length >= answer.total) {
-      this._unfinished = folded(answer.partial ?? []);
+    const old = came !== this._came;
+    if (!old) {
+      this.total = Math.max(answer.total, answer.start + answer.lines.length);
+      this.complete = answer.complete;
+      if (answer.start + answer.lines.length >= answer.total) {
+        this._unfinished = folded(answer.partial ?? []);
+      }
     }
     for (const line of answer.lines) {
       const page = Math.floor(line.n / PAGE);
@@ -165,7 +183,9 @@ export class LogPages {
         lines = [];
         this._pages.set(page, lines);
       }
-      lines[line.n % PAGE] = line;
+      if (!old || lines[line.n % PAGE] === undefined) {
+        lines[line.n % PAGE] = line;
+      }
     }
     for (const page of this._pages.keys()) {
       if (this._pages.size <= KEPT_PAGES) {

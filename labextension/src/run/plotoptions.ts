@@ -9,6 +9,8 @@ export interface IPlotWishes {
   height: number;
   /** Whether values are drawn on a logarithmic axis. */
   log: boolean;
+  /** Whether the horizontal axis has places between whole steps. */
+  fractions?: boolean;
   /** Charts with the same key follow each other's pointer. */
   syncKey: string;
   /** The pointer has moved. */
@@ -75,7 +77,7 @@ export function plotOptions(
         : { range: (_u, min, max) => linearRange(min, max) }
     },
     axes: [
-      { ...axis, size: 22, space: 46, incrs: STEP_INCREMENTS },
+      { ...axis, size: 22, space: 46, ...(wishes.fractions ? {} : { incrs: STEP_INCREMENTS }) },
       {
         ...axis,
         size: axisSize,

@@ -1,34 +1,51 @@
-/** What the ranks returned, equal values in one row. */
+/** What the ranks returned: numbers and dicts in a table by rank, else equal values in one row. */
 import type { IContext } from './context';
 import { el } from './dom';
 import { bytes, ranges } from './format';
+import { resultTable, tabled } from './resulttable';
 import type { IResult } from './source';
 
-export function resultsNode(results: IResult[], worldSize: number, context: IContext): HTMLElement {
+/** Above this an array's own digits say nothing. */
+const SHORT = 300;
+
+export function resultsNode(
+  results: readonly IResult[],
+  worldSize: number,
+  context: IContext
+): HTMLElement {
   const { trans } = context;
+  const inTable = tabled(results);
   return el(
     'section',
     { class: 'jpd-results', 'aria-label': trans('Results') },
     el('h4', { class: 'jpd-title' }, trans('Results')),
+    inTable.length ? resultTable(inTable, context) : null,
     el(
       'div',
       { class: 'jpd-result-rows' },
-      ...results.map(result =>
-        el(
-          'div',
-          { class: 'jpd-result' },
-          worldSize > 1
-            ? el('span', { class: 'jpd-ranks', title: size(result) }, `[${ranges(result.ranks)}]`)
-            : null,
+      ...results
+        .filter(result => !inTable.includes(result))
+        .map(result =>
           el(
-            'pre',
-            { class: result.error ? 'jpd-pre jpd-result-error' : 'jpd-pre', tabindex: 0 },
-            result.error ? `${result.repr}\n${result.error}`.trim() : result.repr
+            'div',
+            { class: 'jpd-result' },
+            worldSize > 1
+              ? el('span', { class: 'jpd-ranks', title: size(result) }, `[${ranges(result.ranks)}]`)
+              : null,
+            el(
+              'pre',
+              { class: result.error ? 'jpd-pre jpd-result-error' : 'jpd-pre', tabindex: 0 },
+              text(result)
+            )
           )
         )
-      )
     )
   );
+}
+
+function text({ array, error, repr }: IResult): string {
+  const told = array && repr.length > SHORT ? array : array ? `${array}\n${repr}` : repr;
+  return error ? `${told}\n${error}`.trim() : told;
 }
 
 function size(result: IResult): string | null {

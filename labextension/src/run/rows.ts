@@ -1,7 +1,9 @@
 /** A line of the log as an element: number, ranks, text with its colours and the hits of a search. */
-import { parseLine, type IPiece } from './ansi';
+import { parseLine } from './ansi';
 import { el } from './dom';
 import { count, ranges } from './format';
+import type { IPlaced } from './inlays';
+import { timeOf, withMarks, type IMarkedPiece } from './logmarks';
 import { ranksOf, type ILogLine } from './source';
 import { isBright, rankVariable } from './theme';
 import type { Trans } from './trans';
@@ -9,13 +11,32 @@ import type { Trans } from './trans';
 export interface IRowOptions {
   /** Show which ranks wrote it. */
   ranks: boolean;
+  /** Show when it was printed. */
+  times?: boolean;
   match: RegExp | null;
   trans: Trans;
 }
 
+/** A line, or what is shown in its place or below it; a line that is not here yet is empty. */
+export function rowOf(
+  line: ILogLine | undefined,
+  inlay: IPlaced | null,
+  options: IRowOptions
+): HTMLElement {
+  if (inlay?.alone) {
+    const number = line ? numberNode(line, options.times) : [];
+    return el('div', { class: 'jpd-row jpd-row-shown' }, ...number, inlay.node);
+  }
+  const row = line
+    ? rowNode(line, options)
+    : el('div', { class: 'jpd-row jpd-row-missing' }, '\u00a0');
+  return inlay ? el('div', { class: 'jpd-row jpd-row-below' }, row, inlay.node) : row;
+}
+
 export function rowNode(line: ILogLine, options: IRowOptions): HTMLElement {
   const text = el('span', { class: 'jpd-text' });
-  const { pieces, cut } = parseLine(line.text);
+  const { pieces: plain, cut } = parseLine(line.text);
+  const pieces = withMarks(plain);
   for (const piece of options.match ? marked(pieces, options.match) : pieces) {
     text.appendChild(pieceNode(piece));
   }
@@ -24,16 +45,22 @@ export function rowNode(line: ILogLine, options: IRowOptions): HTMLElement {
       el('span', { class: 'jpd-cut' }, options.trans(' … %1 more characters', count(cut)))
     );
   }
-  const row = el(
-    'div',
-    { class: 'jpd-row' },
-    el('span', { class: 'jpd-number' }, line.n < 0 ? '' : String(line.n + 1))
-  );
+  const row = el('div', { class: 'jpd-row' }, ...numberNode(line, options.times));
   if (options.ranks) {
     row.appendChild(ranksNode(ranksOf(line)));
   }
   row.appendChild(text);
   return row;
+}
+
+/** What a line begins with: its number, and when it was printed. */
+function numberNode({ n, time }: ILogLine, times?: boolean): HTMLElement[] {
+  const number = el('span', { class: 'jpd-number' }, n < 0 ? '' : String(n + 1));
+  if (!times) {
+    return [number];
+  }
+  const { text, title } = timeOf(time);
+  return [number, el('time', { class: 'jpd-time', title }, text)];
 }
 
 function ranksNode(ranks: number[]): HTMLElement {
@@ -44,12 +71,12 @@ function ranksNode(ranks: number[]): HTMLElement {
   return node;
 }
 
-interface IMarked extends IPiece {
+interface IMarked extends IMarkedPiece {
   hit?: boolean;
 }
 
 function pieceNode(piece: IMarked): Node {
-  const { text, hit, ...style } = piece;
+  const { text, hit, href, level, ...style } = piece;
   const classes: string[] = [];
   const css: string[] = [];
   const [fg, bg] = style.inverse ? [style.bg ?? 'bg', style.fg ?? 'fg'] : [style.fg, style.bg];
@@ -64,12 +91,15 @@ function pieceNode(piece: IMarked): Node {
       classes.push(`jpd-${name}`);
     }
   }
-  if (!hit && !classes.length && !css.length) {
+  if (level) {
+    classes.push(`jpd-level-${level}`);
+  }
+  if (!hit && !href && !classes.length && !css.length) {
     return document.createTextNode(text);
   }
   const node = el(hit ? 'mark' : 'span', { class: classes.join(' ') || null }, text);
   node.style.cssText = css.join(';');
-  return node;
+  return href ? el('a', { href, target: '_blank', rel: 'noopener noreferrer' }, node) : node;
 }
 
 type Colour = number | string;
@@ -94,7 +124,7 @@ function textColour(fg: Colour | undefined, bg: Colour | undefined): string {
 }
 
 /** The pieces cut where a match begins or ends. */
-function marked(pieces: IPiece[], match: RegExp): IMarked[] {
+function marked(pieces: IMarkedPiece[], match: RegExp): IMarked[] {
   const whole = pieces.map(piece => piece.text).join('');
   const spans: [number, number][] = [];
   for (const found of whole.matchAll(match)) {

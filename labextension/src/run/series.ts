@@ -1,6 +1,6 @@
 /** From a metric's curves to what uPlot draws: one x for all, a y for each line. */
 import { smooth } from './smooth';
-import type { ICurve, IRankCurve } from './source';
+import type { ICurve } from './source';
 
 /** undefined: this line has no point here; null: its value was not a number, so the line breaks. */
 export type Ys = (number | null | undefined)[];
@@ -97,32 +97,4 @@ function same(a: number[], b: number[]): boolean {
 
 function increasing(xs: number[]): boolean {
   return xs.every((x, i) => i === 0 || x > xs[i - 1]);
-}
-
-/** The curve's last number, for its title: of the mean where there are many ranks. */
-export function lastValue(
-  curve: ICurve,
-  drawn?: ReadonlySet<number>
-): { step: number; value: number | null } | null {
-  const candidates: Pick<IRankCurve, 'steps' | 'values'>[] = curve.band
-    ? [{ steps: curve.band.steps, values: curve.band.mean }]
-    : curve.ranks.filter(({ rank }) => !drawn?.size || drawn.has(rank));
-  let best: { step: number; value: number | null } | null = null;
-  for (const { steps, values } of candidates) {
-    const end = steps.length - 1;
-    if (end >= 0 && (best === null || steps[end] > best.step)) {
-      best = { step: steps[end], value: values[end] };
-    }
-  }
-  return best;
-}
-
-/** The first value that is no number, and which ranks have such values; null where all are numbers. */
-export function firstSpecial(
-  curve: ICurve
-): { step: number; value: string; ranks: number[] } | null {
-  const having = curve.ranks.filter(({ special }) => special?.length);
-  const firsts = having.map(({ special = [] }) => special[0]);
-  const first = firsts.sort((a, b) => a.step - b.step)[0];
-  return first ? { ...first, ranks: having.map(({ rank }) => rank) } : null;
 }

@@ -1,35 +1,46 @@
 /** What a run view shows, and where it gets it: the server's REST API, a kernel's comm, or a test. */
+import type { IUsage } from '../usageanswers';
 import type {
   Change,
   ICurves,
   ILogLine,
   ILogPage,
-  IRankError,
-  IResult,
   IRunInfo,
   ISearchResult,
-  IStacks,
   State
 } from '../answers';
+import type { IContent, IDisplays, IMediaList, IMediaPage } from '../mediaanswers';
+import type { IRankError, IStacks } from '../failureanswers';
+import type { IResult } from '../saidanswers';
 
+export type { IUsage } from '../usageanswers';
+export type {
+  IContent,
+  IDisplay,
+  IPlace,
+  IDisplays,
+  IExhibit,
+  ILogged,
+  IMediaList,
+  IMediaPage,
+  IMediaSeries
+} from '../mediaanswers';
+export type { ICell, IProgress, IRankProgress, IResult } from '../saidanswers';
 export type {
   ICurve,
   ICurves,
-  IFrame,
   ILogLine,
   ILogPage,
-  IProgress,
+  ILogTail,
   IRankCurve,
-  IRankError,
   IRankInfo,
-  IResult,
   IRunFile,
   IRunInfo,
   IRunSummary,
   ISearchResult,
-  IStacks,
   State
 } from '../answers';
+export type { IFrame, IRankError, IStacks } from '../failureanswers';
 
 /** Whether a run in this state goes on no more. */
 export function ended(state: State): boolean {
@@ -63,11 +74,21 @@ export function asked(of: LogOf): { rank: number | null } | { launcher: string }
   return typeof of === 'string' ? { launcher: of } : { rank: of };
 }
 
+/** A log as tails of it are told. */
+export function tailOf(of: LogOf): { rank: number | null; launcher: string | null } {
+  return typeof of === 'string' ? { rank: null, launcher: of } : { rank: of, launcher: null };
+}
+
 /** What a log's file is called after the run's id. */
 export function logFile(id: string, of: LogOf, attempt?: Attempt): string {
   const part = of === null ? '' : typeof of === 'string' ? `-${of}` : `-rank-${of}`;
   const earlier = typeof attempt === 'number' ? `-attempt-${attempt + 1}` : '';
   return `${id}${part}${earlier}.log`;
+}
+
+/** What the other side is asked for bytes by. */
+export function named(rank: number, { offset, bytes, hash, mime }: IContent, attempt?: Attempt) {
+  return { rank, offset, bytes, hash, mime, attempt };
 }
 
 /** Ends what it stands for; repeatable. */
@@ -85,15 +106,28 @@ export interface IRunSource {
   logPage(of: LogOf, start: number, count: number, attempt?: Attempt): Promise<ILogPage>;
   logSearch(of: LogOf, query: ISearchQuery): Promise<ISearchResult>;
   curves(points: number): Promise<ICurves>;
+  /** What ranks take of their hosts; without it that is not told. */
+  usage?(points: number): Promise<IUsage>;
   errors(attempt?: Attempt): Promise<IRankError[]>;
   results(): Promise<IResult[]>;
+  /** What ranks show besides text; without `start` the last ones. */
+  displays(page?: { start?: number; count?: number; attempt?: Attempt }): Promise<IDisplays>;
+  /** What was logged besides numbers, and some steps of it by their index. */
+  media(attempt?: Attempt): Promise<IMediaList>;
+  mediaPage(name: string, start: number, count: number, attempt?: Attempt): Promise<IMediaPage>;
+  /** The bytes that a content names, under a type of a closed list. Not to be trusted. */
+  content(rank: number, content: IContent, attempt?: Attempt): Promise<Blob>;
   stacks(): Promise<IStacks>;
+  /** Those that were taken so far, also of a run that has ended; nobody is asked. */
+  keptStacks(): Promise<IStacks>;
   stop(kill: boolean): Promise<void>;
   /** Save a whole log as a file. */
   download(of: LogOf, attempt?: Attempt): Promise<void>;
   /** Save one of the run's files. */
   downloadFile(name: string): Promise<void>;
   watch(listener: (change: RunChange) => void): IDisposable;
+  /** Have the last lines of a log come with the news of them; without it they are asked for. */
+  readAlong?(of: LogOf): IDisposable;
 }
 
 /** The run is not where it was looked for. `root` is the folder that was searched, where known. */

@@ -3,9 +3,10 @@
  * Where there are several hosts, the ranks of each stand behind its name. */
 import { stateName, type IContext } from './context';
 import { el, roving, setAttribute, setText } from './dom';
-import { count, rate } from './format';
+import { count } from './format';
 import { memory } from './header';
-import type { IProgress, IRankInfo, IRunInfo, State } from './source';
+import { progressText } from './pace';
+import type { IProgress, IRankError, IRankInfo, IRunInfo, State } from './source';
 
 /** Above this, chips have no number: with the names of hosts beside them the room is less. */
 const NUMBERED = 64;
@@ -33,12 +34,18 @@ export class Strip {
   private readonly _counts = new Map<State, HTMLButtonElement>();
   private readonly _tip = el('div', { class: 'jpd-tip', role: 'tooltip', hidden: true });
   private _run: IRunInfo | null = null;
+  /** The rank that failed first, and those that ended because of it. */
+  private _cause: number | null = null;
+  private _victims: ReadonlySet<number> = new Set();
+  private _bad: ReadonlyMap<number, string> = new Map();
   private _tipFor = -1;
   private _selected: number | null = null;
 
   constructor(
     private readonly _context: IContext,
-    private readonly _select: (rank: number) => void
+    private readonly _select: (rank: number) => void,
+    /** How long a rank has been quiet, where that is worth a word. */
+    private readonly _quiet: (rank: number) => string | null = () => null
   ) {
     const { trans, signal } = _context;
     this._box = el('div', { class: 'jpd-chips', role: 'group', 'aria-label': trans('Ranks') });
@@ -105,6 +112,26 @@ export class Strip {
     }
     if (this._tipFor >= 0) {
       this._showTip(this._tipFor);
+    }
+  }
+
+  /** Tell the rank that failed first from those that ended because of it. */
+  setCause(errors: readonly IRankError[]): void {
+    this._cause = errors.find(error => !error.collateral)?.rank ?? null;
+    const victims = errors.filter(error => error.collateral).map(error => error.rank);
+    this._victims = new Set(this._cause === null ? [] : victims);
+    this._redraw();
+  }
+
+  /** Mark ranks whose metrics are no numbers any more. */
+  setBad(ranks: ReadonlyMap<number, string>): void {
+    this._bad = ranks;
+    this._redraw();
+  }
+
+  private _redraw(): void {
+    if (this._run) {
+      this.update(this._run);
     }
   }
 
@@ -198,13 +225,17 @@ export class Strip {
   private _updateChip(rank: IRankInfo, progress: IProgress | undefined): void {
     const chip = this._chips[rank.rank];
     const part = progress?.total ? Math.min(1, progress.n / progress.total) : 0;
-    const key = `${rank.state} ${rank.exit_code} ${rank.signal_name} ${part.toFixed(3)}`;
+    const about = this._about(rank.rank);
+    const key = `${rank.state} ${rank.exit_code} ${rank.signal_name} ${part.toFixed(3)} ${about.join()}`;
     if (!chip || key === this._keys[rank.rank]) {
       return;
     }
     this._keys[rank.rank] = key;
     setAttribute(chip, 'data-state', rank.state);
     setAttribute(chip.firstElementChild as Element, 'data-state', rank.state);
+    setAttribute(chip, 'data-cause', this._cause === rank.rank ? '' : null);
+    setAttribute(chip, 'data-victim', this._victims.has(rank.rank) ? '' : null);
+    setAttribute(chip, 'data-bad', this._bad.has(rank.rank) ? '' : null);
     const bar = chip.querySelector<HTMLElement>('.jpd-chip-bar');
     if (bar) {
       bar.style.width = `${100 * part}%`;
@@ -213,8 +244,19 @@ export class Strip {
     setAttribute(
       chip,
       'aria-label',
-      `${trans('Rank %1', rank.rank)}, ${describe(rank, trans).join(', ')}`
+      `${trans('Rank %1', rank.rank)}, ${[...describe(rank, trans), ...about].join(', ')}`
     );
+  }
+
+  /** What is known of a rank besides its state. */
+  private _about(rank: number): string[] {
+    const { trans } = this._context;
+    const facts: (string | null | undefined)[] = [
+      this._cause === rank && this._victims.size ? trans('failed first') : null,
+      this._victims.has(rank) ? trans('because of rank %1', this._cause ?? '?') : null,
+      this._bad.get(rank)
+    ];
+    return facts.filter((fact): fact is string => Boolean(fact));
   }
 
   private _showTip(rank: number): void {
@@ -227,9 +269,13 @@ export class Strip {
     }
     const { trans } = this._context;
     const progress = this._run?.progress_by_rank.find(p => p.rank === rank);
-    const lines = describe(info, trans);
+    const lines = [...describe(info, trans), ...this._about(rank)];
     if (progress) {
       lines.push(progressText(progress, trans));
+    }
+    const quiet = this._quiet(rank);
+    if (quiet) {
+      lines.push(quiet);
     }
     this._tip.replaceChildren(
       el('b', {}, trans('Rank %1', rank)),
@@ -253,12 +299,6 @@ function hostsOf(run: IRunInfo): Map<string, number[]> {
     }
   }
   return hosts;
-}
-
-export function progressText(progress: IProgress, trans: IContext['trans']): string {
-  const { n, total, desc } = progress;
-  const done = `${desc ? `${desc} ` : ''}${count(n)}${total === null ? '' : `/${count(total)}`}`;
-  return progress.rate ? `${done} · ${trans('%1 steps/s', rate(progress.rate))}` : done;
 }
 
 /** A rank's facts, one each. */

@@ -1,25 +1,35 @@
 /** The view of one run: header, ranks, what went wrong, results, metrics, logs. */
+import { About, type IRunActions } from './about';
 import { Restarts } from './attempts';
+import { framed, type IBundleHost } from './bundles';
 import { reason, type IContext } from './context';
-import { button, el, setText } from './dom';
-import { failureNode, notice, Stacks, unexplainedNode } from './failure';
+import { Displays } from './displays';
+import { el, setText } from './dom';
+import { failureNode, notice, unexplainedNode } from './failure';
 import { Files } from './files';
-import { capital, duration } from './format';
+import { linkFrames, type IPlaces } from './framelinks';
 import { Header } from './header';
+import { keepKeys } from './keys';
 import { Logs } from './logs';
+import { Media } from './media';
 import { Metrics } from './metrics';
+import { missing, noticesOf } from './notices';
 import { ProgressRows } from './progress';
-import { resultsNode } from './results';
+import { Resources } from './resources';
 import {
   ended,
   RunMissing,
   type IDisposable,
+  type IResult,
   type IRunInfo,
   type IRunSource,
   type RunChange
 } from './source';
+import { Stacks } from './stacks';
+import { StallNotice } from './stall';
 import { Strip } from './strip';
 import { followTheme } from './theme';
+import { Tuning } from './trials/tuning';
 import { english, type Trans } from './trans';
 
 export interface IRunViewOptions {
@@ -27,8 +37,16 @@ export interface IRunViewOptions {
   trans?: Trans;
   /** Opens the run where there is more room; without it there is no such button. */
   openElsewhere?: { label: string; open: () => void };
-  /** There is no such run here, and why. */
-  onMissing?: (reason: string) => void;
+  /** Opens another run, such as a trial of this one; without it trials have no such button. */
+  openRun?: (id: string) => void;
+  /** Leads to the lines of frames; without it they are no links. */
+  places?: IPlaces;
+  /** What can be done with the run where there is room to say more of it; without it nothing more is said. */
+  actions?: IRunActions;
+  /** Draws what ranks show that is no picture; without it HTML is drawn in a frame. */
+  bundles?: IBundleHost;
+  /** There is no such run here, and why. Returns whether a summary of it is shown below the view. */
+  onMissing?: (reason: string) => 'summary' | null;
 }
 
 export class RunView implements IDisposable {
@@ -37,21 +55,28 @@ export class RunView implements IDisposable {
   private readonly _context: IContext;
   private readonly _status = el('div', { class: 'jpd-sr', role: 'status', 'aria-live': 'polite' });
   private readonly _header: Header;
+  private readonly _about: About | null;
   private readonly _strip: Strip;
   private readonly _progress: ProgressRows;
+  private readonly _resources: Resources;
   private readonly _notices = el('div', { class: 'jpd-notices' });
   private readonly _failure = el('div', { class: 'jpd-slot' });
-  private readonly _results = el('div', { class: 'jpd-slot' });
+  private readonly _displays: Displays;
+  private readonly _media: Media;
+  private readonly _tuning: Tuning;
   private readonly _files: Files;
   private readonly _metrics: Metrics;
   private readonly _logs: Logs;
   private readonly _stacks: Stacks;
+  private readonly _stall: StallNotice;
   private readonly _restarts: Restarts;
   private readonly _main: HTMLElement;
   private readonly _loading: HTMLElement;
   private _watching: IDisposable | null = null;
   private _run: IRunInfo | null = null;
   private _online = true;
+  /** How often it was told how the run stands. */
+  private _told = 0;
   private _gone = false;
   private _ending = '';
   private _noticesKey = '';
@@ -70,31 +95,51 @@ export class RunView implements IDisposable {
       trans,
       signal,
       root: this.node,
+      bundles: _options.bundles ?? framed,
       announce: text => setText(this._status, text)
     };
     this._stacks = new Stacks(this._context);
+    this._stall = new StallNotice(this._context);
     this._header = new Header(this._context, _options.openElsewhere, () => void this._stacks.ask());
-    this._strip = new Strip(this._context, rank => this._logs.select(rank));
+    this._about = _options.actions
+      ? new About(this._context, _options.actions, this._header.name)
+      : null;
+    this._resources = new Resources(this._context);
+    this._strip = new Strip(
+      this._context,
+      rank => this._logs.select(rank),
+      rank => this._resources.quiet(rank)
+    );
     this._restarts = new Restarts(this._context);
     this._progress = new ProgressRows(this._context);
+    this._tuning = new Tuning(this._context, _options.openRun);
+    this._displays = new Displays(this._context, displays => (this._logs.displays = displays));
+    this._media = new Media(this._context);
     this._files = new Files(this._context);
     this._metrics = new Metrics(this._context);
-    this._logs = new Logs(this._context, of =>
-      this._strip.select(typeof of === 'number' ? of : null)
+    this._metrics.onBad = ranks => this._strip.setBad(ranks);
+    this._logs = new Logs(
+      this._context,
+      of => this._strip.select(typeof of === 'number' ? of : null),
+      (display, rank) => this._displays.reveal(display, rank)
     );
     this._main = el(
       'div',
       { class: 'jpd-main', hidden: true },
       this._header.node,
+      ...(this._about ? [this._about.node] : []),
       this._strip.node,
       this._notices,
-      this._stacks.node,
       this._failure,
+      this._stacks.node,
       this._restarts.node,
       this._progress.node,
-      this._results,
+      this._resources.node,
+      this._tuning.node,
+      this._displays.node,
       this._files.node,
       this._metrics.node,
+      this._media.node,
       this._logs.node
     );
     this._loading = el(
@@ -103,8 +148,17 @@ export class RunView implements IDisposable {
       trans('Loading run %1 …', source.id)
     );
     this.node.append(this._loading, this._main, this._status);
+    linkFrames(
+      [this._failure, this._stacks.node, this._restarts.node],
+      _options.places,
+      () => this._run?.label ?? '',
+      error => this._context.announce(reason(error)),
+      signal
+    );
     followTheme(this.node, () => this._metrics.recolour(), signal);
     this._followVisibility(signal);
+    const keys = keepKeys(this.node);
+    signal.addEventListener('abort', () => keys.dispose());
     this._watching = source.watch(change => this._onChange(change));
     void this._load();
   }
@@ -118,9 +172,11 @@ export class RunView implements IDisposable {
 
   private async _load(): Promise<void> {
     const { source, trans, signal } = this._context;
+    const told = this._told;
     try {
       const run = await source.run();
-      if (!signal.aborted) {
+      // What was told meanwhile is newer than an answer that may have been under way for long.
+      if (!signal.aborted && told === this._told) {
         this._update(run);
       }
     } catch (error) {
@@ -129,9 +185,16 @@ export class RunView implements IDisposable {
       }
       if (error instanceof RunMissing) {
         this._watching?.dispose();
-        this._options.onMissing?.(missing(error, trans));
+        const shown = this._options.onMissing?.(missing(error, trans));
+        const title = shown
+          ? trans('Saved with this notebook: run %1 itself is not on this server', source.id)
+          : trans('Run %1 is not here', source.id);
         this._loading.replaceChildren(
-          notice('warning', trans('Run %1 is not here', source.id), missing(error, trans))
+          notice(
+            shown ? 'info' : 'warning',
+            title,
+            el('span', { class: 'jpd-muted' }, missing(error, trans))
+          )
         );
       } else {
         this._loading.replaceChildren(
@@ -144,10 +207,12 @@ export class RunView implements IDisposable {
   private _onChange(change: RunChange): void {
     switch (change.kind) {
       case 'run':
+        this._told++;
         this._update(change.run);
         break;
       case 'log':
         this._logs.changed(change);
+        this._displays.logsGrown();
         break;
       case 'gone':
         this._gone = true;
@@ -156,6 +221,13 @@ export class RunView implements IDisposable {
       case 'curves':
         this._metrics.changed(this._run?.world_size ?? 0);
         break;
+      case 'displays':
+        this._displays.changed();
+        this._media.changed();
+        break;
+      case 'usage':
+        this._resources.changed();
+        break;
       case 'connection':
         this._online = change.online;
         this._showNotices();
@@ -163,6 +235,8 @@ export class RunView implements IDisposable {
           this._ending = ''; // what could not be read before can be now
           void this._load();
           this._logs.reload();
+          this._displays.changed();
+          this._media.changed();
           this._metrics.changed(this._run?.world_size ?? 0);
         }
         break;
@@ -176,12 +250,24 @@ export class RunView implements IDisposable {
     this._loading.hidden = true;
     this._main.hidden = false;
     this.node.dataset.state = run.state;
+    if (!before) {
+      this._displays.changed();
+      this._media.changed();
+    }
+    this._displays.node.toggleAttribute('data-single', run.world_size === 1);
+    this._media.node.toggleAttribute('data-single', run.world_size === 1);
     const widest = `[0-${run.world_size - 1}]`.length;
     this.node.style.setProperty('--jpd-rank-width', `${widest}ch`);
     this._header.update(run);
+    this._about?.update(run);
     this._strip.update(run);
     this._restarts.update(run);
+    this._stacks.update(run);
     this._progress.update(run);
+    this._resources.update(run);
+    this._tuning.update(run.tuning);
+    // It has no ranks, and so none of what ranks write.
+    this._strip.node.hidden = this._logs.node.hidden = run.tuning !== undefined;
     this._files.update(run.files ?? []);
     this._logs.setLogs(run.world_size, run.launchers ?? []);
     this._logs.attempt = run.attempt;
@@ -210,7 +296,7 @@ export class RunView implements IDisposable {
     this._ending = ending;
     if (!ending) {
       this._failure.replaceChildren();
-      this._results.replaceChildren();
+      this._displays.showResults([], run.world_size);
       return;
     }
     const [errors, results] = await Promise.all([
@@ -220,6 +306,7 @@ export class RunView implements IDisposable {
     if (signal.aborted || this._ending !== ending) {
       return;
     }
+    this._strip.setCause(run.state === 'failed' ? errors : []);
     if (errors.some(error => !error.collateral) && run.state !== 'stopped') {
       this._failure.replaceChildren(failureNode(errors, run, this._context));
     } else if (run.state === 'failed') {
@@ -227,92 +314,28 @@ export class RunView implements IDisposable {
         unexplainedNode(errors, run, this._context, launcher => this._logs.select(launcher))
       );
     }
-    if (results.length) {
-      this._results.replaceChildren(resultsNode(results, run.world_size, this._context));
-    }
+    this._displays.showResults(says(results) ? results : [], run.world_size);
     this._showNotices();
   }
 
   private _showNotices(): void {
     const run = this._run;
-    const { trans } = this._context;
     if (!run) {
       return;
     }
-    const stall = ended(run.state) ? null : run.stall;
+    const stall = this._stall.update(run);
     const key = JSON.stringify([run.state, run.reason, stall, run.notes, this._online, this._gone]);
     if (key === this._noticesKey) {
       return;
     }
     this._noticesKey = key;
-    const nodes: HTMLElement[] = [];
-    if (this._gone) {
-      nodes.push(
-        notice(
-          'warning',
-          trans('This run was removed'),
-          trans('What was read of it before is still shown.')
-        )
-      );
-    }
-    if (!this._online) {
-      nodes.push(
-        notice(
-          'info',
-          trans('No connection'),
-          trans('The run goes on; what it does is shown again soon.')
-        )
-      );
-    }
-    if (stall) {
-      const quiet = duration(Math.max(60, stall.noticed - stall.since));
-      nodes.push(
-        notice(
-          'warning',
-          trans('No rank has printed or logged for %1', quiet),
-          trans('They may be waiting for each other.'),
-          this._stacksButton()
-        )
-      );
-    }
-    if (run.state === 'unwatched') {
-      nodes.push(
-        notice(
-          'warning',
-          trans('Nobody watches this run'),
-          capital(run.reason ?? trans('its supervisor is gone')),
-          trans(
-            'Its ranks may go on, and what they do is not shown here. Stop ends them; %1 takes the run on.',
-            `%dist attach ${run.id}`
-          )
-        )
-      );
-    }
-    if (run.state === 'lost') {
-      nodes.push(
-        notice(
-          'warning',
-          trans('The run is lost'),
-          capital(run.reason ?? trans('its supervisor is gone')),
-          trans('What its ranks wrote until then is shown below. Files: %1', run.path)
-        )
-      );
-    } else if (run.reason && ended(run.state) && run.state !== 'failed') {
-      nodes.push(notice('info', capital(run.reason)));
-    }
-    for (const note of run.notes.slice(0, 5)) {
-      nodes.push(notice('info', note));
-    }
-    this._notices.replaceChildren(...nodes);
-    if (stall) {
-      this._context.announce(trans('No rank has printed or logged for a while'));
-    }
-  }
-
-  private _stacksButton(): HTMLElement {
-    const { trans, signal } = this._context;
-    const text = trans('Show stacks');
-    return button({ label: text, text }, () => void this._stacks.ask(), signal);
+    const { trans } = this._context;
+    const condition = {
+      gone: this._gone,
+      online: this._online,
+      stall: stall ? this._stall.node : null
+    };
+    this._notices.replaceChildren(...noticesOf(run, condition, trans));
   }
 
   /** What nobody sees costs nothing. */
@@ -321,6 +344,7 @@ export class RunView implements IDisposable {
     const apply = () => {
       const visible = near && document.visibilityState !== 'hidden';
       this._metrics.visible = visible;
+      this._resources.visible = visible;
       this._logs.visible = visible;
     };
     const observer = new IntersectionObserver(
@@ -336,12 +360,7 @@ export class RunView implements IDisposable {
   }
 }
 
-function missing(error: RunMissing, trans: Trans): string {
-  const where = error.root
-    ? trans('It was looked for in %1.', error.root)
-    : trans('It was looked for among the runs of this server.');
-  const why = trans(
-    'It may have been removed, or belongs to a kernel with another data directory or on another machine.'
-  );
-  return `${where} ${why}`;
+/** Whether results say anything: a cell that ends with no value gives None on every rank. */
+function says(results: IResult[]): boolean {
+  return results.some(({ repr, error }) => repr !== 'None' || error !== null);
 }

@@ -1,5 +1,7 @@
 /** Where the rows of a list of any length stand in a scrolling box of bounded height. */
 
+import type { Stretches } from './stretches';
+
 /** Browsers lose precision, or stop, at heights above some ten million pixels. */
 export const MAX_HEIGHT = 8_000_000;
 
@@ -8,11 +10,27 @@ export interface IGeometry {
   rowHeight: number;
   /** Height of the visible box. */
   viewport: number;
+  /** Rows that have another height. */
+  stretches?: Stretches;
+}
+
+/** Where a row begins; also one after the last. */
+export function topOf(row: number, { rowHeight, stretches }: IGeometry): number {
+  return stretches ? stretches.top(row, rowHeight) : row * rowHeight;
+}
+
+/** The row at an offset, and how far into it that is. */
+export function rowAt(
+  offset: number,
+  { rowHeight, stretches }: IGeometry
+): { row: number; within: number } {
+  const row = Math.floor(offset / rowHeight);
+  return stretches ? stretches.at(offset, rowHeight) : { row, within: offset - row * rowHeight };
 }
 
 /** What the rows would need. */
-export function fullHeight({ rows, rowHeight }: IGeometry): number {
-  return rows * rowHeight;
+export function fullHeight(geometry: IGeometry): number {
+  return topOf(geometry.rows, geometry);
 }
 
 /** The height that the scrolled content gets. */
@@ -49,15 +67,16 @@ export function window(
   geometry: IGeometry,
   overscan = 0
 ): { first: number; end: number } {
-  const { rows, rowHeight, viewport } = geometry;
-  const first = Math.floor(offset / rowHeight) - overscan;
-  const end = Math.ceil((offset + viewport) / rowHeight) + overscan;
+  const { rows, viewport } = geometry;
+  const first = rowAt(offset, geometry).row - overscan;
+  const { row, within } = rowAt(offset + viewport, geometry);
+  const end = row + (within > 0 ? 1 : 0) + overscan;
   return { first: Math.min(rows, Math.max(0, first)), end: Math.min(rows, Math.max(0, end)) };
 }
 
 /** The offset that brings a row into sight: none if it is, else the one that puts it in the middle. */
 export function reveal(row: number, offset: number, geometry: IGeometry): number {
-  const top = row * geometry.rowHeight;
+  const top = topOf(row, geometry);
   if (top >= offset && top + geometry.rowHeight <= offset + geometry.viewport) {
     return offset;
   }

@@ -11,6 +11,7 @@ export interface ICardActions {
   use(target: ITarget): Promise<void>;
   insert(target: ITarget): void;
   edit(name: string | null, backend?: string): void;
+  install(cell: string): void;
 }
 
 export class CardMenu {
@@ -40,11 +41,17 @@ export class CardMenu {
       () => void panel.use(this._target)
     );
     add('jupyter-dist:card-insert', trans.__('Insert Cell'), () => panel.insert(this._target));
+    const installing = () => {
+      const cluster = clusters.clusters.find(one => isCluster() && one.name === name());
+      return clusters.backend(cluster?.backend ?? name())?.install_cell ?? null;
+    };
     add(
-      'jupyter-dist:card-test',
-      trans.__('Test with One Rank'),
-      () => void clusters.startTest(name())
+      'jupyter-dist:card-install',
+      trans.__('Insert a Cell That Installs It'),
+      () => panel.install(installing() ?? ''),
+      () => installing() !== null
     );
+    add('jupyter-dist:card-test', trans.__('Test'), () => void clusters.startTest(name()));
     add(
       'jupyter-dist:card-attach',
       trans.__('Attach'),

@@ -228,6 +228,19 @@ function TestOutcome(props: {
   return (
     <div className="jpd-sb-card-test" data-state={test.state} role="status">
       <span>{test.text}</span>
+      {test.hosts && (
+        <ul className="jpd-sb-card-hosts">
+          {test.hosts.map(({ host, passed }) => (
+            <li key={host} data-state={passed === null ? 'unknown' : passed ? 'passed' : 'failed'}>
+              {passed === null
+                ? props.trans.__('%1: not asked', host)
+                : passed
+                  ? props.trans.__('✓ %1', host)
+                  : props.trans.__('✗ %1: does not work', host)}
+            </li>
+          ))}
+        </ul>
+      )}
       {test.state === 'failed' && test.run && (
         <button
           type="button"

@@ -1,15 +1,14 @@
-/** The form for a cluster, made from the backend's schema; the server says what is wrong. */
+/** The form for a cluster, laid out as the backend says; the server says what it means and what is wrong. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 import { ApiError } from '../api';
 import { explain } from '../model/explain';
-import type { IBackend, IClusterData } from '../model/server';
-import { type Draft, draftOf, fieldsOf, type IField, optionsOf } from './schema';
-
-/** What belongs to one cell and not to a cluster. */
-const NOT_SAVED = ['backend', 'cluster', 'out', 'detach', 'dry_run'];
-/** Shown before everything else; the other options of every run are behind "More options". */
-const FIRST = ['np', 'hosts', 'hostfile'];
+import type { IBackend, IClusterData, IFormMeaning } from '../model/server';
+import { Labelled, SchemaField } from './fields';
+import { LineAtFoot, Missing } from './formfoot';
+import { useMeaning } from './meaning';
+import { type Draft, draftOf, formFields, type IField, optionsOf } from './schema';
+import { Sections } from './sections';
 
 export interface IClusterFormProps {
   backends: readonly IBackend[];
@@ -19,56 +18,83 @@ export interface IClusterFormProps {
   /** null: a new cluster. */
   oldName: string | null;
   trans: TranslationBundle;
-  onSave: (name: string, data: IClusterData) => Promise<void>;
+  /** What a form with these values means; starts and saves nothing. */
+  ask: (backend: string, options: Record<string, unknown>) => Promise<IFormMeaning>;
+  /** `test`: try it as well, once it is saved. */
+  onSave: (name: string, data: IClusterData, test: boolean) => Promise<void>;
   onCancel: () => void;
+  /** Insert a cell that installs an engine; null: no notebook is open. */
+  onInstall: ((cell: string) => void) | null;
 }
+
+/** What is wrong as a whole stands beside the buttons. */
+const WHOLE = '';
+type Problems = Readonly<Record<string, string>>;
 
 export function ClusterForm(props: IClusterFormProps): React.ReactElement {
   const { backends, trans } = props;
   const [name, setName] = React.useState(props.name);
   const [backendName, setBackend] = React.useState(props.data.backend);
   const backend = backends.find(one => one.name === backendName);
-  const own = React.useMemo(
-    () => fieldsOf(backend?.schema ?? null, [...NOT_SAVED, 'hosts']),
-    [backend]
-  );
-  const run = React.useMemo(() => fieldsOf(backend?.run_schema ?? null, NOT_SAVED), [backend]);
-  const [draft, setDraft] = React.useState<Draft>(() =>
-    draftOf([...run, ...own], props.data.options)
-  );
-  const [problem, setProblem] = React.useState<{ field: string | null; text: string } | null>(null);
+  const fields = React.useMemo(() => formFields(backend), [backend]);
+  const [draft, setDraft] = React.useState<Draft>(() => draftOf(fields, props.data.options));
+  /** Fields of which is shown what is wrong: those that were left, and those that kept from saving. */
+  const [judged, setJudged] = React.useState<ReadonlySet<string>>(new Set());
+  /** What saving itself came to: a name that is taken, a file that cannot be written. */
+  const [refused, setRefused] = React.useState<Problems>({});
   const [saving, setSaving] = React.useState(false);
+  const [attempts, setAttempts] = React.useState(0);
   const form = React.useRef<HTMLFormElement>(null);
-  const common = run.filter(about => FIRST.includes(about.name));
-  const more = run.filter(about => !FIRST.includes(about.name));
+  const options = optionsOf(fields, draft);
+  const meaning = useMeaning(props.ask, backendName, options, Boolean(backend?.available));
+  const wrong: Problems = { ...problemsOf(meaning.latest, fields), ...refused };
+  const errorOf = (field: string) => (judged.has(field) ? (wrong[field] ?? null) : null);
+  const whole = errorOf(WHOLE);
 
   React.useEffect(() => {
-    const wrong = form.current?.querySelector<HTMLElement>('[aria-invalid=true]');
-    wrong?.focus({ preventScroll: true });
+    if (!attempts) {
+      return;
+    }
+    const first = form.current?.querySelector<HTMLElement>('[aria-invalid=true]');
+    first?.focus({ preventScroll: true });
     // What is wrong with it stands below it.
-    wrong?.closest('.jpd-sb-field')?.scrollIntoView({ block: 'nearest' });
-  }, [problem]);
+    first?.closest('.jpd-sb-field')?.scrollIntoView({ block: 'nearest' });
+  }, [attempts]);
   React.useEffect(() => {
     form.current?.querySelector<HTMLElement>('input')?.focus();
   }, []);
 
-  const save = async () => {
+  const change = (field: string) => {
+    // What was right is not judged again before it is left: half a value is no mistake.
+    if (errorOf(field) === null) {
+      setJudged(all => new Set([...all].filter(one => one !== field)));
+    }
+    setRefused({});
+  };
+  const leave = (field: string) => setJudged(all => new Set(all).add(field));
+
+  const refuse = (problems: Problems) => {
+    setSaving(false);
+    setJudged(new Set(Object.keys(problems)));
+    setAttempts(count => count + 1);
+  };
+  const save = async (test: boolean) => {
     setSaving(true);
-    setProblem(null);
+    setRefused({});
     try {
-      await props.onSave(name.trim(), {
-        backend: backendName,
-        options: optionsOf([...run, ...own], draft)
-      });
+      const problems = problemsOf(await meaning.ask(), fields);
+      if (Object.keys(problems).length) {
+        refuse(problems);
+        return;
+      }
+      await props.onSave(name.trim(), { backend: backendName, options }, test);
     } catch (error) {
-      setSaving(false);
-      const field = fieldOf(error, name.trim(), [...run, ...own]);
-      setProblem({ field, text: explain(error, trans) });
+      const problem = { [fieldOf(error, name.trim())]: sentence(explain(error, trans)) };
+      setRefused(problem);
+      refuse(problem);
     }
   };
 
-  const errorOf = (field: string) =>
-    problem?.field === field ? withoutName(problem.text, field) : null;
   const draw = (about: IField) => (
     <SchemaField
       key={about.name}
@@ -76,12 +102,14 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
       value={draft[about.name] ?? (about.kind === 'switch' ? Boolean(about.default) : '')}
       error={errorOf(about.name)}
       trans={trans}
-      onChange={value => setDraft(all => ({ ...all, [about.name]: value }))}
+      onChange={value => {
+        setDraft(all => ({ ...all, [about.name]: value }));
+        change(about.name);
+      }}
+      onLeave={() => leave(about.name)}
     />
   );
-  const moreOpen = more.some(
-    about => errorOf(about.name) !== null || about.name in props.data.options
-  );
+  const ready = Boolean(name.trim()) && Boolean(backend?.available) && !saving;
 
   return (
     <form
@@ -91,7 +119,9 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
       noValidate
       onSubmit={event => {
         event.preventDefault();
-        void save();
+        if (ready) {
+          void save(false);
+        }
       }}
       onKeyDown={event => {
         if (event.key === 'Escape') {
@@ -101,59 +131,77 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
       }}
     >
       <div className="jpd-sb-form-fields">
-        <Labelled id="name" title={trans.__('Name')} help="" error={errorOf('name')}>
-          {ids => (
-            <input
-              {...ids}
-              className="jpd-sb-input"
-              value={name}
-              required
-              autoComplete="off"
-              spellCheck={false}
-              onChange={event => setName(event.target.value)}
-            />
-          )}
-        </Labelled>
-        <Labelled id="backend" title={trans.__('Backend')} help="" error={errorOf('backend')}>
-          {ids => (
-            <select
-              {...ids}
-              className="jpd-sb-input"
-              value={backendName}
-              onChange={event => setBackend(event.target.value)}
-            >
-              {!backend && <option value={backendName}>{backendName}</option>}
-              {backends.map(one => (
-                <option key={one.name} value={one.name} disabled={!one.available}>
-                  {one.available ? one.name : trans.__('%1 (not installed)', one.name)}
-                </option>
-              ))}
-            </select>
-          )}
-        </Labelled>
-        {common.map(draw)}
-        {own.map(draw)}
-        {more.length > 0 && (
-          <details open={moreOpen || undefined}>
-            <summary>{trans.__('More options')}</summary>
-            {more.map(draw)}
-          </details>
-        )}
+        <div className="jpd-sb-form-head">
+          <Labelled id="name" title={trans.__('Name')} help="" error={errorOf('name')}>
+            {ids => (
+              <input
+                {...ids}
+                className="jpd-sb-input"
+                value={name}
+                required
+                autoComplete="off"
+                spellCheck={false}
+                onChange={event => {
+                  setName(event.target.value);
+                  change('name');
+                }}
+              />
+            )}
+          </Labelled>
+          <Labelled id="backend" title={trans.__('Backend')} help="" error={errorOf('backend')}>
+            {ids => (
+              <select
+                {...ids}
+                className="jpd-sb-input"
+                value={backendName}
+                onChange={event => {
+                  setBackend(event.target.value);
+                  setJudged(new Set());
+                  setRefused({});
+                }}
+              >
+                {!backend && <option value={backendName}>{backendName}</option>}
+                {backends.map(one => (
+                  <option key={one.name} value={one.name}>
+                    {one.install ? trans.__('%1 (not installed)', one.name) : one.name}
+                  </option>
+                ))}
+              </select>
+            )}
+          </Labelled>
+        </div>
+        {backend && <Missing backend={backend} trans={trans} onInstall={props.onInstall} />}
+        <Sections
+          key={backendName}
+          fields={fields}
+          first={backend?.first ?? fields.map(about => about.name)}
+          sections={backend?.sections ?? []}
+          isSet={about => about.name in options}
+          isWrong={about => errorOf(about.name) !== null}
+          trans={trans}
+          draw={draw}
+        />
       </div>
-      {problem && problem.field === null && (
+      {whole !== null && (
         <p className="jpd-sb-field-error" role="alert">
-          {problem.text}
+          {whole}
         </p>
       )}
+      {backend?.available && <LineAtFoot meaning={meaning} trans={trans} />}
       <div className="jpd-sb-foot">
         <button type="button" className="jpd-sb-button" onClick={props.onCancel}>
           {trans.__('Cancel')}
         </button>
         <button
-          type="submit"
-          className="jpd-sb-button jpd-sb-primary"
-          disabled={saving || !name.trim()}
+          type="button"
+          className="jpd-sb-button"
+          disabled={!ready}
+          title={trans.__('Save it, and have it run a hello')}
+          onClick={() => void save(true)}
         >
+          {trans.__('Save & test')}
+        </button>
+        <button type="submit" className="jpd-sb-button jpd-sb-primary" disabled={!ready}>
           {saving ? trans.__('Saving…') : trans.__('Save')}
         </button>
       </div>
@@ -161,141 +209,24 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
   );
 }
 
-/** An error beside its field need not begin with the field's name. */
-function withoutName(text: string, field: string): string {
-  const [begin] = new RegExp(`^(${field} (?!and )|--?[\\w-]+: )`).exec(text) ?? [''];
-  const rest = text.slice(begin.length);
-  return rest.charAt(0).toUpperCase() + rest.slice(1);
-}
-
-/** The field that the server's answer is about: the one it begins with, else the first flag in it. */
-function fieldOf(error: unknown, name: string, fields: readonly IField[]): string | null {
-  if (!(error instanceof ApiError)) {
-    return null;
-  }
-  const { message } = error;
-  if (message.startsWith(`'${name}' `) || /^there is a cluster\b/.test(message)) {
-    return 'name';
-  }
-  const [first] = /^\w+/.exec(message) ?? [''];
-  if (first === 'backend' || fields.some(about => about.name === first)) {
-    return first;
-  }
-  const flags = message.match(/(?<![\w-])--?[A-Za-z][\w-]*/g) ?? [];
-  const about = flags.map(flag => fields.find(one => one.flags.includes(flag))).find(Boolean);
-  return about?.name ?? null;
-}
-
-function SchemaField(props: {
-  about: IField;
-  value: string | boolean;
-  error: string | null;
-  trans: TranslationBundle;
-  onChange: (value: string | boolean) => void;
-}): React.ReactElement {
-  const { about, value, onChange } = props;
-  const text = typeof value === 'string' ? value : '';
-  return (
-    <Labelled
-      id={about.name}
-      title={about.title}
-      help={about.help}
-      error={props.error}
-      inline={about.kind === 'switch'}
-    >
-      {ids => {
-        const given = { ...ids, className: 'jpd-sb-input', value: text, required: about.required };
-        switch (about.kind) {
-          case 'switch':
-            return (
-              <input
-                {...ids}
-                type="checkbox"
-                checked={value === true}
-                onChange={event => onChange(event.target.checked)}
-              />
-            );
-          case 'choice':
-            return (
-              <select {...given} onChange={event => onChange(event.target.value)}>
-                {!about.required && <option value="">{defaultName(about, props.trans)}</option>}
-                {about.choices.map(String).map(choice => (
-                  <option key={choice} value={choice}>
-                    {choice}
-                  </option>
-                ))}
-              </select>
-            );
-          case 'list':
-          case 'pairs':
-            return (
-              <textarea
-                {...given}
-                rows={Math.min(6, Math.max(2, text.split('\n').length))}
-                placeholder={props.trans.__('%1, one per line', about.hint || about.title)}
-                spellCheck={false}
-                onChange={event => onChange(event.target.value)}
-              />
-            );
-          default:
-            // Numbers may be words, such as 10m or auto; what is neither, the server tells.
-            return (
-              <input
-                {...given}
-                type="text"
-                inputMode={about.kind === 'integer' && !about.hint ? 'numeric' : undefined}
-                placeholder={about.hint}
-                autoComplete="off"
-                spellCheck={false}
-                onChange={event => onChange(event.target.value)}
-              />
-            );
-        }
-      }}
-    </Labelled>
+/** What is wrong by field; what is said of a field that the form does not have is said of the whole. */
+function problemsOf(meaning: IFormMeaning | null, fields: readonly IField[]): Problems {
+  const known = (field: string | null) =>
+    field === 'backend' || fields.some(about => about.name === field);
+  return Object.fromEntries(
+    (meaning?.problems ?? []).map(({ field, text }) => [
+      field !== null && known(field) ? field : WHOLE,
+      sentence(text)
+    ])
   );
 }
 
-function defaultName(about: IField, trans: TranslationBundle): string {
-  return about.default === null || about.default === undefined
-    ? trans.__('Default')
-    : trans.__('Default: %1', String(about.default));
+/** The field that an answer to saving is about: of the others the form knew before. */
+function fieldOf(error: unknown, name: string): string {
+  const text = error instanceof ApiError ? error.message : '';
+  return text.startsWith(`'${name}' `) || /^there is a cluster\b/.test(text) ? 'name' : WHOLE;
 }
 
-interface ILabelIds {
-  id: string;
-  'aria-describedby': string | undefined;
-  'aria-invalid': boolean | undefined;
-}
-
-function Labelled(props: {
-  id: string;
-  title: string;
-  help: string;
-  error: string | null;
-  inline?: boolean;
-  children: (ids: ILabelIds) => React.ReactElement;
-}): React.ReactElement {
-  const id = `jpd-field-${props.id}`;
-  const described = [props.help && `${id}-help`, props.error && `${id}-error`].filter(Boolean);
-  return (
-    <div className="jpd-sb-field" data-inline={props.inline || undefined}>
-      <label htmlFor={id}>{props.title}</label>
-      {props.children({
-        id,
-        'aria-describedby': described.join(' ') || undefined,
-        'aria-invalid': props.error !== null || undefined
-      })}
-      {props.help && (
-        <p className="jpd-sb-field-help" id={`${id}-help`}>
-          {props.help}
-        </p>
-      )}
-      {props.error && (
-        <p className="jpd-sb-field-error" id={`${id}-error`} role="alert">
-          {props.error}
-        </p>
-      )}
-    </div>
-  );
+function sentence(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }

@@ -14,8 +14,14 @@ export function cellFor(target: ITarget): string {
   ].join('\n');
 }
 
-/** Insert the cell, and one that loads the magics where the notebook has none; the new cell is then active. */
-export function insertCell(panel: NotebookPanel, target: ITarget): void {
+/** Insert the cell for a cluster or backend, with its body selected: what is typed takes the place of it. */
+export async function insertCell(panel: NotebookPanel, target: ITarget): Promise<void> {
+  await insertSource(panel, cellFor(target));
+}
+
+/** Insert a cell, and one that loads the magics where it needs them and the notebook has none; the new cell is
+ * then active, and the caret in its body. */
+export async function insertSource(panel: NotebookPanel, source: string): Promise<void> {
   const notebook = panel.content;
   const shared = notebook.model?.sharedModel;
   if (!shared) {
@@ -23,7 +29,8 @@ export function insertCell(panel: NotebookPanel, target: ITarget): void {
   }
   const loads = /^\s*%(load|reload)_ext\s+jupyter_dist\b/m;
   const sources = shared.cells.filter(cell => cell.cell_type === 'code').map(cell => cell.source);
-  const texts = [...(sources.some(source => loads.test(source)) ? [] : [LOAD]), cellFor(target)];
+  const loaded = !/^%%?dist/.test(source) || sources.some(one => loads.test(one));
+  const texts = [...(loaded ? [] : [LOAD]), source];
   const active = notebook.activeCellIndex;
   const activeCell = shared.cells[active];
   // An empty cell is there to be filled.
@@ -35,15 +42,35 @@ export function insertCell(panel: NotebookPanel, target: ITarget): void {
     }
     shared.insertCells(
       at,
-      texts.map(source => ({ cell_type: 'code', source, metadata: {} }))
+      texts.map(text => ({ cell_type: 'code', source: text, metadata: {} }))
     );
   });
   notebook.activeCellIndex = at + texts.length - 1;
   notebook.deselectAll();
   notebook.mode = 'edit';
   const cell = notebook.activeCell;
-  if (cell) {
-    void notebook.scrollToCell(cell, 'auto');
-    cell.editor?.focus();
+  if (!cell) {
+    return;
   }
+  await notebook.scrollToCell(cell, 'auto');
+  // A cell out of sight has no editor before it was drawn.
+  await cell.ready;
+  if (cell.isDisposed || notebook.activeCell !== cell) {
+    return;
+  }
+  cell.editor?.focus();
+  const { start, end } = bodyOf(source);
+  cell.editor?.setSelection({ start: { ...start }, end: { ...end } });
+}
+
+interface IPlace {
+  line: number;
+  column: number;
+}
+
+/** What comes after the line of a cell's magic, up to the end; of another cell, its end. */
+export function bodyOf(source: string): { start: IPlace; end: IPlace } {
+  const lines = source.split('\n');
+  const end = { line: lines.length - 1, column: lines[lines.length - 1].length };
+  return { start: source.startsWith('%%') && lines.length > 1 ? { line: 1, column: 0 } : end, end };
 }

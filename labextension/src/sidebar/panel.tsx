@@ -14,19 +14,20 @@ import type { Message } from '@lumino/messaging';
 import { Signal } from '@lumino/signaling';
 import type { AccordionPanel, Widget } from '@lumino/widgets';
 import * as React from 'react';
-import { compareIcon, distributedIcon } from '../icons';
+import { compareIcon, distributedIcon, tableIcon } from '../icons';
 import type { IClusterData } from '../model/server';
+import { keepKeys } from '../run/keys';
 import type { IDistributed, IRunOpener } from '../tokens';
 import { attempt, removeCluster, removeRun, stopRun } from './ask';
 import { CardMenu } from './cardmenu';
 import { ClustersSection, type ITarget } from './clusters';
 import { ClusterForm } from './form';
-import { insertCell } from './insert';
+import { insertCell, insertSource } from './insert';
 import { RunsSection } from './runs';
 
 /** Heights of the sections: the runs get more, but while the form is open. */
 const WITH_CARDS = [2, 3];
-const WITH_FORM = [3, 1];
+const WITH_FORM = [5, 1];
 
 /** Two seconds: after that the user is elsewhere, and the focus would be taken away. */
 const FRAMES_TO_FIRST_CARD = 120;
@@ -73,6 +74,14 @@ export class DistributedPanel extends SidePanel {
     );
     this._runs = this._section(trans.__('Runs'), () => this._drawRuns());
     this._runs.toolbar.addItem(
+      'table',
+      new ToolbarButton({
+        icon: tableIcon,
+        tooltip: trans.__('Show runs as a table'),
+        onClick: () => this._opener.table()
+      })
+    );
+    this._runs.toolbar.addItem(
       'compare',
       new ToolbarButton({
         icon: compareIcon,
@@ -100,6 +109,8 @@ export class DistributedPanel extends SidePanel {
     clusters.changed.connect(this._redraw, this);
     notebooks.changed.connect(this._redraw, this);
     notebooks.clustersMayHaveChanged.connect(this._readClusters, this);
+    const keys = keepKeys(this.node);
+    this.disposed.connect(() => keys.dispose());
     // Who comes back to this page may have edited the file elsewhere.
     window.addEventListener('focus', this);
   }
@@ -153,7 +164,15 @@ export class DistributedPanel extends SidePanel {
   insert(target: ITarget): void {
     const { front } = this._dist.notebooks;
     if (front) {
-      insertCell(front, target);
+      void insertCell(front, target);
+    }
+  }
+
+  /** Insert a cell that installs what a backend needs. */
+  install(cell: string): void {
+    const { front } = this._dist.notebooks;
+    if (front) {
+      void insertSource(front, cell);
     }
   }
 
@@ -254,6 +273,7 @@ export class DistributedPanel extends SidePanel {
 
   private _drawClusters(): React.ReactElement {
     const { clusters, notebooks, trans } = this._dist;
+    const { front } = notebooks;
     if (this._editing) {
       const { name, data, oldName } = this._editing;
       return (
@@ -264,12 +284,20 @@ export class DistributedPanel extends SidePanel {
           data={data}
           oldName={oldName}
           trans={trans}
-          onSave={async (newName, newData) => {
+          ask={(backend, options) => clusters.meaning(backend, options)}
+          onSave={async (newName, newData, test) => {
             await clusters.save(newName, newData, oldName);
+            if (oldName !== null && newName !== oldName) {
+              notebooks.renamed(oldName, newName);
+            }
             this._closeForm();
             this._redraw();
+            if (test) {
+              void clusters.startTest(newName);
+            }
           }}
           onCancel={() => this.focusClusters()}
+          onInstall={front && (cell => this.install(cell))}
         />
       );
     }
@@ -305,6 +333,10 @@ export class DistributedPanel extends SidePanel {
         onOpen={run => this._opener.open(run.id)}
         onStop={run => void stopRun(runs, run, trans)}
         onRemove={run => void removeRun(runs, run, trans)}
+        onRename={(run, name) => {
+          const failed = trans.__('%1 keeps its name.', run.name);
+          void attempt(() => runs.rename(run.id, name), failed, trans);
+        }}
         onCompare={ids => {
           this._opener.compare([...ids]);
           this.startComparing(false);

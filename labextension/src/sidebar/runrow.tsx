@@ -17,12 +17,17 @@ import {
 
 export interface IRunRowProps {
   run: IRunSummary;
+  /** What tells it from the others in sight. */
+  distinction: string;
   /** Whether the keyboard reaches this row with Tab. */
   current: boolean;
   /** null while runs are not being chosen for a comparison. */
   chosen: boolean | null;
   stopping: boolean;
+  renaming: boolean;
   trans: TranslationBundle;
+  /** What was typed for a name; null: given up. */
+  onNamed: (name: string | null) => void;
   onOpen: () => void;
   onChoose: () => void;
   onStop: () => void;
@@ -40,6 +45,9 @@ export function RunRow(props: IRunRowProps): React.ReactElement {
   const where = run.notebook ? basename(run.notebook) : '';
   const kind = trans.__('%1 × %2', run.backend, run.world_size);
   const status = statusText(run, props.stopping, skew, trans);
+  if (props.renaming) {
+    return <NameField run={run} trans={trans} onNamed={props.onNamed} />;
+  }
   return (
     <div className="jpd-sb-row" data-state={run.state} data-chosen={props.chosen || undefined}>
       {props.chosen !== null && (
@@ -58,7 +66,15 @@ export function RunRow(props: IRunRowProps): React.ReactElement {
         data-main=""
         tabIndex={tab}
         title={tooltip(run, skew, trans)}
-        aria-label={[run.name, stateName(run.state, trans), status, where, kind, took]
+        aria-label={[
+          run.name,
+          stateName(run.state, trans),
+          status,
+          props.distinction,
+          where,
+          kind,
+          took
+        ]
           .filter(Boolean)
           .join(', ')}
         onClick={props.chosen === null ? props.onOpen : props.onChoose}
@@ -71,7 +87,7 @@ export function RunRow(props: IRunRowProps): React.ReactElement {
           </span>
           <span className="jpd-sb-line jpd-sb-dim">
             <span className="jpd-sb-row-where">
-              {where && where !== run.name ? `${kind} · ${where}` : kind}
+              {[props.distinction, kind, where !== run.name && where].filter(Boolean).join(' · ')}
             </span>
             <span
               className="jpd-sb-aside"
@@ -102,6 +118,36 @@ export function RunRow(props: IRunRowProps): React.ReactElement {
         )}
       </span>
       <ProgressBar run={run} label={trans.__('Progress of %1', run.name)} />
+    </div>
+  );
+}
+
+/** A field in the place of a row, as large as it. */
+function NameField(props: Pick<IRunRowProps, 'run' | 'trans' | 'onNamed'>): React.ReactElement {
+  const ended = React.useRef(false);
+  const end = (name: string | null) => {
+    if (!ended.current) {
+      ended.current = true;
+      props.onNamed(name);
+    }
+  };
+  return (
+    <div className="jpd-sb-row jpd-sb-row-naming">
+      <input
+        className="jpd-sb-input"
+        aria-label={props.trans.__('Name of the run')}
+        defaultValue={props.run.name}
+        maxLength={120}
+        autoFocus
+        onFocus={event => event.target.select()}
+        onBlur={event => end(event.target.value.trim())}
+        onKeyDown={event => {
+          event.stopPropagation();
+          if (event.key === 'Enter' || event.key === 'Escape') {
+            end(event.key === 'Enter' ? event.currentTarget.value.trim() : null);
+          }
+        }}
+      />
     </div>
   );
 }
@@ -141,6 +187,7 @@ function statusText(
 
 function tooltip(run: IRunSummary, skew: number, trans: TranslationBundle): string {
   const begun = new Date((run.created - skew) * 1000).toLocaleString();
+  const parameters = Object.entries(run.parameters ?? {}).map(one => one.join('='));
   return [
     trans.__('%1: %2', run.name, stateName(run.state, trans)),
     run.reason,
@@ -148,7 +195,12 @@ function tooltip(run: IRunSummary, skew: number, trans: TranslationBundle): stri
       trans.__('Stop ends its ranks; %1 takes the run on.', `%dist attach ${run.id}`),
     trans.__('%1 workers on %2, started %3', run.world_size, run.backend, begun),
     run.notebook,
-    run.id
+    run.named && run.label,
+    run.tags?.join(', '),
+    run.note,
+    parameters.join(', '),
+    run.id,
+    trans.__('F2 renames it')
   ]
     .filter(Boolean)
     .join('\n');

@@ -5,6 +5,7 @@ import type { RunsModel } from '../model/runs';
 import type { IRunSummary, State } from '../run/source';
 import { basename, stateName } from './marks';
 import { RunRow } from './runrow';
+import { SortChoice, useDistinction } from './sortruns';
 import { WindowedList } from './windowed';
 
 const LOAD = '%load_ext jupyter_dist';
@@ -30,6 +31,7 @@ export interface IRunsSectionProps {
   onOpen: (run: IRunSummary) => void;
   onStop: (run: IRunSummary) => void;
   onRemove: (run: IRunSummary) => void;
+  onRename: (run: IRunSummary, name: string) => void;
   onCompare: (ids: readonly string[]) => void;
   onEndCompare: () => void;
   onStartCompare: () => void;
@@ -38,6 +40,8 @@ export interface IRunsSectionProps {
 export function RunsSection(props: IRunsSectionProps): React.ReactElement {
   const { model, trans } = props;
   const { runs, selected } = model;
+  const distinction = useDistinction(model);
+  const [renaming, setRenaming] = React.useState<string | null>(null);
   const choose = (id: string) => {
     props.onStartCompare();
     model.toggleSelected(id);
@@ -47,6 +51,9 @@ export function RunsSection(props: IRunsSectionProps): React.ReactElement {
     if (event.key === 'Delete' || event.key === 'Backspace') {
       event.preventDefault();
       props.onRemove(run);
+    } else if (event.key === 'F2' && onMain) {
+      event.preventDefault();
+      setRenaming(run.id);
     } else if (event.key === ' ' && onMain) {
       event.preventDefault();
       choose(run.id);
@@ -75,7 +82,7 @@ export function RunsSection(props: IRunsSectionProps): React.ReactElement {
         <WindowedList
           items={runs}
           keyOf={run => run.id}
-          label={trans.__('Runs, newest first')}
+          label={model.filter.sort ? trans.__('Runs') : trans.__('Runs, newest first')}
           total={model.total}
           rowHeight={ROW_HEIGHT}
           onEnd={() => void model.more()}
@@ -83,10 +90,18 @@ export function RunsSection(props: IRunsSectionProps): React.ReactElement {
           render={(run, current) => (
             <RunRow
               run={run}
+              distinction={distinction(run)}
               current={current}
               chosen={props.comparing ? selected.includes(run.id) : null}
               stopping={model.isStopping(run.id)}
               trans={trans}
+              renaming={renaming === run.id}
+              onNamed={name => {
+                setRenaming(null);
+                if (name !== null && name !== run.name) {
+                  props.onRename(run, name);
+                }
+              }}
               onOpen={() => props.onOpen(run)}
               onChoose={() => choose(run.id)}
               onStop={() => props.onStop(run)}
@@ -144,6 +159,7 @@ function FilterBar({
         value={text}
         onChange={event => setText(event.target.value)}
       />
+      <SortChoice model={model} trans={trans} />
       <select
         className="jpd-sb-input"
         aria-label={trans.__('Filter runs by state')}

@@ -1,5 +1,5 @@
 /** From a backend's JSON schema to form fields, and from what was typed to options. */
-import type { ISchema } from '../model/server';
+import type { IBackend, ISchema } from '../model/server';
 
 export type FieldKind = 'integer' | 'number' | 'text' | 'switch' | 'choice' | 'list' | 'pairs';
 
@@ -17,12 +17,23 @@ export interface IField {
   minimum?: number;
   maximum?: number;
   default: unknown;
+  /** People type passwords into such a field elsewhere. */
+  secrets: boolean;
 }
 
 /** What is typed, by field: the text of an input, or whether a switch is on. */
 export type Draft = Readonly<Record<string, string | boolean>>;
 
 const HINTS: Partial<Record<FieldKind, string>> = { pairs: 'NAME=VALUE', list: '' };
+
+/** All fields of a backend's form: those of every run, without what belongs to one cell, and its own. */
+export function formFields(backend: IBackend | undefined): IField[] {
+  const run = fieldsOf(backend?.run_schema ?? null);
+  const own = fieldsOf(backend?.schema ?? null).filter(
+    about => about.flags.length && !run.some(one => one.name === about.name)
+  );
+  return [...run, ...own];
+}
 
 export function fieldsOf(schema: ISchema | null, leaveOut: readonly string[] = []): IField[] {
   const required = new Set(schema?.required ?? []);
@@ -59,7 +70,8 @@ function field(name: string, about: ISchema, required: boolean): IField {
     choices: kind === 'choice' ? (about.enum ?? [about.const]) : [],
     minimum: about.minimum,
     maximum: about.maximum,
-    default: shown
+    default: shown,
+    secrets: about.secrets === true
   };
 }
 

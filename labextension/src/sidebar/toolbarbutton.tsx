@@ -29,8 +29,8 @@ export class ClusterButton extends ReactWidget {
                 pending
                   ? trans.__('%1 is used when the kernel is free', name ?? trans.__('The default'))
                   : name === null
-                    ? trans.__('Choose the cluster that %%distribute uses here')
-                    : trans.__('%%distribute uses %1 here: choose another one', name)
+                    ? trans.__('Choose the cluster that %%%%distribute uses here')
+                    : trans.__('%%%%distribute uses %1 here: choose another one', name)
               }
               className={pending ? 'jpd-toolbar-pending' : ''}
               onClick={this._choose}

@@ -1,6 +1,10 @@
 /** Answers from a snapshot: what is known of a run when nobody can be asked. */
-import type { ILogLine, ILogPage, LogOf } from '../run/source';
+import type { IDisplays, ILogLine, ILogPage, IMediaPage, IPlace, LogOf } from '../run/source';
 import type { ISnapshot } from './model';
+
+/** Of a run of whose displays and media a snapshot has none. */
+export const NO_DISPLAYS = { attempt: 0, version: 0, start: 0, total: 0, displays: [] };
+export const NO_MEDIA = { attempt: 0, version: 0, series: [] };
 
 /** The lines that the snapshot has of a log, by their own numbers. */
 function keptLog(snapshot: ISnapshot, rank: LogOf): ILogPage {
@@ -55,4 +59,39 @@ export function keptPageAlone(
   const log = keptLog(snapshot, rank);
   const lines = log.lines.map((line, n) => ({ ...line, n }));
   return part({ ...log, total: lines.length, lines }, start, count);
+}
+
+/** The displays that are kept; where there is nobody to ask they stand between the lines that are kept. */
+export function keptDisplays(snapshot: ISnapshot): IDisplays {
+  const { displays = NO_DISPLAYS, log, told, run, totals } = snapshot;
+  if (told) {
+    return displays;
+  }
+  const before = log.lines[0]?.n ?? 0;
+  const beforeOf = (rank: number) => {
+    if (run.world_size === 1) {
+      return before;
+    }
+    const { lines, total } = keptLog(snapshot, rank);
+    return Math.max(totals[String(rank)] ?? 0, total) - lines.length;
+  };
+  const firsts = new Map<number, number>();
+  const moved = (place: IPlace): IPlace => {
+    const { rank } = place;
+    const first = firsts.get(rank) ?? beforeOf(rank);
+    firsts.set(rank, first);
+    return { ...place, line: place.line - first, row: place.row - before };
+  };
+  return {
+    ...displays,
+    displays: displays.displays.map(display => ({
+      ...display,
+      places: display.places?.map(moved).filter(({ line, row }) => line >= 0 && row >= 0)
+    }))
+  };
+}
+
+/** The last step of what was logged under a name; null where somebody can be asked for it, or nothing is kept. */
+export function keptMedia({ told, media }: ISnapshot, name: string): IMediaPage | null {
+  return told ? null : (media?.pages.find(page => page.name === name) ?? null);
 }

@@ -9,6 +9,8 @@ export interface IModel {
   on(name: string, callback: (...args: never[]) => void): void;
   off(name: string, callback: (...args: never[]) => void): void;
   send(content: unknown): void;
+  /** Where the kernel's other widgets are found. */
+  widget_manager: { get_model(id: string): Promise<IModel> };
 }
 
 /** What comes as a custom message. */

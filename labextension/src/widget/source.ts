@@ -5,9 +5,13 @@
  * there waits. It is gone: then the snapshot is all there is. */
 import type {
   Attempt,
+  IContent,
   ICurves,
+  IDisplays,
   IDisposable,
   ILogPage,
+  IMediaList,
+  IMediaPage,
   IRankError,
   IResult,
   IRunInfo,
@@ -15,12 +19,14 @@ import type {
   ISearchQuery,
   ISearchResult,
   IStacks,
+  IUsage,
   LogOf,
   RunChange
 } from '../run/source';
-import { asked, logFile, RunMissing } from '../run/source';
+import { asked, logFile, named, RunMissing } from '../run/source';
 import type { Trans } from '../run/trans';
-import { keptPage, keptPageAlone } from './kept';
+import { keptDisplays, keptMedia, keptPage, keptPageAlone, NO_MEDIA } from './kept';
+import { savePieces } from './saved';
 import { snapshotOf, type IModel, type ISnapshot, type Message } from './model';
 
 const HEARTBEAT_MS = 10_000;
@@ -88,7 +94,7 @@ export class KernelRunSource implements IRunSource {
 
   run(): Promise<IRunInfo> {
     return this._get('run', {}, kept =>
-      // Of launchers' logs and files nothing is kept.
+      // Of launchers' logs and files there is nothing.
       kept.told ? kept.run : { ...kept.run, launchers: [], files: [] }
     );
   }
@@ -115,6 +121,10 @@ export class KernelRunSource implements IRunSource {
     return this._get('curves', { points }, kept => kept.curves);
   }
 
+  usage(points: number): Promise<IUsage> {
+    return this._get('usage', { points }, () => ({ attempt: 0, host_time: 0, ranks: [] }));
+  }
+
   async errors(attempt?: Attempt): Promise<IRankError[]> {
     if (isEarlier(attempt)) {
       this._refuseEarlier();
@@ -127,6 +137,22 @@ export class KernelRunSource implements IRunSource {
     return this._get('results', {}, kept => kept.results);
   }
 
+  displays(page: Record<string, unknown> = {}): Promise<IDisplays> {
+    return this._get('displays', page, keptDisplays);
+  }
+
+  media(attempt?: Attempt): Promise<IMediaList> {
+    return this._get('media', { attempt }, kept => kept.media?.list ?? NO_MEDIA);
+  }
+
+  mediaPage(name: string, start: number, count: number, attempt?: Attempt): Promise<IMediaPage> {
+    return this._get('media_page', { name, start, count, attempt }, kept => keptMedia(kept, name));
+  }
+
+  content(rank: number, content: IContent, attempt?: Attempt): Promise<Blob> {
+    return this._ask('content', named(rank, content, attempt));
+  }
+
   async stacks(): Promise<IStacks> {
     this._refuseIfDeaf(
       this._trans(
@@ -137,6 +163,10 @@ export class KernelRunSource implements IRunSource {
     return this._ask('stacks');
   }
 
+  keptStacks(): Promise<IStacks> {
+    return this._get('kept_stacks', {}, kept => kept.stacks ?? { groups: [], silent: [] });
+  }
+
   async stop(kill: boolean): Promise<void> {
     this._refuseIfDeaf(
       this._trans(
@@ -145,6 +175,15 @@ export class KernelRunSource implements IRunSource {
       this._trans('The kernel is gone. In a terminal: jupyter dist stop %1', this.id)
     );
     await this._ask('stop', { kill });
+  }
+
+  /** The model of a widget that shows a trial of this run. */
+  async open(trial: string): Promise<string> {
+    this._refuseIfDeaf(
+      this._trans('A trial can be opened here when the cell has ended.'),
+      this._trans('A trial cannot be opened without its kernel.')
+    );
+    return this._ask('open', { trial });
   }
 
   async download(of: LogOf, attempt?: Attempt): Promise<void> {
@@ -163,21 +202,9 @@ export class KernelRunSource implements IRunSource {
     await this._save({ file }, `${this.id}-${file}`, 'application/octet-stream');
   }
 
-  private async _save(what: Record<string, unknown>, name: string, type: string): Promise<void> {
+  private _save(what: Record<string, unknown>, name: string, type: string): Promise<void> {
     const key = `${Math.random()}`;
-    const pieces: BlobPart[] = [];
-    for (;;) {
-      const piece = await this._ask<BlobPart | null>('download', { key, ...what });
-      if (piece === null) {
-        break;
-      }
-      pieces.push(piece);
-    }
-    const link = document.createElement('a');
-    link.href = URL.createObjectURL(new Blob(pieces, { type }));
-    link.download = name;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+    return savePieces(() => this._ask('download', { key, ...what }), name, type);
   }
 
   watch(listener: (change: RunChange) => void): IDisposable {
@@ -284,6 +311,8 @@ export class KernelRunSource implements IRunSource {
         );
       } else if (asked.method === 'download') {
         asked.resolve((buffers as BlobPart[] | undefined)?.[0] ?? null);
+      } else if (asked.method === 'content') {
+        asked.resolve(new Blob(buffers as BlobPart[], { type: String(message.result) }));
       } else {
         asked.resolve(message.result);
       }
@@ -315,13 +344,12 @@ export class KernelRunSource implements IRunSource {
     }
     this._tell({ kind: 'run', run: shown.run });
     if (shown.told) {
-      this._tell({
-        kind: 'log',
-        id: this.id,
-        ranks: shown.totals,
-        all: shown.log.total
-      });
+      const { totals, log } = shown;
+      this._tell({ kind: 'log', id: this.id, ranks: totals, all: log.total });
       this._tell({ kind: 'curves', id: this.id });
+    }
+    if (shown.displays) {
+      this._tell({ kind: 'displays', id: this.id, version: shown.displays.version });
     }
     if (before?.told && !shown.told) {
       this._send({ kind: 'watch' }); // it can be heard again

@@ -52,6 +52,18 @@ afterEach(() => {
 });
 
 describe('requests', () => {
+  it('asks once more where a connection broke, and never sends twice', async () => {
+    const { fetch, settings: site } = settings();
+    fetch.mockRejectedValueOnce(new TypeError('Failed to fetch'));
+    expect(await request(site, 'runs')).toEqual({});
+    expect(fetch).toHaveBeenCalledTimes(2);
+    fetch.mockRejectedValueOnce(new TypeError('Failed to fetch'));
+    await expect(request(site, 'runs/a/stop', { method: 'POST' })).rejects.toThrow(
+      'Failed to fetch'
+    );
+    expect(fetch).toHaveBeenCalledTimes(3);
+  });
+
   it('go below the base URL, with what is known in the query', async () => {
     const { settings: server, fetch } = settings();
     await new ServerRunSource('a/../b', server).logPage(null, -200, 200);
@@ -131,15 +143,32 @@ describe('the watcher', () => {
     const [socket] = FakeSocket.all;
     expect(socket.url).toBe('ws://host/user/me/jupyter-dist/api/watch?token=secret');
     socket.open();
-    expect(socket.sent.at(-1)).toBe('{"watch":["a","runs"]}');
+    expect(socket.sent.at(-1)).toBe('{"watch":["a","runs"],"tails":[]}');
     socket.onmessage?.({ data: '{"kind":"curves","id":"a"}' });
     socket.onmessage?.({ data: '{"kind":"curves","id":"other"}' });
     expect(heard).toEqual([{ kind: 'curves', id: 'a' }]);
     a.dispose();
-    expect(socket.sent.at(-1)).toBe('{"watch":["runs"]}');
+    expect(socket.sent.at(-1)).toBe('{"watch":["runs"],"tails":[]}');
     b.dispose();
     b.dispose();
     expect(socket.closed).toBe(true);
+  });
+
+  it('has lines come along with the news, and says when they have', () => {
+    const watcher = new Watcher(settings().settings);
+    const watching = watcher.watch('a', () => undefined);
+    const [socket] = FakeSocket.all;
+    socket.open();
+    const views = [watcher.readAlong('a', null), watcher.readAlong('a', 'launcher')];
+    expect(JSON.parse(socket.sent.at(-1)!).tails).toEqual([
+      { id: 'a', rank: null, launcher: null },
+      { id: 'a', rank: null, launcher: 'launcher' }
+    ]);
+    socket.onmessage?.({ data: '{"kind":"log","id":"a","ranks":{},"all":1,"tails":[],"push":7}' });
+    expect(socket.sent.at(-1)).toBe('{"got":7}');
+    views.forEach(view => view.dispose());
+    expect(socket.sent.at(-1)).toBe('{"watch":["a"],"tails":[]}');
+    watching.dispose();
   });
 
   it('comes back after a lost connection, waits longer each time, and says so once', () => {
@@ -157,7 +186,7 @@ describe('the watcher', () => {
     vi.advanceTimersByTime(1000);
     expect(FakeSocket.all.length).toBe(3);
     FakeSocket.all[2].open();
-    expect(FakeSocket.all[2].sent).toEqual(['{"watch":["a"]}']);
+    expect(FakeSocket.all[2].sent).toEqual(['{"watch":["a"],"tails":[]}']);
     expect(heard).toEqual([
       { kind: 'connection', online: false },
       { kind: 'connection', online: true }

@@ -8,8 +8,14 @@ import type {
   IRankError,
   IResult,
   IRunInfo,
+  IContent,
+  IDisplay,
+  IMediaList,
+  IMediaPage,
   IRunSource,
   ISearchQuery,
+  IStacks,
+  IUsage,
   LogOf,
   RunChange,
   State
@@ -70,14 +76,26 @@ export class FakeSource implements IRunSource {
   unfinished: string[] = [];
   ranksOf: (n: number) => number[] = () => [0];
   curveList: ICurve[] = [];
+  usageTold: IUsage = { attempt: 0, host_time: 0, ranks: [] };
   errorList: IRankError[] = [];
   resultList: IResult[] = [];
+  displayList: IDisplay[] = [];
+  /** By hash. */
+  contents: Record<string, string> = {};
   failure: Error | null = null;
 
   constructor(public info: IRunInfo) {}
 
   tell(change: RunChange): void {
     this.listeners.forEach(listener => listener(change));
+  }
+
+  /** The logs whose lines come along with the news. */
+  readonly along: LogOf[] = [];
+
+  readAlong(of: LogOf): IDisposable {
+    this.along.push(of);
+    return { dispose: () => void this.along.splice(this.along.indexOf(of), 1) };
   }
 
   grow(...lines: string[]): void {
@@ -126,6 +144,11 @@ export class FakeSource implements IRunSource {
     return { names: this.curveList.map(curve => curve.name), curves: this.curveList };
   }
 
+  async usage(points: number) {
+    this.asked.push(`usage ${points}`);
+    return this.usageTold;
+  }
+
   async errors(attempt?: Attempt) {
     this.asked.push(`errors of ${attempt ?? 'now'}`);
     return this.errorList;
@@ -133,6 +156,30 @@ export class FakeSource implements IRunSource {
 
   async results() {
     return this.resultList;
+  }
+
+  async displays() {
+    const displays = this.displayList;
+    return { attempt: 0, version: 1, start: 0, total: displays.length, displays };
+  }
+
+  async media(): Promise<IMediaList> {
+    return { attempt: 0, version: 1, series: [] };
+  }
+
+  async mediaPage(name: string, start: number): Promise<IMediaPage> {
+    return { name, start, total: 0, steps: [] };
+  }
+
+  async content(rank: number, content: IContent) {
+    this.asked.push(`content ${rank} ${content.hash ?? ''}`);
+    return new Blob([this.contents[content.hash ?? ''] ?? ''], { type: content.mime });
+  }
+
+  kept: IStacks = { groups: [], silent: [] };
+
+  async keptStacks() {
+    return this.kept;
   }
 
   async stacks() {

@@ -3,7 +3,9 @@ import { describe, expect, it } from 'vitest';
 import { logRange, logTicks, tickTexts } from '../../src/run/axes';
 import { curveCsv } from '../../src/run/csv';
 import { bytes, count, duration, parseRanges, ranges, value } from '../../src/run/format';
-import { chartData, firstSpecial, lastValue } from '../../src/run/series';
+import { badRanks, lastText, lastValues, specialText } from '../../src/run/charttitle';
+import { chartData } from '../../src/run/series';
+import { english } from '../../src/run/trans';
 import { smooth } from '../../src/run/smooth';
 import type { ICurve } from '../../src/run/source';
 import * as virtual from '../../src/run/virtual';
@@ -161,24 +163,33 @@ describe('a chart’s lines', () => {
   });
 
   it('end with the last step’s value', () => {
-    expect(lastValue(curve)).toEqual({ step: 3, value: 1 });
-    expect(lastValue({ name: 'x', ranks: [], band: null })).toBeNull();
+    const last = lastValues(curve);
+    expect(last).toEqual({ step: 3, mean: -1.5, min: -4, max: 1, ranks: 2 });
+    expect(last && lastText(last, english)).toBe('mean -1.5 (-4 – 1)');
+    expect(lastValues({ name: 'x', ranks: [], band: null })).toBeNull();
+    const band = { steps: [1, 2], mean: [5, 6], min: [1, 2], max: [9, 10] };
+    expect(lastValues({ ...curve, band })).toMatchObject({ step: 2, mean: 6, min: 2, max: 10 });
   });
 
   it('end with the value of a rank that is drawn', () => {
-    expect(lastValue(curve, new Set([1]))).toEqual({ step: 2, value: -4 });
+    const last = lastValues(curve, new Set([1]));
+    expect(last).toMatchObject({ step: 2, mean: -4 });
+    expect(last && lastText(last, english)).toBe('-4');
   });
 
-  it('say where they were no numbers first, and of which ranks', () => {
-    expect(firstSpecial(curve)).toBeNull();
+  it('say which ranks went bad, how and when', () => {
+    expect(specialText(curve, english)).toBe('');
     const special = (step: number, value: string) => [{ step, value }];
     const ranks = [
       { ...curve.ranks[0], special: special(9, 'Infinity') },
-      { ...curve.ranks[1], special: special(7, 'NaN') },
+      { ...curve.ranks[1], values: [5, null], special: special(7, 'NaN') },
       { ...curve.ranks[1], rank: 2, special: [] }
     ];
-    const found = firstSpecial({ ...curve, ranks });
-    expect(found).toEqual({ step: 7, value: 'NaN', ranks: [0, 1] });
+    const text = specialText({ ...curve, ranks }, english);
+    expect(text).toBe('NaN from step 7 [1], Infinity from step 9 [0]');
+    // The last value of the other one is a number again.
+    const bad = badRanks([{ ...curve, ranks }], english);
+    expect([...bad]).toEqual([[1, 'loss, train is NaN from step 7']]);
     expect(curveCsv({ ...curve, ranks: [{ ...curve.ranks[0], special: special(1, 'NaN') }] })).toBe(
       'rank,step,"loss, train",time\r\n0,0,3,10\r\n0,1,NaN,11\r\n0,3,1,13\r\n'
     );

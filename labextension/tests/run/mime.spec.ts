@@ -21,10 +21,15 @@ const model = (data: unknown) =>
     data: { [RUN_MIME]: data, 'text/html': '12 s, 4 ranks' }
   }) as unknown as IRenderMime.IMimeModel;
 
+let kernelHasIt = true;
+
 class WidgetView extends Widget implements IRenderMime.IRenderer {
   private _times = 0;
   async renderModel(): Promise<void> {
-    this.node.textContent = `widget ${++this._times}`;
+    this.node.textContent = 'Loading widget...';
+    if (kernelHasIt) {
+      this.node.innerHTML = `<div class="jpd-run">widget ${++this._times}</div>`;
+    }
   }
 }
 
@@ -52,7 +57,9 @@ describe('the renderer', () => {
     const { renderer } = make(source);
     await renderer.renderModel(model({ run: 'r-1' }));
     await vi.waitFor(() => expect(renderer.node.textContent).toContain('summary: 12 s, 4 ranks'));
-    expect(renderer.node.textContent).toMatch(/Run r-1 is not here.*\/runs.*summary/s);
+    expect(renderer.node.textContent).toMatch(
+      /Saved with this notebook: run r-1.*\/runs.*summary/s
+    );
     renderer.dispose();
   });
 
@@ -67,6 +74,24 @@ describe('the renderer', () => {
     await renderer.renderModel(withWidget);
     await renderer.renderModel(withWidget);
     expect(renderer.node.textContent).toBe('widget 1');
+    renderer.dispose();
+  });
+
+  it('shows what is saved where no kernel has the widget any more', async () => {
+    kernelHasIt = false;
+    const source = new FakeSource(runInfo(2));
+    source.failure = new RunMissing('no run', '/runs');
+    const { renderer } = make(source);
+    const withWidget = model({ run: 'r-1' });
+    (withWidget.data as Record<string, unknown>)[WIDGET] = { model_id: 'gone' };
+    await renderer.renderModel(withWidget);
+    await vi.waitFor(() => expect(renderer.node.textContent).toContain('summary'));
+    const hidden = renderer.node.querySelector('.jpd-not-yet');
+    expect(hidden?.textContent).toBe('Loading widget...');
+    kernelHasIt = true;
+    // A kernel that comes later, and has it after all, takes over.
+    hidden!.innerHTML = '<div class="jpd-run">widget 1</div>';
+    await vi.waitFor(() => expect(renderer.node.textContent).toBe('widget 1'));
     renderer.dispose();
   });
 

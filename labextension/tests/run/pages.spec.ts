@@ -49,6 +49,23 @@ describe('the pages of a log', () => {
     expect(pages.line(10)?.text).toBe('line 10');
   });
 
+  it('take what comes unasked, and of an older answer what is missing alone', async () => {
+    const { source, pages } = make(3);
+    const older = pages.tail(200);
+    source.lines.push('line 3');
+    const page = await source.logPage(0, 2, 10);
+    page.lines[0].text = 'line 2, newer';
+    pages.take(page);
+    await older;
+    expect(pages.total).toBe(4);
+    expect([0, 1, 2, 3].map(n => pages.line(n)?.text)).toEqual([
+      'line 0',
+      'line 1',
+      'line 2, newer',
+      'line 3'
+    ]);
+  });
+
   it('end with every line of a bar that is rewritten, those of several ranks as one', async () => {
     const bar = (rank: number, ...texts: string[]) => texts.map(text => ({ rank, time: 0, text }));
     let partial = [...bar(0, 'epochs 1/2', 'batches 3/4'), ...bar(1, 'epochs 1/2', 'batches 2/4')];

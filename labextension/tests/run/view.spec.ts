@@ -83,6 +83,12 @@ describe('the header', () => {
     expect(text(node, '.jpd-elapsed')).toBe('5 s');
   });
 
+  it('says which trial a run is, and what it tries', async () => {
+    const trial = { of: 'r-0', number: 2, parameters: { lr: 0.01, kind: '<b>' } };
+    const node = await show(new FakeSource(runInfo(1, 'running', { trial })));
+    expect(text(node, '.jpd-facts')).toBe('local · 1 rank · trial 2 (lr=0.01, kind=<b>)');
+  });
+
   it('says pace and what is left', async () => {
     const progress = { n: 40, total: 100, desc: 'epoch 1', rate: 2 };
     const node = await show(new FakeSource(runInfo(2, 'running', { progress })));
@@ -231,7 +237,9 @@ describe('the backend’s words while the run goes on', () => {
     const reason = `job run 7 waits for its cluster; see ${page}; <a href="javascript:x">javascript:y</a>`;
     const node = await show(new FakeSource(runInfo(1, 'pending', { reason })));
     const links = all(node, '.jpd-detail a') as HTMLAnchorElement[];
-    expect(links.map(link => [link.textContent, link.getAttribute('href')])).toEqual([[page, page]]);
+    expect(links.map(link => [link.textContent, link.getAttribute('href')])).toEqual([
+      [page, page]
+    ]);
     expect(links[0].rel).toBe('noopener noreferrer');
     expect(node.querySelector('.jpd-detail')!.textContent).toContain('<a href="javascript:x">');
   });
@@ -293,6 +301,26 @@ describe('the logs', () => {
     await vi.waitFor(() => expect(all(node, '.jpd-row').length).toBe(count));
     expect(node.querySelector<HTMLElement>('.jpd-log-message')?.hidden).toBe(true);
     expect(node.querySelector('.jpd-log-short') !== null).toBe(short);
+  });
+
+  it('come along with the news while somebody reads along, and are not asked for then', async () => {
+    const source = new FakeSource(runInfo(2));
+    source.lines = ['line 0'];
+    const node = await show(source);
+    await vi.waitFor(() => expect(all(node, '.jpd-row').length).toBe(1));
+    expect(source.along).toEqual([null]);
+    source.lines.push('line 1');
+    const page = await source.logPage(null, 1, 9);
+    const asked = source.asked.length;
+    const tails = [{ rank: null, launcher: null, page }];
+    source.tell({ kind: 'log', id: 'r-1', ranks: { '0': 2 }, all: 2, tails });
+    await vi.waitFor(() => expect(all(node, '.jpd-row').length).toBe(2));
+    expect(source.asked.length).toBe(asked);
+    source.grow('line 2');
+    await vi.waitFor(() => expect(all(node, '.jpd-row').length).toBe(3));
+    expect(source.asked.at(-1)).toBe('all -100 100');
+    source.tell({ kind: 'run', run: runInfo(2, 'succeeded') });
+    expect(source.along).toEqual([]);
   });
 
   it('of launchers are beside those of the ranks', async () => {
@@ -466,22 +494,75 @@ describe('the metrics', () => {
     }))
   });
 
-  it('have a chart each; ranks are switched off and on', async () => {
-    const source = new FakeSource(runInfo(2));
-    source.curveList = [curve(2)];
+  it('show a rank alone, and others beside it', async () => {
+    const source = new FakeSource(runInfo(3));
+    source.curveList = [curve(3)];
     const node = await show(source);
     await vi.waitFor(() => expect(plots.alive).toBe(1));
     expect(text(node, '.jpd-chart-name')).toBe('loss');
-    const toggle = all(node, '.jpd-rank-toggles button')[1];
-    toggle.click();
-    expect(toggle.getAttribute('aria-pressed')).toBe('false');
-    expect((plots.data.at(-1) as unknown[]).length).toBe(2);
+    const chips = () => all(node, '.jpd-rank-toggles button');
+    const pressed = () => chips().map(one => one.getAttribute('aria-pressed') === 'true');
+    const lines = () => (plots.data.at(-1) as unknown[]).length - 1;
+    chips()[1].click();
+    expect([pressed(), lines()]).toEqual([[false, true, false], 1]);
+    chips()[1].click();
+    expect([pressed(), lines()]).toEqual([[true, true, true], 3]);
+    chips()[1].dispatchEvent(new MouseEvent('click', { shiftKey: true }));
+    expect([pressed(), lines()]).toEqual([[true, false, true], 2]);
     // A rank that joins does not bring back those that were switched off.
-    source.tell({ kind: 'run', run: runInfo(3) });
-    const toggles = all(node, '.jpd-rank-toggles button');
-    expect(toggles.map(one => one.getAttribute('aria-pressed'))).toEqual(['true', 'false', 'true']);
-    toggles[1].click();
-    expect((plots.data.at(-1) as unknown[]).length).toBe(3);
+    source.tell({ kind: 'run', run: runInfo(4) });
+    expect(pressed()).toEqual([true, false, true, true]);
+  });
+
+  it('are a mean and a band of more than four ranks, with the lines of those that are chosen', async () => {
+    const source = new FakeSource(runInfo(8));
+    const parts = { steps: [0, 1], mean: [2, 1], min: [1, 0], max: [3, 2] };
+    source.curveList = [{ ...curve(8), band: parts }];
+    const node = await show(source);
+    await vi.waitFor(() => expect(plots.alive).toBe(1));
+    const lines = () => (plots.data.at(-1) as unknown[]).length - 1;
+    const [band, , , third] = all(node, '.jpd-rank-toggles button');
+    expect([band.getAttribute('aria-pressed'), lines()]).toEqual(['true', 3]);
+    third.click();
+    expect(lines()).toBe(4);
+    band.click();
+    expect(lines()).toBe(1);
+    third.click();
+    expect(lines()).toBe(8);
+  });
+
+  it('stand in sections, are filtered by name, and one is large', async () => {
+    const source = new FakeSource(runInfo(1));
+    const names = ['lr', 'train', 'val', 'grad'].flatMap(part =>
+      part === 'lr' ? [part] : Array.from({ length: 6 }, (_, i) => `${part}/m${i}`)
+    );
+    source.curveList = names.map(name => ({ ...curve(1), name }));
+    const node = await show(source);
+    const shown = () => all(node, '.jpd-chart-name').map(one => one.textContent);
+    await vi.waitFor(() => expect(shown()).toContain('lr'));
+    const heads = all(node, '.jpd-chart-section > summary').map(one => one.textContent);
+    expect(heads).toEqual(['train 6', 'val 6', 'grad 6']);
+    // What would be the 14th chart and more is folded, and not drawn.
+    expect(shown()).toEqual(names.slice(0, 13));
+    const filter = node.querySelector<HTMLInputElement>('.jpd-metric-filter') as HTMLInputElement;
+    const type = (value: string) => {
+      filter.value = value;
+      filter.dispatchEvent(new Event('input'));
+    };
+    type('grad/m[12]');
+    expect(all(node, '.jpd-chart-section:not([hidden]) .jpd-chart-name').length).toBe(2);
+    type('grad/m[');
+    expect(text(node, '.jpd-metrics > .jpd-muted:not([hidden])')).toBe(
+      'No metric is called like that'
+    );
+    type('');
+    expect(shown()).toEqual(names.slice(0, 13));
+    const large = () => all(node, '.jpd-chart-large .jpd-chart-name').map(one => one.textContent);
+    byName(node, 'Enlarge train/m1').click();
+    byName(node, 'Enlarge val/m2').click();
+    expect(large()).toEqual(['val/m2']);
+    press(node.querySelector('.jpd-chart-large .jpd-chart-box') as HTMLElement, 'Escape');
+    expect(large()).toEqual([]);
   });
 
   it('say where a value was no number', async () => {
@@ -679,13 +760,18 @@ describe('how a run ends', () => {
     expect(node.querySelector('.jpd-notice')).toBeNull();
   });
 
-  it('a stall offers stacks, grouped', async () => {
+  it('a stall shows the stacks that were taken, grouped, and they stay', async () => {
     const stall = { since: 1000, noticed: 1300 };
-    const node = await show(new FakeSource(runInfo(3, 'running', { stall })));
+    const source = new FakeSource(runInfo(3, 'running', { stall, host_time: 1300 }));
+    source.kept = { ...(await source.stacks()), time: 1301 };
+    const node = await show(source);
     expect(text(node, '.jpd-notice b')).toBe('No rank has printed or logged for 5:00');
-    byName(node, 'Show stacks').click();
     await vi.waitFor(() => expect(text(node, '.jpd-stack b')).toBe('Ranks 0-1'));
     expect(text(node, '.jpd-stacks')).toContain('No answer from ranks 2');
+    source.tell({ kind: 'run', run: runInfo(3, 'stopped', { ended: 1400 }) });
+    await vi.waitFor(() => expect(node.querySelector('.jpd-notice-warning')).toBeNull());
+    expect(text(node, '.jpd-stack b')).toBe('Ranks 0-1');
+    expect(node.querySelector<HTMLElement>('.jpd-stacks-box')?.hidden).toBe(false);
   });
 
   it('a run that is not here: says where it was looked for', async () => {
@@ -695,6 +781,19 @@ describe('how a run ends', () => {
     view = new RunView({ source, onMissing: missing });
     await vi.waitFor(() => expect(missing).toHaveBeenCalledOnce());
     expect(text(view.node, '.jpd-notice')).toContain('/home/me/runs');
+  });
+});
+
+describe('an answer that was under way for long', () => {
+  it('does not take back what was told meanwhile', async () => {
+    const source = new FakeSource(runInfo(1));
+    let answer: (info: IRunInfo) => void = () => undefined;
+    source.run = () => new Promise(resolve => (answer = resolve));
+    view = new RunView({ source });
+    source.tell({ kind: 'run', run: runInfo(1, 'succeeded') });
+    answer(runInfo(1));
+    await new Promise(resolve => setTimeout(resolve));
+    expect(view.node.dataset.state).toBe('succeeded');
   });
 });
 

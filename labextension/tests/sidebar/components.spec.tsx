@@ -7,7 +7,6 @@ import { ApiError } from '../../src/api';
 import { ClustersModel } from '../../src/model/clusters';
 import { RunsModel } from '../../src/model/runs';
 import { ClustersSection } from '../../src/sidebar/clusters';
-import { ClusterForm } from '../../src/sidebar/form';
 import { RunsSection } from '../../src/sidebar/runs';
 import { FakeServer, LOCAL, makeRun, RAY, STATES } from './fakeserver';
 
@@ -42,15 +41,6 @@ function press(target: Element | null, key: string): void {
   });
 }
 
-function type(target: Element | null, text: string): void {
-  const input = target as HTMLInputElement;
-  const set = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(input) as object, 'value')?.set;
-  act(() => {
-    set?.call(input, text);
-    input.dispatchEvent(new Event('input', { bubbles: true }));
-  });
-}
-
 function all(selector: string): HTMLElement[] {
   return [...box.querySelectorAll<HTMLElement>(selector)];
 }
@@ -78,6 +68,7 @@ describe('RunsSection', () => {
           onOpen={run => did('open', run.name)}
           onStop={run => did('stop', run.name)}
           onRemove={run => did('remove', run.name)}
+          onRename={(run, name) => did('rename', run.name, name)}
           onCompare={ids => did('compare', ids.length)}
           onStartCompare={() => did('choose')}
           onEndCompare={() => did('end')}
@@ -265,93 +256,5 @@ describe('ClustersSection', () => {
   it('inserts cells only where a notebook is open', async () => {
     await show(null, null);
     expect((named('Insert a cell that runs on local') as HTMLButtonElement).disabled).toBe(true);
-  });
-});
-
-describe('ClusterForm', () => {
-  const model = () => new ClustersModel(server, trans);
-
-  function show(clusters: ClustersModel, done = vi.fn()): void {
-    draw(
-      <ClusterForm
-        backends={[LOCAL, RAY]}
-        name=""
-        data={{ backend: 'local', options: {} }}
-        oldName={null}
-        trans={trans}
-        onSave={async (name, data) => {
-          await clusters.save(name, data, null);
-          done();
-        }}
-        onCancel={() => done('cancelled')}
-      />
-    );
-  }
-
-  const submit = () => act(async () => (box.querySelector('[type=submit]') as HTMLElement).click());
-
-  it('binds every label and help to its field', () => {
-    show(model());
-    const labels = all('label') as HTMLLabelElement[];
-    expect(labels.map(label => label.textContent)).toEqual([
-      'Name',
-      'Backend',
-      'Workers',
-      'GPUs per worker',
-      'Environment',
-      'Cold start'
-    ]);
-    expect(labels.every(label => label.control !== null)).toBe(true);
-    const described = labels[3].control?.getAttribute('aria-describedby') ?? '';
-    expect(document.getElementById(described)?.textContent).toBe('GPUs that each rank sees.');
-  });
-
-  it('shows the server’s answer at the field it is about', async () => {
-    const done = vi.fn();
-    show(model(), done);
-    type(box.querySelector('#jpd-field-name'), 'mine');
-    type(box.querySelector('#jpd-field-np'), '0');
-    await submit();
-    const np = box.querySelector('#jpd-field-np');
-    expect(np?.getAttribute('aria-invalid')).toBe('true');
-    expect(box.querySelector('#jpd-field-np-error')?.textContent).toContain('at least 1');
-    expect(document.activeElement).toBe(np);
-    type(np, '3');
-    await submit();
-    expect(done).toHaveBeenCalled();
-    expect(server.saved).toEqual([
-      { name: 'mine', backend: 'local', options: { np: 3 }, problem: null }
-    ]);
-  });
-
-  it.each([
-    ['np 4 needs more than the 2 slots', 'np', '4 needs more than the 2 slots'],
-    ['np and hosts say the same thing', 'np', 'Np and hosts say the same thing'],
-    ['-np 1 leaves no rank for a worker', 'np', '-np 1 leaves no rank for a worker'],
-    [
-      'it has no room: --gpus-per-worker 3',
-      'gpus_per_worker',
-      'It has no room: --gpus-per-worker 3'
-    ],
-    ["--gpus-per-worker: there is no '3'", 'gpus_per_worker', "There is no '3'"],
-    ["backend 'local' cannot be loaded", 'backend', "'local' cannot be loaded"]
-  ])('puts "%s" at its field', async (message, field, shown) => {
-    show(model());
-    type(box.querySelector('#jpd-field-name'), 'mine');
-    server.down = new ApiError(message, 400, { message });
-    await submit();
-    expect(all('[role=alert]').map(alert => [alert.id, alert.textContent])).toEqual([
-      [`jpd-field-${field}-error`, shown]
-    ]);
-  });
-
-  it('shows other errors beside the buttons', async () => {
-    show(model());
-    type(box.querySelector('#jpd-field-name'), 'mine');
-    server.down = new ApiError('cannot write the clusters', 500, {
-      message: 'cannot write the clusters'
-    });
-    await submit();
-    expect(box.querySelector('form > [role=alert]')?.textContent).toBe('cannot write the clusters');
   });
 });

@@ -1,11 +1,14 @@
 /** A server that keeps its runs and clusters in memory, and says no where the real one would. */
 import { ApiError } from '../../src/api';
+import type { IAbout, IEnvironment } from '../../src/aboutanswers';
 import type {
+  IAboutChange,
   IBackend,
   ICleaned,
   ICluster,
   IClusterData,
   IClusterList,
+  IFormMeaning,
   IRunPage,
   IRunQuery,
   IServer,
@@ -72,7 +75,12 @@ export const LOCAL: IBackend = {
         flags: ['-np', '--np'],
         title: 'Workers'
       },
-      env: { type: 'object', additionalProperties: { type: 'string' }, title: 'Environment' },
+      env: {
+        type: 'object',
+        additionalProperties: { type: 'string' },
+        title: 'Environment',
+        secrets: true
+      },
       cold: { type: 'boolean', default: false, title: 'Cold start' }
     }
   }
@@ -83,6 +91,7 @@ export const RAY: IBackend = {
   available: false,
   detail: {},
   install: 'pip install "jupyter-dist[ray]"',
+  install_cell: '%pip install "jupyter-dist[ray]"',
   problem: "backend 'ray' needs Ray",
   schema: null,
   run_schema: null
@@ -92,6 +101,8 @@ export class FakeServer implements IServer {
   all: IRunInfo[] = [];
   saved: ICluster[] = [];
   down: Error | null = null;
+  /** What is wrong with any form. */
+  problems: IFormMeaning['problems'] = [];
   readonly asked: string[] = [];
   readonly listeners = new Map<string, Set<(change: RunChange) => void>>();
 
@@ -140,6 +151,16 @@ export class FakeServer implements IServer {
     return { freed_bytes: 4096 };
   }
 
+  async about(id: string, change: IAboutChange): Promise<IAbout> {
+    this._ask(`about ${id} ${JSON.stringify(change)}`);
+    this.set(id, { ...change, named: change.name !== undefined } as Partial<IRunInfo>);
+    return { id, name: '', tags: [], note: '', ...change };
+  }
+
+  async environment(): Promise<IEnvironment> {
+    return {};
+  }
+
   async diskSize(): Promise<number> {
     return 4096;
   }
@@ -171,6 +192,17 @@ export class FakeServer implements IServer {
       at < 0 ? [...this.saved, cluster] : this.saved.map((one, i) => (i === at ? cluster : one));
   }
 
+  async meaning(backend: string, options: Record<string, unknown>): Promise<IFormMeaning> {
+    this._ask(`meaning ${backend} ${JSON.stringify(options)}`);
+    if (typeof options.np === 'number' && options.np < 1) {
+      const text = `Needs a whole number of at least 1, got ${options.np}`;
+      return { line: null, note: null, problems: [{ field: 'np', text }] };
+    }
+    const words = Object.entries(options).map(([name, value]) => ` --${name} ${String(value)}`);
+    const line = `%%distribute --backend ${backend}${words.join('')}`;
+    return { line, note: null, problems: this.problems };
+  }
+
   async deleteCluster(name: string): Promise<void> {
     this.saved = this.saved.filter(one => one.name !== name);
   }
@@ -184,11 +216,11 @@ export class FakeServer implements IServer {
     return `${name}-2`;
   }
 
-  async testCluster(name: string): Promise<string> {
+  async testCluster(name: string): Promise<{ run_id: string; hosts: string[] }> {
     this._ask(`test ${name}`);
     const run = makeRun(900_000, { state: 'running', ended: null });
     this.all = [...this.all, run];
-    return run.id;
+    return { run_id: run.id, hosts: [] };
   }
 
   async launchRay(verb: LaunchVerb, file: string): Promise<string> {

@@ -1,7 +1,7 @@
 import type { Kernel } from '@jupyterlab/services';
 import { describe, expect, it } from 'vitest';
 import { evaluate, KernelRefused, literal, unquote } from '../../src/model/notebooks';
-import { cellFor } from '../../src/sidebar/insert';
+import { bodyOf, cellFor } from '../../src/sidebar/insert';
 
 /** A kernel that answers each expression from a table, and keeps what it was asked. */
 function kernel(answers: Record<string, object>, status = 'ok') {
@@ -48,5 +48,11 @@ describe('Python texts', () => {
   it('begin with the magic, which must be the first line of its cell', () => {
     expect(cellFor({ kind: 'cluster', name: 'box' })).toMatch(/^%%distribute --cluster box\n/);
     expect(cellFor({ kind: 'backend', name: 'local' })).toMatch(/^%%distribute --backend local\n/);
+    // What is typed next takes the place of the example, not of the magic's line.
+    expect(bodyOf('%%distribute -np 2\na\nbc')).toEqual({
+      start: { line: 1, column: 0 },
+      end: { line: 2, column: 2 }
+    });
+    expect(bodyOf('%pip install x').start).toEqual({ line: 0, column: 14 });
   });
 });

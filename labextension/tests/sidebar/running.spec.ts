@@ -25,7 +25,7 @@ describe('RunningRuns', () => {
         notebooks: new NotebookChoices(null),
         settings: null
       },
-      { open, compare: vi.fn() }
+      { open, table: vi.fn(), compare: vi.fn() }
     );
     const changed = vi.fn();
     manager.runningChanged.connect(changed);

@@ -12,6 +12,7 @@ type Sent = { kind: string; ask?: number; method?: string; args?: Record<string,
 class FakeModel implements IModel {
   sent: Sent[] = [];
   snapshot: unknown = {};
+  widget_manager = { get_model: () => Promise.reject(new Error('none')) };
   private readonly _callbacks = new Map<string, Set<(...args: never[]) => void>>();
 
   get(name: string): unknown {
@@ -134,6 +135,33 @@ describe('a kernel that answers', () => {
     expect(heard).toEqual([{ kind: 'connection', online: false }]);
     model.say({ kind: 'here' });
     expect(heard.at(-1)).toEqual({ kind: 'connection', online: true });
+  });
+});
+
+describe('a kernel that is gone', () => {
+  it('leaves displays between the lines that are kept, and the last of what was logged', async () => {
+    const place = (rank: number, line: number, row: number) => ({
+      ...{ rank, line, row, lines: 1, rows: 1 }
+    });
+    const display = {
+      ...{ key: '1/0', line: 1, result: false, more_ranks: 0, exhibits: [] },
+      places: [place(0, 58, 95), place(0, 2, 7)]
+    };
+    const page = { name: 'notes', start: 0, total: 1, steps: [] };
+    const kept = { list: { attempt: 0, version: 1, series: [] }, pages: [page] };
+    open(
+      snapshot(100, 20, {
+        told: false,
+        final: true,
+        displays: { attempt: 0, version: 1, start: 0, total: 1, displays: [display] },
+        media: kept
+      })
+    );
+    const own = (await source.logPage(0, 0, 200)).lines.length;
+    const [shown] = (await source.displays()).displays;
+    expect(shown.places).toEqual([place(0, 58 - (60 - own), 95 - 80)]);
+    expect(await source.media()).toEqual(kept.list);
+    expect(await source.mediaPage('notes', 0, 1)).toEqual(page);
   });
 });
 

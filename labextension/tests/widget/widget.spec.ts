@@ -1,13 +1,22 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import widget from '../../src/widget';
+import { runInfo } from '../run/fakesource';
+
+type Callback = (...args: never[]) => void;
 
 function model(run: string) {
-  const off = vi.fn();
+  const heard = new Set<Callback>();
   return {
     get: (name: string) => (name === 'run' ? run : name === 'code' ? 'IPY_MODEL_c' : {}),
-    on: () => {},
-    off,
-    send: vi.fn()
+    on: (name: string, callback: Callback) => {
+      if (name === 'msg:custom') {
+        heard.add(callback);
+      }
+    },
+    off: vi.fn(),
+    send: vi.fn(),
+    say: (message: unknown) => heard.forEach(callback => callback(...([message] as never[]))),
+    widget_manager: { get_model: vi.fn() }
   };
 }
 
@@ -44,6 +53,42 @@ describe('the widget', () => {
     expect(after.querySelector('.jpd-run')).toBe(view);
     undoAfter();
     expect(document.querySelector('.jpd-run')).toBeNull();
+  });
+
+  it('opens a trial in the place of its tuning run, and goes back', async () => {
+    const made = model('t');
+    const trial = model('t-t0');
+    made.widget_manager.get_model.mockResolvedValue(trial);
+    const place = document.createElement('div');
+    document.body.append(place);
+    const undo = widget.render({ model: made, el: place });
+    const asked = (method: string) =>
+      made.send.mock.calls.map(([sent]) => sent).find(sent => sent.method === method);
+    const one = { number: 0, id: 't-t0', state: 'succeeded', value: 1, parameters: { lr: 2 } };
+    const run = {
+      ...runInfo(0),
+      id: 't',
+      tuning: {
+        ...{ metric: 'm', goal: 'max', strategy: 'grid', max_jobs: 1, parallel: 1, best: 0 },
+        parameters: [],
+        trials: [{ ...one, reason: null, started: 1, ended: 2 }],
+        importance: {}
+      }
+    };
+    made.say({ kind: 'answer', ask: asked('run').ask, result: run });
+    await vi.waitFor(() => expect(place.querySelector('tbody button')).not.toBeNull());
+    (place.querySelector('[aria-label="Open trial 0"]') as HTMLElement).click();
+    expect(asked('open').args).toEqual({ trial: 't-t0' });
+    made.say({ kind: 'answer', ask: asked('open').ask, result: 'M' });
+    await vi.waitFor(() => expect(place.querySelector('[data-run="t-t0"]')).not.toBeNull());
+    expect(made.widget_manager.get_model).toHaveBeenCalledWith('M');
+    const whole = place.querySelector<HTMLElement>('[data-run="t"]') as HTMLElement;
+    expect(whole.hidden).toBe(true);
+    (place.querySelector('[aria-label="Back to run t"]') as HTMLElement).click();
+    expect(place.querySelector('[data-run="t-t0"]')).toBeNull();
+    expect(trial.send).toHaveBeenLastCalledWith({ kind: 'unwatch' });
+    expect(whole.hidden).toBe(false);
+    undo();
   });
 
   it('leaves a view alone that is merely scrolled out of sight', () => {

@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from ..folder import RunFolder
 from ..job import Job
-from ..record.failures import RankError
 from ..text.safe import one_line
+from . import reader
+from .failures import RankError
+from .last_lines import last_lines
 
-__all__ = ["hints"]
+__all__ = ["hints", "of_run"]
 
 _SIMPLE = (
     (
@@ -81,6 +84,7 @@ _UNSURE = (
 )
 """What it may mean: other things say the same."""
 _PERHAPS = "perhaps "
+_LOG_LINES = 40
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'(?!: in this cell)")
 _NO_NAME = re.compile(r"name '(\w+)' is not defined")
 _SPAWNED = re.compile(r"Can't get attribute '(\w+)' on <module '__(?:mp_)?main__'")
@@ -88,6 +92,11 @@ _LACKING = re.compile(
     r"(?:multiprocessing/\w+|concurrent/futures/process)\.py.*?NameError: name '(\w+)' is not defined",
     re.DOTALL,
 )
+
+
+def of_run(folder: RunFolder, attempt: int, first: RankError) -> list[str]:
+    """The advice about the failure that a run's attempt began with; reads the end of that rank's log."""
+    return hints(first, reader.job(folder), last_lines(folder.rank(attempt, first.rank).output)[-_LOG_LINES:])
 
 
 def hints(error: RankError, job: Job, log: Sequence[str]) -> list[str]:

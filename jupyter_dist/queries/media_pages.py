@@ -1,0 +1,155 @@
+"""Questions about what ranks show besides text: pages of it, and the bytes of one picture or table."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from typing import NamedTuple
+
+from ..errors import InputError
+from ..folder import RunFolder
+from ..job import rank_count
+from ..record import exhibits, reader
+from ..worker.media import form_of
+from . import log_places
+from .media_answers import Display, Displays, KeptMedia, Logged, MediaList, MediaPage, MediaSeries
+from .ranks_said import said
+from .ranks_shown import RanksShown
+
+__all__ = ["Raw", "content", "displays", "kept", "kept_media", "logged", "series"]
+
+MOST_PAGE = 200
+"""Displays or steps in one answer."""
+SAFE_TYPES = {
+    **{mime: mime for mime in exhibits.PICTURES},
+    "application/json": "application/json",
+}
+"""What a browser is told that bytes are; all other text is told to be plain."""
+
+
+class Raw(NamedTuple):
+    """Bytes that a rank wrote, with the content type under which they may be sent to a browser."""
+
+    data: bytes
+    content_type: str
+
+
+def displays(
+    folder: RunFolder, attempt: int | None = None, start: int | None = None, count: int = 50
+) -> Displays:
+    """What the ranks show now, from the display `start` on; by default the last ones."""
+    number, shown = _shown(folder, attempt)
+    found = shown.displays()
+    count = _in(count, "count")
+    first = max(0, len(found) - count if start is None else start)
+    page = found[first : first + count]
+    places = log_places.places(folder, number, [group for display, group in page if not display["result"]])
+    for display, group in page:
+        display["places"] = [
+            places[key] for key in (log_places.key_of(*one) for one in group) if key in places
+        ]
+    return {
+        "attempt": number,
+        "version": shown.version,
+        "start": first,
+        "total": len(found),
+        "displays": [display for display, _ in page],
+    }
+
+
+def kept(folder: RunFolder, which: str, room: int) -> Displays:
+    """The displays with their bytes, for where nobody can be asked for them: the first rank's of those that
+    differ, or all, as far as `room` bytes go. What finds none is said to be lost."""
+    found = displays(folder, count=MOST_PAGE)
+    for display in found["displays"]:
+        room = _keep(folder, found["attempt"], display, which, room)
+    found["displays"] = [display for display in found["displays"] if display["exhibits"]]
+    return found
+
+
+def kept_media(folder: RunFolder, which: str, room: int) -> KeptMedia:
+    """The same of what was logged besides numbers: of each name the last step, as if it were the only one."""
+    found = series(folder)
+    pages: list[MediaPage] = []
+    for one in found["series"]:
+        page = logged(folder, one["name"], one["count"] - 1, 1, found["attempt"])
+        for step in page["steps"]:
+            room = _keep(folder, found["attempt"], step, which, room)
+        page["steps"] = [step for step in page["steps"] if step["exhibits"]]
+        if page["steps"]:
+            pages.append({**page, "start": 0, "total": 1})
+    names = {page["name"] for page in pages}
+    last: list[MediaSeries] = [
+        {**one, "count": 1, "first_step": one["last_step"]} for one in found["series"] if one["name"] in names
+    ]
+    return {"list": {**found, "series": last}, "pages": pages}
+
+
+def _keep(folder: RunFolder, attempt: int, shown: Display | Logged, which: str, room: int) -> int:
+    """Put the bytes into what is shown, as far as there is room; returns what is left of it."""
+    kept = [] if which == "none" else shown["exhibits"] if which == "all" else shown["exhibits"][:1]
+    shown["more_ranks"] += sum(len(one["ranks"]) for one in shown["exhibits"][len(kept) :])
+    shown["exhibits"] = kept
+    for exhibit in kept:
+        for part in exhibit["contents"]:
+            if "hash" not in part:
+                room -= len(part.get("text", ""))
+                continue
+            data: bytes | None = None
+            if part["bytes"] * 4 // 3 <= room:
+                asked = (part["offset"], part["bytes"], part["hash"], part["mime"])
+                with contextlib.suppress(InputError):
+                    data = content(folder, exhibit["ranks"][0], *asked, attempt).data
+            if data is None:
+                part["lost"] = True
+            else:
+                part["base64"] = base64.b64encode(data).decode()
+                room -= len(part["base64"])
+    return room
+
+
+def series(folder: RunFolder, attempt: int | None = None) -> MediaList:
+    """What was logged with `dist.log` besides numbers."""
+    number, shown = _shown(folder, attempt)
+    return {"attempt": number, "version": shown.version, "series": shown.series()}
+
+
+def logged(
+    folder: RunFolder, name: str, start: int = 0, count: int = 1, attempt: int | None = None
+) -> MediaPage:
+    """Some steps of one series, by their index."""
+    _, shown = _shown(folder, attempt)
+    total, steps = shown.logged(name, max(0, start), _in(count, "count"))
+    return {"name": name, "start": max(0, start), "total": total, "steps": steps}
+
+
+def content(
+    folder: RunFolder, rank: int, offset: int, bytes: int, hash: str, mime: str, attempt: int | None = None
+) -> Raw:
+    """Bytes from a rank's `media.bin`, which have that hash. Raises InputError where they are not there."""
+    number = reader.status(folder).attempt if attempt is None else attempt
+    if min(rank, offset, bytes, number) < 0 or bytes > 100_000_000:
+        raise InputError("no such content")
+    path = folder.rank(number, rank).media
+    data = exhibits.contents(path, exhibits.Part(mime, offset=offset, bytes=bytes, hash=hash or "-"))
+    if data is None:
+        raise InputError(f"run {folder.id} has no such content of rank {rank}")
+    form = form_of(mime)
+    other = "text/plain; charset=utf-8" if form == "text" else "application/octet-stream"
+    return Raw(data, SAFE_TYPES.get(mime, "application/json" if form == "json" else other))
+
+
+def _shown(folder: RunFolder, attempt: int | None) -> tuple[int, RanksShown]:
+    status = reader.status(folder)
+    number = status.attempt if attempt is None else attempt
+    if number not in (0, *folder.attempts()):
+        raise InputError(f"run {folder.id} has no attempt {number}; it has {folder.attempts()}")
+    heard = said(folder, number, rank_count(reader.job(folder), status)).refresh()
+    heard.shown.settle(ended=status.state.ended or number < status.attempt)
+    return number, heard.shown
+
+
+def _in(count: int, name: str) -> int:
+    if not 0 < count <= MOST_PAGE:
+        raise InputError(f"{name} must be 1 to {MOST_PAGE}, got {count}")
+    return count

@@ -1,0 +1,79 @@
+"""Hear of changes of files instead of looking again and again: Linux's inotify.
+
+Everything here may be missing: on another system, on a disk of the network that somebody else writes to, or
+where the user has too many watches. So whoever uses it goes on looking at the files, only less often.
+https://man7.org/linux/man-pages/man7/inotify.7.html
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+__all__ = ["FileChanges"]
+
+_MODIFY, _MOVED_TO, _IGNORED, _ONESHOT = 0x2, 0x80, 0x8000, 0x80000000
+_EVENT = struct.Struct("iIII")
+
+
+class FileChanges:
+    """Files and folders, and a descriptor that is readable when one of them has changed. For one thread."""
+
+    def __init__(self) -> None:
+        self._fd = -1
+        if sys.platform == "linux":
+            self._libc: Any = ctypes.CDLL(None, use_errno=True)
+            with contextlib.suppress(AttributeError):  # a C library without it
+                self._fd = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._paths: dict[int, Path] = {}
+
+    def fileno(self) -> int | None:
+        """The descriptor; None where changes cannot be heard of."""
+        return None if self._fd < 0 else self._fd
+
+    def watch(self, path: Path, *, once: bool = False) -> bool:
+        """Hear of a file that is written to, or of a folder in which a file is written to or replaced.
+
+        `once`: of the next change alone, so that a flood of them costs nothing. Returns whether it is so.
+        """
+        if self._fd < 0:
+            return False
+        mask = _MODIFY | (_ONESHOT if once else _MOVED_TO)
+        found = self._libc.inotify_add_watch(self._fd, os.fsencode(path), mask)
+        if found < 0:
+            return False
+        self._paths[found] = path
+        return True
+
+    def take(self) -> set[Path]:
+        """What has changed since the last call. What was watched once, or is gone, is not any more."""
+        changed: set[Path] = set()
+        if self._fd < 0:
+            return changed
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._fd, 1 << 16):
+                at = 0
+                while at < len(data):
+                    watch, mask, _, name_bytes = _EVENT.unpack_from(data, at)
+                    at += _EVENT.size + name_bytes
+                    path = self._paths.pop(watch, None) if mask & _IGNORED else self._paths.get(watch)
+                    if path is not None:
+                        changed.add(path)
+        return changed
+
+    def forget(self, path: Path) -> None:
+        """Hear of it no more."""
+        for watch in [watch for watch, known in self._paths.items() if known == path]:
+            del self._paths[watch]
+            self._libc.inotify_rm_watch(self._fd, watch)
+
+    def close(self) -> None:
+        """Repeatable."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

@@ -1,0 +1,72 @@
+"""Bars of Keras on a rank: reported as progress; the log gets their last line, with the metrics.
+
+`fit` has a meter of its own (of_keras.py), which counts over all epochs. `evaluate`, `predict` and bars that
+users make themselves (https://keras.io/api/utils/python_utils/#progbar-class) get theirs here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+from ..meter import Meter
+from . import guarded, wrap
+
+__all__ = ["fitting", "patch"]
+
+_now = threading.local()
+
+
+def patch(keras: ModuleType) -> None:
+    """Have every `Progbar` of keras or tf_keras draw its last picture alone."""
+    bar = keras.utils.Progbar
+    wrap(bar, "__init__", _init)
+    wrap(bar, "update", _update)
+
+
+@contextlib.contextmanager
+def fitting() -> Iterator[None]:
+    """While a model is fitted in this thread, whose progress is reported already."""
+    before = getattr(_now, "fits", False)
+    _now.fits = True
+    try:
+        yield
+    finally:
+        _now.fits = before
+
+
+def _init(original: Callable[..., Any]) -> Callable[..., Any]:
+    def __init__(self: Any, *args: Any, **options: Any) -> None:
+        original(self, *args, **options)
+        if getattr(self, "verbose", 0) == 1:
+            self.interval = math.inf  # between two pictures; the last one is drawn whatever it is
+
+    return __init__
+
+
+def _update(original: Callable[..., Any]) -> Callable[..., Any]:
+    def update(self: Any, current: Any, values: Any = None, finalize: Any = None, **more: Any) -> Any:
+        result = original(self, current, values, finalize, **more)
+        if getattr(self, "verbose", 0) == 1 and not getattr(_now, "fits", False):
+            _report(self, current, finalize)
+        return result
+
+    return update
+
+
+@guarded("Keras' bars")
+def _report(bar: Any, current: Any, finalize: Any) -> None:
+    total = None if bar.target is None else int(bar.target)
+    meter: Meter | None = vars(bar).get("_jupyter_dist_meter")
+    if meter is None:
+        meter = vars(bar)["_jupyter_dist_meter"] = Meter(total, "")
+        weakref.finalize(bar, meter.close)  # one that is left before its end
+    meter.total = total
+    meter.update(int(current))
+    if finalize or (finalize is None and total is not None and current >= total):
+        meter.close()

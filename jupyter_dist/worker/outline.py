@@ -1,0 +1,82 @@
+"""What a result is, in a few words that every view can show without unpickling it.
+
+A number, a text, or a dict, tuple or dataclass of these become cells, which stand in a table of all ranks. An
+array says its shape, dtype and range. What else there is shows itself by its repr, or as a display.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .arrays import facts, is_array
+from .scalars import number
+
+__all__ = ["outline"]
+
+_MOST_CELLS = 64
+_MOST_TEXT = 200
+_MOST_DEPTH = 3
+
+
+def outline(value: Any) -> dict[str, Any] | None:
+    """`{"cells": [{"name", "number" and "text"}, …]}`, `{"array": facts}`, or None for what is neither.
+
+    A cell has a `number`, which is None for NaN and infinities, whose `text` says which; or a `text` alone.
+    """
+    try:
+        if value is None or (isinstance(value, str) and (len(value) > _MOST_TEXT or "\n" in value)):
+            return None
+        if is_array(value):
+            return {"array": facts(value)}
+        cells: list[dict[str, Any]] = []
+        for name, held in _items(value, "", 0):
+            if len(cells) == _MOST_CELLS:
+                return None
+            found = _cell(name, held)
+            if found is None:
+                return None
+            cells.append(found)
+    except Exception:  # a value with properties of its own: its repr says what it is
+        return None
+    return {"cells": cells} if cells else None
+
+
+def _items(value: Any, prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
+    """The names and values within a container; of one within it with the outer one's name before."""
+    held = _within(value)
+    if held is None or depth == _MOST_DEPTH:
+        yield prefix, value
+        return
+    for name, one in held.items():
+        yield from _items(one, f"{prefix}/{name}" if prefix else str(name)[:_MOST_TEXT], depth + 1)
+
+
+def _within(value: Any) -> Mapping[Any, Any] | None:
+    if isinstance(value, Mapping):
+        return value if len(value) <= _MOST_CELLS else None
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return dict(zip(value._fields, value, strict=False))
+    if isinstance(value, (tuple, list)) and 0 < len(value) <= 16:
+        return dict(enumerate(value))
+    return None
+
+
+def _cell(name: str, value: Any) -> dict[str, Any] | None:
+    if value is None or isinstance(value, (bool, str)):
+        return {"name": name, "text": str(value)[:_MOST_TEXT]}
+    if is_array(value) and name and tuple(value.shape):
+        told = facts(value)
+        sizes = " × ".join(map(str, told["shape"]))
+        between = f", {told['min']:.4g} – {told['max']:.4g}" if "min" in told else ""
+        return {"name": name, "text": f"{told['dtype']} {sizes}{between}"}
+    try:
+        plain = number(name, value)
+    except TypeError:
+        return None
+    if plain != plain or plain in (float("inf"), float("-inf")):
+        return {"name": name, "number": None, "text": str(plain)}
+    return {"name": name, "number": plain if abs(plain) < 1 << 53 else float(plain)}

@@ -1,0 +1,225 @@
+/** What is known of a run besides how it goes: tags and a note, code, parameters, what it was started with; and
+ * what can be done with it in its notebook. Shown in a run's own tab, where there is room. */
+import type { IEnvironment } from '../aboutanswers';
+import { reason, type IContext } from './context';
+import { button, el, setText } from './dom';
+import { typeInto } from './rename';
+import type { IRunInfo } from './source';
+
+export interface IRunActions {
+  /** What is left out stays as it is. Rejects with a reason. */
+  say(change: { name?: string; tags?: string[]; note?: string }): Promise<void>;
+  environment(): Promise<IEnvironment>;
+  /** Run the cell once more; these three reject with what to do instead. */
+  again(run: IRunInfo): Promise<void>;
+  /** Put the cell into a new one, to be changed. */
+  change(run: IRunInfo): Promise<void>;
+  showCell(run: IRunInfo): Promise<void>;
+}
+
+export class About {
+  readonly node: HTMLElement;
+  private readonly _tags = el('span', { class: 'jpd-about-row' });
+  private readonly _note = el('p', { class: 'jpd-about-note', hidden: true });
+  private readonly _problem = el('p', { class: 'jpd-muted', role: 'status', hidden: true });
+  private readonly _typing = el('span', { hidden: true });
+  private readonly _code = el('pre', { class: 'jpd-code-text', tabindex: 0 });
+  private readonly _parameters = el('dl', { class: 'jpd-pairs' });
+  private readonly _parametersTitle = el('summary');
+  private readonly _environment = el('div');
+  private readonly _again: HTMLElement[];
+  private _run: IRunInfo | null = null;
+  private _key = '';
+
+  constructor(
+    private readonly _context: IContext,
+    private readonly _actions: IRunActions,
+    /** The run's name in its header, which can be typed over. */
+    private readonly _name: HTMLElement
+  ) {
+    const { trans, signal } = _context;
+    const pen = button({ label: trans('Rename'), icon: 'pen' }, () => this._rename(), signal);
+    _name.after(pen, this._typing);
+    _name.addEventListener('dblclick', () => this._rename(), { signal });
+    const act = (text: string, title: string, what: (run: IRunInfo) => Promise<void>) => {
+      const node = button({ label: text, text }, () => void this._try(what), signal);
+      node.title = title;
+      return node;
+    };
+    this._again = [
+      act(trans('Run again'), trans('Run its cell once more'), run => _actions.again(run)),
+      act(trans('Run again with changes'), trans('Put its code into a new cell'), run =>
+        _actions.change(run)
+      ),
+      act(trans('Show the cell'), trans('Go to its cell in the notebook'), run =>
+        _actions.showCell(run)
+      )
+    ];
+    const environment = el(
+      'details',
+      { class: 'jpd-folded' },
+      el('summary', {}, trans('Environment')),
+      this._environment
+    );
+    environment.addEventListener('toggle', () => void this._showEnvironment(), { signal });
+    this.node = el(
+      'section',
+      { class: 'jpd-about', 'aria-label': trans('About this run') },
+      el('div', { class: 'jpd-about-row' }, ...this._again, this._tags),
+      this._problem,
+      this._note,
+      el(
+        'div',
+        { class: 'jpd-about-folds' },
+        el('details', { class: 'jpd-folded' }, this._parametersTitle, this._parameters),
+        el('details', { class: 'jpd-folded' }, el('summary', {}, trans('Code')), this._code),
+        environment
+      )
+    );
+  }
+
+  update(run: IRunInfo): void {
+    this._run = run;
+    const { trans, signal } = this._context;
+    const key = JSON.stringify([run.tags, run.note, run.parameters, run.source]);
+    if (key === this._key) {
+      return;
+    }
+    this._key = key;
+    const tags = run.tags ?? [];
+    this._tags.replaceChildren(
+      ...tags.map(tag => el('span', { class: 'jpd-tag' }, tag)),
+      button(
+        named(tags.length ? trans('Tags …') : trans('Add tags')),
+        () =>
+          this._type(this._tags, trans('Tags, with commas'), tags.join(', '), text => ({
+            tags: text
+              .split(',')
+              .map(tag => tag.trim())
+              .filter(Boolean)
+          })),
+        signal
+      ),
+      button(
+        named(run.note ? trans('Note …') : trans('Add a note')),
+        () => this._type(this._tags, trans('Note'), run.note ?? '', note => ({ note })),
+        signal
+      )
+    );
+    this._note.hidden = !run.note;
+    setText(this._note, run.note ?? '');
+    setText(
+      this._code,
+      run.line === null || run.line === undefined
+        ? run.source
+        : `%%distribute ${run.line}`.trimEnd() + `\n${run.source}`
+    );
+    const parameters = Object.entries(run.parameters ?? {});
+    setText(this._parametersTitle, trans('Parameters (%1)', parameters.length));
+    this._parameters.replaceChildren(
+      ...pairs(parameters.map(([name, value]) => [name, String(value)]))
+    );
+    (this._parameters.parentElement as HTMLElement).hidden = !parameters.length;
+  }
+
+  private _rename(): void {
+    const run = this._run;
+    if (!run || !this._typing.hidden) {
+      return;
+    }
+    const { trans, signal } = this._context;
+    this._name.hidden = true;
+    this._typing.hidden = false;
+    const asked = { value: run.name, label: trans('Name of the run'), most: 120 };
+    typeInto(this._typing, asked, signal, name => {
+      this._typing.hidden = true;
+      this._typing.replaceChildren();
+      this._name.hidden = false;
+      if (name !== null && name !== run.name) {
+        void this._try(() => this._actions.say({ name }));
+      }
+    });
+  }
+
+  private _type(
+    place: HTMLElement,
+    label: string,
+    value: string,
+    said: (text: string) => { tags?: string[]; note?: string }
+  ): void {
+    typeInto(place, { value, label, most: 4000 }, this._context.signal, text => {
+      this._key = '';
+      if (this._run) {
+        this.update(this._run);
+      }
+      if (text !== null && text !== value) {
+        void this._try(() => this._actions.say(said(text)));
+      }
+    });
+  }
+
+  private async _try(what: (run: IRunInfo) => Promise<void>): Promise<void> {
+    if (!this._run) {
+      return;
+    }
+    let problem = '';
+    try {
+      await what(this._run);
+    } catch (error) {
+      problem = reason(error);
+    }
+    this._problem.hidden = !problem;
+    setText(this._problem, problem);
+  }
+
+  private async _showEnvironment(): Promise<void> {
+    const { trans, signal } = this._context;
+    if (this._environment.childElementCount) {
+      return;
+    }
+    try {
+      const found = await this._actions.environment();
+      if (!signal.aborted) {
+        this._environment.replaceChildren(...environmentNodes(found, this._context));
+      }
+    } catch (error) {
+      setText(this._environment, trans('It cannot be read: %1', reason(error)));
+    }
+  }
+}
+
+function named(text: string): { label: string; text: string } {
+  return { label: text, text };
+}
+
+function pairs(entries: readonly (readonly [string, string])[]): HTMLElement[] {
+  return entries.flatMap(([name, value]) => [el('dt', {}, name), el('dd', {}, value)]);
+}
+
+function environmentNodes(found: IEnvironment, { trans }: IContext): HTMLElement[] {
+  const { git, packages = {}, used = [] } = found;
+  if (!found.python) {
+    return [el('p', { class: 'jpd-muted' }, trans('Nobody wrote it down.'))];
+  }
+  const facts: [string, string][] = [[trans('Python'), `${found.python}, ${found.platform ?? ''}`]];
+  if (git) {
+    const state = git.dirty ? trans('changed: %1', git.changed.join(', ')) : trans('as committed');
+    facts.push([
+      trans('Commit'),
+      [git.commit, git.branch, git.dirty === null ? '' : state].filter(Boolean).join(' · ')
+    ]);
+  } else {
+    facts.push([trans('Commit'), trans('the folder is in no git repository')]);
+  }
+  const all = Object.entries(packages);
+  const own = all.filter(([name]) => used.includes(name.replace(/-/g, '_')) || used.includes(name));
+  return [
+    el('dl', { class: 'jpd-pairs' }, ...pairs([...facts, ...own])),
+    el(
+      'details',
+      { class: 'jpd-folded' },
+      el('summary', {}, trans('All %1 packages', all.length)),
+      el('dl', { class: 'jpd-pairs' }, ...pairs(all))
+    )
+  ];
+}

@@ -1,0 +1,235 @@
+/** What some ranks show, drawn: a picture, text, or what the host can draw. */
+import { hasScript, renderScripted, type IBundleHost } from './bundles';
+import { reason, type IContext } from './context';
+import { button, el } from './dom';
+import type { Attempt, IContent, IDisposable, IExhibit } from './source';
+
+export const PICTURES = ['image/svg+xml', 'image/png', 'image/jpeg', 'image/gif', 'image/webp'];
+/** The richest first; what is not listed here, such as a chart, is richer still where the host draws it. */
+const ORDER = [
+  'text/html',
+  'text/markdown',
+  'text/latex',
+  ...PICTURES,
+  'application/json',
+  'text/plain'
+];
+const MOST_TEXT = 100_000;
+/** Of more than this, such as a library with its chart, nothing is left without the script but the time it takes
+ * to look for that. */
+const MOST_WITH_SCRIPT = 500_000;
+/** Before a picture comes into sight. */
+const AHEAD = '600px';
+
+/** Equal for what looks the same. */
+export function contentKey({ contents, metadata }: IExhibit): string {
+  return JSON.stringify([
+    contents.map(one => one.hash ?? [one.mime, one.text, one.json]),
+    metadata
+  ]);
+}
+
+/** Which of its types is drawn; null where it has none that can be. */
+export function chosen({ contents }: IExhibit, host: IBundleHost): IContent | null {
+  const rank = ({ mime }: IContent) => ORDER.indexOf(mime);
+  const known = contents.filter(
+    ({ mime, lost }) =>
+      !lost && (mime === 'text/plain' || PICTURES.includes(mime) || host.shows(mime))
+  );
+  return known.sort((one, other) => rank(one) - rank(other))[0] ?? null;
+}
+
+/** One exhibit as an element. It reads and draws when it comes near to what is seen. */
+export class ExhibitNode implements IDisposable {
+  readonly node = el('div', { class: 'jpd-exhibit' });
+  private readonly _abort = new AbortController();
+  private _drawn: IDisposable | null = null;
+  private _url: string | null = null;
+  private _key = '';
+  private _near = false;
+
+  constructor(
+    private readonly _context: IContext,
+    private _exhibit: IExhibit,
+    private readonly _attempt: Attempt,
+    /** Whether it is in sight already: it is drawn without waiting for a frame that says so. */
+    atOnce = false,
+    /** Where there is little room. */
+    private readonly _small = false
+  ) {
+    if (atOnce) {
+      // In a moment it is in the document, which some renderers need.
+      queueMicrotask(() => {
+        this._near = true;
+        void this._draw();
+      });
+      return;
+    }
+    const observer = new IntersectionObserver(
+      entries => {
+        if (entries.some(entry => entry.isIntersecting)) {
+          this._near = true;
+          void this._draw();
+        }
+      },
+      { rootMargin: AHEAD }
+    );
+    observer.observe(this.node);
+    this._abort.signal.addEventListener('abort', () => observer.disconnect());
+  }
+
+  /** It shows something else now, or the same of other ranks. */
+  update(exhibit: IExhibit): void {
+    this._exhibit = exhibit;
+    if (this._near) {
+      void this._draw();
+    }
+  }
+
+  dispose(): void {
+    this._abort.abort();
+    this._forget();
+  }
+
+  private _forget(): void {
+    this._drawn?.dispose();
+    this._drawn = null;
+    if (this._url) {
+      URL.revokeObjectURL(this._url);
+      this._url = null;
+    }
+  }
+
+  private async _draw(): Promise<void> {
+    const exhibit = this._exhibit;
+    const key = contentKey(exhibit);
+    if (key === this._key) {
+      return;
+    }
+    this._key = key;
+    const { trans } = this._context;
+    const content = chosen(exhibit, this._context.bundles);
+    const isOld = () => this._abort.signal.aborted || this._key !== key;
+    try {
+      if (!content) {
+        const lost = exhibit.contents.some(one => one.lost);
+        const types = exhibit.contents.map(one => one.mime).join(', ');
+        const why = lost ? trans('lost on the way') : trans('cannot be shown here: %1', types);
+        this._put(el('span', { class: 'jpd-muted' }, why));
+      } else if (PICTURES.includes(content.mime)) {
+        await this._drawPicture(exhibit, content, isOld);
+      } else {
+        await this._drawText(exhibit, content, isOld);
+      }
+    } catch (error) {
+      if (!isOld()) {
+        this._key = ''; // the next change tries again
+        this._put(el('span', { class: 'jpd-muted' }, reason(error)));
+      }
+    }
+  }
+
+  /** What was there stays until the new picture can be seen: nothing blinks. */
+  private async _drawPicture(
+    exhibit: IExhibit,
+    content: IContent,
+    isOld: () => boolean
+  ): Promise<void> {
+    const blob = await this._bytes(exhibit, content);
+    const url = URL.createObjectURL(blob);
+    const size = (exhibit.metadata[content.mime] ?? {}) as { width?: unknown; height?: unknown };
+    const plain = exhibit.contents.find(one => one.mime === 'text/plain')?.text;
+    const picture = el('img', {
+      alt: plain ?? this._context.trans('A picture without a description'),
+      src: url,
+      width: typeof size.width === 'number' ? size.width : null,
+      height: typeof size.height === 'number' ? size.height : null
+    });
+    try {
+      await picture.decode?.();
+    } catch {
+      URL.revokeObjectURL(url);
+      throw new Error(this._context.trans('no picture that a browser knows'));
+    }
+    if (isOld()) {
+      URL.revokeObjectURL(url);
+      return;
+    }
+    this._put(picture);
+    this._url = url;
+  }
+
+  private async _drawText(
+    exhibit: IExhibit,
+    content: IContent,
+    isOld: () => boolean
+  ): Promise<void> {
+    const { mime } = content;
+    const isJson = mime === 'application/json' || mime.endsWith('+json');
+    let data: unknown = content.text ?? content.json;
+    if (content.hash) {
+      const text = await (await this._bytes(exhibit, content)).text();
+      data = isJson ? JSON.parse(text) : text;
+    }
+    if (isOld()) {
+      return;
+    }
+    if (mime === 'text/plain') {
+      this._put(el('pre', { class: 'jpd-pre' }, String(data).slice(0, MOST_TEXT)));
+      return;
+    }
+    const script = mime === 'text/html' && hasScript(String(data)) ? String(data) : null;
+    if (script && this._small) {
+      const what = this._context.trans('What runs a script is shown large');
+      this._put(el('span', { class: 'jpd-muted' }, what));
+      return;
+    }
+    if (script && script.length > MOST_WITH_SCRIPT) {
+      this._put(el('div', { class: 'jpd-bundle' }));
+      this._offerScript(script);
+      return;
+    }
+    const place = el('div', { class: 'jpd-bundle' });
+    this.node.appendChild(place); // a host may measure it
+    const drawn = await this._context.bundles.render(place, mime, data, exhibit.metadata[mime]);
+    if (isOld()) {
+      drawn.dispose();
+      place.remove();
+      return;
+    }
+    this._put(place);
+    this._drawn = drawn;
+    if (script) {
+      this._offerScript(script);
+    }
+  }
+
+  /** It is run when somebody asks for that, and where it can do nothing but draw. */
+  private _offerScript(html: string): void {
+    const label = this._context.trans('Run its script in a closed frame');
+    const run = () => {
+      this._drawn?.dispose();
+      const place = el('div', { class: 'jpd-bundle' });
+      this.node.replaceChildren(place);
+      this._drawn = renderScripted(place, html, this._abort.signal);
+    };
+    this.node.appendChild(button({ label, text: label }, run, this._abort.signal));
+  }
+
+  private async _bytes(exhibit: IExhibit, content: IContent): Promise<Blob> {
+    if (content.base64) {
+      const bytes = Uint8Array.from(atob(content.base64), char => char.charCodeAt(0));
+      return new Blob([bytes], { type: content.mime });
+    }
+    if (!content.hash) {
+      return new Blob([content.text ?? JSON.stringify(content.json)], { type: content.mime });
+    }
+    const blob = await this._context.source.content(exhibit.ranks[0], content, this._attempt);
+    return blob.type === content.mime ? blob : new Blob([blob], { type: content.mime });
+  }
+
+  private _put(node: HTMLElement): void {
+    this._forget();
+    this.node.replaceChildren(node);
+  }
+}

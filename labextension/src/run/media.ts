@@ -1,0 +1,238 @@
+/** Pictures, texts, tables and histograms that ranks logged: one step at a time, all ranks side by side.
+ *
+ * Of each name only the step that is shown is there, however many were logged. */
+import type { IContext } from './context';
+import { button, el, setAttribute, setText } from './dom';
+import { ExhibitNode } from './exhibit';
+import { ranges } from './format';
+import { HistogramNode, isHistogram } from './histogram';
+import { Rereading } from './rereading';
+import type { IDisposable, IExhibit, ILogged, IMediaSeries } from './source';
+import { rankVariable } from './theme';
+
+/** So many names are shown at first. */
+const SOME = 12;
+const SIDE_BY_SIDE = 16;
+const LEAST_MS = 100;
+
+export class Media {
+  readonly node: HTMLElement;
+  private readonly _box = el('div', { class: 'jpd-media-series' });
+  private readonly _known = new Map<string, Series>();
+  private readonly _all: HTMLButtonElement;
+  private _attempt = 0;
+  private _most = SOME;
+  private readonly _rereading: Rereading;
+
+  constructor(private readonly _context: IContext) {
+    const { trans, signal } = _context;
+    this._rereading = new Rereading(() => this._read(), signal);
+    const label = trans('Show all');
+    const showAll = () => {
+      this._most = Infinity;
+      this.changed();
+    };
+    this._all = button({ label, text: label }, showAll, signal);
+    this._all.hidden = true;
+    this.node = el(
+      'section',
+      { class: 'jpd-media', 'aria-label': trans('Media'), hidden: true },
+      el('h4', { class: 'jpd-title' }, trans('Media')),
+      this._box,
+      this._all
+    );
+    signal.addEventListener('abort', () => this._forget());
+  }
+
+  /** There may be others now. */
+  changed(): void {
+    this._rereading.changed();
+  }
+
+  private async _read(): Promise<number> {
+    const { source, signal } = this._context;
+    const list = await source.media().catch(() => null);
+    if (list && !signal.aborted) {
+      this._show(list.series, list.attempt);
+    }
+    return list ? LEAST_MS : 0;
+  }
+
+  private _show(list: IMediaSeries[], attempt: number): void {
+    if (attempt !== this._attempt) {
+      this._attempt = attempt;
+      this._forget();
+    }
+    for (const series of list.slice(0, this._most)) {
+      const known = this._known.get(series.name);
+      const one = known ?? new Series(this._context, series.name, attempt);
+      this._known.set(series.name, one);
+      if (!known) {
+        this._box.appendChild(one.node);
+      }
+      one.update(series);
+    }
+    this.node.hidden = !list.length;
+    this._all.hidden = list.length <= this._most;
+    const label = this._context.trans('Show all %1 names', list.length);
+    setText(this._all, label);
+    setAttribute(this._all, 'aria-label', label);
+  }
+
+  private _forget(): void {
+    this._known.forEach(series => series.dispose());
+    this._known.clear();
+  }
+}
+
+/** What was logged under one name, with a slider over its steps. */
+class Series implements IDisposable {
+  readonly node: HTMLElement;
+  private readonly _step = el('output', { class: 'jpd-muted jpd-media-step' });
+  private readonly _slider = el('input', {
+    type: 'range',
+    min: 0,
+    step: 1,
+    class: 'jpd-media-slider',
+    'data-lm-suppress-shortcuts': 'true' // else the notebook takes the arrows
+  });
+  private readonly _grid = el('div', { class: 'jpd-media-grid' });
+  private readonly _more = el('div', { class: 'jpd-muted', hidden: true });
+  private readonly _cells: Cell[] = [];
+  private readonly _abort = new AbortController();
+  private _series: IMediaSeries | null = null;
+  /** It shows the newest step, also when there is a newer one. */
+  private _follows = true;
+  private _wanted = 0;
+  private readonly _rereading: Rereading;
+  private _near = false;
+
+  constructor(
+    private readonly _context: IContext,
+    private readonly _name: string,
+    private readonly _attempt: number
+  ) {
+    const { trans } = _context;
+    const { signal } = this._abort;
+    this._rereading = new Rereading(
+      () => this._read(),
+      signal,
+      () => this._near
+    );
+    this._slider.setAttribute('aria-label', trans('Step of %1', _name));
+    this._slider.addEventListener(
+      'input',
+      () => {
+        this._wanted = Number(this._slider.value);
+        this._follows = this._wanted === Number(this._slider.max);
+        this._rereading.changed();
+      },
+      { signal }
+    );
+    this.node = el(
+      'div',
+      { class: 'jpd-media-one', role: 'group', 'aria-label': _name },
+      el('div', { class: 'jpd-media-head' }, el('b', {}, _name), this._slider, this._step),
+      this._grid,
+      this._more
+    );
+    const observer = new IntersectionObserver(
+      entries => {
+        this._near = entries[entries.length - 1]?.isIntersecting ?? true;
+        this._rereading.goOn();
+      },
+      { rootMargin: '400px' }
+    );
+    observer.observe(this.node);
+    signal.addEventListener('abort', () => observer.disconnect());
+  }
+
+  dispose(): void {
+    this._abort.abort();
+    this._cells.forEach(cell => cell.dispose());
+    this.node.remove();
+  }
+
+  update(series: IMediaSeries): void {
+    // Ranks come to a step one after the other: the newest one may have changed.
+    this._series = series;
+    setAttribute(this._slider, 'max', String(series.count - 1));
+    this._slider.hidden = series.count < 2;
+    if (this._follows) {
+      this._wanted = series.count - 1;
+      this._slider.value = String(this._wanted);
+    }
+    const { top, bottom } = this.node.getBoundingClientRect();
+    this._near ||= bottom > Math.max(0, top) && top < window.innerHeight; // sooner than the observer says it
+    this._rereading.changed();
+  }
+
+  private async _read(): Promise<number> {
+    const { source } = this._context;
+    const index = this._wanted;
+    const page = await source.mediaPage(this._name, index, 1, this._attempt).catch(() => null);
+    const [logged] = page?.steps ?? [];
+    if (logged && !this._abort.signal.aborted) {
+      this._show(logged, index);
+    }
+    return 0;
+  }
+
+  private _show({ step, exhibits, more_ranks }: ILogged, index: number): void {
+    const { trans } = this._context;
+    const count = this._series?.count ?? 1;
+    const text = trans('step %1', step);
+    setText(this._step, count > 1 ? `${text} · ${index + 1}/${count}` : text);
+    this._slider.setAttribute('aria-valuetext', text);
+    const seen = exhibits.slice(0, SIDE_BY_SIDE);
+    while (this._cells.length > seen.length) {
+      this._cells.pop()?.dispose();
+    }
+    seen.forEach((exhibit, i) => {
+      if (this._cells[i]?.fits(exhibit) === false) {
+        this._cells.splice(i).forEach(cell => cell.dispose());
+      }
+      if (this._cells[i]) {
+        this._cells[i].update(exhibit);
+      } else {
+        const cell = new Cell(this._context, exhibit, this._attempt);
+        this._cells.push(cell);
+        this._grid.appendChild(cell.node);
+      }
+    });
+    const left = more_ranks + exhibits.slice(seen.length).flatMap(one => one.ranks).length;
+    this._more.hidden = !left;
+    setText(this._more, trans('%1 more ranks logged something else', left));
+  }
+}
+
+/** What some ranks logged at the step, and which they are. */
+class Cell implements IDisposable {
+  readonly node: HTMLElement;
+  private readonly _ranks = el('span', { class: 'jpd-ranks' });
+  private readonly _inner: ExhibitNode | HistogramNode;
+
+  constructor(context: IContext, exhibit: IExhibit, attempt: number) {
+    this._inner = isHistogram(exhibit)
+      ? new HistogramNode(context, exhibit, attempt)
+      : new ExhibitNode(context, exhibit, attempt, true);
+    this.node = el('div', { class: 'jpd-display-cell' }, this._ranks, this._inner.node);
+    this.update(exhibit);
+  }
+
+  fits(exhibit: IExhibit): boolean {
+    return isHistogram(exhibit) === this._inner instanceof HistogramNode;
+  }
+
+  update(exhibit: IExhibit): void {
+    const { ranks } = exhibit;
+    setText(this._ranks, `[${ranges(ranks)}]`);
+    this._ranks.style.color = ranks.length === 1 ? `var(${rankVariable(ranks[0])})` : '';
+    this._inner.update(exhibit);
+  }
+
+  dispose(): void {
+    this._inner.dispose();
+    this.node.remove();
+  }
+}

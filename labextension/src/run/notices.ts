@@ -1,0 +1,85 @@
+/** What is said above a run that is not as it should be. */
+import { notice } from './failure';
+import { capital } from './format';
+import { ended, type IRunInfo, type RunMissing } from './source';
+import type { Trans } from './trans';
+
+/** What a run's state does not say. */
+export interface ICondition {
+  /** It was removed. */
+  gone: boolean;
+  /** The other side is heard. */
+  online: boolean;
+  /** Says that its ranks stall. */
+  stall: HTMLElement | null;
+}
+
+/** Notices of a run, most urgent first. */
+export function noticesOf(
+  run: IRunInfo,
+  { gone, online, stall }: ICondition,
+  trans: Trans
+): HTMLElement[] {
+  const nodes: HTMLElement[] = [];
+  if (gone) {
+    nodes.push(
+      notice(
+        'warning',
+        trans('This run was removed'),
+        trans('What was read of it before is still shown.')
+      )
+    );
+  }
+  if (!online) {
+    nodes.push(
+      notice(
+        'info',
+        trans('No connection'),
+        trans('The run goes on; what it does is shown again soon.')
+      )
+    );
+  }
+  if (stall) {
+    nodes.push(stall);
+  }
+  if (run.state === 'unwatched') {
+    nodes.push(
+      notice(
+        'warning',
+        trans('Nobody watches this run'),
+        capital(run.reason ?? trans('its supervisor is gone')),
+        trans(
+          'Its ranks may go on, and what they do is not shown here. Stop ends them; %1 takes the run on.',
+          `%dist attach ${run.id}`
+        )
+      )
+    );
+  }
+  if (run.state === 'lost') {
+    nodes.push(
+      notice(
+        'warning',
+        trans('The run is lost'),
+        capital(run.reason ?? trans('its supervisor is gone')),
+        trans('What its ranks wrote until then is shown below. Files: %1', run.path)
+      )
+    );
+  } else if (run.reason && ended(run.state) && run.state !== 'failed') {
+    nodes.push(notice('info', capital(run.reason)));
+  }
+  for (const note of run.notes.slice(0, 5)) {
+    nodes.push(notice('info', note));
+  }
+  return nodes;
+}
+
+/** Why there is no such run. */
+export function missing(error: RunMissing, trans: Trans): string {
+  const where = error.root
+    ? trans('It was looked for in %1.', error.root)
+    : trans('It was looked for among the runs of this server.');
+  const why = trans(
+    'It may have been removed, or belongs to a kernel with another data directory or on another machine.'
+  );
+  return `${where} ${why}`;
+}

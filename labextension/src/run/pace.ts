@@ -1,0 +1,30 @@
+/** How far a progress bar is, how fast it moves and when it will be there, as a text. */
+import { bytes, count, duration, rate } from './format';
+import type { IProgress } from './source';
+import type { Trans } from './trans';
+
+/** `over`: it moves no more, and so it has no pace. */
+export function progressText(progress: IProgress, trans: Trans, over = false): string {
+  const { n, total, desc, unit, note } = progress;
+  const amount = unit === 'B' ? bytes : count;
+  const texts = [
+    `${desc ? `${desc} ` : ''}${amount(n)}${total === null ? '' : `/${amount(total)}`}`
+  ];
+  const perSecond = over ? null : progress.rate;
+  if (perSecond) {
+    texts.push(
+      unit === 'B'
+        ? `${bytes(perSecond)}/s`
+        : unit
+          ? `${rate(perSecond)} ${unit}/s`
+          : trans('%1 steps/s', rate(perSecond))
+    );
+    if (total !== null && total > n) {
+      texts.push(trans('%1 left', duration(Math.ceil((total - n) / perSecond))));
+    }
+  }
+  if (note) {
+    texts.push(note);
+  }
+  return texts.join(' · ');
+}

@@ -1,0 +1,46 @@
+/** The shapes of the server's and the kernel's answers.
+ *
+ * Written by tools/answers.py from jupyter_dist/queries/said_answers.py: change them there. */
+
+/** How far a progress bar is. */
+export interface IProgress {
+  n: number;
+  total: number | null;
+  desc: string;
+  /** Steps a second; null while unknown. */
+  rate: number | null;
+  /** What the bar says behind its count, such as a loss. */
+  note?: string;
+  /** What is counted, where the bar says so; `B`: bytes. */
+  unit?: string;
+}
+
+/** The bar that a rank shows. */
+export interface IRankProgress extends IProgress {
+  rank: number;
+  /** Tells apart the bars of one rank. */
+  id?: number;
+  /** The bars within it, outermost first. */
+  inner?: IProgress[];
+}
+
+/** One value within a result. */
+export interface ICell {
+  /** Empty where the result is this value. */
+  name: string;
+  /** Of a number; null where it is not finite, which `text` names. */
+  number?: number | null;
+  text: string;
+}
+
+/** What the result of some ranks looks like. */
+export interface IResult {
+  ranks: number[];
+  repr: string;
+  error: string | null;
+  bytes: number | null;
+  /** Of a number or a text, and of a dict or a tuple of these. */
+  cells?: ICell[];
+  /** Of an array: its type, shape, dtype and range. */
+  array?: string;
+}

@@ -1,0 +1,388 @@
+/** Hundreds of runs in a table: columns to choose, sorting, groups, a filter, and runs to compare.
+ *
+ * Of its rows only those in sight are in the page. */
+import { reason, stateName } from '../run/context';
+import { button, el, setText } from '../run/dom';
+import { typeInto } from '../run/rename';
+import type { IDisposable, IRunSummary } from '../run/source';
+import { followTheme } from '../run/theme';
+import type { Trans } from '../run/trans';
+import type { IServer } from '../model/server';
+import { ColumnChoice } from './choice';
+import { columnsOf, grouped, ofGroup, sorted, usual, type IColumn, type IGroup } from './columns';
+import { TableHead } from './head';
+import { readState, writeState, type ITableState } from './state';
+
+const ROW_PX = 28;
+const SPARE_ROWS = 12;
+const PAGE = 1000;
+const TYPING_MS = 200;
+const PAUSE_MS = 1000;
+
+export interface IRunsTableOptions {
+  server: Pick<IServer, 'runs' | 'about' | 'watch'>;
+  trans: Trans;
+  open: (id: string) => void;
+  compare: (ids: string[]) => void;
+}
+
+type Row = IRunSummary | IGroup;
+
+export class RunsTable implements IDisposable {
+  readonly node: HTMLElement;
+  private readonly _abort = new AbortController();
+  private readonly _filter: HTMLInputElement;
+  private readonly _group: HTMLSelectElement;
+  private readonly _choice: ColumnChoice;
+  private readonly _compare: HTMLButtonElement;
+  private readonly _count = el('span', { class: 'jpd-muted', role: 'status' });
+  private readonly _head: TableHead;
+  private readonly _body = el('tbody');
+  private readonly _scroll: HTMLElement;
+  private readonly _watching: IDisposable;
+  private readonly _chosen = new Set<string>();
+  private readonly _closed = new Set<string>();
+  private readonly _state: ITableState = readState();
+  private _runs: readonly IRunSummary[] = [];
+  private _columns: IColumn[] = [];
+  private _shown: IColumn[] = [];
+  private _rows: Row[] = [];
+  private _drawn = '';
+  private _asked = 0;
+  private _renaming: string | null = null;
+  private _timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(private readonly _options: IRunsTableOptions) {
+    const { trans, server } = _options;
+    const { signal } = this._abort;
+    this._filter = el('input', {
+      type: 'search',
+      class: 'jpd-input',
+      value: this._state.text,
+      placeholder: trans('Filter by name, code, lr=0.1 …'),
+      'aria-label': trans('Filter runs by text')
+    });
+    this._filter.addEventListener('input', () => this._soon(TYPING_MS), { signal });
+    this._group = el('select', { class: 'jpd-input', 'aria-label': trans('Group runs by') });
+    this._group.addEventListener(
+      'change',
+      () => {
+        this._state.group = this._group.value;
+        this._arrange();
+      },
+      { signal }
+    );
+    this._choice = new ColumnChoice(trans, signal, ids => {
+      this._state.columns = ids;
+      this._arrange();
+    });
+    this._compare = button(
+      { label: trans('Compare'), text: trans('Compare') },
+      () => _options.compare([...this._chosen]),
+      signal
+    );
+    this._head = new TableHead(
+      trans,
+      signal,
+      column => this._sort(column),
+      on => this._chooseAll(on)
+    );
+    this._scroll = el(
+      'div',
+      { class: 'jpd-runs-scroll', tabindex: 0, role: 'region', 'aria-label': trans('Runs') },
+      el(
+        'table',
+        { class: 'jpd-runs-table' },
+        this._head.cols,
+        el('thead', {}, this._head.row),
+        this._body
+      )
+    );
+    this._scroll.addEventListener('scroll', () => this._draw(), { signal, passive: true });
+    this._body.addEventListener('keydown', event => this._key(event), { signal });
+    this.node = el(
+      'section',
+      { class: 'jpd-run jpd-runs', 'aria-label': trans('Runs as a table') },
+      el(
+        'div',
+        { class: 'jpd-runs-bar' },
+        this._filter,
+        this._group,
+        this._choice.node,
+        this._compare,
+        this._count
+      ),
+      this._scroll
+    );
+    const resize = new ResizeObserver(() => this._draw());
+    resize.observe(this._scroll);
+    signal.addEventListener('abort', () => resize.disconnect());
+    this._watching = server.watch('runs', change => {
+      if (change.kind === 'runs' || change.kind === 'connection') {
+        this._soon(PAUSE_MS);
+      }
+    });
+    followTheme(this.node, () => undefined, signal);
+    void this.refresh();
+  }
+
+  dispose(): void {
+    clearTimeout(this._timer);
+    this._watching.dispose();
+    this._abort.abort();
+    this.node.remove();
+  }
+
+  /** Read the list anew. */
+  async refresh(): Promise<void> {
+    const asked = ++this._asked;
+    const { server, trans } = this._options;
+    this._state.text = this._filter.value;
+    try {
+      const all: IRunSummary[] = [];
+      let total = 1;
+      while (all.length < total) {
+        const before = all.at(-1)?.id ?? null;
+        const page = await server.runs({ text: this._state.text, limit: PAGE, before });
+        all.push(...page.runs);
+        total = page.runs.length ? page.total : 0;
+      }
+      if (asked === this._asked && !this._abort.signal.aborted) {
+        this._runs = all;
+        this._arrange();
+      }
+    } catch (error) {
+      setText(this._count, trans('The runs cannot be listed: %1', reason(error)));
+    }
+  }
+
+  private _soon(wait_ms: number): void {
+    clearTimeout(this._timer);
+    this._timer = setTimeout(() => void this.refresh(), wait_ms);
+  }
+
+  /** Columns, order and groups anew. */
+  private _arrange(): void {
+    const { trans } = this._options;
+    const state = this._state;
+    writeState(state);
+    this._columns = columnsOf(this._runs, trans);
+    const ids = state.columns ?? usual(this._columns, this._runs);
+    this._shown = this._columns.filter(one => ids.includes(one.id) || one.id === 'name');
+    this._choice.update(
+      this._columns,
+      this._shown.map(one => one.id),
+      state.columns !== null
+    );
+    this._drawGroups();
+    const by = this._columns.find(one => one.id === state.sort);
+    const runs = sorted(this._runs, by, state.down);
+    const group = this._columns.find(one => one.id === state.group);
+    this._rows = group
+      ? grouped(runs, group).flatMap(one => [one, ...(this._closed.has(one.key) ? [] : one.runs)])
+      : runs;
+    const there = new Set(this._runs.map(run => run.id));
+    [...this._chosen].filter(id => !there.has(id)).forEach(id => this._chosen.delete(id));
+    this._head.update(this._shown, this._runs, state);
+    this._drawn = '';
+    this._draw();
+    this._tell();
+  }
+
+  private _sort(column: IColumn): void {
+    const again = this._state.sort === column.id;
+    this._state.down = again && !this._state.down;
+    this._state.sort = column.id;
+    this._arrange();
+  }
+
+  private _chooseAll(on: boolean): void {
+    this._chosen.clear();
+    if (on) {
+      this._runs.forEach(run => this._chosen.add(run.id));
+    }
+    this._drawn = '';
+    this._draw();
+    this._tell();
+  }
+
+  private _tell(): void {
+    const { trans } = this._options;
+    const count = this._runs.length;
+    const texts = [count === 1 ? trans('1 run') : trans('%1 runs', count)];
+    if (this._chosen.size) {
+      texts.push(trans('%1 chosen', this._chosen.size));
+    }
+    setText(this._count, texts.join(' · '));
+    this._head.allChosen = count > 0 && this._chosen.size === count;
+    this._compare.disabled = this._chosen.size < 2;
+    this._compare.title = trans('Choose two or more runs');
+  }
+
+  private _drawGroups(): void {
+    const { trans } = this._options;
+    const able = this._columns.filter(
+      one => one.kind !== 'metric' && !['id', 'age'].includes(one.id)
+    );
+    const options = able.map(one =>
+      el('option', { value: one.id }, trans('Group by %1', one.label.toLowerCase()))
+    );
+    this._group.replaceChildren(el('option', { value: '' }, trans('No groups')), ...options);
+    this._group.value = able.some(one => one.id === this._state.group) ? this._state.group : '';
+  }
+
+  /** The rows in sight. */
+  private _draw(): void {
+    const { scrollTop, clientHeight } = this._scroll;
+    const first = Math.max(0, Math.floor(scrollTop / ROW_PX) - SPARE_ROWS);
+    const last = Math.min(
+      this._rows.length,
+      Math.ceil((scrollTop + (clientHeight || 600)) / ROW_PX) + SPARE_ROWS
+    );
+    const drawn = `${first}-${last}`;
+    if (drawn === this._drawn || this._renaming !== null) {
+      return;
+    }
+    this._drawn = drawn;
+    const focused = this._body.contains(document.activeElement)
+      ? document.activeElement?.closest('tr')?.dataset.id
+      : undefined;
+    const room = (rows: number) => {
+      const row = el('tr', { 'aria-hidden': 'true', class: 'jpd-runs-room' }, el('td'));
+      row.style.height = `${rows * ROW_PX}px`;
+      return row;
+    };
+    const rows = this._rows
+      .slice(first, last)
+      .map(row => ('runs' in row ? this._groupRow(row) : this._runRow(row)));
+    this._body.replaceChildren(room(first), ...rows, room(this._rows.length - last));
+    if (focused) {
+      this._focus(focused);
+    }
+  }
+
+  private _runRow(run: IRunSummary): HTMLElement {
+    const { trans, open } = this._options;
+    const { signal } = this._abort;
+    const check = el('input', { type: 'checkbox', 'aria-label': trans('Compare %1', run.name) });
+    check.checked = this._chosen.has(run.id);
+    check.addEventListener(
+      'change',
+      () => {
+        if (!this._chosen.delete(run.id)) {
+          this._chosen.add(run.id);
+        }
+        this._tell();
+      },
+      { signal }
+    );
+    const cells = this._shown.map(column => {
+      const text = column.text(run);
+      if (column.id === 'name') {
+        const link = button(
+          { label: text, text, class: 'jpd-runs-name' },
+          () => open(run.id),
+          signal
+        );
+        const pen = button(
+          { label: trans('Rename %1', text), icon: 'pen', class: 'jpd-runs-pen' },
+          () => this._rename(run),
+          signal
+        );
+        return el('td', { title: [text, run.note].filter(Boolean).join('\n') }, link, pen);
+      }
+      const shown = column.id === 'state' ? stateName(run.state, trans) : text;
+      return el(
+        'td',
+        {
+          'data-numeric': column.numeric,
+          'data-state': column.id === 'state' ? run.state : null,
+          title: shown.length > 12 ? shown : null
+        },
+        shown
+      );
+    });
+    return el('tr', { 'data-id': run.id }, el('td', { class: 'jpd-runs-check' }, check), ...cells);
+  }
+
+  private _groupRow(group: IGroup): HTMLElement {
+    const { trans } = this._options;
+    const open = !this._closed.has(group.key);
+    const text = `${group.key || '–'} (${group.runs.length})`;
+    const toggle = button(
+      { label: text, text },
+      () => {
+        if (!this._closed.delete(group.key)) {
+          this._closed.add(group.key);
+        }
+        this._arrange();
+        this._focus(`group ${group.key}`);
+      },
+      this._abort.signal
+    );
+    toggle.setAttribute('aria-expanded', String(open));
+    const cells = this._shown.map(column =>
+      column.id === 'name'
+        ? el('th', { scope: 'rowgroup', title: group.key }, toggle)
+        : el('td', { 'data-numeric': column.numeric }, ofGroup(column, group.runs, trans))
+    );
+    return el(
+      'tr',
+      { class: 'jpd-runs-group', 'data-id': `group ${group.key}` },
+      el('td'),
+      ...cells
+    );
+  }
+
+  private _rowOf(id: string): HTMLElement | undefined {
+    return [...this._body.rows].find(row => row.dataset.id === id);
+  }
+
+  private _focus(id: string): void {
+    this._rowOf(id)?.querySelector<HTMLElement>('.jpd-button')?.focus({ preventScroll: true });
+  }
+
+  private _key(event: KeyboardEvent): void {
+    const row = (event.target as HTMLElement).closest('tr');
+    const at = this._rows.findIndex(one => 'id' in one && one.id === row?.dataset.id);
+    const run = this._rows[at];
+    if (this._renaming !== null || !run || 'runs' in run) {
+      return;
+    }
+    if (event.key === 'F2') {
+      this._rename(run);
+    } else if (event.key === 'ArrowDown' || event.key === 'ArrowUp') {
+      const next = this._rows[at + (event.key === 'ArrowDown' ? 1 : -1)];
+      if (next) {
+        this._focus('runs' in next ? `group ${next.key}` : next.id);
+        document.activeElement?.scrollIntoView({ block: 'nearest' });
+      }
+    } else {
+      return;
+    }
+    event.preventDefault();
+  }
+
+  /** Type another name in the place of the old one. */
+  private _rename(run: IRunSummary): void {
+    const { trans, server } = this._options;
+    const cell = this._rowOf(run.id)?.querySelector('.jpd-runs-name')?.parentElement;
+    if (!cell || this._renaming !== null) {
+      return;
+    }
+    this._renaming = run.id;
+    const asked = { value: run.name, label: trans('Name of the run'), most: 120 };
+    typeInto(cell, asked, this._abort.signal, name => {
+      this._renaming = null;
+      const change = name === null || name === run.name ? null : server.about(run.id, { name });
+      void (change ?? Promise.resolve())
+        .then(() => change && this.refresh())
+        .catch(error => setText(this._count, reason(error)))
+        .finally(() => {
+          this._drawn = '';
+          this._draw();
+          this._focus(run.id);
+        });
+    });
+  }
+}

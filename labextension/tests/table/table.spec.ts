@@ -1,0 +1,190 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { over } from '../../src/compare/axis';
+import { diffLines, folded } from '../../src/compare/codediff';
+import { differences } from '../../src/compare/differences';
+import { contentsPath } from '../../src/cellactions';
+import { english } from '../../src/run/trans';
+import { columnsOf, grouped, ofGroup, sorted, usual } from '../../src/table/columns';
+import { RunsTable } from '../../src/table/view';
+import { FakeServer, makeRun } from '../sidebar/fakeserver';
+
+const told = (index: number) =>
+  makeRun(index, {
+    parameters: { lr: index / 10, model: index % 2 ? 'vit' : 'resnet', seed: 7 },
+    final: { loss: 10 - index }
+  });
+
+describe('columns', () => {
+  const runs = [1, 2, 3].map(told);
+  const columns = columnsOf(runs, english);
+  const column = (id: string) => columns.find(one => one.id === id)!;
+
+  it('shows the parameters that differ, and the metrics, until somebody chooses', () => {
+    const ids = usual(columns, runs);
+    expect(ids).toEqual(expect.arrayContaining(['name', 'notebook', 'param:lr', 'param:model']));
+    expect(ids).toContain('metric:loss');
+    expect(ids).not.toContain('param:seed');
+  });
+
+  it('sorts numbers as numbers, and puts what lacks a value last either way', () => {
+    const more = [...runs, makeRun(9)];
+    const names = (down: boolean) => sorted(more, column('metric:loss'), down).map(run => run.name);
+    expect(names(false)).toEqual(['In[3]', 'In[2]', 'In[1]', 'In[9]']);
+    expect(names(true)).toEqual(['In[1]', 'In[2]', 'In[3]', 'In[9]']);
+  });
+
+  it('says of a group what all have, else the mean', () => {
+    const [vit] = grouped(runs, column('param:model'));
+    expect([vit.key, vit.runs.length]).toEqual(['vit', 2]);
+    const said = ['param:seed', 'param:lr', 'metric:loss', 'cell'].map(id =>
+      ofGroup(column(id), vit.runs, english)
+    );
+    expect(said).toEqual(['7', '2 values', '⌀ 8', '']);
+  });
+});
+
+describe('RunsTable', () => {
+  let server: FakeServer;
+  let table: RunsTable;
+  const did = vi.fn();
+  const all = (selector: string) => [...table.node.querySelectorAll<HTMLElement>(selector)];
+  const named = (name: string) => table.node.querySelector<HTMLElement>(`[aria-label="${name}"]`)!;
+  const rows = () => all('tbody tr[data-id]');
+
+  async function show(count: number): Promise<void> {
+    server.all = Array.from({ length: count }, (_, index) => told(index));
+    table = new RunsTable({
+      server,
+      trans: english,
+      open: id => did('open', id),
+      compare: ids => did('compare', ids.length)
+    });
+    document.body.appendChild(table.node);
+    await vi.waitFor(() => expect(rows().length).toBeGreaterThan(0));
+  }
+
+  beforeEach(() => {
+    localStorage.clear();
+    did.mockReset();
+    server = new FakeServer();
+  });
+  afterEach(() => table.dispose());
+
+  it('draws the rows in sight only', async () => {
+    await show(500);
+    expect(rows().length).toBeLessThan(60);
+    expect(table.node.textContent).toContain('500 runs');
+  });
+
+  it('sorts by a click, once more the other way, and groups', async () => {
+    await show(5);
+    const lr = () => all('th[data-id="param:lr"] button')[0];
+    lr().click();
+    expect(rows()[0].textContent).toContain('In[0]');
+    lr().click();
+    expect(rows()[0].textContent).toContain('In[4]');
+    expect(all('th[data-id="param:lr"]')[0].getAttribute('aria-sort')).toBe('descending');
+    const group = named('Group runs by') as HTMLSelectElement;
+    group.value = 'param:model';
+    group.dispatchEvent(new Event('change'));
+    expect(all('.jpd-runs-group th').map(cell => cell.textContent)).toEqual([
+      'resnet (3)',
+      'vit (2)'
+    ]);
+    all('.jpd-runs-group button')[0].click();
+    expect(rows().length).toBe(4);
+  });
+
+  it('compares what is chosen, and opens a run by its name', async () => {
+    await show(3);
+    const compare = all('.jpd-runs-bar button').find(one => one.textContent === 'Compare')!;
+    expect((compare as HTMLButtonElement).disabled).toBe(true);
+    named('Compare In[1]').click();
+    named('Compare In[2]').click();
+    compare.click();
+    all('.jpd-runs-name')[0].click();
+    expect(did.mock.calls).toEqual([
+      ['compare', 2],
+      ['open', server.all[2].id]
+    ]);
+  });
+
+  it('has the columns that are chosen, also the next time', async () => {
+    await show(3);
+    const box = all('.jpd-columns input').find(
+      one => (one as HTMLInputElement).value === 'param:seed'
+    )!;
+    box.click();
+    expect(all('th[data-id="param:seed"]').length).toBe(1);
+    table.dispose();
+    await show(3);
+    expect(all('th[data-id="param:seed"]').length).toBe(1);
+  });
+
+  it('takes a name in the place of the old one', async () => {
+    await show(2);
+    named('Rename In[1]').click();
+    const field = named('Name of the run') as HTMLInputElement;
+    field.value = 'the best';
+    field.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', bubbles: true }));
+    await vi.waitFor(() => expect(rows()[0].textContent).toContain('the best'));
+    expect(server.asked).toContain(`about ${server.all[1].id} {"name":"the best"}`);
+  });
+});
+
+describe('compare', () => {
+  it('tells what differs, and metrics always', () => {
+    const described = [1, 2].map(index => ({
+      run: told(index),
+      environment: { python: '3.11', packages: { torch: `2.${index}`, numpy: '2.0' } }
+    }));
+    const rows = differences(described, english);
+    expect(rows.map(row => [row.name, row.values.join()])).toEqual([
+      ['lr', '0.1,0.2'],
+      ['model', 'vit,resnet'],
+      ['torch', '2.1,2.2'],
+      ['duration', '1.0 s,1.0 s'],
+      ['loss', '9,8']
+    ]);
+  });
+
+  it('shows lines that are in one of two cells alone', () => {
+    const lines = diffLines('a\nb\nc', 'a\nx\nc\nd');
+    expect(lines.map(line => line.change + line.text)).toEqual([' a', '-b', '+x', ' c', '+d']);
+    const long = Array.from({ length: 20 }, (_, at) => `line ${at}`).join('\n');
+    expect(folded(diffLines(long, `${long}\nnew`)).map(line => line.change)).toEqual([
+      '…',
+      ...[' ', ' ', ' ', '+']
+    ]);
+  });
+
+  it('draws curves over the time since the start, and over epochs', () => {
+    const line = (values: number[]) => [
+      { rank: 0, steps: [0, 10, 20], values, times: [100, 101, 102.04] }
+    ];
+    const curves = {
+      names: ['loss', 'epoch'],
+      curves: [
+        { name: 'loss', ranks: line([3, 2, 1]), band: null },
+        { name: 'epoch', ranks: line([0, 1, 2]), band: null }
+      ]
+    };
+    const steps = (axis: 'time' | 'epoch') =>
+      over(curves, axis, 100)?.curves.map(one => [one.name, one.ranks[0].steps]);
+    expect(steps('time')).toEqual([['loss', [0, 1, 2]]]);
+    expect(steps('epoch')).toEqual([['loss', [0, 1, 2]]]);
+    expect(over(curves, 'step', 100)).toBe(curves);
+  });
+});
+
+describe('contentsPath', () => {
+  it.each([
+    ['/srv/work/a/b.ipynb', '/srv/work', 'a/b.ipynb'],
+    ['/home/me/work/b.ipynb', '~/work', 'b.ipynb'],
+    ['/root/b.ipynb', '~', 'b.ipynb'],
+    ['/data/homes/me/work/b.ipynb', '~/work', 'b.ipynb'],
+    ['b.ipynb', '/srv/work', 'b.ipynb']
+  ])('finds %s below %s', (file, root, path) => {
+    expect(contentsPath(file, root)).toBe(path);
+  });
+});
