@@ -5,8 +5,8 @@ TORCH ?= torch==2.13.0
 TENSORFLOW ?= tensorflow-cpu==2.21.0
 TF_KERAS ?= tf_keras==2.21.0
 BUILDER ?= 'jupyter-builder>=1.2,<2'
-# Tests at a time; each starts a few processes of its own.
-JOBS ?= $(shell nproc)
+# Tests at a time; each starts a few processes of its own, and waits for a third of its time.
+JOBS ?= $(shell expr $$(nproc) + 1)
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -52,7 +52,7 @@ test: ## Check, then every test; JUPYTER_DIST_REQUIRE_ALL=1 makes a skip a failu
 	@tools/debian_packages tests '$(PYTHON)'
 	@$(MAKE) --no-print-directory tests
 
-tests: check $(HOROVOD)
+tests: check $(HOROVOD) .venv/.sagemaker .venv/.azurite .venv/.kubernetes
 	$(call npm,test)
 	$(PYTEST) -n $(JOBS) --dist loadgroup
 
@@ -96,6 +96,26 @@ $(HOROVOD): .venv/.test jupyter_dist/commands/horovod_build.py jupyter_dist/comm
 	if $(BIN)/jupyter dist install-horovod $(if $(MPI),,--without-mpi); then touch $@; \
 	elif [ -n "$(filter-out 0,$(JUPYTER_DIST_REQUIRE_ALL))" ]; then exit 1; \
 	else echo "skipped: the tests of Horovod" >&2; fi
+
+# AWS's own toolkits, which its containers run; kept under ~/.cache/jupyter-dist. Without them, the tests of
+# SageMaker are skipped.
+.venv/.sagemaker: .venv/.test tests/fakes/sagemaker/toolkits.py
+	if $(BIN)/python tests/fakes/sagemaker/toolkits.py >/dev/null; then touch $@; \
+	elif [ -n "$(filter-out 0,$(JUPYTER_DIST_REQUIRE_ALL))" ]; then exit 1; \
+	else echo "skipped: the tests of SageMaker" >&2; fi
+
+# A Kubernetes control plane of Debian's sources, in 4 minutes or more; kept under ~/.cache/jupyter-dist. Without
+# it, the tests of Kubernetes are skipped.
+.venv/.kubernetes: .venv/.test tests/kube_plane/binaries.py tests/kube_plane/build.sh tests/kube_plane/indexed.patch
+	if $(BIN)/python tests/kube_plane/binaries.py >/dev/null; then touch $@; \
+	elif [ -n "$(filter-out 0,$(JUPYTER_DIST_REQUIRE_ALL))" ]; then exit 1; \
+	else echo "skipped: the tests of Kubernetes" >&2; fi
+
+# Azure's emulator of blobs; kept under ~/.cache/jupyter-dist. Without it, the tests of Azure ML are skipped.
+.venv/.azurite: .venv/.test tests/fakes/azureml/azurite.py
+	if $(BIN)/python tests/fakes/azureml/azurite.py >/dev/null; then touch $@; \
+	elif [ -n "$(filter-out 0,$(JUPYTER_DIST_REQUIRE_ALL))" ]; then exit 1; \
+	else echo "skipped: the tests of Azure ML" >&2; fi
 
 .venv/.bench: .venv/.test $(HOROVOD)
 	$(PIP) $(TORCH) $(TENSORFLOW) -e '.[bench]'

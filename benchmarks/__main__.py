@@ -13,6 +13,7 @@ from pathlib import Path
 from . import (
     _machine,
     browser,
+    browser_displays,
     capture_cell,
     first_line,
     launchers,
@@ -21,6 +22,7 @@ from . import (
     many_hosts,
     schedulers,
     ship_array,
+    tuning,
 )
 from ._race import Result, race, table
 
@@ -38,7 +40,9 @@ _BENCHMARKS = {
     "hosts": many_hosts.benchmark,
     "ray": schedulers.on_ray,
     "spark": schedulers.on_spark,
+    "tuning": tuning.benchmark,
     "browser-latency": browser.latency,
+    "browser-displays": browser_displays.displays,
     "browser-flood": browser.flood,
     "browser-curves": browser.curves,
     "browser-runs": browser.runs,

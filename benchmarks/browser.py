@@ -19,7 +19,7 @@ from ._lab import LOAD, Browser, RunMaker, in_browser
 from ._processes import Failed
 from ._race import Benchmark, Column, Contender, Measure
 
-__all__ = ["curves", "flood", "latency", "runs"]
+__all__ = ["curves", "flood", "latency", "measuring", "ours", "runs"]
 
 _PACKAGES = ["jupyterlab"]
 _MB = 1e6
@@ -45,10 +45,11 @@ _FRAMES = "() => { jpdFrames.stop = true; return [jpdFrames.frame, jpdFrames.tas
 _WATCH_LINES = """() => {
   const paints = [];
   const tick = () => {
-    const numbers = [...document.querySelectorAll('.jpd-run')].at(-1).querySelectorAll('.jpd-number');
-    const last = numbers.length ? Number(numbers[numbers.length - 1].textContent) : 0;
     const painted = new MessageChannel();
+    // After the frame: before it, what is drawn in this frame is not there yet.
     painted.port1.onmessage = () => {
+      const numbers = [...document.querySelectorAll('.jpd-run')].at(-1).querySelectorAll('.jpd-number');
+      const last = numbers.length ? Number(numbers[numbers.length - 1].textContent) : 0;
       if (last > (paints.at(-1)?.[1] ?? 0)) paints.push([Date.now() / 1000, last]);
     };
     painted.port2.postMessage(0);
@@ -97,7 +98,7 @@ _SHOW_RUNS = """async () => {
 
 def flood(quick: bool = False) -> Benchmark:
     """A million lines from 8 ranks into an open view."""
-    return _ours(
+    return ours(
         "browser-flood",
         "A million lines in an open view",
         lambda folder: _flood(folder, 1_000 if quick else 125_000),
@@ -115,7 +116,7 @@ def flood(quick: bool = False) -> Benchmark:
 
 def curves(quick: bool = False) -> Benchmark:
     """64 ranks with 10,000 points each, to which five times a second new ones come."""
-    return _ours(
+    return ours(
         "browser-curves",
         "64 live curves of 10,000 points",
         lambda folder: _curves(folder, 200 if quick else 10_000, 2.0 if quick else 10.0),
@@ -133,7 +134,7 @@ def curves(quick: bool = False) -> Benchmark:
 
 def latency(quick: bool = False) -> Benchmark:
     """From `print` in a rank to the pixels of the line, at 1,000 lines a second from 4 ranks."""
-    return _ours(
+    return ours(
         "browser-latency",
         "From print to pixels",
         lambda folder: _latency(folder, 500 if quick else 4_000),
@@ -149,7 +150,7 @@ def latency(quick: bool = False) -> Benchmark:
 
 def runs(quick: bool = False) -> Benchmark:
     """500 runs in the list of the sidebar."""
-    return _ours(
+    return ours(
         "browser-runs",
         "500 runs in the sidebar",
         lambda folder: _runs(folder, 50 if quick else 500),
@@ -160,7 +161,7 @@ def runs(quick: bool = False) -> Benchmark:
     )
 
 
-def _ours(
+def ours(
     name: str,
     title: str,
     opened: Callable[[Path], contextlib.AbstractContextManager[Measure]],
@@ -170,12 +171,15 @@ def _ours(
     rounds: int,
     warm_up: int = 0,
 ) -> Benchmark:
+    """A benchmark that has no peers."""
     contender = Contender("jupyter-dist", opened, ours=True)
     return Benchmark(name, title, [contender], columns, headline, rounds, _PACKAGES, warm_up=warm_up)
 
 
 @contextlib.contextmanager
-def _measuring(measure: Callable[[], dict[str, float]]) -> Iterator[Measure]:
+def measuring(measure: Callable[[], dict[str, float]]) -> Iterator[Measure]:
+    """A measurement in which what the browser says is a failure."""
+
     def checked() -> dict[str, float]:
         try:
             return measure()
@@ -228,7 +232,7 @@ def _flood(folder: Path, lines: int) -> Iterator[Measure]:
                 "frame": frame,
             }
 
-        with _measuring(measure) as measured:
+        with measuring(measure) as measured:
             yield measured
 
 
@@ -268,7 +272,7 @@ def _curves(folder: Path, points: int, seconds: float) -> Iterator[Measure]:
                 "share": busy / took,
             }
 
-        with _measuring(measure) as measured:
+        with measuring(measure) as measured:
             yield measured
 
 
@@ -315,7 +319,7 @@ def _latency(folder: Path, lines: int) -> Iterator[Measure]:
                 "worst": 1000 * max(shown),
             }
 
-        with _measuring(measure) as measured:
+        with measuring(measure) as measured:
             yield measured
 
 
@@ -356,5 +360,5 @@ def _runs(folder: Path, count: int) -> Iterator[Measure]:
                 raise Failed(f"{listed} of {count} runs are listed")
             return {"first": took}
 
-        with _measuring(measure) as measured:
+        with measuring(measure) as measured:
             yield measured

@@ -20,15 +20,18 @@ if TYPE_CHECKING:
         checkpoint_dir,
         device,
         init,
+        input,
         local_rank,
         local_world_size,
         log,
+        model_dir,
         progress,
         rank,
         shard,
         strategy,
         world_size,
     )
+    from .worker.tried import parameters
 
 __version__ = "0.1.0"
 
@@ -40,9 +43,11 @@ _HOME = {
             "checkpoint_dir",
             "device",
             "init",
+            "input",
             "local_rank",
             "local_world_size",
             "log",
+            "model_dir",
             "progress",
             "rank",
             "shard",
@@ -52,6 +57,7 @@ _HOME = {
         "worker.api",
     ),
     "Run": "showing.run",
+    "parameters": "worker.tried",
     "attach": "start",
     "run": "start",
 }
@@ -64,9 +70,12 @@ __all__ = [
     "checkpoint_dir",
     "device",
     "init",
+    "input",
     "local_rank",
     "local_world_size",
     "log",
+    "model_dir",
+    "parameters",
     "progress",
     "rank",
     "run",

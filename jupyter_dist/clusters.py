@@ -6,14 +6,17 @@
     gpus_per_worker = 1
 
 The file is `jupyter-dist/clusters.toml` under Jupyter's config folder, or `$JUPYTER_DIST_CLUSTERS`.
-Comments and order stay as they are. Keys are the flags' names with `_` for `-`. The cluster chosen
-with `%dist use` is kept in this process only: it ends with the kernel and is every notebook's own.
+Comments and order stay as they are. Keys are the flags' names with `_` for `-`; `formerly` has the names that
+a cluster had before, under which notebooks may still know it. What looks like a secret is not saved.
+The cluster chosen with `%dist use` is every notebook's own. Front-ends keep it in the notebook's metadata,
+`{"jupyter-dist": {"cluster": NAME}}`, where a restarted kernel finds it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -32,8 +35,10 @@ from .errors import DistError, InputError
 from .flags import build, nearest, shown
 from .folder import make_private, write_bytes
 from .options import NOT_SAVED, RunOptions
+from .text.confidential import has_form_of_a_key, named_like_a_secret, reads_like_a_secret
 
 __all__ = [
+    "METADATA",
     "Cluster",
     "add",
     "check_name",
@@ -42,6 +47,7 @@ __all__ = [
     "path",
     "problem",
     "remove",
+    "secrets_in",
     "split",
     "to_save",
     "use",
@@ -49,8 +55,16 @@ __all__ = [
     "validate",
 ]
 
+METADATA = "jupyter-dist"
+"""Under this key a notebook's metadata has what belongs to us."""
 _NAME = re.compile(r"\w[\w.+@-]{0,63}")
+_SECRET = (
+    "{}, and clusters are kept as plain text. It is not saved: give it in the cell, from a variable of the "
+    "notebook, as in {}"
+)
 _used: str | None = None
+_chosen = False
+"""Whether this process was told what to use, if only nothing."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +76,8 @@ class Cluster:
     options: Mapping[str, Any] = field(default_factory=dict)
     launched_from: str | None = None
     """The file that it was launched from, where it was launched from here: with it, it is taken down."""
+    formerly: tuple[str, ...] = ()
+    """The names that it had before it was renamed."""
 
 
 def path() -> Path:
@@ -95,7 +111,9 @@ def load() -> dict[str, Cluster]:
         if not isinstance(values, dict) or not isinstance(values.get("backend"), str):
             raise InputError(f'{_where(name)}: needs a line such as backend = "local"')
         backend, launched_from = values.pop("backend"), values.pop("launched_from", None)
-        found[name] = Cluster(name, backend, values, None if launched_from is None else str(launched_from))
+        formerly = tuple(map(str, values.pop("formerly", ())))
+        launched = None if launched_from is None else str(launched_from)
+        found[name] = Cluster(name, backend, values, launched, formerly)
     return found
 
 
@@ -112,6 +130,7 @@ def get(name: str) -> Cluster:
     A backend is a cluster of its own name, with nothing set, unless one is saved under that name."""
     check_name(name)
     saved = load()
+    name = _name_now(name, saved)
     if name not in saved and name in backends.names():
         backends.load(name)
         return Cluster(name, name)
@@ -121,6 +140,13 @@ def get(name: str) -> Cluster:
         raise InputError(f"no cluster {name!r}. " + (f"Did you mean {near!r}? " if near else "") + listed)
     validate(saved[name])
     return saved[name]
+
+
+def _name_now(name: str, saved: Mapping[str, Cluster]) -> str:
+    """What a cluster is called by now that had this name, where there is none of that name."""
+    if name in saved:
+        return name
+    return next((cluster.name for cluster in saved.values() if name in cluster.formerly), name)
 
 
 def validate(cluster: Cluster) -> tuple[Backend, RunOptions, BaseModel]:
@@ -170,12 +196,42 @@ def _is_word(value: object) -> bool:
         return True
 
 
+def secrets_in(options: Mapping[str, Any]) -> dict[str, str]:
+    """Why options cannot be saved, by field: their values look like secrets, and the file is plain text."""
+    found = {}
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        pairs = value if isinstance(value, Mapping) else {}
+        secret = next((key for key, one in pairs.items() if _is_secret(name, str(key), one)), None)
+        if secret is not None:
+            found[name] = _SECRET.format(f"{secret} looks like a secret", f"{flag} {secret}=$variable")
+        elif any(has_form_of_a_key(text) for text in _texts(value)):
+            found[name] = _SECRET.format(f"{name} holds what looks like a secret", f"{flag} $variable")
+    return found
+
+
+def _is_secret(option: str, name: str, value: object) -> bool:
+    text = str(value)
+    # Where a secret lies is none, nor is a number or a switch.
+    if not text or text[0] in "/~." or re.fullmatch(r"[\d.]+|(?i:true|false|yes|no|on|off|none)", text):
+        return False
+    if named_like_a_secret(name, value) or has_form_of_a_key(text):
+        return True
+    return option == "env" and reads_like_a_secret(text)
+
+
+def _texts(value: object) -> list[str]:
+    return [one for one in (value if isinstance(value, list | tuple) else [value]) if isinstance(one, str)]
+
+
 def add(cluster: Cluster, *, replace: bool = False, old_name: str | None = None) -> None:
     """Save a cluster, in the place of `old_name` if given; comments beside what stays are kept.
 
     Raises InputError when it is not valid, or is there and not to be replaced."""
     check_name(cluster.name)
     validate(cluster)
+    for text in secrets_in(cluster.options).values():
+        raise InputError(text)
     with _locked():
         document = _read()
         tables = _tables(document)
@@ -186,12 +242,17 @@ def add(cluster: Cluster, *, replace: bool = False, old_name: str | None = None)
         if not isinstance(document.get("clusters"), Table):
             document["clusters"] = tomlkit.table(is_super_table=True)
         saved = document["clusters"]
+        before = tables.get(old_name or cluster.name)
+        formerly = list(before.get("formerly", [])) if isinstance(before, Table) else []
         if old_name is not None and cluster.name != old_name:
             _rename(saved, old_name, cluster.name)
+            formerly = [name for name in formerly if name != cluster.name] + [old_name]
         if not isinstance(saved.get(cluster.name), Table):
             saved[cluster.name] = tomlkit.table()
         launched = {} if cluster.launched_from is None else {"launched_from": cluster.launched_from}
-        _update(saved[cluster.name], {"backend": cluster.backend, **launched, **cluster.options})
+        known_as = {"formerly": formerly} if formerly else {}
+        values = {"backend": cluster.backend, **launched, **cluster.options, **known_as}
+        _update(saved[cluster.name], values)
         _write(document)
 
 
@@ -229,14 +290,31 @@ def remove(name: str) -> None:
 
 def use(name: str | None) -> None:
     """Make a cluster the default of this kernel; None for none. Raises InputError if it is not there."""
-    global _used
-    if name is not None:
-        get(name)
-    _used = name
+    global _used, _chosen
+    _used = None if name is None else get(name).name
+    _chosen = True
 
 
 def used() -> str | None:
-    return _used
+    """The cluster that cells run on: the one chosen in this kernel, else the notebook's, by its name now."""
+    name = _used if _chosen or _used is not None else _of_notebook()
+    if name is None:
+        return None
+    with contextlib.suppress(InputError):  # a file that cannot be read is told to who asks for more of it
+        return _name_now(name, load())
+    return name
+
+
+def _of_notebook() -> str | None:
+    """What the notebook of this kernel says in its file; None outside of notebooks."""
+    told = os.environ.get("JPY_SESSION_NAME")  # set by Jupyter's server since 2.0
+    if not told or not told.endswith(".ipynb"):
+        return None
+    try:
+        about = json.loads(Path(told).read_text("utf-8"))["metadata"][METADATA]["cluster"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return about if isinstance(about, str) and _NAME.fullmatch(about) else None
 
 
 def _where(name: str) -> str:

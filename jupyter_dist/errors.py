@@ -99,7 +99,12 @@ class _RunError(DistError):
         if self.run is None or not self.run._story_is_shown():
             return super()._render_traceback_()
         first = str(self).partition("\n")[0]
-        return [f"{type(self).__name__}: {first}", "Its traceback and log are in the view above."]
+        return [f"{type(self).__name__}: {first}", f"{self._shown()} in the view above."]
+
+    def _shown(self) -> str:
+        """What the view shows: a run that was stopped, or that took too long, has no traceback."""
+        failed = self.run is not None and any(error.text for error in self.run.errors)
+        return "Its traceback and log are" if failed else "Its log is"
 
 
 class RunFailed(_RunError):

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from .errors import InputError
 
@@ -27,10 +28,12 @@ __all__ = [
     "find_value",
     "flags_of",
     "nearest",
+    "problems_of",
     "scan",
     "shown",
     "split_line",
     "unknown_flag",
+    "written",
 ]
 
 M = TypeVar("M", bound=BaseModel)
@@ -212,6 +215,29 @@ def scan(
     return Scanned(values, tuple(rest), wants_help)
 
 
+def written(flags: Iterable[Flag], values: Mapping[str, Any]) -> list[str]:
+    """The words that `scan` reads these values from, in the order of the flags. None of them is quoted."""
+    words: list[str] = []
+    for flag in flags:
+        value, name = values.get(flag.field), flag.names[0]
+        if value is None:
+            continue
+        if flag.kind == "switch":
+            words.append(name if value is True else f"--no-{name.lstrip('-')}")
+            continue
+        if isinstance(value, Mapping):
+            each = [f"{key}={_as_typed(one)}" for key, one in value.items()]
+        else:
+            each = [_as_typed(one) for one in (value if isinstance(value, list | tuple) else [value])]
+        for text in each:
+            words += [f"{name}={text}"] if _is_flag(text) or text == "--" else [name, text]
+    return words
+
+
+def _as_typed(value: object) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
 def _lookup(name: str, by_name: Mapping[str, Flag]) -> tuple[Flag | None, bool]:
     flag = by_name.get(name) or by_name.get(name.replace("_", "-"))  # as torchrun spells them
     if flag is not None:
@@ -270,15 +296,33 @@ def build(
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        raise InputError(_explain(model, error, spelled, also)) from None
+        first = error.errors(include_url=False)[0]
+        raise InputError(_explain(model, first, spelled, also)) from None
+
+
+def problems_of(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, str]:
+    """What is wrong with each of these values, by field, as a sentence that stands beside the field. What is
+    wrong with several of them together stands under `""`, and is found once each is right by itself."""
+    try:
+        model.model_validate(dict(values))
+    except ValidationError as error:
+        found: dict[str, str] = {}
+        for one in error.errors(include_url=False):
+            said = _explain(model, one, lambda field: "", ()).strip()
+            found.setdefault(_field_of(one), said[:1].upper() + said[1:])
+        return found
+    return {}
+
+
+def _field_of(found: ErrorDetails) -> str:
+    return str(found["loc"][0]) if found["loc"] else ""
 
 
 def _explain(
-    model: type[BaseModel], error: ValidationError, spelled: Callable[[str], str], also: Iterable[str]
+    model: type[BaseModel], first: ErrorDetails, spelled: Callable[[str], str], also: Iterable[str]
 ) -> str:
-    first = error.errors(include_url=False)[0]
     about = {flag.field: flag for flag in flags_of(model)}
-    name = str(first["loc"][0]) if first["loc"] else ""
+    name = _field_of(first)
     if first["type"] == "extra_forbidden":
         known = [*also, *about]
         near = nearest(name, known)

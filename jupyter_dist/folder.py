@@ -38,12 +38,15 @@ __all__ = [
     "open_private",
     "runs",
     "runs_root",
+    "trial_id",
+    "trials_of",
     "unwritable",
     "write_bytes",
     "write_json",
 ]
 
 _ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4,8}")
+_TRIAL_ID = re.compile(rf"({_ID.pattern})-t([0-9]{{1,6}})")
 _UTC_LENGTH = len("20261120-113455-3f2a91c4")
 REQUESTS = ("stop", "kill", "stacks")
 
@@ -68,6 +71,12 @@ def new_id() -> str:
     return f"{_moment(now)}{secrets.token_hex(2)}"
 
 
+def trial_id(tuning_id: str, number: int) -> str:
+    """The id of a tuning run's trial. It follows from the number: whoever takes the tuning on finds the trial
+    again, whatever became of the process that was about to start it."""
+    return f"{tuning_id}-t{number}"
+
+
 def _moment(when: float) -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(when))}-{int(when % 1 * 65536):04x}"
 
@@ -80,10 +89,12 @@ class RankFolder:
         self.output = path / layout.OUTPUT
         self.times = path / layout.TIMES
         self.events = path / layout.EVENTS
+        self.media = path / layout.MEDIA
         self.result = path / layout.RESULT
         self.error = path / layout.ERROR
         self.exit = path / layout.EXIT
         self.stacks = path / layout.STACKS
+        self.usage = path / layout.USAGE
 
 
 class RunFolder:
@@ -95,12 +106,17 @@ class RunFolder:
         self.job = path / layout.JOB
         self.payload = path / layout.PAYLOAD
         self.modules = path / layout.MODULES
+        self.about = path / layout.ABOUT
+        self.environment = path / layout.ENVIRONMENT
         self.state = path / layout.STATE
+        self.moment = path / layout.MOMENT
         self.supervisor_log = path / layout.SUPERVISOR_LOG
         self.resume_lock = path / layout.RESUME_LOCK
+        self.trials = path / layout.TRIALS
         self.requests = path / layout.REQUESTS
         self.checkpoints = path / layout.CHECKPOINTS
         self.files = path / layout.FILES
+        self.model = path / layout.MODEL
         self.spare = path / layout.SPARE
 
     def __repr__(self) -> str:
@@ -144,10 +160,16 @@ class RunFolder:
         with contextlib.suppress(OSError):  # removed meanwhile
             os.utime(self.job)
 
-    def request(self, name: str) -> None:
-        """Ask the supervisor for `stop`, `kill` or `stacks`. Repeatable, returns at once."""
+    def request(self, name: str, why: str = "") -> None:
+        """Ask the supervisor for `stop`, `kill` or `stacks`. Repeatable, returns at once.
+
+        `why`: one line that stands as the reason of the run's end, where it is not the user who asks.
+        """
         if name not in REQUESTS:
             raise ValueError(f"no such request: {name!r}")
+        if why:
+            write_bytes(self.requests / name, why.encode())  # seen with its reason or not at all
+            return
         fd = os.open(self.requests / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.utime(fd)
@@ -260,8 +282,9 @@ def check_owner(path: Path) -> None:
             )
 
 
-def runs(root: Path | None = None) -> Iterator[RunFolder]:
-    """Every run on disk, newest first. Folders that are not runs are passed over.
+def runs(root: Path | None = None, *, trials: bool = False) -> Iterator[RunFolder]:
+    """Every run on disk, newest first. Folders that are not runs are passed over, and without `trials` those
+    that are trials of a tuning run.
 
     The order is that of their creation, also among runs whose ids tell another clock's time (`age_key`).
     """
@@ -271,10 +294,24 @@ def runs(root: Path | None = None) -> Iterator[RunFolder]:
     except OSError:
         return
     # Asked every second of hundreds of runs: pathlib takes seven times as long.
-    own = filter(_ID.fullmatch, names)
+    own = [name for name in names if _ID.fullmatch(name) or (trials and _TRIAL_ID.fullmatch(name))]
     for name in sorted(own, key=lambda name: age_key(name, root), reverse=True):
         if os.path.isfile(f"{root}/{name}/{layout.JOB}"):
             yield _known(root, name)
+
+
+def trials_of(tuning: RunFolder) -> list[RunFolder]:
+    """The runs that are trials of this one, by their numbers; none where it is no tuning run."""
+    try:
+        names = os.listdir(tuning.path.parent)
+    except OSError:
+        return []
+    own = [match for name in names if (match := _TRIAL_ID.fullmatch(name)) and match[1] == tuning.id]
+    return [RunFolder(tuning.path.parent / match[0]) for match in sorted(own, key=lambda m: int(m[2]))]
+
+
+def _is_id(text: str) -> bool:
+    return bool(_ID.fullmatch(text) or _TRIAL_ID.fullmatch(text))
 
 
 def age_key(run_id: str, root: Path) -> str:
@@ -306,9 +343,10 @@ def find(run_id: str, root: Path | None = None) -> RunFolder:
     Raises RunNotFound, naming what there is.
     """
     root = runs_root() if root is None else root
-    if _ID.fullmatch(run_id) and (root / run_id / layout.JOB).is_file():
+    if _is_id(run_id) and (root / run_id / layout.JOB).is_file():
         return RunFolder(root / run_id)
-    known = list(runs(root))
+    # A trial is meant only where its own part of the id is given.
+    known = list(runs(root, trials="-t" in run_id))
     if len(run_id) >= 4:
         close = [f for f in known if f.id.startswith(run_id) or f.id.endswith(run_id)]
         if len(close) == 1:
@@ -329,7 +367,7 @@ def find_exact(run_id: str) -> RunFolder:
     For names that come over the network. Raises RunNotFound, which says where it was looked for.
     """
     root = runs_root()
-    if _ID.fullmatch(run_id):
+    if _is_id(run_id):
         found = RunFolder(root / run_id)
         if found.job.is_file():
             return found

@@ -49,6 +49,12 @@ class Job:
     """Path of the notebook, where the front-end tells it."""
     label: str = ""
     """How the cell is called in tracebacks, such as `In[7]`."""
+    line: str | None = None
+    """Of a cell: the flags of `%%distribute` as they were typed, without what may be secret in them."""
+    parameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    """The small values that the cell uses (capture/parameters.py)."""
+    cluster: str | None = None
+    """The saved cluster that it was started on."""
     options: Mapping[str, Any] = field(default_factory=dict)
     env_names: tuple[str, ...] = ()
     """Names given with --env; the values travel with the process and are never written."""
@@ -58,7 +64,30 @@ class Job:
     timeout_s: float | None = None
     stall_timeout_s: float | None = 300.0
     payload_bytes: int = 0
+    kept_displays: str = "first"
+    """Whose displays a saved notebook holds: `first`, `all` or `none`."""
     notes: tuple[str, ...] = ()
+    tuning: Mapping[str, Any] | None = None
+    """Of a tuning run, which has no ranks of its own: its search (search/spec.py), and under `trial` the job
+    that each of its trials is."""
+    trial: Mapping[str, Any] | None = None
+    """Of a trial: `of` (the tuning run's id), its `number` there, from 0, its `parameters`, how many run at
+    once (`parallel`), and the `handle` of one that a service has started by itself."""
+
+    @property
+    def at_once(self) -> int:
+        """How many runs like this one share a machine: the trials of a tuning."""
+        return 1 if self.trial is None else int(self.trial.get("parallel", 1))
+
+    @property
+    def where(self) -> str:
+        """The backend that ranks run on: of a tuning run, that of its trials."""
+        return self.backend if self.tuning is None else str(self.tuning["trial"]["backend"])
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """What tells this run from others of the same code: of a trial, with what it tries."""
+        return {**self.parameters, **({} if self.trial is None else self.trial.get("parameters", {}))}
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -164,6 +193,10 @@ class Status:
     """Since when the current attempt is being submitted, where its ranks would go on without a supervisor.
     With it and without a handle, nobody knows whether the attempt runs: the backend's `find` tells."""
 
+    told: str | None = None
+    """Of a run that has ended: what it has come to beside its results, such as what is billed for it, in one
+    line of the backend's for the user."""
+
     verdict: Verdict | None = None
     """How the run has ended, where only its hosts are still to be given back. Once they are gone nobody can
     ask them again, so a new supervisor takes it from here."""
@@ -212,7 +245,8 @@ class Poll:
     """Whether the launcher answers a rank's failure (replaces it, starts all again); if not,
     the supervisor ends the attempt."""
     final: bool = False
-    """With FAILED: another attempt would end like this one, such as where a host has not the right Python."""
+    """With FAILED: another attempt would end like this one, such as where a host has not the right Python.
+    With STOPPED: somebody has stopped it where it runs, and not here."""
     chunks: tuple[Mapping[str, Any], ...] = ()
     cursor: Any = None
     detail: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -61,7 +62,7 @@ class DistMagics(Magics):
             raise InputError("the cell is empty: there is nothing to run below %%distribute")
         plan = make_plan(given.given)
         source = "\n" + cell  # the magic is the first line: tracebacks count as the editor does
-        origin = start.origin_in(shell)
+        origin = dataclasses.replace(start.origin_in(shell), line=line.strip())
         if plan.run.dry_run:
             return start.describe(source, shell.user_ns, plan, origin)
         start.warn(plan)

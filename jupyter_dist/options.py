@@ -6,14 +6,18 @@ import keyword
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from .flags import shown
+from .form import Form
+from .search.notation import as_text, read_dimension
+from .search.spec import Strategy, read_objective, read_parent
 from .text.format import parse_duration
+from .text.labels import read_name, read_note, read_tags
 
-__all__ = ["NOT_SAVED", "Host", "RunOptions", "parse_hosts", "read_hostfile"]
+__all__ = ["NOT_SAVED", "OF_NAMES", "OF_TUNING", "Host", "RunOptions", "parse_hosts", "read_hostfile"]
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HOST = re.compile(r"((?:[\w.-]+@)?(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]))(?::(\d+))?")
@@ -126,8 +130,43 @@ def _modules(value: str) -> str:
     return value
 
 
+def _texts(value: object) -> object:
+    if not isinstance(value, dict):
+        return value
+    return {name: as_text(one) for name, one in value.items()}
+
+
+def _space(value: dict[str, str]) -> dict[str, str]:
+    for name, text in value.items():
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise ValueError(f"needs NAME=RANGE with the name of a variable, got the name {shown(name)}")
+        try:
+            read_dimension(text)
+        except ValueError as error:
+            raise ValueError(f"{shown(f'{name}={text}')}: {error}") from None
+    return value
+
+
+def _objective(value: str) -> str:
+    read_objective(value)
+    return value
+
+
+def _parent(value: str) -> str:
+    read_parent(value)
+    return value
+
+
+def _tags(value: object) -> str:
+    return ",".join(read_tags(value if isinstance(value, str | list | tuple) else str(value)))
+
+
 Seconds = Annotated[float, BeforeValidator(parse_duration)]
-NOT_SAVED = ("backend", "cluster", "out", "detach", "dry_run")
+OF_TUNING = ("objective", "max_jobs", "parallel", "strategy", "early_stopping", "warm_start", "seed")
+"""What says something about a tuning, and nothing without `tune`."""
+OF_NAMES = ("name", "run_tags", "note")
+"""How the run is told apart from others."""
+NOT_SAVED = ("backend", "cluster", "out", "detach", "dry_run", *OF_NAMES, "tune", *OF_TUNING)
 """What belongs to one cell and not to a cluster (a cluster's backend stands beside its options)."""
 
 
@@ -139,6 +178,14 @@ class RunOptions(BaseModel):
     """How to run a cell, whatever the backend."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    form: ClassVar[Form] = Form(
+        sections={
+            "Hosts": ("np", "hosts", "hostfile"),
+            "Environment": ("env", "ship_modules"),
+            "Run": ("timeout", "max_restarts", "stall_timeout", "metric", "kept_displays", "cold"),
+        },
+    )
 
     backend: str | None = Field(
         None,
@@ -192,6 +239,7 @@ class RunOptions(BaseModel):
         default_factory=dict,
         title="Environment",
         description="An environment variable for the ranks; repeatable. No file of a run holds its value",
+        json_schema_extra=_extra(secrets=True),
     )
     dry_run: bool = Field(False, title="Dry run", description="Show what would be started, start nothing")
     metric: Annotated[dict[str, str], AfterValidator(_patterns)] = Field(
@@ -212,4 +260,83 @@ class RunOptions(BaseModel):
         description="auto (those beside the notebook), none, or their names",
         json_schema_extra=_extra(metavar="auto|none|A,B", wanted="auto, none or names of modules"),
     )
+    kept_displays: Literal["first", "all", "none"] = Field(
+        "first",
+        title="Displays in the file",
+        description="Whose displays a saved notebook holds: the first rank's where they differ, all, or none",
+    )
     cold: bool = Field(False, title="Cold start", description="Start new processes, no forks of a warm one")
+    name: Annotated[str, AfterValidator(read_name)] | None = Field(
+        None,
+        title="Name",
+        description="What the run is called in lists; without it, by its cell",
+        json_schema_extra=_extra(wanted="a text"),
+    )
+    run_tags: Annotated[str, BeforeValidator(_tags)] | None = Field(
+        None,
+        title="Tags",
+        description="Words to find the run by and to group runs with",
+        json_schema_extra=_extra(metavar="A,B", wanted="words such as baseline,large"),
+    )
+    note: Annotated[str, AfterValidator(read_note)] | None = Field(
+        None,
+        title="Note",
+        description="What is worth knowing of the run",
+        json_schema_extra=_extra(wanted="a text"),
+    )
+    tune: Annotated[dict[str, str], BeforeValidator(_texts), AfterValidator(_space)] = Field(
+        default_factory=dict,
+        title="Tune",
+        description="Try values of a variable, as in 'lr=loguniform(1e-5,1e-1)' or 'batch=choice(32,64)'; "
+        "repeatable. Each trial is a run of its own",
+        json_schema_extra=_extra(metavar="NAME=RANGE", wanted="NAME=RANGE"),
+    )
+    objective: Annotated[str, AfterValidator(_objective)] | None = Field(
+        None,
+        title="Objective",
+        description="The metric to tune for, as in max:val_accuracy or min:loss; ranks log it",
+        json_schema_extra=_extra(metavar="max|min:METRIC", wanted="max:METRIC or min:METRIC"),
+    )
+    max_jobs: int | None = Field(
+        None,
+        ge=1,
+        le=100_000,
+        title="Trials",
+        description="How many trials. Default: 10, or each point of the grid",
+        json_schema_extra=_extra(wanted="a whole number of at least 1"),
+    )
+    parallel: int | None = Field(
+        None,
+        ge=1,
+        le=1000,
+        title="Trials at once",
+        description="How many trials run at once. Default: 1",
+        json_schema_extra=_extra(wanted="a whole number of at least 1"),
+    )
+    strategy: Strategy | None = Field(
+        None,
+        title="Strategy",
+        description="How values are chosen. Default: bayesian. hyperband also ends trials early",
+    )
+    early_stopping: bool = Field(
+        False,
+        title="Early stopping",
+        description="End a trial that does worse than the others did at the same step",
+    )
+    warm_start: Annotated[str, AfterValidator(_parent)] | None = Field(
+        None,
+        title="Begin with",
+        description="Begin with what the trials of an earlier tuning run have shown; transfer: of one with "
+        "another space",
+        json_schema_extra=_extra(
+            metavar="RUN[:identical|transfer]", wanted="the id of a tuning run, which :transfer may follow"
+        ),
+    )
+    seed: int | None = Field(
+        None,
+        ge=0,
+        lt=1 << 32,
+        title="Seed",
+        description="Choose the same values again, where trials come to the same; one at a time",
+        json_schema_extra=_extra(metavar="N", wanted="a whole number from 0"),
+    )

@@ -25,6 +25,7 @@ import ray_nodes
 from databricks_workspace import databricks_workspace  # noqa: F401  the fixture
 from hosts import hosts  # noqa: F401  the fixture
 from hypothesis import settings
+from kube_plane import plane as kube_plane
 from nvidia import fake_gpus  # noqa: F401  the fixture
 from spark_rig import kept_session, spark_context  # noqa: F401  the fixtures
 
@@ -44,6 +45,7 @@ OF_A_RANK = (
 )
 INSTALL = {
     "horovod": "jupyter dist install-horovod",
+    "optuna": 'pip install "jupyter-dist[tune]"',
     "torch": 'pip install "jupyter-dist[torch]"',
     "tensorflow": 'pip install "jupyter-dist[tensorflow]"',
     "tf_keras": "pip install --no-deps tf_keras",
@@ -332,9 +334,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """End the Ray that many modules share after the last test that may use it: it costs while it idles."""
-    if _in_group(item, ray_nodes.IN_SHARED) and not _in_group(nextitem, ray_nodes.IN_SHARED):
-        ray_nodes.end_shared()
+    """End what many modules share after the last test that may use it: it costs while it idles."""
+    for shared in (ray_nodes, kube_plane):
+        if _in_group(item, shared.IN_SHARED) and not _in_group(nextitem, shared.IN_SHARED):
+            shared.end_shared()
 
 
 def _in_group(item: pytest.Item | None, group: str) -> bool:

@@ -47,7 +47,7 @@ from typing import IO, Any
 
 import pytest
 
-__all__ = ["Hosts", "Process", "hosts", "missing"]
+__all__ = ["Hosts", "Process", "clear_slot", "hosts", "missing", "take_slot"]
 
 _SLOTS = Path("/run/jupyter-dist-hosts")
 _REPOSITORY = Path(__file__).resolve().parent.parent
@@ -67,7 +67,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # then folders of this machine that the host must not see.
 _BOOT = r"""
 set -e
-base=$1 files=$2 name=$3 size=$4 shared=$5; shift 5
+base=$1 files=$2 name=$3 size=$4 shared=$5 read=$6; shift 6
 mount --make-rprivate /
 mount -t tmpfs -o size=4g,mode=755 host "$base"
 mkdir "$base/upper" "$base/work" "$base/root"
@@ -85,9 +85,13 @@ cp -a "$files/." .
 sed -i 's|^root:.*|root:x:0:0:root:/home/jd:/bin/bash|' etc/passwd
 sed -i 's|^root:[^:]*:|root:*:|' etc/shadow
 for hidden; do [ ! -d ".$hidden" ] || mount -t tmpfs -o size=4k,mode=755 hidden ".$hidden"; done
-# What lies in a hidden folder or on a file system of its own is not in the overlay.
+# What lies in a hidden folder or on a file system of its own is not in the overlay: it is this machine's own,
+# of which a host must not change the checkout and the Python that runs this.
 IFS=:
 for path in $shared; do [ -e ".$path" ] || { mkdir -p ".$path"; mount --bind "$path" ".$path"; }; done
+for path in $read; do
+  [ -e ".$path" ] || { mkdir -p ".$path"; mount --bind "$path" ".$path"; mount -o remount,bind,ro ".$path"; }
+done
 unset IFS
 hostname "$name"
 mkdir -p run/old
@@ -211,7 +215,7 @@ class Hosts:
         self._delays: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Hosts:
-        self._slot, self._lock = _take_slot()
+        self._slot, self._lock = take_slot()
         self.interface = f"jd{self._slot}"
         """The driver's interface to the hosts."""
         self.driver_address = self._address(1)
@@ -239,7 +243,7 @@ class Hosts:
             process.wait()
         self._delays, self._machines, self._inits = {}, {}, {}
         if self._lock is not None:
-            _clear(self._slot)
+            clear_slot(self._slot)
             self._lock.close()
             self._lock = None
 
@@ -478,9 +482,9 @@ class Hosts:
         base = _SLOTS / str(self._slot) / name
         base.mkdir(parents=True, exist_ok=True)
         hidden = {tempfile.gettempdir(), str(self.folder.parent)}
-        shared = ":".join([str(Path(__file__).parents[1]), sys.prefix, sys.base_prefix, *self._shared])
+        read = [str(Path(__file__).parents[1]), sys.prefix, sys.base_prefix]
         boot = ["sh", "-c", _BOOT, "boot", str(base), str(self.folder / name)]
-        boot += [name, f"{self._home_mb}m", shared]
+        boot += [name, f"{self._home_mb}m", ":".join(self._shared), ":".join(read)]
         own_spaces = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child=SIGKILL"]
         enter = ["ip", "netns", "exec", self._space(name), *own_spaces]
         with (self.folder / f"{name}.log").open("ab") as log:
@@ -554,7 +558,7 @@ def _dying_with_us(argv: Sequence[str]) -> list[str]:
     return ["setpriv", "--pdeathsig", "KILL", "--", *argv]
 
 
-def _take_slot() -> tuple[int, IO[str] | None]:
+def take_slot() -> tuple[int, IO[str] | None]:
     """The lowest number nobody alive holds, with its lock; what dead owners left is taken away."""
     _SLOTS.mkdir(mode=0o700, exist_ok=True)
     taken = None
@@ -568,7 +572,7 @@ def _take_slot() -> tuple[int, IO[str] | None]:
         except OSError:
             lock.close()
             continue
-        _clear(slot)
+        clear_slot(slot)
         if taken is None:
             taken = slot, lock
         else:
@@ -578,7 +582,7 @@ def _take_slot() -> tuple[int, IO[str] | None]:
     return taken
 
 
-def _clear(slot: int) -> None:
+def clear_slot(slot: int) -> None:
     """Take away all that hosts of this slot left: processes, network, folders."""
     listed = json.loads(_run(["ip", "-json", "netns", "list"]) or "[]")
     spaces = [space["name"] for space in listed if space["name"].startswith(f"jd{slot}-")]

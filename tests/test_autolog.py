@@ -167,13 +167,23 @@ def endless():
         yield x[:8], y[:8]
 model.compile("sgd", lambda a, b: a.sum() * float("nan") if hasattr(a, "sum") else b * float("nan"))
 model.fit(endless(), steps_per_epoch=5, verbose=0)
+
+import contextlib, io  # the bars that it draws
+with contextlib.redirect_stdout(io.StringIO()) as drawn:
+    model.fit(x, y, batch_size=8)
+    model.evaluate(x, y, batch_size=16)
+lines = drawn.getvalue().splitlines()
+assert [line for line in lines if "/" in line and "8/8" not in line and "4/4" not in line] == [], lines
+assert drawn.getvalue().count("\\r") == 2, drawn.getvalue()
 """
     )
     events = train(tmp_path, code)
-    counts = [event["n"] for event in events.kind(PROGRESS)]
+    progress = events.kind(PROGRESS)
+    counts = [event["n"] for event in progress]
     assert 8 in counts
-    assert counts[-1] == 5
-    assert events.curve("loss")[-1] == (13, "NaN")
+    assert [event["n"] for event in progress if event.get("closed")] == [8, 5, 8, 4]
+    assert progress[-1]["total"] == 4, "that of `evaluate`, which has its own"
+    assert events.curve("loss")[-1] == (21, "NaN")
 
 
 LIGHTNING = """

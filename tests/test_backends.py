@@ -43,7 +43,7 @@ def visible(job_: Job) -> list[str]:
 
 def test_an_unknown_backend_is_named_with_what_there_is() -> None:
     with pytest.raises(
-        UnknownBackend, match=r"no backend 'locale'. Did you mean 'local'\? There are: databricks, horo"
+        UnknownBackend, match=r"no backend 'locale'. Did you mean 'local'\? There are: azureml, databricks"
     ):
         backends.load("locale")
 

@@ -366,8 +366,10 @@ class TestClusters:
         )
         with pytest.raises(InputError, match="there is a cluster 'box' already"):
             dispatch("clusters add box -np 4", NOTEBOOK)
-        dispatch("clusters add box -np 4 --env TOKEN=s3cr3t --replace", NOTEBOOK)
-        assert clusters.get("box").options == {"np": 4, "env": {"TOKEN": "s3cr3t"}}
+        with pytest.raises(InputError, match=r"TOKEN looks like a secret, .* as in --env TOKEN=\$variable"):
+            dispatch("clusters add box -np 4 --env TOKEN=s3cr3t --replace", NOTEBOOK)
+        dispatch("clusters add box -np 4 --env MODE=fast --replace", NOTEBOOK)
+        assert clusters.get("box").options == {"np": 4, "env": {"MODE": "fast"}}
         assert dispatch("use box", NOTEBOOK) == "this notebook uses the cluster 'box'"
         table = dispatch("clusters list", NOTEBOOK)
         assert re.split("  +", repr(table).splitlines()[1]) == ["box", "local", "np = 4, env = {…}", "in use"]

@@ -31,7 +31,12 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 time.sleep(600)
 """
 GOOD = "%%distribute -np 2 --cold\nprint('<b>hello</b>')\n7"
-BAD = "%%distribute -np 2 --cold\nimport jupyter_dist as dist\nprint('so far')\n1 / dist.rank()"
+BAD = """%%distribute -np 2 --cold
+import jupyter_dist as dist
+print("so far")
+dist.barrier()  # both have said it before rank 0 fails and rank 1 is stopped
+1 / dist.rank()
+"""
 
 
 def say_hello(kernel: Any, folder: Path) -> None:
@@ -55,7 +60,7 @@ def test_a_run_is_one_output_with_its_id_and_its_text(kernel: Any, own_folders: 
     assert outputs(cell) == ["display_data"]
     (bundle,) = cell.displays
     (run,) = own_folders.iterdir()
-    assert bundle[RUN] == {"run": run.name, "root": str(own_folders)}
+    assert bundle[RUN] == {"run": run.name, "root": str(own_folders), "ended": True}
     lines = bundle["text/plain"].split("\n")
     assert lines[0] == "[0-1] <b>hello</b>"
     assert sum(line.startswith(f"run {run.name} succeeded: 2 ranks") for line in lines) == 1
@@ -74,7 +79,8 @@ def test_the_id_is_there_from_the_start_and_stays(kernel: Any, own_folders: Path
     cell.finish()
     shown = [content["data"][RUN] for kind, content in cell.messages if kind.endswith("display_data")]
     assert len(shown) > 1
-    assert all(data == shown[0] for data in shown)
+    assert all({**data, "ended": False} == shown[0] for data in shown)
+    assert shown[-1]["ended"]
 
 
 def test_the_result_is_kept_although_it_is_not_shown_twice(kernel: Any) -> None:
@@ -178,7 +184,7 @@ def test_a_run_that_was_removed_is_one_line(own_folders: Path) -> None:
 
 def test_static_html_holds_text_as_text() -> None:
     html = display.static_html("<p>summary</p>", "\x1b[31mred\x1b[0m <script>alert(1)</script>\n")
-    assert html.endswith("<p>summary</p>")
+    assert html.startswith("<p>summary</p>")  # with the cause of a failure, before what was printed
     assert "red &lt;script&gt;" in html
     assert "\x1b" not in html
     assert display.static_html("<p>summary</p>", "\n") == "<p>summary</p>"

@@ -335,15 +335,16 @@ def test_only_our_own_old_folders_are_removed(folder: RunFolder, tmp_path: Path)
     """A user's folder below --remote-dir may look like a stage: its name, its age, a file `start` in it."""
     there = tmp_path / "there"
     ours, another = there / "20200101-000000-abcd12", there / "20200101-000000-abcd13"
+    trial = there / "20200101-000000-abcd12-t3"
     theirs = [there / "2020 data", there / "20200101-000000-abcd14", there / "20200101-000000-abcd15"]
-    for made in (ours, another, *theirs):
+    for made in (ours, trial, another, *theirs):
         (made / "0").mkdir(parents=True)
         (made / "start").touch()
         (made / "0" / "thesis.txt").touch()
-    (ours / ".jupyter-dist").write_text(f"{ours.name}\n")
-    (another / ".jupyter-dist").write_text(f"{another.name}\n")
+    for made in (ours, trial, another):
+        (made / ".jupyter-dist").write_text(f"{made.name}\n")
     (theirs[2] / ".jupyter-dist").write_text("copied from elsewhere\n")
-    for made in (ours, *theirs):
+    for made in (ours, trial, *theirs):
         for path in (made / "0", made):
             os.utime(path, (1e9, 1e9))
     fleet = Fleet(a_job(folder), folder, HERE, SshSettings(remote_dir=str(there)))

@@ -37,6 +37,13 @@ def test_equal_lines_of_several_ranks_become_one() -> None:
     assert sum(text == "epoch 1" for _, text in shown) == 1
 
 
+def test_what_stands_for_pictures_folds_and_says_when_they_differ() -> None:
+    same = [(0, "<Figure> #00aa00"), (1, "<Figure> #00aa00")]
+    assert texts(fold(same).entries) == [("[0-1]", "<Figure> #00aa00")]
+    others = [(2, "<Figure> #bb0000"), (3, "<Figure>")]
+    assert texts(fold(same + others).entries) == [("[0-3]", "<Figure> (differs by rank)")]
+
+
 def test_lines_fold_although_one_rank_is_ahead() -> None:
     pairs = [(rank, line) for rank in (2, 0, 1) for line in ("a", f"rank {rank}", "b", f"{rank} done", "c")]
     shown = texts(list(fold(pairs).entries))

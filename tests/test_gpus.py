@@ -415,7 +415,7 @@ def test_notebooks_and_a_killed_kernel(
     wait_for(lambda: used() == {"0", "1", "2"}, 60)
     cell = second.run(f"%%distribute --detach --out run{stays}")
     assert re.search(
-        r"warning: GPUs 0-2 are held by run \S+ of train.ipynb; 1 is free. This run gets GPU 3\.", cell.stderr
+        r"warning: GPUs 0-2 are held by run \S+ of train.ipynb; 1 is free. This run gets GPU 3\.", cell.stdout
     )
     wait_for(lambda: used() == {"0", "1", "2", "3"}, 60)
     refused = second.start("%%distribute -np 1\n1").finish()

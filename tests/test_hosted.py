@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ from jupyter_dist.backends.hosted import Hosted, Hosting, HostSettings, Pipe, by
 from jupyter_dist.capture.capturing import capture_cell
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, State
-from jupyter_dist.record import reader
+from jupyter_dist.record import exhibits, reader
 
 WaitFor = Callable[..., object]
 LATER_S = 0.5
@@ -40,12 +41,16 @@ def _opened(lifeline: int) -> Callable[[str], Pipe]:
     return opened
 
 
-def test_a_poll_that_waits_passes_on_at_once_what_comes(tmp_path: Path, wait_for: WaitFor) -> None:
-    read, held = os.pipe()
-
+def _one_host(tmp_path: Path, lifeline: int) -> Callable[[Job, RunFolder], Hosting]:
     def hosting(job: Job, folder: RunFolder) -> Hosting:
         settings = HostSettings(remote_dir=str(tmp_path / "there"), grace_s=60)
-        return Hosting([{"name": "h1", "slots": 1}], settings, by_pipe(_opened(read)))
+        return Hosting([{"name": "h1", "slots": 1}], settings, by_pipe(_opened(lifeline)))
+
+    return hosting
+
+
+def test_a_poll_that_waits_passes_on_at_once_what_comes(tmp_path: Path, wait_for: WaitFor) -> None:
+    read, held = os.pipe()
 
     run = RunMaker(tmp_path / "runs", 1)
     source = (
@@ -53,7 +58,7 @@ def test_a_poll_that_waits_passes_on_at_once_what_comes(tmp_path: Path, wait_for
     )
     source += "    time.sleep(0.01)\nprint('news', flush=True)\ntime.sleep(600)"
     capture_cell(source, {}, label="In[1]", directory=tmp_path).write(run.folder.payload)
-    hosted = Hosted(hosting)
+    hosted = Hosted(_one_host(tmp_path, read))
     handle = hosted.submit(run.job, run.folder, 0)
 
     def said(text: bytes) -> bool:
@@ -114,3 +119,32 @@ def test_a_place_that_is_taken_away(tmp_path: Path, wait_for: WaitFor, knows: bo
         assert {rank.state for rank in poll.ranks} == {State.LOST}
     finally:
         hosted.release(handle)
+
+
+def test_what_a_rank_shows_comes_along_and_outlives_a_kill(tmp_path: Path, wait_for: WaitFor) -> None:
+    """Through the agent, whose pieces of the two files come apart."""
+    read, held = os.pipe()
+
+    run = RunMaker(tmp_path / "runs", 1)
+    source = (
+        "import os, signal, random\n"
+        "class Picture:\n"
+        "    def _repr_png_(self): return random.Random(1).randbytes(1_000_000)\n"
+        "    def __repr__(self): return 'a picture'\n"
+        "display(Picture())\nos.kill(os.getpid(), signal.SIGKILL)"
+    )
+    capture_cell(source, {}, label="In[1]", directory=tmp_path).write(run.folder.payload)
+    hosted = Hosted(_one_host(tmp_path, read))
+    handle = hosted.submit(run.job, run.folder, 0)
+    try:
+        wait_for(lambda: hosted.poll(handle, wait_s=0.05).state.ended, 60)
+    finally:
+        hosted.release(handle)
+        os.close(read)
+        os.close(held)
+    (shown,) = exhibits.standing(exhibits.read(run.rank(0)))
+    assert shown.line == 5
+    bundle = exhibits.decoded(run.rank(0).media, shown)
+    assert bundle["text/plain"] == "a picture"
+    assert bundle["image/png"] == random.Random(1).randbytes(1_000_000)
+    assert reader.output(run.folder, 0) == b"a picture\n"

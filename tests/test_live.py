@@ -438,11 +438,17 @@ def test_a_terminal_has_a_last_line_that_is_rewritten(
         wait_for(lambda: sees(b"fit:  33%"), what="the progress line")
         made.print(0, "\x1b[31mred\x1b[0m\n")
         wait_for(lambda: sees(b"\r\x1b[2K[0] \x1b[31mred\x1b[0m\r\n"), what="the line")
+        made.event(0, "progress", id=1, n=1, total=2, desc="batch")
+        wait_for(lambda: sees(b"/9\r\nbatch:  50%"), what="a line for each bar")
+        made.print(0, "more\n")
+        wait_for(lambda: sees(b"\r\x1b[2K\x1b[A\x1b[2K\x1b[A\x1b[2K[0] more\r\n"), what="the line above")
         made.end()
         # The last draw ends with the progress line taken away.
-        wait_for(lambda: sees(b"") or not thread.is_alive() or seen.endswith(b"\x1b[2K"), what="the end")
+        wait_for(
+            lambda: sees(b"") or not thread.is_alive() or seen.endswith(b"\x1b[A\x1b[2K"), what="the end"
+        )
         thread.join(10)
-    assert seen.endswith(b"\r\x1b[2K")
+    assert seen.endswith(b"\r\x1b[2K\x1b[A\x1b[2K\x1b[A\x1b[2K")
 
 
 # Ends and interrupts
@@ -454,6 +460,7 @@ class Interrupting:
     colour = False
     keep = 100
     raises = True
+    reads_along = True
 
     def __init__(self, made: RunMaker, interrupts: int, end_on: str | None) -> None:
         self.made, self.left, self.end_on = made, interrupts, end_on

@@ -17,7 +17,7 @@ from IPython.utils.capture import capture_output
 from stopwatch import Stopwatch
 
 import jupyter_dist
-from jupyter_dist import clusters, folder, magics, start
+from jupyter_dist import clusters, folder, magics, queries, start
 from jupyter_dist.errors import InputError, RunFailed
 from jupyter_dist.job import State
 from jupyter_dist.launch import template
@@ -44,6 +44,51 @@ def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Interacti
     shell.history_manager.end_session()  # type: ignore[union-attr]
     InteractiveShell.clear_instance()
     sys.modules["__main__"] = main
+
+
+SHOWS = r"""%%distribute -np 2
+import os, signal
+import jupyter_dist as dist
+import matplotlib.pyplot as plt
+from IPython.display import HTML, clear_output, update_display
+rank = dist.rank()
+print("before")
+display("only text")
+class Rich:
+    def __init__(self, word): self.word = word
+    def __repr__(self): return f"<{self.word}>"
+    def _repr_html_(self): return f"<b>{self.word}</b>"
+    def _repr_png_(self): raise RuntimeError("no picture today")
+    def __getattr__(self, name): raise AttributeError(name)
+display(Rich("gone"))
+clear_output(wait=True)
+display(Rich("equal"))                                          # line 17
+for step in range(2):
+    display(Rich(f"rank {rank}, step {step}"), display_id=f"s{step}")
+update_display(Rich("changed"), display_id="s1")
+handle = display(HTML("<i>one</i>"), display_id=True)
+handle.update(HTML("<i>two</i>"))
+plt.plot([rank, 1]); plt.show()
+plt.plot([1, 1])
+if rank == 1:
+    display(Rich("only of rank 1"))
+for step in (1, 2):
+    dist.log(histogram={"weights": [1.0, 2.0, rank + step]}, step=step)
+Rich(f"result {rank}")
+"""
+
+
+def _shown(run_id: str) -> list[tuple[str, list[tuple[list[int], str]]]]:
+    """Of each display its key, and what which ranks show."""
+    return [
+        (one["key"], [(each["ranks"], _richest(each["contents"])) for each in one["exhibits"]])
+        for one in queries.displays(run_id)["displays"]
+    ]
+
+
+def _richest(contents: list[Any]) -> str:
+    found = {one["mime"]: one.get("text", one["mime"]) for one in contents}
+    return str(found.get("text/html") or found.get("image/png") or found["text/plain"])
 
 
 def run_cell(shell: InteractiveShell, code: str) -> Any:
@@ -158,8 +203,8 @@ class TestInTheShell:
             "%%distribute --ba": ["--backend"],
             "%%distribute -n": ["-np", "-n"],
             "%%distribute -n 2 --hos": ["--hosts", "--hostfile"],
-            "x = 1\n%%distribute --backend s": ["spark", "ssh"],
-            "%%distribute --backend=s": ["spark", "ssh"],
+            "x = 1\n%%distribute --backend s": ["sagemaker", "spark", "ssh"],
+            "%%distribute --backend=s": ["sagemaker", "spark", "ssh"],
             "%%distribute --backend torchrun --nno": ["--nnodes"],
             "%%distribute --backend tor --gp": [],
             "%%distribute --cluster b": ["box", "boat"],
@@ -233,7 +278,54 @@ class TestInTheShell:
 
     def test_what_a_notebook_displays_a_rank_prints(self, shell: InteractiveShell) -> None:
         run = run_cell(shell, "%%distribute -np 1\ndisplay([1], 'x', display_id=True)")
-        assert run.log(0) == "[1]\nx\n"
+        assert run.log(0) == "[1]\n'x'\n"
+
+    def test_a_cell_that_shows_things_on_two_ranks(self, shell: InteractiveShell) -> None:
+        run = run_cell(shell, SHOWS)
+        told = _shown(run.id)
+        picture = "image/png"
+        assert told == [
+            ("17/0", [([0, 1], "<b>equal</b>")]),
+            ("19/0", [([0], "<b>rank 0, step 0</b>"), ([1], "<b>rank 1, step 0</b>")]),
+            ("19/1", [([0, 1], "<b>changed</b>")]),
+            ("21/0", [([0, 1], "<i>two</i>")]),
+            ("23/0", [([0], picture), ([1], picture)]),
+            ("26/0", [([1], "<b>only of rank 1</b>")]),
+            ("None/0", [([0, 1], picture)]),
+            ("result/0", [([0], "<b>result 0</b>"), ([1], "<b>result 1</b>")]),
+        ]
+        # Text stands in the log for each, as in a terminal; what a method raises is told there.
+        log = run.log(0)
+        lines = [line for line in log.splitlines() if not line.startswith("Rich._repr_png_")]
+        assert [line.partition(" #")[0] for line in lines[:4]] == [
+            "before",
+            "'only text'",
+            "<gone>",
+            "<equal>",
+        ]
+        assert lines[3] in run.log(1).splitlines(), "the digits of what is equal are equal"
+        assert "Rich._repr_png_ raised RuntimeError: no picture today" in log
+        assert log.count("<Figure size") == 2
+        # The file of a notebook has the first rank's of those that differ.
+        kept = run._repr_html_()
+        assert "<b>equal</b>" in kept
+        assert kept.count('src="data:image/png;base64,') == 2
+        assert "<b>rank 0, step 0</b>" in kept
+        assert "rank 1, step 0" not in kept
+        # In the order in which it came, with lines of text between, and no text that says the same.
+        order = [
+            "before",
+            "&lt;gone&gt;",
+            "<b>equal</b>",
+            "<b>rank 0, step 0</b>",
+            "image/png",
+            "<b>result 0</b>",
+        ]
+        assert sorted(order, key=kept.index) == order
+        assert "&lt;equal&gt;" not in kept
+        assert "weights</b> · step 2" in kept, "the last of what was logged"
+        assert "step 1</div>" not in kept
+        assert [repr(found) for found in run.results] == ["<result 0>", "<result 1>"]
 
     def test_loading_twice_and_unloading(self, shell: InteractiveShell) -> None:
         def ours() -> int:

@@ -25,7 +25,7 @@ from hypothesis import strategies as some
 from jupyter_dist import folder as folders
 from jupyter_dist.agent import courier
 from jupyter_dist.agent.frames import encode
-from jupyter_dist.agent.letters import Inbox, letter_name, parse, sealed, unsealed
+from jupyter_dist.agent.letters import Inbox, letter_name, parse, sealed, served_name, unsealed
 from jupyter_dist.agent.stores import FolderStore, S3Store, Store, StoreError, open_store, signed
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.hosts.arrivals import Arrivals
@@ -65,6 +65,26 @@ def test_a_hole_is_known_for_as_long_as_it_stays() -> None:
     inbox.took(0)
     assert inbox.hole_s == 0
     assert inbox.due([1, 2]) == [1, 2]
+
+
+def test_a_courier_leaves_alone_what_another_one_has_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine in place of one that was taken away it would do all over again what letters ask for."""
+    monkeypatch.setenv("JUPYTER_DIST_LIFELINE", "")
+    store = FolderStore(str(tmp_path))
+    here = courier.Courier(store, "run", b"key", 0)
+    store.put(letter_name("run", "down", 0, "a1", 5), b"")
+    store.put(served_name("run", 0, "a1"), b"")
+    here._look()
+    assert here._session == ""
+    store.put(letter_name("run", "down", 0, "a2", 5), b"")
+    here._look()
+    assert here._session == "a2"
+    here.give_up()
+    store.put(letter_name("run", "down", 0, "a3", 5), b"")
+    here._look()
+    assert here._session == "a2", "one that ends serves nobody new"
 
 
 def test_an_object_is_sealed_with_its_name() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -12,15 +13,18 @@ from typing import Any
 
 import pytest
 from databricks_workspace import DatabricksWorkspace
+from fakes.azureml import AzurePlane
+from fakes.sagemaker import SageMakerPlane
 from hosts import Hosts
+from kube_plane import plane as kube_plane
 from ray_nodes import IN_SHARED, shared_ray
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SHOW_ALL = """
 import json
-points = json.loads(run.metrics.to_json(orient="records"))
-print("shown:", json.dumps({"state": str(run.state), "results": list(run.results), "metrics": points}))
+points = json.loads(my_run.metrics.to_json(orient="records"))
+print("shown:", json.dumps({"state": str(my_run.state), "results": list(my_run.results), "metrics": points}))
 """
 PATIENT = """
 import time
@@ -123,6 +127,44 @@ def test_ray(
         check(run_and_show("ray.ipynb", tmp_path, on_its_cpus), epochs=12)
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.xdist_group(kube_plane.IN_SHARED)
+@pytest.mark.needs("kubernetes", "torch", "sklearn")
+def test_kubernetes(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Two pods, on two nodes; the user may do what the Role in the documents says."""
+    with kube_plane.shared_plane(tmp_path_factory) as plane, plane.as_user():
+        check(run_and_show("kubernetes.ipynb", tmp_path), epochs=15)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.needs("optuna", "sklearn")
+def test_tuning() -> None:
+    done = execute(ROOT / "notebooks" / "tuning.ipynb")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"'width': \d+\} reads 9\d% of the unseen digits", done.stdout)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.needs("pandas", "matplotlib", "tqdm")
+def test_results_as_a_page(tmp_path: Path) -> None:
+    """As HTML, with nobody to ask: tables, pictures, displays, media and bars are there."""
+    command = [sys.executable, "-m", "nbconvert", "--to", "html", "--execute", "--output-dir", str(tmp_path)]
+    done = subprocess.run(
+        [*command, str(ROOT / "notebooks" / "results.ipynb")], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "results.html").read_text()
+    text = re.sub(r"<[^>]*>", " ", page)
+    for shown in ("mean", "0.915", "part-3", "ndarray 96 × 96 × 3 float32, 0 to 1", "rank 1 says at step 11"):
+        assert shown in text, shown
+    assert len(re.findall(r"epochs: 100%", text)) == 3, (
+        "one line of each rank in the log, and what is printed"
+    )
+    assert "20/20" not in text, "of bars within others nothing is left"
+    assert page.count("data:image/png;base64,") >= 2 + 2 + 1 + 2 * 6
+    assert page.count("<path d=") >= 2 * 6, "histograms"
+
+
 @pytest.mark.timeout(400)
 @pytest.mark.needs("tensorflow", "sklearn")
 def test_tf_parameter_server() -> None:
@@ -199,6 +241,56 @@ def test_databricks(
     assert not databricks_workspace.active()
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.xdist_group("sagemaker")
+@pytest.mark.needs("boto3", "moto", "torch", "sklearn", "matplotlib")
+def test_sagemaker(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an account whose training jobs run on this machine: nothing differs but who signs in."""
+    with SageMakerPlane(tmp_path_factory.mktemp("sagemaker")) as plane:
+        for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+            monkeypatch.setenv(name, str(tmp_path / name))
+        for name, value in {**plane.environment, "AWS_DEFAULT_REGION": plane.region}.items():
+            monkeypatch.setenv(name, value)
+        plane.make_role()
+        done = execute(ROOT / "notebooks" / "sagemaker.ipynb")
+        assert done.returncode == 0, done.stdout + done.stderr
+        for rank in (0, 1):
+            assert re.search(rf"rank {rank} on algo-{rank + 1}: 9\d\.\d% of the test's", done.stdout)
+        assert re.search(r"the model that was fetched reads 9\d\.\d%", done.stdout)
+        [job] = plane.jobs.values()
+        assert job.status == "Completed"
+        assert job.request["ExperimentConfig"]["ExperimentName"] == "digits"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.xdist_group("azureml")
+@pytest.mark.needs(
+    "azure.identity", "azure.storage.blob", "horovod with MPI", "torch", "sklearn", "matplotlib"
+)
+def test_azureml(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a workspace whose jobs run on this machine: nothing differs but who signs in."""
+    with AzurePlane(tmp_path_factory.mktemp("azureml")) as plane:
+        for name, value in plane.environment(os.environ["PATH"]).items():
+            monkeypatch.setenv(name, value)
+        (tmp_path / "config.json").write_text(json.dumps(plane.config))
+        copy = tmp_path / "azureml.ipynb"
+        copy.write_bytes((ROOT / "notebooks" / copy.name).read_bytes())
+        done = execute(copy)
+        assert done.returncode == 0, done.stdout + done.stderr
+        for rank, node in enumerate("ab"):
+            assert re.search(
+                rf"rank {rank} of 2 on node-{node}, met by MPI: 9\d\.\d% of the test's", done.stdout
+            )
+        assert re.search(r"the model that came home reads 9\d\.\d%", done.stdout)
+        [job] = plane.jobs.values()
+        assert job.status == "Completed"
+        assert job.body["experimentName"] == "digits"
+
+
 @pytest.mark.needs("horovod", "torch", "sklearn", "pyspark", "matplotlib")
 def test_spark_horovodrunner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # On two cores the compilers' and collectors' threads of a JVM cost more than they save.
@@ -230,3 +322,15 @@ def test_no_outputs_are_committed(path: Path) -> None:
         assert cell.get("outputs", []) == []
         assert cell.get("execution_count") is None
         assert cell["metadata"] == {}
+
+
+@pytest.mark.parametrize("path", [*NOTEBOOKS, ROOT / "README.md"], ids=lambda path: path.name)
+def test_no_run_has_the_name_of_a_magic(path: Path) -> None:
+    """In a new kernel, where the variable is not yet, `run` alone in a cell would be IPython's `%run`."""
+    from IPython.core import magics as theirs
+
+    classes = [getattr(theirs, name) for name in dir(theirs) if name.endswith("Magics")]
+    known = {name for each in classes for name in getattr(each, "magics", {}).get("line", ())}
+    assert "run" in known
+    names = re.findall(r"--out (\w+)", path.read_text())
+    assert [name for name in names if name in known] == []

@@ -19,9 +19,12 @@ from jupyter_dist import flags as _flags
 from jupyter_dist.backends import Capabilities
 from jupyter_dist.errors import InputError, MissingEngine, UnknownBackend
 from jupyter_dist.flags import build, flags_of, scan, split_line
+from jupyter_dist.job import Job
 from jupyter_dist.launch import submission
 from jupyter_dist.options import Host, RunOptions, parse_hosts, read_hostfile
 from jupyter_dist.plan.planning import make_plan, read_command_line
+from jupyter_dist.search.dimensions import Real
+from jupyter_dist.search.spec import Search
 from jupyter_dist.start import function
 
 
@@ -409,11 +412,17 @@ def test_what_a_call_asks_for_arrives_in_the_options() -> None:
 def test_a_supervisor_learns_of_every_option_that_it_needs() -> None:
     """What is kept in a job: each option of a run is there, or is done with before a supervisor starts."""
     run = RunOptions(
-        env={"A": "b"}, metric={"loss": "loss: (.*)"}, max_restarts=2, timeout=60, stall_timeout=0, np=1
+        env={"A": "b"},
+        metric={"loss": "loss: (.*)"},
+        max_restarts=2,
+        timeout=60,
+        stall_timeout=0,
+        np=1,
+        kept_displays="all",
     )
     job = submission._job(submission.Request("local", 1, "1", run=run), "id", None)
     assert (job.env_names, job.metrics, job.max_restarts) == (("A",), {"loss": "loss: (.*)"}, 2)
-    assert (job.timeout_s, job.stall_timeout_s) == (60.0, None)
+    assert (job.timeout_s, job.stall_timeout_s, job.kept_displays) == (60.0, None, "all")
     before = {
         "backend",
         "cluster",
@@ -426,5 +435,23 @@ def test_a_supervisor_learns_of_every_option_that_it_needs() -> None:
         "ship_modules",
         "cold",
     }
-    kept = {"env", "metric", "max_restarts", "timeout", "stall_timeout"}
-    assert RunOptions.model_fields.keys() == before | kept
+    kept = {"env", "metric", "max_restarts", "timeout", "stall_timeout", "kept_displays"}
+    # Together they are a search, which stands in the job of a tuning run.
+    tuning = {"tune", "objective", "max_jobs", "parallel", "strategy", "early_stopping", "warm_start", "seed"}
+    names = {"name", "run_tags", "note"}  # in a file of their own, which anybody may change
+    assert RunOptions.model_fields.keys() == before | kept | tuning | names
+
+
+def test_the_job_of_a_tuning_run_holds_the_search_and_what_each_trial_is() -> None:
+    run = RunOptions(env={"A": "b"}, metric={"loss": "loss: (.*)"}, max_restarts=2, timeout=60)
+    search = Search({"lr": Real(0.1, 1.0)}, "min", "loss", 5, 2, "random")
+    job = submission._job(submission.Request("local", 3, "1", run=run, search=search), "id", None)
+    assert (job.backend, job.where, job.world_size, job.max_restarts) == ("trials", "local", 0, 0)
+    # --timeout is for all of it; the values of --env are nowhere.
+    assert (job.timeout_s, job.stall_timeout_s, job.env_names) == (60.0, None, ("A",))
+    assert job.tuning is not None
+    assert Search.from_json(job.tuning["search"]) == search
+    trial = Job.from_json(job.tuning["trial"])
+    assert (trial.backend, trial.world_size, trial.max_restarts, trial.timeout_s) == ("local", 3, 2, None)
+    assert (trial.metrics, trial.stall_timeout_s) == ({"loss": "loss: (.*)"}, 300.0)
+    assert Job.from_json(job.to_json()) == job

@@ -25,9 +25,13 @@ MODULES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 ENGINES = {
+    "boto3",
+    "botocore",
     "horovod",
     "keras",
+    "kubernetes",
     "lightning",
+    "optuna",
     "pyspark",
     "ray",
     "sklearn",
@@ -35,6 +39,7 @@ ENGINES = {
     "tf_keras",
     "torch",
     "transformers",
+    "websockets",
 }
 HEAVY = {*ENGINES, "IPython", "numpy", "pandas", "pydantic"}
 
@@ -46,6 +51,7 @@ PARTS = [
     "start",
     "showing",
     "manage",
+    "tuning",
     "launch",
     "capture",
     "plan",
@@ -55,8 +61,9 @@ PARTS = [
     "backends",
     "hosts",
     "record",
-    *("options", "flags"),
+    *("options", "flags", "form"),
     *("folder", "job"),
+    "search",
     "text",
     "errors",
     "agent",
@@ -68,6 +75,7 @@ FACE = {"__init__", "__main__", "magics", "commands", "databricks"}
 
 RUN_FILES = [
     *(layout.JOB, layout.PAYLOAD, layout.STATE, layout.SUPERVISOR_LOG, layout.RESUME_LOCK),
+    layout.TRIALS,
     *(layout.OUTPUT, layout.TIMES, layout.EVENTS, layout.RESULT, layout.RESULT_BUFFERS, layout.ERROR),
     *(
         layout.EXIT,
@@ -294,7 +302,10 @@ def test_the_table_of_changes_names_what_there_is() -> None:
             assert place.exists(), path
             text = "" if place.is_dir() else place.read_text()
             for name in re.findall(r"\w+", names):
-                assert re.search(rf'(?:def |class |^|"|    ){name}\b', text, re.MULTILINE), (path, name)
+                assert re.search(rf'(?:def |class |function |const |^|"|    ){name}\b', text, re.MULTILINE), (
+                    path,
+                    name,
+                )
 
 
 def command_line(*words: str) -> str:

@@ -12,21 +12,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from run_maker import BEGAN, RunMaker
 
 from jupyter_dist import clusters, queries
 from jupyter_dist.errors import DistError, InputError, RunNotFound
+from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State
 from jupyter_dist.manage import actions, cluster_edits
-from jupyter_dist.queries import line_index, logs
+from jupyter_dist.queries import line_index, logs, run_info, watching
 from jupyter_dist.queries.answers import LogLine, LogPage, SearchResult
 from jupyter_dist.queries.line_index import LineIndex
 from jupyter_dist.queries.log_fold import Part, fold
 from jupyter_dist.record import metrics
+from jupyter_dist.showing.summary import gather
 from jupyter_dist.text import matching
+from jupyter_dist.worker import payload
+from jupyter_dist.worker.contents import content
 
 
 @pytest.fixture
@@ -158,17 +164,17 @@ def test_folding_loses_and_invents_nothing(moments: list[dict[int, list[bytes]]]
         for rank in sorted(moment)
     ]
     folded = fold(parts)
-    rows = [(part.lines[line], ranks) for part, line, ranks in folded.rows(0, folded.count)]
+    rows = [(line, ranks) for _, line, ranks in folded.rows(0, folded.count)]
     assert folded.lines() == [text for text, _ in rows]
     assert len(rows) == folded.count
     for rank in range(4):
         wanted = [line for part in parts if part.rank == rank for line in part.lines]
         assert [text for text, ranks in rows if rank in ranks] == wanted
-    middle = [(part.lines[line], ranks) for part, line, ranks in folded.rows(2, 5)]
+    middle = [(line, ranks) for _, line, ranks in folded.rows(2, 5)]
     assert middle == rows[2:5]
     # Another moment only adds ranks, and rows at the end.
     fewer = fold([part for part in parts if part.moment < len(moments) - 1])
-    earlier = [(part.lines[line], ranks) for part, line, ranks in fewer.rows(0, fewer.count)]
+    earlier = [(line, ranks) for _, line, ranks in fewer.rows(0, fewer.count)]
     assert [text for text, _ in earlier] == [text for text, _ in rows[: len(earlier)]]
     for (_, ranks), (_, before) in zip(rows, earlier, strict=False):
         assert ranks[0] == before[0]
@@ -323,6 +329,26 @@ def test_a_run(make: Callable[..., RunMaker]) -> None:
     assert [rank["pid"] for rank in found["ranks"]] == [1000, 1001]
     run.set_rank(1, state=State.FAILED, signal=9, exit_code=None)
     assert queries.run(run.folder.id)["ranks"][1]["signal_name"] == "SIGKILL"
+
+
+def test_results_are_one_where_they_are_the_same_and_not_where_they_look_so(
+    make: Callable[..., RunMaker], tmp_path: Path
+) -> None:
+    arrays = [np.arange(2000), np.arange(2000), np.where(np.arange(2000) == 1000, -1, np.arange(2000))]
+    images = [Image.new("RGB", (8, 8), colour) for colour in ("red", "red", "blue")]
+    assert repr(arrays[0]) == repr(arrays[2])
+    assert repr(images[0]) != repr(images[1])
+    for values in (arrays, images):
+        run = make(3)
+        for rank, value in enumerate(values):
+            size = payload.write_value(run.rank(rank).result, value)
+            told = content(value, repr(value), run.rank(rank).result)
+            run.event(rank, "result", repr=repr(value), bytes=size, error=None, content=told)
+        run.end()
+        assert [found["ranks"] for found in queries.results(run.folder.id)] == [[0, 1], [2]]
+        assert "2 different results" in gather(run.folder).text() or len(gather(run.folder).rows) == 2
+    # What says all there is needs no digest.
+    assert content({"loss": 0.5}, "{'loss': 0.5}", tmp_path / "none") is None
 
 
 def test_results_and_errors(make: Callable[..., RunMaker]) -> None:
@@ -540,12 +566,50 @@ def test_watch_tells_what_changed(make: Callable[..., RunMaker], wait_for: Calla
     assert kinds(watch.poll()) == ["gone"]
     assert watch.poll() == []
     run.end()
-    assert kinds(watch.poll()) == ["run", "log", "curves"]
+    assert kinds(watch.poll()) == ["log", "run", "curves"]
     actions.remove(run.folder.id)
     assert kinds(watch.poll()) == ["gone"]
     assert watch.poll() == []
     watch.set([])
     assert watch.idle
+
+
+def test_who_hears_of_an_end_has_heard_of_every_line(
+    make: Callable[..., RunMaker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the run ends between the look at its state and what is told of it."""
+    run = make()
+    watch: Any = queries.Watch([run.folder.id])
+    watch.poll()
+
+    def at_its_end(folder: RunFolder) -> Any:
+        if not run.status.state.ended:
+            run.print(0, "last of rank 0\n", BEGAN + 2)
+            run.print(1, "last of rank 1\n", BEGAN + 2)
+            run.end()
+        return run_info.full(folder)
+
+    monkeypatch.setattr(watching, "full", at_its_end)
+    run.set_rank(0, state=State.SUCCEEDED)
+    told: list[dict[str, Any]] = [message for _ in range(2) for message in watch.poll()]
+    ends = [m["kind"] == "run" and m["run"]["ended"] is not None for m in told]
+    before = [m["all"] for m in told[: ends.index(True)] if m["kind"] == "log" and m["complete"]]
+    assert before == [2], told
+
+
+def test_rows_are_read_while_others_are_added(make: Callable[..., RunMaker]) -> None:
+    """What is half added, by another thread, does not count yet."""
+    run = make()
+    run.print(0, "one\n", BEGAN + 1)
+    queries.log_page(run.folder.id)
+    index = logs.AttemptLogs.of(run.folder, 0, 2).all
+    columns = index.refresh(ended=None)
+    columns.times.append(BEGAN + 2)
+    assert [row.data for row in index.rows(columns, 0, 9)] == [b"one"]
+    columns.times.pop()
+    columns.begin_group(True)
+    assert [row.data for row in index.rows(columns, 0, 9)] == [b"one"]
+    assert b"".join(index.text(columns)) == b"one\n"
 
 
 def test_watch_the_list(make: Callable[..., RunMaker], wait_for: Callable[..., Any]) -> None:

@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import re
+import secrets
 import signal
 import socket
 import statistics
@@ -317,13 +318,20 @@ def test_a_supervisor_that_nobody_comes_after(runs: Runs) -> None:
     runs.gone(*processes)
 
 
-def test_a_ray_of_the_runs_own(runs: Runs) -> None:
-    """Where there is none: it has room for all ranks, and ends with the run."""
-    run = runs.finish(
-        "import os\nos.environ['RAY_ADDRESS'].split(':')[0]", np=3, address="local", training_s=60
-    )
+def test_a_ray_of_the_runs_own(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is none: it has room for all ranks, takes nobody in without the user's token, and ends with
+    the run."""
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    cell = """
+import os, ray, jupyter_dist as dist
+if dist.rank() == 0:
+    ray.init(logging_level="ERROR")
+os.environ["RAY_ADDRESS"].split(":")[0], os.environ["RAY_AUTH_MODE"]
+"""
+    run = runs.finish(cell, np=3, address="local", training_s=60)
     assert_state(run, State.SUCCEEDED)
-    assert list(run.results) == [connecting.EMBEDDED_IP] * 3
+    assert list(run.results) == [(connecting.EMBEDDED_IP, "token")] * 3
 
 
 def test_the_ray_that_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,7 +112,7 @@ def test_what_is_no_cluster_launcher_file_is_refused_with_what_is_wrong(tmp_path
         "no_head": ("cluster_name: x\nprovider: {type: local}\nauth: {ssh_user: x}\n", "`head_ip`"),
         "azure": (
             "cluster_name: x\nprovider: {type: azure, location: x, resource_group: b}\nauth: {ssh_user: x}\n",
-            "its provider 'azure' needs a package that is not installed: No module named 'azure'",
+            "its provider 'azure' needs a package that is not installed: No module named 'azure",
         ),
         "port": (LOCAL + "head_start_ray_commands: [ray start --ray-client-server-port=10020]\n", 10020),
     }

@@ -25,9 +25,11 @@ from jupyter_dist import queries
 from jupyter_dist.errors import InputError
 from jupyter_dist.job import State
 from jupyter_dist.manage import actions
+from jupyter_dist.queries.media_pages import SAFE_TYPES
 from jupyter_dist.queries.snapshot import snapshot
 from jupyter_dist.server import operations
 from jupyter_dist.server.operations import OPERATIONS, Operation, Param
+from jupyter_dist.worker import events, media
 
 TYPES = {"names": "array"}
 ROOT = Path(__file__).parents[1]
@@ -106,8 +108,9 @@ def test_openapi_parameters(op: Operation) -> None:
             for name, value in schema.get("properties", {}).items()
         }
     assert given == {p.name: (TYPES.get(p.kind, p.kind), p.required) for p in op.params}
-    (content,) = told["responses"]["200"]["content"]
-    assert content == (op.file or "application/json")
+    content = told["responses"]["200"]["content"]
+    closed = {*SAFE_TYPES.values(), "text/plain", "application/octet-stream"}
+    assert {*content} == (closed if op.content else {op.file or "application/json"})
 
 
 @pytest.mark.parametrize(
@@ -352,14 +355,36 @@ def test_watching(server: Server) -> None:
         await told(socket, kind="runs")
         run.end()
         await socket.write_message(json.dumps({"watch": [run_id, "no-such-run"]}))
-        assert (await told(socket, kind="run"))["run"]["state"] == "succeeded"
         assert (await told(socket, kind="log", complete=True))["all"] == 3
+        assert (await told(socket, kind="run"))["run"]["state"] == "succeeded"
         assert (await told(socket, kind="gone"))["id"] == "no-such-run"
 
     server.watching(watch)
 
 
-@pytest.mark.parametrize("text", ["[]", "no json", '{"watch": 3}', "{}"])
+def test_lines_come_with_the_news_as_long_as_they_get_through(server: Server) -> None:
+    """Else the page asks for them, as fast as it can take them."""
+    run = RunMaker(server.runs, 2)
+    run_id = run.folder.id
+
+    async def watch(socket: WebSocketClientConnection) -> None:
+        tail = {"id": run_id, "rank": None, "launcher": None}
+        await socket.write_message(json.dumps({"watch": [run_id], "tails": [tail, 3, {"id": []}]}))
+        await told(socket, kind="log", push=1)
+        for number in (1, 2, 3):
+            run.print(0, f"line {number}\n", BEGAN + number)
+            message = await told(socket, kind="log", all=number)
+            came = [line["text"] for part in message.get("tails", ()) for line in part["page"]["lines"]]
+            assert came == ([f"line {number}"] if number == 1 else []), "two are under way: no more"
+        await socket.write_message(json.dumps({"got": 2}))
+        run.print(0, "line 4\n", BEGAN + 4)
+        (part,) = (await told(socket, kind="log", all=4))["tails"]
+        assert [line["text"] for line in part["page"]["lines"]] == ["line 2", "line 3", "line 4"]
+
+    server.watching(watch)
+
+
+@pytest.mark.parametrize("text", ["[]", "no json", '{"watch": 3}', "{}", '{"watch": [], "tails": 3}'])
 def test_what_the_socket_cannot_read_closes_it(server: Server, text: str) -> None:
     async def watch(socket: WebSocketClientConnection) -> int | None:
         await socket.write_message(text)
@@ -368,3 +393,24 @@ def test_what_the_socket_cannot_read_closes_it(server: Server, text: str) -> Non
 
     assert server.watching(watch) == 1003
     assert server.call("GET", "/clusters").status == 200
+
+
+def test_what_ranks_show(server: Server) -> None:
+    run = RunMaker(server.runs, 1)
+    events.open_writer(str(run.rank(0).events))
+    writer = media.MediaWriter(str(run.rank(0).events))
+    writer.display({"image/svg+xml": f"<svg xmlns='http://www.w3.org/2000/svg'>{'<g/>' * 1000}</svg>"})
+    writer.media("hist", 7, "histogram", {"application/json": [1, 2]})
+    events.close()
+    run.end()
+    (shown,) = server.call("GET", f"/runs/{run.folder.id}/displays").json["displays"]
+    content = shown["exhibits"][0]["contents"][0]
+    query = "&".join(f"{name}={value}" for name, value in {"rank": 0, **content}.items())
+    answer = server.call("GET", f"/runs/{run.folder.id}/content?{query.replace('+', '%2B')}")
+    assert answer.headers["Content-Type"] == "image/svg+xml"
+    assert answer.headers["Content-Security-Policy"].startswith("sandbox; default-src 'none'")
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    (series,) = server.call("GET", f"/runs/{run.folder.id}/media").json["series"]
+    assert (series["name"], series["count"], series["last_step"]) == ("hist", 1, 7)
+    page = server.call("GET", f"/runs/{run.folder.id}/media/page?name=hist").json
+    assert page["steps"][0]["exhibits"][0]["contents"] == [{"mime": "application/json", "json": [1, 2]}]

@@ -55,7 +55,7 @@ def run(server: Server) -> RunMaker:
 
 
 def whole(op: Operation, run: RunMaker) -> str:
-    return fill(op.path, id=run.folder.id, name="nobody", verb="up")
+    return fill(op.path, id=run.folder.id, name="nobody", verb="up", backend="local")
 
 
 def ask(server: Server, op: Operation, run: RunMaker, headers: dict[str, str]) -> Answer:

@@ -141,7 +141,7 @@ def test_settings_reach_each_rank_as_they_are_in_the_notebook(kernel: Any, tmp_p
         log = kernel.run("print(run.log(1))").text
         assert "[INFO] hello" in log
         assert "!! hello" in log
-        notes = [line for line in cell.stderr.splitlines() if line.startswith("note:")]
+        notes = [line for line in cell.stdout.splitlines() if line.startswith("note:")]
         assert len(notes) == 2, notes
         assert "FileHandler" in notes[0]
         assert "config.lock, set in the notebook, stays behind" in notes[1]

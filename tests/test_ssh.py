@@ -31,6 +31,7 @@ from jupyter_dist.hosts.openssh import SshSettings
 from jupyter_dist.job import Job, State
 from jupyter_dist.manage import actions, removal
 from jupyter_dist.record import reader
+from jupyter_dist.record.usage_points import parse_usage
 from jupyter_dist.showing import live
 from jupyter_dist.showing.run import Run
 from jupyter_dist.showing.screens import PlainScreen
@@ -138,6 +139,14 @@ def test_a_killed_connection_is_made_again_and_loses_nothing(hosts: Hosts, wait_
             os.kill(pid, signal.SIGKILL)
     assert ended(folder).state is State.SUCCEEDED
     assert whole(folder, 20_000)
+    for rank in range(3):
+        # What the rank took of its host was noted there, and came over the same line.
+        samples = list(parse_usage(folder.rank(0, rank).usage.read_bytes()))
+        assert max(values["memory"] for _, values in samples) > 5_000_000
+        assert max(values["cpu"] for _, values in samples) > 0
+        assert {"net_in", "net_out"} <= set(samples[-1][1])
+        times = [when for when, _ in samples]
+        assert times == sorted(set(times))
 
 
 def kill_supervisor(folder: RunFolder, wait_for: WaitFor) -> None:

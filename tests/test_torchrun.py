@@ -14,6 +14,7 @@ import pytest
 from launching import ended, launch_cell, launcher_log, logs
 
 from jupyter_dist.backends import torchrun
+from jupyter_dist.backends.launchers.torchrun_options import TorchrunOptions
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, State
@@ -30,7 +31,7 @@ def start(source: str, np: int = 2, max_restarts: int = 0, **options: Any) -> Ru
 
 
 def request(np: int, max_restarts: int = 0, **options: Any) -> list[str]:
-    wanted = torchrun.TorchrunOptions(**options).model_dump(mode="json")
+    wanted = TorchrunOptions(**options).model_dump(mode="json")
     job = Job("the-id", "torchrun", np, 0.0, "/cwd", "/py", "1", options=wanted, max_restarts=max_restarts)
     return list(torchrun.Torchrun().request(job)["argv"])
 

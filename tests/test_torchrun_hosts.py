@@ -13,7 +13,8 @@ import pytest
 from hosts import Hosts
 from launching import launch_cell, story
 
-from jupyter_dist.backends.torchrun import Torchrun, TorchrunOptions, layout
+from jupyter_dist.backends.launchers.torchrun_options import TorchrunOptions, layout
+from jupyter_dist.backends.torchrun import Torchrun
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, State

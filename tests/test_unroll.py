@@ -22,8 +22,9 @@ from jupyter_dist.queries.line_index import LineIndex
 from jupyter_dist.queries.snapshot import snapshot
 from jupyter_dist.record import log_tail, reader
 from jupyter_dist.record.cursor import Tail
+from jupyter_dist.record.last_lines import last_lines
 from jupyter_dist.record.unrolled import UnrolledLog
-from jupyter_dist.showing import live, report
+from jupyter_dist.showing import live
 from jupyter_dist.showing.run import Run
 from jupyter_dist.showing.screens import PlainScreen, kernel_text
 from jupyter_dist.showing.view import View
@@ -356,7 +357,7 @@ def test_a_bar_that_a_rank_dies_under_is_in_its_log(make: Callable[..., RunMaker
     made.end(State.STOPPED)
     texts = [line["text"].strip() for line in queries.log_page(made.folder.id, 0)["lines"]]
     assert texts[-2:] == ["epochs at 4", "batches at 4"]
-    assert clean_lines("\n".join(report.log_tail(made.rank(0).output))).split("\n")[-2:] == texts[-2:]
+    assert clean_lines("\n".join(last_lines(made.rank(0).output))).split("\n")[-2:] == texts[-2:]
 
 
 def test_the_log_that_a_run_gives(make: Callable[..., RunMaker]) -> None:

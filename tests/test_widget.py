@@ -322,6 +322,9 @@ def test_a_snapshot_holds_what_a_view_shows(own_folders: Path) -> None:
         made.print(rank, "".join(f"line {n}\n" for n in range(500)), BEGAN + 1)
         for step in range(50):
             made.metric(rank, step, {"loss": 1 / (step + 1)})
+        for step in range(3):
+            text = {"text/plain": {"text": f"text of rank {rank} at step {step}"}}
+            made.event(rank, "media", name="notes", type="text", step=step, data=text, metadata={})
     made.result(0, {"acc": 1})
     made.fail(1, "ValueError", "bad", "Traceback …\nValueError: bad\n")
     made.end(State.FAILED)
@@ -333,6 +336,13 @@ def test_a_snapshot_holds_what_a_view_shows(own_folders: Path) -> None:
     assert [len(rank["steps"]) for rank in found["curves"]["curves"][0]["ranks"]] == [50, 50]
     assert found["errors"][0]["text"].endswith("ValueError: bad\n")
     assert found["results"][0]["repr"] == "{'acc': 1}"
+    (series,), (page,) = found["media"]["list"]["series"], found["media"]["pages"]
+    assert (series["name"], series["count"], series["first_step"]) == ("notes", 1, 2), "the last one"
+    (logged,) = page["steps"]
+    assert [(one["ranks"], one["contents"][0].get("text")) for one in logged["exhibits"]] == [
+        ([0], "text of rank 0 at step 2")
+    ]
+    assert logged["more_ranks"] == 1
 
 
 @pytest.mark.parametrize("world_size", [2, 64])

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Write what is made from the shapes of answers: `tools/answers.py`, or `tools/answers.py --check`.
 
-jupyter_dist/queries/answers.py and form_answers.py are the source. Made from them are the types in
-labextension/src/answers.ts and formanswers.ts, and the schemas in jupyter_dist/server/openapi.json, whose
-paths and parameters are written by hand and tested against the table of operations.
+jupyter_dist/queries/answers.py and the modules beside it that end with `_answers.py` are the source. Made
+from them are the types in labextension/src (answers.ts, formanswers.ts, …), and the schemas in
+jupyter_dist/server/openapi.json, whose paths and parameters are written by hand and tested against the table
+of operations.
 """
 
 from __future__ import annotations
@@ -20,10 +21,22 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = [ROOT / "jupyter_dist/queries" / name for name in ("answers.py", "form_answers.py")]
+SOURCES = [
+    ROOT / "jupyter_dist/queries" / name
+    for name in (
+        "answers.py",
+        "about_answers.py",
+        "failure_answers.py",
+        "form_answers.py",
+        "media_answers.py",
+        "said_answers.py",
+        "tuning_answers.py",
+        "usage_answers.py",
+    )
+]
 OPENAPI = ROOT / "jupyter_dist/server/openapi.json"
 TYPES = {source: ROOT / "labextension/src" / f"{source.stem.replace('_', '')}.ts" for source in SOURCES}
-"""Which types are made from which source. The second has no need of the first's."""
+"""Which types are made from which source. The first has need of the others', and these of none."""
 _PLAIN = {
     "str": ("string", {"type": "string"}),
     "int": ("number", {"type": "integer"}),
@@ -60,8 +73,7 @@ def shapes() -> tuple[dict[str, Shape], dict[str, tuple[ast.expr, str]]]:
     """The classes of the source by name, and the names that stand for other types, each with what it says."""
     found: dict[str, Shape] = {}
     named: dict[str, tuple[ast.expr, str]] = {}
-    last: Any = None
-    for source, node in ((path, node) for path in SOURCES for node in ast.parse(path.read_text()).body):
+    for source, before, node in _statements():
         if isinstance(node, ast.ClassDef):
             base = ast.unparse(node.bases[0])
             about = ast.get_docstring(node) or ""
@@ -69,12 +81,23 @@ def shapes() -> tuple[dict[str, Shape], dict[str, tuple[ast.expr, str]]]:
                 node.name, None if base == "TypedDict" else base, about, source, [*_fields(node)]
             )
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            last = node.targets[0].id
-            named[last] = (node.value, "")
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and last in named:
-            named[last] = (named[last][0], str(node.value.value))
+            named[node.targets[0].id] = (node.value, "")
+        elif (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(before, ast.Assign)
+            and isinstance(before.targets[0], ast.Name)
+        ):
+            named[before.targets[0].id] = (before.value, str(node.value.value))
     del named["__all__"]
     return found, named
+
+
+def _statements() -> Iterator[tuple[Path, ast.stmt | None, ast.stmt]]:
+    """The statements of each source, with the source and the statement before."""
+    for source in SOURCES:
+        body = ast.parse(source.read_text()).body
+        yield from zip([source] * len(body), [None, *body], body, strict=False)
 
 
 def _fields(shape: ast.ClassDef) -> Iterator[Field]:
@@ -189,7 +212,13 @@ def types(source: Path) -> str:
             union = _union(name, [made.typescript(part) for part in _alternatives(kind)])
             parts.append(f"{_comment(said, '')}\n{union}")
     body = "\n\n".join(parts)
-    head = f"{about}\n{imported}" if "JsonSchema" in body else about
+    imports = [imported] if "JsonSchema" in body else []
+    for other in (path for path in SOURCES[1:] if path != source):
+        names = sorted(f"I{shape.name}" for shape in made.shapes.values() if shape.source == other)
+        needed = [name for name in names if re.search(rf"\b{name}\b", body)]
+        if needed:
+            imports.append(f"import type {{ {', '.join(needed)} }} from './{TYPES[other].stem}';")
+    head = "\n".join([about, *imports])
     return f"{head}\n\n{body}\n"
 
 
@@ -220,7 +249,7 @@ def openapi() -> str:
         answer = operation.answer
         annotation = inspect.signature(answer).return_annotation
         content = told["paths"][operation.path][operation.method.lower()]["responses"]["200"]["content"]
-        if operation.file is None:
+        if operation.file is None and not operation.content:
             content["application/json"]["schema"] = made.schema(ast.parse(annotation, mode="eval").body)
     return json.dumps(told, indent=2, ensure_ascii=False) + "\n"
 

@@ -24,6 +24,7 @@ from typing import Any
 from ..worker import machine
 from ..worker.boot import STACK_SIGNAL, set_name
 from ..worker.free_ports import free_ports
+from ..worker.usage import HostUsage
 from .children import Child, Children, end_leftovers, start_guard
 from .frames import Frame, FrameError, Frames, encode
 from .gpus_held import HostGpus
@@ -60,7 +61,7 @@ class Agent:
         self._children = Children(stage, int(settings.get("umask", 0o022)))
         self._tails = Tails(os.path.join(stage, "run"))
         self._times = LineTimes(os.path.join(stage, "run"))
-        self._touched = time.monotonic()
+        self._usage = HostUsage(os.path.join(stage, "run"))
         self._gpus = HostGpus()
         self._guard = start_guard(stage)
         self._watched: list[int] = []
@@ -72,13 +73,11 @@ class Agent:
         self._told: set[str] = set()
         """Whose end the driver was told over this connection."""
         self._greeted = False
-        self._heard = time.monotonic()
+        self._heard = self._touched = time.monotonic()
         self._forsaken: float | None = None
         self._place_gone = False
         """Whether it is forsaken as our place here was given up, and not for want of a driver."""
-        self._termed = self._killed = False
-        self._releasing = self._sent = False
-        self._done = False
+        self._termed = self._killed = self._releasing = self._sent = self._done = False
         self._selector = selectors.DefaultSelector()
         self._listen()
 
@@ -125,6 +124,7 @@ class Agent:
 
     def _turn(self) -> None:
         self._times.tick()
+        self._usage.tick(time.monotonic())
         self._reap()
         self._fill()
         self._look_at_clock()

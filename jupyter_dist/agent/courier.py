@@ -2,7 +2,7 @@
 
 A courier is to a mailbox what the stage program is to a stream. It has the store's URL, the run's id and key
 and its host's number from the environment (`JUPYTER_DIST_MAILBOX`, `_MAILBOX_RUN`, `_MAILBOX_KEY` and
-`_MAILBOX_NODE`), and looks into the mailbox for a driver.
+`_MAILBOX_NODE`), and looks into the mailbox for a driver. With `_MAILBOX_ECHO` it prints what ranks print.
 It holds the agent's lifeline: when the courier is ended, the agent ends its ranks.
 """
 
@@ -23,10 +23,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..worker.platforms import standing
+from .echo import Echo
 from .frames import FrameError, Frames, encode
-from .letters import MOST_BYTES, Inbox, letter_name, parse, sealed, unsealed
+from .letters import MOST_BYTES, Inbox, letter_name, parse, sealed, served_name, unsealed
 from .stage import Refused, not_set_up, prepare
-from .stores import Store, StoreError, open_store
+from .stores import DeniedError, Store, StoreError, open_store
 
 __all__ = ["Courier", "main"]
 
@@ -42,6 +43,7 @@ _MOST_LEFT_BYTES = 256 << 20
 _COUNT_EVERY_BYTES = 32 << 20
 _FIRST_WAIT_S = 600.0
 """For a driver's first letter."""
+_DENIED_S = 10.0
 _LAST_WORDS_S = 20.0
 """For the agent to end its ranks, once this place is given up."""
 
@@ -49,8 +51,9 @@ _LAST_WORDS_S = 20.0
 class Courier:
     """Serves one mailbox for one host."""
 
-    def __init__(self, store: Store, run: str, key: bytes, node: int) -> None:
+    def __init__(self, store: Store, run: str, key: bytes, node: int, echo: Echo | None = None) -> None:
         self._store, self._run, self._key, self._node = store, run, key, node
+        self._echo = echo
         self._session = ""
         self._inbox = Inbox()
         self._agent: socket.socket | None = None
@@ -67,7 +70,7 @@ class Courier:
         self._brisk_until = time.monotonic() + _BRISK_S
         self._look_at = self._retry_at = 0.0
         self._backoff_s = 0.2
-        self._heard = time.monotonic()
+        self._began = self._heard = time.monotonic()
         self._grace_s = _FIRST_WAIT_S
         self._over = False
         """Whether the driver has released this host."""
@@ -84,11 +87,15 @@ class Courier:
             self._ended_at = time.monotonic()
 
     def serve(self) -> int:
-        """Returns when all is over: 0 when the driver has said so."""
+        """Returns when all is over: 0 when the driver has said so. Raises PermissionError where the store was
+        closed to this host from the start."""
         while True:
             try:
                 self._turn()
             except StoreError as error:
+                if isinstance(error, DeniedError) and self._is_useless:
+                    # By a name that SageMaker's toolkit looks for in what a program says at its end.
+                    raise PermissionError(str(error)) from None
                 _log(f"{error}; trying again")
                 # Not all hosts at the same moment: it may be their number that is too much.
                 self._retry_at = time.monotonic() + self._backoff_s * random.uniform(1, 2)
@@ -102,6 +109,11 @@ class Courier:
             if self._agent is None and now - self._heard > self._grace_s:
                 _log(f"no driver for {self._grace_s:g} s")
                 return 1
+
+    @property
+    def _is_useless(self) -> bool:
+        """Whether it was never of use, for long enough that a new policy would have reached the store."""
+        return not self._posted_at and time.monotonic() - self._began > _DENIED_S
 
     def _turn(self) -> None:
         now = time.monotonic()
@@ -127,6 +139,10 @@ class Courier:
         ]
         newest = max((session for _, _, session, _ in listed), default="")
         if newest > self._session:
+            if self._ended_at is not None:
+                return  # it is for whoever takes this place
+            if not self._session and self._store.get(served_name(self._run, self._node, newest)) is not None:
+                return  # of one that was here before; the driver will notice, and open another
             self._begin(newest)
         numbers = [number for _, _, session, number in listed if session == self._session]
         for number in self._inbox.due(numbers):
@@ -208,7 +224,7 @@ class Courier:
         for name in missing:
             digest = hashes[name]
             if digest is not None:
-                _write(os.path.join(stage, name), self._blob(f"{wish['run']}/files/", digest))
+                _write(os.path.join(stage, name), self._blob(f"{self._run}/files/", digest))
 
     def _blob(self, folder: str, digest: str) -> bytes:
         for pause_s in (0.2, 0.5, 1, 2, 4, 8, 8, 0):
@@ -250,6 +266,8 @@ class Courier:
                     raise ConnectionResetError
                 for header, body in self._from_agent.feed(data):
                     self._say(header, body)
+                    if self._echo is not None:
+                        self._echo.take(header, body)
         except BlockingIOError:
             pass
         except (OSError, FrameError):
@@ -274,6 +292,8 @@ class Courier:
             self._waiting.clear()
             self._number += 1
         name, data = self._object
+        if parse(name) == ("up", self._node, self._session, 0):
+            self._store.put(served_name(self._run, self._node, self._session), b"")
         self._store.put(name, data)  # said again, the same name has the same content
         self._object = None
         self._posted_at = time.monotonic()
@@ -308,6 +328,23 @@ def _log(text: str) -> None:
         print(time.strftime("%H:%M:%S"), text, flush=True)
 
 
+def _print(text: str) -> None:
+    """In pieces that a pipe takes whole: others write there as well."""
+    piece = b""
+    with contextlib.suppress(OSError):
+        for line in text.encode(errors="replace").splitlines(keepends=True):
+            if len(piece) + len(line) > select.PIPE_BUF:
+                _write_all(piece)
+                piece = b""
+            piece += line
+        _write_all(piece)
+
+
+def _write_all(data: bytes) -> None:
+    while data:
+        data = data[os.write(1, data) :]
+
+
 def main() -> None:
     """Serve the mailbox that the environment names."""
     url = os.environ["JUPYTER_DIST_MAILBOX"]
@@ -317,10 +354,16 @@ def main() -> None:
     node = int(os.environ.get("JUPYTER_DIST_MAILBOX_NODE") or told.node or 0)
     for name in told.drop:
         del os.environ[name]
-    courier = Courier(open_store(url, os.environ), os.environ["JUPYTER_DIST_MAILBOX_RUN"], key, node)
+    echo = Echo(_print) if os.environ.pop("JUPYTER_DIST_MAILBOX_ECHO", None) else None
+    store = open_store(url, dict(os.environ))
+    os.environ.pop("JUPYTER_DIST_MAILBOX_SAS", None)
+    courier = Courier(store, os.environ["JUPYTER_DIST_MAILBOX_RUN"], key, node, echo)
     signal.signal(signal.SIGTERM, courier.give_up)
     _log(f"courier {os.getpid()} of node {node}")
-    sys.exit(courier.serve())
+    code = courier.serve()
+    if echo is not None:
+        echo.finish()
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The objects of a mailbox: their names, their seals, and their order.
 
     RUN/DIRECTION/NODE-SESSION-NUMBER   direction: up (from the host) or down (to it)
+    RUN/down/NODE-SESSION-served        a courier has answered in that session: for no other one it is
 
 A session is one connection; the driver opens it, and the one whose name sorts last is the one that is there.
 Its objects are numbered from 0 on in each direction, written once and never changed. They hold whole frames
@@ -16,7 +17,7 @@ import re
 import time
 from collections.abc import Iterable
 
-__all__ = ["MOST_BYTES", "Inbox", "letter_name", "parse", "sealed", "unsealed"]
+__all__ = ["MOST_BYTES", "Inbox", "letter_name", "parse", "sealed", "served_name", "unsealed"]
 
 MOST_BYTES = 4 << 20
 """Of an object, more or less: it ends with the frame that goes beyond."""
@@ -26,6 +27,12 @@ _NAME = re.compile(r"[^/]+/(up|down)/(\d+)-([0-9a-z]+)-(\d{8,})")
 
 def letter_name(run: str, direction: str, node: int, session: str, number: int) -> str:
     return f"{run}/{direction}/{node}-{session}-{number:08d}"
+
+
+def served_name(run: str, node: int, session: str) -> str:
+    """Of what the courier leaves that serves a session. One that comes after it, such as on the machine that
+    replaces one that was taken away, would do all over again what the session's letters ask for."""
+    return f"{run}/down/{node}-{session}-served"
 
 
 def parse(name: str) -> tuple[str, int, str, int] | None:

@@ -27,7 +27,7 @@ __all__ = ["Refused", "main", "not_set_up", "prepare", "remove"]
 _LENGTHS = struct.Struct(">IQ")
 _KEEP_S = 14 * 86400
 _READY_TIMEOUT_S = 60
-_RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,8}")
+_RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,8}(-t\d{1,6})?")
 _MARK = ".jupyter-dist"
 """A file that only this program writes, into a run's folder on a host: it tells the folder from a user's."""
 _Fetch = Callable[[str, "list[str]"], None]

@@ -19,17 +19,21 @@ from pydantic import BaseModel
 
 from ..errors import BrokenBackend, DistError, MissingEngine, UnknownBackend
 from ..worker.boot import STACK_SIGNAL
-from ._base import Backend, Capabilities, Handle, Options
+from ._base import Backend, Capabilities, Form, Handle, Options
 
 __all__ = [
+    "SHOWING",
     "STACK_SIGNAL",
+    "TRIALS",
     "Backend",
     "Capabilities",
+    "Form",
     "Handle",
     "Options",
     "built_in",
     "declared",
     "inherited",
+    "install_cell",
     "install_hint",
     "load",
     "names",
@@ -45,17 +49,36 @@ class _Entry:
 
 
 _BUILT_IN = {
+    "azureml": _Entry("jupyter_dist.backends.azureml:AzureMl", 'pip install "jupyter-dist[azureml]"'),
     "databricks": _Entry(
         "jupyter_dist.backends.databricks:Databricks", 'pip install "jupyter-dist[databricks]"'
     ),
     "horovod": _Entry("jupyter_dist.backends.horovod:Horovod", "jupyter dist install-horovod"),
+    "kubernetes": _Entry(
+        "jupyter_dist.backends.kubernetes:Kubernetes", 'pip install "jupyter-dist[kubernetes]"'
+    ),
     "local": _Entry("jupyter_dist.backends.local:Local", 'pip install "jupyter-dist"'),
     "mpi": _Entry("jupyter_dist.backends.mpi:Mpi", "apt-get install openmpi-bin"),
     "ray": _Entry("jupyter_dist.backends.ray:Ray", 'pip install "jupyter-dist[ray]"'),
+    "sagemaker": _Entry("jupyter_dist.backends.sagemaker:SageMaker", 'pip install "jupyter-dist[sagemaker]"'),
     "spark": _Entry("jupyter_dist.backends.spark:Spark", 'pip install "jupyter-dist[spark]"'),
     "ssh": _Entry("jupyter_dist.backends.ssh:Ssh", "apt-get install openssh-client"),
     "torchrun": _Entry("jupyter_dist.backends.torchrun:Torchrun", 'pip install "jupyter-dist[torch]"'),
 }
+
+
+TRIALS = "trials"
+"""The backend of a tuning run whose trials are runs of their own, whatever theirs is."""
+SHOWING = {"sagemaker": "sagemaker-job"}
+"""Backends whose jobs are shown also where others have started them, and what shows them: its class has an
+`adopt`, which tells what such a run is made of."""
+_INSIDE = {
+    TRIALS: _Entry("jupyter_dist.tuning.trials_backend:Trials", 'pip install "jupyter-dist[tune]"'),
+    "sagemaker-job": _Entry(
+        "jupyter_dist.backends.on_sagemaker.seen_job:SeenJob", 'pip install "jupyter-dist[sagemaker]"'
+    ),
+}
+"""Backends that nobody asks for by name."""
 
 
 @cache
@@ -81,7 +104,17 @@ def built_in() -> list[str]:
 
 def install_hint(name: str) -> str:
     """What to run when the engine of a known backend is missing."""
-    return _table()[name].install
+    return {**_table(), **_INSIDE}[name].install
+
+
+def install_cell(name: str) -> str | None:
+    """A cell that does what `install_hint` says, into the kernel's environment; None where no cell can, as
+    what comes with the system is not a notebook's to install."""
+    hint = install_hint(name)
+    if hint.startswith("pip install "):
+        return f"%{hint}"
+    ours = "jupyter dist "
+    return f"%dist {hint.removeprefix(ours)}" if hint.startswith(ours) else None
 
 
 def inherited(name: str, options: Mapping[str, Any]) -> dict[str, str]:
@@ -98,7 +131,7 @@ def declared(name: str) -> type[Backend]:
     whatever else the import of its module comes to: another package's mistake is that one backend's, and
     costs the others nothing.
     """
-    entry = _table().get(name)
+    entry = _INSIDE.get(name) or _table().get(name)
     if entry is None:
         close = difflib.get_close_matches(name, names(), 1)
         raise UnknownBackend(
@@ -139,7 +172,7 @@ def load(name: str) -> Backend:
 def _unusable(name: str, error: BaseException) -> DistError:
     if isinstance(error, DistError):
         return error  # it is meant for the user, and names the cure
-    install = _table()[name].install
+    install = install_hint(name)
     if isinstance(error, ImportError):
         return MissingEngine(f"backend {name!r} cannot be loaded ({error}): {install}")
     said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

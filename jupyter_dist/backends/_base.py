@@ -14,9 +14,10 @@ from typing import Any, ClassVar, Protocol
 from pydantic import BaseModel, ConfigDict
 
 from ..folder import RunFolder
+from ..form import Form
 from ..job import Job, Poll
 
-__all__ = ["Backend", "Capabilities", "Handle", "Options"]
+__all__ = ["Backend", "Capabilities", "Form", "Handle", "Options"]
 
 Handle = Mapping[str, Any]
 """JSON with which a run is found again."""
@@ -26,6 +27,9 @@ class Options(BaseModel):
     """Base of every backend's options: the one source of its flags, form and checks."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    form: ClassVar[Form] = Form()
+    """Which fields stand open in the form of a cluster, and under which titles the others are folded."""
 
     @property
     def ranks(self) -> int | None:
@@ -142,7 +146,11 @@ class Backend(Protocol):
         """
         ...
 
-    def release(self, handle: Handle) -> None:
+    def release(self, handle: Handle) -> str | None:
         """The attempt has ended and no other follows from it: give back what is held for it, on
-        other hosts too. Repeatable; never raises."""
+        other hosts too. Repeatable; never raises.
+
+        Returns what the run has come to beside its ranks' results, such as what is billed for it, in a line
+        for the user, which stands in its view from then on; None: nothing.
+        """
         ...

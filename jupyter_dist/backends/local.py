@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from ..errors import InputError
 from ..folder import RunFolder
+from ..form import Form
 from ..job import Job, Poll
 from ..worker.gpu_lease import Wish
 from ..worker.gpus import visible_gpus
@@ -26,6 +27,13 @@ __all__ = ["Local", "LocalOptions"]
 
 class LocalOptions(GpuOptions):
     """Options of the backend `local`."""
+
+    form: ClassVar[Form] = Form(
+        first=("np", "gpus_per_worker", "env", "timeout", "max_restarts"),
+        sections={
+            "Roles of TensorFlow": ("ps", "chief", "evaluator"),
+        },
+    )
 
     ps: ParameterServers = 0
     chief: Chief = False
@@ -164,7 +172,7 @@ def _specs(
             "JUPYTER_DIST_RUN_ID": job.id,
             "JUPYTER_DIST_ATTEMPT": str(attempt),
             "JUPYTER_DIST_GPUS": str(len(own)),
-            **defaults(size, environ),
+            **defaults(size * job.at_once, environ),
             **loopback(environ),
             **(more or {}),
         }

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, Field
 
 from ..errors import InputError, MissingEngine
 from ..folder import RunFolder
+from ..form import Form
 from ..job import Job
 from ..worker.launched_rank import SRUN
 from ..worker.machine import interface_of
@@ -77,6 +78,13 @@ def _absolute(value: str) -> str:
 
 class MpiOptions(LauncherHostOptions, LauncherGpuOptions):
     """Options of the backend `mpi`."""
+
+    form: ClassVar[Form] = Form(
+        first=("np", "hosts", "gpus_per_worker", "mpi_args", "env"),
+        sections={
+            "MPI": ("launcher", "mpirun"),
+        },
+    )
 
     launcher: Literal["auto", "openmpi", "mpich", "intel", "slurm"] = Field(
         default="auto",

@@ -13,7 +13,7 @@ from ..folder import RunFolder
 from ..hosts.openssh import LOCAL
 from ..job import Job, Poll, RankState, State
 from ._base import Capabilities, Handle, Options
-from .hosted import Hosted, Hosting, LinkError, Pipe, by_pipe, stage_program
+from .hosted import Hosted, Hosting, LinkError, Pipe, Wanted, by_pipe, stage_program
 from .on_spark import notebook_session
 from .on_spark.driver_ranks import beside_us
 from .on_spark.spark_checks import check_spark, found_here
@@ -65,7 +65,7 @@ class Spark:
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
         asked = SparkOptions(**job.options)
         where = places(job.world_size, [{"name": "<a machine>", "slots": job.world_size}])
-        envs = environments(job, attempt, asked.wanted(), where, None, {})
+        envs = environments(job, attempt, Wanted.of(asked), where, None, {})
         told: dict[str, Any] = {"master": asked.master, "conf": asked.conf, "tasks": job.world_size}
         if asked.on_driver:
             told = {"hosts": [{"name": LOCAL, "slots": job.world_size}]}
@@ -167,7 +167,7 @@ class Spark:
         settings = asked.agent_settings()
         if slots is None:
             hosts = [{"name": LOCAL, "slots": job.world_size}]
-            return Hosting(hosts, settings, by_pipe(beside_us(_WORD)), asked.wanted())
+            return Hosting(hosts, settings, by_pipe(beside_us(_WORD)), Wanted.of(asked))
         found = [{"name": machine.name, "slots": len(machine.partitions)} for machine in slots.machines]
         # Agents of an attempt whose slots are gone may still be about to end.
         if self._times > 1:
@@ -184,7 +184,7 @@ class Spark:
                 return {}
             return {machine.name: f"Spark says: {slots.ended}" for machine in slots.machines}
 
-        return Hosting(found, settings, by_pipe(dialled), asked.wanted(), gone=gone, why_s=_WHY_S)
+        return Hosting(found, settings, by_pipe(dialled), Wanted.of(asked), gone=gone, why_s=_WHY_S)
 
     def _opened(self, job: Job) -> Session:
         """The session of the run, which all its attempts share."""

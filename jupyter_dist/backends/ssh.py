@@ -11,6 +11,7 @@ from pydantic import Field
 
 from ..errors import InputError
 from ..folder import RunFolder
+from ..form import Form
 from ..hosts import openssh
 from ..hosts.openssh import SshSettings
 from ..job import Job, Poll
@@ -29,6 +30,14 @@ __all__ = ["Ssh", "SshOptions"]
 class SshOptions(HostOptions, GpuOptions, ElasticOptions):
     """Options of the backend `ssh`."""
 
+    form: ClassVar[Form] = Form(
+        first=("np", "hosts", "python", "gpus_per_worker", "env"),
+        sections={
+            "Hosts": ("hostfile", "interface"),
+            "Roles of TensorFlow": ("ps", "chief", "evaluator"),
+        },
+    )
+
     interface: Line = Field(
         default=None,
         title="Network interface",
@@ -45,15 +54,7 @@ class SshOptions(HostOptions, GpuOptions, ElasticOptions):
 
     def wanted(self) -> Wanted:
         """What concerns the environments of the ranks."""
-        return Wanted(
-            gpus_per_worker=self.gpus_per_worker,
-            share_gpus=self.share_gpus,
-            wait_for_gpus=self.wait_for_gpus,
-            ps=self.ps,
-            chief=self.chief,
-            evaluator=self.evaluator,
-            synced=bool(self.rsync_paths),
-        )
+        return Wanted.of(self, synced=bool(self.rsync_paths))
 
 
 class Ssh:

@@ -5,6 +5,7 @@ Nothing is copied on the way: the buffers of a payload are views of the live arr
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import linecache
 import os
@@ -12,7 +13,7 @@ import pickle
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from ..worker.pickling import Dumped, Pickler, Trace, dump
 from ..worker.pickling.remade.spark_frames import collected_once
 from ..worker.rank_settings import OBJECTS
 from ..worker.strategies import kind_of, spans_ranks
-from . import keras_checks, kernel_settings, preflight
+from . import keras_checks, kernel_settings, parameters, preflight
 from . import modules as _ship
 from . import source as _source
 from .modules import ShippedFile
@@ -60,6 +61,10 @@ class Payload:
     """What the user should know, one line each."""
     imports: tuple[str, ...]
     """Installed modules that the code uses, which a process may import before the code is there."""
+    words: frozenset[str] = frozenset()
+    """Every name that stands in the code, in what it calls, and in the modules that go along."""
+    parameters: Mapping[str, parameters.Value] = field(default_factory=dict)
+    """The small values that the code uses."""
 
     def write(self, path: Path) -> None:
         """Write the container: `path`, and its buffers beside it, both with mode 0600.
@@ -98,6 +103,7 @@ def capture_cell(
     capture.take(values, optional=cell.optional)
     capture.trace.imports |= cell.imports
     capture.trace.words |= cell.words
+    capture.body = cell.body
     header = {
         "kind": "cell",
         "source": cell.source,
@@ -157,6 +163,8 @@ class _Capture:
         self._dumped = Dumped(b"", (), 0)
         self._values: dict[str, Any] = {}
         self.trace = Trace()
+        self.body: Sequence[ast.stmt] = ()
+        """Of a cell."""
 
     def take(self, values: dict[str, Any], *, optional: Collection[str] = (), called: str = "") -> None:
         """Pickle the values, without those `optional` ones that cannot be pickled.
@@ -237,7 +245,16 @@ class _Capture:
             nbytes=size,
             notes=tuple(notes),
             imports=_ship.installed(used),
+            words=frozenset(words),
+            parameters=self._parameters(header),
         )
+
+    def _parameters(self, header: Mapping[str, Any]) -> dict[str, parameters.Value]:
+        inner = self.trace.globals
+        if header["kind"] == "cell":
+            return parameters.of_cell(self.body, self._shown, inner)
+        fn, args, kwargs = (self._values[part] for part in ("fn", "args", "kwargs"))
+        return parameters.of_call(fn, args, kwargs, inner)
 
     def _settings(self, modules: Collection[str], directory: Path) -> kernel_settings.Settings:
         """What was set in the notebook; objects among it are pickled with the values, and may share some."""

@@ -29,6 +29,8 @@ class Cell:
     """Those of them that the cell itself may bind in time."""
     imports: frozenset[str]
     words: frozenset[str]
+    body: tuple[ast.stmt, ...] = ()
+    """What was parsed."""
 
 
 def parse(source: str, label: str, flags: int = 0) -> Cell:
@@ -56,7 +58,14 @@ def parse(source: str, label: str, flags: int = 0) -> Cell:
         names = code_names(compile(tree, filename, "exec", flags, dont_inherit=True, optimize=0))
     optional = (scan.reads & names.writes) - scan.needed
     return Cell(
-        source, filename, flags, frozenset(scan.reads), frozenset(optional), names.imports, names.words
+        source,
+        filename,
+        flags,
+        frozenset(scan.reads),
+        frozenset(optional),
+        names.imports,
+        names.words,
+        tuple(tree.body),
     )
 
 

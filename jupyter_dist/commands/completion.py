@@ -85,4 +85,6 @@ def _words(command: Command) -> list[str]:
     """What a command takes beside flags, as its usage calls it."""
     if "ID" in command.usage:
         return [folder.id for folder in itertools.islice(runs(), _NEWEST)]
+    if "BACKEND" in command.usage:
+        return backends.names()
     return list(clusters.load()) if "NAME" in command.usage else []

@@ -104,7 +104,7 @@ def _runs(context: Context, flags: _Runs, _: tuple[str, ...]) -> Table | Message
             str(row.world_size or "?"),
             _age(now - row.created),
             duration((row.ended or now) - row.started) if row.started else "",
-            " ".join(filter(None, [row.notebook, row.label])),
+            " ".join(filter(None, [row.name, row.notebook, row.label])),
             size(row.size_bytes),
         )
         for row in rows
@@ -201,8 +201,22 @@ def _print_lines(lines: Sequence[Line], prefixed: bool) -> None:
     sys.stdout.flush()
 
 
-def _attach(context: Context, _: Empty, ids: tuple[str, ...]) -> Any:
-    return start.attach(ids[0] if ids else start.last_run_id(), follow=True)
+class _Attach(Empty):
+    region: str | None = Field(
+        None,
+        description="With sagemaker:JOB: where it runs. Default: the profile's, or AWS_REGION",
+        json_schema_extra={"metavar": "NAME", "wanted": "the name of a region such as us-east-1"},
+    )
+    profile: str | None = Field(
+        None,
+        description="With sagemaker:JOB: a profile of ~/.aws/config",
+        json_schema_extra={"metavar": "NAME", "wanted": "the name of a profile"},
+    )
+
+
+def _attach(context: Context, flags: _Attach, ids: tuple[str, ...]) -> Any:
+    given = ids[0] if ids else start.last_run_id()
+    return start.attach(given, follow=True, region=flags.region, profile=flags.profile)
 
 
 class _Rm(Empty):
@@ -226,10 +240,13 @@ def _rm(context: Context, flags: _Rm, ids: tuple[str, ...]) -> Message:
     return Message(f"removed {count(len({f.id for f in chosen}), 'run')}, {size(freed)} freed")
 
 
-def _backends(context: Context, _: Empty, __: tuple[str, ...]) -> Table:
+def _backends(context: Context, _: Empty, asked: tuple[str, ...]) -> Table:
+    for name in asked:
+        if name not in backends.names():
+            backends.declared(name)  # which says what there is instead
     rows: list[tuple[str, str, str]] = []
     data = []
-    for name, found in detecting.ask(backends.names()).items():
+    for name, found in detecting.ask(asked or backends.names()).items():
         state, told = _found(found)
         rows.append((name, state, told))
         rows += [("", "", f"{site['name']}: {about_site(site)}") for site in found.sites]
@@ -266,9 +283,11 @@ RUN_COMMANDS = (
     command("runs", "", "List the runs on this machine, newest first.", _runs, _Runs),
     command(
         "attach",
-        _ID,
-        "Show a run's output until it ends; interrupting leaves it running.",
+        "[ID|sagemaker:JOB]",
+        "Show a run's output until it ends, or a training job's that others have started; interrupting "
+        "leaves it running.",
         _attach,
+        _Attach,
         at_most=1,
     ),
     command("logs", _ID, "Show what the ranks printed.", _logs, _Logs, at_most=1),
@@ -277,5 +296,11 @@ RUN_COMMANDS = (
     command(
         "rm", "[ID…]", "Remove runs that have ended, with their logs and results.", _rm, _Rm, at_most=None
     ),
-    command("backends", "", "List the backends, and what each has found here.", _backends),
+    command(
+        "backends",
+        "[BACKEND…]",
+        "List the backends, or some of them, and what each has found here.",
+        _backends,
+        at_most=None,
+    ),
 )

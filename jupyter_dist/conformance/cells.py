@@ -32,13 +32,24 @@ def of_the_first(world):
 """
 
 GOOD = """
-import ctypes, hashlib, multiprocessing, os, socket, subprocess, sys
+import ctypes, hashlib, multiprocessing, os, random, socket, subprocess, sys
 import jupyter_dist as dist
 
 rank = dist.rank()
 
 def of_both(x):
     return square(x) + SCALE
+
+class Picture:
+    def _repr_png_(self):
+        return random.Random(rank).randbytes(SHOWN_BYTES)
+
+class Page:
+    def __init__(self, text):
+        self.text = text
+
+    def _repr_html_(self):
+        return "<b>" + self.text + "</b>"
 
 if __name__ == "__main__":
     with multiprocessing.get_context("spawn").Pool(1) as pool:
@@ -48,11 +59,18 @@ ctypes.CDLL(None).puts(b"from C")
 subprocess.run(["echo", "from a subprocess"], check=True)
 print("on stderr", file=sys.stderr)
 print("ünïcode 🚀 你好")
+display(Picture())
+handle = display(Page("at first"), display_id=True)
+handle.update(Page("in the end"))
 for number in range(LINES):
     print("line", number, "of rank", rank)
 for step in range(STEPS):
     dist.log({"loss": rank + 1 / (step + 1), "größe": step}, step=step)
 dist.log(hole=float("nan"), step=STEPS)
+if rank == 0:
+    weights = dist.model_dir() / "weights"
+    weights.touch(mode=0o600)  # as the run's own files are
+    weights.write_text("of rank 0")
 sys.stdout.write("no newline at the end")
 {
     "rank": rank,

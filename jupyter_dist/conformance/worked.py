@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import random
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import pytest
 from ..errors import ResultError
 from ..job import State
 from ..manage import removal
-from ..record import reader
+from ..record import exhibits, reader
 from ..showing.run import Run
 from . import cells
 from .runs import Runs, assert_state, notebook
@@ -26,7 +27,7 @@ from .target import Target
 __all__ = ["Worked"]
 
 LINES, STEPS = 10_000, 200
-PAYLOAD_BYTES, RESULT_BYTES = 50_000_000, 20_000_000
+PAYLOAD_BYTES, RESULT_BYTES, SHOWN_BYTES = 50_000_000, 20_000_000, 500_000
 ODD = 'it\'s "odd" $HOME `x`\n\\ ünïcode 🚀 a=b;c'
 NAMES = [
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"),
@@ -70,6 +71,7 @@ class Worked:
     def good(cls, runs: Runs) -> _Good:
         secret = secrets.token_hex(16)
         names = {**notebook(cells.FUNCTIONS), "LINES": LINES, "STEPS": STEPS, "NAMES": NAMES}
+        names["SHOWN_BYTES"] = SHOWN_BYTES
         env = {"CONFORMANCE_SECRET": secret, "CONFORMANCE_ODD": ODD}
         run = runs.finish(cells.GOOD, names, env=env)
         assert_state(run, State.SUCCEEDED)
@@ -90,6 +92,9 @@ class Worked:
         assert [result["rank"] for result in results] == list(range(target.np))
         assert {result["world_size"] for result in results} == {target.np}
         assert {result["text"] for result in results} == {"ünïcode 🚀"}
+
+    def test_the_model_is_fetched(self, good: _Good) -> None:
+        assert (good.run.model / "weights").read_text() == "of rank 0"
 
     def test_functions_of_the_notebook_that_call_each_other_go_along(
         self, good: _Good, target: Target
@@ -123,6 +128,17 @@ class Worked:
     def test_a_last_line_without_newline_arrives(self, good: _Good, target: Target) -> None:
         for rank in range(target.np):
             assert "no newline at the end" in good.lines(rank)
+
+    def test_what_ranks_show_arrives_whole_and_as_it_was_in_the_end(
+        self, good: _Good, target: Target
+    ) -> None:
+        for rank in range(target.np):
+            files = good.run.folder.rank(0, rank)
+            picture, page = (
+                exhibits.decoded(files.media, one) for one in exhibits.standing(exhibits.read(files))
+            )
+            assert picture["image/png"] == random.Random(rank).randbytes(SHOWN_BYTES)
+            assert page["text/html"] == "<b>in the end</b>"
 
     def test_every_metric_arrives_once_and_in_order(self, good: _Good, target: Target) -> None:
         for rank in range(target.np):

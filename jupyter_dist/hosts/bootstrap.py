@@ -25,16 +25,18 @@ sys.modules["stores"] = stores
 exec(zlib.decompress(base64.b64decode("PACKED")), stores.__dict__)
 store = stores.open_store(os.environ["JUPYTER_DIST_MAILBOX"], os.environ)
 digest = os.environ["JUPYTER_DIST_MAILBOX_CODE"]
-end = time.monotonic() + 600
+begin = time.monotonic()
 while True:
     try:
         code = store.get("code/" + digest)
         why = "it is not there"
     except stores.StoreError as error:
+        if isinstance(error, stores.DeniedError) and time.monotonic() > begin + 10:
+            raise PermissionError(str(error)) from None
         code, why = None, error
     if code is not None and hashlib.sha256(code).hexdigest() == digest:
         break
-    if time.monotonic() > end:
+    if time.monotonic() > begin + 600:
         sys.exit("no code for this host: %s" % why)
     time.sleep(1)
 fd, path = tempfile.mkstemp(suffix=".zip")

@@ -122,6 +122,7 @@ class Fleet:
         where some could not be set up, because nothing is left on the others then."""
         self._failed = self._first_failure = None
         for place, host in enumerate(self._hosts):
+            host.settle()
             if host.lost or host.failed or host.released:
                 host.close()
                 self._hosts[place] = self._host(host.name, host.node, host.slots)

@@ -366,6 +366,11 @@ class Host:
         if self._gone is None:
             self._gone = why, time.monotonic()
 
+    def settle(self) -> None:
+        """Wait no longer for last words: what has come of them is what there is."""
+        if self.is_gone and not self.lost:
+            self._give_up("it has ended" if self._gone is None else self._gone[0])
+
     def _give_up(self, why: str) -> None:
         self.lost = why
         self.link.close()

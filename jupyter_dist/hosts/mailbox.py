@@ -34,8 +34,8 @@ __all__ = ["Mailbox", "MailboxLink", "run_key"]
 
 _LOOK_S, _BRISK_LOOK_S = 0.5, 0.1
 _BRISK_S = 5.0
-_SILENT_S = 60.0
-"""Without any sign from an agent, which answers a ping every 15 s."""
+_SILENT_S = 180.0
+"""Without any sign from an agent, which answers a ping every 15 s. A store may be a minute late each way."""
 _HOLE_S = 8.0
 """After that, what is missing is asked for again: the agent still has it."""
 _IDLE_S = 120.0
@@ -66,12 +66,14 @@ class Mailbox:
         *,
         opening_s: float = 600.0,
         store: Callable[[], BulkStore] | None = None,
+        run: str | None = None,
     ) -> None:
         """`url`: `s3://bucket/prefix`, or any that fsspec knows; `options`: fsspec's storage options.
         `opening_s`: how long a host may take until it looks into its mailbox. `store`: opens the same folder
-        where only hosts reach it by the URL. Touches nothing yet."""
+        where only hosts reach it by the URL. `run`: what the folder in the store is called, where hosts know
+        another name than the run's. Touches nothing yet."""
         self.url, self._folder, self._options = url.rstrip("/"), folder, dict(options or {})
-        self.run, self.key, self.opening_s = folder.id, run_key(folder), opening_s
+        self.run, self.key, self.opening_s = run or folder.id, run_key(folder), opening_s
         self.wake = threading.Event()
         self._links: list[MailboxLink] = []
         self._files = shipped(folder)
@@ -82,7 +84,7 @@ class Mailbox:
         self._make_store = store or (lambda: driver_store(self.url, self._options))
         self._store: BulkStore | None = None
         self._uploaded: dict[str, str] | None = None
-        self._taken: list[str] = []
+        self._taken: set[str] = set()
         self._swept = time.monotonic()
 
     @property
@@ -219,11 +221,12 @@ class Mailbox:
             if (found := parse(name)) is not None:
                 numbers.setdefault((found[1], found[2]), []).append(found[3])
         for link in links.values():
-            self._taken += link.collect(store, numbers.get((link.node, link.session), []))
+            # Until it is swept, the same object is listed, and named here, at every look.
+            self._taken.update(link.collect(store, numbers.get((link.node, link.session), [])))
         if len(self._taken) > 100 or time.monotonic() - self._swept > _SWEEP_EVERY_S:
             self._swept = time.monotonic()
-            taken, self._taken = self._taken, []
-            store.remove(taken)
+            taken, self._taken = self._taken, set()
+            store.remove(sorted(taken))
 
 
 class MailboxLink:

@@ -25,6 +25,7 @@ __all__ = [
     "bare",
     "command",
     "diagnose",
+    "finding_python",
     "no_python",
     "opening",
     "options",
@@ -100,6 +101,11 @@ def command(host: str, settings: SshSettings) -> list[str]:
         return ["/bin/sh", "-c", _SCRIPT]
     remote = f"exec /bin/sh -c {shlex.quote(_SCRIPT)}"
     return ["ssh", "-T", *options(settings), "--", bare(host), remote]
+
+
+def finding_python() -> str:
+    """The script for /bin/sh that reads `opening` and becomes the stage program."""
+    return _SCRIPT
 
 
 def bare(host: str) -> str:

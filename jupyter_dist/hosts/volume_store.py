@@ -10,21 +10,19 @@ from __future__ import annotations
 import contextlib
 import io
 import posixpath
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..agent.stores import StoreError
 from ..errors import DistError
-from .object_store import BulkStore
+from .object_store import ByRequests
 
 __all__ = ["VolumeStore"]
 
-_AT_ONCE = 8
 _PAGE = 1000
 
 
-class VolumeStore(BulkStore):
+class VolumeStore(ByRequests):
     """A folder of a Volume. What is uploaded is seen whole or not at all."""
 
     def __init__(self, asking: Callable[[str], contextlib.AbstractContextManager[Any]], root: str) -> None:
@@ -53,10 +51,6 @@ class VolumeStore(BulkStore):
             except NotFound:
                 return None
 
-    def get_all(self, names: Sequence[str]) -> dict[str, bytes]:
-        found = zip(names, self._each(self.get, names), strict=True)
-        return {name: data for name, data in found if data is not None}
-
     def names(self, prefix: str) -> list[str]:
         folder, _, begin = prefix.rpartition("/")
         with self._files("list the Volume") as files:
@@ -70,9 +64,6 @@ class VolumeStore(BulkStore):
         # A host that writes by the path may leave a name with a dot for a moment: agent/stores.py.
         return [f"{folder}/{name}" for name in names if name.startswith(begin) and not name.startswith(".")]
 
-    def remove(self, names: list[str]) -> None:
-        self._each(self._remove, names)
-
     def remove_folder(self, name: str) -> None:
         """Remove a folder and all that lies in it. One that is gone is no error."""
         with self._files("remove a folder of the Volume") as files:
@@ -84,22 +75,15 @@ class VolumeStore(BulkStore):
                     if entry.is_directory:
                         self.remove_folder(inner)
                     else:
-                        self._remove(inner)
+                        self.discard(inner)
                 files.delete_directory(f"{self._root}/{name}")
 
-    def _remove(self, name: str) -> None:
+    def discard(self, name: str) -> None:
         with self._files("remove from the Volume") as files:
             from databricks.sdk.errors import NotFound
 
             with contextlib.suppress(NotFound):
                 files.delete(f"{self._root}/{name}")
-
-    def _each(self, do: Callable[[str], Any], names: Sequence[str]) -> list[Any]:
-        """A request takes a tenth of a second there, and some runs leave hundreds of objects."""
-        if len(names) < 2:
-            return [do(name) for name in names]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return list(pool.map(do, names))
 
     @contextlib.contextmanager
     def _files(self, what: str) -> Iterator[Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,11 +19,12 @@ from ..errors import LaunchError
 from ..folder import RunFolder
 from ..job import Job, State
 from ..options import RunOptions
-from ..record import reader
+from ..record import about, reader
+from ..search.spec import Search
 from ..worker import keras3
 from . import template
 
-__all__ = ["Request", "dry_run", "launch", "resume"]
+__all__ = ["Request", "dry_run", "launch", "launch_watch", "or_nothing_of", "resume", "start_supervisor"]
 
 _RESUME_LIMIT_S = 15.0
 
@@ -38,12 +41,18 @@ class Request:
     run: RunOptions = field(default_factory=RunOptions)
     """What holds for every backend. Which of it a supervisor needs is told in `_job`."""
     notebook: str | None = None
+    line: str | None = None
+    """Of a cell: the flags as they were typed, without what may be secret."""
+    cluster: str | None = None
+    """The saved cluster that was chosen."""
+    search: Search | None = None
+    """Of a tuning run: what its trials try. The other fields are then those of each trial."""
 
 
 def dry_run(request: Request) -> dict[str, Any]:
     """What would be started, as JSON. Creates nothing."""
     job = _job(request, "dry-run", payload=None)
-    return dict(backends.load(request.backend).request(job))
+    return dict(backends.load(job.backend).request(job))
 
 
 def launch(request: Request, payload: Payload) -> RunFolder:
@@ -55,22 +64,43 @@ def launch(request: Request, payload: Payload) -> RunFolder:
     root = folder.runs_root()
     place = _create(root, request, payload)
     try:
-        _write(place, request, payload)
-        secret = backends.inherited(request.backend, request.options)
-        env = {**os.environ, **request.run.env, **secret}
-        why_cold = _start_warm(place, request, payload, env)
-        if why_cold is not None:
-            place.still_pending()
-            _start_cold(place, env, why_cold)
+        with or_nothing_of(place):
+            _write(place, request, payload)
+            secret = backends.inherited(request.backend, request.options)  # its trials' as well
+            env = {**os.environ, **request.run.env, **secret}
+            why_cold = _start_warm(place, request, payload, env)
+            if why_cold is not None:
+                place.still_pending()
+                _start_cold(place, env, why_cold)
+    except LaunchError:
+        raise
+    except BaseException:
+        place.request("kill")  # interrupted: a supervisor may just have started
+        raise
+    return place
+
+
+@contextlib.contextmanager
+def or_nothing_of(place: RunFolder) -> Iterator[None]:
+    """Write a run's folder and start its supervisor in here: where the disk or the start fails, the folder is
+    gone. Raises LaunchError."""
+    try:
+        yield
     except OSError as error:
         shutil.rmtree(place.path, ignore_errors=True)
         raise folder.unwritable(place.path, error) from error
     except LaunchError:
         shutil.rmtree(place.path, ignore_errors=True)
         raise
-    except BaseException:
-        place.request("kill")  # interrupted: a supervisor may just have started
-        raise
+
+
+def launch_watch(job: Job) -> RunFolder:
+    """Start the run of a job that somebody else has started, which only shows it; returns as soon as its
+    supervisor is on its way. Raises LaunchError with nothing left."""
+    place = folder.create(folder.runs_root(), job.id, job.world_size)
+    with or_nothing_of(place):
+        folder.write_json(place.job, job.to_json())
+        _start_cold(place, os.environ, "it shows what runs elsewhere")
     return place
 
 
@@ -112,7 +142,7 @@ def _create(root: Any, request: Request, payload: Payload) -> RunFolder:
     for _ in range(20):
         run_id = folder.new_id()
         if not (root / run_id).exists():
-            return folder.create(root, run_id, request.world_size)
+            return folder.create(root, run_id, 0 if request.search else request.world_size)
     raise LaunchError(f"no free run id in {str(root)!r}; try again.")
 
 
@@ -122,11 +152,35 @@ def _write(place: RunFolder, request: Request, payload: Payload) -> None:
         target = place.modules / shipped.path
         folder.make_private(target.parent)
         folder.write_bytes(target, shipped.data)
+    run = request.run
+    if run.name or run.run_tags or run.note:
+        about.change(place, run.name, run.run_tags, run.note)
     # Last: a folder is a run once it has a job.
     folder.write_json(place.job, _job(request, place.id, payload).to_json())
 
 
 def _job(request: Request, run_id: str, payload: Payload | None) -> Job:
+    job = _job_of_ranks(request, run_id, payload)
+    if request.search is None:
+        return job
+    return dataclasses.replace(
+        job,
+        backend=backends.TRIALS,
+        options={"backend": job.backend, "options": job.options},
+        tuning={
+            "search": request.search.to_json(),
+            "trial": dataclasses.replace(job, timeout_s=None).to_json(),
+            "imports": [] if payload is None else list(payload.imports),
+            "cold": request.run.cold,
+        },
+        world_size=0,
+        max_restarts=0,
+        stall_timeout_s=None,
+        metrics={},
+    )
+
+
+def _job_of_ranks(request: Request, run_id: str, payload: Payload | None) -> Job:
     return Job(
         id=run_id,
         backend=request.backend,
@@ -137,6 +191,9 @@ def _job(request: Request, run_id: str, payload: Payload | None) -> Job:
         source=request.source,
         notebook=request.notebook,
         label=request.label,
+        line=request.line,
+        parameters={} if payload is None else _without_env(payload.parameters, request.run.env),
+        cluster=request.cluster,
         options=request.options,
         env_names=tuple(request.run.env),
         metrics=request.run.metric,
@@ -144,8 +201,15 @@ def _job(request: Request, run_id: str, payload: Payload | None) -> Job:
         timeout_s=request.run.timeout,
         stall_timeout_s=request.run.stall_timeout or None,
         payload_bytes=0 if payload is None else payload.nbytes,
+        kept_displays=request.run.kept_displays,
         notes=() if payload is None else payload.notes,
     )
+
+
+def _without_env(parameters: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, Any]:
+    """No file of a run holds the value of a variable, whatever the notebook calls it."""
+    secret = [value for value in env.values() if len(value) >= 6]
+    return {name: value for name, value in parameters.items() if not any(one in str(value) for one in secret)}
 
 
 def _start_warm(place: RunFolder, request: Request, payload: Payload, env: Mapping[str, str]) -> str | None:
@@ -154,15 +218,42 @@ def _start_warm(place: RunFolder, request: Request, payload: Payload, env: Mappi
         return "--cold"
     if not template.wanted():
         return "not in a notebook"
-    if not backends.declared(request.backend).capabilities.warm:
+    backend = backends.TRIALS if request.search else request.backend
+    return _fork(place, backend, request.world_size, payload.header, payload.imports, env)
+
+
+def start_supervisor(
+    place: RunFolder, job: Job, header: Mapping[str, Any], imports: Sequence[str], why_cold: str | None
+) -> None:
+    """Start the supervisor of a run whose folder is written, with this process's environment: warm where the
+    backend can that, from a template that this process has or starts, else cold. Raises LaunchError.
+
+    `imports`: installed modules that the run's code uses. `why_cold`: it is to start cold.
+    """
+    if why_cold is None:
+        why_cold = _fork(place, job.backend, job.world_size, header, imports, os.environ)
+    if why_cold is not None:
+        place.still_pending()
+        _start_cold(place, os.environ, why_cold)
+
+
+def _fork(
+    place: RunFolder,
+    backend: str,
+    world_size: int,
+    header: Mapping[str, Any],
+    imports: Sequence[str],
+    env: Mapping[str, str],
+) -> str | None:
+    """Have the template fork the supervisor; returns None, or why it has to start cold."""
+    if not backends.declared(backend).capabilities.warm:
         # The supervisor alone: it saves its own imports.
-        why_cold = f"backend {request.backend!r} starts its own processes"
+        why_cold = f"backend {backend!r} starts its own processes"
         return template.launch(place, env, (), why_cold=why_cold)
-    several = request.world_size > 1
-    why = payload.header["legacy_keras"] or (several and payload.header["legacy_keras_if_several"])
+    why = header["legacy_keras"] or (world_size > 1 and header["legacy_keras_if_several"])
     if why and keras3.swaps(why, env):
         return "the cell needs tf_keras in place of keras, which is arranged before any import"
-    return template.launch(place, env, payload.imports)
+    return template.launch(place, env, imports)
 
 
 def _start_cold(place: RunFolder, env: Mapping[str, str], why: str, python: str | None = None) -> None:

@@ -31,7 +31,7 @@ from ..errors import DistError
 from ..folder import RunFolder
 from ..worker.preload import NO_THREADS, expand
 
-__all__ = ["close", "import_environ", "launch", "observe", "wanted"]
+__all__ = ["close", "import_environ", "launch", "observe", "prepare", "wanted"]
 
 _LOOK_S = 1.0
 _REFILL_S = 0.1
@@ -173,6 +173,11 @@ def observe(namespace: Mapping[str, Any]) -> None:
     wanted = sorted({name for value in list(namespace.values()) if (name := _home(value)) is not None})
     template = _current()
     template.preload(expand(wanted))
+
+
+def prepare(modules: Sequence[str]) -> None:
+    """Have these imported in the background, for runs that are started later. Returns at once."""
+    _current().preload(expand(modules))
 
 
 def _home(value: Any) -> str | None:

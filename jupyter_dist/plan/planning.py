@@ -17,6 +17,8 @@ from ..backends import Backend
 from ..errors import Busy, DistError, InputError
 from ..flags import Flag, build, find_value, flags_of, scan, split_line, unknown_flag
 from ..options import Host, RunOptions, parse_hosts, read_hostfile
+from ..search.spec import Search
+from .searching import make_search
 
 __all__ = ["CommandLine", "Plan", "backend_of", "make_plan", "read_command_line", "run_flags"]
 
@@ -30,6 +32,10 @@ class Plan:
     options: BaseModel
     world_size: int
     warnings: tuple[str, ...] = ()
+    search: Search | None = None
+    """What the trials of a tuning run try; the rest of the plan is then that of each trial."""
+    cluster: str | None = None
+    """The saved cluster whose options are in it."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +110,14 @@ def _saved(given: Mapping[str, Any]) -> clusters.Cluster | None:
     name = clusters.used()
     if name is None:
         return None
-    cluster = clusters.get(name)
+    try:
+        cluster = clusters.get(name)
+    except InputError as error:
+        if given.get("backend") is not None:
+            return None
+        raise InputError(
+            f"this notebook is to use the cluster {name!r}: {error} `%dist use --none` has it use none"
+        ) from None
     return cluster if given.get("backend") in (None, cluster.backend) else None
 
 
@@ -143,7 +156,14 @@ def make_plan(
         raise InputError(f"{spelled('max_restarts')}: the backend {backend.name!r} cannot restart ranks")
     if hosts:
         own_values["hosts"] = [{"name": host.name, "slots": host.slots} for host in hosts]
+    search = make_search(run, backend.name, spelled)
+    if search is not None and search.parallel > 1 and "wait_for_gpus" in backend.options.model_fields:
+        # A trial that finds none free waits for its turn.
+        own_values.setdefault("wait_for_gpus", not own_values.get("share_gpus"))
     options = build(backend.options, own_values, spelled)
+    check_search = getattr(backend, "check_search", None)
+    if search is not None and check_search is not None:
+        check_search(search, options.model_dump(mode="json"))
     slots = sum(host.slots for host in hosts)
     world_size = run.np or getattr(options, "ranks", None) or slots or backend.default_np()
     if slots and world_size > slots:
@@ -154,7 +174,9 @@ def make_plan(
         if now:
             raise
         warnings = [str(error)]
-    return Plan(backend, run, options, world_size, tuple(warnings))
+    # A backend's own name chooses it with nothing set: that is no saved cluster.
+    chosen = saved.name if saved and saved.name not in backends.names() else None
+    return Plan(backend, run, options, world_size, tuple(warnings), search, chosen)
 
 
 def _meant(backend: Backend, np: Any) -> Mapping[str, Any]:

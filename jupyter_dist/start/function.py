@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from ..options import RunOptions
+from ..options import OF_NAMES, OF_TUNING, RunOptions
 from ..plan.planning import make_plan
 from .cell_or_call import start_call, warn
 from .origin import origin_of_call
@@ -32,24 +33,40 @@ def run(
     timeout: float | str | None = None,
     stall_timeout: float | str = 300.0,
     ship_modules: str = "auto",
+    kept_displays: str = "first",
     cold: bool = False,
     hosts: str | None = None,
     options: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    run_tags: str | Sequence[str] | None = None,
+    note: str | None = None,
+    tune: Mapping[str, Any] | None = None,
+    objective: str | None = None,
+    max_jobs: int | None = None,
+    parallel: int | None = None,
+    strategy: str | None = None,
+    early_stopping: bool | None = None,
+    warm_start: str | None = None,
+    seed: int | None = None,
     **kwargs: Any,
 ) -> Run:
     """Call `fn(*args, **kwargs)` on every rank; `run.results` holds what each returned.
 
     The named parameters are the flags of `%%distribute`; `options` holds the backend's own, such as
-    `{"gpus_per_worker": 1}`; every other keyword goes to `fn`. Shows the output until the run has
-    ended, or returns at once with `detach=True`.
+    `{"gpus_per_worker": 1}`; every other keyword goes to `fn`. `tune`: values to try of arguments of `fn`,
+    as in `{"lr": "loguniform(1e-5,1e-1)", "batch": [32, 64]}`; each trial is a run of its own. What
+    follows it in the list says how; without `tune` that goes to `fn` as well. `name`, `run_tags` and `note`
+    tell the run from others; where `fn` itself takes one of them it goes to `fn`, and `Run.name = …` says it
+    later. Shows the output until the run has ended, or returns at once with `detach=True`.
 
     Raises RunFailed, RunStopped, and other DistErrors with nothing started.
     """
-    given = _run_options(locals())
+    keywords = _for_function(fn, locals())
+    given = _run_options(keywords)
     clash = sorted(set(options or ()) & RunOptions.model_fields.keys())
     if clash:
         raise InputError(f"{clash[0]!r} is no option of a backend: give it as a keyword of run()")
-    started = start_function(fn, args, kwargs, {**given, **(options or {})})
+    started = start_function(fn, args, keywords["kwargs"], {**given, **(options or {})})
     return started if detach else finish(started)
 
 
@@ -62,10 +79,46 @@ def start_function(
     """
     if not callable(fn):
         raise InputError(f"run needs a function to call, got {type(fn).__name__}")
-    _check_arguments(fn, args, kwargs)
+    _check_arguments(fn, args, {**kwargs, **given.get("tune", {})})
     plan = make_plan(given, spelled_as_flags=False)
     warn(plan)
     return start_call(fn, args, kwargs, plan, origin_of_call(fn))
+
+
+def _for_function(fn: Callable[..., Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords of `run` with those among `kwargs` that are named like an option of tuning and meant for
+    the function: all of them that it takes, where nothing is tuned. Raises InputError where nobody knows."""
+    takes, anything = _named(fn)
+    theirs = {name: keywords[name] for name in OF_NAMES if name in takes and keywords[name] is not None}
+    if theirs:
+        keywords = {**keywords, **dict.fromkeys(theirs), "kwargs": {**keywords["kwargs"], **theirs}}
+    given = {name: keywords[name] for name in OF_TUNING if keywords[name] is not None}
+    if not keywords["tune"]:
+        own = {name: value for name, value in given.items() if anything or name in takes}
+        return {**keywords, **dict.fromkeys(own), "kwargs": {**keywords["kwargs"], **own}}
+    for name in given:
+        if name in takes:
+            raise InputError(
+                f"{name!r} says how to tune, and {_called(fn)}() has an argument of that name as well. Give "
+                f"the function its own with functools.partial({_called(fn)}, {name}=…)"
+            )
+    return dict(keywords)
+
+
+def _named(fn: Callable[..., Any]) -> tuple[set[str], bool]:
+    """The names that a function takes as keywords and has not been given yet; and whether it takes any."""
+    try:
+        known = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return set(), False
+    bound = getattr(fn, "keywords", {}) if isinstance(fn, functools.partial) else {}
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    names = {one.name for one in known if one.kind in by_name and one.name not in bound}
+    return names, any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known)
+
+
+def _called(fn: Callable[..., Any]) -> str:
+    return str(getattr(fn, "__name__", type(fn).__name__))
 
 
 def _run_options(keywords: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,4 +144,4 @@ def _check_arguments(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise InputError(f"{getattr(fn, '__name__', type(fn).__name__)}(): {error}") from None
+        raise InputError(f"{_called(fn)}(): {error}") from None

@@ -24,6 +24,8 @@ class Origin:
     """Compiler flags that are in force, such as those of an earlier `from __future__ import`."""
     argv: tuple[str, ...] = ()
     """A script and its arguments, for the ranks' `sys.argv`."""
+    line: str | None = None
+    """Of a cell: the flags as they were typed."""
 
     def for_capture(self) -> dict[str, Any]:
         return {

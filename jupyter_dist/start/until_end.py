@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..errors import InputError
 from ..launch import submission
 from ..record.run_list import choose
+from . import elsewhere
 from .last_run import remember
 
 if TYPE_CHECKING:
@@ -25,16 +27,30 @@ def finish(run: Run) -> Run:
     return run
 
 
-def attach(run_id: str | None = None, *, follow: bool = False) -> Run:
+def attach(
+    run_id: str | None = None,
+    *,
+    follow: bool = False,
+    region: str | None = None,
+    profile: str | None = None,
+) -> Run:
     """The run with that id (its beginning or end will do), also one that another kernel started.
 
-    Without an id: the newest one. With `follow` its output is shown until it ends; interrupting
-    leaves the run alone. Raises RunNotFound.
+    Without an id: the newest one. `sagemaker:JOB` is a training job that somebody else has started, in the
+    account of `profile` and in `region`: it gets a run that shows it. With `follow` its output is shown until
+    it ends; interrupting leaves the run alone. Raises RunNotFound.
     """
     from ..showing import live
     from ..showing.run import Run
 
-    folder = choose(run_id)
+    given = {"region": region, "profile": profile}
+    if run_id is not None and elsewhere.is_elsewhere(run_id):
+        folder = elsewhere.adopt(run_id, given)
+    else:
+        for name, value in given.items():
+            if value is not None:
+                raise InputError(f"{name} is for what runs elsewhere, as in sagemaker:JOB")
+        folder = choose(run_id)
     # Where the ranks have outlived their supervisor, the run gets another one.
     submission.resume(folder)
     found = remember(Run(folder))

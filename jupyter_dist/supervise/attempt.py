@@ -29,6 +29,7 @@ from .retrying import Retried
 __all__ = ["Attempt", "pending"]
 
 _SUBMITTING_SHOWN_S = 2.0
+_LIVELY_S = 2.0
 _NOT_AGAIN = "the values of --env are in no file"
 
 
@@ -47,9 +48,10 @@ class Attempt:
             self._may_submit = not held.job.env_names
         self.outcome: Outcome | None = None
         self._number, self._base = self._keeper.status.attempt, self._keeper.status.reason
-        self._indexer = Indexer(held.folder, self._number)
+        self._indexer = Indexer(held.folder, self._number, held.changes)
         self._ending: Ending | None = None
         self._active: float | None = None
+        self._indexed = 0.0
         self._poll_due = 0.0
         self._poll: Poll | None = None
         self._push = Push(held.caller, held.grace_s)
@@ -68,6 +70,7 @@ class Attempt:
             self._look(now)
         if self.phase.over:
             return
+        self._index(now)
         self._decide(now)
         if self.phase is Phase.ENDING:
             self._push_on(now)
@@ -186,7 +189,7 @@ class Attempt:
             make_attempt(self._held.folder, self._number, self._held.job.world_size)
             ranks = pending(self._held.job)
             self._keeper.update(attempt=self._number, reason=self._base, ranks=ranks)
-            self._indexer = Indexer(self._held.folder, self._number)
+            self._indexer = Indexer(self._held.folder, self._number, self._held.changes)
         ranks = self._judged(poll)
         carrier = self._held.caller.pid
         self._held.guard.watch((*poll.pids, *(() if carrier is None else (carrier,))))
@@ -197,6 +200,7 @@ class Attempt:
             started = status.started or time.time()
             self._held.requests.begin(started)
             changes |= {"state": State.RUNNING, "started": started}
+        self._indexed = now
         if self._indexer.tick(time.time(), len(ranks)):
             self._active = now
             changes["stall"] = None
@@ -208,6 +212,29 @@ class Attempt:
         if poll.state.ended:
             self._go(Event.ENDED)
             self._over(poll, ranks)
+
+    @property
+    def heard(self) -> tuple[int, float] | None:
+        """What is readable when ranks have written, and from when on it is worth a turn; see Indexer."""
+        return self._indexer.heard if self.phase is Phase.RUNNING else None
+
+    @property
+    def pause_s(self) -> float:
+        """After which time another turn is worth while, as somebody may read along, and nothing is heard."""
+        lively = self._active is not None and time.monotonic() - self._active < _LIVELY_S
+        return self._indexer.pause_s if lively and self.heard is None else math.inf
+
+    def _index(self, now: float) -> None:
+        """Between two polls as well, so that a line is soon seen."""
+        status = self._keeper.status
+        if (
+            self.phase is Phase.RUNNING
+            and self._indexed != now
+            and self._indexer.tick(time.time(), len(status.ranks))
+        ):
+            self._active = now
+            if status.stall is not None:
+                self._keeper.update(stall=None)
 
     def _judged(self, poll: Poll) -> tuple[RankState, ...]:
         """A rank that reported an error before it was told to end has failed by itself."""
@@ -234,6 +261,8 @@ class Attempt:
             return
         ending = self._held.requests.why_end(now) or self._why_end(now)
         if ending is not None:
+            if ending.stacks and self.phase is Phase.RUNNING:
+                self._ask_for_stacks()
             self._end_with(ending)
 
     def _why_end(self, now: float) -> Ending | None:
@@ -332,6 +361,9 @@ class Attempt:
         told = "; ".join(filter(None, (None if ending is None else ending.reason, poll.detail)))
         if ending is not None and not ending.of_rank:
             self.outcome = Outcome(ending.state, told, again=not ending.of_backend)
+            return
+        if poll.state is State.STOPPED and poll.final:
+            self.outcome = Outcome(State.STOPPED, told, again=False)
             return
         reason = why_failed(self._held.folder, ranks, self._number, told)
         self.outcome = Outcome(State.FAILED, reason, again=not poll.final, detail=poll.detail)

@@ -34,12 +34,15 @@ class Ending:
         *,
         of_rank: bool = False,
         of_backend: bool = False,
+        stacks: bool = False,
     ) -> None:
         self.state, self.reason = state, reason
         self.of_rank = of_rank
         """Whether a rank's failure is the reason; which one was first is known when all have ended."""
         self.of_backend = of_backend
         """Whether the backend's failure is: another attempt would be no better."""
+        self.stacks = stacks
+        """Whether the ranks are asked for their stacks before they are told to end."""
         self.term_at, self._grace_s = term_at, grace_s
         self.kill_at: float | None = None
         """Known when SIGTERM has been delivered: the grace is the ranks', not a slow backend's."""

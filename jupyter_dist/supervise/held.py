@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..backends._base import Capabilities
 from ..folder import RunFolder
 from ..job import Job, State
+from ..record.file_changes import FileChanges
 from .calls import Caller
 from .guard import Guard
 from .keeping import Keeper
@@ -29,6 +30,8 @@ class Held:
     poll_interval_s: float
     grace_s: float
     """For how long calls are tried again that fail in a way that may pass."""
+    changes: FileChanges = field(default_factory=FileChanges)
+    """Of the files that ranks write."""
 
 
 @dataclass(frozen=True)

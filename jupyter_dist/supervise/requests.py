@@ -11,6 +11,9 @@ from .ending import Ending
 
 __all__ = ["Requests"]
 
+_STACKS_TAKE_S = 0.5
+"""On this machine they take some milliseconds; over a link one round trip."""
+
 
 class Requests:
     """Looked at in each turn of the supervisor. Durations are by the clock that nobody sets."""
@@ -53,17 +56,26 @@ class Requests:
     def stopped(self) -> bool:
         return self.terminated or self.asked("stop") or self.asked("kill")
 
+    def _why(self, name: str, otherwise: str) -> str:
+        """What the request says of its reason, as a tuning run's does that ends a trial."""
+        try:
+            text = (self._folder.requests / name).read_text("utf-8", "replace")
+        except OSError:
+            return otherwise
+        return " ".join(text.split())[:200] or otherwise
+
     def why_end(self, now: float) -> Ending | None:
         """How the attempt is to be ended, where anything asks for that."""
         if self.asked("kill"):
-            return Ending(State.STOPPED, "killed by the user", now, 0.0).hurry(now)
+            return Ending(State.STOPPED, self._why("kill", "killed by the user"), now, 0.0).hurry(now)
         if self.asked("stop"):
-            return Ending(State.STOPPED, "stopped by the user", now, self._grace_s)
+            return Ending(State.STOPPED, self._why("stop", "stopped by the user"), now, self._grace_s)
         if self.terminated:
             return Ending(State.STOPPED, "the supervisor was told to end", now, self._grace_s)
         if self.removed:
             return Ending(State.STOPPED, "the run's folder was removed", now, self._grace_s)
         if self._deadline is not None and now >= self._deadline:
             reason = f"not done within --timeout {self._job.timeout_s:g} s"
-            return Ending(State.FAILED, reason, now, self._grace_s)
+            # Where they were is what one asks then, and the next moment nobody can tell.
+            return Ending(State.FAILED, reason, now + _STACKS_TAKE_S, self._grace_s, stacks=True)
         return None

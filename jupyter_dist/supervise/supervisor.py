@@ -29,6 +29,7 @@ from ..job import Job, State, Status, Supervisor, Verdict
 from ..record.reader import boot_id, start_ticks, supervised
 from ..worker.boot import set_name
 from ..worker.groups import kill_group
+from ..worker.usage import HostUsage
 from .attempt import Attempt, pending
 from .calls import Caller, Here
 from .carried import Carried
@@ -61,6 +62,7 @@ class _Supervision:
         guard = Guard(job.id, outlives=able.outlives, prepared=prepared)
         requests = Requests(folder, job, able.stop_grace_s)
         self._alarm = Alarm(requests.terminate)
+        self._usage = HostUsage(str(folder.path))
         self._oom_kills = _oom_kills()
         fresh = Status(job.id, State.PENDING, created=job.created, warm=warm, ranks=pending(job))
         ticks = start_ticks(os.getpid()) or 0
@@ -136,8 +138,10 @@ class _Supervision:
             if attempt.outcome is not None:
                 return attempt.outcome
             self._held.requests.removed = self._keeper.removed
+            self._usage.tick(time.monotonic())
             self._keeper.beat()
-            woken = self._alarm.wait(self._turn_s, self._held.caller.fileno())
+            pause_s = min(self._turn_s, attempt.pause_s)
+            woken = self._alarm.wait(pause_s, self._held.caller.fileno(), attempt.heard)
 
     def _note_carrier(self, pid: int) -> None:
         if self._able.outlives:
@@ -177,13 +181,13 @@ class _Supervision:
         self._keeper.update(state=State.UNWATCHED, reason=outcome.reason)
 
     def _end(self, handle: Mapping[str, Any] | None, verdict: Verdict) -> None:
-        reason = verdict.reason
+        reason, told = verdict.reason, None
         if handle is not None:
             if self._able.outlives:
                 # The hosts may be gone, and this process dead, before the final state is written.
                 self._keeper.note(handle=handle)
                 self._keeper.update(verdict=verdict)
-            self._release(handle)
+            told = self._release(handle)
         self._held.caller.close()
         end_leftovers(self._job.id)
         self._held.guard.release()
@@ -193,6 +197,7 @@ class _Supervision:
         self._keeper.update(
             state=verdict.state,
             reason=reason,
+            told=told,
             ended=time.time(),
             oom_killer=_oom_kills() > self._oom_kills,
             handle=handle if verdict.keeps_handle else None,
@@ -201,7 +206,8 @@ class _Supervision:
             verdict=None,
         )
 
-    def _release(self, handle: Mapping[str, Any]) -> None:
+    def _release(self, handle: Mapping[str, Any]) -> str | None:
+        """Returns what the backend has to tell of it."""
         release = Retried(self._held.caller, "release", _RELEASE_LIMIT_S)
         until = time.monotonic() + _RELEASE_LIMIT_S
         while (now := time.monotonic()) < until:
@@ -211,13 +217,14 @@ class _Supervision:
             call = release.take(now)
             if call is not None:
                 if call.failure is None:
-                    return
+                    return call.value if isinstance(call.value, str) else None
                 log(f"the backend's `release` failed: {call.failure}\n{call.failure.trace}")
                 if not call.failure.may_pass:
-                    return
+                    return None
             self._keeper.beat()
             self._alarm.wait(self._turn_s, self._held.caller.fileno())
         log(f"the backend's `release` was not done within {_RELEASE_LIMIT_S:g} s")
+        return None
 
 
 def _end_carrier(pid: int, ticks: int) -> None:
@@ -254,17 +261,19 @@ def supervise(
     set_name("jdist supervise")
     log(f"supervisor {os.getpid()}: " + ("warm start" if warm else f"cold start: {why_cold or 'asked for'}"))
     job = Job.from_json(json.loads(folder.job.read_bytes()))
+    # Held until this process ends: a run has one supervisor, however often one was started.
+    lock = open_private(folder.resume_lock, os.O_WRONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return
     resumed: Status | None = None
     if resume:
-        # Held until this process ends.
-        lock = open_private(folder.resume_lock, os.O_WRONLY)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
         resumed = Status.from_json(json.loads(folder.state.read_bytes()))
         if resumed.state.ended or not _is_somewhere(resumed) or supervised(resumed):
             return
+    elif folder.state.exists():
+        return
     try:
         _Supervision(folder, job, warm, resumed, prepared).run()
     except BaseException as error:

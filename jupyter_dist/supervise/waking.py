@@ -1,4 +1,4 @@
-"""What wakes the supervisor between two turns: a child's end, a signal, an answer of its carrier."""
+"""What wakes the supervisor between two turns: a child's end, a signal, an answer of its carrier, a line."""
 
 from __future__ import annotations
 
@@ -27,12 +27,18 @@ class Alarm:
             # Ranks inherit "ignored" until they have a handler: asking early does not end them.
             signal.signal(signum, signal.SIG_IGN)
 
-    def wait(self, seconds: float, answers: int | None) -> bool:
+    def wait(self, seconds: float, answers: int | None, heard: tuple[int, float] | None = None) -> bool:
         """Wait for that long, or until something happens. Returns whether it was a signal, such as a child's.
 
-        `answers`: a descriptor that becomes readable when a call is answered.
+        `answers`: a descriptor that becomes readable when a call is answered. `heard`: one that becomes
+        readable when ranks have written, and for how long that is no reason to wake yet.
         """
-        ready = select.select([self._read, *(() if answers is None else (answers,))], [], [], seconds)[0]
+        called = [self._read, *(() if answers is None else (answers,))]
+        first_s = min(seconds, 0.0 if heard is None else heard[1])
+        ready = select.select(called, [], [], first_s)[0] if first_s > 0 else []
+        if not ready and seconds > first_s:
+            news = () if heard is None else (heard[0],)
+            ready = select.select([*called, *news], [], [], seconds - first_s)[0]
         if self._read not in ready:
             return False
         with contextlib.suppress(BlockingIOError):

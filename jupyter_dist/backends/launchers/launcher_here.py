@@ -77,7 +77,7 @@ def environment(
         "JUPYTER_DIST_ATTEMPT": str(attempt),
         "JUPYTER_DIST_CWD": job.cwd,
     }
-    return {**env, **defaults(max(1, per_host), environ)}
+    return {**env, **defaults(max(1, per_host) * job.at_once, environ)}
 
 
 def shown(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from ...errors import DistError, LaunchError, MissingEngine, Unreachable
 from ...worker.machine import interfaces
+from ..rays.census import sign_in
 from ..rays.running_rays import of_this_machine
 
 __all__ = ["EMBEDDED_IP", "NAMESPACE", "check_listening", "connect", "find_address", "head_of"]
@@ -112,7 +113,11 @@ def connect(address: str, runtime_env: Callable[[], Mapping[str, Any]] = dict) -
 
 def _connect(address: str, runtime_env: Callable[[], Mapping[str, Any]]) -> None:
     check_listening(address)
-    theirs = _versions_by_client(address) if address.startswith("ray://") else _versions_of_gcs(address)
+    if address.startswith("ray://"):
+        theirs = _versions_by_client(address)
+    else:  # this machine has to be one of its nodes
+        sign_in()
+        theirs = _versions_of_gcs(address)
     _compare(address, theirs)
     try:
         _ray().init(

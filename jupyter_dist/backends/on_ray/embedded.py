@@ -31,6 +31,7 @@ from ...worker.gpus import visible_gpus
 from ...worker.machine import cores
 from ..ranks.ports import free_ports
 from ..ranks.processes import PACKAGE_ROOT
+from ..rays.census import sign_in
 from .connecting import EMBEDDED_IP, check_listening
 from .ray_options import RayOptions
 
@@ -93,6 +94,7 @@ def start(folder: RunFolder, asked: RayOptions, workers: int) -> tuple[str, int]
             f"{gpus}. Name a cluster with --address, or train on the CPU with --gpus-per-worker 0. "
             "Nothing was started."
         )
+    sign_in(own=True)  # else all of this machine's users could run code in it
     port, *others = free_ports(1 + len(_PORTS))
     temporary = tempfile.mkdtemp(prefix="jdray-")  # the paths of its sockets have to be short
     cpus = max(cores(), math.ceil(asked.cpus_per_worker * workers))

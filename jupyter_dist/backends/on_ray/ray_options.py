@@ -6,12 +6,13 @@ import enum
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from ...errors import InputError
-from ..ranks.agent_options import AgentOptions, Line
+from ...form import Form
+from ..ranks.agent_options import AgentOptions, Line, LocalFile
 from ..ranks.elastic_options import ElasticOptions
 from ..ranks.gpu_options import GpusPerWorker
 from ..ranks.places import Wanted
@@ -65,12 +66,17 @@ def _resources(value: dict[str, float]) -> dict[str, float]:
     return value
 
 
-def _file(value: str | None) -> str | None:
-    return None if value is None else os.path.abspath(os.path.expanduser(value))
-
-
 class RayOptions(AgentOptions, ElasticOptions):
     """Options of the backend `ray`."""
+
+    form: ClassVar[Form] = Form(
+        first=("address", "np", "gpus_per_worker", "cpus_per_worker", "runtime_env"),
+        sections={
+            "Resources": ("memory_per_worker", "resources", "accelerator_type", "placement_strategy"),
+            "Communication": ("communicator",),
+            "Roles of TensorFlow": ("ps", "chief", "evaluator"),
+        },
+    )
 
     address: Annotated[str | None, AfterValidator(_address)] = Field(
         default=None,
@@ -119,7 +125,7 @@ class RayOptions(AgentOptions, ElasticOptions):
         description="PACK: few nodes. SPREAD: many. STRICT_PACK: one. STRICT_SPREAD: a node for each rank",
         json_schema_extra={"metavar": "STRATEGY"},
     )
-    runtime_env: Annotated[Line, AfterValidator(_file)] = Field(
+    runtime_env: LocalFile = Field(
         default=None,
         title="Runtime environment",
         description="A YAML or JSON file with Ray's runtime_env for the ranks: pip, env_vars, working_dir, …",
@@ -152,7 +158,7 @@ class RayOptions(AgentOptions, ElasticOptions):
 
     def wanted(self, gpus: float) -> Wanted:
         """What concerns the ranks' environments. The GPUs are Ray's to give, and nobody else's."""
-        return Wanted(gpus, share_gpus=True, ps=self.ps, chief=self.chief, evaluator=self.evaluator)
+        return Wanted.of(self, gpus_per_worker=gpus, share_gpus=True)
 
     def environment(self) -> dict[str, str]:
         """What agents, and so the ranks, are told beside what every backend tells them."""

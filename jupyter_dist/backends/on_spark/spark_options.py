@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
 
 from ...errors import InputError
+from ...form import Form
 from ..ranks.agent_options import AgentOptions, Duration, Line, grace_field
 from ..ranks.gpu_options import GpuOptions
-from ..ranks.places import Wanted
 from ..ranks.roles import Chief, Evaluator, ParameterServers
 from . import notebook_session
 
@@ -54,6 +54,14 @@ def _conf(value: dict[str, str]) -> dict[str, str]:
 class SparkOptions(AgentOptions, GpuOptions):
     """Options of the backend `spark`."""
 
+    form: ClassVar[Form] = Form(
+        first=("master", "np", "gpus_per_worker", "python", "conf"),
+        sections={
+            "Session": ("wait_for_slots", "driver_address", "on_driver"),
+            "Roles of TensorFlow": ("ps", "chief", "evaluator"),
+        },
+    )
+
     master: Annotated[str | None, AfterValidator(_master)] = Field(
         default=None,
         title="Master",
@@ -69,7 +77,7 @@ class SparkOptions(AgentOptions, GpuOptions):
         default_factory=dict,
         title="Settings",
         description="A setting of the session that --master makes. Repeatable",
-        json_schema_extra={"metavar": "NAME=VALUE"},
+        json_schema_extra={"metavar": "NAME=VALUE", "secrets": True},
     )
     python: Line = Field(
         default=None,
@@ -116,17 +124,6 @@ class SparkOptions(AgentOptions, GpuOptions):
                 "start, and there is none. HorovodRunner has deprecated it: name the number, such as -np 4"
             )
         return {"np": slots}
-
-    def wanted(self) -> Wanted:
-        """What concerns the environments of the ranks."""
-        return Wanted(
-            gpus_per_worker=self.gpus_per_worker,
-            share_gpus=self.share_gpus,
-            wait_for_gpus=self.wait_for_gpus,
-            ps=self.ps,
-            chief=self.chief,
-            evaluator=self.evaluator,
-        )
 
 
 def host_and_port(text: str) -> tuple[str, int]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import os
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from ...form import Form
 from ...hosts.settings import HostSettings
 from ...text.format import parse_duration
 from .._base import Options
 
-__all__ = ["AgentOptions", "Duration", "Line", "grace_field"]
+__all__ = ["AgentOptions", "Duration", "Line", "LocalFile", "grace_field"]
 
 
 def _one_line(value: str | None) -> str | None:
@@ -19,7 +21,13 @@ def _one_line(value: str | None) -> str | None:
     return value
 
 
+def _absolute(value: str | None) -> str | None:
+    return None if value is None else os.path.abspath(os.path.expanduser(value))
+
+
 Line = Annotated[str | None, AfterValidator(_one_line)]
+LocalFile = Annotated[Line, AfterValidator(_absolute)]
+"""A path on the notebook's machine, from its folder or `~`."""
 Duration = Annotated[float, BeforeValidator(parse_duration)]
 """Seconds, also written as 90s or 10m."""
 
@@ -50,6 +58,12 @@ class AgentOptions(Options):
     """Where our agents keep a run's files, and how long they wait."""
 
     model_config = ConfigDict(json_schema_extra=_own_first)
+
+    form: ClassVar[Form] = Form(
+        sections={
+            "Hosts": ("remote_dir", "grace"),
+        },
+    )
 
     remote_dir: Line = Field(
         default=HostSettings.remote_dir,

@@ -22,7 +22,7 @@ def crowded(world_size: int) -> list[str]:
 
 
 def defaults(per_host: int, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of `per_host` ranks that share this machine. Pure but for the number of cores."""
+    """The variables of ranks of which `per_host` share this machine. Pure but for the number of cores."""
     threads = {} if "OMP_NUM_THREADS" in environ else {"OMP_NUM_THREADS": str(max(1, cores() // per_host))}
     return {**threads, **plotting(environ)}
 

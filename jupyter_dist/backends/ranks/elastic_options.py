@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
 from ...errors import InputError
+from ...form import Form
 from .._base import Options
 from .rounds import Elastic
 
@@ -20,6 +21,12 @@ def _ranks(title: str, description: str) -> Any:
 
 class ElasticOptions(Options):
     """How far the number of ranks may change. A run is elastic where one of the first two is given."""
+
+    form: ClassVar[Form] = Form(
+        sections={
+            "Elastic Horovod": ("min_np", "max_np", "elastic_timeout", "reset_limit"),
+        },
+    )
 
     min_np: int | None = _ranks(
         "Least ranks", "Elastic Horovod: go on with that many ranks when others are lost. Default: -np"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 from pydantic import AfterValidator, Field, PlainSerializer
 
 from ...errors import Busy, DistError, InputError, LaunchError
+from ...form import Form
 from ...job import Job, Poll, RankState, State
 from ...worker import gpu_record
 from ...worker.gpu_lease import Lease, Refused, TooFew, Wish, free_gpus, preview, standing
@@ -45,6 +46,12 @@ GpusPerWorker = Annotated[
 
 class GpuOptions(Options):
     """For backends that give each rank GPUs of its own."""
+
+    form: ClassVar[Form] = Form(
+        sections={
+            "GPUs": ("gpus_per_worker", "share_gpus", "wait_for_gpus"),
+        },
+    )
 
     gpus_per_worker: GpusPerWorker | None = Field(
         default=None,

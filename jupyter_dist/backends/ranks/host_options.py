@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict, Field
 
 from ...errors import InputError, MissingEngine
+from ...form import Form
 from ...hosts import rsync as _rsync
 from ...hosts.openssh import LOCAL, SshSettings
 from .agent_options import AgentOptions, Duration, Line, grace_field
@@ -27,6 +28,12 @@ class HostOptions(AgentOptions):
     """Which hosts, and how they are reached."""
 
     model_config = ConfigDict(json_schema_extra=_own_first)
+
+    form: ClassVar[Form] = Form(
+        sections={
+            "Hosts": ("hostfile", "python", "rsync", "ssh_config", "ssh_port"),
+        },
+    )
 
     hosts: tuple[dict[str, Any], ...] = Field(default=(), title="Hosts", json_schema_extra={"flags": []})
     python: Line = Field(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from ...job import Job
 from ...worker import horovod_gpus
 from ...worker.gpu_lease import Wish
 from ...worker.machine import interface_of
+from .._base import Options
 from .defaults import plotting
 from .gpu_options import gpu_wish
 from .horovod_ranks import horovod_environments, horovod_network
@@ -59,8 +61,16 @@ class Wanted:
     evaluator: bool = False
     synced: bool = False
     """Whether the ranks start where the user's own files were copied to."""
+    threads: int | None = None
+    """How many threads a rank is to compute with, where its share of the host is not what the host shows."""
     horovod: bool = True
     """Whether the ranks are told how to meet in `hvd.init()`. Without it, each would train alone."""
+
+    @classmethod
+    def of(cls, options: Options, **more: Any) -> Wanted:
+        """What such options say by the names of their fields, and `more`."""
+        named = {field.name for field in dataclasses.fields(cls)} & type(options).model_fields.keys()
+        return cls(**{**{name: getattr(options, name) for name in named}, **more})
 
     @property
     def has_roles(self) -> bool:
@@ -229,7 +239,7 @@ def host_environment(
     """What a rank finds there because of where it runs. `address`: the host's, as the others see it."""
     env = {
         "JUPYTER_DIST_GPUS": str(len(gpus)),
-        "OMP_NUM_THREADS": str(max(1, facts.cores // place.local_size)),
+        "OMP_NUM_THREADS": str(asked.threads or max(1, facts.cores // place.local_size)),
         **network(facts, address),
         **({} if facts.leased is None else facts.leased["env"]),
     }

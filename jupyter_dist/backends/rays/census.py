@@ -17,6 +17,7 @@ nothing can be learned about it; where the cluster cannot be asked the line is `
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -25,12 +26,26 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["main", "of_client", "of_gcs"]
+__all__ = ["main", "of_client", "of_gcs", "sign_in"]
 
 _TRIES = 4
 _COUNTED = ("CPU", "GPU", "memory")
 _TYPE = "accelerator_type:"
 """Nodes say the kind of their GPUs with a resource of this name, such as `accelerator_type:A100`."""
+
+
+def sign_in(*, own: bool = False) -> None:
+    """Show the user's token to a Ray on this machine, as Ray's own drivers do there, unless RAY_AUTH_MODE is
+    set. `own`: it is about to be started for the run, and has one made where there is none.
+    https://docs.ray.io/en/latest/ray-security/token-auth.html
+    """
+    with contextlib.suppress(ImportError, AttributeError):  # an older Ray has no tokens
+        tokens = _module("ray._private.authentication.authentication_token_setup")
+        if own:
+            tokens.enable_token_auth_by_default()
+            tokens.ensure_token_if_auth_enabled(create_token_if_missing=True)
+        else:
+            tokens.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
 
 
 def of_gcs(address: str, timeout_s: float = 5.0) -> dict[str, Any]:
@@ -40,6 +55,7 @@ def of_gcs(address: str, timeout_s: float = 5.0) -> dict[str, Any]:
     `ray status` asks (https://docs.ray.io/en/latest/cluster/cli.html#ray-status).
     """
     autoscaler_pb2 = _module("ray.core.generated.autoscaler_pb2")
+    sign_in()
     client = _module("ray._raylet").GcsClient(address)
     reply = autoscaler_pb2.GetClusterStatusReply.FromString(client.get_cluster_status(timeout_s=timeout_s))
     known = _kept(client, b"CLUSTER_METADATA", b"cluster", timeout_s)

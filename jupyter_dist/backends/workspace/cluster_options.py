@@ -8,11 +8,12 @@ import re
 import sys
 import urllib.parse
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
 
 from ...errors import InputError, MissingEngine
+from ...form import Form
 from ..ranks.agent_options import AgentOptions, Line
 from ..ranks.gpu_options import GpuOptions
 from .node_prices import cloud_of, cost_line, has_gpus
@@ -71,6 +72,14 @@ def _runtime(value: str | None) -> str | None:
 
 class DatabricksOptions(AgentOptions, GpuOptions):
     """Options of the backend `databricks`."""
+
+    form: ClassVar[Form] = Form(
+        first=("profile", "volume", "cluster_id", "new_cluster", "np"),
+        sections={
+            "New cluster": ("node_type", "workers", "runtime", "policy", "spot"),
+            "Account": ("host",),
+        },
+    )
 
     profile: Line = Field(
         default=None,

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import io
+import math
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from ...errors import DistError, Unreachable
+from ...errors import DistError
+from ...folder import RunFolder
 from ...hosts.mailbox import Mailbox
 from ...hosts.volume_store import VolumeStore
+from ...job import Job
+from ..hosted import Wanted
+from ..platform_job import leave_files
 from .barrier_program import program_text
-from .cluster_options import DatabricksOptions, cluster_hosts, job_request, run_name, spread
-from .job_runs import JobRun, active_run, end_run, remove_program, see, submit_run, upload_program
+from .cluster_options import DatabricksOptions, cluster_hosts, host_list, job_request, run_name, spread
+from .job_runs import JobRun, active_run, end_run, look_at, remove_program, see, submit_run, upload_program
 from .signing_in import NotThere, Workspace
 
-__all__ = ["Errands", "program_path"]
+__all__ = ["JobRunErrands", "program_path"]
 
 _SLOTS_WAIT_S = 600.0
 
@@ -22,43 +30,43 @@ def program_path(user: str, run: str, attempt: int) -> str:
     return f"/Users/{user}/.jupyter-dist/{run}-{attempt}.py"
 
 
-class Errands:
-    """One run's. All of them wait for the workspace."""
+class JobRunErrands:
+    """One run's: `Errands` of a platform's job."""
+
+    look_every_s = 2.0
+    why_s = 15.0
 
     def __init__(self, workspace: Workspace, asked: DatabricksOptions, run: str) -> None:
         self._workspace, self._asked, self._run = workspace, asked, run
+        self.settings, self.wanted = asked.agent_settings(), Wanted.of(asked)
 
-    def submit(
-        self, attempt: int, world_size: int, mailbox: Mailbox, slots: tuple[int, ...] | None
-    ) -> JobRun:
-        """Leave on the Volume what the hosts need, and start a job run. `slots`: of an attempt before.
+    def mailbox(self, folder: RunFolder) -> Mailbox:
+        # On the cluster, the Volume is a folder; here, the same is asked of the workspace.
+        return Mailbox(
+            f"file://{urllib.parse.quote(self._asked.mailbox)}",
+            folder,
+            # A cluster may be waited for as long as it takes: the workspace says what becomes of it.
+            opening_s=math.inf,
+            store=self._store,
+        )
 
-        Raises Unreachable where another try may help, and any other DistError with nothing left behind.
-        """
-        try:
-            return self._submit(attempt, world_size, mailbox, slots)
-        except Unreachable:
-            raise
-        except DistError:
-            self.tidy()
-            raise
+    def _store(self) -> VolumeStore:
+        return VolumeStore(self._workspace.asking, self._asked.mailbox)
 
-    def _submit(
-        self, attempt: int, world_size: int, mailbox: Mailbox, before: tuple[int, ...] | None
-    ) -> JobRun:
+    def hosts(self, job: Job, seen: JobRun) -> Sequence[Mapping[str, Any]]:
+        return host_list(seen.slots)
+
+    def submit(self, job: Job, attempt: int, mailbox: Mailbox, before: JobRun | None) -> JobRun:
         asked, asking = self._asked, self._workspace.asking
-        slots = before or spread(world_size, asked.nodes)
+        slots = spread(job.world_size, asked.nodes) if before is None else before.slots
         if asked.cluster_id is not None and before is None:
             with asking(f"use the cluster {asked.cluster_id!r}") as client:
-                slots = cluster_hosts(client.clusters.get(asked.cluster_id).as_dict(), world_size)
+                slots = cluster_hosts(client.clusters.get(asked.cluster_id).as_dict(), job.world_size)
         own = f"{asked.mailbox}/{self._run}"
         with asking(f"write to the Volume {asked.volume!r}") as client:
             client.files.create_directory(own)
             client.files.upload(f"{own}/begun", io.BytesIO(b"1"), overwrite=True)
-        try:
-            mailbox.upload()
-        except OSError as error:
-            raise Unreachable(str(error)) from error
+        leave_files(mailbox)
         argv, env = mailbox.host_program(None)
         settings = {"argv": argv, "env": env, "folder": own, "attempt": attempt, "hosts": len(slots)}
         with asking("write into your own folder of the workspace") as client:
@@ -67,19 +75,24 @@ class Errands:
         with asking("start a job run") as client:
             return see(client, submit_run(client, job_request(self._run, attempt, program, slots, asked)))
 
-    def find(self, attempt: int, created: float) -> JobRun | None:
-        """The job run that has not ended. None: there is none, nor will a submission on its way become one.
-        `created`: when the run began, in seconds since the epoch."""
+    def find(self, job: Job, attempt: int) -> JobRun | None:
         with self._workspace.asking("list your job runs") as client:
-            seen = active_run(client, run_name(self._run), created - 3600)
+            seen = active_run(client, run_name(self._run), job.created - 3600)
             if seen is None:
                 # A submission that is still on its way comes to nothing without it.
                 remove_program(client, program_path(client.current_user.me().user_name, self._run, attempt))
             return seen
 
-    def end(self, seen: JobRun, *, released: bool) -> None:
-        """End a job run, whose hosts may have been `released`, with all that is left of the run. What cannot
-        be ended or removed is told of; never raises."""
+    def look(self, seen: JobRun) -> JobRun:
+        return look_at(self._workspace, seen)
+
+    def away(self, first: JobRun, seen: JobRun) -> str | None:
+        return seen.ended
+
+    def so_far(self, seen: JobRun) -> str | None:
+        return None
+
+    def end(self, seen: JobRun, folder: RunFolder, *, released: bool) -> None:
         try:
             with self._workspace.asking(f"end job run {seen.number}") as client:
                 end_run(client, seen.number, released=released)
@@ -95,6 +108,6 @@ class Errands:
             if program is not None:
                 with self._workspace.asking(f"remove {program!r}") as client:
                     remove_program(client, program)
-            VolumeStore(self._workspace.asking, self._asked.mailbox).remove_folder(self._run)
+            self._store().remove_folder(self._run)
         except (DistError, OSError) as error:
             print(f"what the run has left in the workspace stays there: {error}", flush=True)

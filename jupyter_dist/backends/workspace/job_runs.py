@@ -8,27 +8,25 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import DistError
+from ..platform_job import JobView
 from .signing_in import NotThere, Workspace
 
 __all__ = [
     "JobRun",
-    "Watch",
     "active_run",
     "end_run",
+    "look_at",
     "remove_program",
     "see",
     "submit_run",
     "upload_program",
 ]
 
-_LOOK_EVERY_S = 2.0
 _ENDED = ("TERMINATED", "SKIPPED", "INTERNAL_ERROR")
 _VERBS = {"CANCELED": "was cancelled", "TIMEDOUT": "ran out of its time", "SUCCESS": "has ended"}
 _WAITS = {
@@ -44,23 +42,15 @@ _END_S = 15.0
 
 
 @dataclass(frozen=True)
-class JobRun:
+class JobRun(JobView):
     """A job run as the workspace tells of it."""
 
     number: int
-    page: str
-    """Its page in the workspace."""
     program: str
     """The path of the program that it runs."""
-    slots: tuple[int, ...]
+    slots: Sequence[int]
     """How many ranks each of its hosts takes."""
     life: str
-    waits_for: str
-    """What it does before its hosts are there, for the user."""
-    ended: str | None = None
-    """Why it is over, for the user; None while it is not."""
-    final: bool = False
-    """Whether another one would end the same way."""
 
 
 def submit_run(client: Any, body: Mapping[str, Any]) -> int:
@@ -91,13 +81,16 @@ def see(client: Any, number: int) -> JobRun:
     ranks = (program.parameters or ["", ""])[1] if program else ""
     life = _word(run.state.life_cycle_state)
     page = run.run_page_url or f"job run {number}"
+    waits = _WAITS.get(life, "waits for its cluster")
     seen = JobRun(
         number,
-        page,
         program.python_file if program else "",
         tuple(int(part) for part in ranks.split(",") if part),
         life,
-        _with(_WAITS.get(life, "waits for its cluster"), run.state.queue_reason or run.state.state_message),
+        called=f"job run {number}",
+        page=page,
+        waits_for=_with(waits, run.state.queue_reason or run.state.state_message),
+        ending=life == "TERMINATING",
     )
     if life not in _ENDED:
         return seen
@@ -111,6 +104,15 @@ def see(client: Any, number: int) -> JobRun:
     why = _with(f"job run {number} {_VERBS.get(result, 'has failed')}", next(filter(None, messages), None))
     named = f" ({code})" if code and code not in ("SUCCESS", "USER_CANCELED", "CANCELED") else ""
     return dataclasses.replace(seen, ended=f"{why}{named}; see {page}", final=code in _FINAL)
+
+
+def look_at(workspace: Workspace, seen: JobRun) -> JobRun:
+    """How a run stands that was seen before. Raises DistError."""
+    try:
+        with workspace.asking(f"look after {seen.called}") as client:
+            return see(client, seen.number)
+    except NotThere:
+        return dataclasses.replace(seen, ended=f"{seen.called} is gone: it was deleted in the workspace")
 
 
 def end_run(client: Any, number: int, *, released: bool) -> None:
@@ -139,34 +141,6 @@ def remove_program(client: Any, path: str) -> None:
 
     with contextlib.suppress(NotFound):
         client.workspace.delete(path)
-
-
-class Watch:
-    """Looks after a run in a thread of its own: a workspace that does not answer hinders nobody else."""
-
-    def __init__(self, workspace: Workspace, seen: JobRun) -> None:
-        self.seen = seen
-        self.trouble: str | None = None
-        """Why nothing is known of it at the moment."""
-        self._workspace = workspace
-        self._closed = threading.Event()
-        threading.Thread(target=self._work, name="jupyter-dist job run", daemon=True).start()
-
-    def close(self) -> None:
-        """No more looks. Repeatable."""
-        self._closed.set()
-
-    def _work(self) -> None:
-        while self.seen.ended is None and not self._closed.wait(_LOOK_EVERY_S):
-            try:
-                with self._workspace.asking(f"look after job run {self.seen.number}") as client:
-                    self.seen = see(client, self.seen.number)
-                self.trouble = None
-            except NotThere:
-                why = f"job run {self.seen.number} is gone: it was deleted in the workspace"
-                self.seen = dataclasses.replace(self.seen, ended=why)
-            except DistError as error:
-                self.trouble = str(error)
 
 
 def _word(value: Any) -> str:

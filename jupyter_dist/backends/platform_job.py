@@ -1,0 +1,304 @@
+"""A run whose hosts are one job of a platform, such as SageMaker's or Databricks'.
+
+The job runs our host program on its machines. All that passes between a host and this machine lies in a
+mailbox, in a store that both reach. How a job is submitted, found again, seen and ended is the platform's
+(`Errands`). The rest is here: which attempts it serves, what is told while it waits, and what its end means.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from ..errors import DistError, LaunchError, Unreachable
+from ..folder import RunFolder
+from ..job import Job, Poll, State
+from ._base import Handle
+from .hosted import Hosted, Hosting, HostSettings, Mailbox, Wanted
+
+__all__ = ["Errands", "JobView", "JobWatch", "PlatformJob", "SignedOut", "ended", "leave_files"]
+
+
+class SignedOut(LaunchError):
+    """There are no credentials, or they are good no longer. What runs is not touched by that."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobView:
+    """A job as its platform tells of it. It stands as JSON in the run's handle."""
+
+    called: str
+    """In a line for the user, such as `job run 7`."""
+    page: str
+    """Its page in the platform's own console."""
+    waits_for: str
+    """What it does before its hosts are there, for the user."""
+    ended: str | None = None
+    """Why it is over, for the user; None while it is not."""
+    ending: bool = False
+    """Whether it is about to be over, and serves no other attempt."""
+    final: bool = False
+    """Whether another one would end the same way."""
+    stopped: bool = False
+    """Whether somebody has ended it on its page."""
+
+
+_View = TypeVar("_View", bound=JobView)
+_BUSY_S = 10.0
+"""For the platform to take it that a job has to end, where it is busy."""
+
+
+class Errands(Protocol[_View]):
+    """What one run asks of its platform. Those that may block say so; they raise Unreachable where another
+    try may help, SignedOut where the user has to sign in, and any other DistError."""
+
+    look_every_s: float
+    why_s: float
+    """For the platform to say why a job has ended."""
+
+    @property
+    def settings(self) -> HostSettings: ...
+
+    @property
+    def wanted(self) -> Wanted: ...
+
+    def mailbox(self, folder: RunFolder) -> Mailbox:
+        """The run's, in a store that the job's hosts reach."""
+        ...
+
+    def submit(self, job: Job, attempt: int, mailbox: Mailbox, before: _View | None) -> _View:
+        """Leave what the hosts need in the mailbox, and start a job: one, however often it is asked for.
+        `before`: the job of an attempt before. Blocks."""
+        ...
+
+    def find(self, job: Job, attempt: int) -> _View | None:
+        """The newest job of the run that serves this attempt and has not ended. None: there is none, nor will
+        a submission on its way become one. Blocks."""
+        ...
+
+    def look(self, seen: _View) -> _View:
+        """How it stands now; one that is there no more has `ended`. Blocks."""
+        ...
+
+    def end(self, seen: _View, folder: RunFolder, *, released: bool) -> str | None:
+        """End a job, whose hosts may have been `released`, with all that is left of the run. Returns what it
+        has come to, in a line for the user. What cannot be removed is told of. Blocks; never raises."""
+        ...
+
+    def tidy(self) -> None:
+        """Remove what the run has left with the platform. Blocks; never raises."""
+        ...
+
+    def hosts(self, job: Job, seen: _View) -> Sequence[Mapping[str, Any]]:
+        """As in `Hosting`."""
+        ...
+
+    def away(self, first: _View, seen: _View) -> str | None:
+        """Why the hosts there were at `first` are no more, for the user; None while they may be there."""
+        ...
+
+    def so_far(self, seen: _View) -> str | None:
+        """What a job that runs has cost, in a line for the user."""
+        ...
+
+
+def leave_files(mailbox: Mailbox) -> None:
+    """Have the store keep what hosts need. Raises Unreachable."""
+    try:
+        mailbox.upload()
+    except OSError as error:
+        raise Unreachable(str(error)) from error
+
+
+def ended(end: Callable[[float], _View], waits_s: float) -> _View:
+    """The job once it has ended: `end` is told how long it may wait for that. It is asked again where the
+    platform is busy, for a while: a job that is forgotten is paid for. Blocks; raises what `end` raises."""
+    begin = time.monotonic()
+    while True:
+        waited_s = time.monotonic() - begin
+        try:
+            return end(max(0.0, waits_s - waited_s))
+        except Unreachable:
+            if waited_s > waits_s + _BUSY_S:
+                raise
+        time.sleep(1.0)
+
+
+class JobWatch(Generic[_View]):
+    """Looks after a job in a thread of its own: a platform that does not answer hinders nobody else."""
+
+    def __init__(self, look: Callable[[_View], _View], seen: _View, every_s: float) -> None:
+        self.first = self.seen = seen
+        self.trouble: str | None = None
+        """Why nothing is known of it at the moment."""
+        self.signed_out = False
+        """Whether that is because the user's credentials are good no longer: the job goes on."""
+        self._look, self._every_s = look, every_s
+        self._closed = threading.Event()
+        threading.Thread(target=self._work, name="jupyter-dist job watch", daemon=True).start()
+
+    def close(self) -> None:
+        """No more looks. Repeatable."""
+        self._closed.set()
+
+    def _work(self) -> None:
+        while self.seen.ended is None and not self._closed.wait(self._every_s):
+            try:
+                self.seen = self._look(self.seen)
+                self.trouble, self.signed_out = None, False
+            except DistError as error:
+                self.trouble, self.signed_out = str(error), isinstance(error, SignedOut)
+                if isinstance(error, Unreachable):
+                    self._closed.wait(self._every_s)  # it is busy: half as often
+
+
+class PlatformJob(Generic[_View]):
+    """The run that this process watches: what the backends of platforms have in common, with the promises of
+    `Backend`."""
+
+    poll_interval_s: ClassVar[float] = 0.1
+
+    def __init__(
+        self, view: type[_View], known_as: str, errands: Callable[[Job, RunFolder], Errands[_View]]
+    ) -> None:
+        """`known_as`: under which name the job stands in the handle. `errands` must not block."""
+        self._type, self._known_as, self._errands_of = view, known_as, errands
+        self._hosted = Hosted(self._hosting)
+        self._errands: Errands[_View] | None = None
+        self._mailbox: Mailbox | None = None
+        self._seen: _View | None = None
+        self._watch: JobWatch[_View] | None = None
+        self._served = False
+        """Whether the hosts of this attempt were seen to be there."""
+
+    def default_np(self) -> int:
+        return 1
+
+    def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
+        errands, mailbox = self._open(job, folder)
+        seen = errands.find(job, attempt)
+        if seen is not None and seen.ending:
+            raise Unreachable(f"{seen.called} is still ending")
+        if seen is None:
+            try:
+                seen = errands.submit(job, attempt, mailbox, self._seen)
+            except Unreachable:
+                raise
+            except DistError:
+                errands.tidy()
+                raise
+            if seen.ended is not None:
+                raise LaunchError(seen.ended)
+            print(f"{seen.called}: {seen.page}", flush=True)
+        self._follow(seen)
+        self._served = False
+        return {**self._hosted.submit(job, folder, attempt), **self._known(seen)}
+
+    def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
+        errands, _ = self._open(job, folder)
+        try:
+            seen = errands.find(job, attempt)
+        except SignedOut as error:  # the job goes on, and its user may sign in meanwhile
+            raise Unreachable(str(error)) from error
+        if seen is None:
+            if attempt == 0:  # no hosts have ever been there, and another submission uploads anew
+                errands.tidy()
+                self._mailbox = None
+            return None
+        self._follow(seen)
+        return {**self._hosted.find(job, folder, attempt), **self._known(seen)}
+
+    def poll(self, handle: Handle, cursor: Any = None) -> Poll:
+        self._adopt(handle)
+        poll = self._hosted.poll(handle, cursor)
+        watch = self._watch
+        if watch is None:
+            return poll
+        if watch.signed_out and not poll.state.ended:
+            raise Unreachable(f"{watch.trouble} The job goes on")
+        seen = watch.seen
+        if poll.state is State.FAILED and seen.stopped:
+            return dataclasses.replace(poll, state=State.STOPPED, final=True)
+        if poll.state is not State.PENDING:
+            self._served = True
+            assert self._errands is not None
+            cost = self._errands.so_far(seen) if poll.state is State.RUNNING else None
+            return poll if cost is None else _telling(poll, poll.detail, cost)
+        if seen.ended is not None:
+            return dataclasses.replace(poll, state=State.FAILED, detail=seen.ended, final=seen.final)
+        return _telling(poll, f"{seen.called} {seen.waits_for}", poll.detail, f"see {seen.page}")
+
+    def stop(self, handle: Handle, *, kill: bool) -> None:
+        self._adopt(handle)
+        self._hosted.stop(handle, kill=kill)
+
+    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+        self._adopt(handle)
+        self._hosted.ask(handle, rank, verb)
+
+    def release(self, handle: Handle) -> str | None:
+        seen = self._adopt(handle)
+        self._hosted.release(handle)
+        assert self._errands is not None
+        return self._errands.end(seen, RunFolder(Path(handle["folder"])), released=self._served)
+
+    def _known(self, seen: _View) -> dict[str, Any]:
+        return {self._known_as: dataclasses.asdict(seen)}
+
+    def _adopt(self, handle: Handle) -> _View:
+        """Know of the job what the handle tells, in a process that has not begun it."""
+        if self._seen is None:
+            self._seen = self._type(**handle[self._known_as])
+        return self._seen
+
+    def _follow(self, seen: _View) -> None:
+        self._seen = seen
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = self._watching(seen)
+
+    def _watching(self, seen: _View) -> JobWatch[_View]:
+        assert self._errands is not None
+        return JobWatch(self._errands.look, seen, self._errands.look_every_s)
+
+    def _open(self, job: Job, folder: RunFolder) -> tuple[Errands[_View], Mailbox]:
+        if self._errands is None or self._mailbox is None:
+            self._errands = self._errands_of(job, folder)
+            self._mailbox = self._errands.mailbox(folder)
+        return self._errands, self._mailbox
+
+    def _hosting(self, job: Job, folder: RunFolder) -> Hosting:
+        errands, mailbox = self._open(job, folder)
+        assert self._seen is not None
+        self._watch = begun = self._watching(self._seen)
+        hosts = errands.hosts(job, self._seen)
+
+        def gone() -> dict[str, str]:
+            watch = self._watch or begun
+            # Before that, whoever starts in place of a host that was taken away has its letters as well.
+            why = errands.away(watch.first, watch.seen) if self._served else watch.seen.ended
+            return {} if why is None else {str(host["name"]): why for host in hosts}
+
+        def close() -> None:
+            (self._watch or begun).close()
+            mailbox.close()
+
+        return Hosting(
+            hosts,
+            errands.settings,
+            mailbox.reach,
+            errands.wanted,
+            trouble=lambda: (self._watch or begun).trouble or mailbox.trouble,
+            gone=gone,
+            why_s=errands.why_s,
+            close=close,
+        )
+
+
+def _telling(poll: Poll, *parts: str | None) -> Poll:
+    return dataclasses.replace(poll, detail="; ".join(filter(None, parts)))

@@ -1,0 +1,53 @@
+"""The flags of a cell as a run keeps them, to run it again: as they were typed, but for what is secret."""
+
+from __future__ import annotations
+
+import shlex
+
+from ..errors import InputError
+from ..flags import split_line
+from ..text.confidential import is_confidential
+
+__all__ = ["LEFT_OUT", "flags_to_keep"]
+
+LEFT_OUT = "…"
+"""Stands where a value was. A line that holds it cannot be run as it is."""
+_MOST = 2000
+
+
+def flags_to_keep(line: str) -> str:
+    """The line without the values given to --env, and without what looks like a secret.
+
+    A variable's name in place of a value, such as `--env TOKEN=$token`, stays: it tells nothing.
+    """
+    try:
+        tokens = split_line(line)
+    except InputError:
+        return ""
+    kept = []
+    before = ""
+    for token in tokens:
+        kept.append(_kept(token, before))
+        before = token
+    if kept == tokens:
+        return line if len(line) <= _MOST else ""
+    return shlex.join(kept)[:_MOST]
+
+
+def _kept(token: str, before: str) -> str:
+    if token.startswith("--env="):
+        return f"--env={_kept(token.removeprefix('--env='), '--env')}"
+    name, equals, value = token.partition("=")
+    if not equals:
+        name, value = before, token
+    is_flag = token.startswith("-") and not equals
+    if is_flag or _is_variable(value):
+        return token
+    if before == "--env" or is_confidential(name.lstrip("-"), value):
+        return f"{name}={LEFT_OUT}" if equals else LEFT_OUT
+    return token
+
+
+def _is_variable(value: str) -> bool:
+    bare = value[1:-1] if value.startswith("{") and value.endswith("}") else value.removeprefix("$")
+    return bare != value and bare.isidentifier()

@@ -1,0 +1,77 @@
+"""Attach to what somebody else has started: `sagemaker:JOB` becomes a run that shows it, as any other."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from .. import backends, folder
+from ..errors import InputError, RunNotFound
+from ..folder import RunFolder
+from ..job import Job
+from ..launch import submission
+from ..record import reader
+
+__all__ = ["adopt", "is_elsewhere"]
+
+_RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}")
+
+
+def is_elsewhere(name: str) -> bool:
+    """Whether `name` says BACKEND:JOB."""
+    return ":" in name
+
+
+def _own(job: str) -> RunFolder | None:
+    """The run that has started the job, or its trial that has it; None where it is not on this machine."""
+    found = _RUN_ID.search(job)
+    if found is None:
+        return None
+    try:
+        run = folder.find_exact(found[0])
+    except RunNotFound:
+        return None
+    for trial in folder.trials_of(run):
+        handle = (reader.job(trial).trial or {}).get("handle") or {}
+        if job in handle.values():
+            return trial
+    return run
+
+
+def adopt(name: str, given: Mapping[str, Any]) -> RunFolder:
+    """The run that shows what is called BACKEND:JOB, started where there is none yet. Blocks.
+
+    A job that a run of this machine has started is that run. `given`: how to get there, such as `region`.
+    Raises DistError.
+    """
+    backend, _, job = name.partition(":")
+    shows = backends.SHOWING.get(backend)
+    if shows is None or not job:
+        known = " or ".join(f"{one}:JOB" for one in backends.SHOWING)
+        raise InputError(f"attach takes the id of a run, or {known}, got {name!r}")
+    own = _own(job)
+    if own is not None:
+        return own
+    fields = backends.declared(shows).adopt(job, given)  # type: ignore[attr-defined]
+    for known_run in folder.runs():
+        try:
+            found = reader.job(known_run)
+        except RunNotFound:
+            continue
+        if found.backend == shows and dict(found.options) == fields["options"]:
+            return known_run
+    now = time.time()
+    made = Job(
+        id=folder.new_id(),
+        backend=shows,
+        created=now,
+        cwd=os.getcwd(),
+        python=sys.executable,
+        stall_timeout_s=None,
+        **fields,
+    )
+    return submission.launch_watch(made)
