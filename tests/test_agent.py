@@ -54,7 +54,7 @@ class Driver:
     def release(self) -> None:
         self.say(do="release")
         self.until("sent")
-        self.say(do="remove", checkpoints=True)
+        self.say(do="remove", keep_run=False)
         self.until("released")
 
     def read(self) -> bool:

@@ -26,6 +26,7 @@ from jupyter_dist.conformance.runs import Runs, assert_state, story, wait_until
 from jupyter_dist.job import State
 from jupyter_dist.record import log_tail, reader
 from jupyter_dist.showing.run import Run
+from jupyter_dist.worker import layout
 
 TWO = pytest.mark.parametrize("hosts", [2], indirect=True)
 GRACE_S = 6.0
@@ -261,23 +262,77 @@ def test_a_full_disk_is_told_with_its_host(hosts: Hosts, runs: Runs) -> None:
     assert_state(runs.wait(run), State.SUCCEEDED)
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "small"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "small", place], check=True)
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def fill(disk: Path, hosts: Hosts, run: Run) -> Path:
+    """Leave no room on it, and wait until nothing more of what ranks print arrives; returns what fills it."""
+    filler = disk / "filler"
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+    def behind() -> bool:
+        logs = f"cat {hosts.home}/.cache/jupyter-dist/hosts/{run.id}/*/run/attempts/0/ranks/*/{layout.OUTPUT}"
+        return all(
+            len(hosts.exec(name, ["sh", "-c", logs]).stdout) > len(reader.output(run.folder, rank)) + 1000
+            for rank, name in enumerate(hosts.names)
+        )
+
+    wait_until(behind, 40, "a disk that takes nothing more", run)
+    return filler
+
+
 @TWO
-def test_a_full_disk_here_leaves_nothing_on_the_hosts(hosts: Hosts, runs: Runs, tmp_path: Path) -> None:
-    (tmp_path / "small").mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "small", tmp_path / "small"], check=True)
-    try:
-        here = Runs(runs.target, tmp_path / "small" / "runs")
-        run = here.until_up(here.start(COUNTS))
-        filler = tmp_path / "small" / "filler"
-        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
-            while True:
-                file.write(bytes(4096))
-        run.stop()
-        clean(hosts, run)
-        assert_state(here.wait(run), State.STOPPED)
-        here.close()
-    finally:
-        subprocess.run(["umount", "-l", tmp_path / "small"], check=True)
+def test_a_full_disk_here_leaves_on_the_hosts_what_it_could_not_take(
+    hosts: Hosts, runs: Runs, small_disk: Path
+) -> None:
+    here = Runs(runs.target, small_disk / "runs")
+    run = here.until_up(here.start(COUNTS, grace=120.0))  # the hosts are told: no grace ends what is there
+    fill(small_disk, hosts, run)
+    run.stop()
+    for name in hosts.names:
+        ends(hosts, run, name)
+    assert_state(here.wait(run), State.STOPPED)
+    here.close()
+    told = dict(re.findall(r"on host (\w+) cannot be .*? stays there in '([^']+)'", run.status.told or ""))
+    assert set(told) == set(hosts.names), run.status.told
+    for name in hosts.names:
+        find = ["find", f"{hosts.home}/.cache/jupyter-dist", "-type", "f"]
+        left = hosts.exec(name, find, check=False).stdout.split("\n")[:-1]
+        # Beside it only what tells the folder from a user's: the code and the values that were sent are gone.
+        beside = [path for path in left if not path.startswith(f"{told[name]}/")]
+        assert {path.rpartition("/")[2] for path in beside} == {"start", ".jupyter-dist"}
+        more = 0
+        for path in left:
+            if path.endswith((layout.OUTPUT, layout.EVENTS)):
+                there = hosts.exec(name, ["cat", path]).stdout
+                here_too = (run.folder.path / path.removeprefix(f"{told[name]}/")).read_text()
+                assert there.startswith(here_too)
+                more += len(there) - len(here_too)
+        assert more > 0
+
+
+@TWO
+def test_a_disk_here_that_has_room_again_gets_all_of_it(hosts: Hosts, runs: Runs, small_disk: Path) -> None:
+    here = Runs(runs.target, small_disk / "runs")
+    run = here.until_up(here.start(COUNTS, grace=120.0))
+    fill(small_disk, hosts, run).unlink()
+    for rank in (0, 1):
+        grows(run, rank)
+    enough(hosts)
+    assert_state(here.wait(run), State.SUCCEEDED)
+    for rank in (0, 1):
+        counted(run, rank)
+    assert run.status.told is None
+    here.close()
+    clean(hosts, run)
 
 
 @pytest.mark.parametrize("hosts", [["h2"]], indirect=True)

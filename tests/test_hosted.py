@@ -110,7 +110,6 @@ def test_a_place_that_is_taken_away(tmp_path: Path, wait_for: WaitFor, knows: bo
     handle = hosted.submit(run.job, run.folder, 0)
     try:
         wait_for(lambda: hosted.poll(handle).state is State.RUNNING, 60)
-        os.close(read)
         os.close(held)
         closed.append(time.monotonic())
         wait_for(lambda: hosted.poll(handle).state is not State.RUNNING, 60)
@@ -119,6 +118,7 @@ def test_a_place_that_is_taken_away(tmp_path: Path, wait_for: WaitFor, knows: bo
         assert {rank.state for rank in poll.ranks} == {State.LOST}
     finally:
         hosted.release(handle)
+        os.close(read)
 
 
 def test_what_a_rank_shows_comes_along_and_outlives_a_kill(tmp_path: Path, wait_for: WaitFor) -> None:

@@ -235,8 +235,7 @@ class Agent:
             self._children.signal(kill=True)
         elif do == "remove":
             self._end()
-            if wish["checkpoints"]:
-                remove(self._stage)
+            remove(self._stage, keep_run=wish["keep_run"])
             self._say({"is": "released"})
 
     def _prepare(self, env: dict[str, str], python: str) -> None:

@@ -265,11 +265,25 @@ def _end_of(path: str) -> str:
         return f"it left no log ({error.strerror})"
 
 
-def remove(stage: str) -> None:
-    """Remove a stage folder, and with the last one the run's folder on this host."""
+def remove(stage: str, *, keep_run: bool = False) -> None:
+    """Remove a stage folder, and with the last one the run's folder on this host. `keep_run`: what the ranks
+    have written stays, and the code and values that were sent go."""
     os.chdir("/")
     root = os.path.dirname(stage)
-    shutil.rmtree(stage, ignore_errors=True)
+    if keep_run:
+        for entry in os.scandir(stage):
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name != "run":
+                    shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                os.unlink(entry.path)
+        return
+    going = f"{stage}.going"
+    # In one step: who comes back meanwhile finds all of it, or nothing.
+    with contextlib.suppress(OSError):
+        os.rename(stage, going)
+    for path in (going, stage):
+        shutil.rmtree(path, ignore_errors=True)
     with contextlib.suppress(OSError):
         if set(os.listdir(root)) <= {"start", _MARK}:
             for name in os.listdir(root):

@@ -123,12 +123,12 @@ class Horovod(Follower):
 
         return self.start_with_gpus(job, options, start, takers=_slots(options, job.world_size))
 
-    def release(self, handle: Handle) -> None:
+    def release(self, handle: Handle) -> str | None:
         for written, wanted in self._copies():
             with contextlib.suppress(OSError):
                 make_private(wanted.parent)
                 shutil.copyfile(written, wanted)
-        super().release(handle)
+        return super().release(handle)
 
 
 def _slots(options: HorovodOptions, world_size: int) -> int:

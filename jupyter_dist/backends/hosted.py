@@ -196,12 +196,13 @@ class Hosted:
             self._ours(handle)[0].stacks()
 
     @_alone
-    def release(self, handle: Handle) -> None:
-        """Waits for checkpoints, and some seconds for anything else."""
-        self._ours(handle)[0].release()
+    def release(self, handle: Handle) -> str | None:
+        """Waits for checkpoints, and some seconds for anything else. Returns what had to stay there."""
+        told = self._ours(handle)[0].release()
         assert self._hosting is not None
         self._hosting.close()
         self._fleet = self._hosting = None
+        return told
 
     def _ours(self, handle: Handle) -> tuple[Fleet, Job]:
         """The hosts of the run, found again with the handle where another supervisor set them up."""

@@ -170,20 +170,19 @@ class Ray:
             if self._known(handle)[0].settled:
                 self._hosted.ask(handle, rank, verb)
 
-    def release(self, handle: Handle) -> None:
+    def release(self, handle: Handle) -> str | None:
         if handle.get("elastic"):
-            self._elastic.release(handle)
-            return
+            return self._elastic.release(handle)
         with self._lock:
             room, _, _ = self._known(handle)
-            if room.settled:
-                self._hosted.release(handle)
+            told = self._hosted.release(handle) if room.settled else None
             try:
                 room.give_back()
             except Exception as error:  # our actors give it back themselves, when nobody needs it
                 print(f"Ray was not told that the run has ended: {error}", flush=True)
             if handle["embedded"] is not None:
                 embedded.end(handle["embedded"])
+            return told
 
     def _hosting(self, job: Job, folder: RunFolder) -> Hosting:
         assert self._room is not None

@@ -126,8 +126,8 @@ class Ssh:
     def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
         self._hosted.ask(handle, rank, verb)
 
-    def release(self, handle: Handle) -> None:
-        self._hosted.release(handle)
+    def release(self, handle: Handle) -> str | None:
+        return self._hosted.release(handle)
 
 
 def _hosting(job: Job, folder: RunFolder) -> Hosting:

@@ -245,8 +245,9 @@ class Fleet:
         for host in self._hosts:
             host.stacks()
 
-    def release(self) -> None:
-        """End the agents, fetch the checkpoints and remove what is on the hosts. Never raises.
+    def release(self) -> str | None:
+        """End the agents, fetch the checkpoints and remove what is on the hosts. Never raises. Returns what
+        had to stay there and where, for the user: this machine's disk was too full for it, say.
 
         Waits as long as checkpoints come, and some seconds for anything else. A host that is away is
         left to its agent, which ends itself when the time of grace is over; its files stay there then.
@@ -264,9 +265,7 @@ class Fleet:
             self.wait(0.05)
         for host in self._hosts:
             host.close()
-            if host.not_kept is not None:
-                with contextlib.suppress(OSError):  # where the disk is full, it may be for this file too
-                    print(f"checkpoints of host {host.name} {host.not_kept}", flush=True)
+        return "; ".join(host.not_kept for host in self._hosts if host.not_kept is not None) or None
 
     def _named(self, name: str) -> Host:
         return next(host for host in self._hosts if host.name == name)

@@ -10,11 +10,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..worker import layout
 from . import rsync
 from .archive import Shipped
 from .arrivals import Arrivals
 from .facts import HostFacts, HostProcess, host_facts
+from .host_clock import HostClock
 from .link import LinkError, Reach
 from .openssh import LOCAL, own_version
 from .settings import HostSettings
@@ -61,7 +61,9 @@ class Host:
         self.heard = time.monotonic()
         """When it last sent anything but an answer to a ping."""
         self.not_kept: str | None = None
-        """Why its checkpoints could not be fetched."""
+        """What could not be fetched from it in the end, why, and where it is."""
+        self._unwritable = False
+        """Whether its link was given up because this machine cannot write what comes."""
         self.processes: dict[str, HostProcess] = {}
         self.ports: list[int] | None = None
         self.no_way: dict[str, str] = {}
@@ -78,10 +80,8 @@ class Host:
         self._tries_left = _BUSY_TRIES
         self._gone: tuple[str, float] | None = None
         """What it ended of, and when that was told."""
-        self._pings: dict[int, float] = {}
-        self._ping_number = 0
         self._pinged = 0.0
-        self._round_trip: float | None = None
+        self._clock = HostClock()
         self._sync = rsync.Sync(name, settings)
 
     def open(self, *, resume: bool) -> None:
@@ -108,7 +108,7 @@ class Host:
         return (
             self.link.up
             and self.facts is not None
-            and self._round_trip is not None
+            and self._clock.known
             and self._sync.done
             and self._prepared
             and self._way is None
@@ -171,6 +171,9 @@ class Host:
         self._releasing, self.heard = True, time.monotonic()
         if self.link.up:
             self.link.send({"do": "release"})
+        elif self._unwritable:
+            # It was not told to wait for us, and hears of its end as soon as it is there again.
+            self.away, self._retry_at = time.time(), 0.0
         else:
             self.released = True
 
@@ -192,11 +195,12 @@ class Host:
         else:
             try:
                 for header, body in self.link.pump():
-                    self._take(header, body)
+                    self._take_or_leave(header, body)
             except LinkError as error:
                 self._on_loss(error)
             except OSError as error:
                 self.link.close()
+                self._unwritable = True
                 why = f"the run's folder here cannot be written: {error.strerror or error}"
                 self._on_loss(LinkError(why))
             else:
@@ -204,6 +208,21 @@ class Host:
                     self._ping()
         self._look_at_sync()
         self._look_at_clock()
+
+    def _take_or_leave(self, header: Mapping[str, Any], body: bytes) -> None:
+        """In the end, what cannot be written here stays there. An OSError passes through before that."""
+        try:
+            self._take(header, body)
+        except OSError as error:
+            if not self._releasing:
+                raise
+            self._leave("what its ranks wrote last", error)
+
+    def _leave(self, what: str, error: OSError) -> None:
+        assert self.facts is not None
+        place = os.path.join(self.facts.stage, "run")
+        why = f"cannot be written here ({error.strerror or error})"
+        self.not_kept = f"{what} on host {self.name} {why}: it stays there in {place!r}"
 
     def _take(self, header: Mapping[str, Any], body: bytes) -> None:
         kind = header["is"]
@@ -217,7 +236,8 @@ class Host:
                 self._ping()
             self.link.send({"do": "hello", "have": self._arrivals.have()})
         elif kind == "pong":
-            self._on_pong(header)
+            if self._clock.pong(header) and self.facts is not None:
+                self.facts = dataclasses.replace(self.facts, clock_offset_s=self._clock_offset())
         elif kind == "facts":
             self._on_facts(header)
         elif kind == "ports":
@@ -233,43 +253,22 @@ class Host:
         elif kind in ("started", "ended"):
             self._on_process(header)
         elif kind == "checkpoint":
-            self._keep(header, body)
+            try:
+                self._arrivals.keep(header, body, self.name)
+            except OSError as error:
+                self._leave("a checkpoint", error)
         elif kind == "sent":
-            self.link.send({"do": "remove", "checkpoints": self.not_kept is None})
+            self.link.send({"do": "remove", "keep_run": self.not_kept is not None})
         elif kind == "released":
             self.released = True
 
-    def _keep(self, header: Mapping[str, Any], body: bytes) -> None:
-        try:
-            self._arrivals.keep(header, body, self.name)
-        except OSError as error:
-            assert self.facts is not None
-            place = os.path.join(self.facts.stage, "run", layout.CHECKPOINTS)
-            self.not_kept = f"cannot be written here ({error.strerror or error}): they stay in {place!r}"
-
     def _ping(self) -> None:
-        number = self._ping_number = self._ping_number + 1
-        self._pings[number] = time.time()
         self._pinged = time.monotonic()
-        self.link.send({"do": "ping", "ping": number})
-
-    def _on_pong(self, header: Mapping[str, Any]) -> None:
-        sent, now = self._pings.pop(header["ping"], None), time.time()
-        if sent is None:
-            return
-        if self._round_trip is None or now - sent < self._round_trip:
-            self._round_trip = now - sent
-            self._offset = (sent + now) / 2 - float(header["time"])
-            if self.facts is not None:
-                self.facts = dataclasses.replace(self.facts, clock_offset_s=self._clock_offset())
+        self.link.send({"do": "ping", "ping": self._clock.ping()})
 
     def _clock_offset(self) -> float:
         # This machine's clock is this machine's clock: measuring it would only add noise.
-        if self.name == LOCAL:
-            return 0.0
-        # What a slow way cannot tell from nothing is nothing: most hosts' clocks are set by the network.
-        within = not self.link.exact_clock and abs(self._offset) <= (self._round_trip or 0.0)
-        return 0.0 if within else round(self._offset, 4)
+        return 0.0 if self.name == LOCAL else self._clock.offset_s(exact=self.link.exact_clock)
 
     def _on_facts(self, told: Mapping[str, Any]) -> None:
         try:
@@ -279,7 +278,7 @@ class Host:
             return
         leased = None if self.facts is None else self.facts.leased
         self.facts = facts = dataclasses.replace(facts, clock_offset_s=self._clock_offset(), leased=leased)
-        self.away, self._backoff = None, _FIRST_BACKOFF_S
+        self.away, self._unwritable, self._backoff = None, False, _FIRST_BACKOFF_S
         self._resend(set(told["known"]))
         self._sync.begin(os.path.join(facts.stage, "work"))
 
@@ -344,7 +343,7 @@ class Host:
 
     def _forget(self) -> None:
         """Its agent has not waited for us, as nothing was ever given to it: set it up once more."""
-        self.facts, self.ports, self._round_trip = None, None, None
+        self.facts, self.ports, self._clock = None, None, HostClock()
         self._prepared = self._environment is None
         self._sync.close()
         self._sync = rsync.Sync(self.name, self._settings)

@@ -306,8 +306,9 @@ class Launched:
         ranks = self._files.look(self._files.newest(self._attempt))
         return [rank for rank in ranks if rank.state is State.RUNNING]
 
-    def release(self) -> None:
+    def release(self) -> str | None:
         """Nothing is held beyond the processes."""
+        return None
 
 
 class _Attempt(Protocol):
@@ -316,7 +317,7 @@ class _Attempt(Protocol):
     def poll(self) -> Poll: ...
     def signal(self, *, kill: bool) -> bool | None: ...
     def stacks(self) -> None: ...
-    def release(self) -> None: ...
+    def release(self) -> str | None: ...
 
 
 class Follower:
@@ -365,11 +366,11 @@ class Follower:
         if verb == "stacks" and self._launched is not None:
             self._launched.stacks()
 
-    def release(self, handle: Handle) -> None:
-        if self._launched is not None:
-            self._launched.release()
+    def release(self, handle: Handle) -> str | None:
+        told = None if self._launched is None else self._launched.release()
         if self._turn is not None:
             self._turn.release()
+        return told
 
 
 def _died_along(rank: RankState) -> RankState:

@@ -103,10 +103,10 @@ class Staged:
         if self._launched is not None:
             self._launched.stacks()
 
-    def release(self) -> None:
+    def release(self) -> str | None:
         if self._launched is not None:
             self._launched.release()
-        self._there.release()
+        return self._there.release()
 
 
 def rank_environments(

@@ -263,9 +263,9 @@ class HostsLaunched:
     def stacks(self) -> None:
         self._fleet.stacks()
 
-    def release(self) -> None:
-        self._fleet.release()
+    def release(self) -> str | None:
         self._began = False
+        return self._fleet.release()
 
 
 def environment_there(

@@ -139,6 +139,6 @@ class There:
         processes = self.fleet.poll().processes
         return (len(processes) >= len(self.names) and all(p.over for p in processes)) or waited_s > _FLUSH_S
 
-    def release(self) -> None:
-        self.fleet.release()
+    def release(self) -> str | None:
         self._began = False
+        return self.fleet.release()

@@ -72,14 +72,15 @@ class ElasticRay:
     def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
         self._hosted.ask(handle, rank, verb)
 
-    def release(self, handle: Handle) -> None:
+    def release(self, handle: Handle) -> str | None:
         with self._lock:
             rooms = self._ours(handle)
-            self._hosted.release(handle)
+            told = self._hosted.release(handle)
             rooms.release()
             self._rooms = None
             if handle.get("embedded"):
                 embedded.end(handle["embedded"])
+            return told
 
     def _ours(self, handle: Handle) -> SingleRooms:
         """The rooms of the run, found again where another process has asked for them."""

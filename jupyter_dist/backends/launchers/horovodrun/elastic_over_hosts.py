@@ -302,11 +302,11 @@ class ElasticHosts:
         over = {process.host for process in self._fleet.poll().processes if process.over}
         return over.issuperset(self._flushing) or waited_s > _FLUSH_S
 
-    def release(self) -> None:
+    def release(self) -> str | None:
         self._stop_looking()
         if self._launched is not None:
             self._launched.release()
-        self._fleet.release()
+        return self._fleet.release()
 
 
 def _address_of(interfaces: Sequence[str]) -> str | None:
