@@ -99,21 +99,21 @@ $(HOROVOD): .venv/.test jupyter_dist/commands/horovod_build.py jupyter_dist/comm
 
 # AWS's own toolkits, which its containers run; kept under ~/.cache/jupyter-dist. Without them, the tests of
 # SageMaker are skipped.
-.venv/.sagemaker: .venv/.test tests/fakes/sagemaker/toolkits.py
-	if $(BIN)/python tests/fakes/sagemaker/toolkits.py >/dev/null; then touch $@; \
+.venv/.sagemaker: .venv/.test tests/made_once.py tests/fakes/sagemaker/toolkits.py
+	if PYTHONPATH=tests $(BIN)/python -c 'import fakes.sagemaker.toolkits as t; t.toolkits()'; then touch $@; \
 	elif [ -n "$(filter-out 0,$(JUPYTER_DIST_REQUIRE_ALL))" ]; then exit 1; \
 	else echo "skipped: the tests of SageMaker" >&2; fi
 
 # A Kubernetes control plane of Debian's sources, in 4 minutes or more; kept under ~/.cache/jupyter-dist. Without
 # it, the tests of Kubernetes are skipped.
-.venv/.kubernetes: .venv/.test tests/kube_plane/binaries.py tests/kube_plane/build.sh tests/kube_plane/indexed.patch
-	if $(BIN)/python tests/kube_plane/binaries.py >/dev/null; then touch $@; \
+.venv/.kubernetes: .venv/.test tests/made_once.py $(addprefix tests/kube_plane/,binaries.py build.sh indexed.patch)
+	if PYTHONPATH=tests $(BIN)/python -m kube_plane.binaries >/dev/null; then touch $@; \
 	elif [ -n "$(filter-out 0,$(JUPYTER_DIST_REQUIRE_ALL))" ]; then exit 1; \
 	else echo "skipped: the tests of Kubernetes" >&2; fi
 
 # Azure's emulator of blobs; kept under ~/.cache/jupyter-dist. Without it, the tests of Azure ML are skipped.
-.venv/.azurite: .venv/.test tests/fakes/azureml/azurite.py
-	if $(BIN)/python tests/fakes/azureml/azurite.py >/dev/null; then touch $@; \
+.venv/.azurite: .venv/.test tests/made_once.py tests/fakes/azureml/azurite.py
+	if PYTHONPATH=tests $(BIN)/python -c 'import fakes.azureml.azurite as a; a.azurite()'; then touch $@; \
 	elif [ -n "$(filter-out 0,$(JUPYTER_DIST_REQUIRE_ALL))" ]; then exit 1; \
 	else echo "skipped: the tests of Azure ML" >&2; fi
 

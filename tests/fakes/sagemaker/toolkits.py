@@ -1,7 +1,5 @@
 """AWS's own toolkits, which AWS's images have: a folder for PYTHONPATH, made once per set of versions.
 
-    python tests/fakes/sagemaker/toolkits.py       makes it and prints where it lies
-
 It is kept under ~/.cache/jupyter-dist. What these packages need beside it, the tests' environment has:
 without `--no-deps` they would ask for a numpy and a TensorFlow of years ago.
 https://github.com/aws/sagemaker-training-toolkit, -pytorch-training-toolkit, -tensorflow-training-toolkit
@@ -9,14 +7,12 @@ https://github.com/aws/sagemaker-training-toolkit, -pytorch-training-toolkit, -t
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import os
 import platform
-import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from made_once import made_once
 
 __all__ = ["lacking", "toolkits"]
 
@@ -33,29 +29,19 @@ _WANTED = (
 )
 
 
-def _place() -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    what = "\n".join([*_WANTED, platform.machine(), sys.implementation.cache_tag or ""])
-    return cache / "jupyter-dist" / "sagemaker-toolkits" / hashlib.sha256(what.encode()).hexdigest()[:16]
-
-
 def toolkits() -> Path:
     """The folder. Makes it, in about ten seconds, where it is not there; raises RuntimeError."""
-    place = _place()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with open(f"{place}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not place.exists():
-            part = Path(f"{place}.part")
-            shutil.rmtree(part, ignore_errors=True)
-            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-            done = subprocess.run(
-                [*pip, "--no-deps", "--target", str(part), *_WANTED], capture_output=True, text=True
-            )
-            if done.returncode:
-                raise RuntimeError(f"pip cannot install {', '.join(_WANTED)}:\n{done.stdout}{done.stderr}")
-            part.rename(place)
-    return place
+    what = "\n".join([*_WANTED, platform.machine(), sys.implementation.cache_tag or ""])
+    return made_once("sagemaker-toolkits", what, _install)
+
+
+def _install(folder: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    done = subprocess.run(
+        [*pip, "--no-deps", "--target", str(folder), *_WANTED], capture_output=True, text=True
+    )
+    if done.returncode:
+        raise RuntimeError(f"pip cannot install {', '.join(_WANTED)}:\n{done.stdout}{done.stderr}")
 
 
 def lacking() -> str | None:
@@ -65,7 +51,3 @@ def lacking() -> str | None:
     except (OSError, RuntimeError) as error:
         return f"AWS's toolkits are not to be had: {error}"
     return None
-
-
-if __name__ == "__main__":
-    print(toolkits())
