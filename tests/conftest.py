@@ -37,6 +37,11 @@ settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("here", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
+# A thread of OpenMP's that waits for others turns in a loop otherwise. Where there are more threads than
+# cores, as beside other tests, that is most of what a network costs: ten times what it takes to train it.
+# https://gcc.gnu.org/onlinedocs/libgomp/OMP_005fWAIT_005fPOLICY.html
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 T = TypeVar("T")
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,8}")
 OF_A_RANK = (

@@ -114,6 +114,7 @@ MaxStartups 200
 MaxSessions 200
 KexAlgorithms curve25519-sha256
 PidFile none
+SetEnv OMP_WAIT_POLICY=PASSIVE
 """
 
 _SWITCH = """\
@@ -519,7 +520,8 @@ class Hosts:
         return ["nsenter", "--target", str(self._inits[name]), *spaces, "--", *argv]
 
     def _environment(self, more: Mapping[str, str] | None) -> dict[str, str]:
-        return {"PATH": _PATH, "HOME": self.home, "USER": "root", "LANG": "C.UTF-8", **(more or {})}
+        own = {"PATH": _PATH, "HOME": self.home, "USER": "root", "LANG": "C.UTF-8"}
+        return {**own, "OMP_WAIT_POLICY": "PASSIVE", **(more or {})}  # as in conftest.py
 
     def _put(self, name: str, path: str, source: Path) -> None:
         subprocess.run(

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from jupyter_dist.agent import stage
 from jupyter_dist.agent.frames import Frame, FrameError, Frames, encode
 from jupyter_dist.agent.tail import Tails
 from jupyter_dist.record.reader import start_ticks
@@ -384,3 +385,13 @@ def test_the_script_for_launchers(place: Place, tmp_path: Path) -> None:
         check=True,
     )
     assert shown.stdout == f"{awkward}|{place.stage}/run"
+
+
+def test_a_stage_that_was_removed_under_a_log_is_gone_for_good(tmp_path: Path) -> None:
+    """Else a driver comes back for its agent again and again, for the whole time of grace."""
+    (tmp_path / "run" / "0").mkdir(parents=True)
+    (tmp_path / "run" / "0" / "agent.log").touch()
+    wish = {"dir": str(tmp_path), "run": "run", "node": 0, "mode": "resume", "grace_s": 60}
+    with pytest.raises(stage.Refused, match=r"folder .* is gone") as refused:
+        stage.prepare(wish, lambda *_: None, lambda _: None)
+    assert refused.value.final

@@ -109,7 +109,8 @@ def test_a_place_that_is_taken_away(tmp_path: Path, wait_for: WaitFor, knows: bo
     hosted = Hosted(hosting)
     handle = hosted.submit(run.job, run.folder, 0)
     try:
-        wait_for(lambda: hosted.poll(handle).state is State.RUNNING, 60)
+        # Not the run's state alone: it runs once the agent was asked for ranks, which may be before it knows.
+        wait_for(lambda: {rank.state for rank in hosted.poll(handle).ranks} == {State.RUNNING}, 60)
         os.close(held)
         closed.append(time.monotonic())
         wait_for(lambda: hosted.poll(handle).state is not State.RUNNING, 60)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from conftest import Kernel
+from conftest import LACKS, Kernel
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.needs("tensorflow", "keras")]
 
@@ -189,15 +189,20 @@ def compared(kernel: Kernel, line: str, body: str = "train()") -> dict[str, tupl
 
 
 @pytest.mark.needs("horovod")
-@pytest.mark.parametrize(
-    "launch", ["-np 3 --gloo", pytest.param("-np 2 --mpi", marks=pytest.mark.needs("horovod with MPI"))]
-)
-def test_horovod(kernel: Kernel, launch: str) -> None:
+def test_horovod(kernel: Kernel) -> None:
+    """One notebook, which has TensorFlow and a model of its own, for both ways to start it."""
     notebook(kernel, IMPORTS, OBJECTS, ALONE, HOROVOD)
-    found = compared(kernel, f"--backend horovod {launch}")
+    are_as_one(compared(kernel, "--backend horovod -np 3 --gloo"))
+    lacking = LACKS["horovod with MPI"]()
+    if lacking is not None:
+        pytest.skip(lacking)
+    are_as_one(compared(kernel, "--backend horovod -np 2 --mpi"))
+
+
+def are_as_one(found: dict[str, tuple[float, float | None]]) -> None:
     assert found.pop("naive")[0] > 1e-3
     assert len(found) == 9
-    assert not [name for name, (apart, _) in found.items() if apart], found
+    assert not [name for name, (apart, _) in found.items() if apart], str(found)
     assert not [name for name, (_, off) in found.items() if off is not None and off > 1e-6], found
 
 
@@ -258,15 +263,6 @@ def train():
 """
 
 
-def test_multi_worker_mirrored(kernel: Kernel) -> None:
-    notebook(kernel, IMPORTS, OBJECTS, ALONE, STRATEGY)
-    found = compared(kernel, "-np 3 --gpus-per-worker 0")
-    assert found.pop("naive")[0] > 1e-3
-    assert len(found) == 9
-    assert not [name for name, (apart, _) in found.items() if apart], str(found)
-    assert not [name for name, (_, off) in found.items() if off is not None and off > 1e-6], found
-
-
 WITHOUT_SCOPE = """
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 trained.fit(batches, epochs=2, verbose=0)
@@ -274,9 +270,11 @@ trained.fit(batches, epochs=2, verbose=0)
 """
 
 
-def test_what_was_made_before_trains_in_the_strategy_without_its_scope(kernel: Kernel) -> None:
-    """Also where a tensor and a dataset of the notebook start TensorFlow, which has to wait for it."""
+def test_multi_worker_mirrored(kernel: Kernel) -> None:
+    """What was made before trains in the strategy without its scope, too: also where a tensor and a dataset
+    of the notebook start TensorFlow, which has to wait for it."""
     notebook(kernel, IMPORTS, OBJECTS, ALONE, STRATEGY)
+    are_as_one(compared(kernel, "-np 3 --gpus-per-worker 0"))
     ((apart, off),) = compared(kernel, "-np 2 --gpus-per-worker 0", WITHOUT_SCOPE).values()
     assert apart == 0
     assert off is not None

@@ -26,11 +26,24 @@ import json
 points = json.loads(my_run.metrics.to_json(orient="records"))
 print("shown:", json.dumps({"state": str(my_run.state), "results": list(my_run.results), "metrics": points}))
 """
-PATIENT = """
+PATIENT = f"""
+import sys
 import time
-from ray._private import services
 
-# Ray gives a node 30 s to start, and a busy machine takes longer.
+sys.path.append({str(Path(__file__).parent)!r})
+from ports import take_port
+from ray import _raylet
+from ray._private import node, services
+
+# Ray gives a node 30 s to start, and its helpers 15 s to say at which ports they listen, or ends it. A busy
+# machine takes longer: the ports are said beforehand, and the node is waited for.
+def start_raylet(self, *given, **named):
+    for which in ("dashboard_agent_listen", "metrics_agent", "metrics_export", "runtime_env_agent"):
+        name, port = which + "_port", take_port()
+        setattr(self._ray_params, name, port)
+        _raylet.persist_port(self._session_dir, self._node_id, name, port)
+    return start(self, *given, **named)
+
 def get_node(*given):
     deadline = time.monotonic() + 120
     while True:
@@ -41,6 +54,7 @@ def get_node(*given):
                 raise
             time.sleep(0.1)
 
+start, node.Node.start_raylet = node.Node.start_raylet, start_raylet
 ask, services.get_node = services.get_node, get_node
 """
 

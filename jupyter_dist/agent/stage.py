@@ -88,7 +88,8 @@ def prepare(wish: dict[str, Any], fetch: _Fetch, answer: _Answer) -> socket.sock
     stage = os.path.join(root, str(wish["node"]))
     mode = wish["mode"]
     agent = _connect(stage)
-    if agent is None and mode == "resume" and not os.path.isdir(stage):
+    # The code, not the folder: what the ranks have written may be left there.
+    if agent is None and mode == "resume" and not os.path.isdir(os.path.join(stage, "code")):
         raise Refused(f"the run's folder {stage!r} is gone", final=True)
     if agent is None:
         if mode == "stage":

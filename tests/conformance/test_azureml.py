@@ -1,7 +1,8 @@
 """The backend `azureml` does what every backend has to, in command jobs that really run.
 
 Their processes are started as for PyTorch, one on each machine. JUPYTER_DIST_CONFORMANCE=whole also tries all
-with mpirun, whose places the ranks take: three minutes more. What differs there is in tests/test_azureml.py.
+with mpirun, whose places the ranks take, and how runs are ended: four minutes more. What differs there is in
+tests/test_azureml.py.
 """
 
 from __future__ import annotations

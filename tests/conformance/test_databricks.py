@@ -1,4 +1,7 @@
-"""The backend `databricks` does what every backend has to, on real Spark behind an emulated workspace."""
+"""The backend `databricks` does what every backend has to, on real Spark behind an emulated workspace.
+
+How runs are ended is asked with JUPYTER_DIST_CONFORMANCE=whole alone: see conftest.py.
+"""
 
 from __future__ import annotations
 

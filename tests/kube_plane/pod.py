@@ -152,6 +152,7 @@ class Pod:
 
     def _environment(self, address: str) -> dict[str, str]:
         found = {"PATH": os.environ["KUBE_PATH"], "HOME": "/root", "LANG": "C.UTF-8", "HOSTNAME": self.name}
+        found["OMP_WAIT_POLICY"] = "PASSIVE"  # as in conftest.py
         known = {
             "metadata.name": self.name,
             "metadata.namespace": self.namespace,
