@@ -1,8 +1,9 @@
 """Take the place that a process of mpirun's holds for this rank, which an agent has started.
 
-Where a platform starts its processes with mpirun itself, as SageMaker and Azure ML do, one of them waits for
-each rank. It has written down what Open MPI told it (backends/host_entry.py). With those variables MPI_Init
-of the rank is that process's: PMIx knows a client by what it says and by its user, not by its pid.
+Where a platform starts its processes with mpirun itself, as SageMaker, Azure ML and an MPIJob do, one of them
+waits for each rank. It has written down what Open MPI told it (backends/host_entry.py, on_kubernetes/mpi_place.py).
+With those variables MPI_Init of the rank is that process's: PMIx knows a client by what it says and by its user,
+not by its pid.
 
 It lends a place once: after a client that has begun MPI and has ended, no second one is taken (seen with
 Open MPI 4.1: "getting local rank failed"). So another attempt is good for all that goes without MPI, and is
@@ -15,6 +16,7 @@ import atexit
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -25,6 +27,8 @@ __all__ = ["LENT", "of_launcher", "take"]
 LENT = "JUPYTER_DIST_LENT"
 """The variable that says where a host's places are written down, each as LOCAL_RANK.json."""
 
+_WAITS_S = 150.0
+"""In an MPIJob mpirun is started beside our agents, and has its own patience with the workers."""
 _BEGINS_MPI = ("mpi4py.MPI", "horovod.common.basics")
 """Modules with which a rank begins MPI."""
 _OF_MPIRUN = ("OMPI_", "OPAL_", "ORTE_", "PMI_", "PMIX_", "PRTE_", "SMDATAPARALLEL_")
@@ -38,7 +42,13 @@ def of_launcher(environ: Mapping[str, str]) -> dict[str, str]:
 def take(environ: MutableMapping[str, str]) -> None:
     """Put into the environment what the place of this rank has, in place of what another one's has."""
     folder = environ.pop(LENT)
-    with open(os.path.join(folder, f"{environ['LOCAL_RANK']}.json")) as file:
+    place = os.path.join(folder, f"{environ['LOCAL_RANK']}.json")
+    deadline = time.monotonic() + _WAITS_S
+    while not os.path.exists(place):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"mpirun has lent this rank no place within {_WAITS_S:g} s: its log says why")
+        time.sleep(0.05)
+    with open(place) as file:
         lent = of_launcher(json.load(file))
     for name in of_launcher(environ):
         del environ[name]

@@ -95,11 +95,12 @@ class KubernetesOptions(AgentOptions):
         },
     )
 
-    kind: Literal["job", "pytorchjob", "tfjob"] = Field(
+    kind: Literal["job", "pytorchjob", "tfjob", "mpijob"] = Field(
         default="job",
         title="Kind",
         description="What is made in the cluster. job: an Indexed Job, for which nothing has to be installed "
-        "there. The others are Kubeflow's, and need its training operator. Default: job",
+        "there. The others are Kubeflow's, and need its operators. With mpijob Horovod and mpi4py meet by "
+        "MPI. Default: job",
     )
     context: Line = Field(
         default=None,
@@ -225,6 +226,7 @@ class KubernetesOptions(AgentOptions):
             chief=self.chief,
             evaluator=self.evaluator,
             threads=math.ceil(self.cpus_per_worker) or None,
+            horovod=self.kind != "mpijob",  # which meets by MPI there
         )
 
     def slots(self, world_size: int) -> list[int]:

@@ -75,12 +75,15 @@ class PodRoom:
         pods = None if self._watch is None else self._watch.pods
         if pods is None:
             return {}
-        found = {}
+        found: dict[str, str] = {}
         for site in self._sites:
             pod = pods.get(site.uid)
             why = "was deleted" if pod is None else ending_of(pod)
-            if why is not None:
+            if why is not None and site.slots:
                 found[site.name] = f"this pod, on node {site.node}, {why}"
+            elif why is not None:  # with mpirun, without which no rank is of use to the others
+                told = f"the launcher's pod, {site.name} on node {site.node}, {why}"
+                found = {**{other.name: told for other in self._sites if other.slots}, **found}
         return found
 
     @property
@@ -92,7 +95,7 @@ class PodRoom:
 
     def whole(self) -> bool:
         """Whether another attempt can be made in them."""
-        return self.settled and not self.gone
+        return self.settled and not self.gone and not self._kind.by_mpi
 
     def write_down(self, attempt: int) -> None:
         """Have them known, as those of an attempt."""
@@ -133,8 +136,7 @@ class PodRoom:
                 "that is needed, for whoever administers the cluster"
             )
         if refusal.status == 404 and self._kind.is_kubeflows and "namespace" not in refusal.message:
-            needs = "that needs Kubeflow's training operator, and --kind job needs nothing"
-            return f"the cluster knows no {kind}: {needs}"
+            return f"the cluster knows no {kind}: that needs {self._kind.needs}, and --kind job needs nothing"
         if refusal.status == 404:
             return f"{where} is not there ({refusal.message}): name another one with --namespace"
         return f"the cluster takes no such {kind}: {refusal.message}"
@@ -164,6 +166,7 @@ class PodRoom:
         pods = self._watch.pods
         if pods is not None:
             slots = self._options.slots(self._job.world_size)
+            wanted = sum(self._replicas.values()) or len(slots)
             live = [pod for pod in pods.values() if not pod["metadata"].get("deletionTimestamp")]
             for pod in live:
                 why = never_starts(pod) or ending_of(pod)
@@ -171,12 +174,13 @@ class PodRoom:
                     about = f"pod {pod['metadata']['name']} {why}{self._last_words(pod)}"
                     raise LaunchError(f"{about}. Nothing was started.")
             up = {index_of(pod, self._replicas): pod for pod in live if is_up(pod)}
-            if len(up) == len(slots):
-                self._sites = [_site(up[index], many) for index, many in enumerate(slots)]
+            if len(up) == wanted:
+                more = [0] * (wanted - len(slots))
+                self._sites = [_site(up[index], many) for index, many in enumerate([*slots, *more])]
                 return None
             if time.monotonic() - self._looked > _ASK_WHY_EVERY_S:
                 self._looked = time.monotonic()
-                self._told = self._why(len(slots), live)
+                self._told = self._why(wanted, live)
         self._watch.wait(seconds)
         return self._watch.trouble or self._told
 
@@ -217,7 +221,7 @@ class PodRoom:
         assert self._watch is not None
         watch = self._watch
         return Hosting(
-            hosts=[{"name": site.name, "slots": site.slots} for site in self._sites],
+            hosts=[{"name": site.name, "slots": site.slots} for site in self._sites if site.slots],
             settings=self._options.agent_settings(),
             reach=self._reach,
             wanted=self._options.wanted(),
