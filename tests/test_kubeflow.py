@@ -75,6 +75,18 @@ def test_the_pods_of_a_pytorchjob_and_of_a_tfjob_have_the_ranks(plane: Plane, ru
         time.sleep(0.1)
 
 
+def test_without_its_mpirun_an_mpijob_has_ended(plane: Plane, runs: Runs) -> None:
+    """Its launcher's pod has no rank, and the ranks cannot go on without it."""
+    run = runs.until_up(
+        runs.start("import time\nprint('up', flush=True)\ntime.sleep(600)", kind="mpijob", np=2)
+    )
+    launcher = next(name for pod in plane.pods() if "-launcher-" in (name := pod["metadata"]["name"]))
+    plane.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{launcher}")
+    runs.wait(run)
+    assert run.status.state is State.FAILED, story(run)
+    assert f"the launcher's pod, {launcher} on node node-" in story(run)
+
+
 def test_a_cluster_without_kubeflow_says_so(plane: Plane, runs: Runs) -> None:
     group = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     told = plane.api.get(f"{group}/tfjobs.kubeflow.org")

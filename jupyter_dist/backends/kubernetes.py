@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import importlib.util
 import json
@@ -145,7 +146,7 @@ class Kubernetes:
                     return Poll(State.PENDING, _all(job, State.PENDING), detail=waits)
                 room.write_down(handle["attempt"])
                 self._begin(job, folder, handle["attempt"])
-            return self._hosted.poll(handle, wait_s=self.poll_interval_s)
+            return _unless_stranded(self._hosted.poll(handle, wait_s=self.poll_interval_s), room.stranded)
 
     def _known(self, handle: Handle) -> tuple[PodRoom, Job, RunFolder]:
         folder = RunFolder(Path(handle["folder"]))
@@ -187,3 +188,13 @@ class Kubernetes:
 
 def _all(job: Job, state: State) -> tuple[RankState, ...]:
     return tuple(RankState(rank, state) for rank in range(job.world_size))
+
+
+def _unless_stranded(poll: Poll, why: str | None) -> Poll:
+    """What the agents say, or that their ranks are lost. A rank that has failed is the reason itself."""
+    states = {rank.state for rank in poll.ranks}
+    if why is None or poll.state is not State.RUNNING or State.FAILED in states:
+        return poll
+    going = (State.RUNNING, State.PENDING)
+    ranks = (dataclasses.replace(r, state=State.LOST) if r.state in going else r for r in poll.ranks)
+    return dataclasses.replace(poll, state=State.FAILED, ranks=tuple(ranks), detail=why)

@@ -71,10 +71,9 @@ def _make(api: Api, told: Mapping[str, Any], kind: str) -> None:
 
 def main(url: str, token: str, ca: str) -> None:
     api = Api(url, token, Path(ca))
-    kinds = {kind: (f"/apis/{_GROUP}/v1/{KINDS[kind][0]}", functools.partial(_make, kind=kind)) for kind in KINDS}
-    kinds["MPIJob"] = (mpi_stand_in.PATH, mpi_stand_in.make)
-    for kind, (path, make) in kinds.items():
-        follow(api, kind, path, make)
+    for kind, (plural, *_) in KINDS.items():
+        follow(api, kind, f"/apis/{_GROUP}/v1/{plural}", functools.partial(_make, kind=kind))
+    follow(api, "MPIJob", mpi_stand_in.PATH, mpi_stand_in.make)
 
 
 if __name__ == "__main__":

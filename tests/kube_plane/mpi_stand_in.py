@@ -1,4 +1,4 @@
-"""A stand-in for Kubeflow's MPI operator: of an MPIJob it makes the workers, the list of them, a key, a launcher.
+"""A stand-in for Kubeflow's MPI operator: it makes an MPIJob's workers, their list, a key, and a launcher.
 
 The real one is a Go program that is not to be had here. This one was written after what that one makes:
 https://github.com/kubeflow/mpi-operator/blob/master/pkg/controller/mpi_job_controller.go. It knows Open MPI
@@ -38,14 +38,17 @@ def _key() -> dict[str, str]:
         argv = ["ssh-keygen", "-q", "-t", "ecdsa", "-b", "521", "-m", "PEM", "-N", "", "-f", f"{folder}/key"]
         subprocess.run(argv, check=True)
         pair = {"ssh-privatekey": "key", "ssh-publickey": "key.pub"}
-        return {name: base64.b64encode(Path(folder, file).read_bytes()).decode() for name, file in pair.items()}
+        return {
+            name: base64.b64encode(Path(folder, file).read_bytes()).decode() for name, file in pair.items()
+        }
 
 
 def _pod(told: Mapping[str, Any], role: str, hostname: str, env: Mapping[str, str]) -> dict[str, Any]:
     """The pod of a replica spec, as the operator completes it."""
     meta, spec = told["metadata"], told["spec"]["mpiReplicaSpecs"][role]
-    template = copy.deepcopy(spec["template"])
-    pod, given = template["spec"], template.setdefault("metadata", {})
+    template: dict[str, Any] = copy.deepcopy(spec["template"])
+    pod: dict[str, Any] = template["spec"]
+    given: dict[str, Any] = template.setdefault("metadata", {})
     pod |= {"hostname": hostname, "subdomain": meta["name"]}
     pod["restartPolicy"] = spec.get("restartPolicy", "Never")
     container = pod["containers"][0]

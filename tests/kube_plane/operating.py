@@ -35,7 +35,7 @@ def _definition(kind: str, path: str) -> dict[str, Any]:
 
 
 def follow(api: Api, kind: str, path: str, make: Make) -> None:
-    """Have each object of that kind acted upon, in threads of its own. `path`: as /apis/GROUP/VERSION/PLURAL."""
+    """Have each object of a kind acted upon, in threads of its own. `path`: /apis/GROUP/VERSION/PLURAL."""
     with contextlib.suppress(Refusal):
         api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _definition(kind, path))
     threading.Thread(target=_watch, args=(api, path, make)).start()
@@ -76,6 +76,8 @@ def owned_by(told: Mapping[str, Any]) -> dict[str, Any]:
 def set_conditions(api: Api, path: str, told: Mapping[str, Any], *conditions: Mapping[str, str]) -> None:
     """Have an object's status say so."""
     *group, plural = path.split("/")
-    where = f"{'/'.join(group)}/namespaces/{told['metadata']['namespace']}/{plural}/{told['metadata']['name']}"
+    where = (
+        f"{'/'.join(group)}/namespaces/{told['metadata']['namespace']}/{plural}/{told['metadata']['name']}"
+    )
     status = {"status": {"conditions": [{"status": "True", **one} for one in conditions]}}
     api.ask("PATCH", f"{where}/status", status, kind="application/merge-patch+json")

@@ -36,8 +36,8 @@ _START = (
     "while kill -0 $keeper 2>/dev/null; do wait $keeper; code=$?; done; exit $code; fi; done; "
     'echo "jupyter-dist: this image has no Python" >&2; exit 69'
 )
-# By which mpirun comes from the launcher's pod. The operator's Secret with its key is a folder with other rights
-# than sshd is content with, as their own images know.
+# By which mpirun comes from the launcher's pod. The operator's Secret with its key is a folder with other
+# rights than sshd is content with, as their own images know.
 _SSHD = (
     "mkdir -p /run/sshd; ssh-keygen -A >/dev/null 2>&1; /usr/sbin/sshd -o StrictModes=no || "
     '{ echo "jupyter-dist: this image has no sshd that runs, which mpirun needs" >&2; exit 69; }; '
@@ -97,14 +97,12 @@ def replicas(asked: KubernetesOptions, world_size: int) -> dict[str, int]:
     return {name: count for name, count in found.items() if count}
 
 
-def _kubeflows(
-    job: Job, asked: KubernetesOptions, template: Mapping[str, Any], slots: int
-) -> dict[str, Any]:
+def _kubeflows(job: Job, asked: KubernetesOptions, template: Mapping[str, Any], slots: int) -> dict[str, Any]:
     # What has failed is told by us, and taken away by us: until then the other ranks have something to say.
     policy: dict[str, Any] = {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": _KEPT_S}
     if asked.queue is not None:
         policy["suspend"] = True
-    of_each = {
+    of_each: dict[str, Any] = {
         name: {"replicas": count, "restartPolicy": "Never", "template": copy.deepcopy(template)}
         for name, count in replicas(asked, job.world_size).items()
     }
@@ -124,8 +122,8 @@ def _kubeflows(
 
 def _launching(asked: KubernetesOptions, ranks: int) -> dict[str, Any]:
     """What the launcher's container has otherwise than the workers': it computes nothing."""
-    programs = [Path(module.__file__).read_text() for module in (mpi_launcher, mpi_place)]
-    told = [programs[0], programs[1], _lent(asked), str(ranks)]
+    launcher, place = Path(mpi_launcher.__file__), Path(mpi_place.__file__)
+    told = [launcher.read_text(), place.read_text(), _lent(asked), str(ranks)]
     return {"command": ["/bin/sh", "-c", _START, asked.python or "python3", *told], "resources": {}}
 
 

@@ -29,7 +29,7 @@ class Kind:
     """What the operator wants the ranks' container to be called."""
     needs: str = "Kubeflow's training operator"
     by_mpi: bool = False
-    """Whether mpirun holds places for the ranks, in a pod of its own: a place is good for one attempt."""
+    """Whether mpirun holds places for the ranks, from a pod of its own."""
 
     @property
     def path(self) -> str:
@@ -44,9 +44,7 @@ KINDS: Mapping[str, Kind] = {
     "job": Kind("Job", "batch/v1", "jobs"),
     "pytorchjob": Kind("PyTorchJob", "kubeflow.org/v1", "pytorchjobs", "pytorch"),
     "tfjob": Kind("TFJob", "kubeflow.org/v1", "tfjobs", "tensorflow"),
-    "mpijob": Kind(
-        "MPIJob", "kubeflow.org/v2beta1", "mpijobs", needs="Kubeflow's MPI operator", by_mpi=True
-    ),
+    "mpijob": Kind("MPIJob", "kubeflow.org/v2beta1", "mpijobs", needs="Kubeflow's MPI operator", by_mpi=True),
 }
 
 

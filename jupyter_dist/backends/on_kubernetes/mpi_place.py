@@ -1,7 +1,7 @@
 """What mpirun starts on an MPIJob's workers: it holds the place of one rank, which our agent starts.
 
-It is sent as text, so this module stands alone. What mpirun tells it is written down for the rank, which calls
-MPI_Init with that (worker/lent_place.py).
+It is sent as text, so this module stands alone. What mpirun tells it is written down for the rank, which
+calls MPI_Init with that (worker/lent_place.py). It gives the place up when a later attempt asks for its own.
 """
 
 from __future__ import annotations
@@ -13,17 +13,26 @@ import time
 
 __all__ = ["main"]
 
+_LOOK_EVERY_S = 0.2
 
-def main(folder: str) -> None:
-    """Returns when mpirun is there no more; its daemon ends this program before that, if it can."""
+
+def _asked_for(folder: str) -> int:
+    """The last attempt whose ranks have asked for places here."""
+    names = (name.partition("asked-") for name in os.listdir(folder))
+    return max((int(number) for before, mark, number in names if mark and not before), default=0)
+
+
+def main(folder: str, turn: str) -> None:
+    """Returns when the place is given up, or mpirun is there no more."""
     parent, local = os.getppid(), os.environ["OMPI_COMM_WORLD_LOCAL_RANK"]
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    with open(f"{folder}/.{local}", "w") as file:
+    place = os.path.join(folder, turn)
+    os.makedirs(place, mode=0o700, exist_ok=True)
+    with open(f"{place}/.{local}", "w") as file:
         json.dump(dict(os.environ), file)
-    os.replace(file.name, f"{folder}/{local}.json")
-    while os.getppid() == parent:
-        time.sleep(1)
+    os.replace(f"{place}/.{local}", f"{place}/{local}.json")
+    while os.getppid() == parent and _asked_for(folder) <= int(turn):
+        time.sleep(_LOOK_EVERY_S)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

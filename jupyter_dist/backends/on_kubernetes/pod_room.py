@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,20 +71,25 @@ class PodRoom:
 
     @property
     def gone(self) -> dict[str, str]:
-        """The pods that have ended, and why."""
+        """The pods of ranks that have ended, and why."""
+        return {site.name: f"this pod, on node {site.node}, {why}" for site, why in self._ended(ranks=True)}
+
+    @property
+    def stranded(self) -> str | None:
+        """Why the ranks cannot go on, whose pods are there still: the one with their mpirun has ended."""
+        for site, why in self._ended(ranks=False):
+            return f"the launcher's pod, {site.name} on node {site.node}, {why}"
+        return None
+
+    def _ended(self, *, ranks: bool) -> Iterator[tuple[Site, str]]:
         pods = None if self._watch is None else self._watch.pods
         if pods is None:
-            return {}
-        found: dict[str, str] = {}
+            return
         for site in self._sites:
             pod = pods.get(site.uid)
             why = "was deleted" if pod is None else ending_of(pod)
-            if why is not None and site.slots:
-                found[site.name] = f"this pod, on node {site.node}, {why}"
-            elif why is not None:  # with mpirun, without which no rank is of use to the others
-                told = f"the launcher's pod, {site.name} on node {site.node}, {why}"
-                found = {**{other.name: told for other in self._sites if other.slots}, **found}
-        return found
+            if why is not None and bool(site.slots) is ranks:
+                yield site, why
 
     @property
     def _unready(self) -> str | None:
@@ -95,7 +100,7 @@ class PodRoom:
 
     def whole(self) -> bool:
         """Whether another attempt can be made in them."""
-        return self.settled and not self.gone and not self._kind.by_mpi
+        return self.settled and not self.gone and self.stranded is None
 
     def write_down(self, attempt: int) -> None:
         """Have them known, as those of an attempt."""
