@@ -52,7 +52,7 @@ def left(plane: Plane) -> list[Any]:
 
 def test_the_pods_of_a_pytorchjob_and_of_a_tfjob_have_the_ranks(plane: Plane, runs: Runs) -> None:
     """Master first, then workers; chief, workers, parameter servers. Whose order it is, is ours."""
-    assert Kubernetes().detect()["with"] == "Kubeflow's training operator"
+    assert Kubernetes().detect()["with"] == "Kubeflow's training operator, Kubeflow's MPI operator"
     torch = runs.start(CELL, kind="pytorchjob", processes_per_host=2)
     tensorflow = runs.start(CELL, kind="tfjob", chief=True, ps=1)
     results = runs.wait(torch).results

@@ -74,8 +74,9 @@ class Kubernetes:
             about = str(error).removesuffix(" Nothing was started.")
             return {"client": importlib.metadata.version("kubernetes"), "no_site": about}
         found["namespace"] = cluster.namespace
-        if cluster.has("/apis/kubeflow.org/v1"):
-            found["with"] = "Kubeflow's training operator"
+        kubeflows = {kind.path: kind.needs for kind in KINDS.values() if kind.is_kubeflows}
+        if there := [needs for path, needs in kubeflows.items() if cluster.has(path)]:
+            found["with"] = ", ".join(there)
         if lacks:
             found["no_site"] = f"you may not {', '.join(lacks)} there: docs/kubernetes.md has the Role"
         return found
