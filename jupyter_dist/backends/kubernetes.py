@@ -57,7 +57,8 @@ class Kubernetes:
         if asked.context is not None:
             check_context(asked.context)
         given = asked.template().get("spec", {}).get("containers")
-        if asked.image is None and not any("image" in one for one in given or []):
+        by_runtime = KINDS[asked.kind].by_runtime
+        if asked.image is None and not by_runtime and not any("image" in one for one in given or []):
             return ["without --image the pods have Python alone: no torch, and none of your libraries"]
         return []
 

@@ -1,6 +1,8 @@
 """The backend `kubernetes` does what every backend has to, on two nodes that share no disk with us.
 
 The control plane is Kubernetes' own, and the user may do no more than docs/kubernetes.md says.
+JUPYTER_DIST_CONFORMANCE=whole also tries all with a PyTorchJob and an MPIJob: four minutes more. What differs
+there is in tests/test_kubeflow.py and tests/test_kubeflow_training.py.
 """
 
 from __future__ import annotations

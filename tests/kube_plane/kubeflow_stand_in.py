@@ -5,7 +5,7 @@ python kubeflow_stand_in.py URL TOKEN CA
 The real one is a Go program that is not to be had here. What this one does was written after its documents
 and its labels:
 https://github.com/kubeflow/training-operator/blob/release-1.9/pkg/apis/kubeflow.org/v1/common_types.go.
-mpi_stand_in.py stands in for Kubeflow's other operator, which makes those of MPIJobs.
+mpi_stand_in.py and trainer_stand_in.py stand in for Kubeflow's other operators.
 It knows nothing of elastic jobs, suspending, restarts or clean-up beyond what owner references bring about.
 """
 
@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kube_plane import mpi_stand_in
+from kube_plane import mpi_stand_in, trainer_stand_in
 from kube_plane.api import Api, Refusal
 from kube_plane.operating import follow
 
@@ -74,6 +74,7 @@ def main(url: str, token: str, ca: str) -> None:
     for kind, (plural, *_) in KINDS.items():
         follow(api, kind, f"/apis/{_GROUP}/v1/{plural}", functools.partial(_make, kind=kind))
     follow(api, "MPIJob", mpi_stand_in.PATH, mpi_stand_in.make)
+    follow(api, "TrainJob", trainer_stand_in.PATH, trainer_stand_in.make)
 
 
 if __name__ == "__main__":

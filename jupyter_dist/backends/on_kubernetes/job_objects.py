@@ -19,10 +19,11 @@ from . import mpi_launcher, mpi_place, pod_keeper
 from .kinds import KINDS
 from .kubernetes_options import KubernetesOptions, bytes_of
 
-__all__ = ["ATTEMPT", "RUN", "called", "job_object", "replicas", "service_object"]
+__all__ = ["ATTEMPT", "RUN", "called", "job_object", "labelled", "replicas", "service_object"]
 
 RUN, ATTEMPT = "jupyter-dist/run", "jupyter-dist/attempt"
 _QUEUE = "kueue.x-k8s.io/queue-name"
+_JOBSET = "jobset.sigs.k8s.io"
 _KEPT_S = 86400
 """What nobody has taken away is taken away by the cluster a day after its end."""
 _IDLE_S = 120.0
@@ -51,6 +52,14 @@ def called(job: Job, attempt: int) -> str:
     return f"jd-{job.id}" + (f"-{attempt}" if attempt else "")
 
 
+def labelled(job: Job, attempt: int) -> str:
+    """By which labels an attempt's pods are found."""
+    if KINDS[KubernetesOptions(**job.options).kind].by_runtime:
+        # https://jobset.sigs.k8s.io/docs/concepts/, of which Kubeflow's Trainer makes one; no initializers
+        return f"{_JOBSET}/jobset-name={called(job, attempt)},{_JOBSET}/replicatedjob-name=node"
+    return f"{RUN}={job.id},{ATTEMPT}={attempt}"
+
+
 def job_object(job: Job, attempt: int) -> dict[str, Any]:
     asked, name = KubernetesOptions(**job.options), called(job, attempt)
     kind = KINDS[asked.kind]
@@ -64,6 +73,8 @@ def job_object(job: Job, attempt: int) -> dict[str, Any]:
         "kind": kind.title,
         "metadata": {"name": name, "labels": {**labels, **queue}},
     }
+    if kind.by_runtime:
+        return {**head, "spec": _trainer(asked, template["spec"]["containers"][0], pods, slots)}
     if kind.is_kubeflows:
         return {**head, "spec": _kubeflows(job, asked, template, slots)}
     return {
@@ -118,6 +129,19 @@ def _kubeflows(job: Job, asked: KubernetesOptions, template: Mapping[str, Any], 
             "mpiReplicaSpecs": of_each,
         }
     return {"runPolicy": policy, "nprocPerNode": str(slots), "pytorchReplicaSpecs": of_each}
+
+
+def _trainer(asked: KubernetesOptions, container: Mapping[str, Any], pods: int, slots: int) -> dict[str, Any]:
+    """https://www.kubeflow.org/docs/components/trainer/: all else, such as volumes, is the runtime's."""
+    told = {field: container[field] for field in ("image", "command", "env")}
+    if asked.image is None:
+        del told["image"]
+    nodes = {"numNodes": pods, "numProcPerNode": slots, "resourcesPerNode": container["resources"]}
+    return {
+        "runtimeRef": {"name": asked.runtime},
+        "trainer": {**told, **nodes},
+        **({} if asked.queue is None else {"suspend": True}),
+    }
 
 
 def _launching(asked: KubernetesOptions, ranks: int) -> dict[str, Any]:

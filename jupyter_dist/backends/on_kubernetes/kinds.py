@@ -30,6 +30,9 @@ class Kind:
     needs: str = "Kubeflow's training operator"
     by_mpi: bool = False
     """Whether mpirun holds places for the ranks, from a pod of its own."""
+    by_runtime: bool = False
+    """Whether the pods are those of a runtime that an administrator has described, of which a job may change
+    little. What it may change besides is called otherwise in each version of Kubeflow's Trainer."""
 
     @property
     def path(self) -> str:
@@ -37,7 +40,7 @@ class Kind:
 
     @property
     def is_kubeflows(self) -> bool:
-        return self.group.startswith("kubeflow.org/")
+        return "kubeflow.org/" in self.group
 
 
 KINDS: Mapping[str, Kind] = {
@@ -45,6 +48,9 @@ KINDS: Mapping[str, Kind] = {
     "pytorchjob": Kind("PyTorchJob", "kubeflow.org/v1", "pytorchjobs", "pytorch"),
     "tfjob": Kind("TFJob", "kubeflow.org/v1", "tfjobs", "tensorflow"),
     "mpijob": Kind("MPIJob", "kubeflow.org/v2beta1", "mpijobs", needs="Kubeflow's MPI operator", by_mpi=True),
+    "trainjob": Kind(
+        "TrainJob", "trainer.kubeflow.org/v1alpha1", "trainjobs", needs="Kubeflow's Trainer", by_runtime=True
+    ),
 }
 
 

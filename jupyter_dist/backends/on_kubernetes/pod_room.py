@@ -24,7 +24,7 @@ from .._base import Handle
 from ..hosted import Hosting
 from .cluster import Cluster, Refusal
 from .exec_door import ExecDoor, Site
-from .job_objects import called, job_object, replicas, service_object
+from .job_objects import called, job_object, labelled, replicas, service_object
 from .kinds import KINDS, index_of
 from .kubernetes_options import KubernetesOptions
 from .pod_stories import ending_of, failure_of, is_up, never_starts, unready, waits_for
@@ -218,7 +218,7 @@ class PodRoom:
         except Refusal:
             events = []  # whoever may not read them is told what the pods themselves say
         ours = [event for event in events if event.get("involvedObject", {}).get("name") in names]
-        policy = job["spec"] if self._kind.title == "Job" else job["spec"].get("runPolicy", {})
+        policy = job["spec"].get("runPolicy", job["spec"])
         return waits_for(wanted, pods, ours, bool(policy.get("suspend")))
 
     def hosting(self) -> Hosting:
@@ -260,7 +260,7 @@ class PodRoom:
 
     def _look_after(self) -> None:
         if self._watch is None:
-            self._watch = PodWatch(self._cluster, self._job.id, self.handle["made_by"])
+            self._watch = PodWatch(self._cluster, labelled(self._job, self.handle["made_by"]))
 
     @property
     def _jobs(self) -> str:
