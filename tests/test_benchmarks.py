@@ -34,8 +34,8 @@ TEXT = "the quick brown fox jumps over the lazy dog"
         if name == "launchers"
         else name
         for name in _BENCHMARKS
-        # These start an engine each, as other tests of the two backends do.
-        if name not in ("ray", "spark")
+        # These start an engine each, as other tests of the three backends do.
+        if name not in ("ray", "spark", "kubernetes")
     ],
 )
 def test_our_side_of_a_benchmark_runs(name: str) -> None:

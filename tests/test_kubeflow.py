@@ -17,6 +17,7 @@ from kube_plane.plane import IN_SHARED, NAMESPACE, Plane, shared_plane
 from jupyter_dist.backends.kubernetes import Kubernetes
 from jupyter_dist.conformance.runs import Runs, story
 from jupyter_dist.conformance.target import Target
+from jupyter_dist.errors import InputError
 from jupyter_dist.job import State
 
 pytestmark = [pytest.mark.xdist_group(IN_SHARED), pytest.mark.timeout(240)]
@@ -52,7 +53,10 @@ def left(plane: Plane) -> list[Any]:
 
 def test_the_pods_of_a_pytorchjob_and_of_a_tfjob_have_the_ranks(plane: Plane, runs: Runs) -> None:
     """Master first, then workers; chief, workers, parameter servers. Whose order it is, is ours."""
-    assert Kubernetes().detect()["with"] == "Kubeflow's training operator"
+    assert (
+        Kubernetes().detect()["with"]
+        == "Kubeflow's training operator, Kubeflow's MPI operator, Kubeflow's Trainer"
+    )
     torch = runs.start(CELL, kind="pytorchjob", processes_per_host=2)
     tensorflow = runs.start(CELL, kind="tfjob", chief=True, ps=1)
     results = runs.wait(torch).results
@@ -73,6 +77,33 @@ def test_the_pods_of_a_pytorchjob_and_of_a_tfjob_have_the_ranks(plane: Plane, ru
     while left(plane):
         assert time.monotonic() < deadline, left(plane)
         time.sleep(0.1)
+
+
+def test_the_pods_of_a_trainjob_have_the_ranks(plane: Plane, runs: Runs) -> None:
+    """They are the runtime's, known by the labels of its JobSet."""
+    unknown = runs.start(CELL, kind="trainjob", runtime="of-nobody")
+    run = runs.start(CELL, kind="trainjob", processes_per_host=2)
+    results = runs.wait(run).results
+    assert run.status.state is State.SUCCEEDED, story(run)
+    pods = [result["pod"].removeprefix(f"jd-{run.id}-node-0-") for result in results]
+    assert pods == ["0", "0", "1"]
+    assert [result["LOCAL_RANK"] for result in results] == ["0", "1", "0"]
+    runs.wait(unknown)
+    assert "TrainingRuntimeNotSupported: runtime of-nobody is not supported" in str(unknown.status.reason)
+    with pytest.raises(InputError, match="--pvc has no place in a TrainJob"):
+        runs.plan(kind="trainjob", pvc=("data:/data",))
+
+
+def test_without_its_mpirun_an_mpijob_has_ended(plane: Plane, runs: Runs) -> None:
+    """Its launcher's pod has no rank, and the ranks cannot go on without it."""
+    run = runs.until_up(
+        runs.start("import time\nprint('up', flush=True)\ntime.sleep(600)", kind="mpijob", np=2)
+    )
+    launcher = next(name for pod in plane.pods() if "-launcher-" in (name := pod["metadata"]["name"]))
+    plane.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{launcher}")
+    runs.wait(run)
+    assert run.status.state is State.FAILED, story(run)
+    assert f"the launcher's pod, {launcher} on node node-" in story(run)
 
 
 def test_a_cluster_without_kubeflow_says_so(plane: Plane, runs: Runs) -> None:

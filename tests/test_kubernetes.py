@@ -307,7 +307,7 @@ def test_a_version_that_is_too_old_has_the_pods_listed_anew(stub: Stub, wait_for
         (410, gone),
         (200, json.dumps(changed).encode() + b"\n"),
     ]
-    watch = PodWatch(Cluster(), "run", 0)
+    watch = PodWatch(Cluster(), "jupyter-dist/run=run,jupyter-dist/attempt=0")
     wait_for(lambda: set(watch.pods or ()) == {"c", "d"}, 20, "what the third list and a change tell")
     watch.close()
     versions = [path.split("resourceVersion=")[1][0] for key, path, _ in stub.asked if key.endswith("watch")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import importlib.util
 import json
@@ -56,7 +57,8 @@ class Kubernetes:
         if asked.context is not None:
             check_context(asked.context)
         given = asked.template().get("spec", {}).get("containers")
-        if asked.image is None and not any("image" in one for one in given or []):
+        by_runtime = KINDS[asked.kind].by_runtime
+        if asked.image is None and not by_runtime and not any("image" in one for one in given or []):
             return ["without --image the pods have Python alone: no torch, and none of your libraries"]
         return []
 
@@ -73,8 +75,9 @@ class Kubernetes:
             about = str(error).removesuffix(" Nothing was started.")
             return {"client": importlib.metadata.version("kubernetes"), "no_site": about}
         found["namespace"] = cluster.namespace
-        if cluster.has("/apis/kubeflow.org/v1"):
-            found["with"] = "Kubeflow's training operator"
+        kubeflows = {kind.path: kind.needs for kind in KINDS.values() if kind.is_kubeflows}
+        if there := [needs for path, needs in kubeflows.items() if cluster.has(path)]:
+            found["with"] = ", ".join(there)
         if lacks:
             found["no_site"] = f"you may not {', '.join(lacks)} there: docs/kubernetes.md has the Role"
         return found
@@ -145,7 +148,7 @@ class Kubernetes:
                     return Poll(State.PENDING, _all(job, State.PENDING), detail=waits)
                 room.write_down(handle["attempt"])
                 self._begin(job, folder, handle["attempt"])
-            return self._hosted.poll(handle, wait_s=self.poll_interval_s)
+            return _unless_stranded(self._hosted.poll(handle, wait_s=self.poll_interval_s), room.stranded)
 
     def _known(self, handle: Handle) -> tuple[PodRoom, Job, RunFolder]:
         folder = RunFolder(Path(handle["folder"]))
@@ -187,3 +190,13 @@ class Kubernetes:
 
 def _all(job: Job, state: State) -> tuple[RankState, ...]:
     return tuple(RankState(rank, state) for rank in range(job.world_size))
+
+
+def _unless_stranded(poll: Poll, why: str | None) -> Poll:
+    """What the agents say, or that their ranks are lost. A rank that has failed is the reason itself."""
+    states = {rank.state for rank in poll.ranks}
+    if why is None or poll.state is not State.RUNNING or State.FAILED in states:
+        return poll
+    going = (State.RUNNING, State.PENDING)
+    ranks = (dataclasses.replace(r, state=State.LOST) if r.state in going else r for r in poll.ranks)
+    return dataclasses.replace(poll, state=State.FAILED, ranks=tuple(ranks), detail=why)

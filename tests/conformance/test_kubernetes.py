@@ -1,14 +1,17 @@
 """The backend `kubernetes` does what every backend has to, on two nodes that share no disk with us.
 
 The control plane is Kubernetes' own, and the user may do no more than docs/kubernetes.md says.
+JUPYTER_DIST_CONFORMANCE=whole also tries all with a PyTorchJob and an MPIJob: four minutes more. What differs
+there is in tests/test_kubeflow.py and tests/test_kubeflow_training.py.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
-from kube_plane.plane import IN_SHARED, shared_plane
+from kube_plane.plane import IN_SHARED, Plane, shared_plane
 
 from jupyter_dist.conformance import BackendConformance, Target
 
@@ -18,11 +21,20 @@ pytestmark = [
 ]
 
 
+_WHOLE = os.environ.get("JUPYTER_DIST_CONFORMANCE") == "whole"
+_TRIED = ["job", "pytorchjob", "mpijob"] if _WHOLE else ["job"]
+
+
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     with shared_plane(tmp_path_factory) as plane, plane.as_user():
-        flags = {"image": "any", "processes_per_host": 2, "grace": 60}
-        yield Target("kubernetes", np=3, flags=flags, startup_s=8.0, lives=plane.lives)
+        yield plane
+
+
+@pytest.fixture(scope="module", params=_TRIED)
+def target(request: pytest.FixtureRequest, plane: Plane) -> Target:
+    flags = {"image": "any", "kind": request.param, "processes_per_host": 2, "grace": 60}
+    return Target("kubernetes", np=3, flags=flags, startup_s=8.0, lives=plane.lives)
 
 
 class TestKubernetes(BackendConformance):

@@ -5,6 +5,7 @@ python kubeflow_stand_in.py URL TOKEN CA
 The real one is a Go program that is not to be had here. What this one does was written after its documents
 and its labels:
 https://github.com/kubeflow/training-operator/blob/release-1.9/pkg/apis/kubeflow.org/v1/common_types.go.
+mpi_stand_in.py and trainer_stand_in.py stand in for Kubeflow's other operators.
 It knows nothing of elastic jobs, suspending, restarts or clean-up beyond what owner references bring about.
 """
 
@@ -12,14 +13,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import sys
-import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kube_plane import mpi_stand_in, trainer_stand_in
 from kube_plane.api import Api, Refusal
+from kube_plane.operating import follow
 
 __all__ = ["KINDS", "main"]
 
@@ -28,30 +30,7 @@ _GROUP = "kubeflow.org"
 _LABEL = "training.kubeflow.org"
 
 
-def _definition(kind: str) -> dict[str, Any]:
-    plural = KINDS[kind][0]
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": anything},
-        "subresources": {"status": {}},
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{_GROUP}"},
-        "spec": {
-            "group": _GROUP,
-            "scope": "Namespaced",
-            "names": {"kind": kind, "plural": plural, "singular": plural[:-1]},
-            "versions": [version],
-        },
-    }
-
-
-def _make(api: Api, kind: str, told: Mapping[str, Any]) -> None:
+def _make(api: Api, told: Mapping[str, Any], kind: str) -> None:
     """The pods and services of one job."""
     meta, specs = told["metadata"], told["spec"][f"{KINDS[kind][1]}ReplicaSpecs".replace("tensorflow", "tf")]
     owner = {"apiVersion": f"{_GROUP}/v1", "kind": kind, "name": meta["name"], "uid": meta["uid"]}
@@ -90,27 +69,12 @@ def _make(api: Api, kind: str, told: Mapping[str, Any]) -> None:
     api.ask("PATCH", path, {"status": {"conditions": [condition]}}, kind="application/merge-patch+json")
 
 
-def _follow(api: Api, kind: str) -> None:
-    seen: set[str] = set()
-    while True:
-        try:
-            for event, told in api.watch(f"/apis/{_GROUP}/v1/{KINDS[kind][0]}"):
-                if event == "ADDED" and told["metadata"]["uid"] not in seen:
-                    seen.add(told["metadata"]["uid"])
-                    _make(api, kind, told)
-        except Exception as error:
-            print(type(error).__name__, str(error)[:200], flush=True)
-        time.sleep(0.3)
-
-
 def main(url: str, token: str, ca: str) -> None:
     api = Api(url, token, Path(ca))
-    for kind in KINDS:
-        with contextlib.suppress(Refusal):
-            api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _definition(kind))
-    threads = [threading.Thread(target=_follow, args=(api, kind)) for kind in KINDS]
-    for thread in threads:
-        thread.start()
+    for kind, (plural, *_) in KINDS.items():
+        follow(api, kind, f"/apis/{_GROUP}/v1/{plural}", functools.partial(_make, kind=kind))
+    follow(api, "MPIJob", mpi_stand_in.PATH, mpi_stand_in.make)
+    follow(api, "TrainJob", trainer_stand_in.PATH, trainer_stand_in.make)
 
 
 if __name__ == "__main__":

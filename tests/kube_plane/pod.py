@@ -180,10 +180,25 @@ class Pod:
                 continue
             place = self._folder / "volumes" / volume["name"]
             place.mkdir(parents=True, exist_ok=True)
-            place.chmod(0o777)
+            place.chmod(0o1777)
             if "secret" in volume:
-                path = f"/api/v1/namespaces/{self.namespace}/secrets/{volume['secret']['secretName']}"
-                for name, value in self._api.get(path)["data"].items():
-                    (place / name).write_bytes(base64.b64decode(value))
+                told = volume["secret"]
+                data = self._api.get(self._core("secrets", told["secretName"]))["data"]
+                _fill(place, told, {name: base64.b64decode(value) for name, value in data.items()})
+            elif "configMap" in volume:
+                told = volume["configMap"]
+                data = self._api.get(self._core("configmaps", told["name"]))["data"]
+                _fill(place, told, {name: value.encode() for name, value in data.items()})
             found += [str(place), mount["mountPath"]]
         return found
+
+    def _core(self, kind: str, name: str) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/{kind}/{name}"
+
+
+def _fill(place: Path, told: Mapping[str, Any], data: Mapping[str, bytes]) -> None:
+    """The files of a Secret or a ConfigMap, or those of them that are named, with their modes."""
+    for item in told.get("items") or [{"key": name, "path": name} for name in data]:
+        file = place / item["path"]
+        file.write_bytes(data[item["key"]])
+        file.chmod(item.get("mode") or told.get("defaultMode") or 0o644)

@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from ...job import Job
-from . import pod_keeper
+from ...worker.lent_place import LENT
+from . import mpi_launcher, mpi_place, pod_keeper
 from .kinds import KINDS
 from .kubernetes_options import KubernetesOptions, bytes_of
 
-__all__ = ["ATTEMPT", "RUN", "called", "job_object", "replicas", "service_object"]
+__all__ = ["ATTEMPT", "RUN", "called", "job_object", "labelled", "replicas", "service_object"]
 
 RUN, ATTEMPT = "jupyter-dist/run", "jupyter-dist/attempt"
 _QUEUE = "kueue.x-k8s.io/queue-name"
+_JOBSET = "jobset.sigs.k8s.io"
 _KEPT_S = 86400
 """What nobody has taken away is taken away by the cluster a day after its end."""
 _IDLE_S = 120.0
@@ -35,11 +37,27 @@ _START = (
     "while kill -0 $keeper 2>/dev/null; do wait $keeper; code=$?; done; exit $code; fi; done; "
     'echo "jupyter-dist: this image has no Python" >&2; exit 69'
 )
+# By which mpirun comes from the launcher's pod. The operator's Secret with its key is a folder with other
+# rights than sshd is content with, as their own images know.
+_SSHD = (
+    "mkdir -p /run/sshd; ssh-keygen -A >/dev/null 2>&1; /usr/sbin/sshd -o StrictModes=no || "
+    '{ echo "jupyter-dist: this image has no sshd that runs, which mpirun needs" >&2; exit 69; }; '
+)
+_LENT = "lent"
+"""Where places are lent: a folder beside the runs'."""
 
 
 def called(job: Job, attempt: int) -> str:
     """The name of an attempt's objects."""
     return f"jd-{job.id}" + (f"-{attempt}" if attempt else "")
+
+
+def labelled(job: Job, attempt: int) -> str:
+    """By which labels an attempt's pods are found."""
+    if KINDS[KubernetesOptions(**job.options).kind].by_runtime:
+        # https://jobset.sigs.k8s.io/docs/concepts/, of which Kubeflow's Trainer makes one; no initializers
+        return f"{_JOBSET}/jobset-name={called(job, attempt)},{_JOBSET}/replicatedjob-name=node"
+    return f"{RUN}={job.id},{ATTEMPT}={attempt}"
 
 
 def job_object(job: Job, attempt: int) -> dict[str, Any]:
@@ -55,8 +73,10 @@ def job_object(job: Job, attempt: int) -> dict[str, Any]:
         "kind": kind.title,
         "metadata": {"name": name, "labels": {**labels, **queue}},
     }
+    if kind.by_runtime:
+        return {**head, "spec": _trainer(asked, template["spec"]["containers"][0], pods, slots)}
     if kind.is_kubeflows:
-        return {**head, "spec": _kubeflows(asked, replicas(asked, job.world_size), template, slots)}
+        return {**head, "spec": _kubeflows(job, asked, template, slots)}
     return {
         **head,
         "spec": {
@@ -81,25 +101,58 @@ def replicas(asked: KubernetesOptions, world_size: int) -> dict[str, int]:
     elif asked.kind == "tfjob" and asked.wanted().has_roles:
         found = {"Chief": int(asked.chief), "Worker": 0, "PS": asked.ps, "Evaluator": int(asked.evaluator)}
         found["Worker"] = pods - sum(found.values())
+    elif asked.kind == "mpijob":
+        found = {"Worker": pods, "Launcher": 1}
     else:
         found = {"Worker": pods} if asked.kind == "tfjob" else {}
     return {name: count for name, count in found.items() if count}
 
 
-def _kubeflows(
-    asked: KubernetesOptions, counts: Mapping[str, int], template: Mapping[str, Any], slots: int
-) -> dict[str, Any]:
+def _kubeflows(job: Job, asked: KubernetesOptions, template: Mapping[str, Any], slots: int) -> dict[str, Any]:
     # What has failed is told by us, and taken away by us: until then the other ranks have something to say.
     policy: dict[str, Any] = {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": _KEPT_S}
     if asked.queue is not None:
         policy["suspend"] = True
-    of_each = {
+    of_each: dict[str, Any] = {
         name: {"replicas": count, "restartPolicy": "Never", "template": copy.deepcopy(template)}
-        for name, count in counts.items()
+        for name, count in replicas(asked, job.world_size).items()
     }
     if asked.kind == "tfjob":
         return {"runPolicy": policy, "tfReplicaSpecs": of_each}
+    if asked.kind == "mpijob":
+        of_each["Launcher"]["template"]["spec"]["containers"][0] |= _launching(asked, job.world_size)
+        return {
+            "runPolicy": {**policy, "backoffLimit": 0},
+            "mpiImplementation": "OpenMPI",
+            "launcherCreationPolicy": "WaitForWorkersReady",
+            "slotsPerWorker": slots,
+            "mpiReplicaSpecs": of_each,
+        }
     return {"runPolicy": policy, "nprocPerNode": str(slots), "pytorchReplicaSpecs": of_each}
+
+
+def _trainer(asked: KubernetesOptions, container: Mapping[str, Any], pods: int, slots: int) -> dict[str, Any]:
+    """https://www.kubeflow.org/docs/components/trainer/: all else, such as volumes, is the runtime's."""
+    told = {field: container[field] for field in ("image", "command", "env")}
+    if asked.image is None:
+        del told["image"]
+    nodes = {"numNodes": pods, "numProcPerNode": slots, "resourcesPerNode": container["resources"]}
+    return {
+        "runtimeRef": {"name": asked.runtime},
+        "trainer": {**told, **nodes},
+        **({} if asked.queue is None else {"suspend": True}),
+    }
+
+
+def _launching(asked: KubernetesOptions, ranks: int) -> dict[str, Any]:
+    """What the launcher's container has otherwise than the workers': it computes nothing."""
+    launcher, place = Path(mpi_launcher.__file__), Path(mpi_place.__file__)
+    told = [launcher.read_text(), place.read_text(), _lent(asked), str(ranks)]
+    return {"command": ["/bin/sh", "-c", _START, asked.python or "python3", *told], "resources": {}}
+
+
+def _lent(asked: KubernetesOptions) -> str:
+    return f"{asked.agent_settings().remote_dir}/{_LENT}"
 
 
 def service_object(job: Job, attempt: int, owner: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,9 +195,11 @@ def _pod(asked: KubernetesOptions, name: str, labels: Mapping[str, str], slots: 
 def _container(asked: KubernetesOptions, given: Mapping[str, Any], slots: int) -> dict[str, Any]:
     own = f"python:{sys.version_info[0]}.{sys.version_info[1]}"
     idle_s = max(asked.grace, _IDLE_S)
-    keeper = Path(pod_keeper.__file__).read_text()
+    keeper, by_mpi = Path(pod_keeper.__file__).read_text(), KINDS[asked.kind].by_mpi
+    start = _SSHD + _START if by_mpi else _START
     fields = {"JUPYTER_DIST_POD_UID": "metadata.uid", "JUPYTER_DIST_ADDRESS": "status.podIP"}
     env = [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()]
+    lent = [{"name": LENT, "value": _lent(asked)}] if by_mpi else []
     resources: dict[str, Any] = copy.deepcopy(given.get("resources") or {})
     for kind, amounts in _resources(asked, slots).items():
         resources[kind] = {**resources.get(kind, {}), **amounts}
@@ -152,9 +207,9 @@ def _container(asked: KubernetesOptions, given: Mapping[str, Any], slots: int) -
         **given,
         "name": KINDS[asked.kind].container or given.get("name") or "ranks",
         "image": asked.image or given.get("image") or own,
-        "command": ["/bin/sh", "-c", _START, asked.python or "python3", keeper, f"{idle_s:g}"],
+        "command": ["/bin/sh", "-c", start, asked.python or "python3", keeper, f"{idle_s:g}"],
         "args": [],
-        "env": [*given.get("env", []), *env],
+        "env": [*given.get("env", []), *env, *lent],
         "resources": resources,
         "volumeMounts": [*given.get("volumeMounts", []), *_mounts(asked, given)],
     }

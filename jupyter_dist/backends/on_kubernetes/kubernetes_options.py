@@ -22,6 +22,9 @@ from ..ranks.roles import Chief, Evaluator, ParameterServers
 __all__ = ["KubernetesOptions", "bytes_of"]
 
 _REMOTE_DIR = "/jupyter-dist"
+_RUNTIME = "torch-distributed"
+_OF_RUNTIME = ("pvc", "node_selector", "toleration", "service_account", "priority_class", "shm_size")
+"""What a TrainJob leaves to its runtime, as it does all that a pod template could say."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
 _PVC = re.compile(r"([a-z0-9][-a-z0-9.]*):(/[^:]*)(:ro)?")
@@ -88,18 +91,34 @@ class KubernetesOptions(AgentOptions):
     form: ClassVar[Form] = Form(
         first=("np", "image", "gpus_per_worker", "context", "namespace"),
         sections={
-            "Pods": ("kind", "processes_per_host", "cpus_per_worker", "memory", "shm_size", "pod_template"),
+            "Pods": (
+                "kind",
+                "runtime",
+                "processes_per_host",
+                "cpus_per_worker",
+                "memory",
+                "shm_size",
+                "pod_template",
+            ),
             "Where": ("node_selector", "toleration", "queue", "priority_class"),
             "Account and volumes": ("service_account", "pvc", "python"),
             "Roles of TensorFlow": ("ps", "chief", "evaluator"),
         },
     )
 
-    kind: Literal["job", "pytorchjob", "tfjob"] = Field(
+    kind: Literal["job", "pytorchjob", "tfjob", "mpijob", "trainjob"] = Field(
         default="job",
         title="Kind",
         description="What is made in the cluster. job: an Indexed Job, for which nothing has to be installed "
-        "there. The others are Kubeflow's, and need its training operator. Default: job",
+        "there. The others are Kubeflow's, and need its operators. With mpijob Horovod and mpi4py meet by "
+        "MPI. Default: job",
+    )
+    runtime: Name = Field(
+        default=_RUNTIME,
+        title="Runtime",
+        description="With --kind trainjob: the ClusterTrainingRuntime of Kubeflow's Trainer, whose pods "
+        f"these are. Default: {_RUNTIME}",
+        json_schema_extra={"metavar": "NAME"},
     )
     context: Line = Field(
         default=None,
@@ -225,6 +244,7 @@ class KubernetesOptions(AgentOptions):
             chief=self.chief,
             evaluator=self.evaluator,
             threads=math.ceil(self.cpus_per_worker) or None,
+            horovod=self.kind != "mpijob",  # which meets by MPI there
         )
 
     def slots(self, world_size: int) -> list[int]:
@@ -278,6 +298,12 @@ class KubernetesOptions(AgentOptions):
         """Raises InputError where the ranks cannot be shared out."""
         if self.kind == "tfjob" and self.wanted().has_roles and self.processes_per_host > 1:
             raise InputError("--kind tfjob has a pod for each role: leave --processes-per-host out")
+        given = [name for name in (*_OF_RUNTIME, "pod_template") if getattr(self, name)]
+        if self.kind == "trainjob" and given:
+            flag = "--" + given[0].replace("_", "-")
+            raise InputError(f"{flag} has no place in a TrainJob: its runtime, {self.runtime!r}, says that")
+        if self.kind != "trainjob" and self.runtime != _RUNTIME:
+            raise InputError("--runtime is for --kind trainjob")
         for slots in set(self.slots(world_size)):
             if self.gpus_per_worker * slots % 1:
                 total = self.gpus_per_worker * slots

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from .._base import Handle
 from ..hosted import Hosting
 from .cluster import Cluster, Refusal
 from .exec_door import ExecDoor, Site
-from .job_objects import called, job_object, replicas, service_object
+from .job_objects import called, job_object, labelled, replicas, service_object
 from .kinds import KINDS, index_of
 from .kubernetes_options import KubernetesOptions
 from .pod_stories import ending_of, failure_of, is_up, never_starts, unready, waits_for
@@ -71,17 +71,25 @@ class PodRoom:
 
     @property
     def gone(self) -> dict[str, str]:
-        """The pods that have ended, and why."""
+        """The pods of ranks that have ended, and why."""
+        return {site.name: f"this pod, on node {site.node}, {why}" for site, why in self._ended(ranks=True)}
+
+    @property
+    def stranded(self) -> str | None:
+        """Why the ranks cannot go on, whose pods are there still: the one with their mpirun has ended."""
+        for site, why in self._ended(ranks=False):
+            return f"the launcher's pod, {site.name} on node {site.node}, {why}"
+        return None
+
+    def _ended(self, *, ranks: bool) -> Iterator[tuple[Site, str]]:
         pods = None if self._watch is None else self._watch.pods
         if pods is None:
-            return {}
-        found = {}
+            return
         for site in self._sites:
             pod = pods.get(site.uid)
             why = "was deleted" if pod is None else ending_of(pod)
-            if why is not None:
-                found[site.name] = f"this pod, on node {site.node}, {why}"
-        return found
+            if why is not None and bool(site.slots) is ranks:
+                yield site, why
 
     @property
     def _unready(self) -> str | None:
@@ -92,7 +100,7 @@ class PodRoom:
 
     def whole(self) -> bool:
         """Whether another attempt can be made in them."""
-        return self.settled and not self.gone
+        return self.settled and not self.gone and self.stranded is None
 
     def write_down(self, attempt: int) -> None:
         """Have them known, as those of an attempt."""
@@ -133,8 +141,7 @@ class PodRoom:
                 "that is needed, for whoever administers the cluster"
             )
         if refusal.status == 404 and self._kind.is_kubeflows and "namespace" not in refusal.message:
-            needs = "that needs Kubeflow's training operator, and --kind job needs nothing"
-            return f"the cluster knows no {kind}: {needs}"
+            return f"the cluster knows no {kind}: that needs {self._kind.needs}, and --kind job needs nothing"
         if refusal.status == 404:
             return f"{where} is not there ({refusal.message}): name another one with --namespace"
         return f"the cluster takes no such {kind}: {refusal.message}"
@@ -164,6 +171,7 @@ class PodRoom:
         pods = self._watch.pods
         if pods is not None:
             slots = self._options.slots(self._job.world_size)
+            wanted = sum(self._replicas.values()) or len(slots)
             live = [pod for pod in pods.values() if not pod["metadata"].get("deletionTimestamp")]
             for pod in live:
                 why = never_starts(pod) or ending_of(pod)
@@ -171,12 +179,13 @@ class PodRoom:
                     about = f"pod {pod['metadata']['name']} {why}{self._last_words(pod)}"
                     raise LaunchError(f"{about}. Nothing was started.")
             up = {index_of(pod, self._replicas): pod for pod in live if is_up(pod)}
-            if len(up) == len(slots):
-                self._sites = [_site(up[index], many) for index, many in enumerate(slots)]
+            if len(up) == wanted:
+                more = [0] * (wanted - len(slots))
+                self._sites = [_site(up[index], many) for index, many in enumerate([*slots, *more])]
                 return None
             if time.monotonic() - self._looked > _ASK_WHY_EVERY_S:
                 self._looked = time.monotonic()
-                self._told = self._why(len(slots), live)
+                self._told = self._why(wanted, live)
         self._watch.wait(seconds)
         return self._watch.trouble or self._told
 
@@ -209,7 +218,7 @@ class PodRoom:
         except Refusal:
             events = []  # whoever may not read them is told what the pods themselves say
         ours = [event for event in events if event.get("involvedObject", {}).get("name") in names]
-        policy = job["spec"] if self._kind.title == "Job" else job["spec"].get("runPolicy", {})
+        policy = job["spec"].get("runPolicy", job["spec"])
         return waits_for(wanted, pods, ours, bool(policy.get("suspend")))
 
     def hosting(self) -> Hosting:
@@ -217,7 +226,7 @@ class PodRoom:
         assert self._watch is not None
         watch = self._watch
         return Hosting(
-            hosts=[{"name": site.name, "slots": site.slots} for site in self._sites],
+            hosts=[{"name": site.name, "slots": site.slots} for site in self._sites if site.slots],
             settings=self._options.agent_settings(),
             reach=self._reach,
             wanted=self._options.wanted(),
@@ -251,7 +260,7 @@ class PodRoom:
 
     def _look_after(self) -> None:
         if self._watch is None:
-            self._watch = PodWatch(self._cluster, self._job.id, self.handle["made_by"])
+            self._watch = PodWatch(self._cluster, labelled(self._job, self.handle["made_by"]))
 
     @property
     def _jobs(self) -> str:

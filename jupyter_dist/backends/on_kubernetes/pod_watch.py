@@ -9,7 +9,6 @@ from typing import Any
 
 from ...errors import DistError
 from .cluster import Cluster, Refusal
-from .job_objects import ATTEMPT, RUN
 
 __all__ = ["PodWatch"]
 
@@ -24,9 +23,9 @@ class PodWatch:
     """A thread that nobody waits for. It lists the pods anew whenever watching them has come to an end:
     because the server has ended it, or forgotten so old a version (410), or does not answer."""
 
-    def __init__(self, cluster: Cluster, run: str, attempt: int) -> None:
-        self._cluster = cluster
-        self._selector = f"{RUN}={run},{ATTEMPT}={attempt}"
+    def __init__(self, cluster: Cluster, selector: str) -> None:
+        """`selector`: the labels by which the pods are known."""
+        self._cluster, self._selector = cluster, selector
         self._pods: dict[str, dict[str, Any]] = {}
         self._known = False
         self._why: str | None = None
