@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import re
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +205,33 @@ def test_html_comes_out_as_tags_that_are_known(text: str) -> None:
         assert re.fullmatch(r'</?[a-z0-9]+( [a-z]+="[^"<>]*")*>', tag), (text, found)
         assert " on" not in tag.split('"')[0]
     assert safe_html(found) == found or "&amp;" in found or json.dumps(found)
+
+
+def test_charts_come_as_data_that_a_front_end_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Altair's own HTML fetches its library; its widget has a model, which ends with the rank."""
+    altair = types.ModuleType("altair")
+
+    class TopLevelMixin:
+        def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+            return {"text/html": "<script src='https://cdn.jsdelivr.net/…'></script>"}
+
+        def to_json(self) -> str:
+            return '{"mark": "bar"}'
+
+    class JupyterChart:
+        chart = TopLevelMixin()
+
+    for name, value in (("SCHEMA_VERSION", "v6.1.0"), ("TopLevelMixin", TopLevelMixin)):
+        setattr(altair, name, value)
+    altair.JupyterChart = JupyterChart  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "altair", altair)
+    for shown in (TopLevelMixin(), JupyterChart()):
+        data, _ = mime_forms.forms(shown)
+        assert data["application/vnd.vegalite.v6+json"] == {"mark": "bar"}
+        assert "script" in data["text/html"]
+    graph_objects = pytest.importorskip("plotly.graph_objects")
+    monkeypatch.setattr(
+        pytest.importorskip("plotly.io").renderers, "default", "plotly_mimetype"
+    )  # as on a rank
+    widget = graph_objects.FigureWidget(graph_objects.Scatter(y=[1, 3, 2]))
+    assert "application/vnd.plotly.v1+json" in mime_forms.forms(widget)[0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import random
 import re
 import sys
 from html.parser import HTMLParser
@@ -22,7 +21,7 @@ from jupyter_dist import folder as folders
 from jupyter_dist.job import State
 from jupyter_dist.showing import report
 from jupyter_dist.showing.run import Run
-from jupyter_dist.text import format, svg
+from jupyter_dist.text import format
 from jupyter_dist.text.svg import Series, chart
 
 TRACEBACK = """Traceback (most recent call last):
@@ -546,19 +545,3 @@ def test_numbers_and_signals() -> None:
     ]
     assert (format.signal_name(9), format.signal_name(200)) == ("SIGKILL", "signal 200")
     assert [format.clock(s) for s in (7, 725, 3723)] == ["0:07", "12:05", "1:02:03"]
-
-
-@pytest.mark.parametrize("ranks", [2, 12])
-def test_very_many_points_are_drawn_as_few_are(monkeypatch: pytest.MonkeyPatch, ranks: int) -> None:
-    rng = random.Random(7)
-    values = [math.nan, math.inf, 1e308, -1e308, 0.5, 0.5]
-    series = [
-        Series(rank, sorted(rng.randrange(400) for _ in range(700)), rng.choices(values, k=700))
-        for rank in range(ranks)
-    ]
-    few = chart("loss", series)
-    monkeypatch.setattr(svg, "_MANY", 10)
-    assert chart("loss", series) == few
-    assert few
-    nothing = Series(0, list(range(20)), [math.nan] * 20)
-    assert chart("none", [nothing] * ranks) == ""

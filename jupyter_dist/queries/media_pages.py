@@ -144,7 +144,7 @@ def _shown(folder: RunFolder, attempt: int | None) -> tuple[int, RanksShown]:
     number = status.attempt if attempt is None else attempt
     if number not in (0, *folder.attempts()):
         raise InputError(f"run {folder.id} has no attempt {number}; it has {folder.attempts()}")
-    heard = said(folder, number, rank_count(reader.job(folder), status)).refresh()
+    heard = said(folder, number, rank_count(reader.job(folder), status)).refresh_shown()
     heard.shown.settle(ended=status.state.ended or number < status.attempt)
     return number, heard.shown
 

@@ -17,10 +17,10 @@ from ..errors import InputError
 from ..folder import RankFolder, RunFolder
 from ..job import Status, rank_count
 from ..record import reader
+from ..record.appended import Appended
 from ..record.reader import parse_lines
 from ..text import matching
 from .answers import Curves, CurvesUnchanged
-from .appended import Appended
 from .line_index import LineIndex, cut_text
 from .log_times import times_of
 from .metric_lines import block, table

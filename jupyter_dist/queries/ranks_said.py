@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections import OrderedDict
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Any
 
 from ..folder import RunFolder
 from ..record import outlines
+from ..record.appended import Appended
+from ..record.kept_curves import KeptCurves
 from ..record.reader import parse_lines
 from ..text.bar import Bar
 from ..text.safe import one_line
-from .appended import Appended
 from .ranks_shown import RanksShown
 from .said_answers import Progress, RankProgress
 
@@ -39,6 +41,10 @@ class Said:
         self._folder, self._attempt = folder, attempt
         self._files: list[Appended] = []
         self._bars: list[dict[int, Bar]] = []
+        self._shown_to: list[int] = []
+        """Up to which byte of each rank's events it is known what is shown there."""
+        self._in_digest: bool | None = None
+        """Whether a digest tells where; None before it was looked for."""
         self.shown = RanksShown()
         """What they show besides text."""
         self.grow(world_size)
@@ -55,6 +61,7 @@ class Said:
                 self._files.append(Appended(folder.events))
                 self.shown.grow(folder)
                 self._bars.append({})
+                self._shown_to.append(0)
 
     def refresh(self, *, progress_only: bool = False) -> Said:
         """Read what is new. `progress_only`: of files not read yet only the end, for a list of runs."""
@@ -71,8 +78,36 @@ class Said:
                     if data.count(_METRIC) == data.count(b"\n"):
                         continue  # nothing else, as mostly where much comes
                     self._take(rank, data)
-                    self.shown.take(rank, data, file.offset - len(data))
+                    self._take_shown(rank, data, file.offset - len(data))
         return self
+
+    def refresh_shown(self) -> Said:
+        """What they show alone: where a digest tells in which lines it stands, the others are not read."""
+        if not self._has_digest():
+            return self.refresh()
+        with self._lock:
+            for rank, file in enumerate(self._files):
+                rest = Appended(file.path)
+                rest.offset = max(self._shown_to[rank], file.offset)
+                while data := rest.read():
+                    self._take_shown(rank, data, rest.offset - len(data))
+                self._shown_to[rank] = rest.offset
+        return self
+
+    def _has_digest(self) -> bool:
+        with self._lock:
+            if self._in_digest is None and not any(file.offset for file in self._files):
+                kept = KeptCurves(self._folder, self._attempt, len(self._files))
+                self._in_digest = kept.load()
+                for rank, places in enumerate(kept.shown):
+                    for first, end in places:
+                        self._take_shown(rank, _read(self._files[rank].path, first, end), first)
+                    self._shown_to[rank] = kept.offsets[rank]
+            return bool(self._in_digest)
+
+    def _take_shown(self, rank: int, data: bytes, offset: int) -> None:
+        known = max(0, self._shown_to[rank] - offset)
+        self.shown.take(rank, data[known:], offset + known)
 
     def _take(self, rank: int, data: bytes) -> None:
         if not any(word in data for word in _WORDS):
@@ -125,6 +160,14 @@ class Said:
                     del bar["inner"]
                 found.append(bar)
         return found
+
+
+def _read(path: Path, first: int, end: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return os.pread(file.fileno(), end - first, first)
+    except OSError:
+        return b""  # it is being removed
 
 
 def _shown(bar: Bar) -> Progress:

@@ -13,8 +13,8 @@ from ..errors import InputError
 from ..folder import RankFolder, RunFolder
 from ..job import rank_count
 from ..record import reader
+from ..record.appended import Appended
 from ..record.usage_points import parse_usage
-from .appended import Appended
 from .usage_answers import RankUsage, Usage, UsageSeries
 
 __all__ = ["usage"]

@@ -161,7 +161,7 @@ class _Follower:
         written = self._state_written()
         batch = self._tail.poll()
         changed = self._view.feed(batch, began)
-        self._curves.take(batch.metrics, batch.status.attempt, began)
+        self._curves.take(batch.status.attempt, began)
         if batch.status.state is State.UNWATCHED and not self._take_on(batch.status):
             self._screen.close(self._view)
             return True

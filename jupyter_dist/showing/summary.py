@@ -16,7 +16,7 @@ from ..record.results import alike, result_events
 from ..text.fold import ranges
 from ..text.format import count, duration, number, signal_name, size
 from ..text.safe import one_line, preformatted
-from ..text.svg import Series, charts
+from ..text.svg import Curves, Series, charts
 from . import curves_ahead, report, trial_table
 from .kept_displays import kept_displays
 
@@ -40,7 +40,7 @@ class Summary:
     more_ranks: int
     metrics: list[tuple[str, ...]]
     more_metrics: int
-    curves: Mapping[str, Sequence[Series]]
+    curves: Mapping[str, Curves]
     failure: str
     logs: str
     hint: str
@@ -125,7 +125,7 @@ def gather(folder: RunFolder) -> Summary:
     kinds = {**{rank: alike(event) for rank, event in events.items()}, **failed}
     rows, more_ranks = _rows(status, results, kinds)
     curves = curves_ahead.curves(folder)
-    last = [_last_values(name, series) for name, series in list(curves.items())[:_MAX_METRICS]]
+    last = [_last_values(name, found.series) for name, found in list(curves.items())[:_MAX_METRICS]]
     text = report.failure(folder, status, errors)
     displays = kept_displays(folder, job, status)
     return Summary(

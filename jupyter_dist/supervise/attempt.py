@@ -20,7 +20,6 @@ from ..worker import layout
 from .calls import Failure
 from .ending import Ending, first_failed, why, why_again, why_failed
 from .held import Held, Outcome
-from .indexing import Indexer
 from .keeping import log
 from .phases import Event, Phase, after
 from .pushing import Push
@@ -48,7 +47,7 @@ class Attempt:
             self._may_submit = not held.job.env_names
         self.outcome: Outcome | None = None
         self._number, self._base = self._keeper.status.attempt, self._keeper.status.reason
-        self._indexer = Indexer(held.folder, self._number, held.changes)
+        self._indexer = self._held.indexer(self._number)
         self._ending: Ending | None = None
         self._active: float | None = None
         self._indexed = 0.0
@@ -182,14 +181,14 @@ class Attempt:
     def _take(self, poll: Poll, now: float) -> None:
         status = self._keeper.status
         if poll.attempt is not None and poll.attempt > self._number:
-            self._indexer.tick(time.time(), len(status.ranks))
+            self._indexer.finish(time.time(), len(status.ranks))
             self._base = why_again(self._held.folder, status.ranks, self._number)
             self._number = poll.attempt
             log(self._base)
             make_attempt(self._held.folder, self._number, self._held.job.world_size)
             ranks = pending(self._held.job)
             self._keeper.update(attempt=self._number, reason=self._base, ranks=ranks)
-            self._indexer = Indexer(self._held.folder, self._number, self._held.changes)
+            self._indexer = self._held.indexer(self._number)
         ranks = self._judged(poll)
         carrier = self._held.caller.pid
         self._held.guard.watch((*poll.pids, *(() if carrier is None else (carrier,))))
@@ -354,7 +353,7 @@ class Attempt:
 
     def _over(self, poll: Poll, ranks: tuple[RankState, ...]) -> None:
         ending = self._ending
-        self._indexer.tick(time.time(), len(ranks))
+        self._indexer.finish(time.time(), len(ranks))
         if poll.state is State.SUCCEEDED:
             self.outcome = Outcome(State.SUCCEEDED, None)
             return

@@ -10,6 +10,7 @@ from ..job import Job, State
 from ..record.file_changes import FileChanges
 from .calls import Caller
 from .guard import Guard
+from .indexing import Indexer
 from .keeping import Keeper
 from .requests import Requests
 
@@ -32,6 +33,10 @@ class Held:
     """For how long calls are tried again that fail in a way that may pass."""
     changes: FileChanges = field(default_factory=FileChanges)
     """Of the files that ranks write."""
+
+    def indexer(self, attempt: int) -> Indexer:
+        # Of what --metric finds in logs there is no digest, and so none of such a run.
+        return Indexer(self.folder, attempt, self.changes, digests=not self.job.metrics)
 
 
 @dataclass(frozen=True)

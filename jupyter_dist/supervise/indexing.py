@@ -11,6 +11,7 @@ from pathlib import Path
 from ..folder import RankFolder, RunFolder
 from ..record.file_changes import FileChanges
 from ..worker import time_index
+from .digesting import Digester
 
 __all__ = ["Indexer"]
 
@@ -27,10 +28,15 @@ class Indexer:
     The times of a log that comes from another host come from there as well: an index whose first record is at
     offset 0 (agent/line_times.py) is not touched. What all of it is known to reach is noted as well, which is
     how readers hear that there is something new.
+
+    With `digests` what the ranks log is taken in as well (digesting.py).
     """
 
-    def __init__(self, folder: RunFolder, attempt: int, changes: FileChanges | None = None) -> None:
+    def __init__(
+        self, folder: RunFolder, attempt: int, changes: FileChanges | None = None, *, digests: bool = False
+    ) -> None:
         self._folder, self._attempt = folder, attempt
+        self._digester = Digester(folder, attempt) if digests else None
         self._changes = changes or FileChanges()
         self._hears = self._changes.fileno() is not None
         self._watched: set[Path] = set()
@@ -87,7 +93,17 @@ class Indexer:
                 time_index.note_complete(self._folder.moment, moment)
         quick = _HEARD_S if self._hears else _QUICK_S
         self.pause_s = math.inf if more > _FLOOD_BYTES else max(quick, _REST * (time.thread_time() - began))
+        self._digest()
         return grown
+
+    def finish(self, now: float, ranks: int) -> None:
+        """The last tick: no rank writes any more."""
+        self.tick(now, ranks)
+        self._digest(last=True)
+
+    def _digest(self, *, last: bool = False) -> None:
+        if self._digester is not None and self._folders:
+            self._digester.tick(len(self._folders), sum(self._event_sizes), last=last)
 
     def _listen(self) -> None:
         """Before the look: what comes after it is heard of then."""

@@ -6,11 +6,10 @@ import html
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from .format import number
 
-__all__ = ["Series", "chart", "charts"]
+__all__ = ["Curves", "Series", "chart", "charts"]
 
 _WIDTH, _HEIGHT = 300, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 10, 24, 24
@@ -19,9 +18,11 @@ _CHARACTER = 6.6
 """How wide a digit is at most: a tenth more than in the widest of the usual fonts, at a size of 10."""
 _MAX_LINES = 8
 _POINTS = 120
-_MANY = 5_000
 # Middle tones: readable on white and on black where the theme gives none.
 _COLOURS = ("#1976d2", "#e07b00", "#2e9e4f", "#c4453c", "#8a5cc7", "#9a6b4f", "#cc5fa8", "#7a8a00")
+
+
+Row = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,23 @@ class Series:
     values: Sequence[float]
 
 
-def chart(name: str, series: Sequence[Series]) -> str:
+@dataclass(frozen=True)
+class Curves:
+    """One metric of all ranks."""
+
+    series: Sequence[Series]
+    band: Sequence[Row] = ()
+    """Step, least, mean and greatest over the ranks: of many ranks, whose series may be their ends alone."""
+
+
+def chart(name: str, series: Sequence[Series], known_band: Sequence[Row] = ()) -> str:
     """One metric over its steps: a line per rank, or the mean and the band from least to greatest of many.
 
     Some kB, 20 at most. Empty when there is nothing to draw a line through.
     """
     many = len(series) > _MAX_LINES
     drawn = [_thinned(s) for s in series] if not many else []
-    band = _band(series) if many else []
+    band = (known_band or _band(series)) if many else []
     points = [p for line in drawn for p in line] or [(x, y) for x, low, _, high in band for y in (low, high)]
     if len({x for x, _ in points}) < 2:
         return ""
@@ -90,8 +100,6 @@ def _share(value: float, low: float, high: float) -> float:
 
 def _thinned(series: Series) -> list[tuple[float, float]]:
     """At most about `_POINTS` points that keep each bucket's least and greatest value."""
-    if len(series.values) > _MANY:
-        return _thinned_at_once(series)
     points = _finite(series)
     if len(points) <= _POINTS:
         return points
@@ -112,10 +120,8 @@ def _y(point: tuple[float, float]) -> float:
     return point[1]
 
 
-def _band(series: Sequence[Series]) -> list[tuple[float, float, float, float]]:
+def _band(series: Sequence[Series]) -> list[Row]:
     """(step, least, mean, greatest) over the ranks, in at most `_POINTS` / 2 buckets of steps."""
-    if sum(len(one.values) for one in series) > _MANY:
-        return _band_at_once(series)
     points = [point for one in series for point in _finite(one)]
     if not points:
         return []
@@ -133,50 +139,7 @@ def _band(series: Sequence[Series]) -> list[tuple[float, float, float, float]]:
     return found
 
 
-def _thinned_at_once(series: Series) -> list[tuple[float, float]]:
-    """The same of very many points: without numpy they take a second of the cell that waits for them."""
-    import numpy as np
-
-    x, y = _arrays(series)
-    size = math.ceil(len(y) / (_POINTS // 2))
-    kept: list[int] = []
-    for start in range(0, len(y), size or 1):
-        bucket = y[start : start + size]
-        kept += sorted({start + int(np.argmin(bucket)), start + int(np.argmax(bucket))})
-    return list(zip(x[kept].tolist(), y[kept].tolist(), strict=True))
-
-
-def _band_at_once(series: Sequence[Series]) -> list[tuple[float, float, float, float]]:
-    import numpy as np
-
-    arrays = [_arrays(one) for one in series]
-    x, y = np.concatenate([one for one, _ in arrays]), np.concatenate([one for _, one in arrays])
-    if not len(y):
-        return []
-    steps, place = np.unique(x, return_inverse=True)
-    width = math.ceil(len(steps) / (_POINTS // 2))
-    bucket = place.reshape(-1) // width
-    order = np.argsort(bucket, kind="stable")
-    bucket, y = bucket[order], y[order]
-    starts = np.flatnonzero(np.diff(bucket, prepend=-1))
-    counts = np.diff(np.append(starts, len(y)))
-    # Divided before they are added: the sum of huge values is no float.
-    means = np.add.reduceat(y / np.repeat(counts, counts), starts)
-    low, high = np.minimum.reduceat(y, starts), np.maximum.reduceat(y, starts)
-    columns = steps[bucket[starts] * width], low, means, high
-    return list(zip(*(column.tolist() for column in columns), strict=True))
-
-
-def _arrays(series: Series) -> tuple[Any, Any]:
-    """Steps and finite values, as numpy has them."""
-    import numpy as np
-
-    x, y = np.array(series.steps, float), np.array(series.values, float)
-    finite = np.isfinite(y)
-    return x[finite], y[finite]
-
-
-def _band_shape(band: Sequence[tuple[float, float, float, float]], scale: _Scale) -> str:
+def _band_shape(band: Sequence[Row], scale: _Scale) -> str:
     upper = [scale(x, high) for x, _, _, high in band]
     lower = [scale(x, low) for x, low, _, _ in reversed(band)]
     return f'<polygon points="{" ".join(upper + lower)}" fill="{_COLOURS[0]}" fill-opacity="0.25"/>'
@@ -234,11 +197,11 @@ def _escape(text: str) -> str:
     return html.escape("".join(char if char.isprintable() else "·" for char in text[:200]))
 
 
-def charts(metrics: Mapping[str, Sequence[Series]], room: int) -> tuple[list[str], int]:
+def charts(metrics: Mapping[str, Curves], room: int) -> tuple[list[str], int]:
     """Charts for as many metrics as fit into `room` bytes, and how many were left out."""
     found: list[str] = []
-    for name, series in metrics.items():
-        svg = chart(name, series)
+    for name, curves in metrics.items():
+        svg = chart(name, curves.series, curves.band)
         if len(svg.encode()) > room:
             break
         room -= len(svg.encode())

@@ -18,6 +18,7 @@
     RUNS/ID/resume.lock         held by the run's supervisor: there is one at a time
     RUNS/ID/files/              what a launcher has written for the user, such as a timeline
     RUNS/ID/attempts/A/launcher.log, launcher-HOST.log
+    RUNS/ID/attempts/A/curves.json   a digest of the ranks' metrics, by the supervisor (record/kept_curves.py)
     RUNS/ID/attempts/A/ranks/R/ output.log  times.idx  events.jsonl  media.bin  result.pkl  result.buffers
                                 error.json  exit.json  stacks.txt  meeting.jsonl  usage.jsonl
                                 .main/          for processes that the rank spawns (stand_in.py)
@@ -51,6 +52,8 @@ TRIALS = "trials.jsonl"
 FILES = "files"
 ATTEMPTS = "attempts"
 RANKS = "ranks"
+CURVES = "curves.json"
+"""Of each attempt with many metrics: what a page about the run shows of them."""
 
 OUTPUT = "output.log"
 """Of each rank: what it has written to its standard output and error."""

@@ -35,7 +35,7 @@ _WRITTEN_BYTES, _WRITTEN = 100_000_000, 20_000
 
 def form_of(mime: str) -> Form:
     """How content of a MIME type is held in a bundle: as text, as a JSON value, or as bytes."""
-    if mime == "application/json" or mime.endswith("+json"):
+    if mime == "application/json" or mime.endswith(("+json", ".json")):
         return "json"
     if mime.startswith("text/") or mime in ("image/svg+xml", "application/javascript"):
         return "text"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from .charts import chart_of, with_data
 from .still_widgets import is_widget, still
 
 __all__ = ["forms", "is_figure", "is_rich", "plain"]
@@ -35,11 +36,13 @@ def forms(obj: Any, include: Any = None, exclude: Any = None) -> tuple[dict[str,
     metadata: dict[str, Any] = {}
     if isinstance(obj, type):
         return {"text/plain": plain(obj)}, metadata  # a class has its objects' methods, and is none of them
+    obj = chart_of(obj)
     bundle = _called(obj, "_repr_mimebundle_", include=include, exclude=exclude)
     if bundle is not None:
         both = bundle if isinstance(bundle, tuple) else (bundle, {})
         data.update(both[0])
         metadata.update(both[1])
+        data = with_data(obj, data)
     if is_widget(obj):
         data = {"text/plain": data.get("text/plain", ""), **still(obj)}
     if is_figure(obj):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,9 +41,10 @@ display(HTML("<i>old</i>"), display_id="changes")
 update_display(HTML(f"<i>new of {rank // 2}</i>"), display_id="changes")
 vega = {"mark": "bar", "data": {"values": [{"a": 1, "b": 2}]},
         "encoding": {"x": {"field": "a", "type": "ordinal"}, "y": {"field": "b", "type": "quantitative"}}}
-display({"application/vnd.vegalite.v5+json": vega, "text/plain": "a chart"}, raw=True)
+display({"application/vnd.vegalite.v6.json": vega, "text/plain": "a chart"}, raw=True)
 display(line)
-display(HTML("<p id='drawn'></p><script>drawn.textContent = `drawn by ${self.origin}`</script>"))
+display(HTML("<p id='drawn' style='width:900px'></p><script src='https://cdn.plot.ly/none.js'></script>"
+             "<script>drawn.textContent = `drawn by ${self.origin}`</script>"))
 print("then another")
 pd.DataFrame({"rank": [rank], "accuracy": [0.9 + rank / 100]})
 """
@@ -85,6 +87,11 @@ def test_rich_output_by_rank(lab: Lab, picture: Picture, pictures: Pictures) -> 
     expect(scripted.locator("iframe")).to_have_count(0)
     scripted.get_by_role("button", name="Run its script in a closed frame").click()
     expect(scripted.frame_locator("iframe").locator("p")).to_have_text("drawn by null")
+    # It is as wide as what it draws, and what cannot be loaded is named.
+    expect(scripted.get_by_role("status")).to_have_text(
+        re.compile("could not be loaded: https://cdn.plot.ly/none.js")
+    )
+    expect(scripted.locator("iframe")).to_have_css("min-width", "900px")
     assert tab.node.locator("script, a[href^='javascript'], [onerror], [onload]").count() == 0
     assert lab.page.evaluate("() => window.jpdWasHere") is None
     # One rank large, by the keyboard as well, and all of them again.

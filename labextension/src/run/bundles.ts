@@ -51,11 +51,17 @@ const SCRIPT_POLICY =
   `default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; font-src data:; ` +
   `script-src ${SCRIPTS}; worker-src blob:`;
 const FIRST_PX = 480;
-/** Says how high its page is. */
-const SAYS_HEIGHT =
-  '<script>new ResizeObserver(() => parent.postMessage({ jpdHeight: document.body.scrollHeight }, "*"))' +
-  '.observe(document.body)</' +
+/** Says which of its scripts does not come: a page without it may be blank. Before them all. */
+const SAYS_LOST =
+  '<script>addEventListener("error", event => { const src = event.target && event.target.src; ' +
+  'if (src) parent.postMessage({ jpdLost: String(src) }, "*"); }, true)</' +
   'script>';
+/** Says how high and wide its page is. */
+const SAYS_SIZE =
+  '<script>new ResizeObserver(() => parent.postMessage({ jpdHeight: document.body.scrollHeight, ' +
+  'jpdWidth: document.documentElement.scrollWidth }, "*")).observe(document.body)</' +
+  'script>';
+const MOST_ADDRESS = 200;
 
 /** Whether there is a script in it, without which it may show nothing. */
 export function hasScript(html: string): boolean {
@@ -63,27 +69,43 @@ export function hasScript(html: string): boolean {
 }
 
 /** HTML in a frame of its own origin, in which its scripts run: they reach neither this page nor any server but
- * those that libraries of charts are loaded from. */
-export function renderScripted(place: HTMLElement, html: string, signal: AbortSignal): IDisposable {
+ * those that libraries of charts are loaded from. `lost` says that what is at an address did not come. */
+export function renderScripted(
+  place: HTMLElement,
+  html: string,
+  signal: AbortSignal,
+  lost: (address: string) => string
+): IDisposable {
   const frame = el('iframe', {
     class: 'jpd-script-frame',
     sandbox: 'allow-scripts',
     referrerpolicy: 'no-referrer',
     srcdoc:
       `<!doctype html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" ` +
-      `content="${SCRIPT_POLICY}"><style>body{margin:0;background:#fff;display:flow-root}</style>${html}${SAYS_HEIGHT}`
+      `content="${SCRIPT_POLICY}"><style>body{margin:0;background:#fff;display:flow-root}</style>${SAYS_LOST}${html}${SAYS_SIZE}`
   });
+  const said = el('div', { class: 'jpd-muted', role: 'status' });
   frame.style.height = `${FIRST_PX}px`;
   window.addEventListener(
     'message',
     event => {
-      const height = (event.data as { jpdHeight?: unknown } | null)?.jpdHeight;
-      if (event.source === frame.contentWindow && typeof height === 'number' && height > 0) {
+      if (event.source !== frame.contentWindow) {
+        return;
+      }
+      const told = (event.data ?? {}) as { [name: string]: unknown };
+      const { jpdHeight: height, jpdWidth: width, jpdLost: address } = told;
+      if (typeof height === 'number' && height > 0) {
         frame.style.height = `${Math.min(MOST_PX, Math.ceil(height))}px`;
+      }
+      if (typeof width === 'number' && width > frame.clientWidth) {
+        frame.style.minWidth = `${Math.min(MOST_PX, Math.ceil(width))}px`;
+      }
+      if (typeof address === 'string') {
+        said.textContent = lost(address.slice(0, MOST_ADDRESS));
       }
     },
     { signal }
   );
-  place.replaceChildren(frame);
-  return { dispose: () => frame.remove() };
+  place.replaceChildren(said, frame);
+  return { dispose: () => place.replaceChildren() };
 }

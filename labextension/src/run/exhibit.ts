@@ -165,7 +165,7 @@ export class ExhibitNode implements IDisposable {
     isOld: () => boolean
   ): Promise<void> {
     const { mime } = content;
-    const isJson = mime === 'application/json' || mime.endsWith('+json');
+    const isJson = mime === 'application/json' || /[+.]json$/.test(mime);
     let data: unknown = content.text ?? content.json;
     if (content.hash) {
       const text = await (await this._bytes(exhibit, content)).text();
@@ -211,7 +211,9 @@ export class ExhibitNode implements IDisposable {
       this._drawn?.dispose();
       const place = el('div', { class: 'jpd-bundle' });
       this.node.replaceChildren(place);
-      this._drawn = renderScripted(place, html, this._abort.signal);
+      const lost = (address: string) =>
+        this._context.trans('Its script could not be loaded: %1', address);
+      this._drawn = renderScripted(place, html, this._abort.signal, lost);
     };
     this.node.appendChild(button({ label, text: label }, run, this._abort.signal));
   }

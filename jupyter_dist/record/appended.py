@@ -27,13 +27,15 @@ class Appended:
             self.offset = size - nbytes
             # What is left of the line is no JSON by itself, and is passed over as such.
 
-    def read(self) -> bytes:
-        """New whole lines; empty when there are none. Call again until it is empty."""
+    def read(self, most: int = _MAX_READ) -> bytes:
+        """New whole lines, of about `most` bytes; empty when there are none. Call again until it is empty."""
         try:
             if os.stat(self.path).st_size <= self.offset:
                 return b""
             with open(self.path, "rb") as file:
-                data = os.pread(file.fileno(), _MAX_READ, self.offset)
+                data = os.pread(file.fileno(), most, self.offset)
+                if most < _MAX_READ and b"\n" not in data:
+                    data = os.pread(file.fileno(), _MAX_READ, self.offset)
         except OSError:
             return b""
         whole = data.rfind(b"\n") + 1
