@@ -104,6 +104,21 @@ def asked_job(np: int = 8, **options: Any) -> Job:
     )
 
 
+def test_an_mpijob_asks_for_workers_and_for_a_launcher_that_computes_nothing() -> None:
+    spec = job_object(asked_job(3, kind="mpijob", processes_per_host=2, gpus_per_worker=1), 0)["spec"]
+    assert (spec["slotsPerWorker"], spec["mpiImplementation"]) == (2, "OpenMPI")
+    assert spec["launcherCreationPolicy"] == "WaitForWorkersReady"
+    replicas = spec["mpiReplicaSpecs"]
+    assert {name: told["replicas"] for name, told in replicas.items()} == {"Worker": 2, "Launcher": 1}
+    worker, launcher = (replicas[name]["template"]["spec"]["containers"][0] for name in replicas)
+    assert worker["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+    assert launcher["resources"] == {}
+    assert "sshd" in worker["command"][2]
+    assert "sshd" not in launcher["command"][2]
+    assert launcher["command"][-2:] == ["/jupyter-dist/lent", "3"]
+    assert {"name": "JUPYTER_DIST_LENT", "value": "/jupyter-dist/lent"} in worker["env"]
+
+
 def test_a_job_has_as_many_pods_as_its_ranks_need(tmp_path: Path) -> None:
     template = tmp_path / "pod.yaml"
     template.write_text(
