@@ -30,6 +30,7 @@ SHOW = """
 display({"text/html": f"<b>bold</b> of {dist.rank()}", "text/plain": "bold"}, raw=True)
 picture = "<svg xmlns='http://www.w3.org/2000/svg' width='40' height='20'>" + "<g/>" * 900 + "</svg>"
 display({"image/svg+xml": picture, "text/plain": "a picture"}, raw=True)
+dist.log(text={"sample": "words to keep"}, step=7)
 """
 KERNELS = "@jupyterlab/apputils-extension:kernels-settings"
 WIDGETS = "@jupyter-widgets/jupyterlab-manager:plugin"
@@ -124,6 +125,8 @@ def test_a_saved_notebook_shows_the_end_without_its_kernel(
     shown = view.node.get_by_role("region", name="Displays")
     expect(shown.locator("iframe").content_frame.locator("body")).to_have_text("bold of 0")
     expect(shown.locator("img")).to_have_js_property("naturalWidth", 40)
+    media = view.node.get_by_role("region", name="Media")
+    expect(media).to_contain_text("words to keep")
     picture(bare.page, "fallback-saved")
 
 
