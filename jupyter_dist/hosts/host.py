@@ -324,6 +324,9 @@ class Host:
     def _on_loss(self, error: LinkError) -> None:
         if self.released:
             return
+        if self._releasing and self.is_gone:
+            self.released = True  # an agent that is begun anew there would end at once, as this one has
+            return
         if self._is_new and not (error.busy and self._tries_left):
             self.failed, self.final = str(error), error.final
             return
