@@ -263,7 +263,7 @@ def sweep(folder: str, arguments: dict[str, Any], said: dict[str, Any]) -> Any:
         display_name="name",
         command=f"python run.py {words}",
         code=folder,
-        inputs={**inputs, **{name: 1 for name in space}},
+        inputs={**inputs, **dict.fromkeys(space, 1)},
         **about,
     )
     made = node(**space).sweep(primary_metric="loss", **said)
