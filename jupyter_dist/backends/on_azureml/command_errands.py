@@ -175,6 +175,12 @@ class CommandErrands:
             self._metrics.tell(seen.name)
         return found
 
+    def tell_all(self, seen: CommandJob) -> None:
+        """Have the workspace know all that was logged, before the job ends: a sweep judges it by that.
+        Blocks; never raises."""
+        with self._telling:
+            self._metrics.tell(seen.name, all_of_it=True)
+
     def away(self, first: CommandJob, seen: CommandJob) -> str | None:
         return seen.ended or seen.preempted
 
@@ -183,8 +189,7 @@ class CommandErrands:
 
     def end(self, seen: CommandJob, folder: RunFolder, *, released: bool) -> str | None:
         told = None
-        with self._telling:
-            self._metrics.tell(seen.name, all_of_it=True)
+        self.tell_all(seen)
         try:
             found = ended(
                 lambda wait_s: end_job(self._workspace, seen.name, wait_s=wait_s), _END_S if released else 0.0

@@ -91,8 +91,8 @@ class _Sweep:
 
 
 def children(sweep: str, tags: Mapping[str, str]) -> dict[str, Mapping[str, Any]]:
-    """What the tags of a sweep tell of its trials' jobs: the values of each by its name, in the order of their
-    starts."""
+    """What the tags of a sweep tell of its trials' jobs: the values of each by its name, in the order of
+    their starts."""
     mark = re.compile(rf"(?:_aml_system_)?({re.escape(sweep)}_(\d+))")
     found: dict[int, tuple[str, Mapping[str, Any]]] = {}
     for tag, text in tags.items():

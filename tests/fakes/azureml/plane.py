@@ -178,7 +178,8 @@ class AzurePlane:
             go_on.set()
 
     def active(self) -> list[CommandRun | SweepRun]:
-        return [job for job in (*self.sweeps.values(), *self.jobs.values()) if job.active]
+        known: list[CommandRun | SweepRun] = [*self.sweeps.values(), *self.jobs.values()]
+        return [job for job in known if job.active]
 
     def cancel(self, name: str) -> None:
         """As somebody does in the studio."""

@@ -1,4 +1,4 @@
-"""A sweep job's life: it draws values, has a job run for each, reads their metric, and ends the hopeless ones.
+"""A sweep job's life: it draws values, has a job run for each, reads its metric, and ends the hopeless ones.
 
 How values are drawn for `Bayesian` is the service's secret: here a third of them at random, and then near the
 best one so far, more closely as there are more. The policies are those that the service documents.
@@ -175,9 +175,9 @@ def is_hopeless(
     if kind == "Bandit":
         best = max(max(told) for told in others.values())
         if "slackAmount" in policy:
-            return own < best - policy["slackAmount"]
+            return bool(own < best - policy["slackAmount"])
         factor = 1 + policy["slackFactor"]
-        return own < (best / factor if maximize else best * factor)
+        return bool(own < (best / factor if maximize else best * factor))
     if kind == "MedianStopping":
         return own < statistics.median(statistics.mean(told) for told in others.values())
     worst_first = sorted((max(told), each) for each, told in others.items() if len(told) >= now)
