@@ -45,7 +45,7 @@ SWEPT = """
 import jupyter_dist as dist, math, time
 for step in range(2):
     dist.log(loss=abs(math.log10(lr) + 2) + (0.1 if batch == 64 else 0) + 1 / (step + 1), unrelated=step)
-(lr, batch)
+(lr, batch, dist.parameters()["lr"])
 """
 ENDLESS = """
 import time, jupyter_dist as dist
@@ -75,7 +75,7 @@ def test_the_jobs_of_a_sweep_are_trials(plane: AzurePlane, runs: Runs) -> None:
     assert [sweep.series(name)[-1] for name in sweep.children] == pytest.approx(list(table["value"]))
     best = run.best
     assert best.job.trial is not None
-    assert best.results[0] == tuple(best.job.trial["parameters"][key] for key in ("lr", "batch"))
+    assert best.results[0] == tuple(best.job.trial["parameters"][key] for key in ("lr", "batch", "lr"))
     assert len(best.metrics) == 4
     name = list(sweep.children)[best.job.trial["number"]]
     command = plane.jobs[name].body["command"]

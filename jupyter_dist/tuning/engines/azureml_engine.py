@@ -28,7 +28,7 @@ from ...search.dimensions import Value
 from ...search.spec import Search
 from .service_engine import Seen, ServiceEngine
 
-__all__ = ["AzureMlEngine", "children"]
+__all__ = ["AzureMlEngine"]
 
 
 class AzureMlEngine(ServiceEngine):
@@ -65,7 +65,7 @@ class _Sweep:
         seen = look_at(self._workspace, self._name)
         # After its end was seen, all of them.
         told = self._workspace.history(f"runs/{self._name}", f"look for the trials of {self._name!r}")
-        found = children(self._name, told.get("tags") or {})
+        found = _children(self._name, told.get("tags") or {})
         jobs: dict[str, Mapping[str, Value]] = {
             name: parameters_of(self._search, values) for name, values in found.items()
         }
@@ -90,7 +90,7 @@ class _Sweep:
         )
 
 
-def children(sweep: str, tags: Mapping[str, str]) -> dict[str, Mapping[str, Any]]:
+def _children(sweep: str, tags: Mapping[str, str]) -> dict[str, Mapping[str, Any]]:
     """What the tags of a sweep tell of its trials' jobs: the values of each by its name, in the order of
     their starts."""
     mark = re.compile(rf"(?:_aml_system_)?({re.escape(sweep)}_(\d+))")
