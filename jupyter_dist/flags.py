@@ -54,6 +54,9 @@ class Flag:
     default: Any = None
     verbatim: bool = False
     words: int = 1
+    alone: str | None = None
+    """The value where none follows the name; what follows it is one if it looks like `value_like`."""
+    value_like: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,8 @@ def _flag(name: str, about: Mapping[str, Any], model: type[BaseModel]) -> Flag:
         default=None if field_info.is_required() else field_info.get_default(call_default_factory=True),
         verbatim=bool(about.get("verbatim")),
         words=int(about.get("words", 1)),
+        alone=about.get("alone"),
+        value_like=about.get("value_like", ""),
     )
 
 
@@ -201,7 +206,9 @@ def scan(
                 raise InputError(f"{name} takes no value, got {shown(value)}")
             values[flag.field] = on
             continue
-        if not equals:
+        if not equals and flag.alone is not None and not (left and re.fullmatch(flag.value_like, left[0])):
+            value = flag.alone
+        elif not equals:
             if not left or _is_flag(left[0]) or left[0] == "--":
                 after = left[0] if left and left[0] not in (*by_name, "--") else None
                 how = "" if after is None else f"; one that begins with a dash as {shown(f'{name}={after}')}"
@@ -224,6 +231,9 @@ def written(flags: Iterable[Flag], values: Mapping[str, Any]) -> list[str]:
             continue
         if flag.kind == "switch":
             words.append(name if value is True else f"--no-{name.lstrip('-')}")
+            continue
+        if flag.alone is not None and value == flag.alone:
+            words.append(name)
             continue
         if isinstance(value, Mapping):
             each = [f"{key}={_as_typed(one)}" for key, one in value.items()]

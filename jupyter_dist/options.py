@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from .flags import shown
 from .form import Form
 from .search.notation import as_text, read_dimension
+from .search.policy import ALONE, WRITTEN, read_policy
 from .search.spec import Strategy, read_objective, read_parent
 from .text.format import parse_duration
 from .text.labels import read_name, read_note, read_tags
@@ -154,6 +155,15 @@ def _objective(value: str) -> str:
 
 def _parent(value: str) -> str:
     read_parent(value)
+    return value
+
+
+def _stopping(value: object) -> object:
+    """True and False are good for Python."""
+    if isinstance(value, bool):
+        return ALONE if value else None
+    if isinstance(value, str) and value != ALONE:
+        read_policy(value)
     return value
 
 
@@ -318,10 +328,15 @@ class RunOptions(BaseModel):
         title="Strategy",
         description="How values are chosen. Default: bayesian. hyperband also ends trials early",
     )
-    early_stopping: bool = Field(
-        False,
+    early_stopping: Annotated[str | None, BeforeValidator(_stopping)] = Field(
+        None,
         title="Early stopping",
-        description="End a trial that does worse than the others did at the same step",
+        description="End a trial that does worse than the others did at the same step. Which rule is for "
+        "azureml to be told: bandit(slack_factor=0.1), median or truncation(truncation_percentage=20), each "
+        "with evaluation_interval=N and delay_evaluation=N",
+        json_schema_extra=_extra(
+            metavar="bandit|median|truncation", wanted="a policy", alone=ALONE, value_like=WRITTEN
+        ),
     )
     warm_start: Annotated[str, AfterValidator(_parent)] | None = Field(
         None,

@@ -12,8 +12,11 @@ from jupyter_dist.backends.host_entry import place_of
 from jupyter_dist.backends.on_azureml.azureml_options import AzureMlOptions
 from jupyter_dist.backends.on_azureml.command_jobs import read
 from jupyter_dist.backends.on_azureml.command_request import command_job, host_list
+from jupyter_dist.backends.on_azureml.sweep_request import check_search, parameters_of, sweep_job
 from jupyter_dist.errors import InputError
 from jupyter_dist.plan.planning import make_plan, read_command_line
+from jupyter_dist.search.notation import read_dimension
+from jupyter_dist.search.spec import Search
 
 pytestmark = pytest.mark.needs("azure.identity", "azure.storage.blob")
 
@@ -21,6 +24,7 @@ GOLDEN = json.loads((Path(__file__).parent / "golden" / "azureml_requests.json")
 WORKSPACE = GOLDEN["workspace"]
 PLACE = "--backend azureml --subscription 1 --resource-group rg --workspace ws"
 LINE = f"{PLACE} --compute cpu-cluster --environment train:3"
+TUNED = f"{LINE} --tune x=uniform(0,1) --objective min:loss"
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +44,52 @@ def test_a_job_is_asked_for_as_azure_s_own_sdk_does(name: str) -> None:
     assert ours["properties"].pop("command").startswith("python jupyter_dist_host.py")
     del theirs["command"], theirs["properties"], theirs["resources"]["properties"]
     assert ours["properties"] == theirs
+
+
+@pytest.mark.parametrize("name", sorted(GOLDEN["sweeps"]))
+def test_a_sweep_is_asked_for_as_azure_s_own_sdk_does(name: str) -> None:
+    case = GOLDEN["sweeps"][name]
+    asked, code = AzureMlOptions(**case["options"]), f"{WORKSPACE}/codes/GUID/versions/1"
+    about = {"goal": "min", "metric": "loss", **case["search"]}
+    policy = about.pop("policy", None)
+    space = {key: read_dimension(text) for key, text in about.pop("tune").items()}
+    search = Search(space=space, early_stopping=policy is not None, policy=policy, **about)
+    check_search(search)
+    longest_s = case.get("longest_s")
+    ours = sweep_job(search, asked, "name", int(asked.ranks or 1), WORKSPACE, code, longest_s=longest_s)
+    theirs: dict[str, Any] = case["request"]["body"]["properties"]
+    command = theirs["trial"].pop("command")
+    # Where ours begins, in place of the script, and where the values begin differs by design.
+    mine = ours["properties"]["trial"].pop("command").replace("jupyter_dist_host.py", "run.py")
+    assert sorted(mine.replace(" -- ", " ").split()) == sorted(command.split())
+    for told in (theirs, theirs["resources"], theirs["trial"]["resources"]):
+        del told["properties"]
+    assert ours["properties"] == theirs
+
+
+@pytest.mark.parametrize(
+    ("tune", "strategy", "told", "value"),
+    [
+        ("loguniform(1e-5,1e-1)", "bayesian", -3.0, 1e-3),
+        ("loguniform(1e-5,1e-1)", "random", "0.001", 1e-3),
+        ("uniform(0,1)", "random", 1.0000001, 1.0),
+        ("int(8,512,log=True)", "bayesian", 1.5, 32),
+        ("int(1,8)", "bayesian", 3.0, 3),
+        ("qrandint(32,256,32)", "random", 64.0, 64),
+        ("quniform(0,1,0.1)", "random", 0.1 + 0.2, 0.30000000000000004),
+        ("choice(32,64)", "random", "64", 64),
+        ("choice(32,64)", "random", 64.0, 64),
+        ("choice(True,None,sgd)", "grid", "None", None),
+    ],
+)
+def test_what_a_sweep_has_chosen(tune: str, strategy: Any, told: Any, value: Any) -> None:
+    search = Search({"x": read_dimension(tune)}, "min", "loss", 4, 2, strategy)
+    (sent,) = sweep_job(search, AzureMlOptions(compute="c", environment="e:1"), "n", 1, WORKSPACE, "c")[
+        "properties"
+    ]["searchSpace"]
+    found = parameters_of(search, {sent: told})["x"]
+    assert found == pytest.approx(value) if isinstance(value, float) else found == value
+    assert type(found) is type(value)
 
 
 def test_the_inputs_are_handed_to_the_program() -> None:
@@ -68,6 +118,13 @@ def test_the_inputs_are_handed_to_the_program() -> None:
         (f"{LINE} --shm-size lots", "such as 16g"),
         (f"{LINE} --account-key abc", "for everybody to read"),
         (f"{LINE} --vm-size x", "is --instance-type here"),
+        (f"{TUNED} --strategy hyperband", "knows no --strategy hyperband: take random"),
+        (f"{TUNED} --early-stopping", "ends no trials early with --strategy bayesian"),
+        (f"{TUNED} --seed 3", "a --seed with --strategy random alone"),
+        (f"{TUNED} --warm-start R", "leave --warm-start out"),
+        (f"{TUNED} --max-jobs 2000", "takes 1,000 trials at most"),
+        (f"""{TUNED} --tune "y=choice(1,'1')" """, "two of these are the same text"),
+        (f"{TUNED} --strategy random --early-stopping bandit", "slack_factor or slack_amount"),
     ],
 )
 def test_what_is_refused(line: str, told: str) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.azureml import AzurePlane
 from fakes.sagemaker import SageMakerPlane
 from fakes.sagemaker.fixtures import GIVEN
 from ray_nodes import IN_SHARED, shared_ray
@@ -47,6 +49,15 @@ def _sagemaker(folders: pytest.TempPathFactory) -> Iterator[Given]:
         plane.tuning.stop_all()
 
 
+@contextlib.contextmanager
+def _azureml(folders: pytest.TempPathFactory) -> Iterator[Given]:
+    with AzurePlane(folders.mktemp("azureml")) as plane, pytest.MonkeyPatch.context() as patch:
+        for name, value in plane.environment(os.environ["PATH"]).items():
+            patch.setenv(name, value)
+        # Its bayesian sampling takes no seed, and ends nothing early.
+        yield {"backend": "azureml", **plane.flags, "seed": None, "early_stopping": False}
+
+
 ENGINES = [
     pytest.param(_local, id="optuna"),
     pytest.param(_ray, id="ray-tune", marks=pytest.mark.xdist_group(IN_SHARED)),
@@ -57,6 +68,9 @@ ENGINES = [
     ),
 ]
 """What gives the flags, by the names of their fields, of runs on the backend that an engine belongs to."""
+if os.environ.get("JUPYTER_DIST_CONFORMANCE") == "whole":  # a minute or two
+    needed = pytest.mark.needs("azure.identity", "azure.storage.blob")
+    ENGINES.append(pytest.param(_azureml, id="azureml", marks=[pytest.mark.xdist_group("azureml"), needed]))
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -84,7 +98,6 @@ SEED = 5
 
 def test_the_decade_is_found_within_12_trials(given: Given, wait_for: Callable[..., Any]) -> None:
     asked = {
-        **given,
         "np": 1,
         "tune": {"lr": "loguniform(1e-5,1e-1)"},
         "objective": "min:loss",
@@ -92,6 +105,7 @@ def test_the_decade_is_found_within_12_trials(given: Given, wait_for: Callable[.
         "parallel": 2,
         "seed": SEED,
         "early_stopping": True,
+        **given,
     }
     run = start_cell(LEARNS, {}, make_plan(asked), Origin("In[1]", Path.cwd()))
     wait_for(lambda: run.state.ended or _decade_found(run), 400, "a rate in the best decade")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import math
 import os
 import re
 import tempfile
@@ -106,6 +107,172 @@ def cases() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
         {**two, "distribution": pytorch, "identity": ManagedIdentityConfiguration()},
         {**ours, "identity": "managed"},
     )
+
+
+def sweeps() -> Iterator[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]]:
+    """Name, arguments of `azure.ai.ml.command`, the space and what is said of the sweep beside it, and our
+    options and our search for the same."""
+    from azure.ai.ml import Input, MpiDistribution, PyTorchDistribution
+    from azure.ai.ml.entities import ManagedIdentityConfiguration, QueueSettings
+    from azure.ai.ml.sweep import (
+        BanditPolicy,
+        Choice,
+        LogUniform,
+        MedianStoppingPolicy,
+        QLogUniform,
+        QUniform,
+        RandomSamplingAlgorithm,
+        TruncationSelectionPolicy,
+        Uniform,
+    )
+
+    pytorch = PyTorchDistribution(process_count_per_instance=1)
+    two = {"compute": "cpu-cluster", "instance_count": 2, "environment": "train:3", "distribution": pytorch}
+    ours = {"compute": "cpu-cluster", "instance_count": 2, "environment": "train:3"}
+    several = {
+        "lr": LogUniform(min_value=math.log(1e-5), max_value=math.log(0.1)),
+        "momentum": Uniform(min_value=0.0, max_value=0.9),
+        "dropout": QUniform(min_value=0.0, max_value=0.5, q=0.25),
+        "layers": QUniform(min_value=1, max_value=8, q=1),
+        "width": QLogUniform(min_value=math.log(8), max_value=math.log(512), q=1),
+        "batch": Choice(values=[32, 64]),
+        "name": Choice(values=["sgd", "adam"]),
+    }
+    tune = {
+        "lr": "loguniform(1e-5,0.1)",
+        "momentum": "uniform(0,0.9)",
+        "dropout": "quniform(0,0.5,0.25)",
+        "layers": "int(1,8)",
+        "width": "int(8,512,log=True)",
+        "batch": "choice(32,64)",
+        "name": "choice(sgd,adam)",
+    }
+    budget = {"max_total_trials": 20, "max_concurrent_trials": 4}
+    ours_of_it = {"max_jobs": 20, "parallel": 4, "tune": tune}
+    policies = {
+        "bandit": (
+            BanditPolicy(slack_factor=0.1, evaluation_interval=2, delay_evaluation=5),
+            "bandit(slack_factor=0.1,evaluation_interval=2,delay_evaluation=5)",
+        ),
+        "bandit by an amount": (
+            BanditPolicy(slack_amount=0.2, evaluation_interval=1),
+            "bandit(slack_amount=0.2)",
+        ),
+        "median": (
+            MedianStoppingPolicy(evaluation_interval=1, delay_evaluation=3),
+            "median(delay_evaluation=3)",
+        ),
+        "truncation": (
+            TruncationSelectionPolicy(truncation_percentage=20, evaluation_interval=1),
+            "truncation(truncation_percentage=20)",
+        ),
+    }
+    for name, (policy, text) in policies.items():
+        said = {**budget, "sampling_algorithm": "random", "early_termination_policy": policy}
+        yield (
+            name,
+            {**two, "space": several},
+            said,
+            ours,
+            {**ours_of_it, "strategy": "random", "policy": text},
+        )
+    smooth = {
+        "log10_lr": Uniform(min_value=-5.0, max_value=-1.0),
+        **{name: several[name] for name in ("momentum", "dropout", "layers", "batch")},
+    }
+    kept = {name: tune[name] for name in ("lr", "momentum", "dropout", "layers", "batch")}
+    yield (
+        "bayesian",
+        {**two, "space": smooth},
+        {**budget, "sampling_algorithm": "bayesian", "goal": "Maximize"},
+        ours,
+        {**ours_of_it, "tune": kept, "strategy": "bayesian", "goal": "max"},
+    )
+    digits = "azureml://datastores/workspaceblobstore/paths/digits/"
+    grid = {"batch": several["batch"], "layers": Choice(values=[1, 2, 3])}
+    yield (
+        "grid, and what a job has",
+        {
+            "space": grid,
+            "compute": "cpu-cluster",
+            "instance_count": 2,
+            "environment": _ENVIRONMENT,
+            "distribution": MpiDistribution(process_count_per_instance=2),
+            "inputs": {"train": Input(type="uri_folder", path=digits, mode="ro_mount")},
+            "experiment_name": "vision",
+            "tags": {"team": "vision"},
+            "identity": ManagedIdentityConfiguration(),
+            "shm_size": "16g",
+        },
+        {"max_total_trials": 6, "max_concurrent_trials": 2, "sampling_algorithm": "grid", "timeout": 5400},
+        {
+            **ours,
+            "environment": _ENVIRONMENT,
+            "distribution": "mpi",
+            "processes_per_host": 2,
+            "input": {"train": f"{digits},mode=ro_mount"},
+            "experiment": "vision",
+            "tags": {"team": "vision"},
+            "identity": "managed",
+            "shm_size": "16g",
+        },
+        {
+            "max_jobs": 6,
+            "parallel": 2,
+            "strategy": "grid",
+            "tune": {"batch": "choice(32,64)", "layers": "int(1,3)"},
+        },
+    )
+    one = {"lr": several["lr"]}
+    yield (
+        "serverless, with a seed",
+        {
+            "space": one,
+            "environment": _ENVIRONMENT,
+            "distribution": pytorch,
+            "instance_count": 1,
+            "instance_type": "Standard_NC24ads_A100_v4",
+        },
+        {
+            **budget,
+            "sampling_algorithm": RandomSamplingAlgorithm(seed=7),
+            "queue_settings": QueueSettings(job_tier="Spot"),
+        },
+        {
+            "compute": "serverless",
+            "instance_type": "Standard_NC24ads_A100_v4",
+            "environment": _ENVIRONMENT,
+            "spot": True,
+        },
+        {**ours_of_it, "tune": {"lr": tune["lr"]}, "strategy": "random", "seed": 7},
+    )
+
+
+def sweep(folder: str, arguments: dict[str, Any], said: dict[str, Any]) -> Any:
+    """The job of the SDK for a case of `sweeps`."""
+    from azure.ai.ml import command
+
+    said = {"goal": "Minimize", **said}
+    about = {"experiment_name": "digits", **arguments}
+    space, inputs = about.pop("space"), about.pop("inputs", {})
+    queue, identity = said.pop("queue_settings", None), about.pop("identity", None)
+    timeout = said.pop("timeout", None)
+    words = " ".join(f"'{name}=${{{{inputs.{name}}}}}'" for name in (*inputs, *space))
+    node = command(
+        name="name",
+        display_name="name",
+        command=f"python run.py {words}",
+        code=folder,
+        inputs={**inputs, **dict.fromkeys(space, 1)},
+        **about,
+    )
+    made = node(**space).sweep(primary_metric="loss", **said)
+    made.name, made.display_name = "name", "name"
+    made.experiment_name, made.tags = about["experiment_name"], about.get("tags", {})
+    made.queue_settings, made.identity = queue, identity
+    if timeout is not None:
+        made.limits.timeout = timeout
+    return made
 
 
 class _Credential:
@@ -210,7 +377,25 @@ def main() -> None:
             found[name] = {"options": {"experiment": "digits", **ours}, "requests": json.loads(text)}
             if "timeout" in arguments:
                 found[name]["longest_s"] = arguments["timeout"]
-    told = {"azure-ai-ml": metadata.version("azure-ai-ml"), "workspace": _WORKSPACE, "cases": found}
+        swept: dict[str, Any] = {}
+        for name, arguments, said, ours, search in sweeps():
+            asked.clear()
+            client.jobs.create_or_update(sweep(folder, arguments, said))
+            sent = asked[-1]
+            text = re.sub(r"/codes/[0-9a-f-]{36}/", "/codes/GUID/", json.dumps(sent))
+            swept[name] = {
+                "options": {"experiment": "digits", **ours},
+                "search": search,
+                "request": json.loads(text),
+            }
+            if "timeout" in said:
+                swept[name]["longest_s"] = said["timeout"]
+    told = {
+        "azure-ai-ml": metadata.version("azure-ai-ml"),
+        "workspace": _WORKSPACE,
+        "cases": found,
+        "sweeps": swept,
+    }
     _TARGET.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
 
 

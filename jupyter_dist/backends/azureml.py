@@ -15,13 +15,16 @@ from typing import Any, ClassVar
 
 from ..folder import RunFolder
 from ..job import Job
-from ._base import Capabilities, Options
+from ..search.spec import Search
+from ._base import Capabilities, Handle, Options
+from .adopted import adopted_job
 from .on_azureml.azureml_options import AzureMlOptions
 from .on_azureml.command_checks import check_command, whereabouts
 from .on_azureml.command_errands import CommandErrands, code_id, mailbox_of
 from .on_azureml.command_jobs import CommandJob
 from .on_azureml.command_request import command_job, host_list, job_name, longest_s
 from .on_azureml.ml_workspace import MlWorkspace, workspace_here
+from .on_azureml.sweep_request import check_search, sweep_job, sweep_name
 from .platform_job import PlatformJob
 
 __all__ = ["AzureMl"]
@@ -60,7 +63,29 @@ class AzureMl(PlatformJob[CommandJob]):
             "body": command_job(asked, name, job.world_size, workspace, code, longest_s=longest_s(job)),
         }
 
+    def release(self, handle: Handle) -> str | None:
+        if isinstance(self._errands, CommandErrands):
+            self._errands.tell_all(self._adopt(handle))
+        return super().release(handle)
+
+    @staticmethod
+    def check_search(search: Search, options: Mapping[str, Any]) -> None:
+        """Raises InputError for what a sweep job cannot search."""
+        check_search(search)
+
+    @staticmethod
+    def request_search(search: Search, trial: Job) -> dict[str, Any]:
+        """The request that starts the sweep job of trials like this one, which starts them. Pure."""
+        asked = AzureMlOptions(**trial.options)
+        workspace, name = whereabouts(asked, Path(trial.cwd)).id, sweep_name(trial.id)
+        code = code_id(workspace, name)
+        return {
+            "put": f"{workspace}/jobs/{name}",
+            "body": sweep_job(search, asked, name, trial.world_size, workspace, code),
+        }
+
 
 def _errands(job: Job, folder: RunFolder) -> CommandErrands:
     asked = AzureMlOptions(**job.options)
-    return CommandErrands(MlWorkspace(whereabouts(asked, Path(job.cwd))), asked, folder)
+    workspace = MlWorkspace(whereabouts(asked, Path(job.cwd)))
+    return CommandErrands(workspace, asked, folder, adopted_job(job, "command_job"))

@@ -6,7 +6,7 @@ that they have there. The first one of a host has the courier run (agent/courier
 ranks. The others wait for its end: they only lend their places. What a launcher tells each of its processes,
 such as Open MPI's PMIX_RANK, is written down for the rank that has the place (worker/lent_place.py).
 
-Each argument is an input of the job, as NAME=PATH.
+Each argument is an input of the job, as NAME=PATH. What follows `--` is for those who look at the job.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ def main() -> None:
         environ["SM_CURRENT_HOST"] = name
     folder = f"/tmp/jupyter-dist-{environ['JUPYTER_DIST_MAILBOX_RUN']}-{node}"
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    for name, _, path in (given.partition("=") for given in sys.argv[1:]):
+    given = sys.argv[1:]
+    for name, _, path in (each.partition("=") for each in given[: [*given, "--"].index("--")]):
         environ["JUPYTER_DIST_INPUT_" + re.sub(r"\W", "_", name).upper()] = path
     secrets = {name: environ.pop(name) for name in _SECRETS if name in environ}
     with open(f"{folder}/.{local}", "w") as file:

@@ -17,8 +17,9 @@ from ..folder import RunFolder
 from ..job import Job
 from ..search.spec import Search
 from ._base import Capabilities, Options
+from .adopted import adopted_job
 from .on_sagemaker.aws_account import AwsAccount
-from .on_sagemaker.job_errands import JobErrands, adopted_job, request_of, tuning_of
+from .on_sagemaker.job_errands import JobErrands, request_of, tuning_of
 from .on_sagemaker.job_model import fetch_model
 from .on_sagemaker.job_request import host_list, mailbox_of, script_arguments
 from .on_sagemaker.training_checks import check_training, region_for
@@ -79,7 +80,7 @@ class SageMaker(PlatformJob[TrainingJob]):
         """Unpack what was put into dist.model_dir(), which SageMaker keeps. Blocks. Raises DistError."""
         asked = SageMakerOptions(**job.options)
         account = AwsAccount(asked.profile, region_for(asked))
-        errands = JobErrands(account, asked, job.id, adopted_job(job))
+        errands = JobErrands(account, asked, job.id, adopted_job(job, "training_job"))
         fetch_model(account, errands.names(folder.attempts()[::-1]), into)
 
     @staticmethod
@@ -103,4 +104,5 @@ class SageMaker(PlatformJob[TrainingJob]):
 
 def _errands(job: Job, folder: RunFolder) -> JobErrands:
     asked = SageMakerOptions(**job.options)
-    return JobErrands(AwsAccount(asked.profile, region_for(asked)), asked, folder.id, adopted_job(job))
+    account, adopted = AwsAccount(asked.profile, region_for(asked)), adopted_job(job, "training_job")
+    return JobErrands(account, asked, folder.id, adopted)

@@ -21,10 +21,10 @@ __version__ = {version!r}
 
 
 def __getattr__(name):
-    from .worker import api
+    from .worker import api, tried
 
     try:
-        return getattr(api, name)
+        return getattr(tried if name == "parameters" else api, name)
     except AttributeError:
         raise AttributeError(f"module 'jupyter_dist' has no attribute {{name!r}} on a rank") from None
 '''

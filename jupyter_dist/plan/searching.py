@@ -9,12 +9,14 @@ from importlib.util import find_spec
 from ..errors import InputError, MissingEngine
 from ..options import OF_TUNING, RunOptions
 from ..search.notation import read_dimension
+from ..search.policy import ALONE
 from ..search.spec import Search, Strategy, read_objective, read_parent
 
 __all__ = ["make_search"]
 
 _TRIALS = 10
 _MOST = 100_000
+_WITH_POLICIES = "azureml"
 
 
 def make_search(run: RunOptions, backend: str, spelled: Callable[[str], str]) -> Search | None:
@@ -43,11 +45,17 @@ def make_search(run: RunOptions, backend: str, spelled: Callable[[str], str]) ->
         max_jobs=run.max_jobs or _TRIALS,
         parallel=run.parallel or 1,
         strategy=strategy,
-        early_stopping=run.early_stopping,
+        early_stopping=run.early_stopping is not None,
+        policy=None if run.early_stopping == ALONE else run.early_stopping,
         parent=parent,
         transfer=transfer,
         seed=run.seed,
     )
+    if search.policy is not None and backend != _WITH_POLICIES:
+        raise InputError(
+            f"{spelled('early_stopping')} {search.policy:.80} is for the backend {_WITH_POLICIES!r}: others "
+            "have one rule, and are told no more than that there is to be one"
+        )
     if parent is not None and strategy in ("grid", "random"):
         raise InputError(
             f"{spelled('strategy')} {strategy} learns nothing from {spelled('warm_start')}: "
@@ -65,6 +73,8 @@ def _needed(backend: str, strategy: Strategy) -> list[tuple[str, str]]:
     """What the engine for a backend (tuning/engines) has to find installed, and how it gets there."""
     if backend == "sagemaker":
         return [("boto3", 'pip install "jupyter-dist[sagemaker]"')]
+    if backend == "azureml":
+        return []  # the service chooses
     optuna = [("Optuna", 'pip install "jupyter-dist[tune]"')]
     if backend != "ray":
         return optuna

@@ -31,6 +31,8 @@ class Search:
     strategy: Strategy
     early_stopping: bool = False
     """Trials that do worse than the others did at the same step are ended."""
+    policy: str | None = None
+    """By which rule that is, as it was written (policy.py), where the backend's own is not wanted."""
     parent: str | None = None
     """The id of a tuning run whose trials this one begins with."""
     transfer: bool = False

@@ -45,7 +45,7 @@ def run(
     max_jobs: int | None = None,
     parallel: int | None = None,
     strategy: str | None = None,
-    early_stopping: bool | None = None,
+    early_stopping: bool | str | None = None,
     warm_start: str | None = None,
     seed: int | None = None,
     **kwargs: Any,

@@ -17,7 +17,9 @@ from ...folder import RunFolder
 from ...hosts.bootstrap import courier_program
 from ...hosts.mailbox import Mailbox
 from ...job import Job
+from ...search.spec import Search
 from .. import host_entry
+from ..adopted import take_key
 from ..platform_job import ended, leave_files
 from .azureml_options import AzureMlOptions
 from .command_jobs import CommandJob, end_job, look_again, look_at
@@ -25,6 +27,7 @@ from .command_request import command_job, environment_id, host_list, job_name, l
 from .mail_access import MailAccess
 from .ml_workspace import InUse, MlWorkspace, NotThere
 from .studio_metrics import StudioMetrics
+from .sweep_request import sweep_job, sweep_name
 
 __all__ = ["CommandErrands", "code_id", "mailbox_of"]
 
@@ -54,20 +57,30 @@ class CommandErrands:
     look_every_s = 3.0
     why_s = 20.0
 
-    def __init__(self, workspace: MlWorkspace, asked: AzureMlOptions, folder: RunFolder) -> None:
+    def __init__(
+        self, workspace: MlWorkspace, asked: AzureMlOptions, folder: RunFolder, adopted: str | None = None
+    ) -> None:
+        """`adopted`: the job, where a sweep has started it."""
         self._workspace, self._asked, self._run = workspace, asked, folder.id
+        self._adopted = adopted
         self._metrics, self._telling = StudioMetrics(workspace, folder), threading.Lock()
         self._mail = MailAccess(workspace, asked.datastore)
         self.settings, self.wanted = asked.agent_settings(), asked.wanted()
 
     def mailbox(self, folder: RunFolder) -> Mailbox:
+        if self._adopted is not None:
+            take_key(folder)
         # Machines may be waited for as long as it takes: the workspace says what becomes of the job.
-        return Mailbox(mailbox_of(self._asked), folder, opening_s=math.inf, store=self._mail.store)
+        return Mailbox(
+            mailbox_of(self._asked), folder, opening_s=math.inf, store=self._mail.store, run=self._adopted
+        )
 
     def hosts(self, job: Job, seen: CommandJob) -> Sequence[Mapping[str, Any]]:
         return host_list(self._asked, job.world_size)
 
     def submit(self, job: Job, attempt: int, mailbox: Mailbox, before: CommandJob | None) -> CommandJob:
+        if self._adopted is not None:
+            return look_at(self._workspace, self._adopted)
         name, asked, where = job_name(self._run, attempt), self._asked, self._workspace.where.id
         body = command_job(
             asked,
@@ -84,6 +97,20 @@ class CommandErrands:
         with contextlib.suppress(InUse):
             self._workspace.jobs("PUT", name, "start a job", body, on_behalf=asked.identity == "user")
         return look_at(self._workspace, name)
+
+    def begin_sweep(self, search: Search, trial: Job, mailbox: Mailbox, longest_s: float | None) -> None:
+        """Start the sweep job of this tuning run, whose trials are like this one: one, however often it is
+        asked for. Blocks. Raises what `submit` raises."""
+        name, asked, where = sweep_name(self._run), self._asked, self._workspace.where.id
+        code, ranks = code_id(where, name), trial.world_size
+        body = sweep_job(
+            search, asked, name, ranks, where, code, version=self._version(), longest_s=longest_s
+        )
+        # Each trial's job has a folder in the mailbox that is called as the job is.
+        program = self._program(mailbox, "$AZUREML_RUN_ID")
+        self._leave_code(name, program)
+        with contextlib.suppress(InUse):
+            self._workspace.sweeps("PUT", name, "start a sweep", body, on_behalf=asked.identity == "user")
 
     def _version(self) -> str | None:
         """The newest of an environment whose name says none."""
@@ -117,9 +144,10 @@ class CommandErrands:
         with contextlib.suppress(InUse):
             self._workspace.codes("PUT", code, "upload a job's code", {"properties": about})
 
-    def _program(self, mailbox: Mailbox) -> dict[str, str]:
-        """The files of a job's code."""
+    def _program(self, mailbox: Mailbox, run: str | None = None) -> dict[str, str]:
+        """The files of a job's code. `run`: what its folder in the mailbox is called, if not as the run."""
         _, env = mailbox.host_program(None)
+        env["JUPYTER_DIST_MAILBOX_RUN"] = run or env["JUPYTER_DIST_MAILBOX_RUN"]
         env |= {"JUPYTER_DIST_MAILBOX": self._mail.url(), "JUPYTER_DIST_MAILBOX_ECHO": "1"}
         del env["JUPYTER_DIST_MAILBOX_NODE"]
         if self._asked.identity is None:
@@ -133,9 +161,10 @@ class CommandErrands:
     def find(self, job: Job, attempt: int) -> CommandJob | None:
         """The newest job that serves this attempt, or one before. A job's name is the run's: a submission
         that is still on its way comes to the job of that name, or to nothing, for its files are gone."""
-        for number in range(attempt, -1, -1):
+        ours = [job_name(self._run, number) for number in range(attempt, -1, -1)]
+        for name in ours if self._adopted is None else [self._adopted]:
             with contextlib.suppress(NotThere):
-                seen = look_at(self._workspace, job_name(self._run, number))
+                seen = look_at(self._workspace, name)
                 if seen.ended is None and not seen.ending:
                     return seen
         return None
@@ -146,6 +175,12 @@ class CommandErrands:
             self._metrics.tell(seen.name)
         return found
 
+    def tell_all(self, seen: CommandJob) -> None:
+        """Have the workspace know all that was logged, before the job ends: a sweep judges it by that.
+        Blocks; never raises."""
+        with self._telling:
+            self._metrics.tell(seen.name, all_of_it=True)
+
     def away(self, first: CommandJob, seen: CommandJob) -> str | None:
         return seen.ended or seen.preempted
 
@@ -154,8 +189,7 @@ class CommandErrands:
 
     def end(self, seen: CommandJob, folder: RunFolder, *, released: bool) -> str | None:
         told = None
-        with self._telling:
-            self._metrics.tell(seen.name, all_of_it=True)
+        self.tell_all(seen)
         try:
             found = ended(
                 lambda wait_s: end_job(self._workspace, seen.name, wait_s=wait_s), _END_S if released else 0.0
@@ -173,6 +207,6 @@ class CommandErrands:
     def tidy(self) -> None:
         try:
             store = self._mail.store()
-            store.remove(store.names(f"{self._run}/"))
+            store.remove(store.names(f"{self._adopted or self._run}/"))
         except (DistError, OSError) as error:
             print(f"what the run has left in the datastore stays there: {error}", flush=True)

@@ -14,7 +14,7 @@ from ..host_entry import PROGRAM
 from .azureml_options import SERVERLESS, AzureMlOptions
 from .job_inputs import arguments, job_input
 
-__all__ = ["command_job", "environment_id", "host_list", "instances", "job_name", "longest_s"]
+__all__ = ["command_job", "environment_id", "host_list", "instances", "iso_duration", "job_name", "longest_s"]
 
 _EXPERIMENT = "jupyter-dist"
 _SPARE_S = 600.0
@@ -95,7 +95,7 @@ def command_job(
     if asked.spot:
         told["queueSettings"] = {"jobTier": "Spot"}
     if longest_s is not None:
-        told["limits"] = {"jobLimitsType": "Command", "timeout": _iso(longest_s)}
+        told["limits"] = {"jobLimitsType": "Command", "timeout": iso_duration(longest_s)}
     if asked.identity is not None:
         told["identity"] = {"identityType": _IDENTITIES[asked.identity]}
     return {"properties": told}
@@ -110,7 +110,7 @@ def _distribution(asked: AzureMlOptions, world_size: int, count: int) -> dict[st
     return {"distributionType": "PyTorch", "processCountPerInstance": 1}
 
 
-def _iso(seconds: float) -> str:
+def iso_duration(seconds: float) -> str:
     """A duration of ISO 8601, which the service keeps times in."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)

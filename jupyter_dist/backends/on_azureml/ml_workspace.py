@@ -27,6 +27,7 @@ __all__ = ["InUse", "MlWorkspace", "NotAllowed", "NotThere", "Whereabouts", "wor
 _TIMES = (5.0, 30.0)
 """Seconds to connect, and for an answer. Whoever calls here asks again for much longer."""
 _CODES_VERSION, _JOBS_VERSION, _VERSION = "2023-04-01", "2025-01-01-preview", "2024-04-01"
+_SWEEPS_VERSION = "2024-01-01-preview"
 """Of the API: those with which Azure's own SDK asks for the same (tests/golden/azureml_requests.json)."""
 _CLOUDS = {
     "AzureCloud": ("https://management.azure.com", "https://ml.azure.com"),
@@ -128,8 +129,15 @@ class MlWorkspace:
 
     def jobs(self, method: str, path: str, what: str, body: Any = None, *, on_behalf: bool = False) -> Any:
         """Of a job, by its name. `on_behalf`: it will act as the user, whose token it gets therefore."""
+        return self._jobs(method, path, _JOBS_VERSION, what, body, on_behalf)
+
+    def sweeps(self, method: str, path: str, what: str, body: Any = None, *, on_behalf: bool = False) -> Any:
+        """Of a sweep job, as `jobs`."""
+        return self._jobs(method, path, _SWEEPS_VERSION, what, body, on_behalf)
+
+    def _jobs(self, method: str, path: str, version: str, what: str, body: Any, on_behalf: bool) -> Any:
         more = {"x-azureml-token": self._token(f"{self.studio}/.default", what)} if on_behalf else {}
-        return self._manage(method, f"{self.where.id}/jobs/{path}", _JOBS_VERSION, what, body, more)
+        return self._manage(method, f"{self.where.id}/jobs/{path}", version, what, body, more)
 
     def other(self, method: str, path: str, what: str, body: Any = None) -> Any:
         """Of anything else in the workspace; an empty path is the workspace itself."""

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DistError
-from ...folder import RunFolder, write_bytes
+from ...folder import RunFolder
 from ...hosts.bootstrap import courier_program
 from ...hosts.bucket_store import BucketStore
-from ...hosts.mailbox import Mailbox, run_key
+from ...hosts.mailbox import Mailbox
 from ...job import Job
 from ...record import reader
 from ...search.spec import Search
-from ...worker import layout
 from .. import host_entry
+from ..adopted import take_key
 from ..hosted import Wanted
 from ..platform_job import ended, leave_files
 from .aws_account import AwsAccount, InUse, NotThere
@@ -42,7 +42,7 @@ from .training_jobs import TrainingJob, end_job, look_again, look_at
 from .training_options import SageMakerOptions
 from .tuning_request import tuning_name, tuning_request
 
-__all__ = ["JobErrands", "adopted_job", "code_archive", "code_name", "job_env", "request_of", "tuning_of"]
+__all__ = ["JobErrands", "code_archive", "code_name", "job_env", "request_of", "tuning_of"]
 
 _END_S = 15.0
 """For a job to end by itself whose hosts were released: its cell waits for it."""
@@ -109,20 +109,6 @@ def tuning_of(
     return tuning_request(search, asked, sent, run)
 
 
-def adopted_job(job: Job) -> str | None:
-    """The training job of a trial, which a tuning job has started; None where the run starts its own."""
-    handle = (job.trial or {}).get("handle")
-    return None if handle is None else str(handle["training_job"])
-
-
-def _take_key(folder: RunFolder) -> None:
-    """All hosts of a tuning job have the same key, which is the tuning run's."""
-    trial = reader.job(folder).trial
-    assert trial is not None
-    key = run_key(RunFolder(folder.path.parent / str(trial["of"])))
-    write_bytes(folder.path / layout.KEY, key.hex().encode())
-
-
 class JobErrands:
     """One run's: `Errands` of a platform's job."""
 
@@ -141,7 +127,7 @@ class JobErrands:
 
     def mailbox(self, folder: RunFolder) -> Mailbox:
         if self._adopted is not None:
-            _take_key(folder)
+            take_key(folder)
         return Mailbox(
             mailbox_of(self._asked, self._account.region),
             folder,

@@ -26,6 +26,7 @@ __all__ = ["Engine", "Proposal", "engine_for"]
 
 _OPTUNA = "optuna_engine:OptunaEngine"
 _OF_BACKENDS = {
+    "azureml": "azureml_engine:AzureMlEngine",
     "ray": "ray_tune_engine:RayTuneEngine",
     "sagemaker": "sagemaker_engine:SageMakerEngine",
 }

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .plane import AzurePlane
 
-__all__ = ["NODES", "CommandRun"]
+__all__ = ["NODES", "CommandRun", "Machines"]
 
 NODES = ("node-a", "node-b")
 """The machines that there are, which are called otherwise than our backend calls them."""
@@ -33,11 +33,32 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TERM_S = 10.0
 
 
+class Machines:
+    """Which of the machines are free."""
+
+    def __init__(self) -> None:
+        self._free, self._lock = list(NODES), threading.Lock()
+
+    def take(self, count: int) -> tuple[str, ...]:
+        """So many of them; none where there are not so many."""
+        with self._lock:
+            taken = tuple(self._free[:count]) if count <= len(self._free) else ()
+            self._free = [node for node in self._free if node not in taken]
+            return taken
+
+    def give_back(self, taken: Sequence[str]) -> None:
+        with self._lock:
+            self._free = sorted([*self._free, *taken])
+
+
 class CommandRun:
     """Runs one job in a thread of its own. `status` and `error` are the service's words."""
 
-    def __init__(self, plane: AzurePlane, name: str, body: dict[str, Any], code: str) -> None:
-        """`code`: the address of the container and folder of blobs that its code lies in."""
+    def __init__(
+        self, plane: AzurePlane, name: str, body: dict[str, Any], code: str, *, alone: bool = True
+    ) -> None:
+        """`code`: the address of the container and folder of blobs that its code lies in. `alone`: it takes
+        all machines, also those that it has no use for."""
         self.name, self.body, self._plane, self.code = name, body, plane, code
         self.status, self.error = "NotStarted", ""
         self.lines: dict[str, list[str]] = {}
@@ -46,9 +67,12 @@ class CommandRun:
         """To be cancelled."""
         self.preempted = threading.Event()
         """Its machines are to be taken away; it gets others."""
+        self.tags: dict[str, str] = dict(body.get("tags") or {})
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pumps: list[threading.Thread] = []
-        self.nodes = NODES[: int(body["resources"]["instanceCount"])]
+        self._count = int(body["resources"]["instanceCount"])
+        self._taken = len(NODES) if alone else self._count
+        self.nodes: tuple[str, ...] = ()
         threading.Thread(target=self._work, name=f"job {name}", daemon=True).start()
 
     @property
@@ -64,10 +88,11 @@ class CommandRun:
 
     def _work(self) -> None:
         self.status = "Queued"
-        while not self._plane.machines.acquire(timeout=0.05):
-            if self.asked.is_set():
+        while not (taken := self._plane.machines.take(self._taken)):
+            if self.asked.wait(0.05):
                 self.status = "Canceled"
                 return
+        self.nodes = taken[: self._count]
         try:
             while True:
                 self.status = "Preparing"
@@ -80,7 +105,7 @@ class CommandRun:
         except Exception as error:
             final, self.error = "Failed", str(error)
         finally:
-            self._plane.machines.release()
+            self._plane.machines.give_back(taken)
         self.status = final
 
     def _run(self) -> str:

@@ -19,8 +19,9 @@ import pytest
 from hosts import Hosts, missing
 
 from .azurite import ACCOUNT, KEY, azurite, lacking
-from .command_run import NODES, CommandRun
+from .command_run import NODES, CommandRun, Machines
 from .front import Fault, Front, Refusal
+from .sweep_run import SweepRun
 
 __all__ = ["AzurePlane"]
 
@@ -53,8 +54,9 @@ class AzurePlane:
         self.for_jobs: dict[str, str] = {}
         """Variables of every job's containers."""
         self.secrets: dict[str, str] = {"secretsType": "AccountKey", "key": KEY}
-        self.machines = threading.Semaphore(1)
-        """All there are: a job takes both."""
+        self.machines = Machines()
+        """All there are: a job takes both, unless a sweep has started it."""
+        self.sweeps: dict[str, SweepRun] = {}
         self._containers: dict[str, str] = {}
         self._lock = threading.RLock()
 
@@ -82,7 +84,7 @@ class AzurePlane:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name in list(self.jobs):
+        for name in [*self.sweeps, *self.jobs]:
             self.cancel(name)
         deadline = time.monotonic() + 30
         while self.active() and time.monotonic() < deadline:
@@ -175,12 +177,13 @@ class AzurePlane:
             del self.front.held[pattern]
             go_on.set()
 
-    def active(self) -> list[CommandRun]:
-        return [job for job in self.jobs.values() if job.active]
+    def active(self) -> list[CommandRun | SweepRun]:
+        known: list[CommandRun | SweepRun] = [*self.sweeps.values(), *self.jobs.values()]
+        return [job for job in known if job.active]
 
     def cancel(self, name: str) -> None:
         """As somebody does in the studio."""
-        job = self.jobs[name]
+        job = self._job(name)
         if job.active:
             job.status = "CancelRequested"
             job.asked.set()
@@ -216,7 +219,7 @@ class AzurePlane:
         if path.startswith("/mlflow/v1.0"):
             return 200, self._log(path.rpartition("/api/2.0/mlflow/")[2], body)
         if path.startswith("/history/v1.0"):
-            return 200, self._details(path.rpartition("/runs/")[2].removesuffix("/details"))
+            return 200, self._history(path.rpartition("/runs/")[2])
         if not path.startswith(self.id):
             raise Refusal(404, "ResourceNotFound", f"The Resource '{path}' was not found.")
         if "api-version" not in urllib.parse.parse_qs(query):
@@ -289,26 +292,36 @@ class AzurePlane:
         name, _, verb = rest.partition("/")
         with self._lock:
             if method == "PUT":
-                if name in self.jobs:
+                if name in self.jobs or name in self.sweeps:
                     raise Refusal(409, "UserError", f"A job with this name already exists: {name}")
-                self.jobs[name] = CommandRun(
-                    self, name, body["properties"], self._code_of(body["properties"])
-                )
+                self._begin(name, body["properties"])
                 self.bodies[f"jobs/{name}"] = body
-            if name not in self.jobs:
-                raise Refusal(404, "UserError", f"Run with id {name} not found")
+            job = self._job(name)
             if verb == "cancel":
                 self.cancel(name)
                 return 200, None
-            job = self.jobs[name]
             told = {"id": f"{self.id}/jobs/{name}", "name": name, "properties": job.told()}
             return 201 if method == "PUT" else 200, json.loads(json.dumps(told))
 
-    def _code_of(self, asked: dict[str, Any]) -> str:
-        """Where its code lies. Raises Refusal for what the service refuses at once."""
-        if asked["jobType"] != "Command" or not asked.get("environmentId"):
-            raise Refusal(400, "UserError", "not a command job with an environment")
+    def _begin(self, name: str, asked: dict[str, Any]) -> None:
         compute = asked.get("computeId")
+        if asked["jobType"] == "Sweep":
+            self.sweeps[name] = SweepRun(self, name, asked, self._code_of(asked["trial"], compute))
+        elif asked["jobType"] == "Command":
+            self.jobs[name] = CommandRun(self, name, asked, self._code_of(asked, compute))
+        else:
+            raise Refusal(400, "UserError", asked["jobType"])
+
+    def _job(self, name: str) -> CommandRun | SweepRun:
+        found = self.sweeps.get(name) or self.jobs.get(name)
+        if found is None:
+            raise Refusal(404, "UserError", f"Run with id {name} not found")
+        return found
+
+    def _code_of(self, asked: dict[str, Any], compute: str | None) -> str:
+        """Where its code lies. Raises Refusal for what the service refuses at once."""
+        if not asked.get("environmentId"):
+            raise Refusal(400, "UserError", "no environment")
         if compute is not None and compute != f"{self.id}/computes/{self.compute}":
             raise Refusal(404, "ComputeNotFound", f"Compute {compute.rpartition('/')[2]} not found")
         match = re.fullmatch(re.escape(self.id) + r"/(codes/.*)", asked["codeId"])
@@ -320,12 +333,15 @@ class AzurePlane:
         if call != "runs/log-batch" or body["run_id"] not in self.jobs or len(body["metrics"]) > 1000:
             raise Refusal(400, "INVALID_PARAMETER_VALUE", call)
         self.charted.setdefault(body["run_id"], []).extend(body["metrics"])
+        for sweep in self.sweeps.values():
+            sweep.judge(body["run_id"])
         return {}
 
-    def _details(self, name: str) -> dict[str, Any]:
-        job = self.jobs.get(name)
-        if job is None:
-            raise Refusal(404, "UserError", f"Run {name} not found")
+    def _history(self, path: str) -> dict[str, Any]:
+        name, _, details = path.partition("/")
+        job = self._job(name)
+        if not details:
+            return {"runId": name, "status": job.status, "tags": job.tags}
         error = {"error": {"code": "UserError", "message": job.error}} if job.error else None
         return {"runId": name, "status": job.status, "error": error, "logFiles": {}}
 

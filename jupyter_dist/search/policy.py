@@ -1,0 +1,79 @@
+"""When trials are ended early, as people write it: `bandit(slack_factor=0.1,evaluation_interval=2)`.
+
+The policies are those of Azure ML's sweep jobs, and their parameters are called as its SDK calls them.
+https://learn.microsoft.com/azure/machine-learning/how-to-tune-hyperparameters#early-termination
+
+Messages of errors go on from the flag's name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, cast, get_args
+
+__all__ = ["ALONE", "WRITTEN", "Kind", "Policy", "read_policy"]
+
+ALONE = "on"
+"""In place of a policy: the backend's own."""
+Kind = Literal["bandit", "median", "truncation"]
+WRITTEN = rf"({'|'.join(get_args(Kind))})(\(.*)?"
+"""What `read_policy` takes for one, which may be wrong in the parentheses."""
+_OF_ALL = {"evaluation_interval": 1, "delay_evaluation": 0}
+_OWN: Mapping[str, tuple[str, ...]] = {
+    "bandit": ("slack_factor", "slack_amount"),
+    "median": (),
+    "truncation": ("truncation_percentage",),
+}
+_EXAMPLES = {
+    "bandit": "bandit(slack_factor=0.1)",
+    "median": "median",
+    "truncation": "truncation(truncation_percentage=20)",
+}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """`evaluation_interval`: how many values a trial logs from one look to the next. `delay_evaluation`: how
+    many it logs until the first. `own`: the parameters of this kind alone."""
+
+    kind: Kind
+    evaluation_interval: int = 1
+    delay_evaluation: int = 0
+    own: Mapping[str, float] = field(default_factory=dict)
+
+
+def read_policy(text: str) -> Policy:
+    """The policy that is meant. Raises ValueError, which says what to write instead."""
+    match = re.fullmatch(r"(\w+)\s*(?:\((.*)\))?", text.strip())
+    if match is None or match[1] not in _OWN:
+        known = ", ".join(_EXAMPLES.values())
+        raise ValueError(f"is {known}, or nothing behind it for the backend's own, got {text!r:.80}")
+    kind = cast(Kind, match[1])
+    found: dict[str, float] = {}
+    for piece in filter(None, map(str.strip, (match[2] or "").split(","))):
+        name, _, value = map(str.strip, piece.partition("="))
+        if name not in (*_OWN[kind], *_OF_ALL):
+            raise ValueError(f"{kind} has {', '.join((*_OWN[kind], *_OF_ALL))}, and no {name!r:.80}")
+        if name in found:
+            raise ValueError(f"{kind} has {name} twice")
+        found[name] = _number(name, value)
+    own = {name: found[name] for name in _OWN[kind] if name in found}
+    if _OWN[kind] and len(own) != 1:
+        raise ValueError(f"{kind} needs {' or '.join(_OWN[kind])}, as in {_EXAMPLES[kind]}")
+    every, after = (int(found.get(name, default)) for name, default in _OF_ALL.items())
+    return Policy(kind, every, after, own)
+
+
+def _number(name: str, text: str) -> float:
+    whole = name not in ("slack_factor", "slack_amount")
+    low, high = {"evaluation_interval": (1, None), "truncation_percentage": (1, 99)}.get(name, (0, None))
+    try:
+        value = int(text) if whole else float(text)
+    except ValueError:
+        value = -1
+    if not low <= value < float("inf") or (high is not None and value > high) or (value == 0 and not whole):
+        wanted = f"from {low} to {high}" if high else f"of at least {low}" if whole else "above 0"
+        raise ValueError(f"{name} is a {'whole ' * whole}number {wanted}, got {text!r:.80}")
+    return value
