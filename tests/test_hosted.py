@@ -16,7 +16,7 @@ from run_maker import RunMaker
 
 from jupyter_dist.backends.hosted import Hosted, Hosting, HostSettings, Pipe, by_pipe, stage_program
 from jupyter_dist.capture.capturing import capture_cell
-from jupyter_dist.folder import RunFolder
+from jupyter_dist.folder import RunFolder, make_attempt
 from jupyter_dist.job import Job, State
 from jupyter_dist.record import exhibits, reader
 
@@ -149,3 +149,53 @@ def test_what_a_rank_shows_comes_along_and_outlives_a_kill(tmp_path: Path, wait_
     assert bundle["text/plain"] == "a picture"
     assert bundle["image/png"] == random.Random(1).randbytes(1_000_000)
     assert reader.output(run.folder, 0) == b"a picture\n"
+
+
+def test_another_attempt_elsewhere_finds_what_was_kept(tmp_path: Path, wait_for: WaitFor) -> None:
+    """In `dist.checkpoint_dir()`, with the times it had. What is as it was brought there is not sent back."""
+    run = RunMaker(tmp_path / "runs", 2)
+    source = (
+        "import os, pathlib\n"
+        "import jupyter_dist as dist\n"
+        "kept = dist.checkpoint_dir() / 'steps' / 'last'\n"
+        "times = [path.stat().st_mtime for path in kept.parent.glob('f*')]\n"
+        "print('found', kept.read_text() if times else None, times)\n"
+        "if dist.rank() == 0:\n"
+        "    first = kept.with_name('first')\n"
+        "    if not first.exists():\n"
+        "        kept.parent.mkdir()\n"
+        "        first.write_text('1')\n"
+        "        os.utime(first, (1234567890.5, 1234567890.5))\n"
+        "    kept.write_text(f'of attempt {dist.attempt()}')\n"
+    )
+    capture_cell(source, {}, label="In[1]", directory=tmp_path).write(run.folder.payload)
+
+    def attempt(number: int) -> list[str]:
+        """What its ranks have found, on two hosts that were never there before."""
+
+        def hosting(job: Job, folder: RunFolder) -> Hosting:
+            settings = HostSettings(remote_dir=str(tmp_path / f"there{number}"), grace_s=60)
+            hosts = [{"name": name, "slots": 1} for name in ("h1", "h2")]
+            return Hosting(hosts, settings, by_pipe(_opened(read)))
+
+        read, held = os.pipe()
+        hosted = Hosted(hosting)
+        make_attempt(run.folder, number, 2)
+        handle = hosted.submit(run.job, run.folder, number)
+        try:
+            wait_for(lambda: hosted.poll(handle, wait_s=0.05).state.ended, 60)
+            assert hosted.poll(handle).state is State.SUCCEEDED
+        finally:
+            hosted.release(handle)
+            os.close(read)
+            os.close(held)
+        return [reader.output(run.folder, rank, number).decode().strip() for rank in (0, 1)]
+
+    assert attempt(0) == ["found None []"] * 2
+    assert attempt(1) == ["found of attempt 0 [1234567890.5]"] * 2
+    assert attempt(2) == ["found of attempt 1 [1234567890.5]"] * 2
+    kept = [path for path in run.folder.checkpoints.rglob("*") if path.is_file()]
+    assert {str(path.relative_to(run.folder.checkpoints)): path.read_text() for path in kept} == {
+        "steps/first": "1",
+        "steps/last": "of attempt 2",
+    }

@@ -171,15 +171,19 @@ def test_what_is_not_allowed_is_named(plane: Plane, runs: Runs) -> None:
 
 RESTARTED = """
 import time, jupyter_dist as dist
+kept = dist.checkpoint_dir()
+seen = sorted(path.name for path in kept.iterdir())
+(kept / f"attempt {dist.attempt()} rank {dist.rank()}").touch()
 print("up", flush=True)
 if dist.attempt() < 2:
     time.sleep(600)
+seen
 """
 
 
 def test_pods_that_are_taken_away_end_their_attempt_with_that_reason(plane: Plane, runs: Runs) -> None:
-    """One is deleted, then one evicted; the others of their attempts end, and new pods take their place. The
-    namespace of another run is deleted meanwhile."""
+    """One is deleted, then one evicted; the others of their attempts end, and new pods take their place, with
+    the checkpoints of those others. The namespace of another run is deleted meanwhile."""
     plane.api.post("/api/v1/namespaces", {"metadata": {"name": "short-lived"}})
     plane.grant(rules(), "short-lived")
     other = runs.start(FOREVER, np=1, namespace="short-lived")
@@ -198,6 +202,8 @@ def test_pods_that_are_taken_away_end_their_attempt_with_that_reason(plane: Plan
     assert f"host {second} was lost: " in told(run, f"has failed: Evicted: {low}")
     assert runs.wait(run).status.state is State.SUCCEEDED, story(run)
     assert run.status.attempt == 2
+    for seen in run.results:
+        assert {"attempt 0 rank 0", "attempt 1 rank 1"} <= set(seen)
     assert runs.wait(other).status.state is State.FAILED
     assert "was deleted" in str(other.status.reason)
 

@@ -56,6 +56,7 @@ class Agent:
         with open(os.path.join(stage, "agent.json")) as file:
             settings = json.load(file)
         self._stage = stage
+        self._kept: dict[str, float] = settings.get("kept") or {}
         self._grace_s = float(settings["grace_s"])
         self._idle_s = min(self._grace_s, float(settings.get("idle_s") or _IDLE_GRACE_S))
         self._children = Children(stage, int(settings.get("umask", 0o022)))
@@ -295,7 +296,7 @@ class Agent:
         yield from self._tails.pieces()
         if self._releasing and not self._sent and not self._children.running:
             self._sent = True
-            yield from checkpoints(os.path.join(self._stage, "run"))
+            yield from checkpoints(os.path.join(self._stage, "run"), self._kept)
             yield {"is": "sent"}, b""
 
     def _ended(self, child: Child) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def main(word: str) -> None:
     """Serve one connection, which begins with the driver's wish on stdin; returns at its end."""
     login_umask = os.umask(0o077)
     _write_all(1, f"{word} ok\n".encode())
-    wish = {**_read_frame(), "umask": login_umask}
+    wish = {**_read_head()[0], "umask": login_umask}
     try:
         agent = prepare(wish, _receive_files, _answer)
     except Refused as error:
@@ -143,6 +143,8 @@ def _receive(wish: dict[str, Any], root: str, stage: str, fetch: _Fetch) -> None
         raise
     try:
         fetch(stage, missing)
+        for name in set(missing).intersection(wish.get("kept", ())):
+            os.utime(os.path.join(stage, name), (wish["kept"][name],) * 2)
     except BaseException:
         # Half a stage is nobody's: no agent would ever remove it.
         remove(stage)
@@ -159,7 +161,9 @@ def _receive(wish: dict[str, Any], root: str, stage: str, fetch: _Fetch) -> None
 def _missing(wish: dict[str, Any], stage: str) -> list[str]:
     """The files that the stage has not yet. Raises Refused where there is no room for them."""
     sizes = {name: size for name, size, *_ in wish["files"]}
-    missing = [name for name, size in sizes.items() if _size(os.path.join(stage, name)) != size]
+    here = {name: _size(os.path.join(stage, name)) for name in sizes}
+    kept = wish.get("kept", ())  # checkpoints: what is here already may be newer than the driver's
+    missing = [n for n, size in sizes.items() if here[n] < 0 or (here[n] != size and n not in kept)]
     needed = sum(sizes[name] for name in missing)
     free = shutil.disk_usage(stage).free
     if needed + (1 << 20) > free:
@@ -207,7 +211,7 @@ def _make_folders(root: str, stage: str) -> None:
 
 def _start_agent(stage: str, wish: dict[str, Any], answer: _Answer) -> socket.socket:
     """Start the agent, detached, and connect to it."""
-    settings = {name: wish.get(name) for name in ("run", "node", "name", "grace_s", "idle_s", "umask")}
+    settings = {**wish, "files": None}
     try:
         with open(os.path.join(stage, "agent.json"), "w") as file:
             json.dump(settings, file)
@@ -328,10 +332,6 @@ def _size(path: str) -> int:
         return os.stat(path).st_size
     except OSError:
         return -1
-
-
-def _read_frame() -> dict[str, Any]:
-    return _read_head()[0]
 
 
 def _read_head() -> tuple[dict[str, Any], int]:

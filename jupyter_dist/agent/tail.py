@@ -21,10 +21,13 @@ PATHS = re.compile(rf"{layout.ATTEMPTS}/\d+/(?:{layout.RANKS}/\d+/)?[A-Za-z0-9_-
 _PIECE = 1 << 16
 _LARGE_PIECE = 1 << 18
 _LIST_EVERY = 8
+_SAME_S = 1e-3
+"""What the host's file system may make of a file's time."""
 
 
-def checkpoints(run: str) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """What ranks have put into `dist.checkpoint_dir()`, file by file; links are left out."""
+def checkpoints(run: str, kept: Mapping[str, float]) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """What ranks have put into `dist.checkpoint_dir()`, file by file; links are left out, and what is as it
+    was brought here. `kept`: when that was written, by its path in the stage."""
     root = os.path.join(run, layout.CHECKPOINTS)
     for place, _, names in os.walk(root):
         for name in sorted(names):
@@ -34,7 +37,9 @@ def checkpoints(run: str) -> Iterator[tuple[dict[str, Any], bytes]]:
             except OSError:
                 continue
             try:
-                yield from _pieces(fd, os.path.relpath(path, root))
+                when = kept.get(os.path.join("run", os.path.relpath(path, run)), -1.0)
+                if abs(os.fstat(fd).st_mtime - when) > _SAME_S:
+                    yield from _pieces(fd, os.path.relpath(path, root))
             finally:
                 os.close(fd)
 

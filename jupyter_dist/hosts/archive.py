@@ -12,7 +12,7 @@ from pathlib import Path
 from ..folder import RunFolder
 from ..worker import layout
 
-__all__ = ["Shipped", "bundle", "shipped"]
+__all__ = ["Shipped", "bundle", "kept_checkpoints", "shipped"]
 
 _PACKAGE = Path(__file__).parents[1]
 _STUB = '''"""The part of jupyter_dist that ranks need, as it was sent to this host."""
@@ -44,6 +44,8 @@ class Shipped:
     path: str
     size: int
     content: bytes | Path
+    modified: float | None = None
+    """Of a checkpoint: when it was written (seconds since the epoch), which the host's file says as well."""
 
 
 def shipped(folder: RunFolder) -> list[Shipped]:
@@ -73,6 +75,17 @@ def shipped(folder: RunFolder) -> list[Shipped]:
         if path.exists()
     ]
     return [*code, *run]
+
+
+def kept_checkpoints(folder: RunFolder) -> list[Shipped]:
+    """What earlier attempts have left in `dist.checkpoint_dir()` and is here: for hosts that never had it."""
+    found = []
+    for path in sorted(folder.checkpoints.rglob("*")) if folder.checkpoints.is_dir() else ():
+        if path.is_file() and not path.is_symlink() and not path.name.endswith(".part"):
+            info = path.stat()
+            name = f"run/{path.relative_to(folder.path)}"
+            found.append(Shipped(name, info.st_size, path, info.st_mtime))
+    return found
 
 
 def bundle(files: Sequence[Shipped]) -> bytes:

@@ -22,7 +22,7 @@ from ..errors import LaunchError
 from ..folder import RunFolder, write_bytes, write_json
 from ..job import Job
 from ..worker import layout
-from .archive import shipped
+from .archive import kept_checkpoints, shipped
 from .arrivals import Arrivals
 from .host import Host, HostFacts, HostProcess
 from .link import Reach
@@ -95,7 +95,7 @@ class Fleet:
             reach = by_ssh(settings)
         self._reach = reach
         self._run, self._folder, self._settings = job.id, folder, settings
-        self._files = shipped(folder)
+        self._files = [*shipped(folder), *kept_checkpoints(folder)]
         self._arrivals = Arrivals(folder)
         self._hosts = [
             self._host(str(host["name"]), node, int(host["slots"])) for node, host in enumerate(hosts)
@@ -121,6 +121,7 @@ class Fleet:
         """Set up anew the hosts that were given up, for another attempt: those that were lost, and all
         where some could not be set up, because nothing is left on the others then."""
         self._failed = self._first_failure = None
+        self._files = [*shipped(self._folder), *kept_checkpoints(self._folder)]
         for place, host in enumerate(self._hosts):
             host.settle()
             if host.lost or host.failed or host.released:

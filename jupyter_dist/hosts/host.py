@@ -45,7 +45,9 @@ class Host:
         self.name, self.node, self.slots = name, node, slots
         self._settings = settings
         wish = {"dir": settings.remote_dir, "run": run, "node": node, "name": name}
-        self.link = reach(name, {**wish, "grace_s": settings.grace_s, "version": own_version()}, files)
+        kept = {file.path: file.modified for file in files if file.modified is not None}
+        wish |= {"grace_s": settings.grace_s, "version": own_version(), "kept": kept}
+        self.link = reach(name, wish, files)
         self._arrivals = arrivals
         self.facts: HostFacts | None = None
         self.failed: str | None = None
