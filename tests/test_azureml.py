@@ -33,6 +33,8 @@ from jupyter_dist.folder import write_json
 from jupyter_dist.hosts.container_store import ContainerStore
 from jupyter_dist.hosts.mailbox import Mailbox
 from jupyter_dist.job import State
+from jupyter_dist.record import trials
+from jupyter_dist.tuning.engines.azureml_engine import AzureMlEngine
 
 pytestmark = [
     pytest.mark.needs("azure.identity", "azure.storage.blob"),
@@ -80,6 +82,14 @@ def test_the_jobs_of_a_sweep_are_trials(plane: AzurePlane, runs: Runs) -> None:
     name = list(sweep.children)[best.job.trial["number"]]
     command = plane.jobs[name].body["command"]
     assert f"'lr={best.results[0][0]}'" in command, "for those who look at the job"
+    assert run.job.tuning is not None
+    engine = AzureMlEngine(trials.search_of(run.job.tuning), run.job)
+    for trial in trials.read(run.folder).trials[:3]:
+        engine.learn(trial)
+    proposal = engine.ask(3)
+    assert proposal is not None
+    assert proposal.handle == {"command_job": list(sweep.children)[3]}, "one that knows of three"
+    assert (engine.ask(4), engine.exhausted()) == (None, "")
     assert [left for left in plane.mail() if run.id in left and "/code/" not in left] == []
 
 
@@ -316,6 +326,15 @@ def test_a_submission_that_is_refused(
     assert not [name for name in plane.jobs if run.folder.id in name]
     if kind is LaunchError:
         assert not [name for name in plane.mail() if run.folder.id in name]
+
+
+def test_a_run_that_would_outlast_its_signature_is_refused(plane: AzurePlane, tmp_path: Path) -> None:
+    """Hosts write by it; those that have an identity need none."""
+    run = made(plane, tmp_path)
+    job = dataclasses.replace(run.job, timeout_s=86400.0 * 4, max_restarts=1)
+    with pytest.raises(LaunchError, match="good for 7 days, and 2 attempts of --timeout 345,600 s"):
+        AzureMl().submit(job, run.folder, 0)
+    assert not [name for name in plane.jobs if run.folder.id in name]
 
 
 def test_one_that_is_asked_for_twice_is_one(plane: AzurePlane, tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from jupyter_dist.backends.on_azureml.command_jobs import read
 from jupyter_dist.backends.on_azureml.command_request import command_job, host_list
 from jupyter_dist.backends.on_azureml.sweep_request import check_search, parameters_of, sweep_job
 from jupyter_dist.errors import InputError
+from jupyter_dist.flags import flags_of, written
+from jupyter_dist.options import RunOptions
 from jupyter_dist.plan.planning import make_plan, read_command_line
 from jupyter_dist.search.notation import read_dimension
 from jupyter_dist.search.spec import Search
@@ -65,6 +67,50 @@ def test_a_sweep_is_asked_for_as_azure_s_own_sdk_does(name: str) -> None:
     for told in (theirs, theirs["resources"], theirs["trial"]["resources"]):
         del told["properties"]
     assert ours["properties"] == theirs
+
+
+@pytest.mark.parametrize(
+    ("line", "given", "rest"),
+    [
+        ("--early-stopping", "on", ()),
+        ("--early-stopping --np 2", "on", ()),
+        ("--early-stopping train.py", "on", ("train.py",)),
+        ("--early-stopping median train.py", "median", ("train.py",)),
+        ("--early-stopping 'bandit(slack_amount=2)'", "bandit(slack_amount=2)", ()),
+        ("--early-stopping=truncation", "truncation", ()),
+    ],
+)
+def test_a_policy_may_stand_behind_early_stopping(line: str, given: str, rest: tuple[str, ...]) -> None:
+    found = read_command_line(line)
+    assert (found.given["early_stopping"], found.rest) == (given, rest)
+    assert written(flags_of(RunOptions), {"early_stopping": given})[1:] == ([] if given == "on" else [given])
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        ("worst", "is bandit(slack_factor=0.1), median, truncation(truncation_percentage=20)"),
+        ("bandit(slack_factor=1", "is bandit(slack_factor=0.1)"),
+        ("bandit(slack_factor=1,slack_amount=1)", "bandit needs slack_factor or slack_amount"),
+        ("bandit(slack_factor=0)", "slack_factor is a number above 0, got '0'"),
+        ("median(slack_factor=1)", "median has evaluation_interval, delay_evaluation, and no"),
+        ("median(evaluation_interval=0)", "a whole number of at least 1"),
+        ("median(delay_evaluation=1,delay_evaluation=2)", "twice"),
+        ("truncation(truncation_percentage=100)", "a whole number from 1 to 99"),
+    ],
+)
+def test_what_is_no_policy(policy: str, told: str) -> None:
+    given = {"np": 1, "tune": {"x": "choice(1,2)"}, "objective": "min:loss", "early_stopping": policy}
+    with pytest.raises(InputError) as refused:
+        make_plan(given)
+    assert told in str(refused.value)
+
+
+@pytest.mark.needs("optuna")
+def test_other_backends_have_one_rule() -> None:
+    line = "-np 1 --tune x=uniform(0,1) --objective min:loss --early-stopping median"
+    with pytest.raises(InputError, match="median is for the backend 'azureml': others have one rule"):
+        make_plan(read_command_line(line).given)
 
 
 @pytest.mark.parametrize(

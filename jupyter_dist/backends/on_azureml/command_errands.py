@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...agent.stores import BlobStore, StoreError
-from ...errors import DistError, Unreachable
+from ...errors import DistError, LaunchError, Unreachable
 from ...folder import RunFolder
 from ...hosts.bootstrap import courier_program
 from ...hosts.mailbox import Mailbox
@@ -24,7 +24,7 @@ from ..platform_job import ended, leave_files
 from .azureml_options import AzureMlOptions
 from .command_jobs import CommandJob, end_job, look_again, look_at
 from .command_request import command_job, environment_id, host_list, job_name, longest_s
-from .mail_access import MailAccess
+from .mail_access import LIFE, MailAccess
 from .ml_workspace import InUse, MlWorkspace, NotThere
 from .studio_metrics import StudioMetrics
 from .sweep_request import sweep_job, sweep_name
@@ -81,6 +81,7 @@ class CommandErrands:
     def submit(self, job: Job, attempt: int, mailbox: Mailbox, before: CommandJob | None) -> CommandJob:
         if self._adopted is not None:
             return look_at(self._workspace, self._adopted)
+        self._check_life(job)
         name, asked, where = job_name(self._run, attempt), self._asked, self._workspace.where.id
         body = command_job(
             asked,
@@ -98,13 +99,24 @@ class CommandErrands:
             self._workspace.jobs("PUT", name, "start a job", body, on_behalf=asked.identity == "user")
         return look_at(self._workspace, name)
 
-    def begin_sweep(self, search: Search, trial: Job, mailbox: Mailbox, longest_s: float | None) -> None:
+    def _check_life(self, job: Job) -> None:
+        """Raises LaunchError where a run may take longer than its hosts may write to the mailbox."""
+        attempts, each_s = job.max_restarts + 1, job.timeout_s or 0.0
+        if self._asked.identity is None and attempts * each_s > LIFE.total_seconds():
+            raise LaunchError(
+                f"a job without --identity writes by a signature that is good for {LIFE.days} days, and "
+                f"{attempts} attempts of --timeout {each_s:,.0f} s may take longer: give it --identity "
+                "managed or user, or less time"
+            )
+
+    def begin_sweep(self, search: Search, tuning: Job, trial: Job, mailbox: Mailbox) -> None:
         """Start the sweep job of this tuning run, whose trials are like this one: one, however often it is
         asked for. Blocks. Raises what `submit` raises."""
+        self._check_life(tuning)
         name, asked, where = sweep_name(self._run), self._asked, self._workspace.where.id
         code, ranks = code_id(where, name), trial.world_size
         body = sweep_job(
-            search, asked, name, ranks, where, code, version=self._version(), longest_s=longest_s
+            search, asked, name, ranks, where, code, version=self._version(), longest_s=longest_s(tuning)
         )
         # Each trial's job has a folder in the mailbox that is called as the job is.
         program = self._program(mailbox, "$AZUREML_RUN_ID")

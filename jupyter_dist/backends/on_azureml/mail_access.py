@@ -17,10 +17,10 @@ from ...errors import DistError, LaunchError, Unreachable
 from ...hosts.container_store import ContainerStore
 from .ml_workspace import MlWorkspace, NotAllowed
 
-__all__ = ["MailAccess"]
+__all__ = ["LIFE", "MailAccess"]
 
 _FOLDER = "jupyter-dist"
-_LIFE = datetime.timedelta(days=7)
+LIFE = datetime.timedelta(days=7)
 """Of a signature: the most that one by a user's own right can have."""
 _RIGHTS = "rcwdl"
 
@@ -58,7 +58,7 @@ class MailAccess:
         about, secrets = self._datastore(), self._keys()
         if "sasToken" in secrets:
             return str(secrets["sasToken"]).lstrip("?")
-        until = datetime.datetime.now(datetime.timezone.utc) + _LIFE
+        until = datetime.datetime.now(datetime.timezone.utc) + LIFE
         by: dict[str, Any] = {"account_key": secrets.get("key")}
         if not by["account_key"]:
             service = container_of(self.url())[0].rpartition("/")[0]

@@ -20,7 +20,6 @@ from ...backends.on_azureml.azureml_options import AzureMlOptions
 from ...backends.on_azureml.command_checks import whereabouts
 from ...backends.on_azureml.command_errands import CommandErrands
 from ...backends.on_azureml.command_jobs import CommandJob, look_at
-from ...backends.on_azureml.command_request import longest_s
 from ...backends.on_azureml.ml_workspace import MlWorkspace, NotThere
 from ...backends.on_azureml.sweep_request import parameters_of, sweep_name
 from ...job import Job
@@ -58,7 +57,7 @@ class _Sweep:
             return
         folder = folders.RunFolder(folders.runs_root() / self._job.id)
         errands = CommandErrands(self._workspace, self._asked, folder)
-        errands.begin_sweep(self._search, self._trial, errands.mailbox(folder), longest_s(self._job))
+        errands.begin_sweep(self._search, self._job, self._trial, errands.mailbox(folder))
         print(f"{self.called}: {self._workspace.page(self._name)}", flush=True)
 
     def look(self) -> Seen:
