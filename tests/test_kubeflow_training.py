@@ -22,7 +22,6 @@ from jupyter_dist.job import State
 
 pytestmark = [pytest.mark.xdist_group(IN_SHARED), pytest.mark.timeout(300)]
 
-_WHOLE = os.environ.get("JUPYTER_DIST_CONFORMANCE") == "whole"
 _LOCAL_ACCURACY = 0.95
 
 _WITH_TORCH = """
@@ -144,20 +143,19 @@ def test_horovod_learns_by_mpi_in_an_mpijob(runs: Runs, digits: dict[str, Any]) 
     assert pods == ["worker-0", "worker-0", "worker-1"]
 
 
-@pytest.mark.skipif(not _WHOLE, reason="only with JUPYTER_DIST_CONFORMANCE=whole")
-@pytest.mark.needs("torch", "sklearn")
-def test_torch_learns_in_a_pytorchjob(runs: Runs, digits: dict[str, Any]) -> None:
-    run = runs.finish(TORCH, digits, kind="pytorchjob", training_s=60)
-    alike(run, run.results)
+if os.environ.get("JUPYTER_DIST_CONFORMANCE") == "whole":
 
+    @pytest.mark.needs("torch", "sklearn")
+    def test_torch_learns_in_a_pytorchjob(runs: Runs, digits: dict[str, Any]) -> None:
+        run = runs.finish(TORCH, digits, kind="pytorchjob", training_s=60)
+        alike(run, run.results)
 
-@pytest.mark.skipif(not _WHOLE, reason="only with JUPYTER_DIST_CONFORMANCE=whole")
-@pytest.mark.needs("tensorflow", "sklearn")
-def test_tensorflow_learns_with_a_parameter_server_in_a_tfjob(runs: Runs, digits: dict[str, Any]) -> None:
-    run = runs.finish(PARAMETER_SERVER, digits, kind="tfjob", np=4, chief=True, ps=1, training_s=90)
-    assert run.status.state is State.SUCCEEDED, story(run)
-    chief, *served = run.results
-    assert chief["pod"].endswith("-chief-0")
-    assert "/job:ps/" in chief["on"]
-    assert chief["accuracy"] >= _LOCAL_ACCURACY
-    assert served == [None, None, None]
+    @pytest.mark.needs("tensorflow", "sklearn")
+    def test_tensorflow_learns_with_a_parameter_server_in_a_tfjob(runs: Runs, digits: dict[str, Any]) -> None:
+        run = runs.finish(PARAMETER_SERVER, digits, kind="tfjob", np=4, chief=True, ps=1, training_s=90)
+        assert run.status.state is State.SUCCEEDED, story(run)
+        chief, *served = run.results
+        assert chief["pod"].endswith("-chief-0")
+        assert "/job:ps/" in chief["on"]
+        assert chief["accuracy"] >= _LOCAL_ACCURACY
+        assert served == [None, None, None]
