@@ -12,6 +12,7 @@ import ctypes
 import os
 import struct
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ class FileChanges:
             with contextlib.suppress(AttributeError):  # a C library without it
                 self._fd = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         self._paths: dict[int, Path] = {}
+        # A user has 128 of these in all: one that is dropped must not be held until its process ends.
+        self._closed = weakref.finalize(self, os.close, self._fd) if self._fd >= 0 else None
 
     def fileno(self) -> int | None:
         """The descriptor; None where changes cannot be heard of."""
@@ -74,6 +77,6 @@ class FileChanges:
 
     def close(self) -> None:
         """Repeatable."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._fd = -1
+        if self._closed is not None:
+            self._closed()
