@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from kube_plane.plane import IN_SHARED, NAMESPACE, Plane, shared_plane
+from kube_plane.fixtures import plane, runs  # noqa: F401
+from kube_plane.plane import IN_SHARED, NAMESPACE, Plane
 
 from jupyter_dist.backends.kubernetes import Kubernetes
 from jupyter_dist.conformance.runs import Runs, story
-from jupyter_dist.conformance.target import Target
 from jupyter_dist.errors import InputError
 from jupyter_dist.job import State
 
@@ -29,20 +27,6 @@ print("up", flush=True)
 here = {"pod": os.uname().nodename, "tf": json.loads(os.environ["TF_CONFIG"])}
 {**{name: os.environ[name] for name in names}, **here}
 """
-
-
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    with shared_plane(tmp_path_factory) as plane, plane.as_user():
-        yield plane
-
-
-@pytest.fixture
-def runs(plane: Plane, tmp_path: Path) -> Iterator[Runs]:
-    target = Target("kubernetes", np=3, flags={"image": "any"}, startup_s=10.0, lives=plane.lives)
-    started = Runs(target, tmp_path / "runs")
-    yield started
-    started.close()
 
 
 def left(plane: Plane) -> list[Any]:

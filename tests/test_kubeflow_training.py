@@ -9,15 +9,14 @@ The API server is real, and the operators are stand-ins: tests/kube_plane/kubefl
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from kube_plane.plane import IN_SHARED, Plane, shared_plane
+from kube_plane.fixtures import plane, runs  # noqa: F401
+from kube_plane.plane import IN_SHARED
 
 from jupyter_dist.conformance.runs import Runs, story
-from jupyter_dist.conformance.target import Target
 from jupyter_dist.job import State
 
 pytestmark = [pytest.mark.xdist_group(IN_SHARED), pytest.mark.timeout(300)]
@@ -100,20 +99,6 @@ right = model(pixels[unseen]).numpy().argmax(1) == digits[unseen]
 weights = model.trainable_variables[0].value.device
 {"accuracy": float(right.mean()), "on": weights, "pod": os.uname().nodename}
 """
-
-
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    with shared_plane(tmp_path_factory) as plane, plane.as_user():
-        yield plane
-
-
-@pytest.fixture
-def runs(plane: Plane, tmp_path: Path) -> Iterator[Runs]:
-    target = Target("kubernetes", np=3, flags={"image": "any"}, startup_s=10.0, lives=plane.lives)
-    started = Runs(target, tmp_path / "runs")
-    yield started
-    started.close()
 
 
 @pytest.fixture(scope="module")

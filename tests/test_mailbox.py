@@ -21,6 +21,7 @@ import pytest
 from faulty_store import FaultyStore
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from store_promise import keeps_its_promise
 
 from jupyter_dist import folder as folders
 from jupyter_dist.agent import courier
@@ -145,18 +146,7 @@ def test_a_store(kind: str, tmp_path: Path, s3: FaultyStore, monkeypatch: pytest
         store = S3Store("mail", "a/prefix", os.environ)
     else:
         store = driver_store("s3://mail/another prefix", {})
-    assert store.names("run/up/") == []
-    assert store.get("run/up/0") is None
-    content = bytes(range(256)) * 5000
-    for number in range(5):
-        store.put(f"run/up/{number} ü", content + bytes([number]))
-    store.put("run/down/0", b"")
-    assert sorted(store.names("run/up/")) == [f"run/up/{number} ü" for number in range(5)]
-    assert store.names("run/up/3") == ["run/up/3 ü"]
-    assert store.get("run/up/4 ü") == content + b"\4"
-    assert store.get("run/down/0") == b""
-    store.remove(["run/up/0 ü", "run/up/1 ü"])
-    assert len(store.names("run/up/")) == 3
+    keeps_its_promise(store)
     if kind == "mount":
         assert not [path for path in tmp_path.rglob(".*") if path.is_file()], "no parts are left"
 

@@ -245,14 +245,8 @@ class S3Store:
             url += "?" + urllib.parse.urlencode(sorted(query.items()), quote_via=urllib.parse.quote)
         now = datetime.datetime.now(datetime.timezone.utc)
         headers = signed(method, url, data, self._region, self._credentials.get(), now)
-        headers["content-type"] = "application/octet-stream"  # urllib would say that it is a form
-        request = urllib.request.Request(
-            url, data=data if method == "PUT" else None, headers=headers, method=method
-        )
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
-                body: bytes = answer.read()
-                return body
+            return _exchange(method, url, headers, data)
         except urllib.error.HTTPError as error:
             told = error.read(4096).decode(errors="replace")
             if error.code == 404 and method != "PUT" and "NoSuchBucket" not in told:
@@ -276,6 +270,18 @@ class S3Store:
             f"this host's role is not allowed s3:{action} on {arn}/{name}. Its policy needs: "
             f"{json.dumps(statement)}"
         )
+
+
+def _exchange(method: str, url: str, headers: Mapping[str, str], data: bytes) -> bytes:
+    """The answer's body. What urllib raises passes through."""
+    # urllib would say that it is a form.
+    headers = {**headers, "content-type": "application/octet-stream"}
+    request = urllib.request.Request(
+        url, data=data if method == "PUT" else None, headers=headers, method=method
+    )
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
+        body: bytes = answer.read()
+        return body
 
 
 def signed(
@@ -348,17 +354,11 @@ class BlobStore:
         path = f"/{urllib.parse.quote(self._prefix + name, safe='/-_.~')}" if name else ""
         asked = "&".join(filter(None, (urllib.parse.urlencode(query or {}), self._signature)))
         headers = {"x-ms-version": "2021-08-06", "x-ms-blob-type": "BlockBlob"}
-        headers["content-type"] = "application/octet-stream"
         if not self._signature:
             headers["authorization"] = f"Bearer {self._identity()}"
         url = f"{self._base}{path}?{asked}"
-        request = urllib.request.Request(
-            url, data=data if method == "PUT" else None, headers=headers, method=method
-        )
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
-                body: bytes = answer.read()
-                return body
+            return _exchange(method, url, headers, data)
         except urllib.error.HTTPError as error:
             code = error.headers.get("x-ms-error-code") or error.reason
             if error.code == 404 and code != "ContainerNotFound" and method != "PUT":

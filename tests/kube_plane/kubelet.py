@@ -21,7 +21,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlparse
@@ -212,19 +212,9 @@ class Node:
             self._api.post(f"/api/v1/namespaces/{meta['namespace']}/events", event)
 
     def _report(self, meta: Mapping[str, Any], **status: Any) -> None:
-        """The API server may be away: as a kubelet does, go on until it has heard."""
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/status"
-        for _ in range(120):
-            try:
-                self._api.patch(path, {"metadata": {"uid": meta["uid"]}, "status": status})
-                return
-            except Refusal as refusal:
-                # Another conflict than with a pod that took its name is one of two changes at once.
-                if refusal.status == 404 or (refusal.status == 409 and "UID" in str(refusal)):
-                    return
-            except Exception as error:
-                print("report:", type(error).__name__, flush=True)
-            time.sleep(0.5)
+        body = {"metadata": {"uid": meta["uid"]}, "status": status}
+        _until_heard("report", lambda: self._api.patch(path, body))
 
     def _terminate(self, uid: str, grace_s: float) -> None:
         deadline = time.monotonic() + 30
@@ -252,17 +242,22 @@ class Node:
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
         # With a body, the parameters of the query would be ignored.
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]}}
-        for _ in range(120):
-            try:
-                self._api.delete(path, body)
+        _until_heard("end", lambda: self._api.delete(path, body))
+
+
+def _until_heard(what: str, say: Callable[[], object]) -> None:
+    """The API server may be away: as a kubelet does, go on until it has heard of a pod's change."""
+    for _ in range(120):
+        try:
+            say()
+            return
+        except Refusal as refusal:
+            # Another conflict than with a pod that took its name is one of two changes at once.
+            if refusal.status == 404 or (refusal.status == 409 and "UID" in str(refusal)):
                 return
-            except Refusal as refusal:
-                # Another conflict than with a pod that took its name is one of two changes at once.
-                if refusal.status == 404 or (refusal.status == 409 and "UID" in str(refusal)):
-                    return
-            except Exception as error:
-                print("end:", type(error).__name__, flush=True)
-            time.sleep(0.5)
+        except Exception as error:
+            print(f"{what}:", type(error).__name__, flush=True)
+        time.sleep(0.5)
 
 
 def _handler(node: Node) -> type[http.server.BaseHTTPRequestHandler]:

@@ -20,6 +20,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .job_run import JobRun
+
 if TYPE_CHECKING:
     from .plane import AzurePlane
 
@@ -51,40 +53,28 @@ class Machines:
             self._free = sorted([*self._free, *taken])
 
 
-class CommandRun:
-    """Runs one job in a thread of its own. `status` and `error` are the service's words."""
+class CommandRun(JobRun):
+    """Runs one job in a thread of its own."""
 
     def __init__(
         self, plane: AzurePlane, name: str, body: dict[str, Any], code: str, *, alone: bool = True
     ) -> None:
         """`code`: the address of the container and folder of blobs that its code lies in. `alone`: it takes
         all machines, also those that it has no use for."""
-        self.name, self.body, self._plane, self.code = name, body, plane, code
-        self.status, self.error = "NotStarted", ""
+        super().__init__(name, body)
+        self._plane, self.code = plane, code
         self.lines: dict[str, list[str]] = {}
         """What each of its processes has printed, by the names of its logs."""
         self.asked = threading.Event()
         """To be cancelled."""
         self.preempted = threading.Event()
         """Its machines are to be taken away; it gets others."""
-        self.tags: dict[str, str] = dict(body.get("tags") or {})
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pumps: list[threading.Thread] = []
         self._count = int(body["resources"]["instanceCount"])
         self._taken = len(NODES) if alone else self._count
         self.nodes: tuple[str, ...] = ()
         threading.Thread(target=self._work, name=f"job {name}", daemon=True).start()
-
-    @property
-    def active(self) -> bool:
-        return self.status not in ("Completed", "Failed", "Canceled")
-
-    def told(self) -> dict[str, Any]:
-        """The properties of the job, as the service answers them."""
-        studio = {
-            "Studio": {"jobServiceType": "Studio", "endpoint": f"https://ml.azure.com/runs/{self.name}"}
-        }
-        return {**self.body, "status": self.status, "services": studio}
 
     def _work(self) -> None:
         self.status = "Queued"

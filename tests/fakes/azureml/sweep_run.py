@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .command_run import CommandRun
+from .job_run import JobRun
 
 if TYPE_CHECKING:
     from .plane import AzurePlane
@@ -26,14 +27,13 @@ if TYPE_CHECKING:
 __all__ = ["SweepRun", "is_hopeless"]
 
 
-class SweepRun:
-    """Runs one sweep in a thread of its own. Its words are those of `CommandRun`."""
+class SweepRun(JobRun):
+    """Runs one sweep in a thread of its own."""
 
     def __init__(self, plane: AzurePlane, name: str, body: dict[str, Any], code: str) -> None:
-        self.name, self.body, self._plane, self._code = name, body, plane, code
-        self.status, self.error = "NotStarted", ""
+        super().__init__(name, body)
+        self._plane, self._code = plane, code
         self.asked = threading.Event()
-        self.tags: dict[str, str] = dict(body.get("tags") or {})
         self.children: dict[str, CommandRun] = {}
         self.ended_early: list[str] = []
         """Its jobs that the policy has ended."""
@@ -41,17 +41,6 @@ class SweepRun:
         self._maximize = body["objective"]["goal"] == "maximize"
         self._lock = threading.Lock()
         threading.Thread(target=self._work, name=f"sweep {name}", daemon=True).start()
-
-    @property
-    def active(self) -> bool:
-        return self.status not in ("Completed", "Failed", "Canceled")
-
-    def told(self) -> dict[str, Any]:
-        """The properties of the job, as the service answers them."""
-        studio = {
-            "Studio": {"jobServiceType": "Studio", "endpoint": f"https://ml.azure.com/runs/{self.name}"}
-        }
-        return {**self.body, "status": self.status, "services": studio}
 
     def series(self, name: str) -> list[float]:
         """The values of the primary metric that MLflow has of a job, in the order of their steps."""
