@@ -5,17 +5,14 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import importlib.util
-import json
-import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
-from ..errors import DistError, LaunchError, MissingEngine
+from ..errors import DistError, MissingEngine
 from ..folder import RunFolder
-from ..job import Job, Poll, RankState, State
+from ..job import Job, Poll, State
 from ._base import Capabilities, Handle, Options
-from .hosted import Hosted, Hosting
+from .in_rooms import InRooms
 from .on_kubernetes import permissions
 from .on_kubernetes.cluster import Cluster, Refusal, check_context
 from .on_kubernetes.job_objects import job_object, service_object
@@ -28,20 +25,14 @@ from .ranks.roles import roles
 __all__ = ["Kubernetes"]
 
 
-class Kubernetes:
+class Kubernetes(InRooms[PodRoom]):
     """Our agent in each pod starts the ranks and sends on what they write. It is reached by exec, and
     outlives its driver a while, as the pods do."""
 
     name: ClassVar[str] = "kubernetes"
     options: ClassVar[type[Options]] = KubernetesOptions
     capabilities: ClassVar[Capabilities] = Capabilities(outlives=True, apart=True, visible=False)
-    poll_interval_s: ClassVar[float] = 0.05
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._room: PodRoom | None = None
-        self._hosted = Hosted(self._hosting)
-        self._stopping = False
+    _rooms = PodRoom
 
     def default_np(self) -> int:
         return 1
@@ -96,78 +87,19 @@ class Kubernetes:
             "ranks": [{"rank": place.rank, "env": env} for place, env in zip(where, envs, strict=True)],
         }
 
-    def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
-        with self._lock:
-            self._stopping = False
-            before = (self._room or PodRoom.recall(folder, job, attempt - 1)) if attempt else None
-            if before is not None and before.whole():
-                before.write_down(attempt)
-                self._room = before
-                return self._begin(job, folder, attempt)
-            if before is not None:
-                self._leave(before)
-            self._room = PodRoom(new_handle(folder, job, attempt), job)
-            self._room.write_down(attempt)  # known before it is there: by that it is found again
-            self._room.ask()
-            return self._room.handle
+    def _new_room(self, job: Job, folder: RunFolder, attempt: int, before: PodRoom | None) -> PodRoom:
+        return PodRoom(new_handle(folder, job, attempt), job)
 
-    def _begin(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
-        assert self._room is not None
-        return {**self._hosted.submit(job, folder, attempt), **self._room.handle}
-
-    def _leave(self, room: PodRoom) -> None:
-        """Have end what still runs in pods of which one was lost, and take them away."""
-        if self._room is room and room.settled:
-            self._hosted.release(room.handle)
+    def _give_back(self, room: PodRoom) -> None:
         try:
             room.give_back()
         except Refusal as refusal:
             print(f"{room.handle['name']} stays there: {refusal}", flush=True)
-        self._hosted = Hosted(self._hosting)
-
-    def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
-        room = PodRoom.recall(folder, job, attempt)
-        if room is None:
-            return None
-        try:
-            return room.handle if room.settled or room.exists() else None
-        finally:
-            room.leave()
 
     def poll(self, handle: Handle, cursor: Any) -> Poll:
         with self._lock:
-            room, job, folder = self._known(handle)
-            if not room.settled:
-                if self._stopping:
-                    return Poll(State.STOPPED, _all(job, State.STOPPED))
-                try:
-                    waits = room.wait(self.poll_interval_s)
-                except LaunchError as error:
-                    return Poll(State.FAILED, _all(job, State.STOPPED), detail=str(error))
-                if waits is not None:
-                    return Poll(State.PENDING, _all(job, State.PENDING), detail=waits)
-                room.write_down(handle["attempt"])
-                self._begin(job, folder, handle["attempt"])
-            return _unless_stranded(self._hosted.poll(handle, wait_s=self.poll_interval_s), room.stranded)
-
-    def _known(self, handle: Handle) -> tuple[PodRoom, Job, RunFolder]:
-        folder = RunFolder(Path(handle["folder"]))
-        job = Job.from_json(json.loads(folder.job.read_bytes()))
-        if self._room is None:
-            self._room = PodRoom.recall(folder, job, handle["attempt"]) or PodRoom(handle, job)
-        return self._room, job, folder
-
-    def stop(self, handle: Handle, *, kill: bool) -> None:
-        self._stopping = True  # before the lock: a poll may be waiting for the API server
-        with self._lock:
-            room, _, _ = self._known(handle)
-            if room.settled:
-                self._hosted.stop(handle, kill=kill)
-
-    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
-        with self._lock:
-            if self._known(handle)[0].settled:
-                self._hosted.ask(handle, rank, verb)
+            poll = super().poll(handle, cursor)
+            return _unless_stranded(poll, self._known(handle)[0].stranded)
 
     def release(self, handle: Handle) -> str | None:
         with self._lock:
@@ -182,14 +114,6 @@ class Kubernetes:
                 cure = f"kubectl -n {handle['namespace']} delete {handle['resource']} {handle['name']}"
                 return f"what it has made is still in the cluster, whose API server was away: {cure}"
             return None
-
-    def _hosting(self, job: Job, folder: RunFolder) -> Hosting:
-        assert self._room is not None
-        return self._room.hosting()
-
-
-def _all(job: Job, state: State) -> tuple[RankState, ...]:
-    return tuple(RankState(rank, state) for rank in range(job.world_size))
 
 
 def _unless_stranded(poll: Poll, why: str | None) -> Poll:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 from ..errors import InputError, LaunchError, MissingEngine, Unreachable
 from ..folder import RunFolder
-from ..job import Job, Poll, RankState, State
+from ..job import Job, Poll
 from ._base import Capabilities, Handle, Options
-from .hosted import Hosted, Hosting
+from .in_rooms import InRooms
 from .on_ray import connecting, embedded
 from .on_ray.elastic_ray import ElasticRay
 from .on_ray.ray_options import Placement, RayOptions
@@ -25,20 +22,17 @@ from .rays import running_rays
 __all__ = ["Ray"]
 
 
-class Ray:
+class Ray(InRooms[Room]):
     """A placement group holds the room, and an actor on each node our place there. The ranks are processes of
     their own, which an agent starts that Ray does not know. They outlive their driver a while."""
 
     name: ClassVar[str] = "ray"
     options: ClassVar[type[Options]] = RayOptions
     capabilities: ClassVar[Capabilities] = Capabilities(outlives=True, apart=True, visible=False)
-    poll_interval_s: ClassVar[float] = 0.05
+    _rooms = Room
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._room: Room | None = None
-        self._hosted = Hosted(self._hosting)
-        self._stopping = False
+        super().__init__()
         self._elastic = ElasticRay()
 
     def default_np(self) -> int:
@@ -84,91 +78,42 @@ class Ray:
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
         if RayOptions(**job.options).is_elastic:
             return self._elastic.submit(job, folder, attempt, _gpus)
-        with self._lock:
-            self._stopping = False
-            before = (self._room or Room.recall(folder, job, attempt - 1)) if attempt else None
-            if before is not None and before.whole():
-                before.write_down(attempt)
-                self._room = before
-                return {**self._hosted.submit(job, folder, attempt), **before.handle}
-            asked = RayOptions(**job.options)
-            if before is not None:
-                self._leave(before)
-                address, own = before.handle["address"], before.handle["embedded"]
-            else:
-                address, own = connecting.find_address(asked.address), None
-            if address is None:
-                address, own = embedded.start(folder, asked, job.world_size)
-            try:
-                connecting.connect(address, asked.read_runtime_env)
-            except Unreachable as error:
-                raise LaunchError(f"{error}. Nothing was started.") from None
-            handle = {"folder": str(folder.path), "address": address, "embedded": own}
-            handle |= {"group": _called(job, attempt), "gpus": _gpus(asked)}
-            self._room = Room(handle, job)
-            self._room.write_down(attempt)  # known before it is there: by that it is found again
-            self._room.ask()
-            return self._room.handle
+        return super().submit(job, folder, attempt)
 
-    def _leave(self, room: Room) -> None:
-        """Have end what still runs in a room that has lost a node, and give the rest back."""
-        if self._room is room and room.settled:
-            self._hosted.release(room.handle)
-        room.give_back()
-        self._hosted = Hosted(self._hosting)
+    def _new_room(self, job: Job, folder: RunFolder, attempt: int, before: Room | None) -> Room:
+        asked = RayOptions(**job.options)
+        if before is not None:
+            address, own = before.handle["address"], before.handle["embedded"]
+        else:
+            address, own = connecting.find_address(asked.address), None
+        if address is None:
+            address, own = embedded.start(folder, asked, job.world_size)
+        try:
+            connecting.connect(address, asked.read_runtime_env)
+        except Unreachable as error:
+            raise LaunchError(f"{error}. Nothing was started.") from None
+        handle = {"folder": str(folder.path), "address": address, "embedded": own}
+        return Room({**handle, "group": _called(job, attempt), "gpus": _gpus(asked)}, job)
 
     def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
         if RayOptions(**job.options).is_elastic:
             return self._elastic.find(job, folder, attempt)
-        room = Room.recall(folder, job, attempt)
-        try:
-            return None if room is None or not room.asked() else room.handle
-        finally:
-            if room is not None:
-                room.leave()
+        return super().find(job, folder, attempt)
 
     def poll(self, handle: Handle, cursor: Any) -> Poll:
-        if handle.get("elastic"):
-            return self._elastic.poll(handle)
-        with self._lock:
-            room, job, folder = self._known(handle)
-            if not room.settled:
-                if self._stopping:
-                    return Poll(State.STOPPED, _all(job, State.STOPPED))
-                try:
-                    waits = room.wait()
-                except LaunchError as error:
-                    return Poll(State.FAILED, _all(job, State.STOPPED), detail=str(error))
-                if waits is not None:
-                    return Poll(State.PENDING, _all(job, State.PENDING), detail=waits)
-                room.write_down(handle["attempt"])
-                self._hosted.submit(job, folder, handle["attempt"])
-            return self._hosted.poll(handle, wait_s=self.poll_interval_s)
-
-    def _known(self, handle: Handle) -> tuple[Room, Job, RunFolder]:
-        folder = RunFolder(Path(handle["folder"]))
-        job = Job.from_json(json.loads(folder.job.read_bytes()))
-        if self._room is None:
-            self._room = Room.recall(folder, job, handle["attempt"]) or Room(handle, job)
-        return self._room, job, folder
+        return self._elastic.poll(handle) if handle.get("elastic") else super().poll(handle, cursor)
 
     def stop(self, handle: Handle, *, kill: bool) -> None:
         if handle.get("elastic"):
             self._elastic.stop(handle, kill=kill)
-            return
-        self._stopping = True  # before the lock: a poll may be waiting for Ray
-        with self._lock:
-            room, _, _ = self._known(handle)
-            if room.settled:
-                self._hosted.stop(handle, kill=kill)
+        else:
+            super().stop(handle, kill=kill)
 
     def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
         if handle.get("elastic"):
             self._elastic.ask(handle, rank, verb)
-            return
-        with self._lock:
-            if self._known(handle)[0].settled:
-                self._hosted.ask(handle, rank, verb)
+        else:
+            super().ask(handle, rank, verb)
 
     def release(self, handle: Handle) -> str | None:
         if handle.get("elastic"):
@@ -184,10 +129,6 @@ class Ray:
                 embedded.end(handle["embedded"])
             return told
 
-    def _hosting(self, job: Job, folder: RunFolder) -> Hosting:
-        assert self._room is not None
-        return self._room.hosting()
-
 
 def _called(job: Job, attempt: int) -> str:
     """The name of a placement group, in our namespace."""
@@ -201,7 +142,3 @@ def _gpus(asked: RayOptions) -> float:
     import ray
 
     return 1 if ray.cluster_resources().get("GPU", 0) >= 1 else 0
-
-
-def _all(job: Job, state: State) -> tuple[RankState, ...]:
-    return tuple(RankState(rank, state) for rank in range(job.world_size))

@@ -153,8 +153,10 @@ class PodRoom:
         except (DistError, Refusal) as error:
             print(f"the Job {self.handle['name']} may still be there: {error}", flush=True)
 
-    def exists(self) -> bool:
-        """Whether the cluster knows of the Job."""
+    def asked(self) -> bool:
+        """Whether the cluster knows of the Job, as far as we know."""
+        if self.settled:
+            return True
         try:
             self._cluster.ask("GET", f"{self._jobs}/{self.handle['name']}")
         except Refusal as refusal:

@@ -104,8 +104,9 @@ class Room:
         """Whether Ray knows of it, as far as we know."""
         return self.settled or self._ray().exists()
 
-    def wait(self) -> str | None:
-        """Go on with what can go on; what is waited for, or None: it is settled. Raises LaunchError."""
+    def wait(self, seconds: float) -> str | None:
+        """Go on with what can go on; what is waited for, or None: it is settled. Waits for nothing itself.
+        Raises LaunchError."""
         if not self._sites:
             self._look_for_room()
         elif not self._wires:
