@@ -121,7 +121,8 @@ class Fleet:
         """Set up anew the hosts that were given up, for another attempt: those that were lost, and all
         where some could not be set up, because nothing is left on the others then."""
         self._failed = self._first_failure = None
-        self._files = [*shipped(self._folder), *kept_checkpoints(self._folder)]
+        sent = [file for file in self._files if file.modified is None]
+        self._files = [*sent, *kept_checkpoints(self._folder)]
         for place, host in enumerate(self._hosts):
             host.settle()
             if host.lost or host.failed or host.released:
