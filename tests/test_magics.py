@@ -422,7 +422,7 @@ class TestCall:
 
 
 SLEEPER = (
-    "%%distribute -np 2 --out r\nimport signal, time\n{before}\nprint('up', flush=True)\ntime.sleep(600)\n"
+    "%%distribute -np 2 --out r\nimport signal, time\n{before}\nprint('ITS RANK RUNS', flush=True)\ntime.sleep(600)\n"
 )
 
 
@@ -442,7 +442,7 @@ class TestInAKernel:
 
     def test_interrupt_once_stops(self, kernel: Any) -> None:
         cell = kernel.start(SLEEPER.format(before=""))
-        cell.until(lambda c: "up" in c.text)
+        cell.until(lambda c: "ITS RANK RUNS" in c.text)
         kernel.interrupt()
         cell.finish(30)
         assert cell.error is not None
@@ -451,7 +451,7 @@ class TestInAKernel:
 
     def test_interrupt_twice_kills(self, kernel: Any) -> None:
         cell = kernel.start(SLEEPER.format(before="signal.signal(signal.SIGTERM, signal.SIG_IGN)"))
-        cell.until(lambda c: "up" in c.text)
+        cell.until(lambda c: "ITS RANK RUNS" in c.text)
         kernel.interrupt()
         cell.until(lambda c: "stopping" in c.text)
         assert not cell.done
@@ -471,7 +471,7 @@ class TestInAKernel:
         other = start_kernel()
         other.run("%load_ext jupyter_dist")
         cell = other.start("r = %dist attach")
-        cell.until(lambda c: "up" in c.text)
+        cell.until(lambda c: "ITS RANK RUNS" in c.text)
         cell.finish()
         assert cell.error is None
         assert f"{run.id} succeeded" in other.run("print(r.id, r.state)").text
@@ -479,7 +479,7 @@ class TestInAKernel:
     def test_interrupting_attach_leaves_the_run(self, kernel: Any) -> None:
         kernel.run(SLEEPER.format(before="").replace("--out r", "--detach --out r"))
         cell = kernel.start("%dist attach")
-        cell.until(lambda c: "up" in c.text)
+        cell.until(lambda c: "ITS RANK RUNS" in c.text)
         kernel.interrupt()
         cell.finish(30)
         assert cell.error is None
