@@ -2,6 +2,7 @@
 import { hasScript, renderScripted, type IBundleHost } from './bundles';
 import { reason, type IContext } from './context';
 import { button, el } from './dom';
+import { Picture } from './pictures';
 import type { Attempt, IContent, IDisposable, IExhibit } from './source';
 
 export const PICTURES = ['image/svg+xml', 'image/png', 'image/jpeg', 'image/gif', 'image/webp'];
@@ -20,6 +21,8 @@ const MOST_TEXT = 100_000;
 const MOST_WITH_SCRIPT = 500_000;
 /** Before a picture comes into sight. */
 const AHEAD = '600px';
+
+let only = 0;
 
 /** Equal for what looks the same. */
 export function contentKey({ contents, metadata }: IExhibit): string {
@@ -44,7 +47,6 @@ export class ExhibitNode implements IDisposable {
   readonly node = el('div', { class: 'jpd-exhibit' });
   private readonly _abort = new AbortController();
   private _drawn: IDisposable | null = null;
-  private _url: string | null = null;
   private _key = '';
   private _near = false;
 
@@ -94,10 +96,6 @@ export class ExhibitNode implements IDisposable {
   private _forget(): void {
     this._drawn?.dispose();
     this._drawn = null;
-    if (this._url) {
-      URL.revokeObjectURL(this._url);
-      this._url = null;
-    }
   }
 
   private async _draw(): Promise<void> {
@@ -135,12 +133,35 @@ export class ExhibitNode implements IDisposable {
     content: IContent,
     isOld: () => boolean
   ): Promise<void> {
-    const blob = await this._bytes(exhibit, content);
-    const url = URL.createObjectURL(blob);
+    const { source } = this._context;
+    // Of one that has no hash nobody knows whether another one is equal.
+    const read = () => this._bytes(exhibit, content);
+    const key = content.hash ? `${content.mime} ${content.hash}` : `only ${only++}`;
+    const held = new Picture(source, key, read);
+    try {
+      const picture = await this._decoded(await held.url, exhibit, content);
+      if (!isOld()) {
+        this._put(picture);
+        this._drawn = held;
+        return;
+      }
+    } catch (error) {
+      held.dispose();
+      throw error;
+    }
+    held.dispose();
+  }
+
+  private async _decoded(
+    url: string,
+    exhibit: IExhibit,
+    content: IContent
+  ): Promise<HTMLImageElement> {
+    const { trans } = this._context;
     const size = (exhibit.metadata[content.mime] ?? {}) as { width?: unknown; height?: unknown };
     const plain = exhibit.contents.find(one => one.mime === 'text/plain')?.text;
     const picture = el('img', {
-      alt: plain ?? this._context.trans('A picture without a description'),
+      alt: plain ?? trans('A picture without a description'),
       src: url,
       width: typeof size.width === 'number' ? size.width : null,
       height: typeof size.height === 'number' ? size.height : null
@@ -148,15 +169,9 @@ export class ExhibitNode implements IDisposable {
     try {
       await picture.decode?.();
     } catch {
-      URL.revokeObjectURL(url);
-      throw new Error(this._context.trans('no picture that a browser knows'));
+      throw new Error(trans('no picture that a browser knows'));
     }
-    if (isOld()) {
-      URL.revokeObjectURL(url);
-      return;
-    }
-    this._put(picture);
-    this._url = url;
+    return picture;
   }
 
   private async _drawText(

@@ -151,6 +151,25 @@ describe('displays', () => {
     expect(found.node.querySelectorAll('.jpd-display')).toHaveLength(0);
     expect(revoked).toEqual(['blob:1', 'blob:2']);
   });
+
+  it('reads a picture once for all places where it stands, and again once it stood nowhere', async () => {
+    const found = part();
+    const [one, other] = ['1/0', '2/0'].map(key => display(key, [[0], [png('a')]]));
+    await shows(found, one, other);
+    const addresses = () => [...found.node.querySelectorAll('img')].map(image => image.src);
+    expect(addresses()).toEqual(['blob:1', 'blob:1']);
+    expect(source.asked).toEqual(['content 0 a']);
+    await shows(found, other);
+    expect(revoked).toEqual([]);
+    await shows(found);
+    expect(revoked).toEqual(['blob:1']);
+    source.content = async () => Promise.reject(new Error('away'));
+    await shows(found, one);
+    expect(found.node.textContent).toContain('away');
+    source.content = async () => new Blob(['x'], { type: 'image/png' });
+    await shows(found, other);
+    expect(addresses()).toEqual(['blob:2']);
+  });
 });
 
 describe('the type that is drawn', () => {
