@@ -104,6 +104,7 @@ class WatchSocket(WebSocketMixin, JupyterHandler, WebSocketHandler):
                     self._wake.clear()
                     await self._wake.wait()
                 began = loop.time()
+                self._wake.clear()
                 self._changed.clear()
                 messages, took = await loop.run_in_executor(_pool, self._look)
                 for message in messages:
@@ -113,9 +114,9 @@ class WatchSocket(WebSocketMixin, JupyterHandler, WebSocketHandler):
                     quick_until = began + _STAY_QUICK_S
                 self._hear_of(self._watch.folders())
                 least = min(_TICK_S, max(_QUICK_S, _REST * took))
-                await asyncio.sleep(least)
+                await _until(self._wake, least)  # who asks for something else does not wait
                 more = 0.0 if self._changes.fileno() is None else least
-                await self._until_changed(more if began < quick_until else _TICK_S - least)
+                await _until(self._changed, more if began < quick_until else _TICK_S - least)
         except WebSocketClosedError:
             return
         except Exception:
@@ -140,6 +141,7 @@ class WatchSocket(WebSocketMixin, JupyterHandler, WebSocketHandler):
         new = [path for path in folders if path not in self._heard_of]
         self._heard_of |= {path for path in new if self._changes.watch(path)}
 
-    async def _until_changed(self, seconds: float) -> None:
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), seconds)
+
+async def _until(event: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)

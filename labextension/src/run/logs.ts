@@ -113,7 +113,9 @@ export class Logs {
     );
     signal.addEventListener('abort', () => {
       this._close();
+      this._readAlong();
     });
+    this._readAlong();
   }
 
   /** Known now: which logs there are. The first call shows one; later ones leave what is shown. */
@@ -253,8 +255,12 @@ export class Logs {
 
   private _readAlong(): void {
     const shown = this._shown;
-    const live = !this._ended && this._visible && this._attempts.chosen === null;
-    const wanted = live && shown?.list.following ? shown.of : undefined;
+    const over = this._ended || this._context.signal.aborted;
+    const live = !over && this._visible && this._attempts.chosen === null;
+    // Before it is known which logs there are: most of all somebody will look at that of all ranks, and its
+    // first lines come with the first news.
+    const of = shown ? shown.of : null;
+    const wanted = live && (shown?.list.following ?? true) ? of : undefined;
     if (this._along && this._along.of !== wanted) {
       this._along.reading?.dispose();
       this._along = null;
@@ -267,7 +273,6 @@ export class Logs {
   private _close(): void {
     const shown = this._shown;
     this._shown = null;
-    this._readAlong();
     shown?.abort.abort();
     shown?.pages.close();
     shown?.list.node.remove();
