@@ -45,6 +45,7 @@ _BENCHMARKS = {
     "tuning": tuning.benchmark,
     "browser-latency": browser.latency,
     "browser-displays": browser_displays.displays,
+    "browser-media": browser_displays.media,
     "browser-flood": browser.flood,
     "browser-curves": browser.curves,
     "browser-runs": browser.runs,
