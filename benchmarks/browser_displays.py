@@ -101,19 +101,32 @@ for step in range({steps}):
     dist.log(sample=noise.integers(0, 256, (64, 64, 3), dtype="uint8"), step=step)
 """
 
+# Pictures of a series are painted onto the same canvases, step after step.
+_WATCH_PAINTED = """() => {
+  window.jpdPainted = 0;
+  const { drawImage } = CanvasRenderingContext2D.prototype;
+  CanvasRenderingContext2D.prototype.drawImage = function (...args) {
+    jpdPainted += this.canvas.closest('.jpd-media-one') ? 1 : 0;
+    return drawImage.apply(this, args);
+  };
+}"""
+
 # Moves the slider there, and says after how many milliseconds all ranks' pictures of that step are seen.
 _GO_TO = """([index, ranks]) => new Promise(done => {
   const one = [...document.querySelectorAll('.jpd-run')].at(-1).querySelector('.jpd-media-one');
-  const images = () => [...one.querySelectorAll('img')];
-  const before = new Set(images().map(image => image.src));
   const slider = one.querySelector('input[type=range]');
   const began = performance.now();
+  jpdPainted = 0;
   slider.value = index;
   slider.dispatchEvent(new Event('input'));
   const tick = () => {
-    const seen = images().filter(image => image.complete && image.naturalWidth && !before.has(image.src));
-    if (seen.length < ranks) requestAnimationFrame(tick);
-    else done(performance.now() - began);
+    if (jpdPainted < ranks) {
+      requestAnimationFrame(tick);
+      return;
+    }
+    const painted = new MessageChannel();
+    painted.port1.onmessage = () => done(performance.now() - began);
+    painted.port2.postMessage(0);
   };
   requestAnimationFrame(tick);
 })"""
@@ -145,7 +158,8 @@ def _media(folder: Path, steps: int, looks: int) -> Iterator[Measure]:
         notebook.distribute(_LOGGED.format(steps=steps)).to_be("succeeded")
         notebook.select(-1, "start")
         page = browser.lab.page
-        page.locator(".jpd-media-one img").nth(3).wait_for()
+        page.locator(".jpd-media-one canvas").nth(3).wait_for()
+        page.evaluate(_WATCH_PAINTED)
         places = [look * (steps - 1) // looks for look in range(looks)]
 
         def measure() -> dict[str, float]:

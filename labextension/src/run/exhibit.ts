@@ -19,6 +19,9 @@ const MOST_TEXT = 100_000;
 /** Of more than this, such as a library with its chart, nothing is left without the script but the time it takes
  * to look for that. */
 const MOST_WITH_SCRIPT = 500_000;
+/** Pictures that are painted where one comes after the other; the others may move, or have no size. */
+const PAINTED = ['image/png', 'image/jpeg', 'image/webp'];
+const MOST_PAINTED_PIXELS = 16_000_000;
 /** Before a picture comes into sight. */
 const AHEAD = '600px';
 
@@ -47,6 +50,7 @@ export class ExhibitNode implements IDisposable {
   readonly node = el('div', { class: 'jpd-exhibit' });
   private readonly _abort = new AbortController();
   private _drawn: IDisposable | null = null;
+  private _canvas: HTMLCanvasElement | null = null;
   private _key = '';
   private _near = false;
 
@@ -57,7 +61,9 @@ export class ExhibitNode implements IDisposable {
     /** Whether it is in sight already: it is drawn without waiting for a frame that says so. */
     atOnce = false,
     /** Where there is little room. */
-    private readonly _small = false
+    private readonly _small = false,
+    /** It is one of many that are shown here one after the other. */
+    private readonly _oneOfMany = false
   ) {
     if (atOnce) {
       // In a moment it is in the document, which some renderers need.
@@ -133,6 +139,12 @@ export class ExhibitNode implements IDisposable {
     content: IContent,
     isOld: () => boolean
   ): Promise<void> {
+    if (this._oneOfMany && PAINTED.includes(content.mime) && 'createImageBitmap' in window) {
+      const done = await this._paint(exhibit, content, isOld);
+      if (done || isOld()) {
+        return;
+      }
+    }
     const { source } = this._context;
     // Of one that has no hash nobody knows whether another one is equal.
     const read = () => this._bytes(exhibit, content);
@@ -152,24 +164,59 @@ export class ExhibitNode implements IDisposable {
     held.dispose();
   }
 
+  /** Onto the same canvas as the one before: of what an `<img>` has shown a browser keeps the pixels for long,
+   * and a tab in which somebody looks through thousands would grow with each. False for a very large one. */
+  private async _paint(
+    exhibit: IExhibit,
+    content: IContent,
+    isOld: () => boolean
+  ): Promise<boolean> {
+    const blob = await this._bytes(exhibit, content);
+    const bitmap = await createImageBitmap(blob).catch(() => null);
+    if (!bitmap) {
+      throw new Error(this._context.trans('no picture that a browser knows'));
+    }
+    const { width, height } = bitmap;
+    const fits = width * height <= MOST_PAINTED_PIXELS;
+    if (fits && !isOld()) {
+      this._canvas ??= el('canvas', { role: 'img' });
+      Object.assign(this._canvas, { width, height });
+      const look = this._look(exhibit, content);
+      this._canvas.setAttribute('aria-label', look.alt);
+      this._canvas.style.width = look.width === null ? '' : `${look.width}px`;
+      this._canvas.getContext('2d')?.drawImage(bitmap, 0, 0);
+      if (this._canvas.parentNode !== this.node) {
+        this._put(this._canvas);
+      }
+    }
+    bitmap.close();
+    return fits;
+  }
+
+  /** What a rank has said of a picture: its size, where it is not the picture's own, and its text. */
+  private _look(
+    { contents, metadata }: IExhibit,
+    { mime }: IContent
+  ): { alt: string; width: number | null; height: number | null } {
+    const size = (metadata[mime] ?? {}) as { width?: unknown; height?: unknown };
+    const plain = contents.find(one => one.mime === 'text/plain')?.text;
+    return {
+      alt: plain ?? this._context.trans('A picture without a description'),
+      width: typeof size.width === 'number' ? size.width : null,
+      height: typeof size.height === 'number' ? size.height : null
+    };
+  }
+
   private async _decoded(
     url: string,
     exhibit: IExhibit,
     content: IContent
   ): Promise<HTMLImageElement> {
-    const { trans } = this._context;
-    const size = (exhibit.metadata[content.mime] ?? {}) as { width?: unknown; height?: unknown };
-    const plain = exhibit.contents.find(one => one.mime === 'text/plain')?.text;
-    const picture = el('img', {
-      alt: plain ?? trans('A picture without a description'),
-      src: url,
-      width: typeof size.width === 'number' ? size.width : null,
-      height: typeof size.height === 'number' ? size.height : null
-    });
+    const picture = el('img', { ...this._look(exhibit, content), src: url });
     try {
       await picture.decode?.();
     } catch {
-      throw new Error(trans('no picture that a browser knows'));
+      throw new Error(this._context.trans('no picture that a browser knows'));
     }
     return picture;
   }

@@ -215,7 +215,7 @@ class Cell implements IDisposable {
   constructor(context: IContext, exhibit: IExhibit, attempt: number) {
     this._inner = isHistogram(exhibit)
       ? new HistogramNode(context, exhibit, attempt)
-      : new ExhibitNode(context, exhibit, attempt, true);
+      : new ExhibitNode(context, exhibit, attempt, true, false, true);
     this.node = el('div', { class: 'jpd-display-cell' }, this._ranks, this._inner.node);
     this.update(exhibit);
   }
