@@ -422,7 +422,8 @@ class TestCall:
 
 
 SLEEPER = (
-    "%%distribute -np 2 --out r\nimport signal, time\n{before}\nprint('ITS RANK RUNS', flush=True)\ntime.sleep(600)\n"
+    "%%distribute -np 2 --out r\nimport signal, time\n{before}\n"
+    "print('ITS RANK RUNS', flush=True)\ntime.sleep(600)\n"
 )
 
 

@@ -51,7 +51,7 @@ def test_results_and_logged_media(lab: Lab, picture: Picture) -> None:
     expect(pictures).to_have_count(3)  # ranks 0 and 3 logged the same
     expect(square.locator(".jpd-ranks")).to_have_text(["[0,3]", "[1]", "[2]"])
     slider = square.get_by_role("slider")
-    before = pictures.first.get_attribute("src")
+    before = pictures.first.evaluate("canvas => canvas.toDataURL()")
     slider.focus()
     page.keyboard.press("Home")
     expect(square).to_contain_text("step 0 · 1/40")
@@ -59,7 +59,8 @@ def test_results_and_logged_media(lab: Lab, picture: Picture) -> None:
     page.keyboard.press("ArrowRight")
     expect(square).to_contain_text("step 1 · 2/40")
     expect(pictures).to_have_count(3)
-    assert pictures.first.get_attribute("src") != before
+    first = pictures.first.element_handle()
+    page.wait_for_function("([canvas, before]) => canvas.toDataURL() !== before", arg=[first, before])
     expect(media.get_by_role("group", name="text")).to_contain_text("<b>step 39</b>")
     weights = media.get_by_role("group", name="weights")
     expect(weights.locator("path")).to_have_count(4)
@@ -95,7 +96,8 @@ for step in range(5000):
     dist.log(image=np.full((8, 8), step % 251, dtype="uint8"), step=step)
 """
 
-SHADE = "([canvas, shade]) => canvas.isConnected && canvas.getContext('2d').getImageData(0, 0, 1, 1).data[0] === shade"
+SHADE = """([canvas, shade]) =>
+  canvas.isConnected && canvas.getContext('2d').getImageData(0, 0, 1, 1).data[0] === shade"""
 
 
 @pytest.mark.needs("numpy")
