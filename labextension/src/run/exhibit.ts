@@ -2,7 +2,7 @@
 import { hasScript, renderScripted, type IBundleHost } from './bundles';
 import { reason, type IContext } from './context';
 import { button, el } from './dom';
-import { Picture } from './pictures';
+import { SharedPicture } from './sharedpicture';
 import type { Attempt, IContent, IDisposable, IExhibit } from './source';
 
 export const PICTURES = ['image/svg+xml', 'image/png', 'image/jpeg', 'image/gif', 'image/webp'];
@@ -149,7 +149,7 @@ export class ExhibitNode implements IDisposable {
     // Of one that has no hash nobody knows whether another one is equal.
     const read = () => this._bytes(exhibit, content);
     const key = content.hash ? `${content.mime} ${content.hash}` : `only ${only++}`;
-    const held = new Picture(source, key, read);
+    const held = new SharedPicture(source, key, read);
     try {
       const picture = await this._decoded(await held.url, exhibit, content);
       if (!isOld()) {

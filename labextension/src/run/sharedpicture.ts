@@ -9,7 +9,7 @@ interface IShared {
 const shared = new WeakMap<IRunSource, Map<string, IShared>>();
 
 /** A picture while somebody shows it; whoever is the last to dispose of it gives its memory back. */
-export class Picture implements IDisposable {
+export class SharedPicture implements IDisposable {
   private readonly _of: Map<string, IShared>;
   private readonly _one: IShared;
   private _disposed = false;
