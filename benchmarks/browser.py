@@ -291,11 +291,12 @@ def _loss(rank: int, step: int) -> float:
 
 
 _STEADY = """%%distribute -np 4
-import time
+import os, time
+rank = os.environ["RANK"]
 begin = time.time()
 for i in range({lines}):
     time.sleep(max(0, begin + i / 250 - time.time()))
-    print("@@", time.time(), i, "the quick brown fox jumps over the lazy dog")
+    print("@@", time.time(), rank, i, "the quick brown fox jumps over the lazy dog")
 """
 
 
