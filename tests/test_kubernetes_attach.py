@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,13 +26,13 @@ from jupyter_dist.start import attach
 pytestmark = [pytest.mark.xdist_group(IN_SHARED), pytest.mark.timeout(240)]
 
 PATHS = {"Job": "batch/v1", "PyTorchJob": "kubeflow.org/v1"}
-LINES = 300
-SAYS = f"""
-import os, sys, time
-for number in range({LINES}):
-    print(os.environ["HOSTNAME"], number, flush=True)
-    time.sleep(0.01 if number % 3 else 0)
-sys.stdout.write("no end")
+SAYS = """
+import os, select, socket, sys
+said, about = 0, socket.create_connection(("{address}", {port}))
+while not select.select([about], [], [], 0.01 if said % 3 else 0)[0]:
+    print(os.environ["HOSTNAME"], said, flush=True)
+    said += 1
+sys.stdout.write(f"{{said}} lines")
 """
 LONG = "import time\nprint('up', flush=True)\ntime.sleep(600)"
 FAILS = "import sys\nprint('it goes wrong')\nsys.exit(3)"
@@ -82,53 +83,81 @@ def make_pytorchjob(plane: Plane, name: str, code: str, workers: int) -> None:
     plane.api.post(_path("PyTorchJob"), {**head, "spec": {"pytorchReplicaSpecs": of_each}})
 
 
-def said_by(run: Run, rank: int, pod: str) -> None:
-    """Each line once, in order, and the last one without its end."""
-    assert run.log(rank).splitlines() == [*(f"{pod} {number}" for number in range(LINES)), "no end"]
+def more_lines(run: Run, rank: int, count: int = 20) -> None:
+    there = len(run.log(rank).splitlines())
+    until(lambda: len(run.log(rank).splitlines()) >= there + count, f"lines of {rank}: {run.status}")
 
 
-def test_each_pod_of_a_job_is_a_rank_also_when_watching_breaks_off(plane: Plane) -> None:
+def assert_whole(run: Run, rank: int, pod: str) -> None:
+    """Each line once, in order, and the last one, which has no end."""
+    *lines, last = run.log(rank).splitlines()
+    assert lines == [f"{pod} {number}" for number in range(len(lines))]
+    assert last == f"{len(lines)} lines"
+
+
+@pytest.fixture
+def talk(plane: Plane) -> Iterator[socket.socket]:
+    """Until it is closed, programs say more."""
+    with socket.create_server((plane.gateway, 0)) as server:
+        yield server
+
+
+def says(talk: socket.socket) -> str:
+    address, port = talk.getsockname()
+    return SAYS.format(address=address, port=port)
+
+
+def test_each_pod_of_a_job_is_a_rank_also_when_watching_breaks_off(plane: Plane, talk: socket.socket) -> None:
     """In mid-run the API server is killed, and then the run's supervisor: no line is lost, or comes twice."""
-    make_job(plane, "theirs", SAYS, 2)
+    make_job(plane, "theirs", says(talk), 2)
     run = attach("kubernetes:job/theirs")
     assert run.job.world_size == 2
-    assert "# the Job theirs in the namespace team, which was made elsewhere\n# main in theirs:1\npython3" in (
-        run.job.source
+    assert (
+        "# the Job theirs in the namespace team, which was made elsewhere\n# main in theirs:1\npython3"
+        in (run.job.source)
     )
-    until(lambda: len(run.log(1).splitlines()) > 20, f"rank 1's lines: {run.status}")
-    assert run.state is State.RUNNING
+    more_lines(run, 1)
+    assert run.status.state is State.RUNNING
     plane.kill_api()
     plane.start_api()
-    here = len(run.log(1).splitlines())
-    until(lambda: len(run.log(1).splitlines()) > here, "lines after the API server was back")
+    more_lines(run, 1)
     supervisor = run.status.supervisor
     assert supervisor is not None
     os.kill(supervisor.pid, signal.SIGKILL)
     until(lambda: start_ticks(supervisor.pid) != supervisor.start_ticks, "the supervisor's end")
     assert attach(f"kubernetes:{NAMESPACE}/jobs.batch/theirs").id == run.id
+    more_lines(run, 0)
+    talk.close()
     run.wait(60)
-    assert run.state is State.SUCCEEDED, run.status.reason
+    assert str(run.state) == "succeeded", run.status.reason
     pods = [str(rank.host) for rank in run.status.ranks]
     assert [pod.startswith(f"theirs-{index}") for index, pod in enumerate(pods)] == [True, True], pods
     for rank, pod in enumerate(pods):
-        said_by(run, rank, pod)
+        assert_whole(run, rank, pod)
 
 
-def test_the_pods_of_a_pytorchjob_are_ranks_and_how_it_fails_is_told(plane: Plane) -> None:
+def test_the_pods_of_a_pytorchjob_are_ranks_and_how_it_fails_is_told(
+    plane: Plane, talk: socket.socket
+) -> None:
     """Master first. Why pods wait is said in the cluster's words."""
-    make_pytorchjob(plane, "theirs", SAYS, 2)
+    make_pytorchjob(plane, "theirs", says(talk), 2)
     make_job(plane, "fails", FAILS)
     make_job(plane, "waits", LONG, image="missing/this")
-    run, fails, waits = (attach(f"kubernetes:{name}") for name in ("PyTorchJob/theirs", "job/fails", "job/waits"))
+    run, fails, waits = (
+        attach(f"kubernetes:{name}") for name in ("PyTorchJob/theirs", "job/fails", "job/waits")
+    )
     until(lambda: "ImagePullBackOff" in str(waits.status.reason), f"the reason: {waits.status}")
     assert waits.state is State.PENDING
+    for rank in range(3):
+        more_lines(run, rank)
+    talk.close()
     for each in (run, fails):
         each.wait(60)
     assert run.state is State.SUCCEEDED, run.status.reason
     pods = [f"theirs-{name}" for name in ("master-0", "worker-0", "worker-1")]
     assert [rank.host for rank in run.status.ranks] == pods
     for rank, pod in enumerate(pods):
-        said_by(run, rank, pod)
+        assert_whole(run, rank, pod)
     assert fails.state is State.FAILED
     assert "the Job fails has failed: BackoffLimitExceeded" in str(fails.status.reason)
     assert "has ended: Error, exit code 3" in str(fails.status.reason)
@@ -140,7 +169,7 @@ def test_who_ends_it_and_who_only_looks(plane: Plane) -> None:
         make_job(plane, name, LONG)
     ours, deleted = (attach(f"kubernetes:job/{name}") for name in ("ours", "deleted"))
     for run in (ours, deleted):
-        until(lambda run=run: run.log(0) == "up\n", f"its line: {run.status}")
+        more_lines(run, 0, 1)
     plane.api.delete(f"{_path('Job')}/deleted", {"propagationPolicy": "Background"})
     ours.stop()
     for run in (ours, deleted):
@@ -152,13 +181,15 @@ def test_who_ends_it_and_who_only_looks(plane: Plane) -> None:
 
 def test_what_cannot_be_attached_to(plane: Plane) -> None:
     make_job(plane, "theirs", "pass")
-    with pytest.raises(InputError, match="no Job 'nobodys' in the namespace 'team', which has theirs$"):
+    with pytest.raises(InputError, match=r"no Job 'nobodys' in the namespace 'team', which has theirs$"):
         attach("kubernetes:job/nobodys")
-    with pytest.raises(InputError, match="no PyTorchJob 'x' in the namespace 'team', which has no PyTorchJob at"):
+    with pytest.raises(
+        InputError, match="no PyTorchJob 'x' in the namespace 'team', which has no PyTorchJob at"
+    ):
         attach("kubernetes:pytorchjob/x")
     with pytest.raises(InputError, match="we may not see the Job 'x' in the namespace 'kube-system'"):
         attach("kubernetes:kube-system/job/x")
-    with pytest.raises(InputError, match="--context mars: .* has test"):
+    with pytest.raises(InputError, match=r"--context mars: .* has test"):
         attach("kubernetes:job/theirs", context="mars")
     with pytest.raises(InputError, match="region is for what runs elsewhere, as in sagemaker:JOB"):
         attach("kubernetes:job/theirs", region="us-east-1")

@@ -1,4 +1,4 @@
-"""A log that somebody else keeps, such as a cloud's, written into a run's folder with the time of each line."""
+"""A log that somebody else keeps, such as a cloud's, written into a run's folder with each line's time."""
 
 from __future__ import annotations
 

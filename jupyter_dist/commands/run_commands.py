@@ -221,9 +221,7 @@ class _Attach(Empty):
 
 def _attach(context: Context, flags: _Attach, ids: tuple[str, ...]) -> Any:
     given = ids[0] if ids else start.last_run_id()
-    return start.attach(
-        given, follow=True, region=flags.region, profile=flags.profile, context=flags.context
-    )
+    return start.attach(given, follow=True, region=flags.region, profile=flags.profile, context=flags.context)
 
 
 class _Rm(Empty):

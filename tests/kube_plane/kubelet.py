@@ -309,7 +309,7 @@ def _handler(node: Node) -> type[http.server.BaseHTTPRequestHandler]:
             self.wfile.write(b"0\r\n\r\n")
 
         def _stamped(self, pod: Pod, since: str | None, *, follow: bool) -> None:
-            """As the runtime's file has it: in whole lines, each with its time. Another second's are left out."""
+            """Whole lines, each behind its time, as the runtime has them; none from before `since`."""
             for when, line in pod.stamped(follow=follow):
                 stamp = datetime.datetime.fromtimestamp(when, datetime.timezone.utc)
                 if since is None or stamp >= datetime.datetime.fromisoformat(since.replace("Z", "+00:00")):

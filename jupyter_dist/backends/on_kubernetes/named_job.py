@@ -116,7 +116,9 @@ class Ranks:
     def take(self, pods: Iterable[Mapping[str, Any]]) -> dict[int, list[Mapping[str, Any]]]:
         """The pods of each rank that has some, in the order in which they came."""
         found: dict[int, list[Mapping[str, Any]]] = {}
-        ordered = sorted(pods, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
+        ordered = sorted(
+            pods, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"])
+        )
         there = {pod["metadata"]["uid"]: pod for pod in ordered}
         for uid, pod in there.items():
             if uid not in self.of:
@@ -163,7 +165,9 @@ def _program(what: str, container: Mapping[str, Any]) -> str:
     return f"# {what}{image}" + (f"\n{shlex.join(map(str, argv))}" if argv else "")
 
 
-def how_it_ended(title: str, job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> tuple[bool, str] | None:
+def how_it_ended(
+    title: str, job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]
+) -> tuple[bool, str] | None:
     """Whether it has succeeded, and what its conditions and its pods say of that; None while it goes on."""
     name = job["metadata"]["name"]
     for condition in job.get("status", {}).get("conditions") or []:
@@ -185,4 +189,3 @@ def seconds(stamp: Any) -> float | None:
     if not stamp:
         return None
     return float(calendar.timegm(time.strptime(str(stamp)[:19], "%Y-%m-%dT%H:%M:%S")))
-

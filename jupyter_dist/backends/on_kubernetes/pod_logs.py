@@ -144,7 +144,9 @@ class RankLog:
                         self._finish(source)  # the node has it no more
                     elif refusal.status != 400:  # 400: it is not there yet
                         self._refused, pause_s = True, _REFUSED_S
-                        self._hindered(f"we may not read its log ({refusal.message}): that needs get on pods/log")
+                        self._hindered(
+                            f"we may not read its log ({refusal.message}): that needs get on pods/log"
+                        )
                 except DistError as error:
                     self._hindered(str(error))
                 except Exception as error:
