@@ -15,7 +15,8 @@ from kube_plane.fixtures import plane  # noqa: F401
 from kube_plane.plane import IN_SHARED, NAMESPACE, Plane
 
 from jupyter_dist.backends.on_kubernetes.log_place import LogPlace, LogReading
-from jupyter_dist.backends.on_kubernetes.named_job import taken_apart
+from jupyter_dist.backends.on_kubernetes.named_job import Ranks, taken_apart
+from jupyter_dist.backends.on_kubernetes.pod_logs import RankLog, Rest
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import runs
 from jupyter_dist.job import State
@@ -25,7 +26,12 @@ from jupyter_dist.start import attach
 
 pytestmark = [pytest.mark.xdist_group(IN_SHARED), pytest.mark.timeout(240)]
 
-PATHS = {"Job": "batch/v1", "PyTorchJob": "kubeflow.org/v1"}
+PATHS = {
+    "Job": "batch/v1",
+    "PyTorchJob": "kubeflow.org/v1",
+    "MPIJob": "kubeflow.org/v2beta1",
+    "TrainJob": "trainer.kubeflow.org/v1alpha1",
+}
 SAYS = """
 import os, select, socket, sys
 said, about = 0, socket.create_connection(("{address}", {port}))
@@ -74,13 +80,15 @@ def make_job(plane: Plane, name: str, code: str, pods: int = 1, **more: Any) -> 
     plane.api.post(_path("Job"), {"metadata": {"name": name}, "spec": {**numbered, "template": template}})
 
 
-def make_pytorchjob(plane: Plane, name: str, code: str, workers: int) -> None:
-    of_each = {
-        role: {"replicas": count, "restartPolicy": "Never", "template": _template(code, "pytorch")}
-        for role, count in (("Worker", workers), ("Master", 1))
-    }
-    head = {"apiVersion": PATHS["PyTorchJob"], "kind": "PyTorchJob", "metadata": {"name": name}}
-    plane.api.post(_path("PyTorchJob"), {**head, "spec": {"pytorchReplicaSpecs": of_each}})
+def make(plane: Plane, kind: str, name: str, spec: dict[str, Any]) -> None:
+    head = {"apiVersion": PATHS[kind], "kind": kind, "metadata": {"name": name}}
+    plane.api.post(_path(kind), {**head, "spec": spec})
+
+
+def replicas(code: str, container: str = "main", **counts: int) -> dict[str, Any]:
+    template = _template(code, container)
+    each = {"restartPolicy": "Never", "template": template}
+    return {role: {"replicas": count, **each} for role, count in counts.items()}
 
 
 def more_lines(run: Run, rank: int, count: int = 20) -> None:
@@ -140,7 +148,8 @@ def test_the_pods_of_a_pytorchjob_are_ranks_and_how_it_fails_is_told(
     plane: Plane, talk: socket.socket
 ) -> None:
     """Master first. Why pods wait is said in the cluster's words."""
-    make_pytorchjob(plane, "theirs", says(talk), 2)
+    of_each = replicas(says(talk), "pytorch", Worker=2, Master=1)
+    make(plane, "PyTorchJob", "theirs", {"pytorchReplicaSpecs": of_each})
     make_job(plane, "fails", FAILS)
     make_job(plane, "waits", LONG, image="missing/this")
     run, fails, waits = (
@@ -162,6 +171,26 @@ def test_the_pods_of_a_pytorchjob_are_ranks_and_how_it_fails_is_told(
     assert "the Job fails has failed: BackoffLimitExceeded" in str(fails.status.reason)
     assert "has ended: Error, exit code 3" in str(fails.status.reason)
     assert fails.log(0) == "it goes wrong\n"
+
+
+def test_the_pods_of_an_mpijob_and_of_a_trainjob_are_ranks(plane: Plane) -> None:
+    """The launcher first, whose log has all that mpirun passes on."""
+    who = "import os\nprint(os.environ['HOSTNAME'], flush=True)"
+    of_each = replicas(f"{who}\nimport time\ntime.sleep(600)", Worker=2) | replicas(who, Launcher=1)
+    make(plane, "MPIJob", "theirs", {"mpiReplicaSpecs": of_each, "slotsPerWorker": 1})
+    trainer = {"numNodes": 2, "image": "any", "command": ["python3", "-c", who]}
+    make(plane, "PyTorchJob", "theirs", {"pytorchReplicaSpecs": replicas(LONG, "pytorch", Master=1)})
+    make(plane, "TrainJob", "also", {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer})
+    by_mpi, trained = attach("kubernetes:mpijob/theirs"), attach("kubernetes:trainjob/also")
+    for run, ranks in ((by_mpi, 3), (trained, 2)):
+        run.wait(60)
+        assert run.state.value == "succeeded", run.status
+        hosts = [str(rank.host) for rank in run.status.ranks]
+        assert len(hosts) == ranks
+        assert [run.log(rank) for rank in range(ranks)] == [f"{host}\n" for host in hosts]
+    launcher, *workers = [str(rank.host) for rank in by_mpi.status.ranks]
+    assert launcher.startswith("theirs-launcher-")
+    assert workers == ["theirs-worker-0", "theirs-worker-1"]
 
 
 def test_who_ends_it_and_who_only_looks(plane: Plane) -> None:
@@ -218,3 +247,57 @@ def test_a_log_that_is_cut_off_goes_on_at_its_place(cut: int) -> None:
     late = b"".join(text for _, text in kept.take(STAMPED[-1]))
     hole = b"[jupyter_dist: lines are missing here, the node has them no more]\n" if cut else b""
     assert late == hole + b"line 11\n"
+
+
+class Nodes:
+    """What nodes keep of their containers' logs, by the pod and whether it is the one before."""
+
+    namespace = "team"
+
+    def __init__(self) -> None:
+        self.logs: dict[tuple[str, bool], bytes] = {}
+
+    def follow(self, path: str, read_s: float, **query: str | int) -> Iterator[bytes]:
+        since = str(query.get("sinceTime", ""))[:19].encode()
+        for line in self.logs[path.split("/")[-2], "previous" in query].splitlines(keepends=True):
+            if line[:19] >= since:
+                yield line
+
+
+def a_pod(name: str, restarts: int = 0, ended: bool = True, **more: Any) -> dict[str, Any]:
+    state = {"terminated" if ended else "running": {"startedAt": "2026-01-31T12:00:00Z"}}
+    status = {"name": "main", "restartCount": restarts, "state": state}
+    meta = {"name": name, "uid": f"uid-{name}", "creationTimestamp": "2026-01-31T12:00:00Z"}
+    return {
+        "metadata": {**meta, **more},
+        "spec": {"containers": [{"name": "main"}]},
+        "status": {"phase": "Failed" if ended else "Running", "containerStatuses": [status]},
+    }
+
+
+def test_a_container_that_is_started_again_and_a_pod_in_place_of_another_go_on_in_its_log(
+    tmp_path: Path, wait_for: Callable[..., Any]
+) -> None:
+    nodes, pods = Nodes(), [a_pod("a", ended=False)]
+    nodes.logs["a", False] = b"".join(STAMPED[:3])
+    log = RankLog(nodes, tmp_path / "rank" / "output.log", lambda: pods, None, None)  # type: ignore[arg-type]
+    wait_for(lambda: log.position["size"] == 21, what="the first three lines")
+    nodes.logs = {("a", True): b"".join(STAMPED[:5]), ("a", False): STAMPED[5], ("b", False): STAMPED[6]}
+    pods[:] = [a_pod("a", restarts=1), a_pod("b")]
+    wait_for(lambda: log.rest is Rest.NONE, what="all of it")
+    log.close()
+    assert (tmp_path / "rank" / "output.log").read_bytes() == b"".join(b"line %d\n" % n for n in range(7))
+
+
+def test_pods_without_a_number_are_ranks_in_their_order() -> None:
+    job = {"metadata": {"name": "job"}, "spec": {"parallelism": 2, "completions": 5}}
+    ranks = Ranks("job", job, {})
+    first = [a_pod("a", ended=False), a_pod("b")]
+    assert {rank: len(pods) for rank, pods in ranks.take(first).items()} == {0: 1, 1: 1}
+    ranks.take([*first, a_pod("c", creationTimestamp="2026-01-31T12:00:05Z", ended=False)])
+    assert ranks.of == {"uid-a": 0, "uid-b": 1, "uid-c": 1}, "b has failed"
+    ranks.take([*first, a_pod("d", creationTimestamp="2026-01-31T12:00:06Z")])
+    assert ranks.of["uid-d"] == 1, "and c is gone"
+    again = Ranks("job", job, ranks.of)
+    again.take([first[0], a_pod("e", ended=False, creationTimestamp="2026-01-31T12:00:07Z")])
+    assert again.of["uid-e"] == 1

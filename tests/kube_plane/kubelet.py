@@ -76,7 +76,9 @@ class Node:
         self._evicted: dict[str, str] = {}
 
     def pod(self, namespace: str, name: str) -> Pod | None:
-        return next((p for p in self.pods.values() if (p.namespace, p.name) == (namespace, name)), None)
+        """The newest of that name."""
+        pods = reversed(list(self.pods.values()))
+        return next((p for p in pods if (p.namespace, p.name) == (namespace, name)), None)
 
     def beat(self) -> None:
         """Its lease and its status, as long as it lives."""

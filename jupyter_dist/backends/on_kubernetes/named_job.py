@@ -10,13 +10,14 @@ from typing import Any
 
 from ...errors import InputError
 from .cluster import Cluster, Refusal
-from .kinds import KINDS, index_of
+from .kinds import KINDS, Kind, index_of
 from .pod_stories import ending_of
 
 __all__ = [
     "Ranks",
     "find_job",
     "how_it_ended",
+    "is_of",
     "pods_selector",
     "ranks_asked_for",
     "seconds",
@@ -59,20 +60,22 @@ def find_job(cluster: Cluster, kind: str, name: str) -> dict[str, Any]:
             ) from None
         if refusal.status != 404:
             raise InputError(f"the {of.title} {name!r} cannot be seen: {refusal.message}") from None
-    if of.is_kubeflows and not cluster.has(of.path):
-        raise InputError(f"the cluster knows no {of.title}: that needs {of.needs}")
-    raise InputError(f"there is no {of.title} {name!r} in {where}, {_there(cluster, path, of.title)}")
+    raise InputError(f"there is no {of.title} {name!r} in {where}, {_there(cluster, path, of)}")
 
 
-def _there(cluster: Cluster, path: str, title: str) -> str:
+def _there(cluster: Cluster, path: str, kind: Kind) -> str:
     try:
         items = cluster.ask("GET", path)["items"]
     except Refusal as refusal:
+        if refusal.status == 404:
+            return f"and the cluster knows no {kind.title}: that needs {kind.needs}"
         return f"and we may not list what there is ({refusal.message})"
     newest = sorted(items, key=lambda one: str(one["metadata"].get("creationTimestamp")), reverse=True)
     names = [str(one["metadata"]["name"]) for one in newest]
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"which has {', '.join(names[:_MOST_NAMED])}{more}" if names else f"which has no {title} at all"
+    return (
+        f"which has {', '.join(names[:_MOST_NAMED])}{more}" if names else f"which has no {kind.title} at all"
+    )
 
 
 def pods_selector(kind: str, job: Mapping[str, Any]) -> str:
@@ -84,6 +87,14 @@ def pods_selector(kind: str, job: Mapping[str, Any]) -> str:
     if kind == "trainjob":  # the pods that only fetch a model or data are none of its ranks
         return f"{_JOBSET}/jobset-name={name},{_JOBSET}/replicatedjob-name in (launcher,node)"
     return f"training.kubeflow.org/job-name={name}"
+
+
+def is_of(uid: str, pod: Mapping[str, Any]) -> bool:
+    """Whether a pod with the job's labels is its own, and not that of another kind, or of a later one, whose
+    name is the same."""
+    titles = {kind.title for kind in KINDS.values() if kind.is_kubeflows}
+    owners = pod["metadata"].get("ownerReferences") or []
+    return all(owner["uid"] == uid for owner in owners if owner.get("kind") in titles)
 
 
 def _replicas(kind: str, job: Mapping[str, Any]) -> dict[str, int]:

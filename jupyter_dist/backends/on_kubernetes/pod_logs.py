@@ -22,9 +22,9 @@ from .log_place import LogPlace, LogReading
 
 __all__ = ["RankLog", "Rest", "told_of"]
 
-_QUIET_S = 60.0
-"""A connection may be dead without a word: after such a silence it is made anew."""
-_AGAIN_S = 0.3
+_QUIET_S = 20.0
+"""A connection may be dead without a word, or the API server hang: after such a silence it is made anew."""
+_AGAIN_S, _NOTHING_S = 0.3, 0.6
 _REFUSED_S = 5.0
 _SHOWN_S = 2.0
 """A shorter trouble is not worth a word."""
@@ -103,6 +103,7 @@ class RankLog:
         self._since = 0.0
         self._closed = threading.Event()
         self._refused = False
+        """Whether the last answer was that we may not read it."""
         threading.Thread(target=self._run, name="read a pod's log", daemon=True).start()
 
     @property
@@ -134,29 +135,33 @@ class RankLog:
     def _run(self) -> None:
         while not self._closed.is_set():
             source = self._next()
-            pause_s = _AGAIN_S
-            if source is not None:
-                try:
-                    self._read(source)
-                    self._why, self._refused = None, False
-                except Refusal as refusal:
-                    if refusal.status == 404 or (refusal.status == 400 and source.ended):
-                        self._finish(source)  # the node has it no more
-                    elif refusal.status != 400:  # 400: it is not there yet
-                        self._refused, pause_s = True, _REFUSED_S
-                        self._hindered(
-                            f"we may not read its log ({refusal.message}): that needs get on pods/log"
-                        )
-                except DistError as error:
-                    self._hindered(str(error))
-                except Exception as error:
-                    self._hindered(f"its log cannot be read: {type(error).__name__}: {error}")
-            self._closed.wait(pause_s)
+            self._closed.wait(_NOTHING_S if source is None else self._turn(source))
 
-    def _hindered(self, why: str) -> None:
+    def _turn(self, source: _Source) -> float:
+        """Read on; returns after which time to try again."""
+        try:
+            self._read(source)
+            self._why, self._refused = None, False
+        except Refusal as refusal:
+            if refusal.status == 404 or (refusal.status == 400 and source.ended):
+                self._finish(source)  # the node has it no more
+            elif refusal.status == 401:
+                self._cluster.renew()
+                self._hindered(f"the API server does not know us any more ({refusal.message}): log in again")
+            elif refusal.status != 400:  # 400: it is not there yet
+                why = f"we may not read its log ({refusal.message}): that needs get on pods/log"
+                self._hindered(why, refused=True)
+                return _REFUSED_S
+        except DistError as error:
+            self._hindered(str(error))
+        except Exception as error:
+            self._hindered(f"its log cannot be read: {type(error).__name__}: {error}")
+        return _AGAIN_S
+
+    def _hindered(self, why: str, *, refused: bool = False) -> None:
         if self._why is None:
             self._since = time.monotonic()
-        self._why = why
+        self._why, self._refused = why, refused
 
     def _next(self) -> _Source | None:
         """What is to be read now: the first of which not all was read."""

@@ -24,6 +24,7 @@ from .named_job import (
     Ranks,
     find_job,
     how_it_ended,
+    is_of,
     pods_selector,
     ranks_asked_for,
     seconds,
@@ -37,7 +38,7 @@ from .pod_watch import PodWatch
 __all__ = ["SeenPods", "SeenPodsOptions"]
 
 _LOOK_EVERY_S = 1.0
-_AFTER_END_S = {Rest.GOES_ON: 15.0, Rest.REFUSED: 5.0, Rest.HINDERED: 300.0}
+_AFTER_END_S = {Rest.GOES_ON: 5.0, Rest.REFUSED: 5.0, Rest.HINDERED: 300.0}
 """So long after the job's end the rest of a log is waited for, where that is not being read."""
 _PHASES = {
     "Running": State.RUNNING,
@@ -191,7 +192,7 @@ class SeenPods:
         """Have the log of each rank read that has a pod by now."""
         assert self._ranks is not None
         assert self._cluster is not None
-        there = self._ranks.take(pods.values())
+        there = self._ranks.take(pod for pod in pods.values() if is_of(handle["uid"], pod))
         self._pods = there
         for rank in there:
             if rank not in self._logs:
