@@ -84,7 +84,7 @@ def set_conditions(api: Api, path: str, told: Mapping[str, Any], *conditions: Ma
 
 
 def decide_by(api: Api, job: str, path: str, told: Mapping[str, Any], kinds: Mapping[str, str]) -> None:
-    """Have the object's conditions say so when the Job at that path has ended: `kinds` by the Job's. Waits."""
+    """Have the object's conditions say so once the Job at that path has ended: `kinds` by the Job's."""
     while True:
         try:
             conditions = api.get(job)["status"].get("conditions") or []
