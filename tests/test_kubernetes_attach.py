@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 from kube_plane.fixtures import plane  # noqa: F401
-from kube_plane.plane import IN_SHARED, NAMESPACE, Plane
+from kube_plane.plane import IN_SHARED, NAMESPACE, Plane, rules
 
 from jupyter_dist.backends.on_kubernetes.log_place import LogPlace, LogReading
 from jupyter_dist.backends.on_kubernetes.named_job import Ranks, taken_apart
 from jupyter_dist.backends.on_kubernetes.pod_logs import RankLog, Rest
+from jupyter_dist.backends.on_kubernetes.seen_pods import SeenPods
 from jupyter_dist.errors import InputError
-from jupyter_dist.folder import runs
+from jupyter_dist.folder import find, runs
 from jupyter_dist.job import State
 from jupyter_dist.record.identity import start_ticks
 from jupyter_dist.showing.run import Run
@@ -206,6 +207,22 @@ def test_who_ends_it_and_who_only_looks(plane: Plane) -> None:
         assert run.state is State.STOPPED, run.status
     assert "the Job deleted was deleted" in str(deleted.status.reason)
     assert plane.api.get(_path("Job"))["items"] == []
+    known = SeenPods().submit(ours.job, find(ours.id), 0)
+    poll = SeenPods().poll(known, None)  # as a supervisor sees it that comes after that
+    assert (poll.state, poll.detail) == (State.STOPPED, "the Job ours was deleted")
+
+
+def test_a_log_that_we_may_not_read_is_named(plane: Plane) -> None:
+    plane.grant([rule for rule in rules() if rule["resources"] != ["pods/log"]])
+    try:
+        make_job(plane, "theirs", "print('x')")
+        run = attach("kubernetes:job/theirs")
+        run.wait(60)
+        assert run.state is State.SUCCEEDED
+        assert "the log of rank 0 is not all here: we may not read its log (pods " in str(run.status.told)
+        assert "that needs get on pods/log" in str(run.status.told)
+    finally:
+        plane.grant(rules())
 
 
 def test_what_cannot_be_attached_to(plane: Plane) -> None:

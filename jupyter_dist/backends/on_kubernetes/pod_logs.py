@@ -114,6 +114,11 @@ class RankLog:
             return {"size": self._file.size, "place": place, "of": self._of, "over": dict(self._over)}
 
     @property
+    def why(self) -> str | None:
+        """Why it could not be read at last, where not all of it was."""
+        return None if self.rest is Rest.NONE else self._why
+
+    @property
     def trouble(self) -> str | None:
         """Why nothing is read at the moment."""
         why = self._why

@@ -38,8 +38,10 @@ from .pod_watch import PodWatch
 __all__ = ["SeenPods", "SeenPodsOptions"]
 
 _LOOK_EVERY_S = 1.0
-_AFTER_END_S = {Rest.GOES_ON: 5.0, Rest.REFUSED: 5.0, Rest.HINDERED: 300.0}
+_AFTER_END_S = {Rest.GOES_ON: 5.0, Rest.REFUSED: 1.0, Rest.HINDERED: 300.0}
 """So long after the job's end the rest of a log is waited for, where that is not being read."""
+_UNSEEN_S = 60.0
+"""Pods that we cannot list are done without, so long after the job's end."""
 _PHASES = {
     "Running": State.RUNNING,
     "Succeeded": State.SUCCEEDED,
@@ -131,6 +133,10 @@ class SeenPods:
             self._look(handle)
         except (DistError, Refusal) as error:
             self._trouble = str(error)
+        if self._ranks is None and self._gone:
+            return Poll(
+                State.STOPPED, _ended(self._states(handle), False, None), final=True, detail=_gone(handle)
+            )
         if self._ranks is None:
             return Poll(State.PENDING, self._states(handle), cursor=cursor, detail=self._trouble)
         assert self._watch is not None
@@ -147,7 +153,11 @@ class SeenPods:
             return
         if self._cluster is None:
             self._cluster = Cluster(handle["context"], handle["namespace"])
-        self._job = self._cluster.ask("GET", _path(handle))
+        found = self._found(handle)
+        if found is None:
+            self._gone = True
+            return
+        self._job = found
         self._watch = PodWatch(self._cluster, pods_selector(handle["kind"], self._job))
         self._positions = dict((cursor or {}).get("logs", {}))
         self._ranks = Ranks(handle["kind"], self._job, (cursor or {}).get("ranks", {}))
@@ -155,20 +165,24 @@ class SeenPods:
     def _look(self, handle: Handle) -> None:
         """How the job stands, and what its pods wait for."""
         now = time.monotonic()
-        if self._gone or now - self._looked < _LOOK_EVERY_S:
+        if self._gone or self._ranks is None or now - self._looked < _LOOK_EVERY_S:
             return
         self._looked = now
-        assert self._cluster is not None
-        try:
-            job = self._cluster.ask("GET", _path(handle))
-            self._gone = job["metadata"]["uid"] != handle["uid"]
-            self._job = self._job if self._gone else job
-        except Refusal as refusal:
-            if refusal.status != 404:
-                raise
-            self._gone = True
+        found = self._found(handle)
+        self._gone, self._job = found is None, found or self._job
         self._trouble = None
         self._waits = None if self._gone else self._told_to_wait(handle)
+
+    def _found(self, handle: Handle) -> Mapping[str, Any] | None:
+        """The job; None where it is there no more, or another one has its name."""
+        assert self._cluster is not None
+        try:
+            found: Mapping[str, Any] = self._cluster.ask("GET", _path(handle))
+        except Refusal as refusal:
+            if refusal.status == 404:
+                return None
+            raise
+        return found if found["metadata"]["uid"] == handle["uid"] else None
 
     def _told_to_wait(self, handle: Handle) -> str | None:
         """What pods that are not up wait for."""
@@ -210,7 +224,7 @@ class SeenPods:
         pods = [pod for each in self._pods.values() for pod in each]
         ended = how_it_ended(title, self._job, pods)
         if ended is None and self._gone:
-            ended = False, f"the {title} {handle['job']} was deleted"
+            ended = False, _gone(handle)
         over = ended is not None and self._is_over()
         ranks = self._states(handle)
         troubles = [self._trouble, *(log.trouble for log in self._logs.values())]
@@ -231,11 +245,16 @@ class SeenPods:
         waited_s = time.monotonic() - self._ended_since
         rests = {log.rest for log in self._logs.values()} - {Rest.NONE}
         known = self._watch is not None and self._watch.pods is not None
-        return known and all(waited_s > _AFTER_END_S.get(rest, math.inf) for rest in rests)
+        return (known or waited_s > _UNSEEN_S) and all(
+            waited_s > _AFTER_END_S.get(rest, math.inf) for rest in rests
+        )
 
     def _states(self, handle: Handle) -> tuple[RankState, ...]:
         for rank, pods in self._pods.items():
             self._shown[rank] = _state_of(rank, pods, handle["kind"])
+        for rank in self._shown.keys() - self._pods.keys():
+            if self._shown[rank].state is State.RUNNING:  # its pod was deleted, and another one may come
+                self._shown[rank] = dataclasses.replace(self._shown[rank], state=State.PENDING)
         count = max([handle["ranks"], *(rank + 1 for rank in self._shown)])
         return tuple(self._shown.get(rank) or RankState(rank) for rank in range(count))
 
@@ -257,7 +276,15 @@ class SeenPods:
             log.close()
         if self._watch is not None:
             self._watch.close()
+        unread = {rank: log.why for rank, log in sorted(self._logs.items()) if log.why is not None}
+        for rank, why in unread.items():
+            more = f", and the logs of {len(unread) - 1} others" if len(unread) > 1 else ""
+            return f"the log of rank {rank} is not all here: {why}{more}"
         return None
+
+
+def _gone(handle: Handle) -> str:
+    return f"the {KINDS[handle['kind']].title} {handle['job']} was deleted"
 
 
 def _path(told: Mapping[str, Any]) -> str:
