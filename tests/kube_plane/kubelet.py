@@ -312,10 +312,12 @@ def _handler(node: Node) -> type[http.server.BaseHTTPRequestHandler]:
 
         def _stamped(self, pod: Pod, since: str | None, *, follow: bool) -> None:
             """Whole lines, each behind its time, as the runtime has them; none from before `since`."""
-            for when, line in pod.stamped(follow=follow):
+            for when, lines in pod.stamped(follow=follow):
                 stamp = datetime.datetime.fromtimestamp(when, datetime.timezone.utc)
-                if since is None or stamp >= datetime.datetime.fromisoformat(since.replace("Z", "+00:00")):
-                    data = stamp.strftime("%Y-%m-%dT%H:%M:%S.%f000Z ").encode() + line
+                early = since and stamp < datetime.datetime.fromisoformat(since.replace("Z", "+00:00"))
+                if lines and not early:
+                    before = stamp.strftime("%Y-%m-%dT%H:%M:%S.%f000Z ").encode()
+                    data = b"".join(before + line for line in lines)
                     self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
                     self.wfile.flush()
             self.wfile.write(b"0\r\n\r\n")

@@ -151,8 +151,8 @@ class Pod:
             self._timed = over
             time.sleep(0.02)
 
-    def stamped(self, *, follow: bool) -> Iterator[tuple[float, bytes]]:
-        """The lines of its log, and when this node got each; with `follow` those to come, until its end."""
+    def stamped(self, *, follow: bool) -> Iterator[tuple[float, list[bytes]]]:
+        """The lines of its log, and when this node got them; with `follow` those to come, until its end."""
         number, place, rest, when = 0, 0, b"", 0.0
         with self.log.open("rb") as file:
             while True:
@@ -160,11 +160,10 @@ class Pod:
                 for size, when in self._times[number:known]:
                     *lines, rest = (rest + file.read(size - place)).split(b"\n")
                     place = size
-                    for line in lines:
-                        yield when, line + b"\n"
+                    yield when, [line + b"\n" for line in lines]
                 number = known
                 if timed and rest:
-                    yield when, rest
+                    yield when, [rest]
                 if timed or not follow:
                     return
                 time.sleep(0.02)

@@ -25,7 +25,8 @@ __all__ = ["RankLog", "Rest", "told_of"]
 _QUIET_S = 20.0
 """A connection may be dead without a word, or the API server hang: after such a silence it is made anew."""
 _AGAIN_S, _NOTHING_S = 0.3, 0.6
-_REFUSED_S = 5.0
+_REFUSED_AGAIN_S, _REFUSED_S = 1.0, 6.0
+"""An API server that has just started refuses what it will allow: one that means it says so for so long."""
 _SHOWN_S = 2.0
 """A shorter trouble is not worth a word."""
 
@@ -131,7 +132,8 @@ class RankLog:
         if source is None:
             return Rest.NONE
         if self._why is not None:
-            return Rest.REFUSED if self._refused else Rest.HINDERED
+            refused = self._refused and time.monotonic() - self._since > _REFUSED_S
+            return Rest.REFUSED if refused else Rest.HINDERED
         return Rest.COMES if source.ended else Rest.GOES_ON
 
     def close(self) -> None:
@@ -156,7 +158,7 @@ class RankLog:
             elif refusal.status != 400:  # 400: it is not there yet
                 why = f"we may not read its log ({refusal.message}): that needs get on pods/log"
                 self._hindered(why, refused=True)
-                return _REFUSED_S
+                return _REFUSED_AGAIN_S
         except DistError as error:
             self._hindered(str(error))
         except Exception as error:
@@ -164,7 +166,7 @@ class RankLog:
         return _AGAIN_S
 
     def _hindered(self, why: str, *, refused: bool = False) -> None:
-        if self._why is None:
+        if self._why is None or refused != self._refused:
             self._since = time.monotonic()
         self._why, self._refused = why, refused
 
