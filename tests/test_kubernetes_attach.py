@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -116,8 +119,66 @@ def says(talk: socket.socket) -> str:
     return SAYS.format(address=address, port=port)
 
 
-def test_each_pod_of_a_job_is_a_rank_also_when_watching_breaks_off(plane: Plane, talk: socket.socket) -> None:
-    """In mid-run the API server is killed, and then the run's supervisor: no line is lost, or comes twice."""
+class Relay:
+    """A way to the API server on which all connections can be cut."""
+
+    def __init__(self, port: int) -> None:
+        self._port, self._open = port, set[socket.socket]()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near = self._listening.accept()[0]
+                self._open.add(near)
+                self._threads.append(threading.Thread(target=self._pass_on, args=(near,)))
+                self._threads[-1].start()
+
+    def _pass_on(self, near: socket.socket) -> None:
+        with near, socket.create_connection(("127.0.0.1", self._port)) as far, contextlib.suppress(OSError):
+            while True:
+                for source in select.select([near, far], [], [])[0]:
+                    data = source.recv(1000)
+                    if not data:
+                        return
+                    (far if source is near else near).sendall(data)
+
+    def cut(self) -> int:
+        """Returns how many there were."""
+        cut = [near for near in self._open if near.fileno() >= 0]
+        self._open.clear()
+        for near in cut:
+            with contextlib.suppress(OSError):
+                near.shutdown(socket.SHUT_RDWR)
+        return len(cut)
+
+    def close(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._threads[0].join()
+        self._listening.close()
+        self.cut()
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.fixture
+def relay(plane: Plane, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Relay]:
+    made = Relay(int(plane.url.rpartition(":")[2]))
+    config = plane.kubeconfig.read_text().replace(plane.url, f"https://127.0.0.1:{made.port}")
+    (tmp_path / "kubeconfig").write_text(config)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    yield made
+    made.close()
+
+
+def test_each_pod_of_a_job_is_a_rank_also_when_watching_breaks_off(
+    plane: Plane, talk: socket.socket, relay: Relay
+) -> None:
+    """In mid-run all connections are cut, again and again, and its supervisor is killed: no line is lost or
+    comes twice."""
     make_job(plane, "theirs", says(talk), 2)
     run = attach("kubernetes:job/theirs")
     assert run.job.world_size == 2
@@ -127,9 +188,10 @@ def test_each_pod_of_a_job_is_a_rank_also_when_watching_breaks_off(plane: Plane,
     )
     more_lines(run, 1)
     assert run.status.state is State.RUNNING
-    plane.kill_api()
-    plane.start_api()
-    more_lines(run, 1)
+    for _ in range(3):
+        more_lines(run, 0)
+        assert relay.cut() >= 2, "both logs"
+        more_lines(run, 1)
     supervisor = run.status.supervisor
     assert supervisor is not None
     os.kill(supervisor.pid, signal.SIGKILL)
