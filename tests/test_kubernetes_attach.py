@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import select
 import signal
@@ -96,6 +97,7 @@ def replicas(code: str, container: str = "main", **counts: int) -> dict[str, Any
 
 
 def more_lines(run: Run, rank: int, count: int = 20) -> None:
+    """Wait for them, of a program that says more and more."""
     there = len(run.log(rank).splitlines())
     until(lambda: len(run.log(rank).splitlines()) >= there + count, f"lines of {rank}: {run.status}")
 
@@ -256,12 +258,16 @@ def test_the_pods_of_an_mpijob_and_of_a_trainjob_are_ranks(plane: Plane) -> None
     assert workers == ["theirs-worker-0", "theirs-worker-1"]
 
 
+def _has_said(run: Run, text: str) -> bool:
+    return run.log(0) == text
+
+
 def test_who_ends_it_and_who_only_looks(plane: Plane) -> None:
     for name in ("ours", "deleted"):
         make_job(plane, name, LONG)
     ours, deleted = (attach(f"kubernetes:job/{name}") for name in ("ours", "deleted"))
     for run in (ours, deleted):
-        more_lines(run, 0, 1)
+        until(functools.partial(_has_said, run, "up\n"), "its line")
     plane.api.delete(f"{_path('Job')}/deleted", {"propagationPolicy": "Background"})
     ours.stop()
     for run in (ours, deleted):
