@@ -171,7 +171,10 @@ def test_how_it_ends_elsewhere_and_by_us(plane: SageMakerPlane) -> None:
 def test_what_cannot_be_attached_to(plane: SageMakerPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DistError, match="cannot look after the training job 'nobody': it is not there"):
         attach("sagemaker:nobody")
-    with pytest.raises(InputError, match="attach takes the id of a run, or sagemaker:JOB, got 'mars:job'"):
+    with pytest.raises(
+        InputError,
+        match="attach takes the id of a run, kubernetes:KIND/NAME or sagemaker:JOB, got 'mars:job'",
+    ):
         attach("mars:job")
     with pytest.raises(InputError, match="region is for what runs elsewhere, as in sagemaker:JOB"):
         attach("20260101", region="us-east-1")

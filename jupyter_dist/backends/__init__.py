@@ -30,6 +30,7 @@ __all__ = [
     "Form",
     "Handle",
     "Options",
+    "Showing",
     "built_in",
     "declared",
     "inherited",
@@ -69,11 +70,30 @@ _BUILT_IN = {
 
 TRIALS = "trials"
 """The backend of a tuning run whose trials are runs of their own, whatever theirs is."""
-SHOWING = {"sagemaker": "sagemaker-job"}
-"""Backends whose jobs are shown also where others have started them, and what shows them: its class has an
-`adopt`, which tells what such a run is made of."""
+
+
+@dataclass(frozen=True)
+class Showing:
+    """How a job is shown that others have started."""
+
+    by: str
+    """The backend that does it: its class has an `adopt`, which tells what such a run is made of."""
+    named: str
+    """How such a job is called, behind the backend's name and a colon."""
+    led_by: tuple[str, ...]
+    """The flags of `attach` that lead there."""
+
+
+SHOWING = {
+    "kubernetes": Showing("kubernetes-job", "KIND/NAME", ("context",)),
+    "sagemaker": Showing("sagemaker-job", "JOB", ("region", "profile")),
+}
+"""The backends whose jobs are shown also where others have started them."""
 _INSIDE = {
     TRIALS: _Entry("jupyter_dist.tuning.trials_backend:Trials", 'pip install "jupyter-dist[tune]"'),
+    "kubernetes-job": _Entry(
+        "jupyter_dist.backends.on_kubernetes.seen_pods:SeenPods", 'pip install "jupyter-dist[kubernetes]"'
+    ),
     "sagemaker-job": _Entry(
         "jupyter_dist.backends.on_sagemaker.seen_job:SeenJob", 'pip install "jupyter-dist[sagemaker]"'
     ),

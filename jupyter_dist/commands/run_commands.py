@@ -212,11 +212,16 @@ class _Attach(Empty):
         description="With sagemaker:JOB: a profile of ~/.aws/config",
         json_schema_extra={"metavar": "NAME", "wanted": "the name of a profile"},
     )
+    context: str | None = Field(
+        None,
+        description="With kubernetes:KIND/NAME: a context of the kubeconfig. Default: its current one",
+        json_schema_extra={"metavar": "NAME", "wanted": "the name of a context"},
+    )
 
 
 def _attach(context: Context, flags: _Attach, ids: tuple[str, ...]) -> Any:
     given = ids[0] if ids else start.last_run_id()
-    return start.attach(given, follow=True, region=flags.region, profile=flags.profile)
+    return start.attach(given, follow=True, region=flags.region, profile=flags.profile, context=flags.context)
 
 
 class _Rm(Empty):
@@ -283,9 +288,9 @@ RUN_COMMANDS = (
     command("runs", "", "List the runs on this machine, newest first.", _runs, _Runs),
     command(
         "attach",
-        "[ID|sagemaker:JOB]",
-        "Show a run's output until it ends, or a training job's that others have started; interrupting "
-        "leaves it running.",
+        "[ID|sagemaker:JOB|kubernetes:KIND/NAME]",
+        "Show a run's output until it ends, or a job's that others have started; interrupting leaves it "
+        "running.",
         _attach,
         _Attach,
         at_most=1,

@@ -16,7 +16,7 @@ from ..job import Job
 from ..launch import submission
 from ..record import reader
 
-__all__ = ["adopt", "is_elsewhere"]
+__all__ = ["adopt", "is_elsewhere", "refuse_flags"]
 
 _RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}")
 
@@ -42,6 +42,14 @@ def _own(job: str) -> RunFolder | None:
     return run
 
 
+def refuse_flags(given: Mapping[str, Any], shows: backends.Showing | None = None) -> None:
+    """Raises InputError where a flag is given that does not lead there; without `shows`, any flag."""
+    for name, value in given.items():
+        if value is not None and (shows is None or name not in shows.led_by):
+            of = [f"{one}:{how.named}" for one, how in backends.SHOWING.items() if name in how.led_by]
+            raise InputError(f"{name} is for what runs elsewhere, as in {' or '.join(of)}")
+
+
 def adopt(name: str, given: Mapping[str, Any]) -> RunFolder:
     """The run that shows what is called BACKEND:JOB, started where there is none yet. Blocks.
 
@@ -51,23 +59,24 @@ def adopt(name: str, given: Mapping[str, Any]) -> RunFolder:
     backend, _, job = name.partition(":")
     shows = backends.SHOWING.get(backend)
     if shows is None or not job:
-        known = " or ".join(f"{one}:JOB" for one in backends.SHOWING)
-        raise InputError(f"attach takes the id of a run, or {known}, got {name!r}")
+        known = " or ".join(f"{one}:{how.named}" for one, how in backends.SHOWING.items())
+        raise InputError(f"attach takes the id of a run, {known}, got {name!r}")
+    refuse_flags(given, shows)
     own = _own(job)
     if own is not None:
         return own
-    fields = backends.declared(shows).adopt(job, given)  # type: ignore[attr-defined]
+    fields = backends.declared(shows.by).adopt(job, given)  # type: ignore[attr-defined]
     for known_run in folder.runs():
         try:
             found = reader.job(known_run)
         except RunNotFound:
             continue
-        if found.backend == shows and dict(found.options) == fields["options"]:
+        if found.backend == shows.by and dict(found.options) == fields["options"]:
             return known_run
     now = time.time()
     made = Job(
         id=folder.new_id(),
-        backend=shows,
+        backend=shows.by,
         created=now,
         cwd=os.getcwd(),
         python=sys.executable,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import InputError
 from ..launch import submission
 from ..record.run_list import choose
 from . import elsewhere
@@ -33,23 +32,24 @@ def attach(
     follow: bool = False,
     region: str | None = None,
     profile: str | None = None,
+    context: str | None = None,
 ) -> Run:
     """The run with that id (its beginning or end will do), also one that another kernel started.
 
     Without an id: the newest one. `sagemaker:JOB` is a training job that somebody else has started, in the
-    account of `profile` and in `region`: it gets a run that shows it. With `follow` its output is shown until
-    it ends; interrupting leaves the run alone. Raises RunNotFound.
+    account of `profile` and in `region`; `kubernetes:KIND/NAME`, such as `kubernetes:pytorchjob/train` or
+    `kubernetes:NAMESPACE/job/NAME`, is a job in the cluster of the kubeconfig's `context`: it gets a run that
+    shows it. With `follow` its output is shown until it ends; interrupting leaves the run alone. Raises
+    RunNotFound.
     """
     from ..showing import live
     from ..showing.run import Run
 
-    given = {"region": region, "profile": profile}
+    given = {"region": region, "profile": profile, "context": context}
     if run_id is not None and elsewhere.is_elsewhere(run_id):
         folder = elsewhere.adopt(run_id, given)
     else:
-        for name, value in given.items():
-            if value is not None:
-                raise InputError(f"{name} is for what runs elsewhere, as in sagemaker:JOB")
+        elsewhere.refuse_flags(given)
         folder = choose(run_id)
     # Where the ranks have outlived their supervisor, the run gets another one.
     submission.resume(folder)

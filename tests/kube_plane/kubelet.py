@@ -76,7 +76,9 @@ class Node:
         self._evicted: dict[str, str] = {}
 
     def pod(self, namespace: str, name: str) -> Pod | None:
-        return next((p for p in self.pods.values() if (p.namespace, p.name) == (namespace, name)), None)
+        """The newest of that name."""
+        pods = reversed(list(self.pods.values()))
+        return next((p for p in pods if (p.namespace, p.name) == (namespace, name)), None)
 
     def beat(self) -> None:
         """Its lease and its status, as long as it lives."""
@@ -281,17 +283,20 @@ def _handler(node: Node) -> type[http.server.BaseHTTPRequestHandler]:
             elif words[1] == "exec":
                 serve_exec(self, pod.inside(every["command"]), query, _PROTOCOLS)
             elif words[1] == "containerLogs":
-                self._log(pod, follow=query.get("follow") == "true")
+                self._log(pod, query)
             else:
                 self.send_error(404)
 
         do_POST = do_GET
 
-        def _log(self, pod: Pod, *, follow: bool) -> None:
+        def _log(self, pod: Pod, query: Mapping[str, str]) -> None:
+            follow, stamped = query.get("follow") == "true", query.get("timestamps") == "true"
             self.send_response(200)
             self.send_header("Content-Type", "text/plain")
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
+            if stamped:
+                return self._stamped(pod, query.get("sinceTime"), follow=follow)
             with pod.log.open("rb") as file:
                 while True:
                     over = pod.over
@@ -303,6 +308,18 @@ def _handler(node: Node) -> type[http.server.BaseHTTPRequestHandler]:
                         break
                     else:
                         time.sleep(0.05)
+            self.wfile.write(b"0\r\n\r\n")
+
+        def _stamped(self, pod: Pod, since: str | None, *, follow: bool) -> None:
+            """Whole lines, each behind its time, as the runtime has them; none from before `since`."""
+            for when, lines in pod.stamped(follow=follow):
+                stamp = datetime.datetime.fromtimestamp(when, datetime.timezone.utc)
+                early = since and stamp < datetime.datetime.fromisoformat(since.replace("Z", "+00:00"))
+                if lines and not early:
+                    before = stamp.strftime("%Y-%m-%dT%H:%M:%S.%f000Z ").encode()
+                    data = b"".join(before + line for line in lines)
+                    self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+                    self.wfile.flush()
             self.wfile.write(b"0\r\n\r\n")
 
     return Handler

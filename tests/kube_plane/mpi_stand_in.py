@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kube_plane.api import Api, Refusal
-from kube_plane.operating import owned_by, set_conditions
+from kube_plane.operating import decide_by, owned_by, set_conditions
 
 __all__ = ["PATH", "make"]
 
@@ -119,7 +119,7 @@ def make(api: Api, told: Mapping[str, Any]) -> None:
         return
     jobs = f"/apis/batch/v1/namespaces/{space}/jobs"
     _post(api, jobs, _launcher(told))
-    _decide(api, told, f"{jobs}/{name}-launcher")
+    decide_by(api, f"{jobs}/{name}-launcher", PATH, told, {"Complete": "Succeeded", "Failed": "Failed"})
 
 
 def _post(api: Api, path: str, body: Mapping[str, Any]) -> None:
@@ -141,25 +141,6 @@ def _ready(api: Api, core: str, workers: list[str]) -> bool:
                 return True
         time.sleep(0.1)
     return False
-
-
-def _decide(api: Api, told: Mapping[str, Any], launcher: str) -> None:
-    while True:
-        try:
-            conditions = api.get(launcher)["status"].get("conditions") or []
-        except Refusal as refusal:
-            if refusal.status == 404:
-                return
-            raise
-        for one in conditions:
-            kind = {"Complete": "Succeeded", "Failed": "Failed"}.get(one["type"])
-            if kind and one["status"] == "True":
-                said = f"MPIJob {told['metadata']['name']}: the launcher's Job is {one['type']}"
-                why = {"type": kind, "reason": f"MPIJob{kind}", "message": said}
-                with contextlib.suppress(Refusal):
-                    set_conditions(api, PATH, told, why)
-                return
-        time.sleep(0.3)
 
 
 def _holds(condition: Mapping[str, str], kind: str) -> bool:

@@ -12,7 +12,7 @@ import urllib3
 
 from kube_plane.api import Api, Refusal
 
-__all__ = ["Make", "follow", "owned_by", "set_conditions"]
+__all__ = ["Make", "decide_by", "follow", "owned_by", "set_conditions"]
 
 Make = Callable[[Api, Mapping[str, Any]], None]
 
@@ -81,3 +81,25 @@ def set_conditions(api: Api, path: str, told: Mapping[str, Any], *conditions: Ma
     )
     status = {"status": {"conditions": [{"status": "True", **one} for one in conditions]}}
     api.ask("PATCH", f"{where}/status", status, kind="application/merge-patch+json")
+
+
+def decide_by(api: Api, job: str, path: str, told: Mapping[str, Any], kinds: Mapping[str, str]) -> None:
+    """Have the object's conditions say so once the Job at that path has ended: `kinds` by the Job's."""
+    while True:
+        try:
+            conditions = api.get(job)["status"].get("conditions") or []
+        except Refusal as refusal:
+            if refusal.status == 404:
+                return
+            raise
+        for one in conditions:
+            kind = kinds.get(one["type"])
+            if kind and one["status"] == "True":
+                title, name = told["kind"], told["metadata"]["name"]
+                said = f"{title} {name}: the Job {job.rpartition('/')[2]} is {one['type']}"
+                with contextlib.suppress(Refusal):
+                    set_conditions(
+                        api, path, told, {"type": kind, "reason": f"{title}{kind}", "message": said}
+                    )
+                return
+        time.sleep(0.3)

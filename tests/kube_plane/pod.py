@@ -6,7 +6,9 @@ import base64
 import json
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,9 @@ class Pod:
         self.process: subprocess.Popen[bytes] | None = None
         self.init = 0
         self.env: dict[str, str] = {}
+        self._times: list[tuple[int, float]] = []
+        """How long the log was, and when."""
+        self._timed = False
 
     def start(self) -> str:
         """Start it, and return its address once its command is about to run."""
@@ -134,7 +139,34 @@ class Pod:
         os.close(read)
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         self.init = int((children.read_text().split() or ["0"])[0]) if self.process.poll() is None else 0
+        threading.Thread(target=self._time, daemon=True).start()
         return address
+
+    def _time(self) -> None:
+        while not self._timed:
+            over = self.over
+            size = self.log.stat().st_size
+            if size > (self._times[-1][0] if self._times else 0):
+                self._times.append((size, time.time()))
+            self._timed = over
+            time.sleep(0.02)
+
+    def stamped(self, *, follow: bool) -> Iterator[tuple[float, list[bytes]]]:
+        """The lines of its log, and when this node got them; with `follow` those to come, until its end."""
+        number, place, rest, when = 0, 0, b"", 0.0
+        with self.log.open("rb") as file:
+            while True:
+                timed, known = self._timed, len(self._times)
+                for size, when in self._times[number:known]:
+                    *lines, rest = (rest + file.read(size - place)).split(b"\n")
+                    place = size
+                    yield when, [line + b"\n" for line in lines]
+                number = known
+                if timed and rest:
+                    yield when, [rest]
+                if timed or not follow:
+                    return
+                time.sleep(0.02)
 
     def wait(self) -> int:
         """Its exit code, as a shell tells it; what it held is given back."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kube_plane.api import Api, Refusal
-from kube_plane.operating import owned_by, set_conditions
+from kube_plane.operating import decide_by, owned_by, set_conditions
 
 __all__ = ["PATH", "make"]
 
@@ -59,8 +59,11 @@ def make(api: Api, told: Mapping[str, Any]) -> None:
             "template": {"metadata": {"labels": labels}, "spec": pod},
         },
     }
+    jobs = f"/apis/batch/v1/namespaces/{meta['namespace']}/jobs"
     try:
-        api.post(f"/apis/batch/v1/namespaces/{meta['namespace']}/jobs", job)
+        api.post(jobs, job)
     except Refusal as refusal:
         if refusal.status != 409:  # it was made before
             raise
+    kinds = {"Complete": "Complete", "Failed": "Failed"}
+    decide_by(api, f"{jobs}/{job['metadata']['name']}", PATH, told, kinds)

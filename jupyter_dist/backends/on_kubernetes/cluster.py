@@ -136,6 +136,21 @@ class Cluster:
         finally:
             answer.close()
 
+    def follow(self, path: str, read_s: float, **query: str | int) -> Iterator[bytes]:
+        """The answer in pieces, as they come, such as a log that grows; Unreachable where it is cut off, or
+        nothing comes for `read_s`."""
+        answer = self._send("GET", path, None, query, read_s, whole=False)
+        import urllib3
+
+        try:
+            if answer.status != 200:
+                self._taken(answer)
+            yield from answer.stream(65536)
+        except urllib3.exceptions.HTTPError as error:
+            raise self._away(error) from error
+        finally:
+            answer.close()
+
     def way_in(self, pod: str, container: str, command: Sequence[str]) -> WayIn:
         """How a command is run in a pod's container."""
         self._connect()

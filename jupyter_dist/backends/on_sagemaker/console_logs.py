@@ -5,14 +5,14 @@ https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_GetLogE
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...folder import RunFolder, make_private, open_private
-from ...worker import layout, time_index
+from ...folder import RunFolder
+from ...worker import layout
+from ..shown_log import ShownLog
 from .aws_account import AwsAccount, NotThere
 from .console_lines import Speakers, host_number
 
@@ -34,7 +34,7 @@ class ConsoleLogs:
     def __init__(self, account: AwsAccount, job: str, folder: RunFolder, speakers: Speakers) -> None:
         self._account, self._job, self._folder, self._speakers = account, job, folder, speakers
         self._tokens: dict[str, str] = {}
-        self._sizes: dict[Path, int] = {}
+        self._files: dict[Path, ShownLog] = {}
         self.ranks: dict[int, tuple[float, float]] = {}
         """Those that have said something: when first and when last."""
 
@@ -92,29 +92,4 @@ class ConsoleLogs:
                     place = self._folder.attempt(0) / layout.launcher_log(f"algo-{host + 1}")
                 pieces.setdefault(place, []).append((when, text.encode() + b"\n"))
         for place, told in pieces.items():
-            self._append(place, told)
-
-    def _append(self, place: Path, told: list[tuple[float, bytes]]) -> None:
-        begin = self._sizes.get(place, 0)
-        data = b"".join(text for _, text in told)
-        self._sizes[place] = begin + len(data)
-        make_private(place.parent)
-        fd = open_private(place, os.O_WRONLY)
-        try:
-            there = os.fstat(fd).st_size
-            if there >= begin + len(data):
-                return
-            times = place.with_name(layout.TIMES) if place.name == layout.OUTPUT else None
-            if times is not None and there == 0:
-                # Before the log: a supervisor would begin the index with its own times.
-                time_index.append(times, (0, told[0][0]))
-            os.pwrite(fd, data[max(0, there - begin) :], max(there, begin))
-        finally:
-            os.close(fd)
-        if times is not None:
-            records, size = [], begin
-            for number, (when, text) in enumerate(told):
-                size += len(text)
-                if size > there and (number + 1 == len(told) or told[number + 1][0] != when):
-                    records.append((size, when))
-            time_index.append(times, *records)
+            self._files.setdefault(place, ShownLog(place)).append(told)
