@@ -163,10 +163,14 @@ def test_a_run_that_the_server_does_not_have_is_shown_by_its_kernel(lab: Lab, tm
     """A kernel of another environment or host, which does not share the data directory."""
     elsewhere = f"import os\nos.environ['JUPYTER_DIST_RUNS'] = {str(tmp_path / 'elsewhere')!r}"
     notebook = lab.notebook(elsewhere, LOAD)
-    cell = notebook.start(TRAIN.format(steps=100))
+    seen = tmp_path / "seen"
+    wait = f"    while step == 50 and not os.path.exists({str(seen)!r}): time.sleep(0.05)\n"
+    code = TRAIN.format(steps=100).replace("import time\n", "import os, time\n")
+    cell = notebook.start(code.replace("dist.rank() * 111", wait + "dist.rank() * 111"))
     view = notebook.view(cell)
     expect(view.node).to_have_attribute("data-source", "kernel")
     view.to_be("running").to_show("step 20")
+    seen.touch()
     view.to_be("succeeded").to_show("step 99")
     expect(cell.locator(".jpd-run")).to_have_count(1)
     expect(cell).not_to_contain_text("is not here")
