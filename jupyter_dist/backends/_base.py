@@ -65,6 +65,9 @@ class Capabilities:
     child process of the supervisor, which may die and is started again; a new object then has to answer with
     handle and cursor alone. Its calls come from several threads, `stop` also while a `poll` takes its time.
     The supervisor imports its class as well: the client library is to be imported by the calls."""
+    client: tuple[str, ...] = ()
+    """Where it lives `apart`: the modules of its client library, whose import starts no thread. The template
+    imports them, and that child process is a fork where it can be one."""
     visible: bool = True
     """The ranks' processes are seen in this machine's /proc, by the pids that `poll` tells."""
     stacks: bool = True

@@ -31,7 +31,12 @@ class Kubernetes(InRooms[PodRoom]):
 
     name: ClassVar[str] = "kubernetes"
     options: ClassVar[type[Options]] = KubernetesOptions
-    capabilities: ClassVar[Capabilities] = Capabilities(outlives=True, apart=True, visible=False)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        outlives=True,
+        apart=True,
+        client=("kubernetes.client", "kubernetes.config", "urllib3", "websockets.asyncio.client"),
+        visible=False,
+    )
     _rooms = PodRoom
 
     def default_np(self) -> int:

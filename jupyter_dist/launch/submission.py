@@ -246,10 +246,11 @@ def _fork(
     env: Mapping[str, str],
 ) -> str | None:
     """Have the template fork the supervisor; returns None, or why it has to start cold."""
-    if not backends.declared(backend).capabilities.warm:
-        # The supervisor alone: it saves its own imports.
+    able = backends.declared(backend).capabilities
+    if not able.warm:
+        # The supervisor alone: it saves its own imports, and those of its backend's client.
         why_cold = f"backend {backend!r} starts its own processes"
-        return template.launch(place, env, (), why_cold=why_cold)
+        return template.launch(place, env, (), why_cold=why_cold, client=able.client)
     why = header["legacy_keras"] or (world_size > 1 and header["legacy_keras_if_several"])
     if why and keras3.swaps(why, env):
         return "the cell needs tf_keras in place of keras, which is arranged before any import"

@@ -202,11 +202,16 @@ _NOT_ON_RANKS = frozenset(
 
 
 def launch(
-    folder: RunFolder, env: Mapping[str, str], modules: Sequence[str], why_cold: str | None = None
+    folder: RunFolder,
+    env: Mapping[str, str],
+    modules: Sequence[str],
+    why_cold: str | None = None,
+    client: Sequence[str] = (),
 ) -> str | None:
     """Start the run's supervisor as a fork of the template; returns None, or why that was not possible.
 
-    `why_cold`: why its ranks are no forks, where the backend starts them otherwise.
+    `why_cold`: why its ranks are no forks, where the backend starts them otherwise. `client`: what else is
+    imported, by the backend's own word (`Capabilities.client`).
     """
     changed = _changed_for_run(env)
     if changed:
@@ -214,7 +219,7 @@ def launch(
     for _ in range(2):  # the second time without what poisoned the first
         try:
             template = _current()
-            template.preload(expand(modules))
+            template.preload([*expand(modules), *client])
             template.launch(folder, env, why_cold)
             return None
         except (OSError, ValueError) as error:
@@ -259,8 +264,8 @@ def _serve(sock: socket.socket) -> None:
     """The template process: import and fork on request until the kernel is gone or idle."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors are nobody's to wait for
     from .. import backends
+    from ..supervise import carrier, supervisor  # noqa: F401  # what every supervisor and rank needs
     from ..supervise import guard as guards
-    from ..supervise import supervisor  # what every supervisor and rank needs
     from ..worker import __main__, api, autolog  # noqa: F401
 
     # Of another package's backend nobody knows what its import does: threads would end all warm starts.

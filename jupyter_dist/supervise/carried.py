@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
-from ..backends.ranks.processes import PACKAGE_ROOT
 from ..folder import RunFolder
 from ..job import Poll
 from ..text.format import signal_name
-from ..worker.groups import kill_group
 from .calls import Call, Failure
+from .carrier_process import CarrierProcess, fork, spawn
 
 __all__ = ["Carried"]
 
@@ -27,9 +24,10 @@ class Carried:
     call starts another one. `on_start` is told the pid of each before it gets a call.
     """
 
-    def __init__(self, folder: RunFolder, on_start: Callable[[int], None]) -> None:
-        self._folder, self._on_start = folder, on_start
-        self._process: subprocess.Popen[bytes] | None = None
+    def __init__(self, folder: RunFolder, on_start: Callable[[int], None], *, may_fork: bool = False) -> None:
+        """`may_fork`: its client library does not mind (`Capabilities.client`)."""
+        self._folder, self._on_start, self._may_fork = folder, on_start, may_fork
+        self._process: CarrierProcess | None = None
         self._calls: dict[int, Call] = {}
         self._next = 0
         self._out, self._in = b"", b""
@@ -43,21 +41,13 @@ class Carried:
         return None if self._process is None else self._process.pid
 
     def _start(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "jupyter_dist.supervise.carrier", str(self._folder.path)],
-            cwd=PACKAGE_ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-            bufsize=0,
-        )
+        forked = fork(self._folder) if self._may_fork else None
+        self._process = forked or spawn(self._folder)
         self._out, self._in = b"", b""
         self.generation += 1
         self._on_start(self._process.pid)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        os.set_blocking(self._process.stdin.fileno(), False)
-        os.set_blocking(self._process.stdout.fileno(), False)
+        os.set_blocking(self._process.calls, False)
+        os.set_blocking(self._process.answers, False)
 
     def begin(self, name: str, /, **arguments: Any) -> Call:
         call = Call(name)
@@ -75,20 +65,20 @@ class Carried:
         return call
 
     def _send(self) -> None:
-        if self._process is None or self._process.stdin is None:
+        if self._process is None:
             return
         with contextlib.suppress(BlockingIOError, BrokenPipeError):  # its end is noticed by reading
             while self._out:
-                self._out = self._out[os.write(self._process.stdin.fileno(), self._out) :]
+                self._out = self._out[os.write(self._process.calls, self._out) :]
 
     def look(self) -> None:
-        if self._process is None or self._process.stdout is None:
+        if self._process is None:
             return
         self._send()
         ended = self._process.poll() is not None  # asked first: what it has answered before is read below
         with contextlib.suppress(BlockingIOError):
             while True:
-                data = os.read(self._process.stdout.fileno(), 1 << 20)
+                data = os.read(self._process.answers, 1 << 20)
                 if not data:
                     self._lost()
                     return
@@ -112,11 +102,7 @@ class Carried:
         process, self._process = self._process, None
         if process is None:
             return
-        kill_group(process.pid)
-        code = process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
+        code = process.end()
         how = f"exit code {code}" if code >= 0 else signal_name(-code)
         under_way, self._calls = self._calls, {}
         why = why or f"the backend's process ended with {how}"
@@ -124,9 +110,7 @@ class Carried:
             call.fail(Failure("ProcessEnded", why, may_pass=True))
 
     def fileno(self) -> int | None:
-        if self._process is None or self._process.stdout is None:
-            return None
-        return self._process.stdout.fileno()
+        return None if self._process is None else self._process.answers
 
     def renew(self) -> None:
         self._lost("the backend's process was ended, because it did not answer")

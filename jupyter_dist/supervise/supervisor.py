@@ -76,7 +76,7 @@ class _Supervision:
             if resumed.carrier is not None:
                 _end_carrier(*resumed.carrier)
         caller: Caller = (
-            Carried(folder, self._note_carrier)
+            Carried(folder, self._note_carrier, may_fork=bool(able.client))
             if able.apart
             else Here(backends.load(job.backend), job, folder)
         )
