@@ -62,8 +62,6 @@ __all__ = [
 ]
 
 _READ_AT_START = ("DYLD_", "GLIBC_", "LD_", "MALLOC_", "PYTHON")
-
-
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -129,6 +127,7 @@ class Hosted:
         self._attempt = 0
         self._started = self._stopping = self._ways_found = False
         self._trouble: str | None = None
+        self._told: tuple[RankState, ...] | None = None
         self._taken_at: float | None = None
         """Since when ranks are known to have been ended with our place on their hosts."""
         self._turn: HostsTurn | None = None
@@ -157,13 +156,22 @@ class Hosted:
 
     @_alone
     def poll(self, handle: Handle, cursor: Any = None, *, wait_s: float = 0.0) -> Poll:
-        """`wait_s`: how long to wait where nothing has come from a host. What a rank prints is passed on at
-        once then, and not at the next poll. Only for a backend that lives apart: others may not block."""
+        """`wait_s`: how long to wait for another state; what hosts say meanwhile is answered and passed on at
+        once. Only for a backend that lives apart: others may not block."""
         fleet, job = self._ours(handle)
         assert self._hosting is not None
-        fleet.wait(wait_s)
-        if self._elastic is not None:
-            return self._elastic.poll(self._hosting.trouble())
+        until = time.monotonic() + wait_s
+        while True:
+            fleet.wait(max(0.0, until - time.monotonic()))
+            if self._elastic is not None:
+                return self._elastic.poll(self._hosting.trouble())
+            poll = self._standing(fleet, job)
+            if poll.ranks != self._told or poll.state.ended or time.monotonic() >= until:
+                self._told = poll.ranks
+                return poll
+
+    def _standing(self, fleet: Fleet, job: Job) -> Poll:
+        assert self._hosting is not None
         fleet.give_up(self._hosting.gone())
         state = fleet.poll()
         if state.failed is not None or self._trouble is not None:

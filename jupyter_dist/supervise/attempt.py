@@ -138,9 +138,8 @@ class Attempt:
 
     def _found_nothing(self, now: float) -> None:
         if self.phase is Phase.SEARCHING and not self._may_submit:
-            self._end_with(
-                Ending(State.FAILED, f"it was never started, and cannot be now: {_NOT_AGAIN}", now, 0.0)
-            )
+            never = f"it was never started, and cannot be now: {_NOT_AGAIN}"
+            self._end_with(Ending(State.FAILED, never, now, 0.0))
         if self.phase is Phase.SEARCHING:
             if self._submit.exhausted(now):
                 assert self._submit.failure is not None
@@ -157,9 +156,7 @@ class Attempt:
             self._keeper.update(handle=handle, submitting=None)
 
     def _look(self, now: float) -> None:
-        if now >= self._poll_due and self._poll_call.ready(now):
-            self._poll_due = now + self._held.poll_interval_s
-            self._poll_call.begin(handle=self.handle, cursor=self._cursor)
+        self._begin_poll(now)
         call = self._poll_call.take(now)
         if call is not None and call.failure is None:
             self._take(call.value, now)
@@ -168,15 +165,17 @@ class Attempt:
             if not call.failure.may_pass:
                 self._backend_failed("poll", call.failure, now)
             elif self._poll_call.exhausted(now):
+                reason = f"the backend has not answered for {self._held.grace_s:.0f} s ({call.failure})"
                 self._end_with(
-                    Ending(
-                        State.FAILED,
-                        f"the backend has not answered for {self._held.grace_s:.0f} s ({call.failure})",
-                        now,
-                        self._held.able.stop_grace_s,
-                        of_backend=True,
-                    )
+                    Ending(State.FAILED, reason, now, self._held.able.stop_grace_s, of_backend=True)
                 )
+        if self.phase is Phase.PENDING or (self.phase.submitted and self._lively):
+            self._begin_poll(now)  # one that took its time is followed by the next
+
+    def _begin_poll(self, now: float) -> None:
+        if now >= self._poll_due and self._poll_call.ready(now):
+            self._poll_due = now + self._held.poll_interval_s
+            self._poll_call.begin(handle=self.handle, cursor=self._cursor)
 
     def _take(self, poll: Poll, now: float) -> None:
         status = self._keeper.status
@@ -186,15 +185,14 @@ class Attempt:
             self._number = poll.attempt
             log(self._base)
             make_attempt(self._held.folder, self._number, self._held.job.world_size)
-            ranks = pending(self._held.job)
-            self._keeper.update(attempt=self._number, reason=self._base, ranks=ranks)
+            self._keeper.update(attempt=self._number, reason=self._base, ranks=pending(self._held.job))
             self._indexer = self._held.indexer(self._number)
         ranks = self._judged(poll)
         carrier = self._held.caller.pid
         self._held.guard.watch((*poll.pids, *(() if carrier is None else (carrier,))))
         changes: dict[str, Any] = {"ranks": ranks}
         if _has_begun(poll) and self.phase in (Phase.PENDING, Phase.ENDING):
-            self._active = now
+            self._active, self._poll_due = now, 0.0  # its first lines are on their way
             self._go(Event.BEGUN)
             started = status.started or time.time()
             self._held.requests.begin(started)
@@ -220,8 +218,11 @@ class Attempt:
     @property
     def pause_s(self) -> float:
         """After which time another turn is worth while, as somebody may read along, and nothing is heard."""
-        lively = self._active is not None and time.monotonic() - self._active < _LIVELY_S
-        return self._indexer.pause_s if lively and self.heard is None else math.inf
+        return self._indexer.pause_s if self._lively and self.heard is None else math.inf
+
+    @property
+    def _lively(self) -> bool:
+        return self._active is not None and time.monotonic() - self._active < _LIVELY_S
 
     def _index(self, now: float) -> None:
         """Between two polls as well, so that a line is soon seen."""

@@ -170,7 +170,17 @@ class PodRoom:
         if self._watch is None:
             self._look_after()
         assert self._watch is not None
-        pods = self._watch.pods
+        until = time.monotonic() + seconds
+        while not self._all_up(self._watch):
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                return self._watch.trouble or self._told
+            self._watch.wait(left_s)
+        return None
+
+    def _all_up(self, watch: PodWatch) -> bool:
+        """Whether they are; they are known from then on. Raises LaunchError where they will not be."""
+        pods = watch.pods
         if pods is not None:
             slots = self._options.slots(self._job.world_size)
             wanted = sum(self._replicas.values()) or len(slots)
@@ -184,12 +194,11 @@ class PodRoom:
             if len(up) == wanted:
                 more = [0] * (wanted - len(slots))
                 self._sites = [_site(up[index], many) for index, many in enumerate([*slots, *more])]
-                return None
+                return True
             if time.monotonic() - self._looked > _ASK_WHY_EVERY_S:
                 self._looked = time.monotonic()
                 self._told = self._why(wanted, live)
-        self._watch.wait(seconds)
-        return self._watch.trouble or self._told
+        return False
 
     def _last_words(self, pod: Mapping[str, Any]) -> str:
         path = f"{self._core('pods')}/{pod['metadata']['name']}/log"
