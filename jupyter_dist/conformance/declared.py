@@ -76,8 +76,10 @@ class Declared:
     def test_what_it_declares_fits_together(self, target: Target) -> None:
         can = backends.declared(target.backend).capabilities
         assert {field.name: type(getattr(can, field.name)) for field in dataclasses.fields(can)} == {
-            field.name: float if field.name.endswith("_s") else bool for field in dataclasses.fields(can)
+            field.name: tuple if field.name == "client" else float if field.name.endswith("_s") else bool
+            for field in dataclasses.fields(can)
         }
+        assert can.apart or not can.client
         if can.own_restarts:
             assert can.restarts
         if can.outlives:
