@@ -458,7 +458,7 @@ def test_asking_for_stacks_before_a_rank_can_answer_does_not_end_it(wait_for: Wa
 
 
 def test_the_time_index_tells_when_a_line_came(wait_for: WaitFor) -> None:
-    folder, _ = run("import time\nprint('a')\ntime.sleep(0.5)\nprint('b')\nprint('c')", np=1)
+    folder, _ = run("import time\nprint('a')\ntime.sleep(0.5)\nprint('b\\nc')", np=1)
     times = {line.text: line.time for line in reader.line_times(folder, 0, 0)}
     assert 0.3 < times["b"] - times["a"] < 2
     assert times["c"] == times["b"]
