@@ -123,29 +123,26 @@ class Cluster:
         https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
         """
         asked = {**query, "watch": 1, "resourceVersion": version, "timeoutSeconds": int(wait_s)}
-        answer = self._send("GET", path, None, asked, wait_s + 5, whole=False)
-        import urllib3
-
-        try:
-            if answer.status != 200:
-                self._taken(answer)
+        with self._opened(path, asked, wait_s + 5) as answer:
             for line in answer:
                 yield json.loads(line)
-        except urllib3.exceptions.HTTPError as error:
-            raise self._away(error) from error
-        finally:
-            answer.close()
 
     def follow(self, path: str, read_s: float, **query: str | int) -> Iterator[bytes]:
         """The answer in pieces, as they come, such as a log that grows; Unreachable where it is cut off, or
         nothing comes for `read_s`."""
+        with self._opened(path, query, read_s) as answer:
+            yield from answer.stream(65536)
+
+    @contextlib.contextmanager
+    def _opened(self, path: str, query: Mapping[str, str | int], read_s: float) -> Iterator[Any]:
+        """An answer that comes in pieces; Unreachable where it is cut off."""
         answer = self._send("GET", path, None, query, read_s, whole=False)
         import urllib3
 
         try:
             if answer.status != 200:
                 self._taken(answer)
-            yield from answer.stream(65536)
+            yield answer
         except urllib3.exceptions.HTTPError as error:
             raise self._away(error) from error
         finally:

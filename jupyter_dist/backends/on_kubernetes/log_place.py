@@ -54,11 +54,6 @@ class LogReading:
         since = min(self._counts)
         return LogPlace(since, sum(self._counts.values()), self._newest)
 
-    @property
-    def behind(self) -> bool:
-        """Whether lines that were read before have not come yet: its place is not known so long."""
-        return self._skip > 0
-
     def take(self, data: bytes) -> list[tuple[float, bytes]]:
         """The new lines among those that end here, and when each was printed."""
         *lines, self._rest = (self._rest + data).split(b"\n")
