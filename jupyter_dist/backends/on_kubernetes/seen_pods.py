@@ -18,6 +18,7 @@ from ...errors import DistError
 from ...folder import RunFolder
 from ...job import Job, Poll, RankState, State
 from .._base import Capabilities, Handle, Options
+from ..shown_job import ShownJob
 from .cluster import Cluster, Refusal, check_context
 from .kinds import KINDS
 from .named_job import (
@@ -59,7 +60,7 @@ class SeenPodsOptions(Options):
     uid: str
 
 
-class SeenPods:
+class SeenPods(ShownJob):
     """Shows the pods of one job, each as a rank. Its handle is the run's folder and the job's name."""
 
     name: ClassVar[str] = "kubernetes-job"
@@ -109,23 +110,8 @@ class SeenPods:
             "options": options.model_dump(),
         }
 
-    def default_np(self) -> int:
-        return 1
-
-    def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
-        return []
-
-    def detect(self) -> dict[str, Any]:
-        return {}
-
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
         return {"get": _path(job.options)}
-
-    def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
-        return {"folder": str(folder.path), "ranks": job.world_size, **job.options}
-
-    def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
-        return self.submit(job, folder, attempt)  # nothing was started, nor will be
 
     def poll(self, handle: Handle, cursor: Any) -> Poll:
         try:
@@ -267,9 +253,6 @@ class SeenPods:
         except Refusal as refusal:
             if refusal.status not in (404, 409):  # it is gone, and another one has its name
                 raise DistError(f"we may not delete the job {handle['job']!r}: {refusal}") from None
-
-    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
-        pass
 
     def release(self, handle: Handle) -> str | None:
         for log in self._logs.values():

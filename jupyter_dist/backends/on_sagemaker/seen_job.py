@@ -17,6 +17,7 @@ from ...folder import RunFolder
 from ...job import Job, Poll, RankState, State
 from .._base import Capabilities, Handle, Options
 from ..platform_job import JobWatch
+from ..shown_job import ShownJob
 from .aws_account import AwsAccount, region_of
 from .console_lines import Speakers
 from .console_logs import ConsoleLogs
@@ -41,7 +42,7 @@ class SeenJobOptions(Options):
     region: str
 
 
-class SeenJob:
+class SeenJob(ShownJob):
     """Shows one training job. Its handle is the run's folder and the job's name."""
 
     name: ClassVar[str] = "sagemaker-job"
@@ -85,23 +86,8 @@ class SeenJob:
             "metrics": {each["Name"]: each["Regex"] for each in definitions if _usable(each["Regex"])},
         }
 
-    def default_np(self) -> int:
-        return 1
-
-    def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
-        return []
-
-    def detect(self) -> dict[str, Any]:
-        return {}
-
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
         return {"describe_training_job": {"TrainingJobName": job.options["job"]}}
-
-    def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
-        return {"folder": str(folder.path), "ranks": job.world_size, **job.options}
-
-    def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
-        return self.submit(job, folder, attempt)  # nothing was started, nor will be
 
     def poll(self, handle: Handle, cursor: Any) -> Poll:
         try:
@@ -157,9 +143,6 @@ class SeenJob:
         except DistError:
             if look_at(self._account, handle["job"]).active:
                 raise
-
-    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
-        pass
 
     def release(self, handle: Handle) -> str | None:
         if self._watch is None:
