@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import io
 import os
-import random
 import select
 import signal
 import socket
@@ -22,6 +21,7 @@ import zipfile
 from collections.abc import Mapping
 from typing import Any
 
+from ..worker.jitter import jitter
 from ..worker.platforms import standing
 from .echo import Echo
 from .frames import FrameError, Frames, encode
@@ -98,7 +98,7 @@ class Courier:
                     raise PermissionError(str(error)) from None
                 _log(f"{error}; trying again")
                 # Not all hosts at the same moment: it may be their number that is too much.
-                self._retry_at = time.monotonic() + self._backoff_s * random.uniform(1, 2)
+                self._retry_at = time.monotonic() + self._backoff_s * jitter(1, 2)
                 self._backoff_s = min(self._backoff_s * 2, 4.0)
             now = time.monotonic()
             done = self._agent is None and not self._waiting and self._object is None

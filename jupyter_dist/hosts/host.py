@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import random
 import select
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..worker.jitter import jitter
 from . import rsync
 from .archive import Shipped
 from .arrivals import Arrivals
@@ -343,7 +343,7 @@ class Host:
             self.away = self.away or time.time() - self.link.silent_s
             self.why_away = str(error)
         # Not all hosts of a run at the same moment: it may be their number that is too much.
-        self._retry_at = time.monotonic() + self._backoff * random.uniform(1, 2)
+        self._retry_at = time.monotonic() + self._backoff * jitter(1, 2)
         self._backoff = min(self._backoff * 2, _MOST_BACKOFF_S)
 
     def _forget(self) -> None:

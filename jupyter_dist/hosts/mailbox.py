@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import random
 import secrets
 import select
 import threading
@@ -25,6 +24,7 @@ from ..agent.letters import Inbox, letter_name, parse, sealed, unsealed
 from ..agent.stores import StoreError
 from ..folder import RunFolder, write_bytes
 from ..worker import layout
+from ..worker.jitter import jitter
 from .archive import Shipped, bundle, shipped
 from .bootstrap import courier_program
 from .link import LinkError
@@ -186,7 +186,7 @@ class Mailbox:
             except StoreError:
                 if time.monotonic() + pause_s > until:
                     raise
-            time.sleep(pause_s * random.uniform(0.5, 1))
+            time.sleep(pause_s * jitter(0.5, 1))
             pause_s = min(pause_s * 2, 4.0)
 
     def _open(self) -> BulkStore:
@@ -202,7 +202,7 @@ class Mailbox:
             except Exception as error:  # a client library's, too: the hosts go on, and so does this thread
                 self._trouble = self._trouble or (time.monotonic(), "")
                 self._trouble = self._trouble[0], str(error) or type(error).__name__
-                time.sleep(backoff_s * random.uniform(1, 2))
+                time.sleep(backoff_s * jitter(1, 2))
                 backoff_s = min(backoff_s * 2, 4.0)
                 continue
             self._trouble, backoff_s = None, 0.2

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
+from ..worker.jitter import jitter
 from .calls import Call, Caller, Failure
 
 __all__ = ["Retried"]
@@ -56,7 +56,7 @@ class Retried:
         self._for_good = 0 if call.failure.may_pass else self._for_good + 1
         pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._in_a_row, 20))
         # Many runs may wait for the same service.
-        self._not_before = now + pause * random.uniform(0.5, 1.5)
+        self._not_before = now + pause * jitter(0.5, 1.5)
         return call
 
     def exhausted(self, now: float) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import random
 import time
 from collections.abc import Mapping
 
@@ -12,6 +11,7 @@ from ...hosts.facts import HostFacts
 from ...hosts.fleet import Fleet
 from ...job import Job
 from ...worker.gpu_lease import Wish
+from ...worker.jitter import jitter
 from .gpu_options import GpuOptions, gpu_wish
 from .host_options import HostOptions
 
@@ -60,7 +60,7 @@ class HostsTurn:
             elif not self._wait or any(about["final"] for about in refused.values()):
                 raise LaunchError(f"{self.why}. Nothing was started.")
             else:
-                self._at, self._again_at = _At.WAITS, now + _ASK_EVERY_S * random.uniform(1, 2)
+                self._at, self._again_at = _At.WAITS, now + _ASK_EVERY_S * jitter(1, 2)
                 fleet.lease({name: None for name in self._wishes if name not in refused})
         return self._at is _At.TAKEN
 
