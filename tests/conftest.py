@@ -29,6 +29,8 @@ from kube_plane import plane as kube_plane
 from nvidia import fake_gpus  # noqa: F401  the fixture
 from spark_rig import kept_session, spark_context  # noqa: F401  the fixtures
 
+from jupyter_dist.backends.platform_job import JobWatch
+from jupyter_dist.hosts.mailbox import Mailbox
 from jupyter_dist.worker import quick_horovodrun
 
 # CI tries the same examples for the same code; elsewhere each run tries new ones. How long one takes says
@@ -95,6 +97,27 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def pytests_filters_stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a test is the notebook, its filters of warnings are pytest's, and would be errors on ranks."""
     monkeypatch.setattr("jupyter_dist.capture.kernel_logging.read_filters", list)
+
+
+@pytest.fixture(autouse=True)
+def nobody_looks_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Where a test plays the supervisor, whose process then ends, end the threads that its backends have.
+
+    They would ask a service that is gone for as long as pytest runs, and draw their pauses from `random`."""
+    ends: list[Callable[[], None]] = []
+    for kind, begin, end in ((Mailbox, "start", "leave"), (JobWatch, "__init__", "close")):
+        monkeypatch.setattr(kind, begin, _noting(getattr(kind, begin), end, ends))
+    yield
+    for each in ends:
+        each()
+
+
+def _noting(begin: Callable[..., None], end: str, ends: list[Callable[[], None]]) -> Callable[..., None]:
+    def noted(self: Any, *arguments: Any, **named: Any) -> None:
+        begin(self, *arguments, **named)
+        ends.append(getattr(self, end))
+
+    return noted
 
 
 @pytest.fixture(autouse=True)

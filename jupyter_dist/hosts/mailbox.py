@@ -41,8 +41,7 @@ _HOLE_S = 8.0
 _IDLE_S = 120.0
 """How long an agent waits that was never given anything to start."""
 _TROUBLE_SHOWN_S = 3.0
-_SWEEP_EVERY_S = 5.0
-_JOIN_S = 20.0
+_SWEEP_EVERY_S, _JOIN_S = 5.0, 20.0
 _CLEAR_S = 20.0
 """How long the store may refuse to have a run's objects removed, from one removal to the next."""
 
@@ -162,13 +161,17 @@ class Mailbox:
             self._thread = threading.Thread(target=self._work, name="jupyter-dist mailbox", daemon=True)
             self._thread.start()
 
-    def close(self) -> None:
-        """The run is over: stop, and remove what it has in the store. Repeatable; never raises."""
+    def leave(self) -> None:
+        """This process has no more to do with it: end the thread. Repeatable; never raises."""
         self._closing = True
         self.wake.set()
         if self._thread is not None:
             self._thread.join(_JOIN_S)
             self._thread = None
+
+    def close(self) -> None:
+        """The run is over: leave, and remove what it has in the store. Repeatable; never raises."""
+        self.leave()
         try:
             for part in ("up", "down", "files"):
                 self._clear(f"{self.run}/{part}/")

@@ -139,6 +139,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
                 path = pictures_folder(item) / f"failed-{item.name}-{name}.png".replace("/", "-")
                 page.screenshot(path=path)
                 report.sections.append(("picture", str(path)))
+            if isinstance(value, Lab):
+                report.sections.append(("what the page said", "\n".join(value.said[-50:])))
     return report
 
 

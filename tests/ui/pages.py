@@ -107,6 +107,8 @@ class Lab:
         self.page = self._new_page()
         self.complaints: list[str] = []
         """Uncaught errors of this page that our code had a part in."""
+        self.said: list[str] = []
+        """Every error and warning of the pages so far, for whoever reads how a test failed."""
 
     def _new_page(self) -> Page:
         page = self._context.new_page()
@@ -119,10 +121,13 @@ class Lab:
 
     def _on_error(self, error: Error) -> None:
         stack = error.stack or str(error)
+        self.said.append(stack)
         if "jupyter-dist" in stack or "jpd" in stack:
             self.complaints.append(stack)
 
     def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.said.append(message.text)
         # A server that is gone is no error of ours, and no code can keep the browser from saying so.
         network = message.text.startswith(("WebSocket connection", "Failed to load resource"))
         if message.type == "error" and "jupyter-dist" in message.text and not network:
