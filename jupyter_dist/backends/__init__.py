@@ -82,15 +82,23 @@ class Showing:
     """How such a job is called, behind the backend's name and a colon."""
     led_by: tuple[str, ...]
     """The flags of `attach` that lead there."""
+    left_alone: bool = False
+    """Whether Stop ends the showing alone. The job goes on then, and may be shown again."""
 
 
 SHOWING = {
+    "azureml": Showing(
+        "azureml-job", "JOB", ("subscription", "resource_group", "workspace"), left_alone=True
+    ),
     "kubernetes": Showing("kubernetes-job", "KIND/NAME", ("context",)),
     "sagemaker": Showing("sagemaker-job", "JOB", ("region", "profile")),
 }
 """The backends whose jobs are shown also where others have started them."""
 _INSIDE = {
     TRIALS: _Entry("jupyter_dist.tuning.trials_backend:Trials", 'pip install "jupyter-dist[tune]"'),
+    "azureml-job": _Entry(
+        "jupyter_dist.backends.on_azureml.seen_command:SeenCommand", 'pip install "jupyter-dist[azureml]"'
+    ),
     "kubernetes-job": _Entry(
         "jupyter_dist.backends.on_kubernetes.seen_pods:SeenPods", 'pip install "jupyter-dist[kubernetes]"'
     ),

@@ -217,11 +217,27 @@ class _Attach(Empty):
         description="With kubernetes:KIND/NAME: a context of the kubeconfig. Default: its current one",
         json_schema_extra={"metavar": "NAME", "wanted": "the name of a context"},
     )
+    subscription: str | None = Field(
+        None,
+        description="With azureml:JOB: the id of its workspace's subscription. Default: config.json's, or "
+        "the compute instance's",
+        json_schema_extra={"metavar": "ID", "wanted": "the id of a subscription"},
+    )
+    resource_group: str | None = Field(
+        None,
+        description="With azureml:JOB: its workspace's. Default as above",
+        json_schema_extra={"metavar": "NAME", "wanted": "the name of a resource group"},
+    )
+    workspace: str | None = Field(
+        None,
+        description="With azureml:JOB: its workspace. Default as above",
+        json_schema_extra={"metavar": "NAME", "wanted": "the name of a workspace"},
+    )
 
 
 def _attach(context: Context, flags: _Attach, ids: tuple[str, ...]) -> Any:
     given = ids[0] if ids else start.last_run_id()
-    return start.attach(given, follow=True, region=flags.region, profile=flags.profile, context=flags.context)
+    return start.attach(given, follow=True, **flags.model_dump())
 
 
 class _Rm(Empty):

@@ -33,19 +33,26 @@ def attach(
     region: str | None = None,
     profile: str | None = None,
     context: str | None = None,
+    subscription: str | None = None,
+    resource_group: str | None = None,
+    workspace: str | None = None,
 ) -> Run:
     """The run with that id (its beginning or end will do), also one that another kernel started.
 
     Without an id: the newest one. `sagemaker:JOB` is a training job that somebody else has started, in the
     account of `profile` and in `region`; `kubernetes:KIND/NAME`, such as `kubernetes:pytorchjob/train` or
-    `kubernetes:NAMESPACE/job/NAME`, is a job in the cluster of the kubeconfig's `context`: it gets a run that
-    shows it. With `follow` its output is shown until it ends; interrupting leaves the run alone. Raises
-    RunNotFound.
+    `kubernetes:NAMESPACE/job/NAME`, is a job in the cluster of the kubeconfig's `context`; `azureml:JOB` is a
+    job of Azure Machine Learning, in the `workspace` of `resource_group` and `subscription`, or in the one
+    that a config.json names: it gets a run that shows it. With `follow` its output is shown until it ends;
+    interrupting leaves the run alone. Raises RunNotFound.
     """
     from ..showing import live
     from ..showing.run import Run
 
-    given = {"region": region, "profile": profile, "context": context}
+    given = {
+        **{"region": region, "profile": profile, "context": context},
+        **{"subscription": subscription, "resource_group": resource_group, "workspace": workspace},
+    }
     if run_id is not None and elsewhere.is_elsewhere(run_id):
         folder = elsewhere.adopt(run_id, given)
     else:

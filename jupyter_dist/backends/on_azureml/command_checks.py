@@ -12,7 +12,7 @@ from .azureml_options import SERVERLESS, AzureMlOptions
 from .command_request import environment_id, instances
 from .ml_workspace import Whereabouts, workspace_here
 
-__all__ = ["check_command", "whereabouts"]
+__all__ = ["check_command", "check_packages", "whereabouts"]
 
 
 def whereabouts(asked: AzureMlOptions, folder: Path) -> Whereabouts:
@@ -32,13 +32,18 @@ def whereabouts(asked: AzureMlOptions, folder: Path) -> Whereabouts:
     return Whereabouts(**found)
 
 
-def check_command(world_size: int, asked: AzureMlOptions) -> list[str]:
-    """Returns what the user has to know. Raises InputError."""
+def check_packages() -> None:
+    """Raises MissingEngine."""
     for package in ("azure.identity", "azure.storage.blob"):
         if not _has(package):
             raise MissingEngine(
                 f"the backend 'azureml' needs {package}: pip install \"jupyter-dist[azureml]\""
             )
+
+
+def check_command(world_size: int, asked: AzureMlOptions) -> list[str]:
+    """Returns what the user has to know. Raises InputError and MissingEngine."""
+    check_packages()
     whereabouts(asked, Path.cwd())
     if asked.compute is None:
         raise InputError(

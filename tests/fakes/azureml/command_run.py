@@ -63,8 +63,10 @@ class CommandRun(JobRun):
         all machines, also those that it has no use for."""
         super().__init__(name, body)
         self._plane, self.code = plane, code
-        self.lines: dict[str, list[str]] = {}
+        self.printed: dict[str, bytearray] = {}
         """What each of its processes has printed, by the names of its logs."""
+        self.began: float | None = None
+        self.over: float | None = None
         self.asked = threading.Event()
         """To be cancelled."""
         self.preempted = threading.Event()
@@ -75,6 +77,14 @@ class CommandRun(JobRun):
         self._taken = len(NODES) if alone else self._count
         self.nodes: tuple[str, ...] = ()
         threading.Thread(target=self._work, name=f"job {name}", daemon=True).start()
+
+    @property
+    def lines(self) -> dict[str, list[str]]:
+        """What each of its processes has printed, line by line."""
+        return {
+            name: bytes(text).decode(errors="replace").removesuffix("\n").split("\n") if text else []
+            for name, text in self.printed.items()
+        }
 
     def _work(self) -> None:
         self.status = "Queued"
@@ -96,6 +106,7 @@ class CommandRun(JobRun):
             final, self.error = "Failed", str(error)
         finally:
             self._plane.machines.give_back(taken)
+        self.over = time.time()
         self.status = final
 
     def _run(self) -> str:
@@ -105,10 +116,10 @@ class CommandRun(JobRun):
         if self.asked.is_set():
             return "Canceled"
         self.status = "Running"
-        command = self._command()
-        kind = self.body.get("distribution", {}).get("distributionType")
-        starts = {"Mpi": self._by_mpi, "TensorFlow": self._by_tensorflow}.get(kind, self._by_pytorch)
-        starts(command)
+        self.began = self.began or time.time()
+        kind = (self.body.get("distribution") or {}).get("distributionType")
+        starts = {"Mpi": self._by_mpi, "TensorFlow": self._by_tensorflow, "PyTorch": self._by_pytorch}
+        starts.get(kind, self._alone)(self._command())
         while any(process.poll() is None for process in self._processes):
             if (
                 self.asked.is_set()
@@ -117,14 +128,17 @@ class CommandRun(JobRun):
             ):
                 break
             time.sleep(0.05)
+        first = next((number for number, process in enumerate(self._processes) if process.poll()), 0)
         self._end()
         if self.asked.is_set():
             return "Canceled"
-        failed = [process.returncode for process in self._processes if process.returncode]
-        if not failed:
+        if not any(process.returncode for process in self._processes):
             return "Completed"
-        last = [lines[-1] for lines in self.lines.values() if lines]
-        self.error = f"Execution failed. User process 'python' exited with status code {failed[0]}. {last}"
+        code, log = self._processes[first].returncode, list(self.printed)[first]
+        self.error = (
+            f"Execution failed. User process 'python' exited with status code {code}. Please check log file "
+            f"'{log}' for error details. Error: {self.lines[log][-1:]}"
+        )
         return "Failed"
 
     def _lay_out(self, node: str) -> None:
@@ -147,6 +161,9 @@ class CommandRun(JobRun):
             return given["uri"] if given.get("mode") == "Direct" else f"{_INPUTS}/{match[1]}"
 
         return re.sub(r"\$\{\{inputs\.(\w+)\}\}", path, self.body["command"])
+
+    def _alone(self, command: str) -> None:
+        self._start(self.nodes[0], ["sh", "-c", command], {}, None)
 
     def _by_pytorch(self, command: str) -> None:
         each = int(self.body["distribution"].get("processCountPerInstance") or 1)
@@ -178,7 +195,8 @@ class CommandRun(JobRun):
             mpirun += ["-x", name]
         self._start(self.nodes[0], [*mpirun, "--wdir", _CODE, "sh", "-c", command], {}, 0)
 
-    def _start(self, node: str, argv: Sequence[str], more: Mapping[str, str], number: int) -> None:
+    def _start(self, node: str, argv: Sequence[str], more: Mapping[str, str], number: int | None) -> None:
+        """`number`: of the process; None for the only one of a job without a distribution."""
         env = {
             "PATH": f"{Path(sys.executable).parent}:{_PATH}",
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -197,8 +215,9 @@ class CommandRun(JobRun):
             start_new_session=True,
         )
         self._processes.append(process)
-        lines = self.lines.setdefault(f"user_logs/std_log_process_{number:02d}.txt", [])
-        self._pumps.append(threading.Thread(target=_pump, args=(process, lines), daemon=True))
+        of = "" if number is None else f"_process_{number:02d}"
+        printed = self.printed.setdefault(f"user_logs/std_log{of}.txt", bytearray())
+        self._pumps.append(threading.Thread(target=_pump, args=(process, printed), daemon=True))
         self._pumps[-1].start()
 
     def _end(self) -> None:
@@ -222,8 +241,8 @@ class CommandRun(JobRun):
             pump.join(30)
 
 
-def _pump(process: subprocess.Popen[bytes], lines: list[str]) -> None:
+def _pump(process: subprocess.Popen[bytes], printed: bytearray) -> None:
     assert process.stdout is not None
     with process.stdout:
-        for line in process.stdout:
-            lines.append(line.decode(errors="replace").rstrip("\n"))
+        while data := os.read(process.stdout.fileno(), 1 << 16):
+            printed += data

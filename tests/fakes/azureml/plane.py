@@ -21,6 +21,7 @@ from hosts import Hosts, missing
 from .azurite import ACCOUNT, KEY, azurite, lacking
 from .command_run import NODES, CommandRun, Machines
 from .front import Fault, Front, Refusal
+from .log_blobs import LogBlobs
 from .sweep_run import SweepRun
 
 __all__ = ["AzurePlane"]
@@ -57,6 +58,9 @@ class AzurePlane:
         self.machines = Machines()
         """All there are: a job takes both, unless a sweep has started it."""
         self.sweeps: dict[str, SweepRun] = {}
+        self.signed_for_s = 8 * 3600.0
+        """How long the address of a log is good."""
+        self._logs: dict[str, LogBlobs] = {}
         self._containers: dict[str, str] = {}
         self._lock = threading.RLock()
 
@@ -343,7 +347,20 @@ class AzurePlane:
         if not details:
             return {"runId": name, "status": job.status, "tags": job.tags}
         error = {"error": {"code": "UserError", "message": job.error}} if job.error else None
-        return {"runId": name, "status": job.status, "error": error, "logFiles": {}}
+        told = {"runId": name, "status": job.status, "error": error, "logFiles": {}}
+        if isinstance(job, CommandRun):
+            if name not in self._logs:
+                self._logs[name] = LogBlobs(job, self.container(LogBlobs.container))
+            store = f"{self.url}/{ACCOUNT}/{LogBlobs.container}"
+            told["logFiles"] = self._logs[name].addresses(store, self.signed_for_s)
+            told["startTimeUtc"], told["endTimeUtc"] = (_stamp(when) for when in (job.began, job.over))
+        return told
+
+
+def _stamp(when: float | None) -> str | None:
+    if when is None:
+        return None
+    return datetime.datetime.fromtimestamp(when, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f7Z")
 
 
 def _signature(container: str) -> str:
