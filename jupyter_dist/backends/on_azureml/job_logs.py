@@ -141,10 +141,6 @@ class JobLogs:
     def close(self) -> None:
         self._http.close()
 
-    def rank_of(self, name: str) -> int | None:
-        """The rank that a log of that name is of."""
-        return next((of for of in logs_of([name], self._workers) if isinstance(of, int)), None)
-
     def read(self, *, ended: bool) -> bool:
         """Read what is new; returns whether that is all there is by now. `ended`: whether the job will print
         no more. Blocks. Raises DistError, after all was read that could be."""

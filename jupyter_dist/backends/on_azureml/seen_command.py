@@ -39,8 +39,6 @@ _OF_MANY = {
     "AutoML": ("an AutoML job", "trials", "_0"),
 }
 """Kinds of jobs that run nothing themselves: what they are, what their jobs are, and how those are called."""
-_BLAMED = re.compile(r"status code (\d+)\b.*?log file '([^']+)'")
-"""`User process 'python' exited with status code 3. Please check log file 'user_logs/std_log.txt' …`"""
 
 
 class SeenCommandOptions(Options):
@@ -81,7 +79,8 @@ class SeenCommand(ShownJob):
                 "it on the job's page, such as azureml:brave_moon_x1y2z3"
             )
         check_packages()
-        workspace = MlWorkspace(whereabouts(AzureMlOptions(**given), Path.cwd()))
+        named = {flag: text for flag, text in given.items() if text is not None}
+        workspace = MlWorkspace(whereabouts(AzureMlOptions(**named), Path.cwd()))
         where = workspace.where
         try:
             about = workspace.jobs("GET", name, f"look after the job {name!r}")["properties"]
@@ -150,24 +149,16 @@ class SeenCommand(ShownJob):
         cursor = {"logs": logs.positions}
         if over:
             final = {"Completed": State.SUCCEEDED, "Canceled": State.STOPPED}.get(seen.status, State.FAILED)
-            return Poll(final, self._ended(handle, logs, seen), final=True, cursor=cursor, detail=seen.ended)
+            # Which rank a failure began with, the service does not tell but in its words.
+            of_rank = State.SUCCEEDED if final is State.SUCCEEDED else State.STOPPED
+            ranks = self._ranks(handle, of_rank)
+            return Poll(final, ranks, final=True, cursor=cursor, detail=seen.ended)
         runs = seen.ran or seen.status == "Running" or bool(logs.ranks)
         state = State.RUNNING if runs else State.PENDING
         doing = f"runs on {seen.machines}" if seen.status == "Running" else seen.waits_for
         told = seen.ended or f"{seen.called} {doing}; see {seen.page}"
         detail = "; ".join(filter(None, (trouble, told)))
         return Poll(state, self._ranks(handle, state), cursor=cursor, detail=detail)
-
-    def _ended(self, handle: Handle, logs: JobLogs, seen: CommandJob) -> tuple[RankState, ...]:
-        """The ranks of a job that has ended. A failed one tells in whose log one has to look."""
-        state = State.SUCCEEDED if seen.status == "Completed" else State.STOPPED
-        ranks = list(self._ranks(handle, state))
-        blamed = _BLAMED.search(seen.ended or "") if seen.status == "Failed" else None
-        rank = None if blamed is None else logs.rank_of(blamed[2])
-        if blamed is not None and rank is not None and rank < len(ranks):
-            began, ended = ranks[rank].started, ranks[rank].ended
-            ranks[rank] = RankState(rank, State.FAILED, exit_code=int(blamed[1]), started=began, ended=ended)
-        return tuple(ranks)
 
     def _ranks(self, handle: Handle, state: State) -> tuple[RankState, ...]:
         """As many as the job has asked for, or more where they have said something."""

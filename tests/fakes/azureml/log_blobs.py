@@ -39,7 +39,7 @@ class LogBlobs:
 
         until = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=good_for_s)
         found = {}
-        for name in ["system_logs/lifecycler/lifecycler.log", *self._sizes]:
+        for name in ["system_logs/lifecycler/lifecycler.log", *list(self._sizes)]:
             blob = self._blob(name)
             signature = generate_blob_sas(
                 ACCOUNT, self.container, blob, account_key=KEY, permission="r", expiry=until

@@ -349,8 +349,9 @@ class AzurePlane:
         error = {"error": {"code": "UserError", "message": job.error}} if job.error else None
         told = {"runId": name, "status": job.status, "error": error, "logFiles": {}}
         if isinstance(job, CommandRun):
-            if name not in self._logs:
-                self._logs[name] = LogBlobs(job, self.container(LogBlobs.container))
+            with self._lock:
+                if name not in self._logs:
+                    self._logs[name] = LogBlobs(job, self.container(LogBlobs.container))
             store = f"{self.url}/{ACCOUNT}/{LogBlobs.container}"
             told["logFiles"] = self._logs[name].addresses(store, self.signed_for_s)
             told["startTimeUtc"], told["endTimeUtc"] = (_stamp(when) for when in (job.began, job.over))

@@ -1,0 +1,271 @@
+"""`%dist attach azureml:JOB`: jobs of a workspace that others have started, shown as runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.azureml import AzurePlane, CommandRun
+from fakes.azureml.fixtures import plane, signed_in, until  # noqa: F401
+
+from jupyter_dist.backends.on_azureml.job_logs import _ANEW, _OneLog, _Piece
+from jupyter_dist.backends.on_azureml.log_names import logs_of, ranks_asked_for, speaker
+from jupyter_dist.backends.on_azureml.ml_workspace import MlWorkspace, Whereabouts
+from jupyter_dist.errors import InputError
+from jupyter_dist.folder import runs
+from jupyter_dist.job import State
+from jupyter_dist.record.identity import start_ticks
+from jupyter_dist.showing.run import Run
+from jupyter_dist.start import attach
+
+pytestmark = [
+    pytest.mark.needs("azure.identity", "azure.storage.blob"),
+    pytest.mark.xdist_group("azureml"),  # they share its machines
+    pytest.mark.timeout(240),
+]
+
+MANY = """
+import os, select, socket
+rank, turn = os.environ["RANK"], 0
+about = socket.create_connection(("{address}", {port}))
+while not select.select([about], [], [], 0.1)[0]:
+    os.write(1, "".join(f"{{rank}} {{turn}}.{{n}} über\\n" for n in range(25)).encode())
+    turn += 1
+os.write(1, b"the end of " + rank.encode())
+"""
+LONG = "import time\nprint('up', flush=True)\ntime.sleep(600)"
+FAILS = "import sys\nprint('it goes wrong', flush=True)\nsys.exit(3)"
+PER_NODE = {"distributionType": "PyTorch", "processCountPerInstance": 1}
+
+
+@pytest.fixture(autouse=True)
+def here(
+    plane: AzurePlane,
+    signed_in: None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> Iterator[None]:
+    monkeypatch.setenv("JUPYTER_DIST_RUNS", str(tmp_path / "runs"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(plane.config))
+    yield
+    plane.heal()
+    plane.sign_in()
+    for job in plane.active():
+        plane.cancel(job.name)
+    for run in map(Run, runs()):
+        run.wait(60)
+    until(lambda: not plane.active(), "all jobs to end")
+
+
+def start(plane: AzurePlane, name: str, script: str, nodes: int = 1, **more: Any) -> CommandRun:
+    """As somebody else does it, with the SDK."""
+    workspace = MlWorkspace(Whereabouts(plane.subscription, plane.group, plane.workspace))
+    plane.container("theirs").upload_blob(f"{name}/train.py", script.encode())
+    code = {"codeUri": f"{plane.url}/devstoreaccount1/theirs/{name}"}
+    workspace.codes("PUT", f"{name}/versions/1", "upload", {"properties": code})
+    body = {
+        "jobType": "Command",
+        "displayName": "their training",
+        "command": "python train.py",
+        "codeId": f"{plane.id}/codes/{name}/versions/1",
+        "environmentId": f"{plane.id}/environments/train/versions/1",
+        "computeId": f"{plane.id}/computes/{plane.compute}",
+        "resources": {"instanceCount": nodes},
+        **more,
+    }
+    workspace.jobs("PUT", name, "start", {"properties": body})
+    return plane.jobs[name]
+
+
+def printed(job: CommandRun) -> list[str]:
+    return [bytes(text).decode() for text in job.printed.values()]
+
+
+def changes(plane: AzurePlane) -> list[str]:
+    """What was asked of the workspace that changes something."""
+    return [asked for asked in plane.front.requests if asked.split()[0] not in ("GET", "HEAD")]
+
+
+def test_each_process_is_a_rank_whose_log_goes_on_after_all_that_befalls_it(plane: AzurePlane) -> None:
+    """Addresses expire, the store is busy, the user is signed out for a while, the supervisor is killed."""
+    plane.signed_for_s = 2
+    talk = socket.create_server((plane.hosts.driver_address, 0))  # until it is closed, they say more
+    address, port = talk.getsockname()
+    job = start(plane, "theirs", MANY.format(address=address, port=port), 2, distribution=PER_NODE)
+    plane.front.requests.clear()
+    plane.fail("GET .*/ExperimentRun/", 503, "ServerBusy", share=0.2)
+    try:
+        run = attach("azureml:theirs")
+        assert run.job.world_size == 2
+        assert "their training" in run.job.source
+        assert "python train.py" in run.job.source
+        until(lambda: all(len(run.log(rank)) > 5000 for rank in (0, 1)), f"lines: {run.status}")
+        assert run.state is State.RUNNING
+        assert "job theirs runs on 2 × cpu-cluster; see https://ml.azure.com/runs/theirs" in str(
+            run.status.reason
+        )
+        supervisor = run.status.supervisor
+        assert supervisor is not None
+        plane.expire()
+        os.kill(supervisor.pid, signal.SIGKILL)
+        until(lambda: start_ticks(supervisor.pid) != supervisor.start_ticks, "the supervisor's end")
+        plane.sign_in()
+        again = attach("azureml:theirs", workspace=plane.workspace)
+        assert again.id == run.id
+        so_far = len(run.log(1))
+        until(lambda: len(run.log(1)) > so_far + 5000, f"more lines: {run.status}")
+        talk.close()
+        run.wait(60)
+    finally:
+        talk.close()
+        plane.signed_for_s = 8 * 3600
+    assert run.state is State.SUCCEEDED, run.status.reason
+    assert [run.log(rank) for rank in (0, 1)] == printed(job)
+    assert run.log(1).endswith(" über\nthe end of 1")
+    assert [rank.state for rank in run.status.ranks] == [State.SUCCEEDED] * 2
+    assert None not in [rank.started for rank in run.status.ranks]
+    assert "job theirs on 2 × cpu-cluster: Completed; see https://ml" in str(run.status.told)
+    assert changes(plane) == [], "it is not ours"
+    told = [path.read_bytes() for path in run.folder.path.rglob("*") if path.is_file()]
+    assert not any(b"sig=" in text or b"token-of-ada" in text for text in told)
+
+
+def test_one_that_has_failed_long_ago_and_ones_that_others_end(plane: AzurePlane) -> None:
+    failed = start(plane, "fails", FAILS)
+    until(lambda: not failed.active, "its end")
+    long, waiting = start(plane, "long", LONG, 2, distribution=PER_NODE), start(plane, "waits", LONG)
+    shown = {name: attach(f"azureml:{name}") for name in ("fails", "long", "waits")}
+    run = shown["fails"]
+    run.wait(60)
+    assert run.state is State.FAILED
+    assert run.log(0) == "it goes wrong\n"
+    assert "job fails has failed: Execution failed. User process 'python' exited" in str(run.status.reason)
+    assert "exited with status code 3. Please check log file 'user_logs/std_log.txt'" in str(
+        run.status.reason
+    )
+    assert attach("azureml:fails").id == run.id
+    until(lambda: shown["long"].log(1) == "up\n", f"its line: {shown['long'].status}")
+    queue = "job waits waits in the queue of its compute; see https://ml.azure.com/runs/waits"
+    until(lambda: queue in str(shown["waits"].status.reason), "the queue")
+    assert shown["waits"].state is State.PENDING
+    plane.front.requests.clear()
+    shown["long"].stop()
+    shown["long"].wait(60)
+    assert shown["long"].state is State.STOPPED
+    assert "the job long goes on" in str(shown["long"].status.reason)
+    assert long.status == "Running"
+    assert changes(plane) == [], "who looks does not end it"
+    again = attach("azureml:long")
+    assert again.id != shown["long"].id
+    until(lambda: again.log(1) == "up\n", f"its line again: {again.status}")
+    for job, shows in ((long, again), (waiting, shown["waits"])):
+        plane.cancel(job.name)
+        shows.wait(60)
+        assert shows.state is State.STOPPED
+        assert f"job {job.name} was cancelled" in str(shows.status.reason)
+
+
+def test_what_cannot_be_attached_to(plane: AzurePlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"workspace 'ws' has no job 'nobodys' .* is not its display name"):
+        attach("azureml:nobodys")
+    for name in ("https://ml.azure.com/runs/x", "a/../b", "a?b"):
+        with pytest.raises(InputError, match="names no job: it is azureml:JOB"):
+            attach(f"azureml:{name}")
+    with pytest.raises(InputError, match="workspace is for what runs elsewhere, as in azureml:JOB"):
+        attach("kubernetes:job/x", workspace="ws")
+    swept = {"jobType": "Sweep", "objective": {"goal": "minimize", "primaryMetric": "x"}, "searchSpace": {}}
+    swept |= {"limits": {"maxTotalTrials": 0, "maxConcurrentTrials": 1}}
+    swept |= {"samplingAlgorithm": {"samplingAlgorithmType": "Random"}}
+    job = start(plane, "short", "1")
+    trial = {"codeId": job.body["codeId"], "environmentId": "e"}
+    workspace = MlWorkspace(Whereabouts(plane.subscription, plane.group, plane.workspace))
+    workspace.jobs("PUT", "swept", "start", {"properties": {**swept, "trial": trial}})
+    with pytest.raises(InputError, match=r"'swept' is a sweep job: its trials .* such as azureml:swept_0"):
+        attach("azureml:swept")
+    plane.expire()
+    with pytest.raises(Exception, match=r"Azure knows no such user now: .* In a terminal: az login"):
+        attach("azureml:short")
+    plane.sign_in()
+    monkeypatch.chdir("/")
+    with pytest.raises(
+        InputError, match=r"needs a workspace: --resource-group --workspace; or a config\.json"
+    ):
+        attach("azureml:short", subscription=plane.subscription)
+    assert list(runs()) == []
+
+
+def test_a_log_that_may_not_be_read(plane: AzurePlane) -> None:
+    """Such as one behind a firewall: it is told, and the job's end is shown without."""
+    job = start(plane, "behind", "print('x')")
+    until(lambda: not job.active, "its end")
+    plane.fail("GET .*/ExperimentRun/", 403, "AuthorizationFailure")
+    run = attach("azureml:behind")
+    said = "the workspace's store refuses it (AuthorizationFailure). May this machine reach"
+    until(lambda: said in str(run.status.reason), "the reason")
+    plane.heal()
+    run.wait(60)
+    assert (run.state, run.log(0)) == (State.SUCCEEDED, "x\n")
+
+
+LOG = b"".join(b"line %d\n" % number for number in range(40)) + b"last"
+
+
+@pytest.mark.parametrize("cut", range(0, len(LOG) + 1, 7))
+def test_a_log_that_is_cut_off_goes_on_at_its_place(cut: int, tmp_path: Path) -> None:
+    """Also one that another process has read further than it could note, and one that is begun anew."""
+    there = {"a": LOG[:cut], "b": b""}
+
+    def get(name: str, begin: int) -> _Piece | None:
+        data = there[name]
+        return _Piece(data[begin : begin + 100], len(data), 1.0) if data else None
+
+    path = tmp_path / "output.log"
+    first = _OneLog(path, {})
+    assert first.read([(0, "a")], get, 1e9)
+    noted = first.position
+    there["a"] = LOG[: cut + 50]
+    assert first.read([(0, "a")], get, 1e9)
+    there["a"] = LOG
+    second = _OneLog(path, noted)
+    assert not second.read([(0, "a")], get, 0.0) or cut + 100 >= len(LOG)
+    assert second.read([(0, "a")], get, 1e9)
+    assert path.read_bytes() == LOG
+    there["b"] = b"once more\n"
+    for _ in range(2):
+        assert second.read([(0, "a"), (1, "b")], get, 1e9)
+        assert path.read_bytes() == LOG + b"once more\n"
+    there["b"] = b"other"
+    assert _OneLog(path, second.position).read([(0, "a"), (1, "b")], get, 1e9)
+    assert path.read_bytes() == LOG + b"once more\n" + _ANEW + b"other"
+
+
+def test_whose_log_it_is() -> None:
+    tensorflow = [
+        f"user_logs/std_log_node_0{number}_{role}.txt" for role in ("ps", "worker") for number in (0, 1)
+    ]
+    mpi = ["user_logs/std_log_process_10.txt", "user_logs/std_log_process_02.txt", "user_logs/mpi_log.txt"]
+    again = ["user_logs/retry_001/std_log.txt", "user_logs/std_log.txt", "user_logs/retry_000/std_log.txt"]
+    before = ["azureml-logs/70_driver_log_3.txt", "azureml-logs/20_image_build_log.txt"]
+    assert {of: name for of, ((_, name),) in logs_of(tensorflow, 2).items()} == {
+        2: tensorflow[0],
+        3: tensorflow[1],
+        0: tensorflow[2],
+        1: tensorflow[3],
+    }
+    assert set(logs_of([*mpi, *before], 1)) == {10, 2, "mpi-log", "image-build"}
+    assert logs_of(again, 1) == {0: [(0, again[1]), (1, again[2]), (2, again[0])]}
+    assert set(logs_of(before, 1)) == {3, "image-build"}
+    assert speaker("system_logs/lifecycler/lifecycler.log", 1) is None
+    assert speaker("user_logs/std_log_process_99999999.txt", 1) is None
+    roles = {"distributionType": "TensorFlow", "workerCount": 3, "parameterServerCount": 2}
+    spread = {"distributionType": "Mpi", "processCountPerInstance": 4}
+    assert ranks_asked_for({"distribution": roles}) == 5
+    assert ranks_asked_for({"distribution": spread, "resources": {"instanceCount": 2}}) == 8
+    assert ranks_asked_for({"distribution": None, "resources": None}) == 1
