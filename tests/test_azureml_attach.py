@@ -14,11 +14,11 @@ import pytest
 from fakes.azureml import AzurePlane, CommandRun
 from fakes.azureml.fixtures import plane, signed_in, until  # noqa: F401
 
-from jupyter_dist.backends.on_azureml.job_logs import _ANEW, _OneLog, _Piece
+from jupyter_dist.backends.on_azureml.job_logs import _ANEW, JobLogs, _OneLog, _Piece
 from jupyter_dist.backends.on_azureml.log_names import logs_of, ranks_asked_for, speaker
 from jupyter_dist.backends.on_azureml.ml_workspace import MlWorkspace, Whereabouts
 from jupyter_dist.errors import InputError
-from jupyter_dist.folder import runs
+from jupyter_dist.folder import RunFolder, runs
 from jupyter_dist.job import State
 from jupyter_dist.record.identity import start_ticks
 from jupyter_dist.showing.run import Run
@@ -39,7 +39,12 @@ while not select.select([about], [], [], 0.1)[0]:
     turn += 1
 os.write(1, b"the end of " + rank.encode())
 """
-LONG = "import time\nprint('up', flush=True)\ntime.sleep(600)"
+LONG = """
+import socket
+about = socket.create_connection(("{address}", {port}))
+print("up", flush=True)
+about.recv(1)
+"""
 FAILS = "import sys\nprint('it goes wrong', flush=True)\nsys.exit(3)"
 PER_NODE = {"distributionType": "PyTorch", "processCountPerInstance": 1}
 
@@ -62,6 +67,18 @@ def here(
     for run in map(Run, runs()):
         run.wait(60)
     until(lambda: not plane.active(), "all jobs to end")
+
+
+@pytest.fixture
+def talk(plane: AzurePlane) -> Iterator[socket.socket]:
+    """Until it is closed, jobs go on."""
+    with socket.create_server((plane.hosts.driver_address, 0)) as server:
+        yield server
+
+
+def told(script: str, talk: socket.socket) -> str:
+    address, port = talk.getsockname()
+    return script.format(address=address, port=port)
 
 
 def start(plane: AzurePlane, name: str, script: str, nodes: int = 1, **more: Any) -> CommandRun:
@@ -93,12 +110,12 @@ def changes(plane: AzurePlane) -> list[str]:
     return [asked for asked in plane.front.requests if asked.split()[0] not in ("GET", "HEAD")]
 
 
-def test_each_process_is_a_rank_whose_log_goes_on_after_all_that_befalls_it(plane: AzurePlane) -> None:
+def test_each_process_is_a_rank_whose_log_goes_on_after_all_that_befalls_it(
+    plane: AzurePlane, talk: socket.socket
+) -> None:
     """Addresses expire, the store is busy, the user is signed out for a while, the supervisor is killed."""
     plane.signed_for_s = 2
-    talk = socket.create_server((plane.hosts.driver_address, 0))  # until it is closed, they say more
-    address, port = talk.getsockname()
-    job = start(plane, "theirs", MANY.format(address=address, port=port), 2, distribution=PER_NODE)
+    job = start(plane, "theirs", told(MANY, talk), 2, distribution=PER_NODE)
     plane.front.requests.clear()
     plane.fail("GET .*/ExperimentRun/", 503, "ServerBusy", share=0.2)
     try:
@@ -124,23 +141,25 @@ def test_each_process_is_a_rank_whose_log_goes_on_after_all_that_befalls_it(plan
         talk.close()
         run.wait(60)
     finally:
-        talk.close()
         plane.signed_for_s = 8 * 3600
-    assert run.state is State.SUCCEEDED, run.status.reason
+    assert str(run.state) == "succeeded", run.status.reason
     assert [run.log(rank) for rank in (0, 1)] == printed(job)
     assert run.log(1).endswith(" über\nthe end of 1")
     assert [rank.state for rank in run.status.ranks] == [State.SUCCEEDED] * 2
     assert None not in [rank.started for rank in run.status.ranks]
     assert "job theirs on 2 × cpu-cluster: Completed; see https://ml" in str(run.status.told)
     assert changes(plane) == [], "it is not ours"
-    told = [path.read_bytes() for path in run.folder.path.rglob("*") if path.is_file()]
-    assert not any(b"sig=" in text or b"token-of-ada" in text for text in told)
+    written = [path.read_bytes() for path in run.folder.path.rglob("*") if path.is_file()]
+    assert not any(b"sig=" in text or b"token-of-ada" in text for text in written)
 
 
-def test_one_that_has_failed_long_ago_and_ones_that_others_end(plane: AzurePlane) -> None:
+def test_one_that_has_failed_long_ago_and_ones_that_others_end(
+    plane: AzurePlane, talk: socket.socket
+) -> None:
     failed = start(plane, "fails", FAILS)
     until(lambda: not failed.active, "its end")
-    long, waiting = start(plane, "long", LONG, 2, distribution=PER_NODE), start(plane, "waits", LONG)
+    long = start(plane, "long", told(LONG, talk), 2, distribution=PER_NODE)
+    waiting = start(plane, "waits", told(LONG, talk))
     shown = {name: attach(f"azureml:{name}") for name in ("fails", "long", "waits")}
     run = shown["fails"]
     run.wait(60)
@@ -165,8 +184,10 @@ def test_one_that_has_failed_long_ago_and_ones_that_others_end(plane: AzurePlane
     again = attach("azureml:long")
     assert again.id != shown["long"].id
     until(lambda: again.log(1) == "up\n", f"its line again: {again.status}")
-    for job, shows in ((long, again), (waiting, shown["waits"])):
+    for job in (waiting, long):
         plane.cancel(job.name)
+    talk.close()
+    for job, shows in ((waiting, shown["waits"]), (long, again)):
         shows.wait(60)
         assert shows.state is State.STOPPED
         assert f"job {job.name} was cancelled" in str(shows.status.reason)
@@ -201,10 +222,16 @@ def test_what_cannot_be_attached_to(plane: AzurePlane, monkeypatch: pytest.Monke
     assert list(runs()) == []
 
 
-def test_a_log_that_may_not_be_read(plane: AzurePlane) -> None:
+def test_a_log_that_may_not_be_read(plane: AzurePlane, tmp_path: Path) -> None:
     """Such as one behind a firewall: it is told, and the job's end is shown without."""
     job = start(plane, "behind", "print('x')")
     until(lambda: not job.active, "its end")
+    plane.fail("GET .*/ExperimentRun/", 403, "AuthenticationFailed", times=1)
+    workspace = MlWorkspace(Whereabouts(plane.subscription, plane.group, plane.workspace))
+    logs = JobLogs(workspace, job.name, RunFolder(tmp_path / "run"), 1, {})
+    assert logs.read(ended=True), "an address that is good no longer is asked for anew"
+    assert logs.positions == {"0": {"size": 2, "turn": 0, "at": 2}}
+    logs.close()
     plane.fail("GET .*/ExperimentRun/", 403, "AuthorizationFailure")
     run = attach("azureml:behind")
     said = "the workspace's store refuses it (AuthorizationFailure). May this machine reach"

@@ -173,7 +173,7 @@ def test_what_cannot_be_attached_to(plane: SageMakerPlane, monkeypatch: pytest.M
         attach("sagemaker:nobody")
     with pytest.raises(
         InputError,
-        match="attach takes the id of a run, kubernetes:KIND/NAME or sagemaker:JOB, got 'mars:job'",
+        match="the id of a run, azureml:JOB, kubernetes:KIND/NAME or sagemaker:JOB, got 'mars:job'",
     ):
         attach("mars:job")
     with pytest.raises(InputError, match="region is for what runs elsewhere, as in sagemaker:JOB"):

@@ -60,8 +60,8 @@ def adopt(name: str, given: Mapping[str, Any]) -> RunFolder:
     backend, _, job = name.partition(":")
     shows = backends.SHOWING.get(backend)
     if shows is None or not job:
-        known = " or ".join(f"{one}:{how.named}" for one, how in backends.SHOWING.items())
-        raise InputError(f"attach takes the id of a run, {known}, got {name!r}")
+        *others, last = (f"{one}:{how.named}" for one, how in backends.SHOWING.items())
+        raise InputError(f"attach takes the id of a run, {', '.join(others)} or {last}, got {name!r}")
     refuse_flags(given, shows)
     own = _own(job)
     if own is not None:

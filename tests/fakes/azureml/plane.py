@@ -347,7 +347,7 @@ class AzurePlane:
         if not details:
             return {"runId": name, "status": job.status, "tags": job.tags}
         error = {"error": {"code": "UserError", "message": job.error}} if job.error else None
-        told = {"runId": name, "status": job.status, "error": error, "logFiles": {}}
+        told: dict[str, Any] = {"runId": name, "status": job.status, "error": error, "logFiles": {}}
         if isinstance(job, CommandRun):
             with self._lock:
                 if name not in self._logs:
