@@ -17,7 +17,7 @@ from fakes.azureml.fixtures import plane, signed_in, until  # noqa: F401
 from jupyter_dist.backends.on_azureml.job_logs import _ANEW, JobLogs, _OneLog, _Piece
 from jupyter_dist.backends.on_azureml.log_names import logs_of, ranks_asked_for, speaker
 from jupyter_dist.backends.on_azureml.ml_workspace import MlWorkspace, Whereabouts
-from jupyter_dist.errors import InputError
+from jupyter_dist.errors import InputError, Unreachable
 from jupyter_dist.folder import RunFolder, runs
 from jupyter_dist.job import State
 from jupyter_dist.record.identity import start_ticks
@@ -114,7 +114,7 @@ def test_each_process_is_a_rank_whose_log_goes_on_after_all_that_befalls_it(
     plane: AzurePlane, talk: socket.socket
 ) -> None:
     """Addresses expire, the store is busy, the user is signed out for a while, the supervisor is killed."""
-    plane.signed_for_s = 2
+    plane.signed_for_s, plane.logs_late_s = 2, 2.0
     job = start(plane, "theirs", told(MANY, talk), 2, distribution=PER_NODE)
     plane.front.requests.clear()
     plane.fail("GET .*/ExperimentRun/", 503, "ServerBusy", share=0.2)
@@ -141,7 +141,7 @@ def test_each_process_is_a_rank_whose_log_goes_on_after_all_that_befalls_it(
         talk.close()
         run.wait(60)
     finally:
-        plane.signed_for_s = 8 * 3600
+        plane.signed_for_s, plane.logs_late_s = 8 * 3600, 0.0
     assert str(run.state) == "succeeded", run.status.reason
     assert [run.log(rank) for rank in (0, 1)] == printed(job)
     assert run.log(1).endswith(" über\nthe end of 1")
@@ -226,11 +226,19 @@ def test_a_log_that_may_not_be_read(plane: AzurePlane, tmp_path: Path) -> None:
     """Such as one behind a firewall: it is told, and the job's end is shown without."""
     job = start(plane, "behind", "print('x')")
     until(lambda: not job.active, "its end")
-    plane.fail("GET .*/ExperimentRun/", 403, "AuthenticationFailed", times=1)
     workspace = MlWorkspace(Whereabouts(plane.subscription, plane.group, plane.workspace))
     logs = JobLogs(workspace, job.name, RunFolder(tmp_path / "run"), 1, {})
-    assert logs.read(ended=True), "an address that is good no longer is asked for anew"
+    plane.signed_for_s = -10
+    logs._list()
+    plane.signed_for_s = 8 * 3600
+    assert logs.read(ended=False), "an address that is good no longer is asked for anew"
     assert logs.positions == {"0": {"size": 2, "turn": 0, "at": 2}}
+    plane.fail("GET .*/ExperimentRun/", 404, "BlobNotFound", times=1)
+    assert logs.read(ended=False)
+    assert logs.positions["0"]["size"] == 2, "a blob that is away for a moment is no other one"
+    logs._addresses = {name: f"http://127.0.0.1:9/x?sig={name}" for name in logs._addresses}
+    with pytest.raises(Unreachable, match=r"store does not answer: ConnectionError$"):
+        logs.read(ended=False)
     logs.close()
     plane.fail("GET .*/ExperimentRun/", 403, "AuthorizationFailure")
     run = attach("azureml:behind")

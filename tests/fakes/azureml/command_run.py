@@ -117,7 +117,7 @@ class CommandRun(JobRun):
             return "Canceled"
         self.status = "Running"
         self.began = self.began or time.time()
-        kind = (self.body.get("distribution") or {}).get("distributionType")
+        kind = str((self.body.get("distribution") or {}).get("distributionType"))
         starts = {"Mpi": self._by_mpi, "TensorFlow": self._by_tensorflow, "PyTorch": self._by_pytorch}
         starts.get(kind, self._alone)(self._command())
         while any(process.poll() is None for process in self._processes):

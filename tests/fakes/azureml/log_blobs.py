@@ -27,8 +27,9 @@ class LogBlobs:
 
     container: ClassVar[str] = "azureml"
 
-    def __init__(self, job: CommandRun, container: Any) -> None:
-        self._job, self._container = job, container
+    def __init__(self, job: CommandRun, container: Any, late_s: float) -> None:
+        """`late_s`: so long after the job's end comes what it has printed last."""
+        self._job, self._container, self._late_s = job, container, late_s
         self._sizes: dict[str, int] = {}
         self._write()
         threading.Thread(target=self._work, name=f"logs of {job.name}", daemon=True).start()
@@ -55,6 +56,8 @@ class LogBlobs:
         while goes_on:
             time.sleep(_EVERY_S)
             goes_on = self._job.active  # before what is written last
+            if not goes_on:
+                time.sleep(self._late_s)
             self._write()
 
     def _write(self) -> None:

@@ -60,6 +60,8 @@ class AzurePlane:
         self.sweeps: dict[str, SweepRun] = {}
         self.signed_for_s = 8 * 3600.0
         """How long the address of a log is good."""
+        self.logs_late_s = 0.0
+        """How long after a job's end its logs are whole."""
         self._logs: dict[str, LogBlobs] = {}
         self._containers: dict[str, str] = {}
         self._lock = threading.RLock()
@@ -351,7 +353,7 @@ class AzurePlane:
         if isinstance(job, CommandRun):
             with self._lock:
                 if name not in self._logs:
-                    self._logs[name] = LogBlobs(job, self.container(LogBlobs.container))
+                    self._logs[name] = LogBlobs(job, self.container(LogBlobs.container), self.logs_late_s)
             store = f"{self.url}/{ACCOUNT}/{LogBlobs.container}"
             told["logFiles"] = self._logs[name].addresses(store, self.signed_for_s)
             told["startTimeUtc"], told["endTimeUtc"] = (_stamp(when) for when in (job.began, job.over))
