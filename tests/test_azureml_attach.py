@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,12 @@ import pytest
 from fakes.azureml import AzurePlane, CommandRun
 from fakes.azureml.fixtures import plane, signed_in, until  # noqa: F401
 
+from jupyter_dist.backends.on_azureml import seen_command
+from jupyter_dist.backends.on_azureml.command_jobs import read
 from jupyter_dist.backends.on_azureml.job_logs import _ANEW, JobLogs, _OneLog, _Piece
 from jupyter_dist.backends.on_azureml.log_names import logs_of, ranks_asked_for, speaker
 from jupyter_dist.backends.on_azureml.ml_workspace import MlWorkspace, Whereabouts
+from jupyter_dist.backends.on_azureml.seen_command import SeenCommand
 from jupyter_dist.errors import InputError, Unreachable
 from jupyter_dist.folder import RunFolder, runs
 from jupyter_dist.job import State
@@ -222,7 +226,9 @@ def test_what_cannot_be_attached_to(plane: AzurePlane, monkeypatch: pytest.Monke
     assert list(runs()) == []
 
 
-def test_a_log_that_may_not_be_read(plane: AzurePlane, tmp_path: Path) -> None:
+def test_a_log_that_may_not_be_read(
+    plane: AzurePlane, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Such as one behind a firewall: it is told, and the job's end is shown without."""
     job = start(plane, "behind", "print('x')")
     until(lambda: not job.active, "its end")
@@ -244,9 +250,24 @@ def test_a_log_that_may_not_be_read(plane: AzurePlane, tmp_path: Path) -> None:
     run = attach("azureml:behind")
     said = "the workspace's store refuses it (AuthorizationFailure). May this machine reach"
     until(lambda: said in str(run.status.reason), "the reason")
+    monkeypatch.setattr(seen_command, "_REFUSED_S", 0.0)
+    backend = SeenCommand()
+    handle = backend.submit(run.job, RunFolder(tmp_path / "other"), 0)
+    until(lambda: backend.poll(handle, None).state is State.SUCCEEDED, "its end without a log")
+    assert "its log is not all here: cannot read the log of the job 'behind'" in str(backend.release(handle))
     plane.heal()
     run.wait(60)
     assert (run.state, run.log(0)) == (State.SUCCEEDED, "x\n")
+
+
+def test_what_a_job_prints_last_may_come_after_its_end(tmp_path: Path) -> None:
+    told = {"name": "theirs", "properties": {"status": "Completed"}}
+    workspace = MlWorkspace(Whereabouts("s", "g", "w"))
+    backend, logs = SeenCommand(), JobLogs(workspace, "theirs", RunFolder(tmp_path), 1, {})
+    assert not backend._is_over(read({**told, "properties": {"status": "Finalizing"}}, ""), logs)
+    for over, is_over in ((time.time(), False), (None, False), (time.time() - 60, True)):
+        logs.over = over
+        assert backend._is_over(read(told, ""), logs) is is_over
 
 
 LOG = b"".join(b"line %d\n" % number for number in range(40)) + b"last"

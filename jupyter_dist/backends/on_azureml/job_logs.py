@@ -194,7 +194,7 @@ class JobLogs:
     def _ask(self, name: str, begin: int) -> _Piece | None:
         import requests
 
-        asked = {"range": f"bytes={begin}-{begin + _PIECE - 1}"}
+        asked = {"range": f"bytes={begin}-{begin + _PIECE - 1}", "accept-encoding": "identity"}
         try:
             answer = self._http.get(self._addresses.get(name, ""), headers=asked, timeout=_TIMES)
         except requests.RequestException as error:

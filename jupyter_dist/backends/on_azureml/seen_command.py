@@ -24,15 +24,16 @@ from .command_checks import check_packages, whereabouts
 from .command_jobs import CommandJob, look_again, look_at
 from .job_logs import JobLogs
 from .log_names import ranks_asked_for, workers_of
-from .ml_workspace import MlWorkspace, NotThere, Whereabouts
+from .ml_workspace import MlWorkspace, NotAllowed, NotThere, Whereabouts
 
 __all__ = ["SeenCommand", "SeenCommandOptions"]
 
 _LOOK_EVERY_S = 3.0
 _LAG_S = 5.0
 """What a job has printed last may come to its log after its end."""
-_NO_LOG_S = 60.0
-"""A log that cannot be read is done without, so long after the job's end."""
+_REFUSED_S, _AWAY_S = 30.0, 600.0
+"""A log that cannot be read is done without, so long after the job's end was seen: one that we may not read, and
+one that is not to be had because its store is away or nobody is signed in."""
 _OF_MANY = {
     "Sweep": ("a sweep job", "trials", "_0"),
     "Pipeline": ("a pipeline job", "steps", ""),
@@ -66,7 +67,8 @@ class SeenCommand(ShownJob):
         self._left = False
         """Whether it is to be shown no longer."""
         self._ended_since: float | None = None
-        self._blind_since: float | None = None
+        self._unread: str | None = None
+        """Why the log is not all here."""
 
     @staticmethod
     def adopt(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,21 +129,25 @@ class SeenCommand(ShownJob):
         assert self._logs is not None
         seen, trouble = self._watch.seen, self._watch.trouble  # before its log: then that is whole
         try:
-            whole = self._logs.read(ended=seen.ended is not None)
-            self._blind_since = None
+            over = self._logs.read(ended=seen.ended is not None) and self._is_over(seen, self._logs)
+            self._unread = None
         except Exception as error:
-            self._blind_since = self._blind_since or time.monotonic()
-            whole = seen.ended is not None and time.monotonic() - self._blind_since > _NO_LOG_S
-            trouble = trouble or str(error)
-        over = whole and self._is_over(seen, self._logs)
+            self._unread = str(error)
+            trouble = trouble or self._unread
+            over = self._known_ended_s(seen) > (_REFUSED_S if isinstance(error, NotAllowed) else _AWAY_S)
         return self._as_poll(handle, self._logs, seen, over, trouble)
 
-    def _is_over(self, seen: CommandJob, logs: JobLogs) -> bool:
+    def _known_ended_s(self, seen: CommandJob) -> float:
+        """For how long we know that it has ended; less than nothing where it has not."""
         if seen.ended is None:
-            return False
+            return -1.0
         self._ended_since = self._ended_since or time.monotonic()
-        ended_s = time.time() - (logs.over or time.time())
-        return max(ended_s, time.monotonic() - self._ended_since) > _LAG_S
+        return time.monotonic() - self._ended_since
+
+    def _is_over(self, seen: CommandJob, logs: JobLogs) -> bool:
+        """Whether it has ended so long ago that no more comes."""
+        known_s = self._known_ended_s(seen)
+        return known_s >= 0 and max(known_s, time.time() - (logs.over or time.time())) > _LAG_S
 
     def _as_poll(
         self, handle: Handle, logs: JobLogs, seen: CommandJob, over: bool, trouble: str | None
@@ -186,7 +192,8 @@ class SeenCommand(ShownJob):
             return None
         self._watch.close()
         seen = self._watch.seen
-        return f"{seen.called} on {seen.machines}: {seen.status}; see {seen.page}"
+        lacking = "" if self._unread is None or self._left else f"; its log is not all here: {self._unread}"
+        return f"{seen.called} on {seen.machines}: {seen.status}; see {seen.page}{lacking}"
 
     def _open(self, handle: Handle, cursor: Any) -> None:
         if self._watch is not None:
