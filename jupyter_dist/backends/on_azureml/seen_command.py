@@ -32,8 +32,8 @@ _LOOK_EVERY_S = 3.0
 _LAG_S = 5.0
 """What a job has printed last may come to its log after its end."""
 _REFUSED_S, _AWAY_S = 30.0, 600.0
-"""A log that cannot be read is done without, so long after the job's end was seen: one that we may not read, and
-one that is not to be had because its store is away or nobody is signed in."""
+"""A log that cannot be read is done without, so long after the job's end was seen: one that we may not read,
+and one that is not to be had because its store is away or nobody is signed in."""
 _OF_MANY = {
     "Sweep": ("a sweep job", "trials", "_0"),
     "Pipeline": ("a pipeline job", "steps", ""),
