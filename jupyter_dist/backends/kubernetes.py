@@ -48,6 +48,9 @@ class Kubernetes(InRooms[PodRoom]):
             if importlib.util.find_spec(module) is None:
                 cure = 'pip install "jupyter-dist[kubernetes]"'
                 raise MissingEngine(f"the backend 'kubernetes' needs the package {module}: {cure}")
+        if (asked.mailbox or "").startswith("s3:") and importlib.util.find_spec("s3fs") is None:
+            cure = 'pip install "jupyter-dist[mailbox]" s3fs'
+            raise MissingEngine(f"--mailbox {asked.mailbox} needs the package s3fs: {cure}")
         roles(world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
         asked.check_ranks(world_size)
         if asked.context is not None:
@@ -75,7 +78,10 @@ class Kubernetes(InRooms[PodRoom]):
         if there := [needs for path, needs in kubeflows.items() if cluster.has(path)]:
             found["with"] = ", ".join(there)
         if lacks:
-            found["no_site"] = f"you may not {', '.join(lacks)} there: docs/kubernetes.md has the Role"
+            without = ", and --mailbox goes without exec" if any("exec" in each for each in lacks) else ""
+            found["no_site"] = (
+                f"you may not {', '.join(lacks)} there: docs/kubernetes.md has the Role{without}"
+            )
         return found
 
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:

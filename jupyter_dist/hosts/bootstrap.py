@@ -23,7 +23,9 @@ import atexit, base64, hashlib, os, runpy, sys, tempfile, time, types, zlib
 stores = types.ModuleType("stores")
 sys.modules["stores"] = stores
 exec(zlib.decompress(base64.b64decode("PACKED")), stores.__dict__)
-store = stores.open_store(os.environ["JUPYTER_DIST_MAILBOX"], os.environ)
+url = os.environ["JUPYTER_DIST_MAILBOX"]
+store = stores.open_store(url, os.environ)
+waits_s = float(os.environ.get("JUPYTER_DIST_MAILBOX_WAITS_S", 600))
 digest = os.environ["JUPYTER_DIST_MAILBOX_CODE"]
 begin = time.monotonic()
 while True:
@@ -36,8 +38,8 @@ while True:
         code, why = None, error
     if code is not None and hashlib.sha256(code).hexdigest() == digest:
         break
-    if time.monotonic() > begin + 600:
-        sys.exit("no code for this host: %s" % why)
+    if time.monotonic() > begin + waits_s:
+        sys.exit("no code for this host in %s: %s" % (url, why))
     time.sleep(1)
 fd, path = tempfile.mkstemp(suffix=".zip")
 atexit.register(os.unlink, path)

@@ -377,6 +377,8 @@ class Host:
 
     def _give_up(self, why: str) -> None:
         self.lost = why
+        if self._is_new:
+            self.failed = why
         self.link.close()
         try:
             offset_s = 0.0 if self.facts is None else self.facts.clock_offset_s

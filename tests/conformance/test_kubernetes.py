@@ -1,17 +1,19 @@
 """The backend `kubernetes` does what every backend has to, on two nodes that share no disk with us.
 
 The control plane is Kubernetes' own, and the user may do no more than docs/kubernetes.md says.
-JUPYTER_DIST_CONFORMANCE=whole also tries all with a PyTorchJob and an MPIJob: four minutes more. What differs
-there is in tests/test_kubeflow.py and tests/test_kubeflow_training.py.
+JUPYTER_DIST_CONFORMANCE=whole also tries all with a PyTorchJob and an MPIJob, and by a mailbox: six minutes
+more. What differs there is in tests/test_kubeflow.py, tests/test_kubeflow_training.py and
+tests/test_kubernetes_mailbox.py.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from kube_plane.plane import IN_SHARED, Plane, shared_plane
+from kube_plane.plane import IN_SHARED, Plane, shared_folder, shared_plane
 
 from jupyter_dist.conformance import BackendConformance, Target
 
@@ -22,7 +24,7 @@ pytestmark = [
 
 
 _WHOLE = os.environ.get("JUPYTER_DIST_CONFORMANCE") == "whole"
-_TRIED = ["job", "pytorchjob", "mpijob"] if _WHOLE else ["job"]
+_TRIED = ["job", "pytorchjob", "mpijob", "mailbox"] if _WHOLE else ["job"]
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +34,14 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
 
 
 @pytest.fixture(scope="module", params=_TRIED)
-def target(request: pytest.FixtureRequest, plane: Plane) -> Target:
-    flags = {"image": "any", "kind": request.param, "processes_per_host": 2, "grace": 60}
-    return Target("kubernetes", np=3, flags=flags, startup_s=8.0, lives=plane.lives)
+def target(request: pytest.FixtureRequest, plane: Plane) -> Iterator[Target]:
+    flags: dict[str, Any] = {"image": "any", "processes_per_host": 2, "grace": 60}
+    if request.param != "mailbox":
+        flags["kind"] = request.param
+        yield Target("kubernetes", np=3, flags=flags, startup_s=8.0, lives=plane.lives)
+        return
+    with shared_folder() as given:
+        yield Target("kubernetes", np=3, flags=flags | given, startup_s=15.0, lives=plane.lives)
 
 
 class TestKubernetes(BackendConformance):

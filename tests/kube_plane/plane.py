@@ -37,7 +37,7 @@ from ports import take_port
 from kube_plane.api import Api, Refusal
 from kube_plane.binaries import binaries, lacking
 
-__all__ = ["IN_SHARED", "NAMESPACE", "Plane", "end_shared", "rules", "shared_plane"]
+__all__ = ["IN_SHARED", "NAMESPACE", "Plane", "end_shared", "rules", "shared_folder", "shared_plane"]
 
 IN_SHARED = "kubernetes"
 """The group (of pytest-xdist) of the tests that use the shared plane: one process runs them all."""
@@ -342,6 +342,21 @@ def rules() -> list[dict[str, Any]]:
             if told["kind"] == "Role":
                 return list(told["rules"])
     raise LookupError("docs/kubernetes.md has no Role")
+
+
+@contextlib.contextmanager
+def shared_folder() -> Iterator[dict[str, Any]]:
+    """The flags of a run that has its mailbox in a folder that the pods see as well, as they see a volume's.
+    Below /tmp they see nothing of this machine's."""
+    with tempfile.TemporaryDirectory(prefix="jd-mail-", dir="/var/tmp") as folder:
+        mail = Path(folder, "mail")
+        mail.mkdir()
+        volume = {"name": "mail", "hostPath": {"path": str(mail)}}
+        mounts = [{"name": "mail", "mountPath": str(mail)}]
+        spec = {"containers": [{"name": "ranks", "volumeMounts": mounts}], "volumes": [volume]}
+        template = Path(folder, "pod.yaml")
+        template.write_text(yaml.safe_dump({"kind": "Pod", "spec": spec}))
+        yield {"mailbox": str(mail), "pod_template": str(template)}
 
 
 _shared: list[Plane] = []

@@ -196,11 +196,21 @@ class Pod:
             if "value" in each or "valueFrom" not in each:
                 found[each["name"]] = each.get("value", "")
                 continue
+            if "secretKeyRef" in each["valueFrom"]:
+                found |= self._kept_secret(each["name"], each["valueFrom"]["secretKeyRef"])
+                continue
             field = each["valueFrom"]["fieldRef"]["fieldPath"]
             if field.startswith("metadata.annotations["):
                 known[field] = self._meta.get("annotations", {}).get(field.split("'")[1], "")
             found[each["name"]] = known.get(field, "")
         return found
+
+    def _kept_secret(self, name: str, told: Mapping[str, Any]) -> dict[str, str]:
+        """A variable that has its value from a Secret, which must be there: else the start is tried again."""
+        data = self._api.get(self._core("secrets", told["name"])).get("data", {})
+        if told.get("optional") and told["key"] not in data:
+            return {}
+        return {name: base64.b64decode(data[told["key"]]).decode()}
 
     def _mounts(self) -> list[str]:
         volumes = {volume["name"]: volume for volume in self._spec.get("volumes", [])}
@@ -209,6 +219,9 @@ class Pod:
             volume = volumes[mount["name"]]
             if volume.get("emptyDir", {}).get("medium") == "Memory":
                 found += ["memory", mount["mountPath"]]
+                continue
+            if "hostPath" in volume:
+                found += [volume["hostPath"]["path"], mount["mountPath"]]
                 continue
             place = self._folder / "volumes" / volume["name"]
             place.mkdir(parents=True, exist_ok=True)

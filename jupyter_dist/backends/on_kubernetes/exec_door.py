@@ -145,7 +145,7 @@ class ExecDoor:
             self._cluster.renew()
             return LinkError(f"the API server does not know us any more ({told})", busy=True)
         if status == 403:
-            needed = "the verbs get and create on pods/exec"
+            needed = "the verbs get and create on pods/exec, or --mailbox, which needs none of them"
             return LinkError(f"we may run nothing in its pod ({told}): that needs {needed}", busy=False)
         if status == 404:
             return LinkError(f"its pod is gone ({told})", busy=False)

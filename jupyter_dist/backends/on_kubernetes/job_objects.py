@@ -15,7 +15,7 @@ from typing import Any
 
 from ...job import Job
 from ...worker.lent_place import LENT
-from . import mpi_launcher, mpi_place, pod_keeper
+from . import mpi_launcher, mpi_place, pod_keeper, pod_mail
 from .kinds import KINDS
 from .kubernetes_options import KubernetesOptions, bytes_of
 
@@ -180,7 +180,7 @@ def _pod(asked: KubernetesOptions, name: str, labels: Mapping[str, str], slots: 
     if not kind.is_kubeflows:  # whose operator says these
         spec = {**spec, "restartPolicy": "Never", "subdomain": name}
     containers = list(spec.get("containers") or [{}])
-    containers[0] = _container(asked, containers[0], slots)
+    containers[0] = _container(asked, name, containers[0], slots)
     spec["containers"] = containers
     spec["tolerations"] = [*spec.get("tolerations", []), *asked.tolerations()]
     if asked.node_selector:
@@ -192,11 +192,15 @@ def _pod(asked: KubernetesOptions, name: str, labels: Mapping[str, str], slots: 
     return {"metadata": {**kept, "labels": {**kept.get("labels", {}), **labels}}, "spec": spec}
 
 
-def _container(asked: KubernetesOptions, given: Mapping[str, Any], slots: int) -> dict[str, Any]:
+def _container(asked: KubernetesOptions, name: str, given: Mapping[str, Any], slots: int) -> dict[str, Any]:
     own = f"python:{sys.version_info[0]}.{sys.version_info[1]}"
     idle_s = max(asked.grace, _IDLE_S)
-    keeper, by_mpi = Path(pod_keeper.__file__).read_text(), KINDS[asked.kind].by_mpi
-    start = _SSHD + _START if by_mpi else _START
+    by_mpi = KINDS[asked.kind].by_mpi
+    start, program = _START, [Path(pod_keeper.__file__).read_text(), f"{idle_s:g}"]
+    if asked.mailbox is not None:
+        start, program = pod_mail.NUMBERED + _START, pod_mail.mail_command()
+    start = _SSHD + start if by_mpi else start
+    mail = [] if asked.mailbox is None else pod_mail.mail_env(name)
     fields = {"JUPYTER_DIST_POD_UID": "metadata.uid", "JUPYTER_DIST_ADDRESS": "status.podIP"}
     env = [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()]
     lent = [{"name": LENT, "value": _lent(asked)}] if by_mpi else []
@@ -207,9 +211,9 @@ def _container(asked: KubernetesOptions, given: Mapping[str, Any], slots: int) -
         **given,
         "name": KINDS[asked.kind].container or given.get("name") or "ranks",
         "image": asked.image or given.get("image") or own,
-        "command": ["/bin/sh", "-c", start, asked.python or "python3", keeper, f"{idle_s:g}"],
+        "command": ["/bin/sh", "-c", start, asked.python or "python3", *program],
         "args": [],
-        "env": [*given.get("env", []), *env, *lent],
+        "env": [*mail, *given.get("env", []), *env, *lent],
         "resources": resources,
         "volumeMounts": [*given.get("volumeMounts", []), *_mounts(asked, given)],
     }

@@ -26,6 +26,7 @@ _RUNTIME = "torch-distributed"
 _OF_RUNTIME = ("pvc", "node_selector", "toleration", "service_account", "priority_class", "shm_size")
 """What a TrainJob leaves to its runtime, as it does all that a pod template could say."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_BUCKET = re.compile(r"s3://[a-z0-9][-a-z0-9.]+(/.*)?")
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
 _PVC = re.compile(r"([a-z0-9][-a-z0-9.]*):(/[^:]*)(:ro)?")
 _TOLERATION = re.compile(
@@ -74,6 +75,15 @@ def _absolute(value: str | None) -> str | None:
     return value
 
 
+def _mailbox(value: str | None) -> str | None:
+    if value is None or _BUCKET.fullmatch(value):
+        return value
+    path = value.removeprefix("file://")
+    if not os.path.isabs(path):
+        raise ValueError(f"needs s3://BUCKET/PREFIX, or a path that begins with /, got {value!r:.100}")
+    return f"file://{path}"
+
+
 def bytes_of(quantity: str) -> int:
     """What an amount of memory comes to."""
     found = _QUANTITY.fullmatch(quantity)
@@ -101,7 +111,7 @@ class KubernetesOptions(AgentOptions):
                 "pod_template",
             ),
             "Where": ("node_selector", "toleration", "queue", "priority_class"),
-            "Account and volumes": ("service_account", "pvc", "python"),
+            "Account and volumes": ("service_account", "pvc", "python", "mailbox"),
             "Roles of TensorFlow": ("ps", "chief", "evaluator"),
         },
     )
@@ -220,6 +230,14 @@ class KubernetesOptions(AgentOptions):
         title="Python",
         description="The Python in the image. Default: one of the notebook's version on its PATH",
         json_schema_extra={"metavar": "PATH", "wanted": "the path of a Python"},
+    )
+    mailbox: Annotated[Line, AfterValidator(_mailbox)] = Field(
+        default=None,
+        title="Mailbox",
+        description="Where the pods and the notebook leave mail for each other, where exec into pods is not "
+        "allowed: s3://BUCKET/PREFIX, which the pods reach with an account of their own, or a folder that "
+        "both see, such as a volume's",
+        json_schema_extra={"metavar": "URL", "wanted": "s3://BUCKET/PREFIX or the path of a folder"},
     )
     remote_dir: Annotated[Line, AfterValidator(_absolute)] = Field(
         default=_REMOTE_DIR,

@@ -27,6 +27,7 @@ from .exec_door import ExecDoor, Site
 from .job_objects import called, job_object, labelled, replicas, service_object
 from .kinds import KINDS, index_of
 from .kubernetes_options import KubernetesOptions
+from .pod_mail import PodMail
 from .pod_stories import ending_of, failure_of, is_up, never_starts, unready, waits_for
 from .pod_watch import PodWatch
 
@@ -49,6 +50,9 @@ class PodRoom:
         self._cluster = Cluster(handle["context"], handle["namespace"])
         self._sites: list[Site] = []
         self._watch: PodWatch | None = None
+        where = self._options.mailbox
+        self._mail = None if where is None else PodMail(where, RunFolder(Path(handle["folder"])))
+        self._words: dict[str, str] = {}
         self._told, self._looked = "the cluster is asked for pods", 0.0
 
     @classmethod
@@ -89,7 +93,15 @@ class PodRoom:
             pod = pods.get(site.uid)
             why = "was deleted" if pod is None else ending_of(pod)
             if why is not None and bool(site.slots) is ranks:
-                yield site, why
+                yield site, why + self._said(site, pod)
+
+    def _said(self, site: Site, pod: Mapping[str, Any] | None) -> str:
+        """What its courier said last, where that has ended: by exec, we would have heard it ourselves."""
+        if self._mail is None or pod is None:
+            return ""
+        if site.uid not in self._words:
+            self._words[site.uid] = self._last_words(pod)
+        return self._words[site.uid]
 
     @property
     def _unready(self) -> str | None:
@@ -112,7 +124,11 @@ class PodRoom:
 
     def ask(self) -> None:
         """Have the Job and its service made, unless they are. Raises LaunchError, Unreachable."""
+        if self._mail is not None:
+            self._mail.leave_files()
         made = self._make(self._jobs, job_object(self._job, self.handle["made_by"]))
+        if self._mail is not None:
+            self._make(self._core("secrets"), self._mail.secret(made))
         if not self._kind.is_kubeflows:
             self._make(self._core("services"), service_object(self._job, self.handle["made_by"], made))
         self._look_after()
@@ -123,7 +139,7 @@ class PodRoom:
             return self._cluster.ask("POST", path, body)
         except Refusal as refusal:
             if refusal.status == 409:  # made before, by a submission that was cut off: the name is this run's
-                return self._cluster.ask("GET", f"{path}/{name}")
+                return None if kind == "Secret" else self._cluster.ask("GET", f"{path}/{name}")
             self._forget()
             raise LaunchError(f"{self._refused(refusal, kind)}. Nothing was started.") from None
 
@@ -241,14 +257,21 @@ class PodRoom:
             settings=self._options.agent_settings(),
             reach=self._reach,
             wanted=self._options.wanted(),
-            trouble=lambda: watch.trouble or self._unready,
+            trouble=lambda: watch.trouble or (self._mail and self._mail.trouble) or self._unready,
             gone=lambda: self.gone,
             why_s=_WHY_S,
+            close=self._end_mail,
         )
 
     def _reach(self, host: str, wish: Mapping[str, Any], files: Sequence[Shipped]) -> Link:
         site = next(site for site in self._sites if site.name == host)
+        if self._mail is not None:
+            return self._mail.reach(site, wish, files)
         return StreamLink(host, ExecDoor(self._cluster, site, self._options.python), wish, files)
+
+    def _end_mail(self) -> None:
+        if self._mail is not None:
+            self._mail.close()
 
     def leave(self) -> None:
         """Look after them no longer."""
@@ -258,6 +281,8 @@ class PodRoom:
     def give_back(self) -> None:
         """Have all of it taken away. Repeatable; raises what tells why it cannot be done now."""
         self.leave()
+        if not self.settled:
+            self._end_mail()
         self._delete()
 
     def _delete(self) -> None:
