@@ -106,7 +106,11 @@ def test_pods_that_replace_others_have_mail_of_their_own(plane: Plane, runs: Run
 
 
 def test_a_bucket_and_its_troubles(
-    plane: Plane, runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plane: Plane,
+    runs: Runs,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    wait_for: Callable[..., Any],
 ) -> None:
     """The pods have an account of their own there; a store that is busy, or none, is told."""
     with FaultyStore() as store:
@@ -118,6 +122,7 @@ def test_a_bucket_and_its_troubles(
         run = runs.finish("import jupyter_dist as dist\ndist.rank()", mailbox="s3://mail/runs", **flags)
         assert run.status.state is State.SUCCEEDED, story(run)
         assert list(run.results) == [0, 1]
+        wait_for(lambda: not secrets_of(plane), what="the mailbox to be cleared")
         run = runs.finish("1", mailbox="s3://no-such-bucket/runs", **flags)
         assert "--mailbox s3://no-such-bucket/runs: nothing can be left there" in str(run.status.reason)
     assert not secrets_of(plane)
