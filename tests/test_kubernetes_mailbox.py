@@ -125,6 +125,9 @@ def test_a_bucket_and_its_troubles(
         wait_for(lambda: not secrets_of(plane), what="the mailbox to be cleared")
         run = runs.finish("1", mailbox="s3://no-such-bucket/runs", **flags)
         assert "--mailbox s3://no-such-bucket/runs: nothing can be left there" in str(run.status.reason)
+        owner = run.status.supervisor
+        assert owner is not None
+        wait_for(lambda: not Path("/proc", str(owner.pid)).exists(), what="the supervisor to have cleared up")
     assert not secrets_of(plane)
 
 

@@ -82,14 +82,10 @@ class Showing:
     """How such a job is called, behind the backend's name and a colon."""
     led_by: tuple[str, ...]
     """The flags of `attach` that lead there."""
-    left_alone: bool = False
-    """Whether Stop ends the showing alone. The job goes on then, and may be shown again."""
 
 
 SHOWING = {
-    "azureml": Showing(
-        "azureml-job", "JOB", ("subscription", "resource_group", "workspace"), left_alone=True
-    ),
+    "azureml": Showing("azureml-job", "JOB", ("subscription", "resource_group", "workspace")),
     "kubernetes": Showing("kubernetes-job", "KIND/NAME", ("context",)),
     "sagemaker": Showing("sagemaker-job", "JOB", ("region", "profile")),
 }

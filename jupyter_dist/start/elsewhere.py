@@ -12,7 +12,7 @@ from typing import Any
 from .. import backends, folder
 from ..errors import InputError, RunNotFound
 from ..folder import RunFolder
-from ..job import Job, State
+from ..job import Job
 from ..launch import submission
 from ..record import reader
 
@@ -51,8 +51,7 @@ def refuse_flags(given: Mapping[str, Any], shows: backends.Showing | None = None
 
 
 def adopt(name: str, given: Mapping[str, Any]) -> RunFolder:
-    """The run that shows what is called BACKEND:JOB, started where there is none yet, or the one that there
-    was has left the job alone. Blocks.
+    """The run that shows what is called BACKEND:JOB, started where there is none yet. Blocks.
 
     A job that a run of this machine has started is that run. `given`: how to get there, such as `region`.
     Raises DistError.
@@ -72,9 +71,7 @@ def adopt(name: str, given: Mapping[str, Any]) -> RunFolder:
             found = reader.job(known_run)
         except RunNotFound:
             continue
-        if found.backend != shows.by or dict(found.options) != fields["options"]:
-            continue
-        if not (shows.left_alone and reader.status(known_run).state is State.STOPPED):
+        if found.backend == shows.by and dict(found.options) == fields["options"]:
             return known_run
     now = time.time()
     made = Job(

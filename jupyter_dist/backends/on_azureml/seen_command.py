@@ -1,7 +1,7 @@
 """The backend of a run that shows a job of Azure ML which somebody else has started: it starts nothing.
 
-It ends nothing either: who looks at a job need not be its owner. All is read from the job's resource, its run
-history and the blobs of its logs. A look that fails does not end the run.
+All is read from the job's resource, its run history and the blobs of its logs. A look that fails does not end
+the run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..platform_job import JobWatch
 from ..shown_job import ShownJob
 from .azureml_options import AzureMlOptions
 from .command_checks import check_packages, whereabouts
-from .command_jobs import CommandJob, look_again, look_at
+from .command_jobs import CommandJob, end_job, look_again, look_at
 from .job_logs import JobLogs
 from .log_names import ranks_asked_for, workers_of
 from .ml_workspace import MlWorkspace, NotAllowed, NotThere, Whereabouts
@@ -64,8 +64,6 @@ class SeenCommand(ShownJob):
     def __init__(self) -> None:
         self._watch: JobWatch[CommandJob] | None = None
         self._logs: JobLogs | None = None
-        self._left = False
-        """Whether it is to be shown no longer."""
         self._ended_since: float | None = None
         self._unread: str | None = None
         """Why the log is not all here."""
@@ -116,11 +114,6 @@ class SeenCommand(ShownJob):
         return {"get": f"{_where(job.options).id}/jobs/{job.options['job']}"}
 
     def poll(self, handle: Handle, cursor: Any) -> Poll:
-        if self._left:
-            ranks = self._ranks(handle, State.STOPPED)
-            return Poll(
-                State.STOPPED, ranks, final=True, cursor=cursor, detail=f"the job {handle['job']} goes on"
-            )
         try:
             self._open(handle, cursor)
         except Exception as error:
@@ -182,8 +175,8 @@ class SeenCommand(ShownJob):
         )
 
     def stop(self, handle: Handle, *, kill: bool) -> None:
-        """Look no longer. The job is somebody else's, and goes on."""
-        self._left = True
+        """Have the job itself cancelled: that is what is asked for."""
+        end_job(MlWorkspace(_where(handle)), str(handle["job"]), wait_s=0)
 
     def release(self, handle: Handle) -> str | None:
         if self._logs is not None:
@@ -192,7 +185,7 @@ class SeenCommand(ShownJob):
             return None
         self._watch.close()
         seen = self._watch.seen
-        lacking = "" if self._unread is None or self._left else f"; its log is not all here: {self._unread}"
+        lacking = "" if self._unread is None else f"; its log is not all here: {self._unread}"
         return f"{seen.called} on {seen.machines}: {seen.status}; see {seen.page}{lacking}"
 
     def _open(self, handle: Handle, cursor: Any) -> None:
