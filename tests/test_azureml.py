@@ -24,6 +24,7 @@ from run_maker import RunMaker
 from store_promise import keeps_its_promise
 
 from jupyter_dist.agent.stores import BlobStore, DeniedError, Store, StoreError
+from jupyter_dist.backends import platform_job
 from jupyter_dist.backends.azureml import AzureMl
 from jupyter_dist.backends.on_azureml.azureml_options import AzureMlOptions
 from jupyter_dist.backends.on_azureml.mail_access import MailAccess
@@ -358,6 +359,14 @@ def test_one_that_is_asked_for_twice_is_one(plane: AzurePlane, tmp_path: Path) -
     backend = AzureMl()
     handle = backend.find(run.job, run.folder, 0)
     assert handle is not None
+    plane.expire()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(platform_job, "_TRIES_S", 0.5)
+        refused = str(backend.release(handle))
+    assert f"job {name} may go on, and be paid for: cannot cancel the job" in refused
+    where = f"--workspace-name {plane.workspace} --resource-group {plane.group}"
+    assert f"az ml job cancel --name {name} {where} --subscription {plane.subscription}; see" in refused
+    plane.sign_in()
     told = backend.release(handle)
     assert told is not None
     assert f"job {name}" in told

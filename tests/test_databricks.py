@@ -16,6 +16,7 @@ import pytest
 from databricks_workspace import RUNTIME, DatabricksWorkspace, Run
 from run_maker import RunMaker
 
+from jupyter_dist.backends import platform_job
 from jupyter_dist.backends.databricks import Databricks
 from jupyter_dist.backends.workspace.barrier_program import program_text
 from jupyter_dist.backends.workspace.cluster_options import DatabricksOptions, cluster_hosts
@@ -283,6 +284,13 @@ def test_a_submission_is_found_again_and_never_doubled(
     ]
     assert not any(secret in text for secret in secrets for text in texts), "the store holds no secrets"
     assert not any(secret in json.dumps([handle, workspace.runs[number].asked]) for secret in secrets)
+    workspace.fail("/jobs/", 401, "UNAUTHENTICATED")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(platform_job, "_TRIES_S", 0.5)
+        told = str(Databricks().release(handle))
+    assert f"job run {number} may go on, and be paid for: cannot end job run {number}" in told
+    assert f"in a terminal: databricks jobs cancel-run {number}; see" in told
+    workspace.heal()
     Databricks().release(handle)
     wait_until_true(lambda: not workspace.active(), "the job run to end")
     assert Databricks().find(run.job, run.folder, 0) is None

@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import tarfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from fakes.sagemaker.fixtures import GIVEN, job_of, plane, runs, signed_in, unti
 from run_maker import RunMaker
 
 from jupyter_dist import start
+from jupyter_dist.backends import platform_job
 from jupyter_dist.backends.on_sagemaker.training_options import SageMakerOptions
 from jupyter_dist.backends.sagemaker import SageMaker
 from jupyter_dist.conformance import Target
@@ -30,6 +32,7 @@ from jupyter_dist.hosts.mailbox import run_key
 from jupyter_dist.job import State
 from jupyter_dist.manage import models
 from jupyter_dist.showing import run as showing
+from jupyter_dist.supervise import supervisor
 
 pytestmark = [
     pytest.mark.needs("boto3", "moto"),
@@ -196,6 +199,82 @@ def test_a_driver_whose_sign_in_has_expired_forgets_no_job(plane: SageMakerPlane
     plane.heal()
     assert SageMaker().find(run.job, run.folder, 0) is not None
     SageMaker().release(handle)
+
+
+def test_a_job_is_ended_once_its_user_has_signed_in_again(
+    plane: SageMakerPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within the time that a supervisor has for it."""
+    monkeypatch.setattr(platform_job, "_HOSTS_S", 0.5)
+    run, told = made(tmp_path), []
+    backend = SageMaker()
+    handle = backend.submit(run.job, run.folder, 0)
+    plane.fail("Describe|Stop| as ada", 400, "ExpiredTokenException", "The token is expired")
+    asked = len(plane.requests)
+    release = threading.Thread(target=lambda: told.append(backend.release(handle)))
+    release.start()
+    until(lambda: plane.requests[asked:].count("DescribeTrainingJob") > 1, "a second try")
+    plane.heal()
+    release.join(60)
+    assert plane.jobs[handle["training_job"]["name"]].asked.is_set(), "not forgotten"
+    assert "may go on" not in str(told)
+
+
+def test_a_job_that_cannot_be_ended_is_told_of(
+    plane: SageMakerPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the command that ends it."""
+    monkeypatch.setattr(platform_job, "_HOSTS_S", 0.5)
+    monkeypatch.setattr(platform_job, "_TRIES_S", 0.5)
+    backend, run = SageMaker(), made(tmp_path)
+    handle = backend.submit(run.job, run.folder, 0)
+    name = handle["training_job"]["name"]
+    plane.fail("Describe|Stop", 400, "ExpiredTokenException", "The token is expired")
+    told = str(backend.release(handle))
+    assert f"job {name} may go on, and be paid for: cannot stop the training job" in told
+    command = f"aws sagemaker stop-training-job --training-job-name {name} --region us-east-1"
+    assert f"To end it, in a terminal: {command}; see https://" in told
+    plane.heal()
+    SageMaker().release(handle)
+
+
+@pytest.mark.parametrize(("hosts_s", "busy"), [(20.0, False), (0.5, True)])
+def test_a_job_is_ended_in_time_though_nothing_else_gets_done(
+    plane: SageMakerPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosts_s: float, *, busy: bool
+) -> None:
+    """Mpirun's toolkit would be waited for; or S3 does not answer, so that its hosts are not released."""
+    monkeypatch.setattr(platform_job, "_HOSTS_S", hosts_s)
+    monkeypatch.setattr(platform_job, "_STOP_S", 2.0)
+    monkeypatch.setattr(platform_job, "_RELEASE_S", 8.0)
+    backend, run = SageMaker(), made(tmp_path, distribution="mpi")
+    handle = backend.submit(run.job, run.folder, 0)
+    job = plane.jobs[handle["training_job"]["name"]]
+    backend._served = True  # as if its ranks had run
+    if busy:
+        plane.fail(" as ada", 503, "SlowDown")
+    backend.release(handle)
+    assert job.asked.is_set(), "not forgotten"
+
+
+def test_a_job_is_told_to_end_though_nobody_can_look_after_it(
+    plane: SageMakerPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it was told, and what is not known, is said."""
+    monkeypatch.setattr(platform_job, "_HOSTS_S", 0.5)
+    backend, run = SageMaker(), made(tmp_path)
+    handle = backend.submit(run.job, run.folder, 0)
+    name = handle["training_job"]["name"]
+    plane.fail("Describe", 400, "AccessDeniedException", "no longer")
+    told = str(backend.release(handle))
+    assert f"job {name} was told to end; cannot look after the training job" in told
+    assert plane.jobs[name].asked.is_set()
+    plane.heal()
+
+
+def test_a_release_fits_into_the_time_of_a_supervisor() -> None:
+    limits = platform_job._HOSTS_S, platform_job._STOP_S, platform_job._TRIES_S, platform_job._RELEASE_S
+    assert list(limits) == sorted(limits)
+    assert limits[-1] < supervisor._RELEASE_LIMIT_S
 
 
 @pytest.mark.parametrize(

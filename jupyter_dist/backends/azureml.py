@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from ..folder import RunFolder
 from ..job import Job
 from ..search.spec import Search
-from ._base import Capabilities, Handle, Options
+from ._base import Capabilities, Options
 from .adopted import adopted_job
 from .on_azureml.azureml_options import AzureMlOptions
 from .on_azureml.command_checks import check_command, whereabouts
@@ -62,11 +62,6 @@ class AzureMl(PlatformJob[CommandJob]):
             "put": f"{workspace}/jobs/{name}",
             "body": command_job(asked, name, job.world_size, workspace, code, longest_s=longest_s(job)),
         }
-
-    def release(self, handle: Handle) -> str | None:
-        if isinstance(self._errands, CommandErrands):
-            self._errands.tell_all(self._adopt(handle))
-        return super().release(handle)
 
     @staticmethod
     def check_search(search: Search, options: Mapping[str, Any]) -> None:

@@ -18,14 +18,28 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from ..errors import DistError, LaunchError, Unreachable
 from ..folder import RunFolder
 from ..job import Job, Poll, State
+from ..record import reader
 from ._base import Handle
 from .hosted import Hosted, Hosting, HostSettings, Mailbox, Wanted
 
-__all__ = ["Errands", "JobView", "JobWatch", "PlatformJob", "SignedOut", "ended", "leave_files"]
+__all__ = [
+    "Errands",
+    "JobView",
+    "JobWatch",
+    "PlatformJob",
+    "SignedOut",
+    "ToldToEnd",
+    "leave_files",
+    "see_to_its_end",
+]
 
 
 class SignedOut(LaunchError):
     """There are no credentials, or they are good no longer. What runs is not touched by that."""
+
+
+class ToldToEnd(DistError):
+    """A job was told to end and has taken it, and cannot be looked after since."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +63,9 @@ class JobView:
 
 
 _View = TypeVar("_View", bound=JobView)
-_BUSY_S = 10.0
-"""For the platform to take it that a job has to end, where it is busy."""
+_HOSTS_S, _STOP_S, _TRIES_S, _RELEASE_S = 20.0, 44.0, 50.0, 56.0
+"""Since a release began, for which a supervisor waits a minute: so long its hosts are waited for; by then a
+job that has not ended by itself is told to end; so long that is tried again; by then there is an answer."""
 
 
 class Errands(Protocol[_View]):
@@ -60,6 +75,8 @@ class Errands(Protocol[_View]):
     look_every_s: float
     why_s: float
     """For the platform to say why a job has ended."""
+    end_s: float
+    """For a job to end by itself whose hosts were released: its cell waits for it."""
 
     @property
     def settings(self) -> HostSettings: ...
@@ -85,13 +102,24 @@ class Errands(Protocol[_View]):
         """How it stands now; one that is there no more has `ended`. Blocks."""
         ...
 
-    def end(self, seen: _View, folder: RunFolder, *, released: bool) -> str | None:
-        """End a job, whose hosts may have been `released`, with all that is left of the run. Returns what it
-        has come to, in a line for the user. What cannot be removed is told of. Blocks; never raises."""
+    def tell_all(self, seen: _View) -> None:
+        """Have the platform know what it is told of the run, before its hosts are
+        released and the job ends. Blocks; never raises."""
         ...
 
-    def tidy(self) -> None:
-        """Remove what the run has left with the platform. Blocks; never raises."""
+    def end(self, seen: _View, folder: RunFolder, *, wait_s: float) -> str | None:
+        """Wait for a job to end by itself, and end it where that does not come. Returns what it has come to,
+        in a line for the user. It is asked again, with less time, after Unreachable or SignedOut. Blocks;
+        raises what `see_to_its_end` raises."""
+        ...
+
+    def how_to_stop(self, seen: _View) -> str:
+        """The command by which its user ends the job in a terminal."""
+        ...
+
+    def tidy(self, seen: _View | None = None) -> None:
+        """Remove what the run has left with the platform, and what belongs to a job of it. What cannot be
+        removed is told of. Blocks; never raises."""
         ...
 
     def hosts(self, job: Job, seen: _View) -> Sequence[Mapping[str, Any]]:
@@ -115,18 +143,38 @@ def leave_files(mailbox: Mailbox) -> None:
         raise Unreachable(str(error)) from error
 
 
-def ended(end: Callable[[float], _View], waits_s: float) -> _View:
-    """The job once it has ended: `end` is told how long it may wait for that. It is asked again where the
-    platform is busy, for a while: a job that is forgotten is paid for. Blocks; raises what `end` raises."""
-    begin = time.monotonic()
+def see_to_its_end(
+    look: Callable[[], _View], stop: Callable[[], None], wait_s: float, *, is_over: Callable[[_View], bool]
+) -> _View:
+    """Wait until a job ends by itself, as it does once its hosts are released, and `stop` it where that does
+    not come, also one that cannot be looked after then. Blocks; raises ToldToEnd, and what both raise."""
+    deadline, pause_s = time.monotonic() + wait_s, 0.2
     while True:
-        waited_s = time.monotonic() - begin
+        late = time.monotonic() >= deadline
         try:
-            return end(max(0.0, waits_s - waited_s))
-        except Unreachable:
-            if waited_s > waits_s + _BUSY_S:
+            seen = look()
+        except DistError as error:
+            if not late:
                 raise
-        time.sleep(1.0)
+            stop()
+            raise ToldToEnd(str(error)) from error
+        if is_over(seen):
+            return seen
+        if late:
+            stop()
+            try:
+                return look()
+            except DistError as error:
+                raise ToldToEnd(str(error)) from error
+        time.sleep(pause_s)
+        pause_s = min(1.0, 1.5 * pause_s)
+
+
+def _aside(what: Callable[[], None]) -> threading.Thread:
+    """Do something that may hang, in a thread that need not be waited for."""
+    thread = threading.Thread(target=what, name="jupyter-dist release", daemon=True)
+    thread.start()
+    return thread
 
 
 class JobWatch(Generic[_View]):
@@ -242,10 +290,57 @@ class PlatformJob(Generic[_View]):
         self._hosted.ask(handle, rank, verb)
 
     def release(self, handle: Handle) -> str | None:
-        seen = self._adopt(handle)
-        self._hosted.release(handle)
-        assert self._errands is not None
-        return self._errands.end(seen, RunFolder(Path(handle["folder"])), released=self._served)
+        """A job that is forgotten is paid for: neither hosts that are slow to go nor a platform that refuses
+        keep it from being told to end in time; and where it is not, the user is told how."""
+        begun = time.monotonic()
+        seen, folder = self._adopt(handle), RunFolder(Path(handle["folder"]))
+        errands, _ = self._open(reader.job(folder), folder)
+
+        def left_s(limit_s: float) -> float:
+            return max(0.0, begun + limit_s - time.monotonic())
+
+        def part() -> None:
+            errands.tell_all(seen)
+            self._hosted.release(handle)
+
+        parting = _aside(part)
+        parting.join(_HOSTS_S)
+        stop_s = left_s(_STOP_S)
+        if not self._served:
+            stop_s = 0.0
+        elif not parting.is_alive():  # else its files are still coming
+            stop_s = min(errands.end_s, stop_s)
+        stop_at = time.monotonic() + stop_s
+        told: list[str | None] = []
+        trouble = "it does not answer"
+
+        def end() -> None:
+            nonlocal trouble
+            while True:
+                try:
+                    told.append(errands.end(seen, folder, wait_s=max(0.0, stop_at - time.monotonic())))
+                    return
+                except ToldToEnd as error:
+                    told.append(f"{seen.called} was told to end; {error}; see {seen.page}")
+                    return
+                except (Unreachable, SignedOut) as error:  # it is busy, or its user may sign in meanwhile
+                    trouble = str(error)
+                    if not left_s(_TRIES_S):
+                        return
+                except DistError as error:
+                    trouble = str(error)
+                    return
+                time.sleep(1.0)
+
+        _aside(end).join(left_s(_RELEASE_S))
+        if not told:
+            why = trouble.rstrip(".")
+            how = f"To end it, in a terminal: {errands.how_to_stop(seen)}"
+            told.append(f"{seen.called} may go on, and be paid for: {why}. {how}; see {seen.page}")
+        if told[0] is not None:
+            print(told[0], flush=True)
+        _aside(lambda: errands.tidy(seen)).join(left_s(_RELEASE_S))
+        return told[0]
 
     def _known(self, seen: _View) -> dict[str, Any]:
         return {self._known_as: dataclasses.asdict(seen)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import shlex
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from ...job import Job
 from ...search.spec import Search
 from .. import host_entry
 from ..adopted import take_key
-from ..platform_job import ended, leave_files
+from ..platform_job import leave_files
 from .azureml_options import AzureMlOptions
 from .command_jobs import CommandJob, end_job, look_again, look_at
 from .command_request import command_job, environment_id, host_list, job_name, longest_s
@@ -31,8 +32,6 @@ from .sweep_request import sweep_job, sweep_name
 
 __all__ = ["CommandErrands", "code_id", "mailbox_of"]
 
-_END_S = 15.0
-"""For a job to end by itself whose hosts were released: its cell waits for it."""
 _OURS = uuid.UUID("5f0e7a55-6f0b-4f5c-9c0e-6a1d3f2f7a11")
 
 
@@ -56,6 +55,7 @@ class CommandErrands:
 
     look_every_s = 3.0
     why_s = 20.0
+    end_s = 15.0
 
     def __init__(
         self, workspace: MlWorkspace, asked: AzureMlOptions, folder: RunFolder, adopted: str | None = None
@@ -199,24 +199,20 @@ class CommandErrands:
     def so_far(self, seen: CommandJob) -> str | None:
         return f"{seen.called} runs on {seen.machines}; see {seen.page}"
 
-    def end(self, seen: CommandJob, folder: RunFolder, *, released: bool) -> str | None:
-        told = None
-        self.tell_all(seen)
+    def end(self, seen: CommandJob, folder: RunFolder, *, wait_s: float) -> str | None:
         try:
-            found = ended(
-                lambda wait_s: end_job(self._workspace, seen.name, wait_s=wait_s), _END_S if released else 0.0
-            )
-            told = f"{found.called} on {found.machines}: {found.status}; see {found.page}"
+            found = end_job(self._workspace, seen.name, wait_s=wait_s)
         except NotThere:
-            pass
-        except DistError as error:
-            told = f"{seen.called} may go on: {error}; see {seen.page}"
-        self.tidy()
-        if told is not None:
-            print(told, flush=True)
-        return told
+            return None
+        return f"{found.called} on {found.machines}: {found.status}; see {found.page}"
 
-    def tidy(self) -> None:
+    def how_to_stop(self, seen: CommandJob) -> str:
+        where = self._workspace.where
+        within = ["--workspace-name", where.workspace, "--resource-group", where.resource_group]
+        whose = ["--subscription", where.subscription]
+        return shlex.join(["az", "ml", "job", "cancel", "--name", seen.name, *within, *whose])
+
+    def tidy(self, seen: CommandJob | None = None) -> None:
         try:
             store = self._mail.store()
             store.remove(store.names(f"{self._adopted or self._run}/"))

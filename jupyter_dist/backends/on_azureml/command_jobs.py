@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ...errors import DistError
-from ..platform_job import JobView
+from ..platform_job import JobView, see_to_its_end
 from .ml_workspace import MlWorkspace, NotThere
 
 __all__ = ["CommandJob", "end_job", "look_again", "look_at", "read"]
@@ -108,15 +107,10 @@ def _explained(workspace: MlWorkspace, seen: CommandJob) -> CommandJob:
 
 
 def end_job(workspace: MlWorkspace, name: str, *, wait_s: float) -> CommandJob:
-    """Wait until it ends by itself, as it does once its hosts are released, and cancel it where that does not
-    come. Raises DistError."""
-    deadline, pause_s = time.monotonic() + wait_s, 0.2
-    seen = look_at(workspace, name)
-    while seen.ended is None and not seen.ending:
-        if time.monotonic() >= deadline:
-            workspace.jobs("POST", f"{name}/cancel", f"cancel the job {name!r}")
-            return look_at(workspace, name)
-        time.sleep(pause_s)
-        pause_s = min(1.0, 1.5 * pause_s)
-        seen = look_at(workspace, name)
-    return seen
+    """As `see_to_its_end`."""
+    return see_to_its_end(
+        lambda: look_at(workspace, name),
+        lambda: workspace.jobs("POST", f"{name}/cancel", f"cancel the job {name!r}"),
+        wait_s,
+        is_over=lambda seen: seen.ended is not None or seen.ending,
+    )

@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import io
 import math
+import shlex
 import tarfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +26,7 @@ from ...search.spec import Search
 from .. import host_entry
 from ..adopted import take_key
 from ..hosted import Wanted
-from ..platform_job import ended, leave_files
+from ..platform_job import leave_files
 from .aws_account import AwsAccount, InUse, NotThere
 from .experiment_entry import begin_entry, end_entry, entry_name, trial_name
 from .job_bill import bill, so_far
@@ -45,9 +46,8 @@ from .tuning_request import tuning_name, tuning_request
 __all__ = ["JobErrands", "code_archive", "code_name", "job_env", "request_of", "tuning_of"]
 
 _END_S = 15.0
-"""For a job to end by itself whose hosts were released: its cell waits for it."""
-_MPI_END_S = 45.0
-"""There the container's toolkit waits for half a minute first; a supervisor waits for a minute for all."""
+_MPI_END_S = 40.0
+"""There the container's toolkit waits for half a minute first."""
 
 
 @functools.cache
@@ -122,6 +122,7 @@ class JobErrands:
         self._account, self._asked, self._run = account, asked, run
         self._adopted = adopted
         self.settings = asked.agent_settings()
+        self.end_s = _MPI_END_S if asked.by_mpi else _END_S
         # Under mpirun, Horovod meets by MPI.
         self.wanted = Wanted(horovod=not asked.by_mpi, ps=asked.servers)
 
@@ -214,26 +215,23 @@ class JobErrands:
             return [self._adopted]
         return [job_name(self._asked.base_job_name, self._run, number) for number in attempts]
 
-    def end(self, seen: TrainingJob, folder: RunFolder, *, released: bool) -> str | None:
-        told = None
-        waits_s = _MPI_END_S if self._asked.by_mpi else _END_S
-        try:
-            found = ended(
-                lambda wait_s: end_job(self._account, seen.name, wait_s=wait_s), waits_s if released else 0.0
-            )
-            job = reader.job(folder)
-            entry = end_entry(self._account, self._asked, job, folder, found.model)
-            told = "; ".join(filter(None, (bill(found), entry)))
-        except NotThere:
-            pass
-        except DistError as error:
-            told = f"job {seen.name} may go on: {error}; see {seen.page}"
-        self.tidy()
-        print(told, flush=True)
-        return told
+    def tell_all(self, seen: TrainingJob) -> None:
+        pass  # its experiment is told at the end
 
-    def tidy(self) -> None:
-        """Remove what the run has left in the bucket. Never raises."""
+    def end(self, seen: TrainingJob, folder: RunFolder, *, wait_s: float) -> str | None:
+        try:
+            found = end_job(self._account, seen.name, wait_s=wait_s)
+        except NotThere:
+            return None
+        entry = end_entry(self._account, self._asked, reader.job(folder), folder, found.model)
+        return "; ".join(filter(None, (bill(found), entry)))
+
+    def how_to_stop(self, seen: TrainingJob) -> str:
+        profile = [] if self._asked.profile is None else ["--profile", self._asked.profile]
+        named = ["--training-job-name", seen.name, "--region", self._account.region, *profile]
+        return shlex.join(["aws", "sagemaker", "stop-training-job", *named])
+
+    def tidy(self, seen: TrainingJob | None = None) -> None:
         try:
             store = self.store()
             store.remove(store.names(f"{self._adopted or self._run}/"))

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..platform_job import JobView
+from ..platform_job import JobView, see_to_its_end
 from .aws_account import AwsAccount, NotThere
 
 __all__ = ["TrainingJob", "describe", "end_job", "look_again", "look_at", "read"]
@@ -154,18 +154,19 @@ def look_again(account: AwsAccount, seen: TrainingJob) -> TrainingJob:
 
 
 def end_job(account: AwsAccount, name: str, *, wait_s: float) -> TrainingJob:
-    """Wait until it ends by itself, as it does once its hosts are released, and stop it where that does not
-    come. Raises DistError."""
-    deadline, pause_s = time.monotonic() + wait_s, 0.2
-    seen = look_at(account, name)
-    while seen.active:
-        if time.monotonic() >= deadline:
-            if seen.secondary == "Uploading":
-                return seen  # what it costs is not known yet; its model is on its way
-            with account.asking(f"stop the training job {name!r}") as client:
-                client.stop_training_job(TrainingJobName=name)
-            return look_at(account, name)
-        time.sleep(pause_s)
-        pause_s = min(1.0, 1.5 * pause_s)
-        seen = look_at(account, name)
-    return seen
+    """As `see_to_its_end`."""
+
+    def stop() -> None:
+        with account.asking(f"stop the training job {name!r}") as client:
+            client.stop_training_job(TrainingJobName=name)
+
+    deadline = time.monotonic() + wait_s
+    return see_to_its_end(
+        lambda: look_at(account, name),
+        stop,
+        wait_s,
+        # What it costs is not known yet while its model is on its way.
+        is_over=lambda seen: (
+            not seen.active or (seen.secondary == "Uploading" and time.monotonic() >= deadline)
+        ),
+    )

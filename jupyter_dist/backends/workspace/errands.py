@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
+import shlex
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,6 +37,7 @@ class JobRunErrands:
 
     look_every_s = 2.0
     why_s = 15.0
+    end_s = 15.0
 
     def __init__(self, workspace: Workspace, asked: DatabricksOptions, run: str) -> None:
         self._workspace, self._asked, self._run = workspace, asked, run
@@ -92,22 +95,24 @@ class JobRunErrands:
     def so_far(self, seen: JobRun) -> str | None:
         return None
 
-    def end(self, seen: JobRun, folder: RunFolder, *, released: bool) -> None:
-        try:
-            with self._workspace.asking(f"end job run {seen.number}") as client:
-                end_run(client, seen.number, released=released)
-        except NotThere:
-            pass
-        except DistError as error:
-            print(f"job run {seen.number} may go on: {error}", flush=True)
-        self.tidy(seen.program)
+    def tell_all(self, seen: JobRun) -> None:
+        pass  # it is told nothing
 
-    def tidy(self, program: str | None = None) -> None:
-        """Remove what the run has left on the Volume, and its program. Never raises."""
+    def end(self, seen: JobRun, folder: RunFolder, *, wait_s: float) -> str | None:
+        with contextlib.suppress(NotThere):
+            end_run(self._workspace, seen.number, wait_s=wait_s)
+        return None
+
+    def how_to_stop(self, seen: JobRun) -> str:
+        host = [] if self._asked.host is None else ["env", f"DATABRICKS_HOST={self._asked.host}"]
+        profile = [] if self._asked.profile is None else ["--profile", self._asked.profile]
+        return shlex.join([*host, "databricks", "jobs", "cancel-run", str(seen.number), *profile])
+
+    def tidy(self, seen: JobRun | None = None) -> None:
         try:
-            if program is not None:
-                with self._workspace.asking(f"remove {program!r}") as client:
-                    remove_program(client, program)
+            if seen is not None:
+                with self._workspace.asking(f"remove {seen.program!r}") as client:
+                    remove_program(client, seen.program)
             self._store().remove_folder(self._run)
         except (DistError, OSError) as error:
             print(f"what the run has left in the workspace stays there: {error}", flush=True)

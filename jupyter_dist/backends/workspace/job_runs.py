@@ -8,12 +8,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..platform_job import JobView
+from ..platform_job import JobView, see_to_its_end
 from .signing_in import NotThere, Workspace
 
 __all__ = [
@@ -37,8 +36,6 @@ _WAITS = {
 }
 _FINAL = ("INVALID_CLUSTER_REQUEST", "INVALID_RUN_CONFIGURATION", "RESOURCE_NOT_FOUND", "UNAUTHORIZED_ERROR")
 """Codes of ends that another attempt would come to as well."""
-_END_S = 15.0
-"""A run whose hosts were released ends by itself within a few seconds."""
 
 
 @dataclass(frozen=True)
@@ -115,16 +112,20 @@ def look_at(workspace: Workspace, seen: JobRun) -> JobRun:
         return dataclasses.replace(seen, ended=f"{seen.called} is gone: it was deleted in the workspace")
 
 
-def end_run(client: Any, number: int, *, released: bool) -> None:
-    """Wait for its end, where its hosts were released, and cancel it where that does not come."""
-    deadline = time.monotonic() + (_END_S if released else 0)
-    seen = see(client, number)
-    while seen.ended is None:
-        if seen.life not in ("RUNNING", "TERMINATING") or time.monotonic() >= deadline:
+def end_run(workspace: Workspace, number: int, *, wait_s: float) -> None:
+    """As `see_to_its_end`; one that has not begun need not be waited for."""
+
+    def look() -> JobRun:
+        with workspace.asking(f"look after job run {number}") as client:
+            return see(client, number)
+
+    def stop() -> None:
+        with workspace.asking(f"end job run {number}") as client:
             client.jobs.cancel_run(number)
-            return
-        time.sleep(0.5)
-        seen = see(client, number)
+
+    if wait_s and look().life not in ("RUNNING", "TERMINATING"):
+        wait_s = 0.0
+    see_to_its_end(look, stop, wait_s, is_over=lambda seen: seen.ended is not None)
 
 
 def upload_program(client: Any, path: str, text: str) -> None:
