@@ -58,6 +58,8 @@ class SweepRun(JobRun):
         if policy is None or job is None or not job.active:
             return
         with self._lock:
+            if name in self.ended_early:
+                return  # it tells of metrics until it has heard of that
             all_of_them = {each: self.series(each) for each in self.children}
             if is_hopeless(policy, name, all_of_them, maximize=self._maximize):
                 self.ended_early.append(name)
