@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import io
 import json
 import os
@@ -11,6 +12,7 @@ import re
 import signal
 import threading
 import time
+import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -336,6 +338,21 @@ def test_a_run_that_would_outlast_its_signature_is_refused(plane: AzurePlane, tm
     job = dataclasses.replace(run.job, timeout_s=86400.0 * 4, max_restarts=1)
     with pytest.raises(LaunchError, match="good for 7 days, and 2 attempts of --timeout 345,600 s"):
         AzureMl().submit(job, run.folder, 0)
+    assert not [name for name in plane.jobs if run.folder.id in name]
+
+
+@pytest.mark.parametrize(("days", "timeout_s"), [(-1.0, None), (1.0, 86400.0 - 300)])
+def test_a_run_that_would_outlast_the_datastore_s_signature_is_refused(
+    plane: AzurePlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: float, timeout_s: float | None
+) -> None:
+    """One that has expired, and one that has too little time for what hosts need beside --timeout."""
+    until = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=days)
+    signature = urllib.parse.urlencode({"se": f"{until:%Y-%m-%dT%H:%M:%SZ}", "sig": "x"})
+    monkeypatch.setattr(plane, "secrets", {"secretsType": "Sas", "sasToken": f"?{signature}"})
+    run = made(plane, tmp_path)
+    said = "good for no time any more" if days < 0 else "good for 1 day, and an attempt of"
+    with pytest.raises(LaunchError, match=said):
+        AzureMl().submit(dataclasses.replace(run.job, timeout_s=timeout_s), run.folder, 0)
     assert not [name for name in plane.jobs if run.folder.id in name]
 
 

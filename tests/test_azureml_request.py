@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from run_maker import RunMaker
 
+from jupyter_dist.backends.azureml import AzureMl
 from jupyter_dist.backends.host_entry import place_of
 from jupyter_dist.backends.on_azureml.azureml_options import AzureMlOptions
 from jupyter_dist.backends.on_azureml.command_jobs import read
@@ -46,6 +49,37 @@ def test_a_job_is_asked_for_as_azure_s_own_sdk_does(name: str) -> None:
     assert ours["properties"].pop("command").startswith("python jupyter_dist_host.py")
     del theirs["command"], theirs["properties"], theirs["resources"]["properties"]
     assert ours["properties"] == theirs
+
+
+@pytest.mark.parametrize(
+    ("identity", "timeout_s", "limit"),
+    [
+        (None, None, "PT168H"),
+        (None, 3600.0, "PT1H10M"),
+        ("managed", None, None),
+        ("managed", 1e6, "PT277H56M40S"),
+    ],
+)
+def test_no_job_outlasts_the_signature_that_its_hosts_write_by(
+    tmp_path: Path, identity: str | None, timeout_s: float | None, limit: str | None
+) -> None:
+    """An identity has no end. A sweep's limit is that of all of its trials."""
+    where = {"subscription": "1", "resource_group": "rg", "workspace": "ws"}
+    asked = AzureMlOptions(**where, compute="c", environment="e:1", identity=identity)
+    run = RunMaker(tmp_path, 1, options=asked.model_dump(mode="json"))
+    trial = dataclasses.replace(run.job, max_restarts=1)
+    search = Search(
+        space={"x": read_dimension("uniform(0,1)")},
+        metric="loss",
+        goal="min",
+        max_jobs=2,
+        parallel=1,
+        strategy="random",
+    )
+    sweep = AzureMl.request_search(search, trial, timeout_s)
+    job = AzureMl().request(dataclasses.replace(run.job, timeout_s=timeout_s))
+    for told in (sweep, job):
+        assert told["body"]["properties"].get("limits", {}).get("timeout") == limit
 
 
 @pytest.mark.parametrize("name", sorted(GOLDEN["sweeps"]))

@@ -7,6 +7,7 @@ that passes between a host and this machine lies in a container of blobs, of a d
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Mapping
 from importlib import metadata
@@ -23,6 +24,7 @@ from .on_azureml.command_checks import check_command, whereabouts
 from .on_azureml.command_errands import CommandErrands, code_id, mailbox_of
 from .on_azureml.command_jobs import CommandJob
 from .on_azureml.command_request import command_job, host_list, job_name, longest_s
+from .on_azureml.mail_access import LIFE
 from .on_azureml.ml_workspace import MlWorkspace, workspace_here
 from .on_azureml.sweep_request import check_search, sweep_job, sweep_name
 from .platform_job import PlatformJob
@@ -55,12 +57,12 @@ class AzureMl(PlatformJob[CommandJob]):
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
         asked = AzureMlOptions(**job.options)
         workspace, name = whereabouts(asked, Path(job.cwd)).id, job_name(job.id, attempt)
-        code = code_id(workspace, name)
+        code, most_s = code_id(workspace, name), longest_s(job, _life_s(asked))
         return {
             "hosts": host_list(asked, job.world_size),
             "mailbox": mailbox_of(asked),
             "put": f"{workspace}/jobs/{name}",
-            "body": command_job(asked, name, job.world_size, workspace, code, longest_s=longest_s(job)),
+            "body": command_job(asked, name, job.world_size, workspace, code, longest_s=most_s),
         }
 
     @staticmethod
@@ -69,15 +71,22 @@ class AzureMl(PlatformJob[CommandJob]):
         check_search(search)
 
     @staticmethod
-    def request_search(search: Search, trial: Job) -> dict[str, Any]:
-        """The request that starts the sweep job of trials like this one, which starts them. Pure."""
+    def request_search(search: Search, trial: Job, timeout_s: float | None) -> dict[str, Any]:
+        """The request that starts the sweep job of trials like this one, which starts them. Pure.
+        `timeout_s`: of all trials together."""
         asked = AzureMlOptions(**trial.options)
         workspace, name = whereabouts(asked, Path(trial.cwd)).id, sweep_name(trial.id)
         code = code_id(workspace, name)
+        most_s = longest_s(dataclasses.replace(trial, timeout_s=timeout_s, max_restarts=0), _life_s(asked))
         return {
             "put": f"{workspace}/jobs/{name}",
-            "body": sweep_job(search, asked, name, trial.world_size, workspace, code),
+            "body": sweep_job(search, asked, name, trial.world_size, workspace, code, longest_s=most_s),
         }
+
+
+def _life_s(asked: AzureMlOptions) -> float | None:
+    """How long a signature that we make lasts, where hosts write by one."""
+    return LIFE.total_seconds() if asked.identity is None else None
 
 
 def _errands(job: Job, folder: RunFolder) -> CommandErrands:

@@ -94,7 +94,7 @@ class SageMaker(PlatformJob[TrainingJob]):
         check_search(search, SageMakerOptions(**options))
 
     @staticmethod
-    def request_search(search: Search, trial: Job) -> dict[str, Any]:
+    def request_search(search: Search, trial: Job, timeout_s: float | None) -> dict[str, Any]:
         """The request that starts the tuning job of trials like this one, which starts them. Pure."""
         asked = SageMakerOptions(**trial.options)
         region = region_for(asked)

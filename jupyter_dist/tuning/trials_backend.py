@@ -71,15 +71,17 @@ class Trials:
             "max_jobs": search.max_jobs,
             "parallel": search.parallel,
             "strategy": search.strategy,
-            **self._request_of(search, trial),
+            **self._request_of(search, trial, job.timeout_s),
         }
 
     @staticmethod
-    def _request_of(search: Search, trial: Job) -> dict[str, Any]:
+    def _request_of(search: Search, trial: Job, timeout_s: float | None) -> dict[str, Any]:
         """What starts a trial, or, where a service starts them, all of them."""
         backend = backends.load(trial.backend)
         of_all = getattr(backend, "request_search", None)
-        return {"trial": dict(backend.request(trial))} if of_all is None else dict(of_all(search, trial))
+        if of_all is None:
+            return {"trial": dict(backend.request(trial))}
+        return dict(of_all(search, trial, timeout_s))
 
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
         return {"folder": str(folder.path)}

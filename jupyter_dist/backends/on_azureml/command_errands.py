@@ -25,7 +25,7 @@ from ..platform_job import leave_files
 from .azureml_options import AzureMlOptions
 from .command_jobs import CommandJob, end_job, look_again, look_at
 from .command_request import command_job, environment_id, host_list, job_name, longest_s
-from .mail_access import LIFE, MailAccess
+from .mail_access import MailAccess
 from .ml_workspace import InUse, MlWorkspace, NotThere
 from .studio_metrics import StudioMetrics
 from .sweep_request import sweep_job, sweep_name
@@ -81,7 +81,7 @@ class CommandErrands:
     def submit(self, job: Job, attempt: int, mailbox: Mailbox, before: CommandJob | None) -> CommandJob:
         if self._adopted is not None:
             return look_at(self._workspace, self._adopted)
-        self._check_life(job)
+        most_s = self._longest_s(job)
         name, asked, where = job_name(self._run, attempt), self._asked, self._workspace.where.id
         body = command_job(
             asked,
@@ -90,7 +90,7 @@ class CommandErrands:
             where,
             code_id(where, name),
             version=self._version(),
-            longest_s=longest_s(job),
+            longest_s=most_s,
         )
         program = self._program(mailbox)  # first: it tells what is wrong with the datastore
         leave_files(mailbox)
@@ -99,25 +99,34 @@ class CommandErrands:
             self._workspace.jobs("PUT", name, "start a job", body, on_behalf=asked.identity == "user")
         return look_at(self._workspace, name)
 
-    def _check_life(self, job: Job) -> None:
-        """Raises LaunchError where a run may take longer than its hosts may write to the mailbox."""
-        attempts, each_s = job.max_restarts + 1, job.timeout_s or 0.0
-        if self._asked.identity is None and attempts * each_s > LIFE.total_seconds():
+    def _longest_s(self, job: Job) -> float | None:
+        """As `longest_s`. Raises LaunchError where a run may take longer than its hosts may write to the
+        mailbox."""
+        life_s = self._mail.life_s() if self._asked.identity is None else None
+        most_s = longest_s(job, life_s)
+        if life_s is None or most_s is None or 0 < most_s <= life_s:
+            return most_s
+        days = f"{life_s / 86400:.3g}"
+        lasts = f"{days} {'day' if days == '1' else 'days'}" if life_s > 0 else "no time any more"
+        cure = "give it --identity managed or user"
+        if job.timeout_s is None:
             raise LaunchError(
-                f"a job without --identity writes by a signature that is good for {LIFE.days} days, and "
-                f"{attempts} attempts of --timeout {each_s:,.0f} s may take longer: give it --identity "
-                "managed or user, or less time"
+                f"the datastore's own signature, by which a job writes, is good for {lasts}: {cure}"
             )
+        attempts = "an attempt" if not job.max_restarts else f"{job.max_restarts + 1} attempts"
+        raise LaunchError(
+            f"a job without --identity writes by a signature that is good for {lasts}, and {attempts} "
+            f"of --timeout {job.timeout_s:,.0f} s, with what their hosts need besides, may take "
+            f"{most_s:,.0f} s: {cure}, or less time"
+        )
 
     def begin_sweep(self, search: Search, tuning: Job, trial: Job, mailbox: Mailbox) -> None:
         """Start the sweep job of this tuning run, whose trials are like this one: one, however often it is
         asked for. Blocks. Raises what `submit` raises."""
-        self._check_life(tuning)
+        most_s = self._longest_s(tuning)
         name, asked, where = sweep_name(self._run), self._asked, self._workspace.where.id
         code, ranks = code_id(where, name), trial.world_size
-        body = sweep_job(
-            search, asked, name, ranks, where, code, version=self._version(), longest_s=longest_s(tuning)
-        )
+        body = sweep_job(search, asked, name, ranks, where, code, version=self._version(), longest_s=most_s)
         # Each trial's job has a folder in the mailbox that is called as the job is.
         program = self._program(mailbox, "$AZUREML_RUN_ID")
         self._leave_code(name, program)

@@ -52,9 +52,10 @@ def environment_id(name: str, workspace: str, version: str | None = None) -> str
     return f"{workspace}/environments/{name}/versions/{own or version or 'LATEST'}"
 
 
-def longest_s(job: Job) -> float | None:
-    """After how long the service itself ends the job of a run, should nobody here be left to do so."""
-    return None if job.timeout_s is None else (job.max_restarts + 1) * job.timeout_s + _SPARE_S
+def longest_s(job: Job, life_s: float | None) -> float | None:
+    """After how long the service itself ends the job of a run, should nobody here be left to do so. Without
+    --timeout it is `life_s`, after which its hosts could not write to the mailbox any more; None: always."""
+    return life_s if job.timeout_s is None else (job.max_restarts + 1) * job.timeout_s + _SPARE_S
 
 
 def command_job(

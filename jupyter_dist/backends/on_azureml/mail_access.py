@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime
 import threading
+import urllib.parse
 from typing import Any
 
 from ...agent.stores import StoreError, container_of
@@ -17,12 +18,27 @@ from ...errors import DistError, LaunchError, Unreachable
 from ...hosts.container_store import ContainerStore
 from .ml_workspace import MlWorkspace, NotAllowed
 
-__all__ = ["LIFE", "MailAccess"]
+__all__ = ["LIFE", "MailAccess", "life_of"]
 
 _FOLDER = "jupyter-dist"
 LIFE = datetime.timedelta(days=7)
 """Of a signature: the most that one by a user's own right can have."""
 _RIGHTS = "rcwdl"
+
+
+def life_of(signature: str) -> float | None:
+    """For how many seconds from now it is good, by its field `se`; None where a policy of the container's
+    says that. https://learn.microsoft.com/rest/api/storageservices/create-service-sas"""
+    said = urllib.parse.parse_qs(signature.lstrip("?")).get("se")
+    if not said:
+        return None
+    try:
+        until = datetime.datetime.fromisoformat(said[0].replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    if until.tzinfo is None:
+        until = until.replace(tzinfo=datetime.timezone.utc)
+    return (until - datetime.datetime.now(datetime.timezone.utc)).total_seconds()
 
 
 class MailAccess:
@@ -78,6 +94,12 @@ class MailAccess:
                 about["accountName"], about["containerName"], permission=_RIGHTS, expiry=until, **by
             )
         )
+
+    def life_s(self) -> float | None:
+        """For how long hosts may write that get the signature now; None where the signature does not say.
+        Blocks. Raises DistError."""
+        secrets = self._keys()
+        return life_of(str(secrets["sasToken"])) if "sasToken" in secrets else LIFE.total_seconds()
 
     def _credential(self) -> Any:
         """Asked for anew after the store has refused the one before: keys are changed now and then."""
