@@ -20,7 +20,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from ..errors import LaunchError
 from ..folder import RunFolder, write_bytes
 from ..hosts.fleet import Fleet, FleetPoll, Start
-from ..hosts.host import HostProcess
 from ..hosts.host_set import HostSet
 from ..hosts.link import LinkError, Reach
 from ..hosts.mailbox import Mailbox
@@ -32,6 +31,7 @@ from ._base import Handle
 from .ranks.agent_options import AgentOptions
 from .ranks.elastic_options import ElasticOptions
 from .ranks.elastic_ranks import ElasticRanks
+from .ranks.fresh_ranks import FreshRanks
 from .ranks.host_gpus import HostsTurn
 from .ranks.places import (
     Place,
@@ -43,8 +43,10 @@ from .ranks.places import (
     places,
     ports_needed,
 )
+from .ranks.rank_starts import rank_starts
 from .ranks.rounds import Elastic
 from .ranks.serving import Serving
+from .ranks.standing import is_displaced, overall, rank_state
 
 __all__ = [
     "AgentOptions",
@@ -61,7 +63,6 @@ __all__ = [
     "stage_program",
 ]
 
-_READ_AT_START = ("DYLD_", "GLIBC_", "LD_", "MALLOC_", "PYTHON")
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -106,7 +107,8 @@ class Hosting:
     close: Callable[[], None] = _nothing
     """Called once when the run has ended and its hosts are released; must not raise."""
     elastic: Elastic | None = None
-    """Horovod's ranks may go and come within these limits, and the hosts with them."""
+    """The ranks may go and come within these limits, and the hosts with them: Horovod's, which go on, or any
+    that all begin anew then (`Elastic.anew`)."""
     now: Callable[[], Sequence[Mapping[str, Any]]] | None = None
     """In an elastic run: the hosts that there are at the moment, as in `hosts`; asked at every poll. None:
     `hosts` are all that there will be, and one that was lost is tried again. One that `gone` has named stays
@@ -132,7 +134,7 @@ class Hosted:
         """Since when ranks are known to have been ended with our place on their hosts."""
         self._turn: HostsTurn | None = None
         self._serving: Serving | None = None
-        self._elastic: ElasticRanks | None = None
+        self._elastic: ElasticRanks | FreshRanks | None = None
 
     @_alone
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
@@ -270,12 +272,7 @@ class Hosted:
             fleet.find_ways({name: (at[name], fleet.ports(name)[0]) for name in names}, where[0].host)
             return
         envs = environments(job, self._attempt, asked, where, facts, {n: fleet.ports(n) for n in names})
-        # These are read when a program starts, which a fork does not.
-        fork = not any(n.startswith(_READ_AT_START) for env in envs for n in env)
-        starts = [
-            Start(place.host, (facts[place.host].python, "-m", "jupyter_dist.worker"), env, place.rank, fork)
-            for place, env in zip(where, envs, strict=True)
-        ]
+        starts = rank_starts(where, facts, envs)
         told = b"" if job.env_names else json.dumps([dataclasses.asdict(start) for start in starts]).encode()
         write_bytes(self._mark(), told)
         fleet.start(self._attempt, starts)
@@ -293,13 +290,14 @@ class Hosted:
         assert self._hosting is not None
         return "; ".join(filter(None, (self._hosting.trouble(), state.detail))) or None
 
-    def _make_elastic(self, job: Job, folder: RunFolder, attempt: int) -> ElasticRanks | None:
+    def _make_elastic(self, job: Job, folder: RunFolder, attempt: int) -> ElasticRanks | FreshRanks | None:
         asked, fleet = self._hosting, self._fleet
         assert asked is not None
         self._elastic = None
         if asked.elastic is not None:
             assert isinstance(fleet, HostSet)
-            self._elastic = ElasticRanks(
+            kind = FreshRanks if asked.elastic.anew else ElasticRanks
+            self._elastic = kind(
                 job,
                 folder,
                 attempt,
@@ -322,12 +320,12 @@ class Hosted:
     def _as_poll(self, state: FleetPoll, job: Job) -> Poll:
         found = {process.rank: process for process in state.processes}
         ranks = tuple(
-            rank if rank.rank not in found else _rank_state(rank, found[rank.rank])
+            rank if rank.rank not in found else rank_state(rank, found[rank.rank])
             for rank in self._pending(job)
         )
-        poll = Poll(_overall(ranks), ranks, pids=state.pids, detail=self._hindered(state))
+        poll = Poll(overall(ranks), ranks, pids=state.pids, detail=self._hindered(state))
         assert self._hosting is not None
-        taken = dict.fromkeys(process.host for process in found.values() if _is_displaced(process))
+        taken = dict.fromkeys(process.host for process in found.values() if is_displaced(process))
         if taken:
             return self._without(taken, poll, state.detail)
         if poll.state is State.STOPPED and not self._stopping:
@@ -359,42 +357,5 @@ class Hosted:
         return dataclasses.replace(poll, detail="; ".join([*told, *filter(None, [otherwise])]))
 
 
-def _rank_state(rank: RankState, process: HostProcess) -> RankState:
-    if process.lost is not None or _is_displaced(process):
-        return dataclasses.replace(
-            rank, state=State.LOST, pid=process.pid, started=process.started, ended=process.ended
-        )
-    if not process.over:
-        state = State.PENDING if process.asked else State.RUNNING
-    elif process.exit_code == 0:
-        state = State.SUCCEEDED
-    else:
-        state = State.STOPPED if process.told else State.FAILED
-    return dataclasses.replace(
-        rank,
-        state=state,
-        pid=process.pid,
-        exit_code=process.exit_code,
-        signal=process.signal,
-        started=process.started,
-        ended=process.ended,
-        peak_memory_bytes=process.peak_memory_bytes,
-    )
-
-
-def _is_displaced(process: HostProcess) -> bool:
-    """Whether its agent has ended it with our place on the host."""
-    return process.place_gone and process.over and process.exit_code != 0
-
-
 def _named(hosts: Sequence[str]) -> str:
     return f"host {hosts[0]} was" if len(hosts) == 1 else f"hosts {', '.join(hosts)} were"
-
-
-def _overall(ranks: Sequence[RankState]) -> State:
-    states = {rank.state for rank in ranks}
-    if State.RUNNING in states or State.PENDING in states:
-        return State.RUNNING
-    if states == {State.SUCCEEDED}:
-        return State.SUCCEEDED
-    return State.FAILED if State.FAILED in states or State.LOST in states else State.STOPPED

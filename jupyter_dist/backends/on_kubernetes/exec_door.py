@@ -34,6 +34,8 @@ _PIECE = 60 << 10
 _PING_EVERY_S, _PONG_WITHIN_S, _OPEN_S = 2.0, 4.0, 15.0
 # The pod that is meant is known by its UID: another one may have come to its name meanwhile.
 _FENCE = '[ "$JUPYTER_DIST_POD_UID" = "$0" ] || { echo "$1 gone"; exit 70; }; '
+# A PyTorchJob's pods have them, for a torchrun as their program. One that a cell runs would take them for its own.
+_NOT_OURS = "for name in $(env | sed -n 's/^\\(PET_[A-Z_]*\\)=.*/\\1/p'); do unset \"$name\"; done; "
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,13 @@ class Site:
     container: str
     node: str
     slots: int
+    before: int = 0
+    """How many pods of ours had its name before."""
+
+    @property
+    def host(self) -> str:
+        """What it is called among the run's hosts, where no other has that name, then or later."""
+        return f"{self.name}.{self.before}" if self.before else self.name
 
 
 @functools.cache
@@ -106,7 +115,7 @@ class ExecDoor:
         from websockets.asyncio.client import connect
         from websockets.exceptions import InvalidStatus
 
-        command = ["/bin/sh", "-c", _FENCE + openssh.finding_python(), self._site.uid, word]
+        command = ["/bin/sh", "-c", _FENCE + _NOT_OURS + openssh.finding_python(), self._site.uid, word]
         way = await asyncio.to_thread(self._cluster.way_in, self._site.name, self._site.container, command)
         named: dict[str, Any] = {} if way.server_name is None else {"server_hostname": way.server_name}
         try:

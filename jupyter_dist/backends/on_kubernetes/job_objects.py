@@ -63,10 +63,10 @@ def labelled(job: Job, attempt: int) -> str:
 def job_object(job: Job, attempt: int) -> dict[str, Any]:
     asked, name = KubernetesOptions(**job.options), called(job, attempt)
     kind = KINDS[asked.kind]
-    pods = len(asked.slots(job.world_size))
+    pods = len(asked.most(job.world_size))
     labels = {RUN: job.id, ATTEMPT: str(attempt), "app.kubernetes.io/managed-by": "jupyter-dist"}
     queue = {} if asked.queue is None else {_QUEUE: asked.queue}
-    slots = min(job.world_size, asked.processes_per_host)
+    slots = max(asked.most(job.world_size))
     template = _pod(asked, name, labels, slots)
     head = {
         "apiVersion": kind.group,
@@ -95,8 +95,10 @@ def job_object(job: Job, attempt: int) -> dict[str, Any]:
 
 def replicas(asked: KubernetesOptions, world_size: int) -> dict[str, int]:
     """How many pods there are of each of Kubeflow's types, in the ranks' order; none for a Job."""
-    pods = len(asked.slots(world_size))
-    if asked.kind == "pytorchjob":
+    pods = len(asked.most(world_size))
+    if asked.is_elastic:
+        found = {"Worker": pods}  # a master would be one that the job cannot do without
+    elif asked.kind == "pytorchjob":
         found = {"Master": 1, "Worker": pods - 1}
     elif asked.kind == "tfjob" and asked.wanted().has_roles:
         found = {"Chief": int(asked.chief), "Worker": 0, "PS": asked.ps, "Evaluator": int(asked.evaluator)}
@@ -113,8 +115,10 @@ def _kubeflows(job: Job, asked: KubernetesOptions, template: Mapping[str, Any], 
     policy: dict[str, Any] = {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": _KEPT_S}
     if asked.queue is not None:
         policy["suspend"] = True
+    # In place of a pod that was ended another one comes; one that ends by itself is not needed any more.
+    restarts = "ExitCode" if asked.is_elastic else "Never"
     of_each: dict[str, Any] = {
-        name: {"replicas": count, "restartPolicy": "Never", "template": copy.deepcopy(template)}
+        name: {"replicas": count, "restartPolicy": restarts, "template": copy.deepcopy(template)}
         for name, count in replicas(asked, job.world_size).items()
     }
     if asked.kind == "tfjob":
@@ -128,7 +132,13 @@ def _kubeflows(job: Job, asked: KubernetesOptions, template: Mapping[str, Any], 
             "slotsPerWorker": slots,
             "mpiReplicaSpecs": of_each,
         }
-    return {"runPolicy": policy, "nprocPerNode": str(slots), "pytorchReplicaSpecs": of_each}
+    found = {"runPolicy": policy, "nprocPerNode": str(slots), "pytorchReplicaSpecs": of_each}
+    limits = asked.limits(job.world_size)
+    if limits is not None:
+        policy["schedulingPolicy"] = {"minAvailable": len(asked.slots(job.world_size))}
+        least, most = (len(asked.slots(np)) for np in (limits.min_np, limits.max_np))
+        found["elasticPolicy"] = {"minReplicas": least, "maxReplicas": most}
+    return found
 
 
 def _trainer(asked: KubernetesOptions, container: Mapping[str, Any], pods: int, slots: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import re
@@ -15,9 +16,11 @@ from ...errors import InputError
 from ...form import Form
 from ...hosts.settings import HostSettings
 from ..ranks.agent_options import AgentOptions, Line, LocalFile
+from ..ranks.elastic_options import ElasticOptions
 from ..ranks.gpu_options import GpusPerWorker
 from ..ranks.places import Wanted
 from ..ranks.roles import Chief, Evaluator, ParameterServers
+from ..ranks.rounds import Elastic
 
 __all__ = ["KubernetesOptions", "bytes_of"]
 
@@ -95,7 +98,7 @@ Name = Annotated[str | None, AfterValidator(_name)]
 Quantity = Annotated[str | None, AfterValidator(_quantity)]
 
 
-class KubernetesOptions(AgentOptions):
+class KubernetesOptions(AgentOptions, ElasticOptions):
     """Options of the backend `kubernetes`."""
 
     form: ClassVar[Form] = Form(
@@ -265,10 +268,19 @@ class KubernetesOptions(AgentOptions):
             horovod=self.kind != "mpijob",  # which meets by MPI there
         )
 
+    def limits(self, world_size: int) -> Elastic | None:
+        """None where the ranks are to stay. Torch's begin anew when there are more or fewer of them."""
+        limits = super().limits(world_size)
+        return None if limits is None else dataclasses.replace(limits, anew=True)
+
     def slots(self, world_size: int) -> list[int]:
         """How many ranks each pod has."""
         each = self.processes_per_host
         return [min(each, world_size - first) for first in range(0, world_size, each)]
+
+    def most(self, world_size: int) -> list[int]:
+        """How many ranks each pod has that is asked for; an elastic run begins before it has them all."""
+        return self.slots(max(world_size, self.max_np or 0))
 
     def claims(self) -> list[tuple[str, str, bool]]:
         """Of each volume the claim, the path, and whether it is only read."""
@@ -314,6 +326,16 @@ class KubernetesOptions(AgentOptions):
 
     def check_ranks(self, world_size: int) -> None:
         """Raises InputError where the ranks cannot be shared out."""
+        self.check_elastic(world_size)
+        if self.is_elastic and self.kind != "pytorchjob":
+            raise InputError(
+                f"--min-np and --max-np are for --kind pytorchjob: the pods of --kind {self.kind} have to stay"
+            )
+        if self.is_elastic and self.wanted().has_roles:
+            raise InputError(
+                "with --min-np and --max-np no rank may have a role of its own: leave "
+                "--chief, --ps and --evaluator out"
+            )
         if self.kind == "tfjob" and self.wanted().has_roles and self.processes_per_host > 1:
             raise InputError("--kind tfjob has a pod for each role: leave --processes-per-host out")
         given = [name for name in (*_OF_RUNTIME, "pod_template") if getattr(self, name)]
@@ -322,7 +344,7 @@ class KubernetesOptions(AgentOptions):
             raise InputError(f"{flag} has no place in a TrainJob: its runtime, {self.runtime!r}, says that")
         if self.kind != "trainjob" and self.runtime != _RUNTIME:
             raise InputError("--runtime is for --kind trainjob")
-        for slots in set(self.slots(world_size)):
+        for slots in set(self.most(world_size)):
             if self.gpus_per_worker * slots % 1:
                 total = self.gpus_per_worker * slots
                 raise InputError(

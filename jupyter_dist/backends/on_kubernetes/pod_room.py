@@ -47,6 +47,9 @@ class PodRoom:
         self._options = KubernetesOptions(**job.options)
         self._kind = KINDS[self._options.kind]
         self._replicas = replicas(self._options, job.world_size)
+        self._limits = self._options.limits(job.world_size)
+        self._closed: str | None = None
+        """Why no pods come any more in place of others."""
         self._cluster = Cluster(handle["context"], handle["namespace"])
         self._sites: list[Site] = []
         self._watch: PodWatch | None = None
@@ -76,14 +79,36 @@ class PodRoom:
     @property
     def gone(self) -> dict[str, str]:
         """The pods of ranks that have ended, and why."""
-        return {site.name: f"this pod, on node {site.node}, {why}" for site, why in self._ended(ranks=True)}
+        return {site.host: f"this pod, on node {site.node}, {why}" for site, why in self._ended(ranks=True)}
 
     @property
     def stranded(self) -> str | None:
-        """Why the ranks cannot go on, whose pods are there still: the one with their mpirun has ended."""
+        """Why the ranks cannot go on, whose pods may be there still: the one with their mpirun has ended, or
+        nobody makes pods for them any more."""
         for site, why in self._ended(ranks=False):
             return f"the launcher's pod, {site.name} on node {site.node}, {why}"
+        if self._limits is not None and self.settled:
+            gone = self.gone
+            if sum(site.slots for site in self._sites if site.host not in gone) < self._limits.min_np:
+                return self._why_closed()
         return None
+
+    def _why_closed(self) -> str | None:
+        if self._closed is None and time.monotonic() - self._looked > _ASK_WHY_EVERY_S:
+            self._looked = time.monotonic()
+            title = self._kind.title
+            try:
+                job = self._cluster.ask("GET", f"{self._jobs}/{self.handle['name']}")
+            except (DistError, Refusal) as error:
+                if isinstance(error, Refusal) and error.status == 404:
+                    self._closed = f"the {title} was deleted"
+                return self._closed
+            failed = failure_of(job)
+            if job["metadata"].get("deletionTimestamp"):
+                self._closed = f"the {title} was deleted"
+            elif failed is not None:
+                self._closed = f"the {title} has failed: {failed}"
+        return self._closed
 
     def _ended(self, *, ranks: bool) -> Iterator[tuple[Site, str]]:
         pods = None if self._watch is None else self._watch.pods
@@ -112,7 +137,7 @@ class PodRoom:
 
     def whole(self) -> bool:
         """Whether another attempt can be made in them."""
-        return self.settled and not self.gone and self.stranded is None
+        return self.settled and (self._limits is not None or not self.gone) and self.stranded is None
 
     def write_down(self, attempt: int) -> None:
         """Have them known, as those of an attempt."""
@@ -198,16 +223,20 @@ class PodRoom:
         """Whether they are; they are known from then on. Raises LaunchError where they will not be."""
         pods = watch.pods
         if pods is not None:
-            slots = self._options.slots(self._job.world_size)
+            slots = self._options.most(self._job.world_size)
             wanted = sum(self._replicas.values()) or len(slots)
             live = [pod for pod in pods.values() if not pod["metadata"].get("deletionTimestamp")]
             for pod in live:
-                why = never_starts(pod) or ending_of(pod)
+                why = never_starts(pod) or (ending_of(pod) if self._limits is None else None)
                 if why is not None:
                     about = f"pod {pod['metadata']['name']} {why}{self._last_words(pod)}"
                     raise LaunchError(f"{about}. Nothing was started.")
+            if self._limits is not None:
+                if self._found(live):
+                    return True
+                wanted = len(self._options.slots(self._job.world_size))
             up = {index_of(pod, self._replicas): pod for pod in live if is_up(pod)}
-            if len(up) == wanted:
+            if self._limits is None and len(up) == wanted:
                 more = [0] * (wanted - len(slots))
                 self._sites = [_site(up[index], many) for index, many in enumerate([*slots, *more])]
                 return True
@@ -215,6 +244,35 @@ class PodRoom:
                 self._looked = time.monotonic()
                 self._told = self._why(wanted, live)
         return False
+
+    def _found(self, pods: Sequence[Mapping[str, Any]]) -> bool:
+        """In an elastic run: whether pods are up for as many ranks as are there at first."""
+        new = self._new(pods)
+        if sum(site.slots for site in new) < self._job.world_size:
+            return False
+        self._sites = new
+        return True
+
+    def _new(self, pods: Sequence[Mapping[str, Any]]) -> list[Site]:
+        """Those of the pods that are up, and were not known, in the order of their numbers."""
+        slots, known = self._options.most(self._job.world_size), {site.uid for site in self._sites}
+        found = []
+        for pod in sorted(pods, key=lambda pod: index_of(pod, self._replicas)):
+            index, meta = index_of(pod, self._replicas), pod["metadata"]
+            if is_up(pod) and meta["uid"] not in known and index < len(slots):
+                before = sum(site.name == meta["name"] for site in self._sites)
+                found.append(_site(pod, slots[index], before))
+        return found
+
+    def _now(self) -> list[dict[str, Any]]:
+        """In an elastic run: the hosts that there are. What is new is written down before it is of use."""
+        pods = None if self._watch is None else self._watch.pods
+        new = self._new(list((pods or {}).values()))
+        if new:
+            self._sites += new
+            self.write_down(self.handle["attempt"])
+        gone = self.gone
+        return [{"name": s.host, "slots": s.slots} for s in self._sites if s.host not in gone]
 
     def _last_words(self, pod: Mapping[str, Any]) -> str:
         path = f"{self._core('pods')}/{pod['metadata']['name']}/log"
@@ -253,7 +311,7 @@ class PodRoom:
         assert self._watch is not None
         watch = self._watch
         return Hosting(
-            hosts=[{"name": site.name, "slots": site.slots} for site in self._sites if site.slots],
+            hosts=[{"name": site.host, "slots": site.slots} for site in self._sites if site.slots],
             settings=self._options.agent_settings(),
             reach=self._reach,
             wanted=self._options.wanted(),
@@ -261,10 +319,12 @@ class PodRoom:
             gone=lambda: self.gone,
             why_s=_WHY_S,
             close=self._end_mail,
+            elastic=self._limits,
+            now=self._now,
         )
 
     def _reach(self, host: str, wish: Mapping[str, Any], files: Sequence[Shipped]) -> Link:
-        site = next(site for site in self._sites if site.name == host)
+        site = next(site for site in self._sites if site.host == host)
         if self._mail is not None:
             return self._mail.reach(site, wish, files)
         return StreamLink(host, ExecDoor(self._cluster, site, self._options.python), wish, files)
@@ -306,9 +366,11 @@ class PodRoom:
         return f"/api/v1/namespaces/{self._cluster.namespace}/{what}"
 
 
-def _site(pod: Mapping[str, Any], slots: int) -> Site:
+def _site(pod: Mapping[str, Any], slots: int, before: int = 0) -> Site:
     meta, spec = pod["metadata"], pod["spec"]
-    return Site(meta["name"], meta["uid"], spec["containers"][0]["name"], str(spec.get("nodeName")), slots)
+    return Site(
+        meta["name"], meta["uid"], spec["containers"][0]["name"], str(spec.get("nodeName")), slots, before
+    )
 
 
 def new_handle(folder: RunFolder, job: Job, attempt: int) -> dict[str, Any]:

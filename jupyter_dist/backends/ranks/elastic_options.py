@@ -1,4 +1,4 @@
-"""The options of backends on whose hosts Horovod's ranks may go and come."""
+"""The options of backends on whose hosts ranks may go and come."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ class ElasticOptions(Options):
 
     form: ClassVar[Form] = Form(
         sections={
-            "Elastic Horovod": ("min_np", "max_np", "elastic_timeout", "reset_limit"),
+            "Elastic runs": ("min_np", "max_np", "elastic_timeout", "reset_limit"),
         },
     )
 
     min_np: int | None = _ranks(
-        "Least ranks", "Elastic Horovod: go on with that many ranks when others are lost. Default: -np"
+        "Least ranks", "Elastic: go on with that many ranks when others are lost. Default: -np"
     )
     max_np: int | None = _ranks(
-        "Most ranks", "Elastic Horovod: take up to that many ranks as hosts come. Default: -np"
+        "Most ranks", "Elastic: take up to that many ranks as hosts come. Default: -np"
     )
     elastic_timeout: int | None = Field(
         default=None,
         ge=1,
         title="Elastic timeout",
-        description="Elastic Horovod: seconds to wait for enough ranks. Default: 600",
+        description="Elastic: seconds to wait for enough ranks. Default: 600",
     )
     reset_limit: int | None = Field(
         default=None,
         ge=0,
         title="Resets",
-        description="Elastic Horovod: how often the ranks may change. Default: no limit",
+        description="Elastic: how often the ranks may change. Default: no limit",
     )
 
     @property

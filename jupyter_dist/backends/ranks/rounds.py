@@ -35,6 +35,9 @@ class Elastic:
     reset_limit: int | None = None
     cooldown_s: tuple[float, float] = (1.0, 30.0)
     """After how long a seat is taken again whose process has failed: at first, and at most."""
+    anew: bool = False
+    """Whether all ranks are started anew when their number changes, as torch's have to be. Those of Horovod
+    go on (`hvd.elastic.run`)."""
 
 
 class Stand(enum.Enum):

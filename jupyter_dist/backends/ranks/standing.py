@@ -1,0 +1,50 @@
+"""How ranks stand, by what their hosts tell of their processes. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from ...hosts.facts import HostProcess
+from ...job import RankState, State
+
+__all__ = ["is_displaced", "overall", "rank_state"]
+
+
+def rank_state(rank: RankState, process: HostProcess) -> RankState:
+    """The rank's state, with what is known of its process."""
+    if process.lost is not None or is_displaced(process):
+        return dataclasses.replace(
+            rank, state=State.LOST, pid=process.pid, started=process.started, ended=process.ended
+        )
+    if not process.over:
+        state = State.PENDING if process.asked else State.RUNNING
+    elif process.exit_code == 0:
+        state = State.SUCCEEDED
+    else:
+        state = State.STOPPED if process.told else State.FAILED
+    return dataclasses.replace(
+        rank,
+        state=state,
+        pid=process.pid,
+        exit_code=process.exit_code,
+        signal=process.signal,
+        started=process.started,
+        ended=process.ended,
+        peak_memory_bytes=process.peak_memory_bytes,
+    )
+
+
+def is_displaced(process: HostProcess) -> bool:
+    """Whether its agent has ended it with our place on the host."""
+    return process.place_gone and process.over and process.exit_code != 0
+
+
+def overall(ranks: Sequence[RankState]) -> State:
+    """What an attempt with these ranks has come to."""
+    states = {rank.state for rank in ranks}
+    if State.RUNNING in states or State.PENDING in states:
+        return State.RUNNING
+    if states == {State.SUCCEEDED}:
+        return State.SUCCEEDED
+    return State.FAILED if State.FAILED in states or State.LOST in states else State.STOPPED
