@@ -34,7 +34,8 @@ _PIECE = 60 << 10
 _PING_EVERY_S, _PONG_WITHIN_S, _OPEN_S = 2.0, 4.0, 15.0
 # The pod that is meant is known by its UID: another one may have come to its name meanwhile.
 _FENCE = '[ "$JUPYTER_DIST_POD_UID" = "$0" ] || { echo "$1 gone"; exit 70; }; '
-# A PyTorchJob's pods have them, for a torchrun as their program. One that a cell runs would take them for its own.
+# A PyTorchJob's pods have these for the torchrun that is their program elsewhere: none that a cell runs is
+# to take them for its own.
 _NOT_OURS = "for name in $(env | sed -n 's/^\\(PET_[A-Z_]*\\)=.*/\\1/p'); do unset \"$name\"; done; "
 
 

@@ -329,7 +329,8 @@ class KubernetesOptions(AgentOptions, ElasticOptions):
         self.check_elastic(world_size)
         if self.is_elastic and self.kind != "pytorchjob":
             raise InputError(
-                f"--min-np and --max-np are for --kind pytorchjob: the pods of --kind {self.kind} have to stay"
+                "--min-np and --max-np are for --kind pytorchjob: "
+                f"the pods of --kind {self.kind} have to stay"
             )
         if self.is_elastic and self.wanted().has_roles:
             raise InputError(

@@ -1,8 +1,9 @@
 """The ranks of an elastic run that are all started anew when their number changes, as torch's have to be.
 
-A process group of torch has its size for good. So each *round* is an attempt of the run: when a host is lost,
-or others have come, the ranks there are get ended, and as many as there is room for are started, each with its
-place in its environment. Where training goes on is the cell's own business, by a checkpoint, as under torchrun.
+A process group of torch has its size for good. So each *round* is an attempt of the run: when a host is
+lost, or others have come, all ranks are ended, and as many as there is room for are started, each with its
+place in its environment. Where training goes on is the cell's own business, by a checkpoint, as under
+torchrun.
 
 What is known of a round is written down before its ranks are asked for: another supervisor goes on with that.
 """
@@ -159,8 +160,7 @@ class FreshRanks:
             self._end(State.STOPPED)
             return self._last, None
         if self._phase is _Phase.READYING:
-            waits = self._make_ready()
-            return (self._states() if self._phase is _Phase.TRAINING else self._last), waits
+            return (self._states() if self._make_ready() else self._last), self._why
         return self._last, self._gather()
 
     def _overall(self, ranks: Sequence[RankState]) -> State:
@@ -231,19 +231,19 @@ class FreshRanks:
         self._fleet.ask_for_ports(ports_needed(self._where))
         self._phase = _Phase.READYING
 
-    def _make_ready(self) -> str | None:
-        """Start the ranks once their hosts have found ports."""
+    def _make_ready(self) -> bool:
+        """Start the ranks once their hosts have found ports; whether that is done."""
         if any(key not in self._hosts for key in self._keys.values()):
             self._phase = _Phase.GATHERING
-            return self._why
+            return False
         if not all(self._keeper.member(name).settled for name in self._keys):
-            return self._why
+            return False
         facts = {name: self._fleet.facts(name) for name in self._keys}
         job = dataclasses.replace(self._job, world_size=len(self._where))
         trouble = gpu_trouble(job, self._wanted, self._where, facts)
         if trouble is not None:
             self._end(State.FAILED, trouble)
-            return None
+            return False
         self._number = self._number + 1 if self._rounds else self._first
         self._rounds += 1
         self._failed_at, self._lost_at, self._phase = None, {}, _Phase.TRAINING
@@ -252,7 +252,7 @@ class FreshRanks:
         self._write_down()
         self._fleet.start(self._number, rank_starts(self._where, facts, envs))
         self._found = {}
-        return None
+        return True
 
     # Ranks, while there are some.
 

@@ -1,0 +1,86 @@
+"""Elastic runs in the pods of a PyTorchJob: the API server is real, the training operator is a stand-in.
+
+tests/kube_plane/kubeflow_stand_in.py says what it does of what the real one does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kube_plane.fixtures import plane, runs  # noqa: F401
+from kube_plane.plane import IN_SHARED, NAMESPACE, Plane
+
+from jupyter_dist.backends.kubernetes import Kubernetes
+from jupyter_dist.conformance.runs import Runs, story, wait_until
+from jupyter_dist.errors import InputError
+from jupyter_dist.job import State
+from jupyter_dist.record import reader
+
+pytestmark = [pytest.mark.xdist_group(IN_SHARED), pytest.mark.timeout(300)]
+
+TRAINS = """
+import os, time
+import torch
+import jupyter_dist as dist
+
+dist.init()
+kept = dist.checkpoint_dir() / "step"
+step = torch.tensor([int(kept.read_text()) if dist.rank() == 0 and kept.exists() else 0])
+torch.distributed.broadcast(step, 0)
+story = (dist.attempt(), dist.world_size(), step.item() > 0)
+print("up", *story, flush=True)
+while dist.attempt() < 2:
+    ones = torch.ones(1)
+    torch.distributed.all_reduce(ones)
+    assert ones.item() == dist.world_size()
+    step += 1
+    if dist.rank() == 0:
+        kept.with_suffix(".new").write_text(str(step.item()))
+        kept.with_suffix(".new").rename(kept)
+    time.sleep(0.05)
+{"story": story, "pod": os.uname().nodename, "told": sorted(n for n in os.environ if n.startswith("PET_"))}
+"""
+FLAGS: dict[str, Any] = {"kind": "pytorchjob", "np": 3, "min_np": 2, "max_np": 4}
+
+
+@contextlib.contextmanager
+def full(plane: Plane) -> Iterator[None]:
+    """Meanwhile no node takes another pod."""
+    for held in (True, False):
+        for name in plane.nodes:
+            plane.api.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": held}})
+        if held:
+            try:
+                yield
+            finally:
+                continue
+
+
+def said(run: Any, attempt: int, rank: int = 0) -> str:
+    path = run.folder.rank(attempt, rank).path
+    return str(reader.output(run.folder, rank, attempt).decode()) if path.exists() else ""
+
+
+@pytest.mark.needs("torch")
+def test_a_run_goes_on_with_fewer_pods_and_grows_again(plane: Plane, runs: Runs) -> None:
+    """By way of a checkpoint of rank 0, whose pod stays. A pod that is scaled away is not missed, either."""
+    run = runs.start(TRAINS, **{**FLAGS, "max_np": 3})
+    wait_until(lambda: "up 0 3 False" in said(run, 0), 90, "three ranks", run)
+    with full(plane):
+        plane.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/jd-{run.id}-worker-1")
+        wait_until(lambda: "up 1 2 True" in said(run, 1), 90, "two ranks to go on", run)
+        wait_until(lambda: f"jd-{run.id}-worker-1" in pending(plane), 30, "another pod to be asked for", run)
+    runs.wait(run, training_s=90)
+    assert run.status.state is State.SUCCEEDED, story(run)
+    assert [result["story"] for result in run.results] == [(2, 3, True)] * 3, story(run)
+    pods = sorted(result["pod"].rpartition("-")[2] for result in run.results)
+    assert pods == ["0", "1", "2"]
+    assert [result["told"] for result in run.results] == [[]] * 3, "the operator's words for torchrun"
+    assert run.status.restarts == 0
+
+
+def pending(plane: Plane) -> list[str]:
+    return [p["metadata"]["name"] for p in plane.pods() if p["status"].get("phase") == "Pending"]
