@@ -28,6 +28,8 @@ from jupyter_dist.plan import planning
 
 pytest.importorskip("kubernetes")
 
+ELASTIC: dict[str, Any] = {"kind": "pytorchjob", "min_np": 2}
+
 Answer = tuple[int, Any] | tuple[int, Any, dict[str, str]]
 
 
@@ -192,12 +194,26 @@ def _checked(make: Callable[..., Job], options: dict[str, Any]) -> None:
         ({"toleration": "a b"}, "--toleration needs KEY"),
         ({"pod_template": "/nowhere.yaml"}, "--pod-template: '/nowhere.yaml' cannot be read"),
         ({"np": 2, "ps": 2}, "leaves no rank for a worker"),
+        ({**ELASTIC, "min_np": 4}, "--min-np 4 is more than -np 3"),
+        ({**ELASTIC, "max_np": 2}, "--max-np 2 is less than -np 3"),
+        ({"min_np": 2}, "are for --kind pytorchjob: the pods of --kind job have to stay"),
+        ({**ELASTIC, "chief": True}, "no rank may have a role of its own"),
+        ({"kind": "pytorchjob", "reset_limit": 1}, "--reset-limit is for elastic runs"),
     ],
 )
 def test_bad_input_is_one_clear_error(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError) as raised:
         _checked(asked_job, options)
     assert said in str(raised.value)
+
+
+def test_an_elastic_pytorchjob_asks_for_all_pods_that_there_may_be_and_no_master() -> None:
+    """The operator makes no more by itself, and has no use for a job whose master is gone."""
+    spec = job_object(asked_job(processes_per_host=4, **ELASTIC, max_np=12), 0)["spec"]
+    assert spec["elasticPolicy"] == {"minReplicas": 1, "maxReplicas": 3}
+    assert spec["runPolicy"]["schedulingPolicy"] == {"minAvailable": 2}
+    (worker,) = spec["pytorchReplicaSpecs"].values()
+    assert (worker["replicas"], worker["restartPolicy"]) == (3, "ExitCode")
 
 
 def test_a_rank_computes_with_the_threads_that_it_has_asked_for() -> None:

@@ -1,9 +1,8 @@
 """The backend `kubernetes` does what every backend has to, on two nodes that share no disk with us.
 
 The control plane is Kubernetes' own, and the user may do no more than docs/kubernetes.md says.
-JUPYTER_DIST_CONFORMANCE=whole also tries all with a PyTorchJob and an MPIJob, and by a mailbox: six minutes
-more. What differs there is in tests/test_kubeflow.py, tests/test_kubeflow_training.py and
-tests/test_kubernetes_mailbox.py.
+JUPYTER_DIST_CONFORMANCE=whole also tries all with a PyTorchJob, an elastic one and an MPIJob, and by a mailbox:
+eight minutes more. What differs there is in tests/test_kubeflow*.py and tests/test_kubernetes_mailbox.py.
 """
 
 from __future__ import annotations
@@ -24,7 +23,14 @@ pytestmark = [
 
 
 _WHOLE = os.environ.get("JUPYTER_DIST_CONFORMANCE") == "whole"
-_TRIED = ["job", "pytorchjob", "mpijob", "mailbox"] if _WHOLE else ["job"]
+_KINDS: dict[str, dict[str, Any]] = {
+    "job": {"kind": "job"},
+    "pytorchjob": {"kind": "pytorchjob"},
+    "elastic": {"kind": "pytorchjob", "min_np": 1},
+    "mpijob": {"kind": "mpijob"},
+    "mailbox": {},
+}
+_TRIED = list(_KINDS) if _WHOLE else ["job"]
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +41,8 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
 
 @pytest.fixture(scope="module", params=_TRIED)
 def target(request: pytest.FixtureRequest, plane: Plane) -> Iterator[Target]:
-    flags: dict[str, Any] = {"image": "any", "processes_per_host": 2, "grace": 60}
+    flags = {"image": "any", "processes_per_host": 2, "grace": 60, **_KINDS[request.param]}
     if request.param != "mailbox":
-        flags["kind"] = request.param
         yield Target("kubernetes", np=3, flags=flags, startup_s=8.0, lives=plane.lives)
         return
     with shared_folder() as given:

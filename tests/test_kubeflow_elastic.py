@@ -13,9 +13,7 @@ import pytest
 from kube_plane.fixtures import plane, runs  # noqa: F401
 from kube_plane.plane import IN_SHARED, NAMESPACE, Plane
 
-from jupyter_dist.backends.kubernetes import Kubernetes
 from jupyter_dist.conformance.runs import Runs, story, wait_until
-from jupyter_dist.errors import InputError
 from jupyter_dist.job import State
 from jupyter_dist.record import reader
 
@@ -43,20 +41,27 @@ while dist.attempt() < 2:
     time.sleep(0.05)
 {"story": story, "pod": os.uname().nodename, "told": sorted(n for n in os.environ if n.startswith("PET_"))}
 """
+FOREVER = """
+import os, time
+print("up", os.environ["JUPYTER_DIST_ATTEMPT"], os.environ["WORLD_SIZE"], flush=True)
+time.sleep(600)
+"""
 FLAGS: dict[str, Any] = {"kind": "pytorchjob", "np": 3, "min_np": 2, "max_np": 4}
 
 
 @contextlib.contextmanager
 def full(plane: Plane) -> Iterator[None]:
     """Meanwhile no node takes another pod."""
-    for held in (True, False):
+
+    def hold(held: bool) -> None:
         for name in plane.nodes:
             plane.api.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": held}})
-        if held:
-            try:
-                yield
-            finally:
-                continue
+
+    hold(True)
+    try:
+        yield
+    finally:
+        hold(False)
 
 
 def said(run: Any, attempt: int, rank: int = 0) -> str:
@@ -66,7 +71,7 @@ def said(run: Any, attempt: int, rank: int = 0) -> str:
 
 @pytest.mark.needs("torch")
 def test_a_run_goes_on_with_fewer_pods_and_grows_again(plane: Plane, runs: Runs) -> None:
-    """By way of a checkpoint of rank 0, whose pod stays. A pod that is scaled away is not missed, either."""
+    """By way of a checkpoint of rank 0, whose pod stays."""
     run = runs.start(TRAINS, **{**FLAGS, "max_np": 3})
     wait_until(lambda: "up 0 3 False" in said(run, 0), 90, "three ranks", run)
     with full(plane):
@@ -84,3 +89,16 @@ def test_a_run_goes_on_with_fewer_pods_and_grows_again(plane: Plane, runs: Runs)
 
 def pending(plane: Plane) -> list[str]:
     return [p["metadata"]["name"] for p in plane.pods() if p["status"].get("phase") == "Pending"]
+
+
+def test_without_its_pytorchjob_a_run_has_ended(plane: Plane, runs: Runs) -> None:
+    """Nobody would make other pods; a pod that its user scales away is done without."""
+    run = runs.until_up(runs.start(FOREVER, **FLAGS, max_restarts=1))
+    jobs = f"/apis/kubeflow.org/v1/namespaces/{NAMESPACE}/pytorchjobs/jd-{run.id}"
+    fewer = {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2}}}}
+    plane.api.ask("PATCH", jobs, fewer, kind="application/merge-patch+json")
+    wait_until(lambda: "up 1 2" in said(run, 1), 60, "two ranks to go on", run)
+    plane.api.delete(jobs)
+    runs.wait(run)
+    assert run.status.state is State.FAILED, story(run)
+    assert "the PyTorchJob was deleted" in story(run)
