@@ -27,7 +27,7 @@ from .host_keeper import HostKeeper, name_of
 from .places import Place, Wanted, environments, gpu_trouble, places, ports_needed
 from .rank_starts import rank_starts
 from .rounds import Elastic
-from .standing import is_displaced, overall, rank_state
+from .standing import overall, rank_state
 
 __all__ = ["FreshRanks"]
 
@@ -190,7 +190,7 @@ class FreshRanks:
         now, most = time.monotonic(), self._limits.max_np
         need = self._limits.min_np if self._rounds else self._job.world_size
         size = min(sum(self._hosts.values()), most)
-        members = self._fleet.members
+        members = [host for host in self._fleet.members if host.name not in self._gone()]
         if members and all(host.failed and host.final for host in members):
             self._end(State.FAILED, "; ".join(self._keeper.failures()), final=True)
             return None
@@ -284,14 +284,11 @@ class FreshRanks:
             process = self._found.get(place.rank)
             if process is not None:
                 rank = rank_state(rank, process)
-                if process.lost is None and not is_displaced(process) and process.over:
-                    ranks.append(rank)
-                    continue
-            if not self.stopping and self._keys[place.host] not in self._hosts:
-                rank = dataclasses.replace(rank, state=State.LOST)
-            if rank.state is State.LOST:
-                ended = rank.ended or self._lost_at.setdefault(place.rank, time.time())
-                rank = dataclasses.replace(rank, ended=ended)
+            dropped = not self.stopping and self._keys[place.host] not in self._hosts
+            lost = rank.state is State.LOST or (dropped and not rank.state.ended)
+            if lost or place.rank in self._lost_at:  # whatever is heard of it later
+                ended = self._lost_at.setdefault(place.rank, rank.ended or time.time())
+                rank = dataclasses.replace(rank, state=State.LOST, ended=ended, exit_code=None, signal=None)
             ranks.append(rank)
         return tuple(ranks)
 

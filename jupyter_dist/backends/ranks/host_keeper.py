@@ -141,8 +141,11 @@ class HostKeeper:
         return False
 
     def failures(self) -> list[str]:
-        """A line for each host that could not be set up. Of one that was lost, its ranks tell."""
-        return [f"host {host.name}: {host.failed}" for host in self._fleet.members if host.failed]
+        """A line for each host that could not be set up. Of one that was lost, its ranks tell, and of one
+        that is gone there is nothing to mend."""
+        gone = self._gone()
+        failed = [host for host in self._fleet.members if host.failed and host.name not in gone]
+        return [f"host {host.name}: {host.failed}" for host in failed]
 
     def member(self, name: str) -> Member:
         return next(host for host in self._fleet.members if host.name == name)
