@@ -6,6 +6,7 @@ tests/kube_plane/kubeflow_stand_in.py says what it does of what the real one doe
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -87,6 +88,8 @@ def test_a_run_goes_on_with_fewer_pods_and_grows_again(plane: Plane, runs: Runs)
     assert pods == ["0", "1", "2"]
     assert [result["told"] for result in run.results] == [[]] * 3, "the operator's words for torchrun"
     assert run.status.restarts == 0
+    names = [json.loads((run.folder.attempt(n) / ".kubernetes.json").read_bytes())["handle"] for n in (0, 2)]
+    assert names[0] == names[1], "another process would not find the pods in the midst of it"
 
 
 def pending(plane: Plane) -> list[str]:

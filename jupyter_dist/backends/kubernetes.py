@@ -109,8 +109,10 @@ class Kubernetes(InRooms[PodRoom]):
 
     def poll(self, handle: Handle, cursor: Any) -> Poll:
         with self._lock:
-            poll = super().poll(handle, cursor)
-            return _unless_stranded(poll, self._known(handle)[0].stranded)
+            poll, room = super().poll(handle, cursor), self._known(handle)[0]
+            if poll.attempt is not None:
+                room.goes_on(poll.attempt)
+            return _unless_stranded(poll, room.stranded)
 
     def release(self, handle: Handle) -> str | None:
         with self._lock:

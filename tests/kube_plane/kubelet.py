@@ -145,6 +145,14 @@ class Node:
         elif uid in self.pods and not self.pods[uid].over and not _is_ready(told):
             # The cluster had not heard of this node for a while, and took its pods for lost.
             self._report(meta, conditions=_conditions(ready=True))
+        elif uid not in self._begun and told["status"]["phase"] == "Running":
+            # It ran here before this node was away: nothing of it is left, and how it ended is not known.
+            self._begun.add(uid)
+            end = {"exitCode": 137, "reason": "ContainerStatusUnknown", "finishedAt": _now()}
+            before = told["status"]["containerStatuses"][0]
+            ended = {**before, "ready": False, "state": {"terminated": end}}
+            conditions = _conditions(ready=False)
+            self._report(meta, phase="Failed", conditions=conditions, containerStatuses=[ended])
         elif uid not in self._begun | self._refused and told["status"]["phase"] == "Pending":
             self._begun.add(uid)
             threading.Thread(target=self._run, args=(told,), daemon=True).start()

@@ -52,6 +52,7 @@ class PodRoom:
         """Why no pods come any more in place of others."""
         self._cluster = Cluster(handle["context"], handle["namespace"])
         self._sites: list[Site] = []
+        self._attempts: list[int] = [handle["attempt"]]
         self._watch: PodWatch | None = None
         where = self._options.mailbox
         self._mail = None if where is None else PodMail(where, RunFolder(Path(handle["folder"])))
@@ -142,10 +143,21 @@ class PodRoom:
     def write_down(self, attempt: int) -> None:
         """Have them known, as those of an attempt."""
         self.handle = {**self.handle, "attempt": attempt}
-        path = RunFolder(Path(self.handle["folder"])).attempt(attempt)
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._attempts = [attempt]
+        self._write()
+
+    def goes_on(self, attempt: int) -> None:
+        """Have them known as those of another attempt, too, that has followed by itself."""
+        if attempt not in self._attempts:
+            self._attempts.append(attempt)
+            self._write()
+
+    def _write(self) -> None:
         sites = [dataclasses.asdict(site) for site in self._sites]
-        write_json(path / _RECORD, {"handle": self.handle, "sites": sites})
+        for attempt in self._attempts:
+            path = RunFolder(Path(self.handle["folder"])).attempt(attempt)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_json(path / _RECORD, {"handle": self.handle, "sites": sites})
 
     def ask(self) -> None:
         """Have the Job and its service made, unless they are. Raises LaunchError, Unreachable."""
@@ -270,7 +282,7 @@ class PodRoom:
         new = self._new(list((pods or {}).values()))
         if new:
             self._sites += new
-            self.write_down(self.handle["attempt"])
+            self._write()
         gone = self.gone
         return [{"name": s.host, "slots": s.slots} for s in self._sites if s.host not in gone]
 

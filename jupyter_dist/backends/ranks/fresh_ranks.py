@@ -207,7 +207,7 @@ class FreshRanks:
         coming = [h for h in members if h.name not in there and not (h.failed or h.lost or h.away)]
         patient = now - self._enough_since < _COMING_S and coming
         if size < most and (patient or now - self._changed_at < _QUIET_S):
-            return f"{size} ranks have a place, and others may come{self._after}"
+            return f"{size} of {most} ranks have a place, and others may come{self._after}"
         limit = self._limits.reset_limit
         if limit is not None and self._rounds > limit:
             why = f"the ranks have changed more than {limit} times (--reset-limit)"

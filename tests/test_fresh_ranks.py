@@ -1,0 +1,188 @@
+"""Ranks that all begin anew when their hosts change: what is done, with hosts that are only said to be there.
+
+Real ones, and a real torch in them, are in test_kubeflow_elastic.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jupyter_dist.backends.ranks import fresh_ranks
+from jupyter_dist.backends.ranks.fresh_ranks import FreshRanks
+from jupyter_dist.backends.ranks.places import Wanted
+from jupyter_dist.backends.ranks.rounds import Elastic
+from jupyter_dist.folder import RunFolder
+from jupyter_dist.hosts.facts import HostFacts, HostProcess
+from jupyter_dist.hosts.fleet import FleetPoll, Start
+from jupyter_dist.job import Job, Poll, State
+
+
+class Hosts:
+    """In place of a HostSet. What is started runs until a test says otherwise."""
+
+    def __init__(self) -> None:
+        self.members: list[Any] = []
+        self.processes: dict[int | None, HostProcess] = {}
+        self.started: list[Start] = []
+        self.attempt = -1
+
+    def add(self, name: str, slots: int, *, ports: int = 1, resume: bool = False) -> None:
+        facts = HostFacts(
+            **{
+                field.name: ""
+                for field in dataclasses.fields(HostFacts)
+                if field.default is dataclasses.MISSING
+            }
+            | {"name": name, "node": len(self.members), "slots": slots, "address": f"10.0.0.{len(name)}"}
+            | {"python": "python3", "cores": 1, "gpus": (), "machine": name, "interface": None}
+        )
+        member = SimpleNamespace(name=name, slots=slots, facts=facts, failed=None, lost=None, away=None)
+        member.settled, member.final, member.signal = True, False, lambda *, kill: None
+        self.members.append(member)
+
+    def give_up(self, gone: Mapping[str, str]) -> None:
+        for member in self.members:
+            member.lost = gone.get(member.name)
+
+    def facts(self, name: str) -> HostFacts:
+        return next(member.facts for member in self.members if member.name == name)
+
+    def ask_for_ports(self, counts: Mapping[str, int]) -> None:
+        self.counts = counts
+
+    def ports(self, name: str) -> tuple[int, ...]:
+        return tuple(range(1, 1 + self.counts[name]))
+
+    def start(self, attempt: int, starts: Sequence[Start]) -> None:
+        self.attempt, self.started = attempt, list(starts)
+        self.expect(attempt, starts)
+
+    def expect(self, attempt: int, starts: Sequence[Start]) -> None:
+        self.processes = {
+            each.rank: HostProcess(
+                f"{attempt}.{each.rank}", each.host, each.rank, attempt, pid=1, started=1.0
+            )
+            for each in starts
+        }
+
+    def end(self, rank: int, code: int, **more: Any) -> None:
+        changes = {"ended": time.time(), "exit_code": code, **more}
+        self.processes[rank] = dataclasses.replace(self.processes[rank], **changes)
+
+    def stop(self, *, kill: bool) -> None:
+        for rank, process in self.processes.items():
+            if not process.over and rank is not None:
+                self.end(rank, 143, told=True)
+
+    def poll(self) -> FleetPoll:
+        return FleetPoll(ready=True, processes=tuple(self.processes.values()))
+
+
+class Run:
+    """One that may have between 1 and 3 ranks, begun with 2."""
+
+    def __init__(self, folder: Path, **limits: Any) -> None:
+        self.folder, self.hosts = RunFolder(folder), Hosts()
+        self.there, self.gone = ["a", "bb"], dict[str, str]()
+        self.limits = Elastic(min_np=1, max_np=3, **limits)
+        self.job = Job("x", "kubernetes", 2, 0.0, "/", "python3", "")
+        self.ranks = self.made()
+
+    def made(self, attempt: int = 0) -> FreshRanks:
+        return FreshRanks(
+            self.job,
+            self.folder,
+            attempt,
+            self.hosts,  # type: ignore[arg-type]
+            limits=self.limits,
+            wanted=Wanted(),
+            hosts=lambda: [{"name": name, "slots": 1} for name in self.there],
+            gone=lambda: self.gone,
+        )
+
+    def until(self, attempt: int) -> Poll:
+        """The poll in which the ranks of an attempt are there."""
+        for _ in range(20):
+            poll = self.ranks.poll(None)
+            if self.hosts.attempt == attempt or poll.state.ended:
+                return self.ranks.poll(None)
+        pytest.fail(f"attempt {attempt} has not come: {poll}")
+
+    def sizes(self) -> list[str]:
+        return [start.env["WORLD_SIZE"] for start in self.hosts.started]
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_QUIET_S", "_GROW_S", "_NOTICED_S"):
+        monkeypatch.setattr(fresh_ranks, name, 0.0)
+
+
+def test_each_change_of_the_hosts_is_an_attempt_with_as_many_ranks_as_have_a_place(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    assert [rank.host for rank in run.until(0).ranks] == ["a", "bb"]
+    run.gone = {"a": "it was preempted"}
+    poll = run.until(1)
+    assert (poll.attempt, poll.state, poll.replaces) == (1, State.RUNNING, True)
+    assert [(rank.host, rank.state) for rank in poll.ranks] == [("bb", State.RUNNING)]
+    run.there += ["a.1", "dddd", "eeeee"]
+    run.until(2)
+    assert [start.host for start in run.hosts.started] == ["bb", "a.1", "dddd"], "who trained comes first"
+    assert run.sizes() == ["3", "3", "3"]
+    for rank in range(3):
+        run.hosts.end(rank, 0)
+    assert run.ranks.poll(None).state is State.SUCCEEDED
+
+
+def test_a_rank_that_fails_by_itself_is_the_end_and_one_that_fails_of_a_lost_host_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path)
+    run.until(0)
+    monkeypatch.setattr(fresh_ranks, "_NOTICED_S", 1e9)
+    run.hosts.end(1, 1)
+    assert (run.ranks.poll(None).state, run.ranks.poll(None).replaces) == (State.RUNNING, True)
+    run.gone = {"a": "its node is gone"}
+    assert [rank.host for rank in run.until(1).ranks] == ["bb"]
+    monkeypatch.setattr(fresh_ranks, "_NOTICED_S", -1.0)
+    run.hosts.end(0, 1)
+    poll = run.ranks.poll(None)
+    assert (poll.state, poll.replaces, poll.ranks[0].state) == (State.FAILED, False, State.FAILED)
+
+
+def test_it_ends_without_hosts_and_after_too_many_changes(tmp_path: Path) -> None:
+    run = Run(tmp_path / "time", timeout_s=0.0)
+    run.until(0)
+    run.gone = {"a": "it was preempted", "bb": "as well"}
+    poll = run.until(1)
+    assert poll.state is State.FAILED
+    assert "0 of 1 ranks have a place after 0 s (--elastic-timeout)" in str(poll.detail)
+    run = Run(tmp_path / "limit", reset_limit=0)
+    run.until(0)
+    run.gone = {"a": "it was preempted"}
+    assert "the ranks have changed more than 0 times (--reset-limit): host a was lost" in str(
+        run.until(1).detail
+    )
+
+
+def test_another_supervisor_goes_on_with_the_round_that_there_is(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.until(0)
+    run.gone = {"a": "it was preempted"}
+    run.until(1)
+    run.hosts = Hosts()
+    run.ranks = run.made()
+    assert run.ranks.recall()
+    poll = run.ranks.poll(None)
+    assert (poll.attempt, [rank.host for rank in poll.ranks]) == (1, ["bb"])
+    assert run.hosts.started == [], "nothing is started twice"
+    run.there.append("ccc")
+    run.until(2)
+    assert run.sizes() == ["2", "2"]
