@@ -34,15 +34,10 @@ class Hosts:
         self.attempt = -1
 
     def add(self, name: str, slots: int, *, ports: int = 1, resume: bool = False) -> None:
-        facts = HostFacts(
-            **{
-                field.name: ""
-                for field in dataclasses.fields(HostFacts)
-                if field.default is dataclasses.MISSING
-            }
-            | {"name": name, "node": len(self.members), "slots": slots, "address": f"10.0.0.{len(name)}"}
-            | {"python": "python3", "cores": 1, "gpus": (), "machine": name, "interface": None}
-        )
+        about: dict[str, Any] = {"name": name, "node": len(self.members), "slots": slots, "cores": 1}
+        about |= {"hostname": name, "machine": name, "address": f"10.0.0.{len(name)}", "python": "python3"}
+        about |= {"client": None, "interface": None, "version": "", "gpus": (), "stage": "/", "home": "/"}
+        facts = HostFacts(**about, free_disk=0)
         member = SimpleNamespace(name=name, slots=slots, facts=facts, failed=None, lost=None, away=None)
         member.settled, member.final, member.signal = True, False, lambda *, kill: None
         self.members.append(member)
@@ -52,7 +47,8 @@ class Hosts:
             member.lost = gone.get(member.name)
 
     def facts(self, name: str) -> HostFacts:
-        return next(member.facts for member in self.members if member.name == name)
+        found: HostFacts = next(member.facts for member in self.members if member.name == name)
+        return found
 
     def ask_for_ports(self, counts: Mapping[str, int]) -> None:
         self.counts = counts
