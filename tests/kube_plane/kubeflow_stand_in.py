@@ -59,7 +59,11 @@ def _reconcile(api: Api, told: Mapping[str, Any], kind: str) -> dict[str, str] |
     https://github.com/kubeflow/training-operator/blob/release-1.9/pkg/controller.v1/common/pod.go"""
     meta, core = told["metadata"], f"/api/v1/namespaces/{told['metadata']['namespace']}"
     listed = api.get(f"{core}/pods", labelSelector=f"{_LABEL}/job-name={meta['name']}")["items"]
-    pods = {pod["metadata"]["name"]: pod for pod in listed}
+    # Another operator's jobs may have its name, and their pods that label.
+    owned = [
+        pod for pod in listed if any(o["uid"] == meta["uid"] for o in pod["metadata"]["ownerReferences"])
+    ]
+    pods = {pod["metadata"]["name"]: pod for pod in owned}
     specs, first, ended = _specs(told, kind), True, None
     for role, spec in specs.items():
         phases = []

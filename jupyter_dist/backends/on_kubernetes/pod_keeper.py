@@ -35,9 +35,8 @@ def agents() -> list[int]:
     return found
 
 
-def main(idle_s: float) -> int:
-    """Returns when the pod is to end, or when there was no agent for `idle_s`: the exit code, which tells
-    these apart. A pod that was ended is none that has done its work."""
+def main(idle_s: float) -> None:
+    """Returns when the pod is to end, or when there was no agent for `idle_s`."""
     told: list[int] = []
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda number, _: told.append(number))
@@ -53,7 +52,7 @@ def main(idle_s: float) -> int:
             if told and not there:
                 if passed_on:
                     time.sleep(_LAST_WORDS_S)
-                return 128 + signal.SIGTERM
+                return
             if told and not passed_on:
                 passed_on = True
                 for agent in there:
@@ -61,9 +60,9 @@ def main(idle_s: float) -> int:
                         os.kill(agent, signal.SIGTERM)
             if now - needed > idle_s:
                 print(f"jupyter-dist: nobody has come back to this pod for {idle_s:g} s", flush=True)
-                return 0
+                return
         time.sleep(_LOOK_EVERY_S)
 
 
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1])))
+    main(float(sys.argv[1]))
