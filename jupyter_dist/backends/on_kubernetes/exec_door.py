@@ -25,7 +25,7 @@ from ...hosts.openssh import SshSettings
 from ...hosts.stream import Pipe
 from .cluster import Cluster
 
-__all__ = ["ExecDoor", "Site"]
+__all__ = ["NOT_OURS", "ExecDoor", "Site"]
 
 _PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 _STDIN, _STDOUT, _STDERR, _STATUS = 0, 1, 2, 3
@@ -36,7 +36,8 @@ _PING_EVERY_S, _PONG_WITHIN_S, _OPEN_S = 2.0, 4.0, 15.0
 _FENCE = '[ "$JUPYTER_DIST_POD_UID" = "$0" ] || { echo "$1 gone"; exit 70; }; '
 # A PyTorchJob's pods have these for the torchrun that is their program elsewhere: none that a cell runs is
 # to take them for its own.
-_NOT_OURS = "for name in $(env | sed -n 's/^\\(PET_[A-Z_]*\\)=.*/\\1/p'); do unset \"$name\"; done; "
+NOT_OURS = "for name in `env | sed -n 's/^\\(PET_[A-Z_]*\\)=.*/\\1/p'`; do unset \"$name\"; done; "
+"""A shell forgets them."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class ExecDoor:
         from websockets.asyncio.client import connect
         from websockets.exceptions import InvalidStatus
 
-        command = ["/bin/sh", "-c", _FENCE + _NOT_OURS + openssh.finding_python(), self._site.uid, word]
+        command = ["/bin/sh", "-c", _FENCE + NOT_OURS + openssh.finding_python(), self._site.uid, word]
         way = await asyncio.to_thread(self._cluster.way_in, self._site.name, self._site.container, command)
         named: dict[str, Any] = {} if way.server_name is None else {"server_hostname": way.server_name}
         try:

@@ -30,11 +30,12 @@ _IDLE_S = 120.0
 """For a pod that has not seen an agent yet: others of the run may still wait for room."""
 # Images call it python3 or python; the keeper itself is content with any version. The shell stays the first
 # process, which hears no SIGTERM before it has said what it does then: a Python would need a while to say so.
+# A pod that was told to end has not done its work, whatever its program makes of that.
 _START = (
-    'trap "kill -TERM \\$keeper 2>/dev/null || exit 143" TERM; '
+    'told=; trap "told=143; kill -TERM \\$keeper 2>/dev/null || exit 143" TERM; '
     'for python in "$0" python3 python /opt/conda/bin/python /usr/local/bin/python3; do '
     'if "$python" -I -S -c "" 2>/dev/null; then "$python" -I -S -c "$@" & keeper=$!; '
-    "while kill -0 $keeper 2>/dev/null; do wait $keeper; code=$?; done; exit $code; fi; done; "
+    "while kill -0 $keeper 2>/dev/null; do wait $keeper; code=$?; done; exit ${told:-$code}; fi; done; "
     'echo "jupyter-dist: this image has no Python" >&2; exit 69'
 )
 # By which mpirun comes from the launcher's pod. The operator's Secret with its key is a folder with other

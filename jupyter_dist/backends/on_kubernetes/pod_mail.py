@@ -18,7 +18,7 @@ from ...hosts.archive import Shipped
 from ...hosts.bootstrap import courier_program
 from ...hosts.link import Link
 from ...hosts.mailbox import Mailbox
-from .exec_door import Site
+from .exec_door import NOT_OURS, Site
 
 __all__ = ["NUMBERED", "PodMail", "mail_command", "mail_env", "number_of"]
 
@@ -33,7 +33,7 @@ _WHERE = {
 }
 """Where the bucket is, which is no secret: as here, unless the pods' template says otherwise."""
 # Kubernetes takes `$(NAME)` in a command for a variable of its own.
-NUMBERED = (
+NUMBERED = NOT_OURS + (
     "uid=$JUPYTER_DIST_POD_UID; rest=${uid#*-}; "
     "JUPYTER_DIST_MAILBOX_NODE=`printf %d 0x${uid%%-*}${rest%%-*}`; export JUPYTER_DIST_MAILBOX_NODE; "
 )
@@ -108,6 +108,6 @@ class PodMail:
         }
 
     def reach(self, site: Site, wish: Mapping[str, Any], files: Sequence[Shipped]) -> Link:
-        link = self._mailbox.reach(site.name, wish, files)
+        link = self._mailbox.reach(site.host, wish, files)
         link.node = number_of(site.uid)
         return link
