@@ -1,8 +1,8 @@
 """The backend `kubernetes` does what every backend has to, on two nodes that share no disk with us.
 
 The control plane is Kubernetes' own, and the user may do no more than docs/kubernetes.md says.
-JUPYTER_DIST_CONFORMANCE=whole also tries all with a PyTorchJob, an elastic one and an MPIJob, and by a mailbox:
-eight minutes more. What differs there is in tests/test_kubeflow*.py and tests/test_kubernetes_mailbox.py.
+JUPYTER_DIST_CONFORMANCE=whole also tries all with a PyTorchJob, an elastic one and an MPIJob, and by a
+mailbox: eight minutes more. What differs there is in tests/test_kubeflow*.py and test_kubernetes_mailbox.py.
 """
 
 from __future__ import annotations
