@@ -75,7 +75,8 @@ class Hosts:
     def stop(self, *, kill: bool) -> None:
         for rank, process in self.processes.items():
             if not process.over and rank is not None:
-                self.end(rank, 143, told=True)
+                # Of two, one misses the other before it is told itself.
+                self.end(rank, 143 if rank else 1, told=rank != 0)
 
     def poll(self) -> FleetPoll:
         return FleetPoll(ready=True, processes=tuple(self.processes.values()))
@@ -90,6 +91,7 @@ class Run:
         self.limits = Elastic(min_np=1, max_np=3, **limits)
         self.job = Job("x", "kubernetes", 2, 0.0, "/", "python3", "")
         self.ranks = self.made()
+        self.seen: set[tuple[int | None, State]] = set()
 
     def made(self, attempt: int = 0) -> FreshRanks:
         return FreshRanks(
@@ -107,6 +109,7 @@ class Run:
         """The poll in which the ranks of an attempt are there."""
         for _ in range(20):
             poll = self.ranks.poll(None)
+            self.seen |= {(poll.attempt, rank.state) for rank in poll.ranks}
             if self.hosts.attempt == attempt or poll.state.ended:
                 return self.ranks.poll(None)
         pytest.fail(f"attempt {attempt} has not come: {poll}")
@@ -132,6 +135,8 @@ def test_each_change_of_the_hosts_is_an_attempt_with_as_many_ranks_as_have_a_pla
     run.until(2)
     assert [start.host for start in run.hosts.started] == ["bb", "a.1", "dddd"], "who trained comes first"
     assert run.sizes() == ["3", "3", "3"]
+    assert (1, State.STOPPED) in run.seen
+    assert (1, State.FAILED) not in run.seen, "nothing has failed where others have come"
     for rank in range(3):
         run.hosts.end(rank, 0)
     assert run.ranks.poll(None).state is State.SUCCEEDED

@@ -289,6 +289,9 @@ class FreshRanks:
             if lost or place.rank in self._lost_at:  # whatever is heard of it later
                 ended = self._lost_at.setdefault(place.rank, rank.ended or time.time())
                 rank = dataclasses.replace(rank, state=State.LOST, ended=ended, exit_code=None, signal=None)
+            elif self._phase is _Phase.CLEARING and not self._lost and rank.state is State.FAILED:
+                # It has missed another one before it heard of its own end.
+                rank = dataclasses.replace(rank, state=State.STOPPED)
             ranks.append(rank)
         return tuple(ranks)
 
