@@ -152,10 +152,21 @@ def test_a_rank_that_fails_by_itself_is_the_end_and_one_that_fails_of_a_lost_hos
     assert (run.ranks.poll(None).state, run.ranks.poll(None).replaces) == (State.RUNNING, True)
     run.gone = {"a": "its node is gone"}
     assert [rank.host for rank in run.until(1).ranks] == ["bb"]
-    monkeypatch.setattr(fresh_ranks, "_NOTICED_S", -1.0)
     run.hosts.end(0, 1)
+    assert run.ranks.poll(None).state is State.RUNNING, "its host may be lost, for all that is known"
+    monkeypatch.setattr(fresh_ranks, "_NOTICED_S", -1.0)
     poll = run.ranks.poll(None)
     assert (poll.state, poll.replaces, poll.ranks[0].state) == (State.FAILED, False, State.FAILED)
+
+
+def test_rank_0_stays_where_it_is_when_a_host_is_back_that_was_silent(tmp_path: Path) -> None:
+    """For what it has kept there."""
+    run = Run(tmp_path)
+    run.until(0)
+    run.hosts.members[0].away = time.time() - 60
+    assert [rank.host for rank in run.until(1).ranks] == ["bb"]
+    run.hosts.members[0].away = None
+    assert [rank.host for rank in run.until(2).ranks] == ["bb", "a"]
 
 
 def test_it_ends_without_hosts_and_after_too_many_changes(tmp_path: Path) -> None:
