@@ -335,8 +335,8 @@ def checkpoint_dir() -> Path:
 
     A cell that looks there first goes on where the attempt before was ended. Over several hosts each has
     its own, and at the run's end their files come together in the run's folder: on which host rank 0 runs
-    does not change between attempts, unless that host is lost. Where the platform keeps such a folder itself (`--checkpoint-s3`), it is
-    that one. Outside a run it is `checkpoints` in the working directory.
+    does not change between attempts, unless that host is lost. Where the platform keeps such a folder itself
+    (`--checkpoint-s3`), it is that one. Outside a run it is `checkpoints` in the working directory.
     """
     run, kept = os.environ.get("JUPYTER_DIST_RUN"), checkpoints_elsewhere()
     if kept is not None:

@@ -27,6 +27,7 @@ from .exec_door import ExecDoor, Site
 from .job_objects import called, job_object, labelled, replicas, service_object
 from .kinds import KINDS, index_of
 from .kubernetes_options import KubernetesOptions
+from .making_refused import refused
 from .pod_mail import PodMail
 from .pod_stories import ending_of, failure_of, is_up, never_starts, unready, waits_for
 from .pod_watch import PodWatch
@@ -178,26 +179,8 @@ class PodRoom:
             if refusal.status == 409:  # made before, by a submission that was cut off: the name is this run's
                 return None if kind == "Secret" else self._cluster.ask("GET", f"{path}/{name}")
             self._forget()
-            raise LaunchError(f"{self._refused(refusal, kind)}. Nothing was started.") from None
-
-    def _refused(self, refusal: Refusal, kind: str) -> str:
-        where = f"the namespace {self._cluster.namespace!r}"
-        if refusal.status == 401:
-            return (
-                f"the API server does not know us ({refusal.message}): log in, and try `kubectl auth whoami`"
-            )
-        if refusal.status == 403 and "quota" in refusal.message:
-            return f"the quota of {where} does not allow it: {refusal.message}"
-        if refusal.status == 403:
-            return (
-                f"we may make no {kind} in {where} ({refusal.message}): docs/kubernetes.md has the Role "
-                "that is needed, for whoever administers the cluster"
-            )
-        if refusal.status == 404 and self._kind.is_kubeflows and "namespace" not in refusal.message:
-            return f"the cluster knows no {kind}: that needs {self._kind.needs}, and --kind job needs nothing"
-        if refusal.status == 404:
-            return f"{where} is not there ({refusal.message}): name another one with --namespace"
-        return f"the cluster takes no such {kind}: {refusal.message}"
+            why = refused(refusal, kind, self._cluster.namespace, self._kind)
+            raise LaunchError(f"{why}. Nothing was started.") from None
 
     def _forget(self) -> None:
         """Take away what was made, as far as that is possible, before the submission fails."""
