@@ -98,7 +98,7 @@ def end_runs() -> None:
 def lab(
     request: pytest.FixtureRequest, server: JupyterServer, browser: Browser, _shared: dict[str, Lab]
 ) -> Iterator[Lab]:
-    """JupyterLab in a page, with no notebook open and no kernel running."""
+    """JupyterLab in a page, with no notebook open and no kernel running, and none about to be opened."""
     if "lab" not in _shared:
         _shared["lab"] = Lab(browser, server)
         _shared["lab"].open()
@@ -113,6 +113,8 @@ def lab(
     # As when somebody comes back to the page: the sidebar then reads the clusters anew.
     found.page.evaluate("() => window.dispatchEvent(new Event('focus'))")
     complaints = list(found.complaints)
+    if found.restores:
+        _shared.pop("lab").close()
     assert not complaints, "\n\n".join(complaints)
 
 

@@ -107,6 +107,8 @@ class Lab:
         self.page = self._new_page()
         self.complaints: list[str] = []
         """Uncaught errors of this page that our code had a part in."""
+        self.restores = False
+        """Whether JupyterLab may be about to open what its workspace held, also after `renew`."""
         self.said: list[str] = []
         """Every error and warning of the pages so far, for whoever reads how a test failed."""
 
@@ -140,6 +142,7 @@ class Lab:
         self._started()
 
     def reload(self) -> None:
+        self.restores = True
         # Unsaved changes would make the browser ask.
         self.page.once("dialog", lambda dialog: dialog.accept())
         self.page.reload()
@@ -161,6 +164,7 @@ class Lab:
 
     def close_tab(self) -> None:
         """Close the browser's tab and open another one in its place, in which nothing is loaded yet."""
+        self.restores = True
         self.page.close()
         self.page = self._new_page()
 
