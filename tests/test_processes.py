@@ -379,7 +379,7 @@ import multiprocessing as mp, subprocess, time
 import jupyter_dist as dist
 
 def wait():
-    print("started", flush=True)
+    print("started\\n", end="", flush=True)  # in one piece: seven write to one file
     time.sleep(600)
 
 started = [subprocess.Popen(["sh", "-c", "trap '' TERM; echo started; sleep 600"])]

@@ -40,6 +40,13 @@ _READY = f"""async ([path, free]) => {{
   const kernel = panel.sessionContext.session?.kernel;
   return Boolean(kernel && (!free || (await kernel.info)));
 }}"""
+_HAS_KERNEL = f"""async path => {{
+  const {{ sessionContext }} = ({_PANEL})(path);
+  if (!sessionContext.session?.kernel) {{
+    await sessionContext.changeKernel({{ name: 'python3' }});
+  }}
+  return Boolean(sessionContext.session?.kernel);
+}}"""
 _OPEN = """async path => {
   await window.jupyterapp.commands.execute('docmanager:open', { path, factory: 'Notebook' });
 }"""
@@ -311,9 +318,11 @@ class Notebook:
         self.lab.command("docmanager:save")
 
     def restart_kernel(self) -> None:
+        """As a user does, who chooses a kernel where the one to restart has gone with its server."""
         self.lab.page.evaluate(
             f"path => ({_PANEL})(path).sessionContext.restartKernel().then(() => null)", self.path
         )
+        self.lab.until(_HAS_KERNEL, self.path)
         self.ready(free=False)
 
 
