@@ -1,8 +1,8 @@
 """Networks that really learn in the pods of Kubeflow's jobs: digits, read as well as on one machine.
 
-JUPYTER_DIST_CONFORMANCE=whole also has a PyTorchJob learn them, as an Indexed Job does in kubernetes.ipynb,
-and a TFJob, as processes do in tf-parameter-server.ipynb: a minute more. What is theirs, the roles and the
-places, is in test_kubeflow.py.
+JUPYTER_DIST_CONFORMANCE=whole also has a PyTorchJob and a TrainJob learn them, as an Indexed Job does in
+kubernetes.ipynb, and a TFJob, as processes do in tf-parameter-server.ipynb: a minute more. What is theirs,
+the roles and the places, is in test_kubeflow.py.
 The API server is real, and the operators are stand-ins: tests/kube_plane/kubeflow_stand_in.py.
 """
 
@@ -36,8 +36,9 @@ def test_horovod_learns_by_mpi_in_an_mpijob(runs: Runs, digits: dict[str, Any]) 
 if os.environ.get("JUPYTER_DIST_CONFORMANCE") == "whole":
 
     @pytest.mark.needs("torch", "sklearn")
-    def test_torch_learns_in_a_pytorchjob(runs: Runs, digits: dict[str, Any]) -> None:
-        run = runs.finish(TORCH, digits, kind="pytorchjob", training_s=60)
+    @pytest.mark.parametrize("kind", ["pytorchjob", "trainjob"])
+    def test_torch_learns(runs: Runs, digits: dict[str, Any], kind: str) -> None:
+        run = runs.finish(TORCH, digits, kind=kind, training_s=60)
         alike(run, run.results)
 
     @pytest.mark.needs("tensorflow", "sklearn")
