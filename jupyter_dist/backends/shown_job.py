@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import calendar
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +11,7 @@ from ..folder import RunFolder
 from ..job import Job
 from ._base import Handle
 
-__all__ = ["ShownJob"]
+__all__ = ["ShownJob", "seconds"]
 
 
 class ShownJob:
@@ -32,3 +34,12 @@ class ShownJob:
 
     def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
         pass
+
+
+def seconds(stamp: str | None) -> float | None:
+    """A time as services write it, such as 2026-01-31T12:00:00Z or with digits behind the seconds, since the
+    epoch; None where there is none."""
+    try:
+        return float(calendar.timegm(time.strptime(str(stamp)[:19], "%Y-%m-%dT%H:%M:%S")))
+    except ValueError:
+        return None

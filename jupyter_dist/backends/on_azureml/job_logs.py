@@ -8,7 +8,6 @@ https://github.com/Azure/azure-sdk-for-python, azure-ai-ml: stream_logs_until_co
 
 from __future__ import annotations
 
-import calendar
 import email.utils
 import os
 import re
@@ -21,6 +20,7 @@ from typing import Any
 from ...errors import DistError, Unreachable
 from ...folder import RunFolder
 from ...worker import layout
+from ..shown_job import seconds
 from ..shown_log import ShownLog
 from .log_names import logs_of
 from .ml_workspace import MlWorkspace, NotAllowed
@@ -164,7 +164,7 @@ class JobLogs:
         self._listed = time.monotonic()
         self._addresses = dict(told.get("logFiles") or {})
         self._logs = logs_of(self._addresses, self._workers)
-        self.began, self.over = _seconds(told.get("startTimeUtc")), _seconds(told.get("endTimeUtc"))
+        self.began, self.over = seconds(told.get("startTimeUtc")), seconds(told.get("endTimeUtc"))
 
     def _file(self, of: int | str) -> _OneLog:
         if of not in self._files:
@@ -223,11 +223,3 @@ def _changed(stamp: str) -> float:
         return min(email.utils.parsedate_to_datetime(stamp).timestamp(), time.time())
     except (TypeError, ValueError):
         return time.time()
-
-
-def _seconds(stamp: str | None) -> float | None:
-    """Of what the service writes, with as many digits behind the seconds as it likes."""
-    try:
-        return float(calendar.timegm(time.strptime(str(stamp)[:19], "%Y-%m-%dT%H:%M:%S")))
-    except ValueError:
-        return None

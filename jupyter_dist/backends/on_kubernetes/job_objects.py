@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...hosts.bootstrap import courier_program
 from ...job import Job
 from ...worker.lent_place import LENT
 from . import mpi_launcher, mpi_place, pod_keeper, pod_mail
@@ -209,7 +210,7 @@ def _container(asked: KubernetesOptions, name: str, given: Mapping[str, Any], sl
     by_mpi = KINDS[asked.kind].by_mpi
     start, program = _START, [Path(pod_keeper.__file__).read_text(), f"{idle_s:g}"]
     if asked.mailbox is not None:
-        start, program = pod_mail.NUMBERED + _START, pod_mail.mail_command()
+        start, program = pod_mail.NUMBERED + _START, [courier_program()]
     start = _SSHD + start if by_mpi else start
     mail = [] if asked.mailbox is None else pod_mail.mail_env(name)
     fields = {"JUPYTER_DIST_POD_UID": "metadata.uid", "JUPYTER_DIST_ADDRESS": "status.podIP"}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import calendar
 import shlex
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,7 +18,6 @@ __all__ = [
     "is_of",
     "pods_selector",
     "ranks_asked_for",
-    "seconds",
     "taken_apart",
     "written_as",
 ]
@@ -193,10 +190,3 @@ def how_it_ended(
             said += [f"pod {pod['metadata']['name']} {ending_of(pod)}" for pod in failed]
             return False, "; ".join(said[:4])
     return None
-
-
-def seconds(stamp: Any) -> float | None:
-    """A time of Kubernetes', such as 2026-01-31T12:00:00Z, since the epoch."""
-    if not stamp:
-        return None
-    return float(calendar.timegm(time.strptime(str(stamp)[:19], "%Y-%m-%dT%H:%M:%S")))

@@ -15,12 +15,11 @@ from ...agent.stores import StoreError
 from ...errors import LaunchError
 from ...folder import RunFolder
 from ...hosts.archive import Shipped
-from ...hosts.bootstrap import courier_program
 from ...hosts.link import Link
 from ...hosts.mailbox import Mailbox
 from .exec_door import NOT_OURS, Site
 
-__all__ = ["NUMBERED", "PodMail", "mail_command", "mail_env", "number_of"]
+__all__ = ["NUMBERED", "PodMail", "mail_env", "number_of"]
 
 _OPENING_S = 120.0
 """For a pod that is up to fetch our code, and to answer."""
@@ -44,11 +43,6 @@ def number_of(uid: str) -> int:
     """A pod's number in the mailbox: the first 48 bits of its UID, which are random."""
     first, second, *_ = uid.split("-")
     return int(first + second, 16)
-
-
-def mail_command() -> list[str]:
-    """What a pod's Python runs, behind `-c`."""
-    return [courier_program()]
 
 
 def mail_env(name: str) -> list[dict[str, Any]]:

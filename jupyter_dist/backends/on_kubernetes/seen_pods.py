@@ -18,7 +18,7 @@ from ...errors import DistError
 from ...folder import RunFolder
 from ...job import Job, Poll, RankState, State
 from .._base import Capabilities, Handle, Options
-from ..shown_job import ShownJob
+from ..shown_job import ShownJob, seconds
 from .cluster import Cluster, Refusal, check_context
 from .kinds import KINDS
 from .named_job import (
@@ -28,7 +28,6 @@ from .named_job import (
     is_of,
     pods_selector,
     ranks_asked_for,
-    seconds,
     taken_apart,
     written_as,
 )
