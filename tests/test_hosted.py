@@ -14,7 +14,15 @@ from pathlib import Path
 import pytest
 from run_maker import RunMaker
 
-from jupyter_dist.backends.hosted import Hosted, Hosting, HostSettings, Pipe, by_pipe, stage_program
+from jupyter_dist.backends.hosted import (
+    Hosted,
+    Hosting,
+    HostSettings,
+    LinkError,
+    Pipe,
+    by_pipe,
+    stage_program,
+)
 from jupyter_dist.capture.capturing import capture_cell
 from jupyter_dist.folder import RunFolder, make_attempt
 from jupyter_dist.job import Job, State
@@ -119,6 +127,45 @@ def test_a_place_that_is_taken_away(tmp_path: Path, wait_for: WaitFor, knows: bo
         assert (poll.state, poll.detail) == (State.FAILED, told)
         assert {rank.state for rank in poll.ranks} == {State.LOST}
     finally:
+        hosted.release(handle)
+        os.close(read)
+
+
+def test_a_host_that_has_gone_with_its_link(tmp_path: Path, wait_for: WaitFor) -> None:
+    """Nobody has ended its ranks, though they were to be killed before its last words were waited for."""
+    read, held = os.pipe()
+    opened: list[Pipe] = []
+    gone: dict[str, str] = {}
+
+    def opened_once(word: str) -> Pipe:
+        if gone:
+            raise LinkError("there is no way any more")
+        opened.append(_opened(read)(word))
+        return opened[-1]
+
+    def hosting(job: Job, folder: RunFolder) -> Hosting:
+        settings = HostSettings(remote_dir=str(tmp_path / "there"), grace_s=60)
+        return Hosting([{"name": "h1", "slots": 2}], settings, by_pipe(opened_once), gone=lambda: gone)
+
+    run = RunMaker(tmp_path / "runs", 2)
+    capture_cell("import time\ntime.sleep(600)", {}, label="In[1]", directory=tmp_path).write(
+        run.folder.payload
+    )
+    hosted = Hosted(hosting)
+    handle = hosted.submit(run.job, run.folder, 0)
+    try:
+        wait_for(lambda: {rank.state for rank in hosted.poll(handle).ranks} == {State.RUNNING}, 60)
+        gone["h1"] = "the cluster was terminated"
+        for pipe in opened:
+            assert pipe.process is not None
+            pipe.process.kill()
+        hosted.stop(handle, kill=True)
+        wait_for(lambda: hosted.poll(handle).state.ended, 60)
+        poll = hosted.poll(handle)
+        assert poll.detail == "host h1 was lost: the cluster was terminated"
+        assert {rank.state for rank in poll.ranks} == {State.LOST}
+    finally:
+        os.close(held)
         hosted.release(handle)
         os.close(read)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from hosts import Hosts, missing
-from launching import ended, launch_cell, launcher_log, logs, results
+from launching import ended, launch_cell, launcher_log, logs, results, story
 from ports import take_port
 
 from jupyter_dist.backends import mpi
@@ -157,7 +157,7 @@ def test_srun(slurm: Slurm, wait_for: WaitFor) -> None:
     """Results, a failure's cause, a stop with time for a checkpoint, and a kill: through a real Slurm."""
     names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK".split()
     folder, status = run(f"import os\n[os.environ[n] for n in {names!r}]", 3, mpirun="srun")
-    assert status.state is State.SUCCEEDED, (status, launcher_log(folder))
+    assert status.state is State.SUCCEEDED, story(folder)
     assert results(folder, 3) == [[rank, rank, "3", "3", "0"] for rank in "012"]
 
     failing = "import os, time\nif os.environ['RANK'] == '1': raise ValueError('no')\ntime.sleep(600)"
@@ -217,7 +217,7 @@ socket.gethostname(), total.item(), [os.environ[name] for name in names], os.env
             monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
             monkeypatch.setenv("SLURM_JOB_NODELIST", "h[1-2]")
             folder, status = run(source, 3, launcher="slurm", mpi_args="--nodes=2")
-            assert status.state is State.SUCCEEDED, (status, launcher_log(folder), cluster.said())
+            assert status.state is State.SUCCEEDED, story(folder)
             found = results(folder, 3)
             assert [host for host, *_ in found] == ["h1", "h1", "h2"]
             assert [total for _, total, *_ in found] == [3.0] * 3

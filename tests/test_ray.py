@@ -286,7 +286,7 @@ def test_an_actor_that_is_evicted(ray: RayNodes, runs: Runs) -> None:
     runs.wait(run)
     assert_state(run, State.FAILED)
     assert "host h2 was lost: Ray ended our place on it" in str(run.status.reason), story(run)
-    assert {rank.state for rank in run.status.ranks if rank.host == "h2"} == {State.LOST}
+    assert {rank.state for rank in run.status.ranks if rank.host == "h2"} == {State.LOST}, story(run)
     runs.gone(*processes)
 
 

@@ -211,11 +211,12 @@ class Fleet:
         """Go on with everything that can go on, and tell how it stands. Does not block."""
         for host in self._hosts:
             host.advance()
+            self._end_unheard(host)
             self._explain(host)
         self._judge_failures()
         away = [host for host in self._hosts if host.away is not None and not host.lost]
         processes = tuple(
-            self._as_seen(host, process)
+            process
             for host in self._hosts
             for process in host.processes.values()
             if process.attempt == self._attempt
@@ -272,15 +273,15 @@ class Fleet:
     def _named(self, name: str) -> Host:
         return next(host for host in self._hosts if host.name == name)
 
-    def _as_seen(self, host: Host, process: HostProcess) -> HostProcess:
-        """A process that was to be killed on a host that is away is given up after a while."""
-        if process.over or host.away is None or self._killed_at is None:
-            return process
-        if time.monotonic() - self._killed_at < _KILL_AWAY_S:
-            return process
-        given_up = dataclasses.replace(process, ended=time.time(), told=True)
-        host.processes[process.id] = given_up
-        return given_up
+    def _end_unheard(self, host: Host) -> None:
+        """What was to be killed on a host that is away is given up after a while; it is lost where the host
+        is known to have gone."""
+        if host.away is None or self._killed_at is None or time.monotonic() - self._killed_at < _KILL_AWAY_S:
+            return
+        host.settle()
+        for process in list(host.processes.values()):
+            if not process.over:
+                host.processes[process.id] = dataclasses.replace(process, ended=time.time(), told=True)
 
     def _judge_failures(self) -> None:
         """Tell of all failing hosts at once, and leave nothing on the others."""
