@@ -58,6 +58,7 @@ def main(argv: list[str] | None = None) -> int:
         "names", nargs="*", metavar="NAME", help=f"which ones: {', '.join(_BENCHMARKS)}; all by default"
     )
     parser.add_argument("--ours", action="store_true", help="without the peers")
+    parser.add_argument("--contender", metavar="NAME", help="this one alone")
     parser.add_argument(
         "--quick", action="store_true", help="small and once: shows that it runs, not how fast"
     )
@@ -67,13 +68,15 @@ def main(argv: list[str] | None = None) -> int:
     unknown = sorted(set(given.names) - _BENCHMARKS.keys())
     if unknown:
         parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(_BENCHMARKS)}")
-    if given.write and (given.quick or given.ours):
-        parser.error("--write is for whole measurements, not for --quick or --ours")
+    if given.write and (given.quick or given.ours or given.contender):
+        parser.error("--write is for whole measurements, not for --quick, --ours or --contender")
     # So that what was started is ended when we are.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     failed = False
     for name in given.names or _BENCHMARKS:
         benchmark = _BENCHMARKS[name](given.quick)
+        if given.contender is not None:
+            benchmark = benchmark.of(given.contender)
         rounds = given.rounds or benchmark.rounds
         idle = 0.0 if given.quick else _IDLE_WITHIN_S
         with tempfile.TemporaryDirectory(prefix="jupyter-dist-bench-", ignore_cleanup_errors=True) as folder:

@@ -7,7 +7,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ._machine import wait_until_idle
@@ -54,6 +54,14 @@ class Benchmark:
     """Rounds before the first that counts: imports, caches, the first fork."""
     ratios: bool = True
     """Whether the contenders are compared with the first one."""
+
+    def of(self, name: str) -> Benchmark:
+        """With this contender alone. Exits where there is none of that name."""
+        found = [contender for contender in self.contenders if contender.name == name]
+        if not found:
+            names = ", ".join(contender.name for contender in self.contenders)
+            raise SystemExit(f"{self.name} has no contender {name!r}: it has {names}")
+        return replace(self, contenders=found)
 
 
 @dataclass

@@ -26,19 +26,25 @@ BUILT = ROOT / "jupyter_dist" / "labextension" / "package.json"
 TEXT = "the quick brown fox jumps over the lazy dog"
 
 
+def _runs() -> list[Any]:
+    """Each benchmark once. One that starts three launchers is a test each."""
+    # These start an engine each, as other tests of the three backends do.
+    names = [[name] for name in _BENCHMARKS if name not in ("ray", "spark", "kubernetes", "launchers")]
+    engines = {"horovodrun": "horovod", "torchrun": "torch", "mpirun": "mpi4py"}
+    return [pytest.param(name, id=name[0]) for name in names] + [
+        pytest.param(
+            ["launchers", "--contender", contender],
+            id=contender,
+            marks=pytest.mark.needs("torch", engine),
+        )
+        for contender, engine in engines.items()
+    ]
+
+
 @pytest.mark.needs("numpy")
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.needs("torch", "horovod", "mpi4py"))
-        if name == "launchers"
-        else name
-        for name in _BENCHMARKS
-        # These start an engine each, as other tests of the three backends do.
-        if name not in ("ray", "spark", "kubernetes")
-    ],
-)
-def test_our_side_of_a_benchmark_runs(name: str) -> None:
+@pytest.mark.parametrize("argv", _runs())
+def test_our_side_of_a_benchmark_runs(argv: list[str]) -> None:
+    name = argv[0]
     if name == "hosts" and (lacking := missing()):
         pytest.skip(lacking)
     if name.startswith("browser-"):
@@ -47,7 +53,7 @@ def test_our_side_of_a_benchmark_runs(name: str) -> None:
         if not (os.environ.get("CHROMIUM") or shutil.which("chromium")):
             pytest.skip("needs Chromium: apt-get install chromium, or set CHROMIUM to its path")
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", name, "--quick", "--ours"],
+        [sys.executable, "-m", "benchmarks", *argv, "--quick", "--ours"],
         cwd=ROOT,
         capture_output=True,
         text=True,
