@@ -24,6 +24,9 @@ endif
 JS := $(if $(NODE),.venv/.js)
 HOROVOD := .venv/.horovod-$(if $(MPI),mpi,gloo)
 
+# Where it is set, each of the thousands of processes of a test run compiles all it imports of ours.
+unexport PYTHONDONTWRITEBYTECODE
+
 # sshd, ip and slurmd are there, where Debian's users do not look.
 export PATH := $(PATH):/usr/sbin:/sbin
 
