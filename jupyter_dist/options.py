@@ -214,7 +214,8 @@ class RunOptions(BaseModel):
         ge=1,
         le=65536,
         title="Workers",
-        description="How many workers. Default: one per GPU, or 2 on a machine without",
+        description="How many workers. Default: on this machine one per GPU, or 2 without; with hosts, their "
+        "slots; on most clusters 1",
         json_schema_extra=_extra("-np", "--num-proc", "-n", "--np", wanted="a whole number of at least 1"),
     )
     hosts: Annotated[str, AfterValidator(_hosts)] | None = Field(
