@@ -169,7 +169,7 @@ class Relay:
 @pytest.fixture
 def relay(plane: Plane, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Relay]:
     made = Relay(int(plane.url.rpartition(":")[2]))
-    config = plane.kubeconfig.read_text().replace(plane.url, f"https://127.0.0.1:{made.port}")
+    config = plane.kubeconfig.read_text().replace(plane.url, f"https://localhost:{made.port}")
     (tmp_path / "kubeconfig").write_text(config)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     yield made

@@ -402,6 +402,11 @@ class TestCall:
             ({"timeout": -1}, "timeout needs a time above 0"),
             ({"hosts": "a:2"}, "hosts cannot be used with the backend 'local'"),
             ({"npp": 2}, "double(): got an unexpected keyword argument 'npp'"),
+            (
+                {"backend": "local", "gpus_per_worker": 1},
+                "double(): got an unexpected keyword argument 'gpus_per_worker'. It is an option of 'local': "
+                "options={'gpus_per_worker': …}",
+            ),
         ],
     )
     def test_bad_arguments(self, arguments: dict[str, Any], expected: str, own_folders: Path) -> None:

@@ -38,6 +38,20 @@ class Api:
         query: Mapping[str, str | int] | None = None,
     ) -> Any:
         """The answer; raises Refusal, and urllib3's HTTPError where nobody answers."""
+        return json.loads(self._answer(method, path, body, kind, query))
+
+    def text(self, path: str) -> str:
+        """What is no JSON, as the log of a pod."""
+        return self._answer("GET", path).decode(errors="replace")
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        kind: str = "application/json",
+        query: Mapping[str, str | int] | None = None,
+    ) -> bytes:
         answer = self._pool.request(
             method,
             f"{self.url}{path}?{urlencode(query or {})}",
@@ -47,7 +61,7 @@ class Api:
         )
         if answer.status >= 300:
             raise Refusal(answer.status, answer.data.decode(errors="replace"))
-        return json.loads(answer.data)
+        return bytes(answer.data)
 
     def get(self, path: str, **query: str | int) -> Any:
         return self.ask("GET", path, query=query)

@@ -123,7 +123,7 @@ class Plane:
                 "--node-monitor-grace-period=4s",
             ],
         )
-        at = [f"https://127.0.0.1:{self._api_port}", self._token, str(self.certificate), self.gateway]
+        at = [self.url, self._token, str(self.certificate), self.gateway]
         self._run("names", [sys.executable, str(_HERE / "names.py"), *at], _ENVIRONMENT)
         self._run("kubeflow", [sys.executable, str(_HERE / "kubeflow_stand_in.py"), *at[:3]], _ENVIRONMENT)
         self.mend()
@@ -139,7 +139,8 @@ class Plane:
 
     @property
     def url(self) -> str:
-        return f"https://127.0.0.1:{self._api_port}"
+        """Of the API server, here and in pods."""
+        return f"https://{self.gateway}:{self._api_port}"
 
     def _start_etcd(self) -> None:
         at, among = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{take_port()}"
@@ -158,7 +159,8 @@ class Plane:
             str(self._programs / "kube-apiserver"),
             f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
             f"--cert-dir={self.certificate.parent}",
-            "--bind-address=127.0.0.1",
+            "--bind-address=0.0.0.0",
+            f"--advertise-address={self.gateway}",
             f"--secure-port={self._api_port}",
             "--service-cluster-ip-range=10.96.0.0/16",
             "--service-account-issuer=https://kubernetes.default.svc",

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from kube_plane.api import Api
 
@@ -185,6 +186,11 @@ class Pod:
     def _environment(self, address: str) -> dict[str, str]:
         found = {"PATH": os.environ["KUBE_PATH"], "HOME": "/root", "LANG": "C.UTF-8", "HOSTNAME": self.name}
         found["OMP_WAIT_POLICY"] = "PASSIVE"  # as in conftest.py
+        server = urlsplit(os.environ["KUBE_URL"])
+        found |= {
+            "KUBERNETES_SERVICE_HOST": f"{server.hostname}",
+            "KUBERNETES_SERVICE_PORT": f"{server.port}",
+        }
         known = {
             "metadata.name": self.name,
             "metadata.namespace": self.namespace,
@@ -217,11 +223,12 @@ class Pod:
         found: list[str] = []
         for mount in self.container.get("volumeMounts", []):
             volume = volumes[mount["name"]]
+            target = os.path.realpath(mount["mountPath"])  # /var/run is another name of /run, in pods as well
             if volume.get("emptyDir", {}).get("medium") == "Memory":
-                found += ["memory", mount["mountPath"]]
+                found += ["memory", target]
                 continue
             if "hostPath" in volume:
-                found += [volume["hostPath"]["path"], mount["mountPath"]]
+                found += [volume["hostPath"]["path"], target]
                 continue
             place = self._folder / "volumes" / volume["name"]
             place.mkdir(parents=True, exist_ok=True)
@@ -234,7 +241,7 @@ class Pod:
                 told = volume["configMap"]
                 data = self._api.get(self._core("configmaps", told["name"]))["data"]
                 _fill(place, told, {name: value.encode() for name, value in data.items()})
-            found += [str(place), mount["mountPath"]]
+            found += [str(place), target]
         return found
 
     def _core(self, kind: str, name: str) -> str:

@@ -1,0 +1,72 @@
+"""A notebook whose kernel is a pod itself, as with JupyterHub: its ranks are pods beside it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kube_plane.plane import IN_SHARED, NAMESPACE, Plane, shared_plane
+
+pytestmark = pytest.mark.xdist_group(IN_SHARED)
+
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+NOTEBOOK = """
+import json, os
+import jupyter_dist as dist
+
+
+def train():
+    print("here", flush=True)
+    return dist.rank(), os.uname().nodename
+
+
+if __name__ == "__main__":
+    run = dist.run(train, backend="kubernetes", np=2, options={"image": "any"})
+    print("RESULTS", json.dumps(list(run.results)))
+"""
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    with shared_plane(tmp_path_factory) as plane, plane.as_user():
+        yield plane
+
+
+def test_the_pods_account_and_namespace_are_used(plane: Plane, wait_for: Callable[..., Any]) -> None:
+    core = f"/api/v1/namespaces/{NAMESPACE}"
+    account = {
+        "token": plane.account_token("of-the-notebook"),
+        "ca.crt": plane.certificate.read_text(),
+        "namespace": NAMESPACE,
+    }
+    data = {name: base64.b64encode(text.encode()).decode() for name, text in account.items()}
+    plane.api.post(f"{core}/secrets", {"metadata": {"name": "account"}, "data": data})
+    container = {
+        "name": "notebook",
+        "image": "any",
+        "command": ["python3", "-c", NOTEBOOK],
+        "env": [{"name": "KUBECONFIG", "value": "/none"}],
+        "volumeMounts": [{"name": "account", "mountPath": ACCOUNT}],
+    }
+    spec = {
+        "containers": [container],
+        "volumes": [{"name": "account", "secret": {"secretName": "account"}}],
+        "restartPolicy": "Never",
+    }
+    plane.api.post(f"{core}/pods", {"metadata": {"name": "notebook"}, "spec": spec})
+
+    def ended() -> bool:
+        phase = plane.api.get(f"{core}/pods/notebook")["status"].get("phase")
+        return phase in ("Succeeded", "Failed")
+
+    wait_for(ended, timeout_s=90, what="the notebook's pod to end")
+    said = plane.api.text(f"{core}/pods/notebook/log")
+    results = [line.partition(" ")[2] for line in said.splitlines() if line.startswith("RESULTS")]
+    assert len(results) == 1, said
+    found = json.loads(results[0])
+    assert [rank for rank, _ in found] == [0, 1], said
+    assert len({name for _, name in found} - {"notebook"}) == 2, said
+    assert plane.api.get(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs")["items"] == []
