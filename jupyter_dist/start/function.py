@@ -7,7 +7,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError
+from .. import backends
+from ..errors import DistError, InputError
 from ..options import OF_NAMES, OF_TUNING, RunOptions
 from ..plan.planning import make_plan
 from .cell_or_call import start_call, warn
@@ -79,7 +80,7 @@ def start_function(
     """
     if not callable(fn):
         raise InputError(f"run needs a function to call, got {type(fn).__name__}")
-    _check_arguments(fn, args, {**kwargs, **given.get("tune", {})})
+    _check_arguments(fn, args, {**kwargs, **given.get("tune", {})}, given.get("backend"))
     plan = make_plan(given, spelled_as_flags=False)
     warn(plan)
     return start_call(fn, args, kwargs, plan, origin_of_call(fn))
@@ -135,7 +136,9 @@ def _run_options(keywords: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _check_arguments(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def _check_arguments(
+    fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], backend: str | None
+) -> None:
     """Refuse in the notebook what the call would refuse on every rank, a misspelt name of ours as well."""
     try:
         signature = inspect.signature(fn)
@@ -144,4 +147,14 @@ def _check_arguments(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise InputError(f"{_called(fn)}(): {error}") from None
+        raise InputError(f"{_called(fn)}(): {error}{_meant(kwargs, backend)}") from None
+
+
+def _meant(kwargs: Mapping[str, Any], backend: str | None) -> str:
+    """What to do with a keyword that is an option of the backend."""
+    try:
+        known = backends.load(backend).options.model_fields if backend else {}
+    except DistError:
+        return ""
+    found = next((name for name in kwargs if name in known), None)
+    return f". It is an option of {backend!r}: options={{{found!r}: …}}" if found else ""
