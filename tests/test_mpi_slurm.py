@@ -195,6 +195,8 @@ def test_srun_over_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_f
     monkeypatch.setenv("SLURM_CONF", str(place / "slurm.conf"))
     monkeypatch.setenv("JUPYTER_DIST_RUNS", str(place / "runs"))
     (place / "runs").mkdir(0o700)
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.chdir(tmp_path / "notebooks")  # which the nodes do not see
     source = """
 import os, socket
 import torch
@@ -204,7 +206,8 @@ dist.init()
 total = torch.ones(())
 torch.distributed.all_reduce(total)
 names = "LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR SLURM_JOB_ID OMP_NUM_THREADS".split()
-socket.gethostname(), total.item(), [os.environ[name] for name in names], os.environ["TF_CONFIG"]
+place = os.getcwd()
+socket.gethostname(), total.item(), place, [os.environ[name] for name in names], os.environ["TF_CONFIG"]
 """
     with Hosts(tmp_path / "hosts", ["h1", "h2"], shared=[place]) as hosts:
         cluster = Slurm(place, hosts)
@@ -221,6 +224,7 @@ socket.gethostname(), total.item(), [os.environ[name] for name in names], os.env
             found = results(folder, 3)
             assert [host for host, *_ in found] == ["h1", "h1", "h2"]
             assert [total for _, total, *_ in found] == [3.0] * 3
+            assert {where for _, _, where, *_ in found} == {str(Path.home())}
             assert [values for *_, values, _ in found] == [
                 ["0", "2", "0", "h1", job, "1"],
                 ["1", "2", "0", "h1", job, "1"],

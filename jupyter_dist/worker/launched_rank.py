@@ -99,6 +99,8 @@ def enter() -> None:
                 f"jupyter_dist: the node {os.uname().nodename} does not see {environ['JUPYTER_DIST_RUN']!r}: "
                 "set JUPYTER_DIST_RUNS to a folder that all nodes share, where JupyterLab is started"
             )
+        if not os.path.isdir(environ.get("JUPYTER_DIST_CWD", "/")):
+            environ["JUPYTER_DIST_CWD"] = os.path.expanduser("~")  # the notebook's folder is not on this node
         environ.update(srun_rank.meeting(environ))
     environ.update(translated(environ))
     if environ[LAUNCHER] == "torchrun":
