@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -44,6 +45,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "here")
 # https://gcc.gnu.org/onlinedocs/libgomp/OMP_005fWAIT_005fPOLICY.html
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+STARTED_IN = Path.cwd()
 T = TypeVar("T")
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,8}")
 OF_A_RANK = (
@@ -362,10 +364,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """End what many modules share after the last test that may use it: it costs while it idles."""
+    """End what many modules share after the last test that may use it: it costs while it idles. And no test
+    leaves this process in another folder, where the next one's ranks would look for their files."""
     for shared in (ray_nodes, kube_plane):
         if _in_group(item, shared.IN_SHARED) and not _in_group(nextitem, shared.IN_SHARED):
             shared.end_shared()
+    left_in = os.readlink("/proc/self/cwd") if sys.platform == "linux" else os.getcwd()
+    if left_in != str(STARTED_IN):
+        os.chdir(STARTED_IN)
+        pytest.fail(f"it has left this process in {left_in}", pytrace=False)
 
 
 def _in_group(item: pytest.Item | None, group: str) -> bool:

@@ -387,8 +387,11 @@ def test_the_script_for_launchers(place: Place, tmp_path: Path) -> None:
     assert shown.stdout == f"{awkward}|{place.stage}/run"
 
 
-def test_a_stage_that_was_removed_under_a_log_is_gone_for_good(tmp_path: Path) -> None:
+def test_a_stage_that_was_removed_under_a_log_is_gone_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else a driver comes back for its agent again and again, for the whole time of grace."""
+    monkeypatch.chdir("/")  # it goes there, and stays
     (tmp_path / "run" / "0").mkdir(parents=True)
     (tmp_path / "run" / "0" / "agent.log").touch()
     wish = {"dir": str(tmp_path), "run": "run", "node": 0, "mode": "resume", "grace_s": 60}
