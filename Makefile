@@ -5,8 +5,9 @@ TORCH ?= torch==2.13.0
 TENSORFLOW ?= tensorflow-cpu==2.21.0
 TF_KERAS ?= tf_keras==2.21.0
 BUILDER ?= 'jupyter-builder>=1.2,<2'
-# Tests at a time; each starts a few processes of its own, and waits for a third of its time.
-JOBS ?= $(shell expr $$(nproc) + 1)
+# Tests at a time; each starts a few processes of its own. With one more they took no less time, and waited for
+# each other until some gave up.
+JOBS ?= $(shell nproc)
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
