@@ -12,7 +12,8 @@ from kube_plane.plane import IN_SHARED, NAMESPACE, Plane, shared_plane
 
 pytestmark = pytest.mark.xdist_group(IN_SHARED)
 
-ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+CORE = f"/api/v1/namespaces/{NAMESPACE}"
+MOUNTED = "/var/run/secrets/kubernetes.io/serviceaccount"
 NOTEBOOK = """
 import json, os
 import jupyter_dist as dist
@@ -35,38 +36,51 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
         yield plane
 
 
-def test_the_pods_account_and_namespace_are_used(plane: Plane, wait_for: Callable[..., Any]) -> None:
-    core = f"/api/v1/namespaces/{NAMESPACE}"
-    account = {
+@pytest.fixture
+def account(plane: Plane) -> Iterator[str]:
+    """The name of a Secret that holds what a cluster mounts into each pod."""
+    told = {
         "token": plane.account_token("of-the-notebook"),
         "ca.crt": plane.certificate.read_text(),
         "namespace": NAMESPACE,
     }
-    data = {name: base64.b64encode(text.encode()).decode() for name, text in account.items()}
-    plane.api.post(f"{core}/secrets", {"metadata": {"name": "account"}, "data": data})
+    data = {name: base64.b64encode(text.encode()).decode() for name, text in told.items()}
+    plane.api.post(f"{CORE}/secrets", {"metadata": {"name": "account"}, "data": data})
+    yield "account"
+    for name in ("account", "of-the-notebook"):
+        plane.api.delete(f"{CORE}/secrets/{name}")
+
+
+def test_the_pods_account_and_namespace_are_used(
+    plane: Plane, account: str, wait_for: Callable[..., Any]
+) -> None:
     container = {
         "name": "notebook",
         "image": "any",
         "command": ["python3", "-c", NOTEBOOK],
         "env": [{"name": "KUBECONFIG", "value": "/none"}],
-        "volumeMounts": [{"name": "account", "mountPath": ACCOUNT}],
+        "volumeMounts": [{"name": "account", "mountPath": MOUNTED}],
     }
     spec = {
         "containers": [container],
-        "volumes": [{"name": "account", "secret": {"secretName": "account"}}],
+        "volumes": [{"name": "account", "secret": {"secretName": account}}],
         "restartPolicy": "Never",
     }
-    plane.api.post(f"{core}/pods", {"metadata": {"name": "notebook"}, "spec": spec})
+    plane.api.post(f"{CORE}/pods", {"metadata": {"name": "notebook"}, "spec": spec})
 
     def ended() -> bool:
-        phase = plane.api.get(f"{core}/pods/notebook")["status"].get("phase")
+        phase = plane.api.get(f"{CORE}/pods/notebook")["status"].get("phase")
         return phase in ("Succeeded", "Failed")
 
-    wait_for(ended, timeout_s=90, what="the notebook's pod to end")
-    said = plane.api.text(f"{core}/pods/notebook/log")
+    try:
+        wait_for(ended, timeout_s=90, what="the notebook's pod to end")
+        said = plane.api.text(f"{CORE}/pods/notebook/log")
+    finally:
+        plane.api.delete(f"{CORE}/pods/notebook")
     results = [line.partition(" ")[2] for line in said.splitlines() if line.startswith("RESULTS")]
     assert len(results) == 1, said
     found = json.loads(results[0])
     assert [rank for rank, _ in found] == [0, 1], said
     assert len({name for _, name in found} - {"notebook"}) == 2, said
     assert plane.api.get(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs")["items"] == []
+    wait_for(lambda: not plane.pods(), what="the end of all pods")
