@@ -5,8 +5,8 @@ TORCH ?= torch==2.13.0
 TENSORFLOW ?= tensorflow-cpu==2.21.0
 TF_KERAS ?= tf_keras==2.21.0
 BUILDER ?= 'jupyter-builder>=1.2,<2'
-# Tests at a time; each starts a few processes of its own. With one more they took no less time, and waited for
-# each other until some gave up.
+# Tests at a time; each starts a few processes of its own. One more is hardly faster, at twice the load, and
+# some then wait for others until they give up.
 JOBS ?= $(shell nproc)
 
 BIN := .venv/bin
