@@ -152,6 +152,8 @@ def test_a_killed_connection_is_made_again_and_loses_nothing(hosts: Hosts, wait_
 def kill_supervisor(folder: RunFolder, wait_for: WaitFor) -> None:
     """Kill it once all three ranks print; the run is then unwatched, and no rank counts as ended."""
     wait_for(lambda: all(len(log(folder, rank)) > 1000 for rank in range(3)), 60, "lines")
+    # They come before the state in which that rank is.
+    wait_for(lambda: {rank.state for rank in reader.status(folder).ranks} == {State.RUNNING}, 10, "ranks")
     supervisor = reader.status(folder).supervisor
     assert supervisor is not None
     os.kill(supervisor.pid, signal.SIGKILL)
