@@ -280,7 +280,7 @@ class Fleet:
             return
         host.settle()
         for process in list(host.processes.values()):
-            if not process.over:
+            if not process.over and process.attempt == self._attempt:
                 host.processes[process.id] = dataclasses.replace(process, ended=time.time(), told=True)
 
     def _judge_failures(self) -> None:
