@@ -369,6 +369,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     for shared in (ray_nodes, kube_plane):
         if _in_group(item, shared.IN_SHARED) and not _in_group(nextitem, shared.IN_SHARED):
             shared.end_shared()
+    # getcwd raises where that folder is gone.
     left_in = os.readlink("/proc/self/cwd") if sys.platform == "linux" else os.getcwd()
     if left_in != str(STARTED_IN):
         os.chdir(STARTED_IN)

@@ -148,9 +148,8 @@ def test_a_host_that_has_gone_with_its_link(tmp_path: Path, wait_for: WaitFor) -
         return Hosting([{"name": "h1", "slots": 2}], settings, by_pipe(opened_once), gone=lambda: gone)
 
     run = RunMaker(tmp_path / "runs", 2)
-    capture_cell("import time\ntime.sleep(600)", {}, label="In[1]", directory=tmp_path).write(
-        run.folder.payload
-    )
+    source = "import time\ntime.sleep(600)"
+    capture_cell(source, {}, label="In[1]", directory=tmp_path).write(run.folder.payload)
     hosted = Hosted(hosting)
     handle = hosted.submit(run.job, run.folder, 0)
     try:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from kube_plane.plane import IN_SHARED, NAMESPACE, Plane, shared_plane
+from kube_plane.fixtures import plane  # noqa: F401  the fixture
+from kube_plane.plane import IN_SHARED, NAMESPACE, Plane
 
 pytestmark = pytest.mark.xdist_group(IN_SHARED)
 
@@ -28,12 +29,6 @@ if __name__ == "__main__":
     run = dist.run(train, backend="kubernetes", np=2, options={"image": "any"})
     print("RESULTS", json.dumps(list(run.results)))
 """
-
-
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    with shared_plane(tmp_path_factory) as plane, plane.as_user():
-        yield plane
 
 
 @pytest.fixture

@@ -153,7 +153,7 @@ def _check_arguments(
 def _meant(kwargs: Mapping[str, Any], backend: str | None) -> str:
     """What to do with a keyword that is an option of the backend."""
     try:
-        known = backends.load(backend).options.model_fields if backend else {}
+        known = backends.declared(backend).options.model_fields if backend else {}
     except DistError:
         return ""
     found = next((name for name in kwargs if name in known), None)

@@ -38,24 +38,18 @@ class Api:
         query: Mapping[str, str | int] | None = None,
     ) -> Any:
         """The answer; raises Refusal, and urllib3's HTTPError where nobody answers."""
-        return json.loads(self._answer(method, path, body, kind, query))
+        text = None if body is None else json.dumps(body)
+        return json.loads(self._send(method, f"{path}?{urlencode(query or {})}", text, kind))
 
     def text(self, path: str) -> str:
         """What is no JSON, as the log of a pod."""
-        return self._answer("GET", path).decode(errors="replace")
+        return self._send("GET", path, None, "application/json").decode(errors="replace")
 
-    def _answer(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        kind: str = "application/json",
-        query: Mapping[str, str | int] | None = None,
-    ) -> bytes:
+    def _send(self, method: str, target: str, body: str | None, kind: str) -> bytes:
         answer = self._pool.request(
             method,
-            f"{self.url}{path}?{urlencode(query or {})}",
-            body=None if body is None else json.dumps(body),
+            f"{self.url}{target}",
+            body=body,
             headers={"Authorization": f"Bearer {self._token}", "Content-Type": kind},
             timeout=urllib3.Timeout(connect=5, read=20),
         )
