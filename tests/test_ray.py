@@ -6,6 +6,7 @@ import contextlib
 import importlib.metadata
 import json
 import os
+import platform
 import re
 import secrets
 import signal
@@ -35,6 +36,16 @@ pytestmark = [
     pytest.mark.timeout(600),  # a Ray that starts on a loaded machine is slow
 ]
 LINES = 50_000
+CONNECTS = """
+import sys
+from jupyter_dist.backends.on_ray import connecting
+from jupyter_dist.errors import LaunchError
+try:
+    connecting.connect(sys.argv[1])
+    print("it is connected")
+except LaunchError as error:
+    print(f"LaunchError: {error}")
+"""
 WAITS = """
 import time
 print("up", flush=True)
@@ -184,38 +195,76 @@ def test_another_version_is_refused(ray: RayNodes, runs: Runs) -> None:
     connecting._compare("ray://h:10001", {"ray": own, "python": f"{major}.{minor}.{micro + 1}"})
 
 
-def test_another_version_behind_a_clients_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of ours is pickled before it is known: another Ray could not read it."""
+@pytest.mark.parametrize("reads_ours", [True, False], ids=["reads what a client sends", "cannot read it"])
+def test_another_version_behind_a_clients_address(monkeypatch: pytest.MonkeyPatch, reads_ours: bool) -> None:
+    """Whether or not it understands what our Ray pickles, its version is said, and what to do."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with a_clients_door("2.9.3", "3.9.18", reads_ours) as (address, _):
+        said = connected_to(address)
+    assert re.search(r"LaunchError: .*is 2\.9\.3, and the notebook's is .*pip install", said), said
+
+
+def test_a_client_asks_for_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray starts one for each client, which takes it seconds, and half a minute where it fails."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    own = importlib.metadata.version("ray")
+    with a_clients_door(own, platform.python_version(), True) as (address, clients):
+        assert connected_to(address) == "it is connected\n"
+    assert len(clients) == 1
+
+
+def connected_to(address: str) -> str:
+    """What a process says that connects to a Ray: Ray's client changes the one that it is in."""
+    argv = [sys.executable, "-c", CONNECTS, address]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=120).stdout
+
+
+@contextlib.contextmanager
+def a_clients_door(ray: str, python: str, reads_ours: bool) -> Iterator[tuple[str, set[str]]]:
+    """What lets clients in, for the versions named; its address, and the clients that came."""
     import grpc
     from ray.core.generated import ray_client_pb2 as messages
     from ray.core.generated import ray_client_pb2_grpc as stubs
 
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    sent = []
+    clients: set[str] = set()
 
-    class Servicer(stubs.RayletDataStreamerServicer):  # type: ignore[misc]
-        def Datapath(self, requests: Iterator[Any], _: Any) -> Iterator[Any]:
+    class Data(stubs.RayletDataStreamerServicer):  # type: ignore[misc]
+        def Datapath(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
+            clients.add(dict(context.invocation_metadata())["client_id"])
             for request in requests:
-                sent.append(request)
                 kind = request.WhichOneof("type")
-                about = messages.ConnectionInfoResponse(ray_version="2.9.3", python_version="3.9.18")
+                ok = reads_ours or request.init.job_config == b""
+                about = messages.ConnectionInfoResponse(ray_version=ray, python_version=python)
                 answers = {
-                    "init": {"init": messages.InitResponse(ok=True)},
+                    "init": {"init": messages.InitResponse(ok=ok, msg="" if ok else "ValueError: pickle")},
                     "connection_info": {"connection_info": about},
+                    "connection_cleanup": {"connection_cleanup": messages.ConnectionCleanupResponse()},
                 }
                 yield messages.DataResponse(req_id=request.req_id, **answers.get(kind, {}))
 
-    with ThreadPoolExecutor(4) as threads:
+    class Driver(stubs.RayletDriverServicer):  # type: ignore[misc]
+        def ClusterInfo(self, *_: Any) -> Any:
+            return messages.ClusterInfoResponse(json="{}")
+
+        def KVPut(self, *_: Any) -> Any:  # that somebody uses it
+            return messages.KVPutResponse(already_exists=False)
+
+    class Log(stubs.RayletLogStreamerServicer):  # type: ignore[misc]
+        def Logstream(self, requests: Iterator[Any], _: Any) -> Iterator[Any]:
+            for _request in requests:
+                yield messages.LogData()
+
+    with ThreadPoolExecutor(8) as threads:
         server = grpc.server(threads)
-        stubs.add_RayletDataStreamerServicer_to_server(Servicer(), server)
+        stubs.add_RayletDataStreamerServicer_to_server(Data(), server)
+        stubs.add_RayletDriverServicer_to_server(Driver(), server)
+        stubs.add_RayletLogStreamerServicer_to_server(Log(), server)
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
         try:
-            with pytest.raises(LaunchError, match=r"is 2\.9\.3, and the notebook's is"):
-                connecting.connect(f"ray://127.0.0.1:{port}")
+            yield f"ray://127.0.0.1:{port}", clients
         finally:
             server.stop(0).wait()
-    assert [request.init.job_config for request in sent if request.WhichOneof("type") == "init"] == [b""]
 
 
 def test_a_clients_server_that_does_not_come_up_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,6 +285,7 @@ def test_a_clients_server_that_does_not_come_up_is_asked_for_again(monkeypatch: 
     monkeypatch.setattr(connecting, "_ray", lambda: Client)
     monkeypatch.setattr(connecting, "_AGAIN_S", (0, 0))
     monkeypatch.setattr(connecting, "check_listening", lambda address: None)
+    monkeypatch.setattr(connecting, "_greet", lambda address: None)
     monkeypatch.setattr(connecting, "_versions_by_client", lambda address: {})
     long = f"Initialization failure from server:\n{'x' * 600}\n{failed}"
     errors += [ConnectionAbortedError(long), ConnectionAbortedError(long)]

@@ -1,7 +1,7 @@
 """The way to a Ray: which one is meant, whether it is one that we can use, and this process as its driver.
 
-All questions that tell of another Ray or another Python are asked before anything is pickled: Ray itself
-takes half a minute to come to an error that names neither.
+Another Ray or another Python is found out before anything of a run is sent there, and named: Ray's own errors
+name the cure of neither.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -113,12 +113,12 @@ def connect(address: str, runtime_env: Callable[[], Mapping[str, Any]] = dict) -
 
 def _connect(address: str, runtime_env: Callable[[], Mapping[str, Any]]) -> None:
     check_listening(address)
-    if address.startswith("ray://"):
-        theirs = _versions_by_client(address)
+    as_client = address.startswith("ray://")
+    if as_client:
+        _greet(address)
     else:  # this machine has to be one of its nodes
         sign_in()
-        theirs = _versions_of_gcs(address)
-    _compare(address, theirs)
+        _compare(address, _versions_of_gcs(address))
     try:
         _ray().init(
             address=address,
@@ -129,6 +129,10 @@ def _connect(address: str, runtime_env: Callable[[], Mapping[str, Any]]) -> None
             logging_level="ERROR",
         )
     except Exception as error:
+        # Only now: for each client that asks it anything, Ray starts a process, which takes it seconds.
+        if as_client and not _NO_SERVER.search(str(error)):
+            with contextlib.suppress(Unreachable):
+                _compare(address, _versions_by_client(address))
         said = " ".join(str(error).split())[:500]
         if isinstance(error, ConnectionError | TimeoutError):
             raise Unreachable(f"the Ray at {address} does not let us in: {said}") from error
@@ -164,25 +168,34 @@ def _versions_of_gcs(address: str) -> Mapping[str, str]:
     return {"ray": told.get("ray_version", "?"), "python": told.get("python_version", "?")}
 
 
-def _versions_by_client(address: str) -> Mapping[str, str]:
-    """What a Ray says of itself to a client. Nothing of ours is pickled for it: the client's own handshake
-    begins with a pickled object, which another version cannot read.
-
-    https://github.com/ray-project/ray/blob/master/src/ray/protobuf/ray_client.proto
-    """
-    import grpc
+def _greet(address: str) -> None:
+    """Raises Unreachable where no Ray takes clients: Ray's own client tries for half a minute."""
     from ray.core.generated import ray_client_pb2 as messages
     from ray.core.generated import ray_client_pb2_grpc as stubs
 
-    host, port = head_of(address)
+    with _as_client(address) as channel:
+        if channel is not None:
+            ping = messages.ClusterInfoRequest(type=messages.ClusterInfoType.PING)
+            stubs.RayletDriverStub(channel).ClusterInfo(ping, timeout=_ASK_S)
+
+
+def _versions_by_client(address: str) -> Mapping[str, str]:
+    """What a Ray says of itself to a client that it did not let in. Nothing is pickled for it: Ray's own
+    client begins with a pickled object, which another version may not read.
+
+    https://github.com/ray-project/ray/blob/master/src/ray/protobuf/ray_client.proto
+    """
+    from ray.core.generated import ray_client_pb2 as messages
+    from ray.core.generated import ray_client_pb2_grpc as stubs
+
     wishes: queue.Queue[Any] = queue.Queue()
     wishes.put(messages.DataRequest(req_id=1, init=messages.InitRequest(ray_init_kwargs="{}")))
     wishes.put(messages.DataRequest(req_id=2, connection_info=messages.ConnectionInfoRequest()))
     wishes.put(messages.DataRequest(req_id=3, connection_cleanup=messages.ConnectionCleanupRequest()))
-    if os.environ.get("RAY_USE_TLS") or os.environ.get("RAY_AUTH_MODE", "disabled") == "token":
-        return {}  # Ray's own client knows how; it compares as well, after a while
-    with grpc.insecure_channel(f"[{host}]:{port}" if ":" in host else f"{host}:{port}") as channel:
-        who = [("client_id", uuid.uuid4().hex), ("reconnecting", "False")]
+    who = [("client_id", uuid.uuid4().hex), ("reconnecting", "False")]
+    with _as_client(address) as channel:
+        if channel is None:
+            return {}
         try:
             for answer in stubs.RayletDataStreamerStub(channel).Datapath(
                 iter(wishes.get, None), metadata=who, timeout=_ASK_S
@@ -190,16 +203,30 @@ def _versions_by_client(address: str) -> Mapping[str, str]:
                 if answer.WhichOneof("type") == "init" and not answer.init.ok:
                     said = answer.init.msg.strip().split("\n")[-1]  # it is a traceback
                     kind = Unreachable if _NO_SERVER.search(said) else LaunchError
-                    raise kind(f"the Ray at {address} takes no clients: {said}")
+                    raise kind(f"the Ray at {address} takes no clients: {said}. Nothing was started.")
                 if answer.WhichOneof("type") == "connection_info":
                     about = answer.connection_info
                     return {"ray": about.ray_version, "python": about.python_version}
-        except grpc.RpcError as error:
-            why = getattr(error, "details", lambda: None)() or _line(error)
-            raise Unreachable(f"what answers at {address} is no Ray that takes clients: {why}") from error
         finally:
             wishes.put(None)
     raise Unreachable(f"what answers at {address} is no Ray that takes clients")
+
+
+@contextlib.contextmanager
+def _as_client(address: str) -> Iterator[Any]:
+    """A channel to where a Ray takes clients; None where only Ray's own client knows how to sign in."""
+    import grpc
+
+    if os.environ.get("RAY_USE_TLS") or os.environ.get("RAY_AUTH_MODE", "disabled") == "token":
+        yield None
+        return
+    host, port = head_of(address)
+    with grpc.insecure_channel(f"[{host}]:{port}" if ":" in host else f"{host}:{port}") as channel:
+        try:
+            yield channel
+        except grpc.RpcError as error:
+            why = getattr(error, "details", lambda: None)() or _line(error)
+            raise Unreachable(f"what answers at {address} is no Ray that takes clients: {why}") from error
 
 
 def _compare(address: str, theirs: Mapping[str, str]) -> None:
