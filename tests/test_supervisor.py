@@ -565,11 +565,7 @@ def test_a_guard_from_the_store_that_was_killed_is_replaced(
         pids = rank_pids(folder, wait_for)
         supervisor = supervisor_pid(folder)
         assert reader.status(folder).warm
-        (pipe,) = {
-            link
-            for fd in Path(f"/proc/{supervisor}/fd").iterdir()
-            if (link := os.readlink(fd)).startswith("pipe:") and holders(link) - {supervisor}
-        }
+        (pipe,) = {link for link in pipes(supervisor) if holders(link) - {supervisor}}
         (guard,) = holders(pipe) - {supervisor}
         assert guard not in children_of(supervisor), "it was forked while nobody waited"
         os.kill(guard, signal.SIGKILL)
@@ -578,6 +574,15 @@ def test_a_guard_from_the_store_that_was_killed_is_replaced(
         wait_for(lambda: gone(*pids), 10, "the end of the ranks")
     finally:
         template.close()
+
+
+def pipes(pid: int) -> set[str]:
+    """The pipes that a process has open."""
+    found = set()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it opens and closes others meanwhile
+            found.add(os.readlink(path))
+    return {link for link in found if link.startswith("pipe:")}
 
 
 def holders(link: str) -> set[int]:
