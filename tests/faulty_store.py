@@ -6,7 +6,8 @@
         store.back()
 
 Objects become visible late and out of order, some appear again after they were removed, some answers are 503
-(SlowDown) or 429. `counts` tells how many requests of each kind there were.
+(SlowDown) or 429. `counts` tells how many requests of each kind there were, `signers` with whose keys they
+were signed. It is STS as well, which gives out roles.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import random
+import re
 import socket
 import struct
 import subprocess
@@ -42,6 +44,7 @@ class FaultyStore:
     ) -> None:
         self.busy, self.late, self.late_s, self.doubled = busy, late, late_s, doubled
         self.counts: Counter[str] = Counter()
+        self.signers: set[str] = set()
         self.largest = 0
         self._random = random.Random(seed)
         self._away = threading.Event()
@@ -149,6 +152,8 @@ def _handler(store: FaultyStore) -> type[BaseHTTPRequestHandler]:
                 raise NotImplementedError("no client of these tests sends chunks")
             kind = "LIST" if "list-type" in self.path else self.command
             store.count(kind, len(body))
+            if signer := re.search(r"Credential=([^/]+)/", self.headers.get("authorization") or ""):
+                store.signers.add(signer[1])
             if store.is_away:
                 # A reset, as from a machine that has just gone.
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

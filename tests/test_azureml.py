@@ -25,7 +25,8 @@ from fakes.azureml.sweep_run import is_hopeless
 from run_maker import RunMaker
 from store_promise import keeps_its_promise
 
-from jupyter_dist.agent.stores import BlobStore, DeniedError, Store, StoreError
+from jupyter_dist.agent.blob_store import BlobStore
+from jupyter_dist.agent.store import DeniedError, Store, StoreError
 from jupyter_dist.backends import platform_job
 from jupyter_dist.backends.azureml import AzureMl
 from jupyter_dist.backends.on_azureml.azureml_options import AzureMlOptions

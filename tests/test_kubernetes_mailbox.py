@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from jupyter_dist.conformance.target import Target
 from jupyter_dist.errors import InputError
 from jupyter_dist.job import State
 from jupyter_dist.record import reader
+from jupyter_dist.showing.run import Run
 from jupyter_dist.worker import layout
 
 pytestmark = [pytest.mark.xdist_group(IN_SHARED), pytest.mark.timeout(240)]
@@ -33,6 +36,13 @@ for number in range({LINES}):
     if number % 1000 == 999:
         time.sleep(.2)
 """
+KEYS = {
+    "env": [
+        {"name": "AWS_ACCESS_KEY_ID", "value": "theirs"},
+        {"name": "AWS_SECRET_ACCESS_KEY", "value": "secret"},
+    ]
+}
+ACCOUNT = "/var/run/secrets/eks.amazonaws.com/serviceaccount"
 RESTARTED = """
 import time, jupyter_dist as dist
 print("up", flush=True)
@@ -61,12 +71,35 @@ def runs(plane: Plane, tmp_path: Path) -> Iterator[Runs]:
         started.close()
 
 
-def with_pod(tmp_path: Path, **container: Any) -> dict[str, Any]:
+def with_pod(tmp_path: Path, volumes: Sequence[Any] = (), **container: Any) -> dict[str, Any]:
     """Flags that say how the ranks' container is."""
     template = tmp_path / "pod.yaml"
-    spec = {"containers": [{"name": "ranks", **container}]}
+    spec = {"containers": [{"name": "ranks", **container}], "volumes": list(volumes)}
     template.write_text(yaml.safe_dump({"kind": "Pod", "spec": spec}))
     return {"pod_template": str(template)}
+
+
+def role(tmp_path: Path) -> dict[str, Any]:
+    """A container's part in a role by its service account, as EKS writes it into pods."""
+    (tmp_path / "account").mkdir()
+    (tmp_path / "account" / "token").write_text("of the account")
+    environ = {
+        "AWS_ROLE_ARN": "arn:aws:iam::123456789012:role/trainer",
+        "AWS_WEB_IDENTITY_TOKEN_FILE": f"{ACCOUNT}/token",
+        "AWS_STS_REGIONAL_ENDPOINTS": "regional",
+    }
+    return {
+        "volumes": [{"name": "account", "hostPath": {"path": str(tmp_path / "account")}}],
+        "volumeMounts": [{"name": "account", "mountPath": ACCOUNT}],
+        "env": [{"name": name, "value": value} for name, value in environ.items()],
+    }
+
+
+def cleared(plane: Plane, run: Run) -> bool:
+    """Whether its supervisor has ended, and nothing of it is left in the cluster."""
+    owner = run.status.supervisor
+    assert owner is not None
+    return not Path("/proc", str(owner.pid)).exists() and not plane.pods() and not secrets_of(plane)
 
 
 def secrets_of(plane: Plane) -> list[str]:
@@ -112,23 +145,24 @@ def test_a_bucket_and_its_troubles(
     monkeypatch: pytest.MonkeyPatch,
     wait_for: Callable[..., Any],
 ) -> None:
-    """The pods have an account of their own there; a store that is busy, or none, is told."""
+    """The pods have an account of their own there, by keys or by a role; a busy store, or none, is told."""
     with FaultyStore() as store:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{plane.gateway}:{store.port}")
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "ours")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-        own = {"AWS_ACCESS_KEY_ID": "theirs", "AWS_SECRET_ACCESS_KEY": "secret"}
-        flags = with_pod(tmp_path, env=[{"name": name, "value": value} for name, value in own.items()])
-        run = runs.finish("import jupyter_dist as dist\ndist.rank()", mailbox="s3://mail/runs", **flags)
-        assert run.status.state is State.SUCCEEDED, story(run)
-        assert list(run.results) == [0, 1]
-        wait_for(lambda: not secrets_of(plane), what="the mailbox to be cleared")
+        for theirs, account in ((r"theirs", KEYS), (r"ASIA\w+", role(tmp_path))):
+            store.signers.clear()
+            flags = with_pod(tmp_path, **account)
+            run = runs.finish("import jupyter_dist as dist\ndist.rank()", mailbox="s3://mail/runs", **flags)
+            assert run.status.state is State.SUCCEEDED, story(run)
+            assert list(run.results) == [0, 1]
+            wait_for(partial(cleared, plane, run), what="the end of its pods and of what it left behind")
+            others = store.signers - {"ours"}
+            assert others, "nothing came from the pods"
+            assert all(re.fullmatch(theirs, one) for one in others), others
         run = runs.finish("1", mailbox="s3://no-such-bucket/runs", **flags)
         assert "--mailbox s3://no-such-bucket/runs: nothing can be left there" in str(run.status.reason)
-        owner = run.status.supervisor
-        assert owner is not None
-        wait_for(lambda: not Path("/proc", str(owner.pid)).exists(), what="the supervisor to have cleared up")
-    assert not secrets_of(plane)
+        wait_for(partial(cleared, plane, run), what="the supervisor to have cleared up")
 
 
 def test_pods_that_do_not_see_the_folder_say_so(runs: Runs, tmp_path: Path) -> None:

@@ -27,7 +27,9 @@ from jupyter_dist import folder as folders
 from jupyter_dist.agent import courier
 from jupyter_dist.agent.frames import encode
 from jupyter_dist.agent.letters import Inbox, letter_name, parse, sealed, served_name, unsealed
-from jupyter_dist.agent.stores import FolderStore, S3Store, Store, StoreError, open_store, signed
+from jupyter_dist.agent.s3_store import S3Store, signed
+from jupyter_dist.agent.store import Store, StoreError
+from jupyter_dist.agent.stores import FolderStore, open_store
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.hosts.arrivals import Arrivals
 from jupyter_dist.hosts.fleet import Fleet, Start

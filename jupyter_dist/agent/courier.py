@@ -27,7 +27,8 @@ from .echo import Echo
 from .frames import FrameError, Frames, encode
 from .letters import MOST_BYTES, Inbox, letter_name, parse, sealed, served_name, unsealed
 from .stage import Refused, not_set_up, prepare
-from .stores import DeniedError, Store, StoreError, open_store
+from .store import DeniedError, Store, StoreError
+from .stores import open_store
 
 __all__ = ["Courier", "main"]
 

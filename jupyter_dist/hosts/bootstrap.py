@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import base64
+import inspect
+import json
 import zlib
-from pathlib import Path
 
-from ..agent import stores
+from ..agent import aws_credentials, blob_store, s3_store, store, stores
 
 __all__ = ["courier_program"]
 
 
 def courier_program() -> str:
     """For `python -I -c`; told what it needs by its environment (agent/courier.py)."""
-    packed = base64.b64encode(zlib.compress(Path(stores.__file__).read_bytes(), 9)).decode()
+    needed = (store, aws_credentials, s3_store, blob_store, stores)  # each after those that it imports
+    sources = [(each.__name__.rpartition(".")[2], inspect.getsource(each)) for each in needed]
+    packed = base64.b64encode(zlib.compress(json.dumps(sources).encode(), 9)).decode()
     return _BOOTSTRAP.replace("PACKED", packed)
 
 
 # Data URLs of stores differ from host to host; what is executed has the hash that the driver has named.
 _BOOTSTRAP = """
-import atexit, base64, hashlib, os, runpy, sys, tempfile, time, types, zlib
-stores = types.ModuleType("stores")
-sys.modules["stores"] = stores
-exec(zlib.decompress(base64.b64decode("PACKED")), stores.__dict__)
+import atexit, base64, hashlib, json, os, runpy, sys, tempfile, time, types, zlib
+package = types.ModuleType("mail")
+package.__path__ = []
+sys.modules["mail"] = package
+for name, source in json.loads(zlib.decompress(base64.b64decode("PACKED"))):
+    module = types.ModuleType("mail." + name)
+    module.__package__ = "mail"
+    sys.modules[module.__name__] = module
+    exec(compile(source, name + ".py", "exec"), module.__dict__)
+from mail import store as mail_store, stores
 url = os.environ["JUPYTER_DIST_MAILBOX"]
 store = stores.open_store(url, os.environ)
 waits_s = float(os.environ.get("JUPYTER_DIST_MAILBOX_WAITS_S", 600))
@@ -32,8 +41,8 @@ while True:
     try:
         code = store.get("code/" + digest)
         why = "it is not there"
-    except stores.StoreError as error:
-        if isinstance(error, stores.DeniedError) and time.monotonic() > begin + 10:
+    except mail_store.StoreError as error:
+        if isinstance(error, mail_store.DeniedError) and time.monotonic() > begin + 10:
             raise PermissionError(str(error)) from None
         code, why = None, error
     if code is not None and hashlib.sha256(code).hexdigest() == digest:

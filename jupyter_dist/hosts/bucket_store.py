@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ..agent.stores import StoreError
+from ..agent.store import StoreError
 from ..errors import DistError
 from .object_store import BulkStore
 

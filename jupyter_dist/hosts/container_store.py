@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..agent.stores import StoreError, container_of
+from ..agent.blob_store import container_of
+from ..agent.store import StoreError
 from ..errors import DistError
 from .object_store import ByRequests
 

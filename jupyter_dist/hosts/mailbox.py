@@ -21,7 +21,7 @@ from typing import Any
 
 from ..agent.frames import Frame, FrameError, Frames, encode
 from ..agent.letters import Inbox, letter_name, parse, sealed, unsealed
-from ..agent.stores import StoreError
+from ..agent.store import StoreError
 from ..folder import RunFolder, write_bytes
 from ..worker import layout
 from ..worker.jitter import jitter

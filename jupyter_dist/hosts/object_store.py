@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ..agent.stores import FolderStore, Store, StoreError
+from ..agent.store import Store, StoreError
+from ..agent.stores import FolderStore
 from ..errors import MissingEngine
 
 _AT_ONCE = 8

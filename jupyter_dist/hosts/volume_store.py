@@ -13,7 +13,7 @@ import posixpath
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..agent.stores import StoreError
+from ..agent.store import StoreError
 from ..errors import DistError
 from .object_store import ByRequests
 

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...agent.stores import BlobStore, StoreError
+from ...agent.blob_store import BlobStore
+from ...agent.store import StoreError
 from ...errors import DistError, LaunchError, Unreachable
 from ...folder import RunFolder
 from ...hosts.bootstrap import courier_program

@@ -13,7 +13,8 @@ import threading
 import urllib.parse
 from typing import Any
 
-from ...agent.stores import StoreError, container_of
+from ...agent.blob_store import container_of
+from ...agent.store import StoreError
 from ...errors import DistError, LaunchError, Unreachable
 from ...hosts.container_store import ContainerStore
 from .ml_workspace import MlWorkspace, NotAllowed

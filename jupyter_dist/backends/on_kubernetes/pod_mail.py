@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...agent.stores import StoreError
+from ...agent.store import StoreError
 from ...errors import LaunchError
 from ...folder import RunFolder
 from ...hosts.archive import Shipped
@@ -27,7 +27,8 @@ _WAITS_S = 20.0
 """For the mailbox to be there, as a pod sees it: what it needs lies there before the pod is made."""
 _TOLD = ("MAILBOX", "MAILBOX_RUN", "MAILBOX_KEY", "MAILBOX_CODE")
 _WHERE = {
-    "AWS_ENDPOINT_URL": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    "AWS_ENDPOINT_URL": ("AWS_ENDPOINT_URL",),
+    "AWS_ENDPOINT_URL_S3": ("AWS_ENDPOINT_URL_S3",),
     "AWS_REGION": ("AWS_REGION", "AWS_DEFAULT_REGION"),
 }
 """Where the bucket is, which is no secret: as here, unless the pods' template says otherwise."""

@@ -1,0 +1,159 @@
+"""With what credentials a host asks AWS, found as AWS's own tools find them, and where it asks.
+
+The environment's keys come first; then a role for a Kubernetes service account, by the token that its pod has
+(IRSA on EKS); then what the container's platform gives out (SageMaker, ECS, EKS Pod Identity); then the role
+of the EC2 machine. https://docs.aws.amazon.com/sdkref/latest/guide/standardized-credentials.html
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import secrets
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from .store import DeniedError, StoreError
+
+__all__ = ["Credentials", "endpoint_of", "region_of"]
+
+_EARLY_S = 300.0
+"""How long before they expire credentials are asked for anew."""
+_NONE_S = 10.0
+"""How long nobody is asked again where there are none."""
+_TOKEN_FILE, _FULL_URI = "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI"
+_INSTANCE = "http://169.254.169.254"
+_NEVER = ("AccessDenied", "InvalidIdentityToken")
+_near = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""For addresses of this very machine."""
+
+
+def region_of(environ: Mapping[str, str]) -> str:
+    return environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+
+
+def endpoint_of(service: str, environ: Mapping[str, str]) -> str:
+    """Where a service of AWS is asked, or what stands for it."""
+    named = environ.get(f"AWS_ENDPOINT_URL_{service.upper()}") or environ.get("AWS_ENDPOINT_URL")
+    region = region_of(environ)
+    domain = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    return (named or f"https://{service}.{region}.{domain}").rstrip("/")
+
+
+class Credentials:
+    """Those of a role are good for some hours, and are asked for anew before they expire. Where there are
+    none, requests are not signed."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._found: dict[str, str] = {}
+        self._good_until = 0.0
+
+    def get(self) -> Mapping[str, str]:
+        """As variables. Raises StoreError where they are not to be had now, DeniedError where not for us."""
+        if self._environ.get("AWS_ACCESS_KEY_ID"):
+            return self._environ
+        if time.time() > self._good_until:
+            try:
+                if (told := self._ask()) is not None:
+                    self._take(told)
+                elif self._found:
+                    raise OSError("this machine's role is gone, or does not answer")
+                else:
+                    self._good_until = time.time() + _NONE_S
+            except (OSError, ValueError, KeyError) as error:
+                if self._found and time.time() < self._good_until + _EARLY_S:
+                    return self._found  # those from before are still good for a while
+                if isinstance(error, StoreError):
+                    raise
+                raise StoreError(f"the role's credentials are not to be had: {error}") from None
+        return self._found
+
+    def _take(self, told: Mapping[str, Any]) -> None:
+        expires = datetime.datetime.strptime(told["Expiration"][:19], "%Y-%m-%dT%H:%M:%S")
+        self._found = {
+            "AWS_ACCESS_KEY_ID": told["AccessKeyId"],
+            "AWS_SECRET_ACCESS_KEY": told["SecretAccessKey"],
+            "AWS_SESSION_TOKEN": told.get("Token") or told.get("SessionToken") or "",
+        }
+        self._good_until = expires.replace(tzinfo=datetime.timezone.utc).timestamp() - _EARLY_S
+
+    def _ask(self) -> Mapping[str, Any] | None:
+        relative = self._environ.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
+        url = f"http://169.254.170.2{relative}" if relative else self._environ.get(_FULL_URI)
+        if self._environ.get(_TOKEN_FILE):
+            return self._of_service_account()
+        if url:
+            return self._of_container(url)
+        if self._environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
+            return None
+        return self._of_instance()
+
+    def _of_service_account(self) -> Mapping[str, Any]:
+        """https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRoleWithWebIdentity.html"""
+        role = self._environ["AWS_ROLE_ARN"]
+        asked = {
+            "Action": "AssumeRoleWithWebIdentity",
+            "Version": "2011-06-15",
+            "RoleArn": role,
+            "RoleSessionName": self._environ.get("AWS_ROLE_SESSION_NAME")
+            or f"jupyter-dist-{secrets.token_hex(4)}",
+            # The platform puts another there before it expires.
+            "WebIdentityToken": Path(self._environ[_TOKEN_FILE]).read_text().strip(),
+        }
+        url = endpoint_of("sts", self._environ) + "/"
+        try:
+            with urllib.request.urlopen(url, urllib.parse.urlencode(asked).encode(), timeout=20) as answer:
+                tree = ElementTree.fromstring(answer.read())
+        except urllib.error.HTTPError as error:
+            told = error.read(4096).decode(errors="replace")
+            code = re.search(r"<Code>(.*?)</Code>", told)
+            why = re.search(r"<Message>(.*?)</Message>", told, re.DOTALL)
+            said = f"{code[1] if code else error.code}: {why[1].strip() if why else error.reason}"
+            if code and code[1] in _NEVER:
+                raise DeniedError(
+                    f"the service account of this pod may not take the role {role} ({said}): the role's "
+                    "trust policy has to name the account and the cluster's OIDC provider"
+                ) from None
+            raise StoreError(f"the role {role} is not to be had: {said}") from None
+        except ElementTree.ParseError as error:
+            raise ValueError(f"{url} answers something that is no XML: {error}") from None
+        return {node.tag.rpartition("}")[2]: node.text or "" for node in tree.iter()}
+
+    def _of_container(self, url: str) -> Mapping[str, Any]:
+        """https://docs.aws.amazon.com/sdkref/latest/guide/feature-container-credentials.html"""
+        token = self._environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN")
+        if (file := self._environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")) and not token:
+            token = Path(file).read_text().strip()
+        return dict(json.loads(_asked(url, {"authorization": token} if token else {}, 5)))
+
+    def _of_instance(self) -> Mapping[str, Any] | None:
+        """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-retrieval.html; None where
+        this is no machine of EC2, or has no role."""
+        base = (self._environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or _INSTANCE).rstrip("/") + "/latest"
+        roles = f"{base}/meta-data/iam/security-credentials/"
+        try:
+            ours = _asked(f"{base}/api/token", {"x-aws-ec2-metadata-token-ttl-seconds": "300"}, 1, "PUT")
+            token = {"x-aws-ec2-metadata-token": ours.decode()}
+            role = _asked(roles, token, 1).decode().split("\n")[0].strip()
+        except urllib.error.HTTPError as error:
+            if error.code >= 500:
+                raise
+            return None
+        except OSError:
+            return None
+        return dict(json.loads(_asked(roles + role, token, 5))) if role else None
+
+
+def _asked(url: str, headers: Mapping[str, str], timeout_s: float, method: str = "GET") -> bytes:
+    request = urllib.request.Request(url, headers=dict(headers), method=method)
+    with _near.open(request, timeout=timeout_s) as answer:
+        body: bytes = answer.read()
+        return body
