@@ -92,8 +92,10 @@ class Plane:
 
     def _start(self) -> None:
         bridge = f"jd{self._slot}"
+        # An address of its own: else it has the lowest of its pods', another one when that pod goes, and the
+        # others reach nobody here until they have noticed, which takes them half a minute.
         commands = (
-            f"link add {bridge} type bridge",
+            f"link add {bridge} address 02:6a:64:00:00:{self._slot:02x} type bridge",
             f"addr add {self.gateway}/24 dev {bridge}",
             f"link set {bridge} up",
         )
