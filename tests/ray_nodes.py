@@ -145,6 +145,9 @@ class RayNodes:
             "RAY_worker_niceness": "0",
             "RAY_AUTH_MODE": "disabled",
             "RAY_USAGE_STATS_ENABLED": "0",
+            # Else some servers for Ray's clients end while they are forked, which is noticed after 40 s:
+            # https://github.com/ray-project/ray/issues/63202
+            "GRPC_ENABLE_FORK_SUPPORT": "0",
             # A node that does not answer is given up after 15 s or so; by default it takes a minute.
             "RAY_health_check_period_ms": "1000",
             "RAY_health_check_timeout_ms": "5000",
