@@ -27,6 +27,8 @@ from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from ports import take_port
+
 __all__ = ["FaultyStore"]
 
 
@@ -52,8 +54,7 @@ class FaultyStore:
         self._lock = threading.Lock()
 
     def __enter__(self) -> FaultyStore:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
+        self._port = take_port()
         argv = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self._port)]
         self._moto = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self._await_moto()

@@ -25,6 +25,7 @@ from typing import Any
 
 import pytest
 from hosts import Hosts
+from ports import take_port
 
 __all__ = [
     "LOCAL_CLUSTER",
@@ -71,7 +72,7 @@ def standalone(
     hosts: Hosts | None = None,
 ) -> Iterator[str]:
     """A master, and workers with so many cores by their hosts; its URL. `hosts`: where these are not here."""
-    port = _free_port()
+    port = take_port()
     argv = [f"{_DEPLOY}.master.Master", "--host", address, "--port", str(port), "--webui-port", "0"]
     url = f"spark://{address}:{port}"
     with contextlib.ExitStack() as stack:
@@ -102,7 +103,7 @@ def standalone(
 @contextlib.contextmanager
 def connect(folder: Path, master: str) -> Iterator[str]:
     """A server of Spark Connect whose session has that master; its URL."""
-    port = _free_port()
+    port = take_port()
     settings = {**SMALL, "spark.connect.grpc.binding.port": str(port)}
     argv = ["org.apache.spark.deploy.SparkSubmit", "--master", master]
     for name, value in settings.items():
@@ -136,7 +137,7 @@ class KeptSession:
         with _variables():
             if self._context is None:
                 settings = {"spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin"}
-                settings["spark.connect.grpc.binding.port"] = str(_free_port())
+                settings["spark.connect.grpc.binding.port"] = str(take_port())
                 self._context = self._stack.enter_context(_started(LOCAL_CLUSTER, settings))
             SparkContext._active_spark_context = self._context
             try:
@@ -256,11 +257,6 @@ def _java(
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def _wait_for_port(address: str, port: int) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from hosts import Hosts, missing
+from ports import take_port
 
 from .azurite import ACCOUNT, KEY, azurite, lacking
 from .command_run import NODES, CommandRun, Machines
@@ -69,8 +70,7 @@ class AzurePlane:
     def __enter__(self) -> AzurePlane:
         with contextlib.ExitStack() as stack:
             self.hosts = stack.enter_context(Hosts(self.folder / "hosts", NODES))
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                self._blobs = port = free.getsockname()[1]
+            self._blobs = port = take_port()
             argv = [str(azurite()), "--blobHost", "127.0.0.1", "--blobPort", str(port), "--silent"]
             argv += ["--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry"]
             blobs = subprocess.Popen(argv, cwd=self.folder, stdout=subprocess.DEVNULL)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 from hosts import Hosts, missing
+from ports import take_port
 
 from .front_door import Fault, FrontDoor
 from .instances import Pool
@@ -58,8 +58,7 @@ class SageMakerPlane:
 
         self._model = botocore.session.Session().get_service_model("sagemaker")
         with contextlib.ExitStack() as stack:
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                port = free.getsockname()[1]
+            port = take_port()
             argv = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
             moto = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             stack.callback(moto.wait)
