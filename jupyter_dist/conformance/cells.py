@@ -12,6 +12,7 @@ __all__ = [
     "GOOD",
     "HEAVY",
     "KILLED",
+    "MEETS",
     "RESTARTS",
     "STOPS_IT",
     "STUBBORN",
@@ -86,6 +87,29 @@ sys.stdout.write("no newline at the end")
 }
 """
 
+# All ranks wait for each other. Rank 0 then has a connection to each of the others, and these one to it.
+MEETS = """
+import os, socket, time
+import jupyter_dist as dist
+
+def meet():
+    if dist.rank() == 0:
+        with socket.create_server(("", PORT)) as server:
+            others = [server.accept()[0] for _ in range(dist.world_size() - 1)]
+        for other in others:
+            other.sendall(b"!")
+        return others
+    while True:
+        try:
+            first = socket.create_connection((os.environ["MASTER_ADDR"], PORT), 10)
+            break
+        except OSError:
+            time.sleep(0.01)
+    first.settimeout(None)
+    first.recv(1)
+    return [first]
+"""
+
 # Rank 0 has no result that travels and ends at once; the others go on, and send a lot.
 TIES = """
 import pickle
@@ -97,15 +121,17 @@ class Block:
     def __reduce_ex__(self, protocol):
         return Block, (pickle.PickleBuffer(self.data),)
 """
-HEAVY = """
-import hashlib, time, zlib
-import jupyter_dist as dist
+HEAVY = f"""
+{MEETS}
+import hashlib, zlib
 
 digests = [hashlib.sha256(data).hexdigest() for data in (PLAIN, block.data)]
 print("got", *digests)
+connections = meet()
 if dist.rank() == 0:
     result = zlib.compressobj()
 else:
+    connections[0].recv(1)  # its end is that of rank 0
     time.sleep(LATER_S)
     print("later")
     result = PLAIN[:RESULT_BYTES]
@@ -121,30 +147,18 @@ import jupyter_dist as dist
 """
 
 # The last rank fails while the first one waits for it: what that one says then is no root cause.
-FAILS = """
-import os, socket, time
-import jupyter_dist as dist
+FAILS = f"""
+{MEETS}
+import select
 
-address = (os.environ["MASTER_ADDR"], PORT)
 if dist.rank() == 0:
-    server = socket.socket()
-    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    server.bind(("", PORT))
-    server.listen()
-    other = server.accept()[0]
     print("waiting for the last rank")
-    if not other.recv(1):
-        raise ConnectionResetError("connection reset by peer")
-elif dist.rank() == LAST:
-    for _ in range(3000):
-        try:
-            first = socket.create_connection(address, 1)
-            break
-        except OSError:
-            time.sleep(0.01)
-    time.sleep(0.2)
+    select.select(meet(), [], [])
+    raise ConnectionResetError("connection reset by peer")
+connections = meet()
+if dist.rank() == LAST:
     print("about to fail")
-    first.close()
+    connections[0].close()
     raise ValueError("only here: ünïcode")
 time.sleep(600)
 """

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import socket
-
 import pytest
 
 from .. import backends
+from ..backends.ranks.ports import free_ports
 from ..errors import InputError, RunFailed
 from ..job import State
 from ..record import reader
@@ -21,12 +20,6 @@ __all__ = ["Failed"]
 LINES = 2000
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
-
-
 def _processes(run: Run) -> list[tuple[str, int]]:
     """The ranks' processes, all of them, as the ranks themselves told."""
     told = [event.data for event in reader.events(run.folder) if event.kind == "started"]
@@ -39,7 +32,7 @@ class Failed:
     @pytest.fixture(scope="class")
     @classmethod
     def raised(cls, runs: Runs) -> Run:
-        run = runs.finish(cells.FAILS, {"PORT": _free_port(), "LAST": runs.target.last})
+        run = runs.finish(cells.FAILS, {"PORT": free_ports(1)[0], "LAST": runs.target.last})
         assert_state(run, State.FAILED)
         return run
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from ..backends.ranks.ports import free_ports
 from ..errors import ResultError
 from ..job import State
 from ..manage import removal
@@ -200,6 +201,7 @@ class Worked:
         plain, beside = os.urandom(PAYLOAD_BYTES // 2), bytearray(os.urandom(PAYLOAD_BYTES // 2))
         names = notebook(cells.TIES)
         names |= {"PLAIN": plain, "block": names["Block"](beside), "RESULT_BYTES": RESULT_BYTES}
+        names["PORT"] = free_ports(1)[0]
         later_s = max(1.0, 0.3 * runs.target.startup_s)
         run = runs.finish(cells.HEAVY, {**names, "LATER_S": later_s}, training_s=30)
         assert_state(run, State.SUCCEEDED)
