@@ -94,9 +94,10 @@ for _ in range(100):
 """
     run = runs.start(cell, placement_strategy="SPREAD")
     log, seen, late = run.folder.rank(0, 0).output, 0, []
-    deadline = time.monotonic() + 200
-    while not run.state.ended:
+    deadline, ended = time.monotonic() + 200, False
+    while not ended:
         assert time.monotonic() < deadline, story(run)
+        ended = run.state.ended  # its last lines are read once more
         with contextlib.suppress(FileNotFoundError):
             with log.open("rb") as file:
                 file.seek(seen)
