@@ -31,6 +31,7 @@ from jupyter_dist.worker.pickling.remade.spark_frames import FOLDER
 pytestmark = [
     pytest.mark.needs("pyspark"),
     pytest.mark.xdist_group("spark-notebook"),  # all ask the same one
+    pytest.mark.timeout(300),  # the first one waits for all that it does
     pytest.mark.skipif(missing() is not None, reason=f"needs Spark: {missing()}"),
 ]
 HANGS = "import time; print('up', flush=True); time.sleep(600)"
@@ -205,13 +206,18 @@ def test_a_notebook_that_dies_takes_its_ranks_along(
     """The last test of the notebook."""
     run = RunFolder(Path(seen["run"]))
     wait_for(lambda: all("up" in logs(run, rank) for rank in (0, 1)), 60, "both ranks")
-    pids = [rank.pid for rank in reader.status(run).ranks]
-    assert all(reader.start_ticks(pid or 0) is not None for pid in pids)
+    wait_for(lambda: len(_pids(run)) == 2, 60, "the state to tell of them")
+    pids = _pids(run)
+    assert all(reader.start_ticks(pid) is not None for pid in pids)
     notebook.kill()
     status = ended(run)
     assert status.state is State.FAILED
     assert "Spark says: " in str(status.reason), story(run)
-    wait_for(lambda: not any(reader.start_ticks(pid or 0) is not None for pid in pids), 30)
+    wait_for(lambda: not any(reader.start_ticks(pid) is not None for pid in pids), 30)
+
+
+def _pids(run: RunFolder) -> list[int]:
+    return [rank.pid for rank in reader.status(run).ranks if rank.pid is not None]
 
 
 if __name__ == "__main__":

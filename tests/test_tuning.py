@@ -94,7 +94,11 @@ def test_goes_on_with_the_trials_it_has_when_its_supervisor_is_killed(
     go = tmp_path / "go"
     run = start(slow, go=str(go), tune={"lr": [1, 2, 3, 4]}, strategy="grid", parallel=2)
     wait_for(lambda: _logged(run) == {0, 1}, 60, "two trials that run")
-    first = reader.status(RunFolder(run.folder.path.parent / f"{run.id}-t0"))
+    trial = RunFolder(run.folder.path.parent / f"{run.id}-t0")
+    # A rank's events may be there before the state tells of its process.
+    (pid,) = wait_for(
+        lambda: [rank.pid for rank in reader.status(trial).ranks if rank.pid], 60, "its process"
+    )
     assert run.status.supervisor is not None
     os.kill(run.status.supervisor.pid, signal.SIGKILL)
     wait_for(lambda: run.state == "unwatched", 30)
@@ -107,8 +111,8 @@ def test_goes_on_with_the_trials_it_has_when_its_supervisor_is_killed(
     assert run.best.job.trial["parameters"] == {"lr": 4}
     # The same process went on: nothing was tried twice.
     assert run.trials["number"].tolist() == [0, 1, 2, 3]
-    again = reader.status(RunFolder(run.folder.path.parent / f"{run.id}-t0"))
-    assert (again.ranks[0].pid, again.attempt) == (first.ranks[0].pid, 0)
+    again = reader.status(trial)
+    assert (again.ranks[0].pid, again.attempt) == (pid, 0)
 
 
 def test_a_trial_is_not_lost_by_what_befalls_its_start(
