@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -32,6 +33,7 @@ from jupyter_dist.showing import run as showing
 pytestmark = [
     pytest.mark.needs("databricks.sdk", "pyspark"),
     pytest.mark.xdist_group("databricks"),  # they share a Spark
+    pytest.mark.timeout(480),  # a Spark that starts on a loaded machine is slow
 ]
 
 VOLUME = "/Volumes/main/default/jd"
@@ -83,8 +85,22 @@ def job_of(workspace: DatabricksWorkspace, run: showing.Run) -> Run:
 def left_in(workspace: DatabricksWorkspace, run: str) -> list[str]:
     """What lies in the cloud of a run's."""
     roots = (workspace.volumes, workspace.files)
-    found = [str(path.relative_to(root)) for root in roots for path in root.rglob("*") if path.is_file()]
+    found = [str(path.relative_to(root)) for root in roots for path in files_below(root)]
     return [name for name in found if run in name]
+
+
+def files_below(root: Path) -> list[Path]:
+    """Also while a cluster makes and removes files and folders there."""
+    return [Path(folder, name) for folder, _, names in os.walk(root) for name in names]
+
+
+def texts_below(root: Path) -> list[str]:
+    """What these files hold, as far as they are still there."""
+    found = []
+    for path in files_below(root):
+        with contextlib.suppress(FileNotFoundError):
+            found.append(path.read_bytes().decode(errors="replace"))
+    return found
 
 
 @pytest.mark.parametrize(
@@ -227,8 +243,9 @@ def test_a_submission_that_is_refused(
     said: str,
 ) -> None:
     monkeypatch.setattr("jupyter_dist.backends.workspace.signing_in._RETRY_S", 1)
-    for code in workspace.volumes.rglob("jupyter-dist/code/*"):
-        code.unlink()
+    for code in files_below(workspace.volumes):
+        if code.match("jupyter-dist/code/*"):
+            code.unlink()
     run, before = made(workspace, tmp_path), set(workspace.runs)
     break_it(workspace)
     with pytest.raises(kind, match=said) as raised:
@@ -279,9 +296,7 @@ def test_a_submission_is_found_again_and_never_doubled(
     assert json.loads(json.dumps(handle)) == json.loads(json.dumps(Databricks().find(run.job, run.folder, 0)))
     assert Databricks().submit(run.job, run.folder, 0)["job_run"]["number"] == number
     secrets = run_key(run.folder).hex(), workspace.token
-    texts = [
-        path.read_bytes().decode(errors="replace") for path in workspace.volumes.rglob("*") if path.is_file()
-    ]
+    texts = texts_below(workspace.volumes)
     assert not any(secret in text for secret in secrets for text in texts), "the store holds no secrets"
     assert not any(secret in json.dumps([handle, workspace.runs[number].asked]) for secret in secrets)
     workspace.fail("/jobs/", 401, "UNAUTHENTICATED")
