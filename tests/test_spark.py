@@ -27,6 +27,7 @@ from jupyter_dist.record import reader
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(300),  # a Spark that starts on a loaded machine is slow
     pytest.mark.skipif(spark_rig.missing() is not None, reason=str(spark_rig.missing())),
 ]
 
@@ -117,9 +118,14 @@ def _executors(context: Any) -> list[int]:
 
 
 def _python_workers(context: Any) -> list[int]:
-    """What executors have forked to run tasks: children of their `pyspark.daemon`."""
-    daemons = [pid for pid in _pids() if _parent(pid) in _executors(context)]
-    return [pid for pid in _pids() if _parent(pid) in daemons and "pyspark.daemon" in _arguments(pid)]
+    """What executors have forked and runs tasks: children of their `pyspark.daemon` that have children.
+
+    One without any waits for another task, or is about to end."""
+    executors = _executors(context)
+    daemons = [pid for pid in _pids() if _parent(pid) in executors]
+    workers = [pid for pid in _pids() if _parent(pid) in daemons and "pyspark.daemon" in _arguments(pid)]
+    parents = {_parent(pid) for pid in _pids()}
+    return [pid for pid in workers if pid in parents]
 
 
 def _plan(line: str) -> Any:
