@@ -123,9 +123,9 @@ def test_ports_are_free_distinct_and_not_handed_out_by_the_kernel() -> None:
 
 
 def test_ports_that_are_taken_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    (port,) = _ports.free_ports(1)
+    port, *others = _ports.free_ports(3)
     with socket.create_server(("127.0.0.1", port)):
-        monkeypatch.setattr(ports_of_worker._RANDOM, "sample", lambda pool, count: [port, port + 1, port + 2])
+        monkeypatch.setattr(ports_of_worker._RANDOM, "sample", lambda pool, count: [port, *others])
         assert port not in _ports.free_ports(1)
         with pytest.raises(OSError, match="only 2 of 3"):
             _ports.free_ports(3)
