@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from launching import launch_cell
+from stopwatch import Stopwatch
 
 from jupyter_dist import backends, queries
 from jupyter_dist.backends import detecting
@@ -140,20 +140,20 @@ def test_an_interrupt_is_the_users(strangers: Callable[..., None]) -> None:
 def test_one_that_hangs_is_waited_for_once(
     strangers: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(detecting, "_LIMIT_S", 2.0)
+    monkeypatch.setattr(detecting, "_LIMIT_S", 5.0)
     strangers(hangs=HANGS, hung="import threading\nthreading.Event().wait()", sound=GOOD)
-    began = time.monotonic()
+    watch = Stopwatch()
     cards = shown()
-    assert time.monotonic() - began < 4, "they are asked side by side"
+    assert watch.under(10), "they are asked side by side"
     assert cards["hangs"]["available"], "its flags and form are known"
     assert not cards["hung"]["available"]
     for name in ("hangs", "hung"):
-        assert "has not answered for 2 s" in str(cards[name]["problem"])
+        assert "has not answered for 5 s" in str(cards[name]["problem"])
     assert cards["sound"]["detail"] == {"answer": 42}
-    began = time.monotonic()
+    watch = Stopwatch()
     assert rows()["hangs"][0] == "broken"
     assert shown()["local"]["available"]
-    assert time.monotonic() - began < 2, "it is not waited for again"
+    assert watch.under(5), "it is not waited for again"
 
 
 def test_a_run_still_starts_warm(
