@@ -13,11 +13,14 @@ import json
 import os
 import sys
 import threading
+import time
 import traceback
 from pathlib import Path
 from typing import Any
 
 _LOCK = threading.Lock()
+_GOING: set[int] = set()
+"""The runs whose programs have not ended."""
 
 
 def _say(told: dict[str, Any]) -> None:
@@ -34,7 +37,15 @@ def _run(context: Any, number: int, program: str) -> None:
     except BaseException as raised:
         traceback.print_exc()
         error = f"{type(raised).__name__}: {raised}"
+    _GOING.discard(number)
     _say({"run": number, "error": error})
+
+
+def _cancel(context: Any, number: int) -> None:
+    """Until it has ended: a program that has only begun has no job yet that could be cancelled."""
+    while number in _GOING:
+        context.cancelJobGroup(str(number))
+        time.sleep(0.2)
 
 
 def main(master: str) -> None:
@@ -57,8 +68,9 @@ def main(master: str) -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         if "cancel" in asked:
-            context.cancelJobGroup(str(asked["cancel"]))
+            threading.Thread(target=_cancel, args=(context, asked["cancel"]), daemon=True).start()
         else:
+            _GOING.add(asked["run"])
             InheritableThread(
                 target=_run, args=(context, asked["run"], asked["program"]), daemon=True
             ).start()

@@ -276,7 +276,7 @@ class DatabricksWorkspace:
         del self.runs[number]
 
     def active(self) -> list[Run]:
-        return [run for run in self.runs.values() if run.active]
+        return [run for run in list(self.runs.values()) if run.active]
 
     def _cluster(self, name: str, workers: int = 2) -> _Cluster:
         with self._lock:
@@ -287,7 +287,7 @@ class DatabricksWorkspace:
     # What the REST calls do.
 
     def answer(self, method: str, path: str, query: dict[str, str], body: bytes, kind: str) -> Any:
-        for pattern, (status, code) in self._faults.items():
+        for pattern, (status, code) in list(self._faults.items()):  # a test may change them meanwhile
             if re.search(pattern, f"{method} {path}"):
                 raise _Refusal(status, code or f"STATUS_{status}", "as the test wishes")
         if path.startswith("/api/2.0/fs/"):
@@ -317,7 +317,7 @@ class DatabricksWorkspace:
         if call == "runs/submit":
             return {"run_id": self._submit(told)}
         if call == "runs/list":
-            listed = [run for run in self.runs.values() if run.active or not told.get("active_only")]
+            listed = [run for run in list(self.runs.values()) if run.active or not told.get("active_only")]
             return {"runs": [self._told(run) for run in listed]}
         number = int(told.get("run_id", 0))
         number = number // 1000 if call == "runs/get-output" else number
