@@ -48,12 +48,14 @@ def ended(folder: RunFolder, timeout_s: float = 100.0) -> Status:
 def carrier_of(folder: RunFolder) -> int:
     """The pid of the process in which the backend of a run lives."""
     wanted = ["-m", "jupyter_dist.supervise.carrier", str(folder.path)]
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if path.read_text().split("\0")[1:4] == wanted:
-                found.append(int(path.parent.name))
-    (pid,) = found
+            if (path / "cmdline").read_text().split("\0")[1:4] == wanted:
+                parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
+                found[int(path.name)] = int(parent)
+    # A child that it starts looks like itself until it is another program.
+    (pid,) = [pid for pid, parent in found.items() if parent not in found]
     return pid
 
 

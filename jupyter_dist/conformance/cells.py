@@ -12,7 +12,6 @@ __all__ = [
     "GOOD",
     "HEAVY",
     "KILLED",
-    "MEETS",
     "RESTARTS",
     "STOPS_IT",
     "STUBBORN",
@@ -88,7 +87,7 @@ sys.stdout.write("no newline at the end")
 """
 
 # All ranks wait for each other. Rank 0 then has a connection to each of the others, and these one to it.
-MEETS = """
+_MEETS = """
 import os, socket, time
 import jupyter_dist as dist
 
@@ -122,7 +121,7 @@ class Block:
         return Block, (pickle.PickleBuffer(self.data),)
 """
 HEAVY = f"""
-{MEETS}
+{_MEETS}
 import hashlib, zlib
 
 digests = [hashlib.sha256(data).hexdigest() for data in (PLAIN, block.data)]
@@ -148,7 +147,7 @@ import jupyter_dist as dist
 
 # The last rank fails while the first one waits for it: what that one says then is no root cause.
 FAILS = f"""
-{MEETS}
+{_MEETS}
 import select
 
 if dist.rank() == 0:
