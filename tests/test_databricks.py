@@ -33,7 +33,6 @@ from jupyter_dist.showing import run as showing
 pytestmark = [
     pytest.mark.needs("databricks.sdk", "pyspark"),
     pytest.mark.xdist_group("databricks"),  # they share a Spark
-    pytest.mark.timeout(480),  # a Spark that starts on a loaded machine is slow
 ]
 
 VOLUME = "/Volumes/main/default/jd"

@@ -31,7 +31,6 @@ from jupyter_dist.worker.pickling.remade.spark_frames import FOLDER
 pytestmark = [
     pytest.mark.needs("pyspark"),
     pytest.mark.xdist_group("spark-notebook"),  # all ask the same one
-    pytest.mark.timeout(300),  # the first one waits for all that it does
     pytest.mark.skipif(missing() is not None, reason=f"needs Spark: {missing()}"),
 ]
 HANGS = "import time; print('up', flush=True); time.sleep(600)"

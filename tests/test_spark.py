@@ -27,7 +27,6 @@ from jupyter_dist.record import reader
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),
-    pytest.mark.timeout(300),  # a Spark that starts on a loaded machine is slow
     pytest.mark.skipif(spark_rig.missing() is not None, reason=str(spark_rig.missing())),
 ]
 
