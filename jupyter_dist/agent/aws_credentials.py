@@ -20,12 +20,10 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from .store import DeniedError, StoreError
+from .store import EARLY_S, DeniedError, StoreError
 
 __all__ = ["Credentials", "endpoint_of", "region_of"]
 
-_EARLY_S = 300.0
-"""How long before they expire credentials are asked for anew."""
 _NONE_S = 10.0
 """How long nobody is asked again where there are none."""
 _TOKEN_FILE, _FULL_URI = "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI"
@@ -69,7 +67,7 @@ class Credentials:
                 else:
                     self._good_until = time.time() + _NONE_S
             except (OSError, ValueError, KeyError) as error:
-                if self._found and time.time() < self._good_until + _EARLY_S:
+                if self._found and time.time() < self._good_until + EARLY_S:
                     return self._found  # those from before are still good for a while
                 if isinstance(error, StoreError):
                     raise
@@ -83,7 +81,7 @@ class Credentials:
             "AWS_SECRET_ACCESS_KEY": told["SecretAccessKey"],
             "AWS_SESSION_TOKEN": told.get("Token") or told.get("SessionToken") or "",
         }
-        self._good_until = expires.replace(tzinfo=datetime.timezone.utc).timestamp() - _EARLY_S
+        self._good_until = expires.replace(tzinfo=datetime.timezone.utc).timestamp() - EARLY_S
 
     def _ask(self) -> Mapping[str, Any] | None:
         relative = self._environ.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")

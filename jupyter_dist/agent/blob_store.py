@@ -9,14 +9,10 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
-from xml.etree import ElementTree
 
-from .store import DeniedError, StoreError, exchange
+from .store import EARLY_S, DeniedError, StoreError, exchange, listing
 
 __all__ = ["BlobStore", "container_of"]
-
-_EARLY_S = 300.0
-"""How long before it expires a token is asked for anew."""
 
 
 def container_of(url: str) -> tuple[str, str]:
@@ -49,11 +45,7 @@ class BlobStore:
         found: list[str] = []
         query = {"restype": "container", "comp": "list", "prefix": self._prefix + prefix}
         while True:
-            answer = self._ask("GET", "", query=query) or b""
-            try:
-                tree = ElementTree.fromstring(answer.removeprefix("\ufeff".encode()))
-            except ElementTree.ParseError as error:
-                raise StoreError(f"the store listed something that is no XML: {error}") from None
+            tree = listing(self._ask("GET", "", query=query))
             found += [node.text or "" for node in tree.iterfind("Blobs/Blob/Name")]
             query["marker"] = tree.findtext("NextMarker") or ""
             if not query["marker"]:
@@ -106,7 +98,7 @@ class BlobStore:
             with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=5) as answer:
                 told = json.load(answer)
             self._token = told["access_token"]
-            self._good_until = int(told["expires_on"]) - _EARLY_S
+            self._good_until = int(told["expires_on"]) - EARLY_S
         except DeniedError:
             raise
         except (OSError, ValueError, KeyError) as error:

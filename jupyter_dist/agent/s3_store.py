@@ -10,10 +10,9 @@ import re
 import urllib.error
 import urllib.parse
 from collections.abc import Mapping
-from xml.etree import ElementTree
 
 from .aws_credentials import Credentials, endpoint_of, region_of
-from .store import DeniedError, StoreError, exchange
+from .store import DeniedError, StoreError, exchange, listing
 
 __all__ = ["S3Store", "signed"]
 
@@ -39,11 +38,7 @@ class S3Store:
         found: list[str] = []
         query = {"list-type": "2", "prefix": self._prefix + prefix}
         while True:
-            answer = self._ask("GET", "", query=query)
-            try:
-                tree = ElementTree.fromstring(answer or b"")
-            except ElementTree.ParseError as error:
-                raise StoreError(f"the store listed something that is no XML: {error}") from None
+            tree = listing(self._ask("GET", "", query=query))
             found += [
                 node.text or "" for node in tree.iter() if node.tag.endswith("}Key") or node.tag == "Key"
             ]

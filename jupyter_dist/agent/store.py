@@ -5,9 +5,12 @@ from __future__ import annotations
 import urllib.request
 from collections.abc import Mapping
 from typing import Protocol
+from xml.etree import ElementTree
 
-__all__ = ["DeniedError", "Store", "StoreError", "exchange"]
+__all__ = ["EARLY_S", "DeniedError", "Store", "StoreError", "exchange", "listing"]
 
+EARLY_S = 300.0
+"""How long before they expire credentials are asked for anew."""
 _TIMEOUT_S = 20.0
 
 
@@ -47,3 +50,11 @@ def exchange(method: str, url: str, headers: Mapping[str, str], data: bytes) -> 
     with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
         body: bytes = answer.read()
         return body
+
+
+def listing(answer: bytes | None) -> ElementTree.Element:
+    """What a store answers that is asked for names. Raises StoreError where it is no XML."""
+    try:
+        return ElementTree.fromstring((answer or b"").removeprefix("\ufeff".encode()))
+    except ElementTree.ParseError as error:
+        raise StoreError(f"the store listed something that is no XML: {error}") from None
