@@ -17,7 +17,7 @@ from jupyter_dist.options import RunOptions
 from jupyter_dist.record import reader
 from jupyter_dist.worker import payload as container
 
-__all__ = ["carrier_of", "ended", "launch_cell", "launcher_log", "logs", "results", "story"]
+__all__ = ["carrier_of", "ended", "launch_cell", "launcher_log", "logs", "parent_of", "results", "story"]
 
 
 def launch_cell(
@@ -52,11 +52,18 @@ def carrier_of(folder: RunFolder) -> int:
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if (path / "cmdline").read_text().split("\0")[1:4] == wanted:
-                parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
-                found[int(path.name)] = int(parent)
+                found[int(path.name)] = parent_of(int(path.name))
     # A child that it starts looks like itself until it is another program.
     (pid,) = [pid for pid, parent in found.items() if parent not in found]
     return pid
+
+
+def parent_of(pid: int) -> int:
+    """Whose child a process is; 0 where it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def story(folder: RunFolder) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from hosts import Hosts
-from launching import ended, launch_cell, results, story
+from launching import ended, launch_cell, parent_of, results, story
 
 from jupyter_dist import backends
 from jupyter_dist.backends.horovod import Horovod
@@ -276,11 +276,10 @@ def _launcher_of(supervisor: int) -> int:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
                 words = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if parent == supervisor and (b"_horovodrun" in words or b"mpirun" in words):
+            if parent_of(int(entry.name)) == supervisor and (b"_horovodrun" in words or b"mpirun" in words):
                 return int(entry.name)
     raise AssertionError("no horovodrun")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import spark_rig
-from launching import carrier_of, ended, launch_cell, logs, results, story
+from launching import carrier_of, ended, launch_cell, logs, parent_of, results, story
 
 from jupyter_dist import backends
 from jupyter_dist.backends.on_spark import notebook_session
@@ -93,13 +93,6 @@ def _arguments(pid: int) -> list[str]:
         return []
 
 
-def _parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
-
-
 def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
@@ -121,9 +114,9 @@ def _python_workers(context: Any) -> list[int]:
 
     One without any waits for another task, or is about to end."""
     executors = _executors(context)
-    daemons = [pid for pid in _pids() if _parent(pid) in executors]
-    workers = [pid for pid in _pids() if _parent(pid) in daemons and "pyspark.daemon" in _arguments(pid)]
-    parents = {_parent(pid) for pid in _pids()}
+    daemons = [pid for pid in _pids() if parent_of(pid) in executors]
+    workers = [pid for pid in _pids() if parent_of(pid) in daemons and "pyspark.daemon" in _arguments(pid)]
+    parents = {parent_of(pid) for pid in _pids()}
     return [pid for pid in workers if pid in parents]
 
 
