@@ -102,14 +102,18 @@ class Instances:
         )
         return process
 
-    def end(self, program: str) -> None:
-        """End the containers: SIGTERM to their first process, which is `program`, and SIGKILL to the rest."""
+    def end(self, program: str, containers: Mapping[str, subprocess.Popen[bytes]]) -> None:
+        """End the containers that `run` has started, by their hosts: SIGTERM to their first process, which is
+        `program`, and SIGKILL to the rest. One that is only about to begin is waited for."""
         deadline = time.monotonic() + _TERM_S
-        for name in _NAMES:
-            _kill([each for each in self.hosts.pids(name) if program in each.argv][:1], signal.SIGTERM)
-        while time.monotonic() < deadline and any(program in each.argv for each in self._left()):
+        untold = set(containers)
+        while _running(containers) and time.monotonic() < deadline:
+            for name in sorted(untold):
+                first = [each for each in self.hosts.pids(name) if program in each.argv][:1]
+                _kill(first, signal.SIGTERM)
+                untold.difference_update({name} if first else ())
             time.sleep(0.05)
-        while left := self._left():
+        while (left := self._left()) or _running(containers):
             _kill(left, signal.SIGKILL)
             time.sleep(0.02)
 
@@ -168,6 +172,10 @@ def _kind(request: Mapping[str, Any]) -> tuple[Any, ...]:
     resources = request["ResourceConfig"]
     vpc = str(request.get("VpcConfig"))
     return (request["RoleArn"], vpc, *(resources.get(name) for name in _ALIKE))
+
+
+def _running(containers: Mapping[str, subprocess.Popen[bytes]]) -> bool:
+    return any(process.poll() is None for process in containers.values())
 
 
 def _kill(processes: Sequence[Process], number: signal.Signals) -> None:

@@ -100,9 +100,7 @@ class Training:
             pumps.append(threading.Thread(target=self._pump, args=(host,), daemon=True))
             pumps[-1].start()
         over = self._until_over()
-        instances.end(_CONTAINER)
-        for process in self._processes.values():
-            process.wait(30)
+        instances.end(_CONTAINER, self._processes)
         for pump in pumps:
             pump.join(30)
         self._keep_checkpoints(instances)
