@@ -110,8 +110,9 @@ class Instances:
         while _running(containers) and time.monotonic() < deadline:
             for name in sorted(untold):
                 first = [each for each in self.hosts.pids(name) if program in each.argv][:1]
-                _kill(first, signal.SIGTERM)
-                untold.difference_update({name} if first else ())
+                if first:
+                    _kill(first, signal.SIGTERM)
+                    untold.remove(name)
             time.sleep(0.05)
         while (left := self._left()) or _running(containers):
             _kill(left, signal.SIGKILL)
