@@ -21,12 +21,11 @@ from ._processes import Failed, Family, last_line
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 from ports import take_port
+from ray_start import RAY, ports_of_a_node
 
 __all__ = ["Shared", "ray_head", "spark_master"]
 
 _START_S = 300.0
-_TRIES = 3
-"""`ray start` gives up after 30 s by itself, which a busy machine does not always keep to."""
 
 
 class Shared:
@@ -55,23 +54,18 @@ class Shared:
 def ray_head(cpus: int) -> Iterator[str]:
     """The address of a Ray of one node with that many CPUs, whatever the machine has."""
     port = take_port()
-    argv = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
-    argv += [f"--port={port}", f"--num-cpus={cpus}", "--object-store-memory=80000000"]
-    argv += ["--include-dashboard=false", "--disable-usage-stats", "--min-worker-port=0"]
-    argv += ["--max-worker-port=0", f"--ray-client-server-port={take_port()}"]
-    argv += [f"--dashboard-agent-listen-port={take_port()}"]
+    argv = [*RAY, "start", "--head", "--block", f"--port={port}", f"--num-cpus={cpus}"]
+    argv += ["--object-store-memory=80000000", "--include-dashboard=false", "--disable-usage-stats"]
+    argv += [f"--ray-client-server-port={take_port()}", *ports_of_a_node()]
     # Ray puts sockets into its folder, and the path of a socket must be short.
     with (
         tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder,
         _servers() as start,
     ):
         log = Path(folder, "start.log")
-        for _ in range(_TRIES):
-            process = start([*argv, f"--temp-dir={folder}"], log)
-            until(partial(_started_or_ended, log, process), _START_S, "Ray has not started")
-            if _started(log):
-                break
-        else:
+        process = start([*argv, f"--temp-dir={folder}"], log)
+        until(partial(_started_or_ended, log, process), _START_S, "Ray has not started")
+        if not _started(log):
             raise Failed(f"Ray has not started: {last_line(log.read_text(errors='replace'))}")
         yield f"{_host()}:{port}"
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import random
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -19,18 +21,18 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from queue import Empty
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-import ray_nodes
 from databricks_workspace import databricks_workspace  # noqa: F401  the fixture
 from hosts import hosts  # noqa: F401  the fixture
 from hypothesis import settings
-from kube_plane import plane as kube_plane
 from nvidia import fake_gpus  # noqa: F401  the fixture
 from spark_rig import kept_session, spark_context  # noqa: F401  the fixtures
+from tier_plugin import TierPlugin
 
 from jupyter_dist.backends.platform_job import JobWatch
+from jupyter_dist.conformance.deadlines import PATIENCE_S, Deadline, end_all_by, wait_until
 from jupyter_dist.hosts.mailbox import Mailbox
 from jupyter_dist.worker import quick_horovodrun
 
@@ -46,7 +48,6 @@ settings.load_profile("ci" if os.environ.get("CI") else "here")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 STARTED_IN = Path.cwd()
-T = TypeVar("T")
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,8}")
 OF_A_RANK = (
     *("JUPYTER_DIST_" + name for name in ("RUN", "RUN_ID", "ATTEMPT", "GPUS")),
@@ -128,17 +129,16 @@ def no_leftovers(own_folders: Path, tmp_path: Path) -> Iterator[None]:
     yield
     if not any(tmp_path.iterdir()):
         return
-    deadline = time.monotonic() + 10
-    left = run_processes(tmp_path)
-    while left and time.monotonic() < deadline:
-        time.sleep(0.05)
+
+    def killed() -> str:
         left = run_processes(tmp_path)
-    for pid in left:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    if left:
-        listed = "\n".join(f"  {pid}: {what}" for pid, what in left.items())
-        pytest.fail(f"processes of this test's runs were still alive 10 s after its end:\n{listed}")
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return "\n".join(f"  {pid}: {what}" for pid, what in left.items())
+
+    # 10 s is a claim: what this long after the end of a test still runs was not ended by anybody.
+    wait_until(lambda: not run_processes(tmp_path), "the end of this test's runs", killed, patience_s=10)
 
 
 def run_processes(root: Path) -> dict[int, str]:
@@ -170,24 +170,21 @@ def _command(pid: str) -> str:
 
 
 @pytest.fixture
-def wait_for() -> Callable[..., Any]:
-    """`wait_for(condition, timeout_s=30, what="…")`: call it until it is true, and return what it gave.
+def dice(request: pytest.FixtureRequest) -> random.Random:
+    """Chance that a red test can have again: its seed is the test's name, or JUPYTER_DIST_SEED."""
+    seed = os.environ.get("JUPYTER_DIST_SEED", request.node.name)
+    print(f"repeat with JUPYTER_DIST_SEED={shlex.quote(seed)}")
+    return random.Random(seed)
 
-    Fails the test, saying `what` was waited for, when the time is over.
+
+@pytest.fixture
+def wait_for() -> Callable[..., Any]:
+    """`wait_for(condition, what="…")`: call it until it is true, and return what it gave.
+
+    Fails the test, saying `what` was waited for, after the deadline. A wait has no number: what has to be
+    quick is measured with a `Stopwatch`.
     """
     return wait_until
-
-
-def wait_until(condition: Callable[[], T], timeout_s: float = 30.0, what: str = "") -> T:
-    deadline = time.monotonic() + timeout_s
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            waited_for = what or getattr(condition, "__name__", "the condition")
-            pytest.fail(f"waited {timeout_s:g} s for {waited_for}; last value: {value!r}")
-        time.sleep(0.01)
 
 
 class Cell:
@@ -217,19 +214,18 @@ class Cell:
         shown = [bundle.get("text/plain", "") for bundle in self.displays]
         return "\n".join([self.stdout, self.stderr, *shown, self.error or ""])
 
-    def until(self, condition: Callable[[Cell], Any], timeout_s: float = 60.0) -> Cell:
+    def until(self, condition: Callable[[Cell], Any]) -> Cell:
         """Read the cell's output until the condition holds, the cell still running or not."""
-        deadline = time.monotonic() + timeout_s
+        deadline = Deadline()
         while not condition(self):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                pytest.fail(f"the cell did not get there within {timeout_s:g} s; so far:\n{self.text}")
-            self._kernel.read(min(left, 1.0))
+            if deadline.passed():
+                pytest.fail(f"the cell did not get there in {deadline.patience_s:g} s; so far:\n{self.text}")
+            self._kernel.read(1.0)
         return self
 
-    def finish(self, timeout_s: float = 60.0) -> Cell:
+    def finish(self) -> Cell:
         """Wait for the cell's end; it may have raised."""
-        return self.until(lambda cell: cell.done, timeout_s)
+        return self.until(lambda cell: cell.done)
 
     def take(self, kind: str, content: dict[str, Any]) -> None:
         self.messages.append((kind, content))
@@ -283,7 +279,7 @@ class Kernel:
     def _connect(self) -> None:
         self.client = self.manager.blocking_client()
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=60)
+        self.client.wait_for_ready(timeout=PATIENCE_S)
 
     @property
     def pid(self) -> int:
@@ -295,9 +291,9 @@ class Kernel:
         cell = self._cells[msg_id] = Cell(self, msg_id)
         return cell
 
-    def run(self, code: str, timeout_s: float = 60.0) -> Cell:
+    def run(self, code: str) -> Cell:
         """Execute a cell to its end, which must be without an error."""
-        cell = self.start(code).finish(timeout_s)
+        cell = self.start(code).finish()
         assert cell.error is None, cell.text
         return cell
 
@@ -352,6 +348,26 @@ def kernel(start_kernel: Callable[[], Kernel]) -> Kernel:
     return start_kernel()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # A process of pytest-xdist has no script. A call from it would count as one from a prompt in this folder,
+    # and would send all modules of the tests along, with an import of every library that they name.
+    main: Any = sys.modules["__main__"]
+    if not hasattr(main, "__file__"):
+        main.__file__ = str(Path(pytest.__file__).parent / "__main__.py")
+    config.pluginmanager.register(TierPlugin(config))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool | None, bool | None]:
+    """Let every wait of the test end with its own text before pytest-timeout ends the test."""
+    mark = item.get_closest_marker("timeout")
+    given = item.config.getoption("timeout", None)
+    guard_s = float(mark.args[0] if mark else item.config.getini("timeout") if given is None else given)
+    # 0 is no guard at all, as beside a debugger.
+    end_all_by(time.monotonic() + guard_s - 30 if guard_s else float("inf"))
+    return (yield)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("needs"):
         for needed in marker.args:
@@ -366,7 +382,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """End what many modules share after the last test that may use it: it costs while it idles. And no test
     leaves this process in another folder, where the next one's ranks would look for their files."""
-    for shared in (ray_nodes, kube_plane):
+    # A module that no test has imported has started nothing, and may need packages that are not installed.
+    for shared in filter(None, map(sys.modules.get, ("ray_nodes", "kube_plane.plane"))):
         if _in_group(item, shared.IN_SHARED) and not _in_group(nextitem, shared.IN_SHARED):
             shared.end_shared()
     # getcwd raises where that folder is gone.

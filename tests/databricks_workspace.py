@@ -37,6 +37,8 @@ from typing import Any
 import pytest
 from hosts import Hosts, missing
 
+from jupyter_dist.conformance.deadlines import wait_for_exit
+
 __all__ = ["RUNTIME", "DatabricksWorkspace", "Run", "databricks_workspace"]
 
 # What the mount of a Volume is like: no renames, no links, nothing is appended, a file is there once it is
@@ -162,7 +164,7 @@ class _Cluster:
             run.end("FAILED", message, code)
         with contextlib.suppress(OSError):
             self._stdin.close()
-        self._process.wait(60)
+        wait_for_exit(self._process)
         self._stdout.close()
 
     def _tell(self, told: dict[str, Any]) -> None:

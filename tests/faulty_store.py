@@ -27,7 +27,10 @@ from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from plain_http import ask
 from ports import take_port
+
+from jupyter_dist.conformance.deadlines import Deadline
 
 __all__ = ["FaultyStore"]
 
@@ -105,13 +108,8 @@ class FaultyStore:
     def forward(
         self, method: str, path: str, headers: dict[str, str], body: bytes
     ) -> tuple[int, dict[str, str], bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
-        try:
-            connection.request(method, path, body, headers)
-            answer = connection.getresponse()
-            return answer.status, dict(answer.getheaders()), answer.read()
-        finally:
-            connection.close()
+        status, answered, data = ask(self._port, method, path, headers, body)
+        return status, dict(answered), data
 
     def put_later(self, path: str, headers: dict[str, str], body: bytes, after_s: float) -> None:
         def put() -> None:
@@ -127,13 +125,13 @@ class FaultyStore:
         timer.start()
 
     def _await_moto(self) -> None:
-        deadline = time.monotonic() + 60
+        deadline = Deadline()
         while True:
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{self._port}/moto-api/", timeout=5).close()
                 return
             except OSError:
-                if time.monotonic() > deadline or self._moto.poll() is not None:
+                if deadline.passed() or self._moto.poll() is not None:
                     raise
                 time.sleep(0.1)
 

@@ -47,6 +47,8 @@ from typing import IO, Any
 
 import pytest
 
+from jupyter_dist.conformance.deadlines import Deadline
+
 __all__ = ["Hosts", "Process", "clear_slot", "hosts", "missing", "take_slot"]
 
 _SLOTS = Path("/run/jupyter-dist-hosts")
@@ -272,7 +274,8 @@ class Hosts:
             timeout=timeout_s,
         )
         if check and done.returncode:
-            pytest.fail(f"{name}: {' '.join(argv)} → {done.returncode}\n{done.stdout}{done.stderr}")
+            # pytest.fail raises what is no Exception: a stand-in's thread would end by it without a word.
+            raise RuntimeError(f"{name}: {' '.join(argv)} → {done.returncode}\n{done.stdout}{done.stderr}")
         return done
 
     def popen(
@@ -355,6 +358,11 @@ class Hosts:
         """Undo `fill_disk`: the home has its size again, and nothing is lost."""
         self.exec(name, ["mount", "-o", f"remount,size={self._home_mb}m", self.home])
 
+    def empty_tmp(self, name: str) -> None:
+        """Remove what the host has in /tmp, but not what is mounted there: folders of this machine."""
+        files = "find /tmp -xdev -mindepth 1 ! -type d -delete"
+        self.exec(name, ["sh", "-c", f"{files} && find /tmp -xdev -mindepth 1 -type d -empty -delete"])
+
     def only_python(self, name: str, executable: str = "/usr/bin/python3") -> None:
         """Leave the host one Python, as /usr/bin/python3: Debian's, or the one at `executable`.
 
@@ -362,7 +370,7 @@ class Hosts:
         """
         hidden = {str(_REPOSITORY), sys.prefix, sys.base_prefix} - {"/usr", "/usr/local"}
         for folder in sorted(hidden):
-            self.exec(name, ["sh", "-c", f"[ ! -d {folder} ] || mount -t tmpfs -o size=4k hidden {folder}"])
+            self.exec(name, ["sh", "-c", '[ ! -d "$0" ] || mount -t tmpfs -o size=4k hidden "$0"', folder])
         if executable != "/usr/bin/python3":
             self.exec(name, ["ln", "-sf", executable, "/usr/bin/python3"])
 
@@ -381,9 +389,9 @@ class Hosts:
             self._put(name, f"/etc/ssh/ssh_host_ed25519_key{suffix}", Path(f"{key}{suffix}"))
         self.exec(name, ["sh", "-c", "kill -HUP $(cat /run/sshd.pid)"])
         fingerprint = self.fingerprint(name)
-        deadline = time.monotonic() + 10
+        deadline = Deadline()
         while fingerprint not in self._offered(name):
-            if time.monotonic() > deadline:
+            if deadline.passed():
                 pytest.fail(f"{name} does not offer its new key")
 
     def forget_host_key(self, name: str) -> None:
@@ -501,12 +509,12 @@ class Hosts:
     def _await(self, name: str) -> None:
         """Wait until the host's sshd answers."""
         machine = self._machines[name]
-        deadline = time.monotonic() + 30
+        deadline = Deadline()
         while True:
             with contextlib.suppress(OSError):
                 socket.create_connection((self.address(name), 22), timeout=1).close()
                 break
-            if machine.poll() is not None or time.monotonic() > deadline:
+            if machine.poll() is not None or deadline.passed():
                 log = (self.folder / f"{name}.log").read_text(errors="replace")
                 pytest.fail(f"host {name} did not start:\n{log}")
             time.sleep(0.01)

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from jupyter_dist import backends
 from jupyter_dist.capture.capturing import capture_cell
+from jupyter_dist.conformance.deadlines import wait_until
 from jupyter_dist.folder import RunFolder
-from jupyter_dist.job import Status
+from jupyter_dist.job import State, Status
 from jupyter_dist.launch import submission
 from jupyter_dist.options import RunOptions
 from jupyter_dist.record import reader
 from jupyter_dist.worker import payload as container
 
-__all__ = ["carrier_of", "ended", "launch_cell", "launcher_log", "logs", "parent_of", "results", "story"]
+__all__ = [
+    "carrier_of",
+    "ended",
+    "launch_cell",
+    "launcher_log",
+    "logs",
+    "only_child",
+    "parent_of",
+    "rank_pids",
+    "results",
+    "story",
+    "until",
+    "until_up",
+]
 
 
 def launch_cell(
@@ -36,13 +49,65 @@ def launch_cell(
     return submission.launch(request, payload)
 
 
-def ended(folder: RunFolder, timeout_s: float = 100.0) -> Status:
+def ended(folder: RunFolder) -> Status:
     """Wait for the run's end."""
-    deadline = time.monotonic() + timeout_s
-    while not (status := reader.status(folder)).state.ended:
-        assert time.monotonic() < deadline, story(folder)
-        time.sleep(0.02)
+    return until(folder, lambda status: status.state.ended, "the run's end")
+
+
+def until(folder: RunFolder, holds: Callable[[Status], Any], what: str) -> Status:
+    """Wait until `holds` is true of the run's state, and return that state.
+
+    Lines of a rank and the state of a run come by different ways, and the lines often come first. A test that
+    waited for lines must not read the state at once: it waits here for what it needs of both. Fails at once,
+    with the story, if the run has ended and the condition does not hold.
+    """
+
+    def seen() -> Status | None:
+        status = reader.status(folder)
+        if holds(status):
+            return status
+        assert not status.state.ended, f"the run has ended before {what}\n{story(folder)}"
+        return None
+
+    status = wait_until(seen, what, lambda: story(folder))
+    assert status is not None
     return status
+
+
+def until_up(folder: RunFolder, np: int = 2, line: str = "up") -> Status:
+    """Wait until every rank has printed the line, and the state says that all run, in which processes."""
+
+    def up(status: Status) -> bool:
+        running = [rank.rank for rank in status.ranks if rank.state is State.RUNNING and rank.pid is not None]
+        here = status.state is State.RUNNING and running == list(range(np))
+        return here and all(line in logs(folder, rank) for rank in running)
+
+    return until(folder, up, "every rank to be up")
+
+
+def rank_pids(folder: RunFolder, np: int = 2) -> list[int]:
+    """Wait until every rank has printed "up", and return their pids."""
+    return [rank.pid for rank in until_up(folder, np).ranks if rank.pid is not None]
+
+
+def only_child(parent: int, word: str) -> int:
+    """Wait until exactly one child of a process has the word in its command line, and return its pid."""
+
+    def children() -> list[int]:
+        found = []
+        for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+            # A child that is started looks like its parent until it is another program, and may be gone.
+            with contextlib.suppress(OSError):
+                if word.encode() in Path("/proc", pid, "cmdline").read_bytes():
+                    found.append(int(pid))
+        return found
+
+    def only() -> list[int]:
+        found = children()
+        return found if len(found) == 1 else []
+
+    (pid,) = wait_until(only, f"one child with {word!r}")
+    return pid
 
 
 def carrier_of(folder: RunFolder) -> int:

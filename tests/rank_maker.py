@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from jupyter_dist.conformance.deadlines import output_of, run_process
 from jupyter_dist.worker.preload import NO_THREADS
 
 ROOT = Path(__file__).parents[1]
@@ -59,21 +60,18 @@ def outputs(started: list[subprocess.Popen[str]]) -> list[str]:
     """What each printed; fails with what it wrote to stderr unless it ended well."""
     found = []
     for process in started:
-        out, err = process.communicate(timeout=60)
+        out, err = output_of(process)
         assert process.returncode == 0, err
         found.append(out)
     return found
 
 
-def alone(code: str, folder: Path, timeout_s: float = 60) -> str:
+def alone(code: str, folder: Path) -> str:
     """Run `code` outside of any run; returns what it printed."""
-    done = subprocess.run(
+    done = run_process(
         [sys.executable, "-c", f"import jupyter_dist as dist, os, sys\n{code}"],
         env={**os.environ, **ENV},
         cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

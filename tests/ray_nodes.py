@@ -35,52 +35,19 @@ from typing import Any
 import pytest
 from hosts import Hosts, missing
 from ports import take_port
+from ray_start import RAY, ports_of_a_node
 
+from jupyter_dist.conformance.deadlines import Deadline
 from jupyter_dist.conformance.runs import Runs
 from jupyter_dist.conformance.target import Target
 
-__all__ = ["IN_SHARED", "PATIENCE_S", "RayNodes", "end_shared", "ray_nodes", "runs_on", "shared_ray"]
+__all__ = ["HEAD_PATIENCE_S", "IN_SHARED", "RayNodes", "end_shared", "ray_nodes", "runs_on", "shared_ray"]
 
 IN_SHARED = "ray"
 """The group (of pytest-xdist) of the tests that use the shared Ray: one process runs them all."""
-PATIENCE_S = 8
+HEAD_PATIENCE_S = 8
 """How long nodes wait for a head that has died: Ray's own 60 s, made shorter."""
 
-_START_S = 240.0
-_START = """
-import time
-from ray import _raylet
-from ray._private import node, services
-
-# Ray gives a node 30 s to start, and its helpers 15 s to say at which ports they listen, or ends it. A busy
-# machine takes longer: the ports are said beforehand, and the node is waited for.
-def start_raylet(self, *given, **named):
-    asked = self._ray_params
-    ports = {
-        "dashboard_agent_listen_port": asked.dashboard_agent_listen_port,
-        "metrics_agent_port": asked.metrics_agent_port,
-        "metrics_export_port": asked.metrics_export_port,
-        "runtime_env_agent_port": asked.runtime_env_agent_port,
-    }
-    for name, port in ports.items():
-        _raylet.persist_port(self._session_dir, self._node_id, name, port)
-    return start(self, *given, **named)
-
-def get_node(*given):
-    deadline = time.monotonic() + 120
-    while True:
-        try:
-            return ask(*given)
-        except Exception:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-
-start, node.Node.start_raylet = node.Node.start_raylet, start_raylet
-ask, services.get_node = services.get_node, get_node
-from ray.scripts.scripts import main
-main()
-"""
 _ANSWERS = """
 import contextlib, json, socket, sys, time
 from ray._raylet import GcsClient
@@ -152,7 +119,7 @@ class RayNodes:
             "RAY_health_check_period_ms": "1000",
             "RAY_health_check_timeout_ms": "5000",
             "RAY_health_check_failure_threshold": "3",
-            "RAY_gcs_rpc_server_reconnect_timeout_s": str(PATIENCE_S),
+            "RAY_gcs_rpc_server_reconnect_timeout_s": str(HEAD_PATIENCE_S),
             "JUPYTER_DIST_TEST_RAY": self._word,
             **(env or {}),
         }
@@ -221,12 +188,12 @@ class RayNodes:
         """The addresses of the nodes that are alive, as Ray knows them; the head's here is one."""
         return list(self._asked("alive", -1, 5))
 
-    def until(self, count: int, timeout_s: float = _START_S) -> None:
+    def until(self, count: int) -> None:
         """Wait until so many nodes are alive, the head among them where it is one."""
-        deadline = time.monotonic() + timeout_s
-        while len(alive := self._asked("alive", count, min(10.0, timeout_s))) != count:
+        deadline = Deadline()
+        while len(alive := self._asked("alive", count, 10.0)) != count:
             ended = [name for name, process in self._started.items() if process.poll() is not None]
-            if time.monotonic() > deadline or ended:
+            if deadline.passed() or ended:
                 logs = [path.read_text(errors="replace") for path in self.folder.glob("ray-*.log")]
                 shown = "\n".join(logs)
                 pytest.fail(f"{count} nodes of Ray were expected, {alive} are alive, ended: {ended}\n{shown}")
@@ -346,19 +313,10 @@ class RayNodes:
 
     def _start(self, name: str, argv: list[str]) -> None:
         # With --block Ray's processes end with the one that starts them, however that ends.
-        # Nor do workers take the ports that other tests hold: 0 has the kernel choose.
         common = ["--block", "--node-ip-address", self._ip(name), "--object-store-memory", "80000000"]
-        common += ["--min-worker-port", "0", "--max-worker-port", "0"]
-        common += ["--disable-usage-stats", "--include-log-monitor", "false"]
-        for helper in (
-            "dashboard-agent-listen",
-            "dashboard-agent-grpc",
-            "runtime-env-agent",
-            "metrics-export",
-        ):
-            common += [f"--{helper}-port", str(take_port())]
+        common += ["--disable-usage-stats", "--include-log-monitor", "false", *ports_of_a_node()]
         temp = [] if name != "driver" else ["--temp-dir", str(self._temp)]
-        ray = [sys.executable, "-c", _START, "start", *argv, *common, *temp]
+        ray = [*RAY, "start", *argv, *common, *temp]
         with (self.folder / f"ray-{name}.log").open("ab") as log:
             streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
             if name == "driver":
@@ -445,7 +403,7 @@ def runs_on(ray: RayNodes, folder: Path, *, np: int = 4, **flags: Any) -> Iterat
     started = Runs(Target("ray", np=np, flags=given, startup_s=20.0, lives=ray.lives), folder / "runs")
     yield started
     started.close()
-    deadline = time.monotonic() + 60
+    deadline = Deadline()
     while left := [found for name in ray.nodes for found in ("jdist", "Foothold") if ray.pids(name, found)]:
-        assert time.monotonic() < deadline, f"still there: {left}"
+        assert not deadline.passed(), f"still there: {left}"
         time.sleep(0.1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 import os
 import re
@@ -17,9 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from plain_http import ask
 from ports import take_port
 from tornado.httpclient import HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
+
+from jupyter_dist.conformance.deadlines import Deadline
 
 __all__ = ["BASE", "TOKEN", "Answer", "Server", "api", "fill"]
 
@@ -95,12 +97,12 @@ class Server:
                 stderr=log,
             )
         info = self.home / "runtime" / f"jpserver-{self._process.pid}.json"
-        deadline = time.monotonic() + 60
+        deadline = Deadline()
         while True:
             # The file is there once the server listens: before, somebody else might answer.
             if info.exists() and self._answers():
                 return self
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if self._process.poll() is not None or deadline.passed():
                 raise AssertionError((self.home / "server.log").read_text())
             time.sleep(0.05)
 
@@ -123,16 +125,11 @@ class Server:
         self, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> Answer:
         """One request exactly as given: nothing is normalised, nothing is added."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        try:
-            connection.request(method, target, body, dict(headers or {}))
-            response = connection.getresponse()
-            for cookie in response.headers.get_all("Set-Cookie") or []:
-                name, _, value = cookie.partition(";")[0].partition("=")
-                self.cookies[name] = value
-            return Answer(response.status, dict(response.headers), response.read())
-        finally:
-            connection.close()
+        status, answered, data = ask(self.port, method, target, headers, body)
+        for cookie in answered.get_all("Set-Cookie") or []:
+            name, _, value = cookie.partition(";")[0].partition("=")
+            self.cookies[name] = value
+        return Answer(status, dict(answered), data)
 
     def call(self, method: str, path: str, body: Any = None) -> Answer:
         """A call of the API with the token."""

@@ -27,6 +27,8 @@ import pytest
 from hosts import Hosts
 from ports import take_port
 
+from jupyter_dist.conformance.deadlines import Deadline
+
 __all__ = [
     "LOCAL_CLUSTER",
     "SMALL",
@@ -51,7 +53,6 @@ SMALL = {
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 """For sessions of tests."""
-_UP_S = 120.0
 _DEPLOY = "org.apache.spark.deploy"
 
 
@@ -192,10 +193,10 @@ def _started(master: str, settings: Mapping[str, str] = {}) -> Iterator[Any]:
     known = 1 + (2 if master == LOCAL_CLUSTER else 0)  # the driver counts, too
     try:
         context.setLogLevel("ERROR")
-        deadline = time.monotonic() + _UP_S
+        deadline = Deadline()
         while context._jsc.sc().getExecutorMemoryStatus().size() < known:
-            if time.monotonic() > deadline:
-                pytest.fail(f"the executors of {master} were not there within {_UP_S:g} s")
+            if deadline.passed():
+                pytest.fail(f"the executors of {master} were not there")
             time.sleep(0.1)
         # The first job of a Spark takes many times as long as the next ones.
         context.parallelize([0], 1).barrier().mapPartitions(list).collect()
@@ -260,20 +261,20 @@ def _java(
 
 
 def _wait_for_port(address: str, port: int) -> None:
-    deadline = time.monotonic() + _UP_S
+    deadline = Deadline()
     while True:
         try:
             socket.create_connection((address, port), 5).close()
             return
         except OSError:
-            if time.monotonic() > deadline:
-                pytest.fail(f"nobody listens at {address}, port {port} after {_UP_S:g} s")
+            if deadline.passed():
+                pytest.fail(f"nobody listens at {address}, port {port}")
             time.sleep(0.1)
 
 
 def _wait_for_text(path: Path, text: str) -> None:
-    deadline = time.monotonic() + _UP_S
+    deadline = Deadline()
     while text not in (said := path.read_text(errors="replace")):
-        if time.monotonic() > deadline:
-            pytest.fail(f"{text!r} was not said within {_UP_S:g} s: {said[-3000:]}")
+        if deadline.passed():
+            pytest.fail(f"{text!r} was not said: {said[-3000:]}")
         time.sleep(0.1)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import time
-from pathlib import Path
+
+from jupyter_dist.conformance.deadlines import waited_s
 
 __all__ = ["Stopwatch"]
 
-_PRESSURE = Path("/proc/pressure/cpu")
 _ADDED_UP_EVERY_S = 2.5
 """The kernel does so every two seconds (PSI_FREQ in kernel/sched/psi.c)."""
 
@@ -22,7 +21,7 @@ class Stopwatch:
     """
 
     def __init__(self) -> None:
-        self._began, self._waited_s = time.monotonic(), _waited_s()
+        self._began, self._waited_s = time.monotonic(), waited_s()
 
     def under(self, limit_s: float) -> bool:
         """Whether less than `limit_s` seconds have passed since the start."""
@@ -30,12 +29,4 @@ class Stopwatch:
         if passed < limit_s:
             return True
         time.sleep(_ADDED_UP_EVERY_S)
-        return passed - (_waited_s() - self._waited_s) < limit_s
-
-
-def _waited_s() -> float:
-    try:
-        found = re.search(r"^some .*total=(\d+)", _PRESSURE.read_text(), re.MULTILINE)
-    except OSError:
-        return 0.0  # a kernel that does not count it
-    return int(found[1]) / 1e6 if found else 0.0
+        return passed - (waited_s() - self._waited_s) < limit_s

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gates import Gates
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from jupyter_dist.agent import stage
 from jupyter_dist.agent.frames import Frame, FrameError, Frames, encode
 from jupyter_dist.agent.tail import Tails
+from jupyter_dist.conformance.deadlines import wait_for_exit
 from jupyter_dist.record.reader import start_ticks
 from jupyter_dist.worker.time_index import RECORD
 
@@ -94,11 +96,19 @@ class Place:
         (stage / "code").mkdir(parents=True)
         (stage / "run" / "attempts").mkdir(parents=True)
 
-    def serve(self, grace_s: float = 60, idle_s: float | None = None, lifeline: int | None = None) -> None:
+    def serve(
+        self,
+        grace_s: float = 60,
+        idle_s: float | None = None,
+        lifeline: int | None = None,
+        program: str | None = None,
+    ) -> None:
+        """`program`: the agent's, where it is not the one that hosts have."""
         (self.stage / "agent.json").write_text(json.dumps({"grace_s": grace_s, "idle_s": idle_s}))
         read, write = os.pipe()
         env = {**os.environ, "JUPYTER_DIST_STAGE": str(self.stage)}
-        argv = [sys.executable, "-m", "jupyter_dist.agent", str(self.stage), str(write)]
+        how = ["-m", "jupyter_dist.agent"] if program is None else ["-c", program]
+        argv = [sys.executable, *how, str(self.stage), str(write)]
         passed = [write] if lifeline is None else [write, lifeline]
         if lifeline is not None:
             env["JUPYTER_DIST_LIFELINE"] = str(lifeline)
@@ -283,7 +293,7 @@ def test_a_killed_agent_takes_everything_along_and_the_next_one_tells(
     assert place.process is not None
     place.process.kill()
     place.process.wait()
-    wait_for(lambda: not place.own(), 20, "the end of all it had started")
+    wait_for(lambda: not place.own(), "the end of all it had started")
     place.serve()
     driver = place.driver()
     assert driver.until("ended")["end"] == {"lost": True}
@@ -297,8 +307,8 @@ def test_without_a_driver_it_ends_its_ranks_and_itself(place: Place, wait_for: W
     driver.until("started")
     driver.close()
     assert place.process is not None
-    assert place.process.wait(20) == 0
-    wait_for(lambda: not place.own(), 20, "the end of all it had started")
+    assert wait_for_exit(place.process) == 0
+    wait_for(lambda: not place.own(), "the end of all it had started")
     assert (place.stage / "run" / "attempts" / "0" / "ranks" / "0" / "output.log").read_text() == "up\n"
 
 
@@ -311,7 +321,7 @@ def test_without_a_driver_and_a_process_it_does_not_stay_for_the_whole_grace(
     driver.until("facts")
     driver.close()
     assert place.process is not None
-    assert place.process.wait(20) == 0
+    assert wait_for_exit(place.process) == 0
     assert not place.stage.exists()
 
 
@@ -331,45 +341,75 @@ def test_the_end_of_its_lifeline_is_its_end_and_its_driver_hears_of_it(
     assert (end["exit_code"], end["told"], end["place_gone"]) == (7, True, True)
     assert driver.files[path] == b"up\ntold\n"
     assert place.process is not None
-    assert place.process.wait(20) == 0
-    wait_for(lambda: not place.own(), 20, "the end of all it had started")
+    assert wait_for_exit(place.process) == 0
+    wait_for(lambda: not place.own(), "the end of all it had started")
 
 
 def test_times_tell_when_lines_were_printed_though_no_driver_was_there(
-    place: Place, wait_for: WaitFor
+    place: Place, tmp_path: Path, wait_for: WaitFor
 ) -> None:
     place.serve()
     driver = place.driver()
-    began = time.time()
-    driver.start("sh", "-c", "echo one; sleep 1; echo two; sleep 600")
+    began, gates = time.time(), Gates(tmp_path)
+    wait = f"while [ ! -e '{gates.path('two')}' ]; do sleep 0.02; done"
+    driver.start("sh", "-c", f"echo one; {wait}; echo two; sleep 600")
     driver.until("started")
     driver.close()
-    log = place.stage / "run/attempts/0/ranks/0/output.log"
-    wait_for(lambda: log.exists() and log.read_text() == "one\ntwo\n", 20, "both lines")
-    printed = time.time()
-    time.sleep(1.5)  # for a time that can be told from those of the lines
-    driver = place.driver()
     path = "attempts/0/ranks/0/times.idx"
+    noted = place.stage / "run" / path
+    wait_for(lambda: noted.exists() and noted.stat().st_size == 32, what="the time of the first line")
+    between = time.time()
+    gates.open("two")
+    wait_for(lambda: noted.stat().st_size == 48, what="the time of the second line")
+    over = time.time()
+    driver = place.driver()
     while len(driver.files.get(path, b"")) < 48:
         assert driver.read()
     (none, _), (first, one), (second, two) = RECORD.iter_unpack(driver.files[path])
     assert (none, first, second) == (0, 4, 8)
-    assert began <= one < two - 0.5
-    assert two <= printed + 0.5
+    assert began <= one <= between <= two <= over, "and not when the driver came back"
 
 
-def test_a_driver_that_pings_keeps_it(place: Place) -> None:
-    place.serve(grace_s=0.5)
+# The agent's clock is a number in a file, which is replaced as a whole.
+OWN_CLOCK = """
+import sys, types
+from jupyter_dist.agent import __main__ as agent
+def monotonic():
+    with open({clock!r}) as file:
+        return float(file.read())
+agent.time = types.SimpleNamespace(**{{**vars(agent.time), "monotonic": monotonic}})
+agent.main(sys.argv[1], int(sys.argv[2]))
+"""
+
+
+def test_a_driver_that_pings_keeps_it(
+    place: Place, tmp_path: Path, wait_for: WaitFor, capfd: pytest.CaptureFixture[str]
+) -> None:
+    clock, now = tmp_path / "clock", 100.0
+
+    def pass_by(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        part = clock.with_suffix(".part")
+        part.write_text(str(now))
+        part.rename(clock)
+
+    pass_by(0)
+    place.serve(grace_s=10, program=OWN_CLOCK.format(clock=str(clock)))
+    assert place.process is not None
     driver = place.driver()
     driver.start(*SLEEP)
-    end = time.monotonic() + 1.5
-    while time.monotonic() < end:
+    driver.until("started")
+    for _ in range(5):
+        pass_by(9)
         driver.say(do="ping", ping=1)
         driver.until("pong")
-        time.sleep(0.02)
-    assert place.process is not None
     assert place.process.poll() is None
-    driver.release()
+    # Without a ping the grace is over after the same seconds.
+    pass_by(11)
+    wait_for(lambda: not driver.read(), what="the agent to hang up")
+    wait_for(lambda: place.process.poll() is not None, what="the agent's end")
+    assert "no driver for 10 s" in capfd.readouterr().out
 
 
 def test_the_script_for_launchers(place: Place, tmp_path: Path) -> None:

@@ -1,12 +1,18 @@
-"""Metrics without a line of user code: each framework really trains, in a process of its own."""
+"""Metrics without a line of user code: each framework really trains.
+
+Its import is most of what that costs. So one process imports a framework, after the hooks were installed or
+before, and each training is a fork of it, as ranks are forks of the template.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +27,54 @@ autolog.install()
 autolog.install()
 {code}
 """
+IMPORTED = """
+import gc, json, os, sys
+from jupyter_dist.worker import autolog, events
+install = {install}
+events.open_writer("events.jsonl")
+if install == "before":
+    autolog.install()
+    autolog.install()
+{imports}
+gc.freeze()  # else each fork that collects garbage copies all that was imported
+print("imported", flush=True)
+for line in sys.stdin:
+    folder, code = json.loads(line)
+    pid = os.fork()
+    if pid == 0:
+        break
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+else:
+    os._exit(0)
+os.chdir(folder)
+log = os.open("log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+for fd, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, log), (2, log)):
+    os.dup2(file, fd)
+events.open_writer("events.jsonl")
+if install == "after":
+    autolog.install()
+    autolog.install()
+exec(compile(code, "<the test>", "exec"))
+"""
+"""Imports a framework once. Each line of stdin is a folder and a program: a fork runs it to its end."""
+TORCH = """
+import warnings
+warnings.simplefilter("ignore")
+import lightning.pytorch, pytorch_lightning, torch.utils.tensorboard, transformers.trainer
+"""
+FRAMEWORKS = {
+    "keras": ("before", "import keras\nfrom tensorflow import keras", {}),
+    "keras, warm": ("after", "import keras, tensorboard.plugins.scalar.summary_v2", {}),
+    "tf_keras": ("before", "import tf_keras", {"TF_USE_LEGACY_KERAS": "1"}),
+    "legacy keras": (
+        "before",
+        "from jupyter_dist.worker import legacy_keras\nlegacy_keras.arrange()\nimport keras",
+        {},
+    ),
+    "torch": ("before", TORCH, {}),
+    "torch, warm": ("after", TORCH, {}),
+}
+"""When the hooks are installed, what is imported, and with which variables."""
 ENV = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "OMP_NUM_THREADS": "1",
@@ -42,23 +96,67 @@ class Events(list[dict[str, Any]]):
         return {name for event in self.kind(METRIC) for name in event["values"]}
 
 
-def train(
-    folder: Path, code: str, before: str = "", env: dict[str, str] | None = None, ok: bool = True
-) -> Events:
-    """Run `code` with the hooks installed, after `before`; returns what the process recorded."""
-    path = folder / "events.jsonl"
-    done = subprocess.run(
-        [sys.executable, "-c", SETUP.format(before=before, code=code)],
-        cwd=folder,
-        env={**os.environ, **ENV, "EVENTS": str(path), **(env or {})},
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
-    assert (done.returncode == 0) is ok, done.stderr[-4000:]
-    events = Events(json.loads(line) for line in path.read_text().splitlines())
-    assert events.kind(NOTE) == [], "a hook failed"
-    return events
+class Imported:
+    """A process in which a framework is imported, and which trains in forks of itself."""
+
+    def __init__(self, framework: str, folder: Path) -> None:
+        install, imports, env = FRAMEWORKS[framework]
+        self.folder = folder
+        self._log = folder / "log"
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", IMPORTED.format(install=repr(install), imports=imports)],
+                cwd=folder,
+                env={**os.environ, **ENV, **env},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        self._read("imported")
+        assert read_events(folder).kind(NOTE) == [], "a hook failed"
+
+    def train(self, folder: Path, code: str) -> Events:
+        """Run `code` in a fork; returns what it recorded."""
+        assert self.process.stdin is not None
+        print(json.dumps([str(folder), code]), file=self.process.stdin, flush=True)
+        self._read("0", folder / "log")
+        events = read_events(folder)
+        assert events.kind(NOTE) == [], "a hook failed"
+        return events
+
+    def _read(self, expected: str, log: Path | None = None) -> None:
+        assert self.process.stdout is not None
+        answer = self.process.stdout.readline().strip()
+        assert answer == expected, (log or self._log).read_text(errors="replace")[-4000:]
+
+    def close(self) -> None:
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate()
+
+
+def read_events(folder: Path) -> Events:
+    return Events(json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines())
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Imported]]:
+    """`imported("keras")`: the process that has imported it, which the first test that asks starts."""
+    known: dict[str, Imported] = {}
+
+    def imported(framework: str) -> Imported:
+        if framework not in known:
+            known[framework] = Imported(framework, tmp_path_factory.mktemp("imported"))
+        return known[framework]
+
+    yield imported
+    for each in known.values():
+        each.close()
+
+
+IN_TENSORFLOW = pytest.mark.xdist_group("autolog with tensorflow")
+IN_TORCH = pytest.mark.xdist_group("autolog with torch")
 
 
 KERAS = """
@@ -74,27 +172,29 @@ FIT = "history = model.fit(x, y, batch_size=8, epochs=3, validation_data=(x, y),
 DUMP = 'open("history.json", "w").write(json.dumps(history.history))\n'
 
 
+@IN_TENSORFLOW
 @pytest.mark.needs("keras", "tensorflow")
 @pytest.mark.parametrize("imports", ["import keras", "from tensorflow import keras"])
-def test_keras_fit(tmp_path: Path, imports: str) -> None:
-    events = train(tmp_path, KERAS.format(imports=imports) + FIT.format(more="") + DUMP)
-    check_fit(events, tmp_path)
+def test_keras_fit(imported: Callable[[str], Imported], tmp_path: Path, imports: str) -> None:
+    code = KERAS.format(imports=imports) + FIT.format(more="") + DUMP
+    check_fit(imported("keras").train(tmp_path, code), tmp_path)
 
 
+@IN_TENSORFLOW
 @pytest.mark.needs("tf_keras", "tensorflow")
-def test_tf_keras_fit(tmp_path: Path) -> None:
-    code = KERAS.format(imports="import tf_keras as keras") + FIT.format(more="") + DUMP
-    before = "from jupyter_dist.worker.autolog import of_keras\nof_keras._EVERY_S = 0"
-    events = train(tmp_path, code, before, env={"TF_USE_LEGACY_KERAS": "1"})
+def test_tf_keras_fit(imported: Callable[[str], Imported], tmp_path: Path) -> None:
+    every_step = "from jupyter_dist.worker.autolog import of_keras\nof_keras._EVERY_S = 0\n"
+    code = every_step + KERAS.format(imports="import tf_keras as keras") + FIT.format(more="") + DUMP
+    events = imported("tf_keras").train(tmp_path, code)
     check_fit(events, tmp_path)
     assert [step for step, _ in events.curve("loss")] == list(range(1, 25))
 
 
+@IN_TENSORFLOW
 @pytest.mark.needs("tf_keras", "tensorflow")
-def test_keras_that_is_tf_keras(tmp_path: Path) -> None:
-    before = "from jupyter_dist.worker import legacy_keras\nlegacy_keras.arrange()"
-    events = train(tmp_path, KERAS.format(imports="import keras") + FIT.format(more="") + DUMP, before)
-    check_fit(events, tmp_path)
+def test_keras_that_is_tf_keras(imported: Callable[[str], Imported], tmp_path: Path) -> None:
+    code = KERAS.format(imports="import keras") + FIT.format(more="") + DUMP
+    check_fit(imported("legacy keras").train(tmp_path, code), tmp_path)
 
 
 def check_fit(events: Events, folder: Path) -> None:
@@ -114,8 +214,11 @@ def check_fit(events: Events, folder: Path) -> None:
     assert (last["n"], last["total"], last["desc"]) == (24, 24, "epoch 3/3")
 
 
+@IN_TENSORFLOW
 @pytest.mark.needs("keras", "tensorflow")
-def test_keras_callbacks_of_the_user_and_a_warm_start(tmp_path: Path) -> None:
+def test_keras_callbacks_of_the_user_and_a_warm_start(
+    imported: Callable[[str], Imported], tmp_path: Path
+) -> None:
     """A list, one callback, a CallbackList, and positional: each still called, each recorded once."""
     code = (
         KERAS.format(imports="import keras")
@@ -143,14 +246,17 @@ else:
     raise AssertionError
 """
     )
-    events = train(tmp_path, code, before="import keras")
+    events = imported("keras, warm").train(tmp_path, code)
     assert [step for step, _ in events.curve("mine")] == [8, 16, 24, 32, 40]
     assert [step for step, _ in events.curve("loss") if step % 8 == 0] == [8, 16, 24, 32, 40]
-    assert {event["id"] for event in events.kind(PROGRESS)} == {0}
+    # A fork numbers its bars from its own pid on (worker/meter.py): one bar in all, which is its first.
+    (bar,) = {event["id"] for event in events.kind(PROGRESS)}
+    assert bar & 0xFFFF == 0
 
 
+@IN_TENSORFLOW
 @pytest.mark.needs("keras", "tensorflow")
-def test_keras_fit_that_is_interrupted(tmp_path: Path) -> None:
+def test_keras_fit_that_is_interrupted(imported: Callable[[str], Imported], tmp_path: Path) -> None:
     code = (
         KERAS.format(imports="import keras")
         + """
@@ -177,7 +283,7 @@ assert [line for line in lines if "/" in line and "8/8" not in line and "4/4" no
 assert drawn.getvalue().count("\\r") == 2, drawn.getvalue()
 """
     )
-    events = train(tmp_path, code)
+    events = imported("keras").train(tmp_path, code)
     progress = events.kind(PROGRESS)
     counts = [event["n"] for event in progress]
     assert 8 in counts
@@ -219,6 +325,7 @@ open("last", "w").write(str(float(trainer.callback_metrics["train/loss"])))
 """
 
 
+@IN_TORCH
 @pytest.mark.needs("lightning", "pytorch_lightning", "tensorboard")
 @pytest.mark.parametrize(
     ("name", "logger", "warm"),
@@ -229,10 +336,12 @@ open("last", "w").write(str(float(trainer.callback_metrics["train/loss"])))
         ("pytorch_lightning", True, False),
     ],
 )
-def test_lightning_fit(tmp_path: Path, name: str, logger: bool, warm: bool) -> None:
+def test_lightning_fit(
+    imported: Callable[[str], Imported], tmp_path: Path, name: str, logger: bool, warm: bool
+) -> None:
     """What Lightning would log, whether or not it has a logger, and once where that is TensorBoard's."""
     code = LIGHTNING.format(name=name, logger=logger, checkpoints=logger)
-    events = train(tmp_path, code, before=f"import {name}" if warm else "")
+    events = imported("torch, warm" if warm else "torch").train(tmp_path, code)
     by_hand = {"by hand"} if logger else set()
     assert events.names() == {"train/loss", "both_step", "both_epoch", "late", "val/loss"} | by_hand
     assert [step for step, _ in events.curve("train/loss")] == [3, 7, 11, 15]
@@ -266,13 +375,16 @@ assert trainer.state.global_step == 12
 """
 
 
+@IN_TORCH
 @pytest.mark.needs("transformers", "accelerate", "tensorboard")
 @pytest.mark.parametrize(
-    ("report_to", "before"),
-    [("none", ""), ("tensorboard", ""), ("tensorboard", "import transformers.trainer")],
+    ("report_to", "framework"),
+    [("none", "torch"), ("tensorboard", "torch"), ("tensorboard", "torch, warm")],
 )
-def test_hugging_face_trainer(tmp_path: Path, report_to: str, before: str) -> None:
-    events = train(tmp_path, TRANSFORMERS.format(report_to=report_to), before)
+def test_hugging_face_trainer(
+    imported: Callable[[str], Imported], tmp_path: Path, report_to: str, framework: str
+) -> None:
+    events = imported(framework).train(tmp_path, TRANSFORMERS.format(report_to=report_to))
     assert [step for step, _ in events.curve("loss")] == [2, 4, 6, 8, 10, 12]
     assert [step for step, _ in events.curve("eval_loss")] == [4, 8, 12]
     assert [step for step, _ in events.curve("train_loss")] == [12]
@@ -309,10 +421,11 @@ assert [e.step for e in seen.Scalars("train/loss")] == [0, 1, 2]
 """
 
 
-@pytest.mark.needs("torch", "tensorboard")
-@pytest.mark.parametrize("before", ["", "import torch.utils.tensorboard"])
-def test_summary_writer(tmp_path: Path, before: str) -> None:
-    events = train(tmp_path, SUMMARY, before)
+@IN_TORCH
+@pytest.mark.needs("torch", "tensorboard", "lightning", "pytorch_lightning", "transformers")
+@pytest.mark.parametrize("framework", ["torch", "torch, warm"])
+def test_summary_writer(imported: Callable[[str], Imported], tmp_path: Path, framework: str) -> None:
+    events = imported(framework).train(tmp_path, SUMMARY)
     assert events.curve("train/loss") == [(0, 1.0), (1, 0.5), (2, 1 / 3)]
     assert events.curve("tensor") == [(5, 2.0)]
     assert events.curve("array") == [(1, 0.5)]
@@ -345,9 +458,10 @@ model.fit(x, y, batch_size=8, epochs=1, validation_data=(x, y), verbose=0,
 )
 
 
+@IN_TENSORFLOW
 @pytest.mark.needs("tensorflow", "keras", "tensorboard")
-def test_tensorflow_summaries(tmp_path: Path) -> None:
-    events = train(tmp_path, TF_SUMMARY, before="import tensorboard.plugins.scalar.summary_v2")
+def test_tensorflow_summaries(imported: Callable[[str], Imported], tmp_path: Path) -> None:
+    events = imported("keras, warm").train(tmp_path, TF_SUMMARY)
     assert events.curve("train/loss") == [(0, 0.0), (1, 0.5)]
     assert events.curve("no step") == [(7, 2.5)]
     others = {"loss", "accuracy", "val_loss", "val_accuracy"}
@@ -422,7 +536,8 @@ def test_install_imports_no_framework(tmp_path: Path) -> None:
 heavy = {"keras", "tf_keras", "tensorflow", "torch", "lightning", "transformers", "numpy", "tensorboard"}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
 """
-    train(tmp_path, code)
+    env = {**os.environ, "EVENTS": str(tmp_path / "events.jsonl")}
+    subprocess.run([sys.executable, "-c", SETUP.format(before="", code=code)], env=env, check=True)
 
 
 def test_callbacks_that_fail_let_training_go_on() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from fakes.azureml import AzurePlane, CommandRun
-from fakes.azureml.fixtures import plane, signed_in, until  # noqa: F401
+from fakes.azureml.fixtures import kept_plane, plane, signed_in, until  # noqa: F401
 
 from jupyter_dist.backends.on_azureml import seen_command
 from jupyter_dist.backends.on_azureml.command_jobs import read
@@ -21,6 +21,7 @@ from jupyter_dist.backends.on_azureml.job_logs import _ANEW, JobLogs, _OneLog, _
 from jupyter_dist.backends.on_azureml.log_names import logs_of, ranks_asked_for, speaker
 from jupyter_dist.backends.on_azureml.ml_workspace import MlWorkspace, Whereabouts
 from jupyter_dist.backends.on_azureml.seen_command import SeenCommand
+from jupyter_dist.conformance.runs import wait_for_end
 from jupyter_dist.errors import InputError, Unreachable
 from jupyter_dist.folder import RunFolder, runs
 from jupyter_dist.job import State
@@ -31,7 +32,6 @@ from jupyter_dist.start import attach
 pytestmark = [
     pytest.mark.needs("azure.identity", "azure.storage.blob"),
     pytest.mark.xdist_group("azureml"),  # they share its machines
-    pytest.mark.timeout(240),
 ]
 
 MANY = """
@@ -69,7 +69,7 @@ def here(
     for job in plane.active():
         plane.cancel(job.name)
     for run in map(Run, runs()):
-        run.wait(60)
+        wait_for_end(run)
     until(lambda: not plane.active(), "all jobs to end")
 
 
@@ -128,10 +128,9 @@ def test_each_process_is_a_rank_whose_log_goes_on_after_all_that_befalls_it(
         assert "their training" in run.job.source
         assert "python train.py" in run.job.source
         until(lambda: all(len(run.log(rank)) > 5000 for rank in (0, 1)), f"lines: {run.status}")
-        assert run.state is State.RUNNING
-        assert "job theirs runs on 2 × cpu-cluster; see https://ml.azure.com/runs/theirs" in str(
-            run.status.reason
-        )
+        until(lambda: run.state is State.RUNNING, "a running state")
+        runs_on = "job theirs runs on 2 × cpu-cluster; see https://ml.azure.com/runs/theirs"
+        until(lambda: runs_on in str(run.status.reason), f"where the job runs: {run.status}")
         supervisor = run.status.supervisor
         assert supervisor is not None
         plane.expire()
@@ -143,7 +142,7 @@ def test_each_process_is_a_rank_whose_log_goes_on_after_all_that_befalls_it(
         so_far = len(run.log(1))
         until(lambda: len(run.log(1)) > so_far + 5000, f"more lines: {run.status}")
         talk.close()
-        run.wait(60)
+        wait_for_end(run)
     finally:
         plane.signed_for_s, plane.logs_late_s = 8 * 3600, 0.0
     assert str(run.state) == "succeeded", run.status.reason
@@ -166,7 +165,7 @@ def test_one_that_has_failed_long_ago_and_ones_that_others_end(
     waiting = start(plane, "waits", told(LONG, talk))
     shown = {name: attach(f"azureml:{name}") for name in ("fails", "long", "waits")}
     run = shown["fails"]
-    run.wait(60)
+    wait_for_end(run)
     assert run.state is State.FAILED
     assert run.log(0) == "it goes wrong\n"
     assert "job fails has failed: Execution failed. User process 'python' exited" in str(run.status.reason)
@@ -180,14 +179,14 @@ def test_one_that_has_failed_long_ago_and_ones_that_others_end(
     assert shown["waits"].state is State.PENDING
     plane.front.requests.clear()
     shown["long"].stop()
-    shown["long"].wait(60)
+    wait_for_end(shown["long"])
     assert [asked for asked in changes(plane) if "/long/cancel" in asked] == changes(plane), "it, and once"
     assert len(changes(plane)) == 1
     plane.cancel("waits")
     talk.close()
     for job in (long, waiting):
         shows = shown[job.name]
-        shows.wait(60)
+        wait_for_end(shows)
         assert shows.state is State.STOPPED
         assert f"job {job.name} was cancelled" in str(shows.status.reason)
         assert job.status == "Canceled"
@@ -252,7 +251,7 @@ def test_a_log_that_may_not_be_read(
     until(lambda: backend.poll(handle, None).state is State.SUCCEEDED, "its end without a log")
     assert "its log is not all here: cannot read the log of the job 'behind'" in str(backend.release(handle))
     plane.heal()
-    run.wait(60)
+    wait_for_end(run)
     assert (run.state, run.log(0)) == (State.SUCCEEDED, "x\n")
 
 
@@ -269,33 +268,38 @@ def test_what_a_job_prints_last_may_come_after_its_end(tmp_path: Path) -> None:
 LOG = b"".join(b"line %d\n" % number for number in range(40)) + b"last"
 
 
-@pytest.mark.parametrize("cut", range(0, len(LOG) + 1, 7))
-def test_a_log_that_is_cut_off_goes_on_at_its_place(cut: int, tmp_path: Path) -> None:
+def test_a_log_that_is_cut_off_goes_on_at_its_place(tmp_path: Path) -> None:
     """Also one that another process has read further than it could note, and one that is begun anew."""
+    for cut in range(0, len(LOG) + 1, 7):
+        path = tmp_path / str(cut) / "output.log"
+        path.parent.mkdir()
+        _read_a_log_that_is_cut(cut, path)
+
+
+def _read_a_log_that_is_cut(cut: int, path: Path) -> None:
     there = {"a": LOG[:cut], "b": b""}
 
     def get(name: str, begin: int) -> _Piece | None:
         data = there[name]
         return _Piece(data[begin : begin + 100], len(data), 1.0) if data else None
 
-    path = tmp_path / "output.log"
     first = _OneLog(path, {})
-    assert first.read([(0, "a")], get, 1e9)
+    assert first.read([(0, "a")], get, 1e9), cut
     noted = first.position
     there["a"] = LOG[: cut + 50]
-    assert first.read([(0, "a")], get, 1e9)
+    assert first.read([(0, "a")], get, 1e9), cut
     there["a"] = LOG
     second = _OneLog(path, noted)
-    assert not second.read([(0, "a")], get, 0.0) or cut + 100 >= len(LOG)
-    assert second.read([(0, "a")], get, 1e9)
-    assert path.read_bytes() == LOG
+    assert not second.read([(0, "a")], get, 0.0) or cut + 100 >= len(LOG), cut
+    assert second.read([(0, "a")], get, 1e9), cut
+    assert path.read_bytes() == LOG, cut
     there["b"] = b"once more\n"
     for _ in range(2):
-        assert second.read([(0, "a"), (1, "b")], get, 1e9)
-        assert path.read_bytes() == LOG + b"once more\n"
+        assert second.read([(0, "a"), (1, "b")], get, 1e9), cut
+        assert path.read_bytes() == LOG + b"once more\n", cut
     there["b"] = b"other"
-    assert _OneLog(path, second.position).read([(0, "a"), (1, "b")], get, 1e9)
-    assert path.read_bytes() == LOG + b"once more\n" + _ANEW + b"other"
+    assert _OneLog(path, second.position).read([(0, "a"), (1, "b")], get, 1e9), cut
+    assert path.read_bytes() == LOG + b"once more\n" + _ANEW + b"other", cut
 
 
 def test_whose_log_it_is() -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ import jupyter_dist
 from jupyter_dist import clusters, folder, start
 from jupyter_dist.commands import dispatch
 from jupyter_dist.commands.run_commands import Context
+from jupyter_dist.conformance.deadlines import run_process
 from jupyter_dist.errors import CaptureError, DistError, InputError, ResultError, RunNotFound, UnknownBackend
 from jupyter_dist.job import State
 from jupyter_dist.launch import template
@@ -172,15 +172,12 @@ class TestDisk:
         script.write_text(textwrap.dedent(self.SCRIPT))
         steps = f'mount -t tmpfs -o {mount} none "$1" && cd "$1" && {{ {prepare}; }} && exec "$2" "$3" "$4"'
         # With --map-root-user it needs no privilege where the system allows user namespaces.
-        done = subprocess.run(
+        done = run_process(
             [
                 *("unshare", "--map-root-user", "--mount", "sh", "-c", steps, "sh"),
                 *(str(place), sys.executable, str(script), str(nbytes)),
             ],
             env={**os.environ, "JUPYTER_DIST_RUNS": str(place / "runs")},
-            capture_output=True,
-            text=True,
-            timeout=100,
         )
         if os.geteuid() != 0 and re.search(r"^(mount|unshare): ", done.stderr, re.MULTILINE):
             pytest.skip(f"needs root to mount a disk: {done.stderr.strip()}")
@@ -381,12 +378,9 @@ class TestOddNames:
         (odd / "it's\n.py").write_text(
             "import os\nprint('file ran', flush=True)\nraise ValueError(os.getcwd())\n"
         )
-        done = subprocess.run(
+        done = run_process(
             [sys.executable, "-m", "jupyter_dist", "run", "-np", "1", "it's\n.py"],
             cwd=odd,
-            capture_output=True,
-            text=True,
-            timeout=100,
         )
         assert done.returncode == 1
         assert "file ran" in done.stdout

@@ -18,6 +18,7 @@ from jupyter_dist.worker import events
 
 BARRIERS = """
 import random
+random.seed(dist.rank())
 for i in range(60):
     if random.random() < .1:
         time.sleep(random.random() * .02)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from run_maker import BEGAN, RunMaker
 from test_live import shown
 
 from jupyter_dist import queries
+from jupyter_dist.conformance.deadlines import run_process
 from jupyter_dist.text.bar import Bar
 
 SETUP = """
@@ -74,7 +74,7 @@ def drawn(folder: Path, code: str, lacks: str = "") -> tuple[str, list[dict[str,
     """What the process leaves in its log, and what it says of its bars."""
     env = {**os.environ, "LACKS": lacks, "PYTHONPATH": str(Path(__file__).parents[1])}
     command = [sys.executable, "-c", SETUP + code]
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60)
+    done = run_process(command, cwd=folder, env=env)
     assert done.returncode == 0, done.stderr
     said = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     assert {event["kind"] for event in said} == {"progress"}

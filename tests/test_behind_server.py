@@ -53,7 +53,7 @@ def server(tmp_path: Path, wait_for: Callable[..., Any]) -> Iterator[int]:
             return False
 
     try:
-        wait_for(answers, 60, "the server")
+        wait_for(answers, "the server")
         yield port
     finally:
         process.terminate()

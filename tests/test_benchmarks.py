@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from benchmarks.__main__ import _BENCHMARKS, _README
 from benchmarks._notebook import Cell
 from benchmarks._processes import Failed
 from benchmarks._race import Benchmark, Column, Contender, Measure, race, table
+from jupyter_dist.conformance.deadlines import run_process
 
 ROOT = Path(__file__).parents[1]
 BUILT = ROOT / "jupyter_dist" / "labextension" / "package.json"
@@ -52,13 +52,9 @@ def test_our_side_of_a_benchmark_runs(argv: list[str]) -> None:
             pytest.skip("needs the built front-end: make .venv/.js")
         if not (os.environ.get("CHROMIUM") or shutil.which("chromium")):
             pytest.skip("needs Chromium: apt-get install chromium, or set CHROMIUM to its path")
-    done = subprocess.run(
+    done = run_process(
         [sys.executable, "-m", "benchmarks", *argv, "--quick", "--ours"],
         cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     rows = [line for line in done.stdout.splitlines() if line.startswith("| **")]

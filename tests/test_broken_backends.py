@@ -165,7 +165,7 @@ def test_a_run_still_starts_warm(
     monkeypatch.setattr(template, "wanted", lambda: True)
     try:
         folder = launch_cell("local", "1 + 1", 1, cold=False)
-        wait_for(lambda: reader.status(folder).state.ended, 60, "the run's end")
+        wait_for(lambda: reader.status(folder).state.ended, "the run's end")
     finally:
         template.close()
     assert reader.status(folder).warm, folder.supervisor_log.read_text()

@@ -525,6 +525,7 @@ class TestRefusal:
         notebook.cell(UNPICKLABLE)
         yield notebook
         notebook.names["sock"].close()
+        notebook.names["query"]().close()
         notebook.names["closure"] = notebook.names["query"] = None
         while notebook.names["deep"]:  # freed step by step, not by recursion
             notebook.names["deep"] = notebook.names["deep"].pop()

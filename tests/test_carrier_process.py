@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_dist.backends.ranks.processes import PACKAGE_ROOT
+from jupyter_dist.conformance.deadlines import run_process
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.supervise import carrier_process
 
@@ -64,11 +64,8 @@ def job_in(path: Path) -> RunFolder:
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is never a fork")
 def test_a_forked_carrier_cannot_be_told_from_a_fresh_one(tmp_path: Path) -> None:
     folder = job_in(tmp_path)
-    done = subprocess.run(
+    done = run_process(
         [sys.executable, "-c", PROBE, str(folder.path)],
-        capture_output=True,
-        text=True,
-        timeout=60,
         cwd=PACKAGE_ROOT,
     )
     assert done.returncode == 0, done.stderr

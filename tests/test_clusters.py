@@ -182,6 +182,7 @@ def test_a_linked_file_is_changed_where_it_is(tmp_path: Path, monkeypatch: pytes
     assert list(clusters.load()) == ["a"]
 
 
+@pytest.mark.race
 def test_two_at_once_lose_nothing() -> None:
     names = [f"c{i}" for i in range(8)]
     threads = [threading.Thread(target=clusters.add, args=(Cluster(name, "local"),)) for name in names]

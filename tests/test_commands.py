@@ -20,6 +20,7 @@ import jupyter_dist
 from jupyter_dist import backends, clusters, folder
 from jupyter_dist.commands import dispatch, main
 from jupyter_dist.commands.run_commands import Context
+from jupyter_dist.conformance.deadlines import output_of, run_process, wait_for_exit
 from jupyter_dist.errors import InputError, MissingEngine, RunNotFound
 from jupyter_dist.job import State
 from jupyter_dist.record import reader, run_list
@@ -36,14 +37,8 @@ def no_last_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clusters, "_used", None)
 
 
-def terminal(*words: str, cwd: Path | None = None, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "jupyter_dist", *words],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=timeout_s,
-    )
+def terminal(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return run_process([sys.executable, "-m", "jupyter_dist", *words], cwd=cwd)
 
 
 class TestTheTree:
@@ -245,7 +240,7 @@ class TestLogs:
         run.print(0, "last")
         run.end()
         assert process.stdout.read() == "last\n"
-        assert process.wait(30) == 0
+        assert wait_for_exit(process) == 0
         process.stdout.close()
 
     def test_a_reader_that_leaves_is_no_error(self, own_folders: Path) -> None:
@@ -262,7 +257,7 @@ class TestLogs:
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == ""
-        assert process.wait(30) == 1
+        assert wait_for_exit(process) == 1
         process.stderr.close()
 
 
@@ -497,7 +492,7 @@ class TestTerminal:
         )
         wait_for(lambda: any(b"up" in reader.output(f, 0) for f in folder.runs()), what="the rank's line")
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = output_of(process)
         assert process.returncode == 130, errors
         assert "Traceback" not in errors
         assert next(iter(run_list.list_runs())).state is State.STOPPED
@@ -511,7 +506,7 @@ class TestTerminal:
         run_id = done.stdout.splitlines()[0]
         run = folder.find(run_id)
         wait_for(lambda: b"up" in reader.output(run, 0), what="the rank's line")
-        assert f"{run_id}  running" in terminal("runs").stdout
+        wait_for(lambda: f"{run_id}  running" in terminal("runs").stdout, what="a running state")
         assert "<module>" in terminal("stacks").stdout
         assert terminal("rm", run_id).returncode == 2
         done = terminal("stop")

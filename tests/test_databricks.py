@@ -23,6 +23,7 @@ from jupyter_dist.backends.workspace.barrier_program import program_text
 from jupyter_dist.backends.workspace.cluster_options import DatabricksOptions, cluster_hosts
 from jupyter_dist.backends.workspace.node_prices import cost_line
 from jupyter_dist.conformance import Target
+from jupyter_dist.conformance.deadlines import wait_until as wait_until_true
 from jupyter_dist.conformance.runs import Runs, wait_until
 from jupyter_dist.errors import DistError, InputError, LaunchError, Unreachable
 from jupyter_dist.hosts.mailbox import run_key
@@ -67,13 +68,6 @@ def runs(workspace: DatabricksWorkspace, tmp_path: Path) -> Iterator[Runs]:
     workspace.heal()
     made.close()
     wait_until_true(lambda: not workspace.active(), "all job runs to end")
-
-
-def wait_until_true(condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
-        time.sleep(0.02)
 
 
 def job_of(workspace: DatabricksWorkspace, run: showing.Run) -> Run:
@@ -354,18 +348,16 @@ def test_a_service_that_is_busy_is_waited_for(workspace: DatabricksWorkspace, ru
     run = runs.start(
         "print('up')\nimport time\nfor n in range(300):\n    print('line', n)\n    time.sleep(0.02)"
     )
-    wait_until(
-        lambda: "does not start a job run at the moment" in str(run.status.reason), 60, "the reason", run
-    )
+    wait_until(lambda: "does not start a job run at the moment" in str(run.status.reason), "the reason", run)
     workspace.heal()
     runs.until_up(run)
     workspace.fail("/fs/|/jobs/", 503)
-    wait_until(lambda: "does not" in str(run.status.reason), 60, "the reason", run)
+    wait_until(lambda: "does not" in str(run.status.reason), "the reason", run)
     workspace.heal()
     workspace.fail("/fs/|/jobs/", 401, "UNAUTHENTICATED")
-    wait_until(lambda: "knows no such user (401)" in str(run.status.reason), 60, "the reason", run)
+    wait_until(lambda: "knows no such user (401)" in str(run.status.reason), "the reason", run)
     workspace.heal()
-    runs.wait(run, 30)
+    runs.wait(run)
     assert run.state is State.SUCCEEDED
     for rank in range(2):
         assert re.findall(r"^line (\d+)$", run.log(rank), re.MULTILINE) == [str(n) for n in range(300)]
@@ -383,7 +375,7 @@ def test_a_job_that_is_cancelled_on_its_page(workspace: DatabricksWorkspace, run
     log = (run.folder.path / "supervisor.log").read_text()
     assert f"#job/1/run/{job.number}" in log, "its page is linked"
     workspace.cancel(job.number)
-    runs.wait(run, 30)
+    runs.wait(run)
     assert run.state is not State.SUCCEEDED
     assert f"job run {job.number} was cancelled: Run cancelled; see" in str(run.status.reason)
     runs.gone(*pids)
@@ -416,7 +408,7 @@ def test_a_task_that_is_killed(workspace: DatabricksWorkspace, runs: Runs) -> No
     courier = next(each for each in workspace.hosts.pids("c1") if "lifeline" in " ".join(each.argv))
     status = Path(f"/proc/{courier.pid}/status").read_text()
     os.kill(int(status.split("PPid:")[1].split()[0]), signal.SIGKILL)
-    runs.wait(run, 30)
+    runs.wait(run)
     assert run.state is not State.SUCCEEDED
     assert f"job run {job_of(workspace, run).number} has failed" in str(run.status.reason)
     runs.gone(*pids)
@@ -426,14 +418,12 @@ def test_a_cluster_that_its_policy_ends(workspace: DatabricksWorkspace, runs: Ru
     """A new one, made for the run."""
     given: dict[str, Any] = {"cluster_id": None, "new_cluster": True, "node_type": "m5.large", "workers": 1}
     run = runs.start(TRAIN, **given)
-    wait_until(
-        lambda: "waits for its cluster" in str(run.status.reason), 60, "the cluster to be told of", run
-    )
-    wait_until(lambda: run.state is State.RUNNING and "up" in run.log(1), 200, "the ranks", run)
+    wait_until(lambda: "waits for its cluster" in str(run.status.reason), "the cluster to be told of", run)
+    wait_until(lambda: run.state is State.RUNNING and "up" in run.log(1), "the ranks", run)
     pids = [(str(rank.host), int(rank.pid or 0)) for rank in run.status.ranks]
     assert {rank.host for rank in run.status.ranks} == {"worker0"}, "both on its only worker"
     workspace.terminate(f"job-{job_of(workspace, run).number}", "INACTIVITY")
-    runs.wait(run, 30)
+    runs.wait(run)
     assert run.state is not State.SUCCEEDED
     assert "became unusable during the run since it was terminated: INACTIVITY" in str(run.status.reason)
     runs.gone(*pids)

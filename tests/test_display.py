@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 from run_maker import RunMaker
 
+from jupyter_dist.conformance.deadlines import run_process
 from jupyter_dist.job import State
 from jupyter_dist.showing import display
 from jupyter_dist.showing.run import Run
@@ -160,9 +159,9 @@ def test_an_interrupt_is_answered_where_a_view_is_shown(kernel: Any, tmp_path: P
     cell = kernel.start(STUBBORN)
     cell.until(lambda cell: cell.displays)
     kernel.interrupt()
-    cell.until(lambda cell: "stopping … interrupt again to kill it" in cell.stdout, 20)
+    cell.until(lambda cell: "stopping … interrupt again to kill it" in cell.stdout)
     kernel.interrupt()
-    cell.finish(30)
+    cell.finish()
     assert "RunStopped" in cell.error
 
 
@@ -192,6 +191,9 @@ def test_static_html_holds_text_as_text() -> None:
 
 def test_nbclient_keeps_the_text_once_and_no_widget(tmp_path: Path) -> None:
     """What papermill, nbconvert and `make demo` see."""
+    # Imported here: it takes 3 s of CPU, which each worker of pytest would spend when it collects.
+    import nbformat
+
     cells = [LOAD, GOOD, "run = _\nprint(run.state)"]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     path = tmp_path / "one.ipynb"
@@ -207,7 +209,7 @@ manager.connection_file = {str(tmp_path / "k.json")!r}
 client.execute()
 nbformat.write(notebook, {str(path)!r})
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=110)
+    run_process([sys.executable, "-c", code], check=True, stdout=None, stderr=None)
     saved = json.loads(path.read_text())
     (output,) = saved["cells"][1]["outputs"]
     assert output["output_type"] == "display_data"

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from launching import until
 from stopwatch import Stopwatch
 
 from jupyter_dist import folder as folders
@@ -69,7 +70,7 @@ def is_whole(run: RunFolder, rank: int) -> bool:
 
 def stop(run: RunFolder, wait_for: WaitFor) -> None:
     run.request("kill")
-    wait_for(lambda: reader.status(run).state.ended, 10, "the run's end")
+    wait_for(lambda: reader.status(run).state.ended, "the run's end")
 
 
 @pytest.mark.parametrize("flags", ["", " --cold"], ids=["warm", "cold"])
@@ -80,7 +81,7 @@ def test_a_killed_rank(kernel: Any, wait_for: WaitFor, flags: str) -> None:
     ranks = pids(run)
     os.kill(ranks[1], signal.SIGKILL)
     watch = Stopwatch()
-    cell.finish(20)
+    cell.finish()
     assert watch.under(5)
     assert gone(*ranks)
     assert reader.status(run).state is State.FAILED
@@ -101,8 +102,8 @@ def test_a_killed_supervisor(kernel: Any, wait_for: WaitFor, flags: str) -> None
     supervisor = reader.status(run).supervisor
     assert supervisor is not None
     os.kill(supervisor.pid, signal.SIGKILL)
-    cell.finish(10)
-    wait_for(lambda: gone(*ranks), 10, "the ranks' end")
+    cell.finish()
+    wait_for(lambda: gone(*ranks), "the ranks' end")
     assert reader.status(run).state is State.LOST
     assert "supervisor" in cell.error
     assert is_whole(run, 0)
@@ -118,18 +119,18 @@ def test_a_killed_kernel_and_another_one_that_attaches(
     run = training(wait_for)
     first.kill()
     before = len(reader.output(run, 0))
-    wait_for(lambda: len(reader.output(run, 0)) > before + 200, 10, "the run to go on")
-    assert reader.status(run).state is State.RUNNING
+    wait_for(lambda: len(reader.output(run, 0)) > before + 200, "the run to go on")
+    until(run, lambda status: status.state is State.RUNNING, "a running state")
 
     second = start_kernel()
     second.run(LOAD)
     cell = second.start(f"%dist attach {run.id}")
     lines = {f"line {step}" for step in range(len(reader.output(run, 0)))}
-    cell.until(lambda cell: any(line in lines for line in cell.text.replace("] ", "]\n").splitlines()), 10)
+    cell.until(lambda cell: any(line in lines for line in cell.text.replace("] ", "]\n").splitlines()))
     size = len(cell.text)
-    cell.until(lambda cell: cell.text[:size] != cell.text, 10)
+    cell.until(lambda cell: cell.text[:size] != cell.text)
     second.interrupt()
-    cell.finish(10)
+    cell.finish()
     assert reader.status(run).state is State.RUNNING
     assert (
         second.run(f"import jupyter_dist; jupyter_dist.attach({run.id!r}).state.value").text.strip()
@@ -147,7 +148,7 @@ def test_a_restarted_kernel_gets_its_run_back(kernel: Any, wait_for: WaitFor) ->
     kernel.run(LOAD)
     assert run.id in kernel.run("%dist runs").text
     run.request("stop")
-    cell = kernel.start(f"r = %dist attach {run.id}").finish(20)
+    cell = kernel.start(f"r = %dist attach {run.id}").finish()
     assert cell.error is None
     assert kernel.run("(r.id, r.state.value)").text.strip() == f"({run.id!r}, 'stopped')"
     assert is_whole(run, 1)
@@ -160,7 +161,7 @@ def test_a_killed_template(kernel: Any, wait_for: WaitFor) -> None:
     assert reader.status(run).warm
     kernel.run("import os\nfrom jupyter_dist.launch import template\nos.kill(template._template.pid, 9)")
     before = len(reader.output(run, 1))
-    wait_for(lambda: len(reader.output(run, 1)) > before + 200, 10, "the run to go on")
+    wait_for(lambda: len(reader.output(run, 1)) > before + 200, "the run to go on")
     kernel.run("%%distribute -np 2 --out again\n6 * 7")
     assert kernel.run("list(again.results)").text.strip() == "[42, 42]"
     stop(run, wait_for)
@@ -189,7 +190,7 @@ float(total)
         kernel.run(f"NUMBER = {number + 1}")
     cells = [kernel.start(source.strip()) for kernel in kernels]
     for number, (kernel, cell) in enumerate(zip(kernels, cells, strict=True)):
-        cell.finish(60)
+        cell.finish()
         assert cell.error is None, cell.text
         assert (
             kernel.run("list(run.results)").text.strip()
@@ -216,7 +217,7 @@ if dist.rank() == 1:
     raise ValueError("only here")
 td.all_reduce(x)
 """.strip()
-    ).finish(20)
+    ).finish()
     assert watch.under(3)
     root, _, collateral = cell.error.partition("ValueError: only here")
     assert "rank 1" in root
@@ -253,7 +254,7 @@ def test_interrupting_a_cell_stops_its_run_and_twice_kills_it(kernel: Any, wait_
     cell = kernel.start(TRAINING.replace(" --detach", "").strip())
     run = training(wait_for)
     kernel.interrupt()
-    cell.finish(15)
+    cell.finish()
     assert reader.status(run).state is State.STOPPED
     assert "stopped" in cell.error
 
@@ -261,10 +262,10 @@ def test_interrupting_a_cell_stops_its_run_and_twice_kills_it(kernel: Any, wait_
     cell = kernel.start(stubborn + "print('x' * 200)\ntime.sleep(600)")
     second = training(wait_for, but_not=run.id)
     kernel.interrupt()
-    wait_for(lambda: (second.requests / "stop").exists(), 10, "the stop request")
+    wait_for(lambda: (second.requests / "stop").exists(), "the stop request")
     watch = Stopwatch()
     kernel.interrupt()
-    cell.finish(10)
+    cell.finish()
     assert watch.under(4)  # sooner than the grace of a stop
     assert reader.status(second).state is State.STOPPED
 
@@ -295,7 +296,7 @@ def test_the_saved_output_of_a_flood_stays_small(kernel: Any) -> None:
     kernel.run(LOAD)
     cell = kernel.start(
         "%%distribute -np 2 --out run\nfor i in range(100_000):\n    print('a line of the flood', i)"
-    ).finish(90)
+    ).finish()
     assert cell.error is None
     assert len(json.dumps(cell.displays)) + len(cell.stdout) + len(cell.stderr) < 100_000
     sent = sum(len(json.dumps(content)) for _, content in cell.messages)

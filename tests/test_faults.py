@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from hosts import Hosts
+from stopwatch import Stopwatch
 
 import jupyter_dist
 from jupyter_dist.conformance import Target
@@ -104,7 +105,7 @@ def lines(run: Run, rank: int) -> list[int]:
     return numbers
 
 
-def until_reason(run: Run, *words: str, timeout_s: float = 40) -> None:
+def until_reason(run: Run, *words: str) -> None:
     """Wait until the running run says what hinders it."""
 
     def told() -> bool:
@@ -112,13 +113,13 @@ def until_reason(run: Run, *words: str, timeout_s: float = 40) -> None:
             pytest.fail(story(run))
         return all(word in (run.status.reason or "") for word in words)
 
-    wait_until(told, timeout_s, f"a reason with {words}", run)
+    wait_until(told, f"a reason with {words}", run)
 
 
 def grows(run: Run, rank: int, by: int = 20) -> None:
     """Wait until more of the rank's lines have arrived."""
     before = len(lines(run, rank))
-    wait_until(lambda: len(lines(run, rank)) >= before + by, 30, f"more lines of rank {rank}", run)
+    wait_until(lambda: len(lines(run, rank)) >= before + by, f"more lines of rank {rank}", run)
 
 
 def enough(hosts: Hosts, names: Sequence[str] | None = None) -> None:
@@ -128,9 +129,7 @@ def enough(hosts: Hosts, names: Sequence[str] | None = None) -> None:
 
 def ends(hosts: Hosts, run: Run, name: str) -> None:
     """Wait until nothing runs on the host; an agent that nobody talks to has its grace."""
-    wait_until(
-        lambda: not hosts.pids(name), GRACE_S + 20, f"the end of all on {name}: {hosts.pids(name)}", run
-    )
+    wait_until(lambda: not hosts.pids(name), f"the end of all on {name}: {hosts.pids(name)}", run)
 
 
 def clean(hosts: Hosts, run: Run, names: Sequence[str] | None = None) -> None:
@@ -165,7 +164,7 @@ def test_a_cut_that_is_mended_loses_nothing(hosts: Hosts, runs: Runs) -> None:
     assert len(lines(run, 1)) == seen
     hosts.mend("h2")
     grows(run, 1, by=200)  # also what was printed during the cut
-    wait_until(lambda: run.status.reason is None, 10, "the reason to go away", run)
+    wait_until(lambda: run.status.reason is None, "the reason to go away", run)
     enough(hosts)
     assert_state(runs.wait(run), State.SUCCEEDED)
     for rank in (0, 1):
@@ -180,7 +179,7 @@ def test_a_cut_that_is_not_mended_fails_the_run(hosts: Hosts, runs: Runs) -> Non
     grows(run, 1)
     hosts.cut("h2")
     seen = len(lines(run, 1))
-    assert_state(runs.wait(run, 30), State.FAILED)
+    assert_state(runs.wait(run), State.FAILED)
     reason = run.status.reason or ""
     assert "rank 1 on h2" in reason, reason
     assert len(lines(run, 1)) >= seen
@@ -225,13 +224,13 @@ def test_a_host_that_was_started_anew_serves_a_restart(hosts: Hosts, runs: Runs)
     grows(run, 1)
     hosts.power_off("h2")
     hosts.power_on("h2")
-    wait_until(lambda: run.status.attempt == 1, 40, "the restart", run)
+    wait_until(lambda: run.status.attempt == 1, "the restart", run)
     assert re.search("rank 1 on h2 .* restart 1 of 1", run.status.reason or ""), run.status.reason
     assert reader.output(run.folder, 1, 0).decode().startswith("up\nline 0\n")
     runs.until_up(run)
     hosts.power_off("h2")
     hosts.power_on("h2")
-    assert_state(runs.wait(run, 30), State.FAILED)
+    assert_state(runs.wait(run), State.FAILED)
     assert "rank 1 on h2" in (run.status.reason or ""), run.status.reason
     clean(hosts, run)
 
@@ -285,7 +284,7 @@ def fill(disk: Path, hosts: Hosts, run: Run) -> Path:
             for rank, name in enumerate(hosts.names)
         )
 
-    wait_until(behind, 40, "a disk that takes nothing more", run)
+    wait_until(behind, "a disk that takes nothing more", run)
     return filler
 
 
@@ -387,7 +386,7 @@ def test_each_host_that_cannot_be_used_is_named_with_its_cure(hosts: Hosts, runs
     another_python(hosts, "h6")
     hosts.exec("h7", ["rm", "-r", f"{hosts.home}/.ssh"])
     known = hosts.known_hosts.read_text()
-    run = runs.finish(COUNTS, training_s=30)
+    run = runs.finish(COUNTS)
     assert_state(run, State.FAILED)
     reason = run.status.reason or ""
 
@@ -455,10 +454,10 @@ def test_a_line_of_200_ms(hosts: Hosts, runs: Runs) -> None:
     for rank in (0, 1):
         counted(run, rank)
     run = runs.until_up(runs.start(COUNTS.replace("/tmp/enough", "/tmp/never")))
-    began = time.monotonic()
+    watch = Stopwatch()
     run.stop()
     assert_state(runs.wait(run), State.STOPPED)
-    assert time.monotonic() - began < 8
+    assert watch.under(8)
     clean(hosts, run)
 
 
@@ -466,7 +465,7 @@ def kill_supervisor(run: Run) -> None:
     supervisor = run.status.supervisor
     assert supervisor is not None
     os.kill(supervisor.pid, signal.SIGKILL)
-    wait_until(lambda: run.state is State.UNWATCHED, 10, "a run without a supervisor", run)
+    wait_until(lambda: run.state is State.UNWATCHED, "a run without a supervisor", run)
 
 
 def another_python(hosts: Hosts, name: str) -> None:

@@ -21,6 +21,7 @@ from jupyter_dist import folder as folders
 from jupyter_dist.agent import stage
 from jupyter_dist.backends.ranks.places import Wanted, environments, gpu_trouble, places, ports_needed
 from jupyter_dist.backends.ssh import Ssh, SshOptions
+from jupyter_dist.conformance.deadlines import wait_for_exit
 from jupyter_dist.conformance.runs import Runs
 from jupyter_dist.conformance.target import Target
 from jupyter_dist.errors import InputError, LaunchError
@@ -70,7 +71,7 @@ def until_over(fleet: Fleet, wait_for: WaitFor) -> FleetPoll:
         state = fleet.poll()
         return state if all(process.over for process in state.processes) else None
 
-    found: FleetPoll = wait_for(over, 20, "the end of all processes")
+    found: FleetPoll = wait_for(over, "the end of all processes")
     return found
 
 
@@ -114,7 +115,7 @@ def test_launchers_and_ranks_are_told_apart(fleet: Fleet, folder: RunFolder, wai
 
 def test_the_start_script_is_the_same_path_for_every_host(fleet: Fleet, wait_for: WaitFor) -> None:
     fleet.prepare({"localhost": {"MINE": "a 'value'"}})
-    wait_for(lambda: fleet.poll().ready, 10, "the script")
+    wait_for(lambda: fleet.poll().ready, "the script")
     script = fleet.facts("localhost").start
     shown = subprocess.run(
         [script, "sh", "-c", 'echo "$MINE"; pwd'], capture_output=True, text=True, check=True
@@ -221,18 +222,18 @@ def test_another_attempt_sets_the_hosts_up_again_that_failed(
     place.touch()
     fleet = Fleet(a_job(folder), folder, HERE, SshSettings(remote_dir=str(place)))
     fleet.begin()
-    wait_for(lambda: fleet.poll().failed, 20, "the failure")
+    wait_for(lambda: fleet.poll().failed, "the failure")
     assert not fleet.poll().final
     place.unlink()
     fleet.renew()
-    wait_for(lambda: fleet.poll().ready, 20, "the host")
+    wait_for(lambda: fleet.poll().ready, "the host")
     fleet.release()
 
 
 def test_a_host_without_the_right_python_is_final(folder: RunFolder, wait_for: WaitFor) -> None:
     fleet = Fleet(a_job(folder), folder, HERE, SshSettings(python="/no/such/python"))
     fleet.begin()
-    wait_for(lambda: fleet.poll().failed, 20, "the failure")
+    wait_for(lambda: fleet.poll().failed, "the failure")
     assert fleet.poll().final
 
 
@@ -250,7 +251,7 @@ def test_a_run_is_not_started_again_where_that_makes_no_sense(tmp_path: Path) ->
 def test_an_idle_agent_that_did_not_wait_is_set_up_once_more(fleet: Fleet, wait_for: WaitFor) -> None:
     """As after a line was cut for long while other hosts were set up."""
     fleet.ask_for_ports({"localhost": 1})
-    wait_for(lambda: fleet.poll().ready, 20, "a port")
+    wait_for(lambda: fleet.poll().ready, "a port")
     stage = Path(fleet.facts("localhost").stage)
     marker = f"JUPYTER_DIST_STAGE={stage}".encode()
     for entry in Path("/proc").glob("[0-9]*"):
@@ -260,8 +261,8 @@ def test_an_idle_agent_that_did_not_wait_is_set_up_once_more(fleet: Fleet, wait_
                 and b"jupyter_dist.agent" in (entry / "cmdline").read_bytes()
             ):
                 os.kill(int(entry.name), signal.SIGTERM)
-    wait_for(lambda: not fleet.poll().ready, 20, "the end of the agent")
-    wait_for(lambda: fleet.poll().ready, 30, "another agent")
+    wait_for(lambda: not fleet.poll().ready, "the end of the agent")
+    wait_for(lambda: fleet.poll().ready, "another agent")
     assert fleet.poll().failed is None
     fleet.start(0, [Start("localhost", ("echo", "hello"), {}, rank=0)])
     assert [process.exit_code for process in until_over(fleet, wait_for).processes] == [0]
@@ -307,7 +308,7 @@ def test_any_socket_is_a_link(folder: RunFolder, tmp_path: Path, wait_for: WaitF
     assert folder.rank(0, 0).output.read_text() == "hello\n"
     fleet.release()
     assert os.listdir(tmp_path / "there") == []
-    assert [program.wait(10) for program in programs] == [0]
+    assert [wait_for_exit(program) for program in programs] == [0]
 
 
 def test_all_ways_between_hosts_are_told() -> None:

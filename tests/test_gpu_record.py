@@ -203,7 +203,7 @@ def test_what_a_rank_has_forked_holds_on(fake_gpus: FakeGpus, wait_for: WaitFor)
     with pytest.raises(Refused, match="GPU 0 is held by run mine"):
         Lease().take(wish(1))
     rank.communicate()  # the end of its input is the end of what it has forked
-    wait_for(lambda: gpu_record.holders() == [], 5)
+    wait_for(lambda: gpu_record.holders() == [])
 
 
 def test_a_place_in_the_queue_is_kept_and_given_up(fake_gpus: FakeGpus) -> None:
@@ -370,6 +370,7 @@ def test_one_who_keeps_the_turn_delays_and_does_not_prevent(
     lease.release()
 
 
+@pytest.mark.race
 def test_many_at_once_never_get_the_same(fake_gpus: FakeGpus) -> None:
     fake_gpus.are(5)
     with contextlib.ExitStack() as stack:

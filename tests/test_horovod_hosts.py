@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import itertools
 import os
 import re
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 from hosts import Hosts
 from launching import ended, launch_cell, results, story
+from plain_http import ask
 
 from jupyter_dist.backends.ssh import Ssh
 from jupyter_dist.errors import InputError
@@ -122,10 +122,7 @@ def test_the_store_forgets_what_all_have_read() -> None:
     store.leave("global", "1")
     assert store.get("global", "0") == b"new"
     for path in ("/global", "/a/b/c", "/"):
-        connection = http.client.HTTPConnection("127.0.0.1", store.port, timeout=10)
-        connection.request("GET", path)
-        assert connection.getresponse().status == 400
-        connection.close()
+        assert ask(store.port, "GET", path)[0] == 400
     port = store.port
     store.shutdown()
     store.server_close()
@@ -161,10 +158,10 @@ def test_hosts_go_and_come(hosts: Hosts, wait_for: WaitFor) -> None:
     folder = launch_cell("ssh", source, 3, options)
 
     def reached(*sizes: int) -> None:
-        wait_for(lambda: _sizes(folder) == list(sizes) or _over(folder), 90, what=f"sizes {sizes}")
+        wait_for(lambda: _sizes(folder) == list(sizes) or _over(folder), what=f"sizes {sizes}")
         assert _sizes(folder) == list(sizes), story(folder)
         last = _lines(folder, 0)[-1][0]
-        wait_for(lambda: _lines(folder, 0)[-1][0] > last + 5, 30, what="more steps")
+        wait_for(lambda: _lines(folder, 0)[-1][0] > last + 5, what="more steps")
 
     reached(3)
     hosts.cut("h3")
@@ -176,10 +173,10 @@ def test_hosts_go_and_come(hosts: Hosts, wait_for: WaitFor) -> None:
     supervisor = reader.status(folder).supervisor
     assert supervisor is not None
     os.kill(supervisor.pid, signal.SIGKILL)
-    wait_for(lambda: reader.status(folder).state is State.UNWATCHED, 10, what="the end of the supervisor")
+    wait_for(lambda: reader.status(folder).state is State.UNWATCHED, what="the end of the supervisor")
     following = threading.Thread(target=Run(folder).wait, args=(100,), daemon=True)
     following.start()
-    wait_for(lambda: reader.status(folder).state is State.RUNNING, 60, what="another supervisor")
+    wait_for(lambda: reader.status(folder).state is State.RUNNING, what="another supervisor")
     reached(3, 2, 3)
     victim = _lines(folder, 1)[-1][3]
     os.kill(next(p.pid for p in hosts.pids("h2") if p.own_pid == victim), signal.SIGKILL)

@@ -74,12 +74,12 @@ def test_a_poll_that_waits_passes_on_at_once_what_comes(tmp_path: Path, wait_for
         return text in reader.output(run.folder, 0)
 
     try:
-        wait_for(lambda: hosted.poll(handle, wait_s=0.05) and said(b"up"), 60)
+        wait_for(lambda: hosted.poll(handle, wait_s=0.05) and said(b"up"))
         # While it waits: it ends with another state of the ranks, and need not for what they print.
         waits = threading.Thread(target=hosted.poll, args=(handle,), kwargs={"wait_s": 90.0})
         waits.start()
         (tmp_path / "go").touch()
-        wait_for(lambda: said(b"news"), 30)
+        wait_for(lambda: said(b"news"))
         assert waits.is_alive(), "it has ended for a line"
         (tmp_path / "end").touch()
         waits.join(30)
@@ -119,10 +119,10 @@ def test_a_place_that_is_taken_away(tmp_path: Path, wait_for: WaitFor, knows: bo
     handle = hosted.submit(run.job, run.folder, 0)
     try:
         # Not the run's state alone: it runs once the agent was asked for ranks, which may be before it knows.
-        wait_for(lambda: {rank.state for rank in hosted.poll(handle).ranks} == {State.RUNNING}, 60)
+        wait_for(lambda: {rank.state for rank in hosted.poll(handle).ranks} == {State.RUNNING})
         os.close(held)
         closed.append(time.monotonic())
-        wait_for(lambda: hosted.poll(handle).state is not State.RUNNING, 60)
+        wait_for(lambda: hosted.poll(handle).state is not State.RUNNING)
         poll = hosted.poll(handle)
         assert (poll.state, poll.detail) == (State.FAILED, told)
         assert {rank.state for rank in poll.ranks} == {State.LOST}
@@ -153,13 +153,13 @@ def test_a_host_that_has_gone_with_its_link(tmp_path: Path, wait_for: WaitFor) -
     hosted = Hosted(hosting)
     handle = hosted.submit(run.job, run.folder, 0)
     try:
-        wait_for(lambda: {rank.state for rank in hosted.poll(handle).ranks} == {State.RUNNING}, 60)
+        wait_for(lambda: {rank.state for rank in hosted.poll(handle).ranks} == {State.RUNNING})
         gone["h1"] = "the cluster was terminated"
         for pipe in opened:
             assert pipe.process is not None
             pipe.process.kill()
         hosted.stop(handle, kill=True)
-        wait_for(lambda: hosted.poll(handle).state.ended, 60)
+        wait_for(lambda: hosted.poll(handle).state.ended)
         poll = hosted.poll(handle)
         assert poll.detail == "host h1 was lost: the cluster was terminated"
         assert {rank.state for rank in poll.ranks} == {State.LOST}
@@ -185,7 +185,7 @@ def test_what_a_rank_shows_comes_along_and_outlives_a_kill(tmp_path: Path, wait_
     hosted = Hosted(_one_host(tmp_path, read))
     handle = hosted.submit(run.job, run.folder, 0)
     try:
-        wait_for(lambda: hosted.poll(handle, wait_s=0.05).state.ended, 60)
+        wait_for(lambda: hosted.poll(handle, wait_s=0.05).state.ended)
     finally:
         hosted.release(handle)
         os.close(read)
@@ -230,7 +230,7 @@ def test_another_attempt_elsewhere_finds_what_was_kept(tmp_path: Path, wait_for:
         make_attempt(run.folder, number, 2)
         handle = hosted.submit(run.job, run.folder, number)
         try:
-            wait_for(lambda: hosted.poll(handle, wait_s=0.05).state.ended, 60)
+            wait_for(lambda: hosted.poll(handle, wait_s=0.05).state.ended)
             assert hosted.poll(handle).state is State.SUCCEEDED
         finally:
             hosted.release(handle)

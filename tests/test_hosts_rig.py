@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +18,8 @@ import pytest
 from hosts import Hosts, missing
 from stopwatch import Stopwatch
 
+from jupyter_dist.conformance.deadlines import run_process, wait_for_exit
+
 WaitFor = Callable[..., object]
 SOON = ("-o", "ConnectTimeout=1")
 
@@ -22,7 +27,7 @@ SOON = ("-o", "ConnectTimeout=1")
 def login(hosts: Hosts, name: str, command: str, *options: str) -> subprocess.CompletedProcess[str]:
     strict = [*options, "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=10"]
     argv = ["ssh", "-F", str(hosts.ssh_config), *strict, name, command]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
+    return run_process(argv, stdin=subprocess.DEVNULL)
 
 
 def test_hosts_are_apart_and_know_each_other(hosts: Hosts, tmp_path: Path, wait_for: WaitFor) -> None:
@@ -63,7 +68,7 @@ def test_hosts_are_apart_and_know_each_other(hosts: Hosts, tmp_path: Path, wait_
     assert server.stdout is not None
     port = server.stdout.readline().strip()
     hosts.exec("h1", ["bash", "-c", f"exec 3<>/dev/tcp/driver/{port}"])
-    assert server.wait(10) == 0
+    assert wait_for_exit(server) == 0
     server.stdout.close()
 
 
@@ -85,7 +90,7 @@ def test_network_faults(hosts: Hosts) -> None:
     assert talking.poll() is None
     hosts.mend("h1")
     assert talking.stdout.readline() == "after\n"
-    assert talking.wait(10) == 0
+    assert wait_for_exit(talking) == 0
     talking.stdin.close()
     talking.stdout.close()
     assert login(hosts, "h1", "hostname").stdout == "h1\n"
@@ -145,7 +150,8 @@ def test_faults_of_a_host(hosts: Hosts, wait_for: WaitFor) -> None:
             assert abs(float(clock) - time.time() - ahead_s) < 10, name
 
     # Python.
-    missing_path = f"ls {Path(__file__).parents[1]} {sys.prefix} | wc -l; ls {sys.executable}; "
+    gone_paths = shlex.join(["ls", str(Path(__file__).parents[1]), sys.prefix])
+    missing_path = f"{gone_paths} | wc -l; ls {shlex.quote(sys.executable)}; "
     which = "/usr/bin/python3 -c 'import sys; print(sys.version_info[:2], sys.prefix)'"
     hosts.only_python("h2")
     seen = login(hosts, "h2", missing_path + which)
@@ -153,7 +159,7 @@ def test_faults_of_a_host(hosts: Hosts, wait_for: WaitFor) -> None:
     assert sys.prefix == "/usr" or "No such file" in seen.stderr
     hosts.without_python("h2")
     for program in ("python3", "python", sys.executable, "/usr/bin/python3.11"):
-        gone = login(hosts, "h2", f"{program} -c 'print(1)'")
+        gone = login(hosts, "h2", f"{shlex.quote(program)} -c 'print(1)'")
         assert gone.returncode == 127, gone
 
     # Host keys.
@@ -169,6 +175,32 @@ def test_faults_of_a_host(hosts: Hosts, wait_for: WaitFor) -> None:
     assert unknown.returncode == 255
     assert "No ED25519 host key is known" in unknown.stderr
     assert login(hosts, "h1", "true").returncode == 0
+
+
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_an_emptied_tmp_keeps_this_machine_s_folders(tmp_path: Path) -> None:
+    """A clone below /tmp is mounted there on the host, and so is what the host shares."""
+    ours = Path(tempfile.mkdtemp(prefix="jd of the rig ", dir="/tmp"))
+    try:
+        (ours / "deeper").mkdir()
+        (ours / "deeper" / "kept").write_text("kept")
+        with Hosts(tmp_path / "hosts", ["h1"], shared=[ours]) as rig:
+            rig.exec(
+                "h1", ["sh", "-c", "mkdir -p /tmp/its/own && echo > /tmp/its/own/file && echo > /tmp/.x"]
+            )
+            with pytest.raises(RuntimeError, match=r"h1: ls /tmp/none → 2\n.*No such file"):
+                rig.exec("h1", ["ls", "/tmp/none"])
+            rig.empty_tmp("h1")
+            # What is this machine's own below /tmp, such as the repository, is mounted on the host.
+            left = set(rig.exec("h1", ["find", "/tmp", "-xdev", "-type", "f"]).stdout.splitlines())
+            assert left == set()
+            assert rig.exec("h1", ["ls", "-d", "/tmp/its"], check=False).returncode == 2
+            assert rig.exec("h1", ["cat", str(ours / "deeper" / "kept")]).stdout == "kept"
+            code = rig.exec("h1", ["cat", str(Path(__file__).resolve())]).stdout
+        assert code == Path(__file__).read_text()
+        assert (ours / "deeper" / "kept").read_text() == "kept"
+    finally:
+        shutil.rmtree(ours)
 
 
 @pytest.mark.skipif(missing() is not None, reason=str(missing()))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from conftest import LACKS, Kernel
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.needs("tensorflow", "keras")]
+pytestmark = pytest.mark.needs("tensorflow", "keras")
 
 IMPORTS = """
 import os
@@ -177,12 +177,12 @@ def train():
 
 def notebook(kernel: Kernel, *cells: str) -> None:
     for cell in cells:
-        kernel.run(cell, timeout_s=180)
+        kernel.run(cell)
 
 
 def compared(kernel: Kernel, line: str, body: str = "train()") -> dict[str, tuple[float, float | None]]:
     """Name → how far the ranks' weights are from each other, and from those of one process."""
-    kernel.run(f"%%distribute {line} --out run\n{body}", timeout_s=180)
+    kernel.run(f"%%distribute {line} --out run\n{body}")
     shown = kernel.run("import json\nprint('FOUND', json.dumps(compare(run)))").stdout
     found: dict[str, Any] = json.loads(shown.partition("FOUND ")[2])
     return {name: (apart, off) for name, (apart, off) in found.items()}
@@ -310,7 +310,7 @@ def train():
 
 def test_parameter_server(kernel: Kernel) -> None:
     notebook(kernel, IMPORTS, OBJECTS, COORDINATED)
-    kernel.run("%%distribute -np 4 --chief --ps 1 --gpus-per-worker 0 --out run\ntrain()", timeout_s=180)
+    kernel.run("%%distribute -np 4 --chief --ps 1 --gpus-per-worker 0 --out run\ntrain()")
     shown = kernel.run(
         "import json; found = dict(run.results[0], where=sorted(run.results[0]['where']))\n"
         "print('FOUND', json.dumps([found, list(run.results)[1:]]))"

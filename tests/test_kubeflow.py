@@ -14,11 +14,12 @@ from kube_plane.fixtures import plane, runs  # noqa: F401
 from kube_plane.plane import IN_SHARED, NAMESPACE, Plane
 
 from jupyter_dist.backends.kubernetes import Kubernetes
+from jupyter_dist.conformance.deadlines import Deadline
 from jupyter_dist.conformance.runs import Runs, story
 from jupyter_dist.errors import InputError
 from jupyter_dist.job import State
 
-pytestmark = [pytest.mark.xdist_group(IN_SHARED), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.xdist_group(IN_SHARED)
 
 CELL = """
 import json, os
@@ -57,9 +58,9 @@ def test_the_pods_of_a_pytorchjob_and_of_a_tfjob_have_the_ranks(plane: Plane, ru
     pods = [result["pod"].removeprefix(f"jd-{tensorflow.id}-") for result in results]
     assert pods == ["chief-0", "worker-0", "ps-0"]
     assert [result["tf"]["task"]["type"] for result in results] == ["chief", "worker", "ps"]
-    deadline = time.monotonic() + 60  # the garbage collector learns of a new kind every 30 s
+    deadline = Deadline()  # the garbage collector learns of a new kind every 30 s
     while left(plane):
-        assert time.monotonic() < deadline, left(plane)
+        assert not deadline.passed(), left(plane)
         time.sleep(0.1)
 
 

@@ -18,7 +18,7 @@ from jupyter_dist.conformance.runs import Runs, story, wait_until
 from jupyter_dist.job import State
 from jupyter_dist.record import reader
 
-pytestmark = [pytest.mark.xdist_group(IN_SHARED), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.xdist_group(IN_SHARED)
 
 TRAINS = """
 import os, time
@@ -76,12 +76,12 @@ def said(run: Any, attempt: int, rank: int = 0) -> str:
 def test_a_run_goes_on_with_fewer_pods_and_grows_again(plane: Plane, runs: Runs) -> None:
     """By way of a checkpoint of rank 0, whose pod stays."""
     run = runs.start(TRAINS, **FLAGS)
-    wait_until(lambda: "up 0 3 False" in said(run, 0), 90, "three ranks", run)
+    wait_until(lambda: "up 0 3 False" in said(run, 0), "three ranks", run)
     with full(plane):
         plane.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/jd-{run.id}-worker-1")
-        wait_until(lambda: "up 1 2 True" in said(run, 1), 90, "two ranks to go on", run)
-        wait_until(lambda: f"jd-{run.id}-worker-1" in pending(plane), 30, "another pod to be asked for", run)
-    runs.wait(run, training_s=90)
+        wait_until(lambda: "up 1 2 True" in said(run, 1), "two ranks to go on", run)
+        wait_until(lambda: f"jd-{run.id}-worker-1" in pending(plane), "another pod to be asked for", run)
+    runs.wait(run)
     assert run.status.state is State.SUCCEEDED, story(run)
     assert [result["story"] for result in run.results] == [(2, 3, True)] * 3, story(run)
     pods = sorted(result["pod"].rpartition("-")[2] for result in run.results)
@@ -104,7 +104,7 @@ def test_pods_that_are_not_wanted_any_more_are_no_failure_and_a_deleted_job_is(
     job = f"/apis/kubeflow.org/v1/namespaces/{NAMESPACE}/pytorchjobs/jd-{run.id}"
     fewer = {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2}}}}
     plane.api.ask("PATCH", job, fewer, kind="application/merge-patch+json")
-    wait_until(lambda: "up 1 2" in said(run, 1), 60, "two ranks to go on", run)
+    wait_until(lambda: "up 1 2" in said(run, 1), "two ranks to go on", run)
     assert run.status.restarts == 0
     plane.api.delete(job)
     runs.wait(run)

@@ -251,8 +251,10 @@ def test_a_token_that_is_no_longer_taken_is_asked_for_anew(
 ) -> None:
     """An exec plugin, such as those of the clouds, gives another one each time."""
     plugin = tmp_path / "plugin"
-    plugin.write_text(
-        f"#!{sys.executable}\nimport json, pathlib\ncount = pathlib.Path({str(tmp_path / 'count')!r})\n"
+    program = tmp_path / "plugin.py"
+    plugin.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{program}"\n')
+    program.write_text(
+        f"import json, pathlib\ncount = pathlib.Path({str(tmp_path / 'count')!r})\n"
         "number = len(count.read_text()) + 1 if count.exists() else 1\ncount.write_text('x' * number)\n"
         "print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential',"
         " 'status': {'token': f'token-{number}'}}))\n"
@@ -339,7 +341,7 @@ def test_a_version_that_is_too_old_has_the_pods_listed_anew(stub: Stub, wait_for
         (200, json.dumps(changed).encode() + b"\n"),
     ]
     watch = PodWatch(Cluster(), "jupyter-dist/run=run,jupyter-dist/attempt=0")
-    wait_for(lambda: set(watch.pods or ()) == {"c", "d"}, 20, "what the third list and a change tell")
+    wait_for(lambda: set(watch.pods or ()) == {"c", "d"}, "what the third list and a change tell")
     watch.close()
     versions = [path.split("resourceVersion=")[1][0] for key, path, _ in stub.asked if key.endswith("watch")]
     assert versions[:3] == ["1", "2", "3"]

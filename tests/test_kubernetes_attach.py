@@ -9,7 +9,6 @@ import select
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ from jupyter_dist.backends.on_kubernetes.log_place import LogPlace, LogReading
 from jupyter_dist.backends.on_kubernetes.named_job import Ranks, taken_apart
 from jupyter_dist.backends.on_kubernetes.pod_logs import RankLog, Rest
 from jupyter_dist.backends.on_kubernetes.seen_pods import SeenPods
+from jupyter_dist.conformance.deadlines import wait_until as until
+from jupyter_dist.conformance.runs import wait_for_end
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import find, runs
 from jupyter_dist.job import State
@@ -29,7 +30,7 @@ from jupyter_dist.record.identity import start_ticks
 from jupyter_dist.showing.run import Run
 from jupyter_dist.start import attach
 
-pytestmark = [pytest.mark.xdist_group(IN_SHARED), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.xdist_group(IN_SHARED)
 
 PATHS = {
     "Job": "batch/v1",
@@ -58,15 +59,8 @@ def here(plane: Plane, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Itera
         for job in plane.api.get(_path(kind))["items"]:
             plane.api.delete(f"{_path(kind)}/{job['metadata']['name']}", {"propagationPolicy": "Background"})
     for run in map(Run, runs()):
-        run.wait(60)
+        wait_for_end(run)
     until(lambda: not plane.pods(), "all pods to be gone")
-
-
-def until(condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
-        time.sleep(0.05)
 
 
 def _path(kind: str) -> str:
@@ -189,7 +183,7 @@ def test_each_pod_of_a_job_is_a_rank_also_when_watching_breaks_off(
         in (run.job.source)
     )
     more_lines(run, 1)
-    assert run.status.state is State.RUNNING
+    until(lambda: run.status.state is State.RUNNING, "a running state")
     for _ in range(3):
         more_lines(run, 0)
         assert relay.cut() >= 2, "both logs"
@@ -201,7 +195,7 @@ def test_each_pod_of_a_job_is_a_rank_also_when_watching_breaks_off(
     assert attach(f"kubernetes:{NAMESPACE}/jobs.batch/theirs").id == run.id
     more_lines(run, 0)
     talk.close()
-    run.wait(60)
+    wait_for_end(run)
     assert str(run.state) == "succeeded", run.status.reason
     pods = [str(rank.host) for rank in run.status.ranks]
     assert [pod.startswith(f"theirs-{index}") for index, pod in enumerate(pods)] == [True, True], pods
@@ -226,7 +220,7 @@ def test_the_pods_of_a_pytorchjob_are_ranks_and_how_it_fails_is_told(
         more_lines(run, rank)
     talk.close()
     for each in (run, fails):
-        each.wait(60)
+        wait_for_end(each)
     assert run.state is State.SUCCEEDED, run.status.reason
     pods = [f"theirs-{name}" for name in ("master-0", "worker-0", "worker-1")]
     assert [rank.host for rank in run.status.ranks] == pods
@@ -248,7 +242,7 @@ def test_the_pods_of_an_mpijob_and_of_a_trainjob_are_ranks(plane: Plane) -> None
     make(plane, "TrainJob", "also", {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer})
     by_mpi, trained = attach("kubernetes:mpijob/theirs"), attach("kubernetes:trainjob/also")
     for run, ranks in ((by_mpi, 3), (trained, 2)):
-        run.wait(60)
+        wait_for_end(run)
         assert run.state.value == "succeeded", run.status
         hosts = [str(rank.host) for rank in run.status.ranks]
         assert len(hosts) == ranks
@@ -271,7 +265,7 @@ def test_who_ends_it_and_who_only_looks(plane: Plane) -> None:
     plane.api.delete(f"{_path('Job')}/deleted", {"propagationPolicy": "Background"})
     ours.stop()
     for run in (ours, deleted):
-        run.wait(60)
+        wait_for_end(run)
         assert run.state is State.STOPPED, run.status
     assert "the Job deleted was deleted" in str(deleted.status.reason)
     assert plane.api.get(_path("Job"))["items"] == []
@@ -285,7 +279,7 @@ def test_a_log_that_we_may_not_read_is_named(plane: Plane) -> None:
     try:
         make_job(plane, "theirs", "print('x')")
         run = attach("kubernetes:job/theirs")
-        run.wait(60)
+        wait_for_end(run)
         assert run.state is State.SUCCEEDED
         assert "the log of rank 0 is not all here: we may not read its log (pods " in str(run.status.told)
         assert "that needs get on pods/log" in str(run.status.told)
@@ -316,22 +310,22 @@ def test_what_cannot_be_attached_to(plane: Plane) -> None:
 STAMPED = [b"2026-01-31T12:00:0%d.%d00000000Z line %d\n" % (n // 4, n % 4, n) for n in range(12)]
 
 
-@pytest.mark.parametrize("cut", range(len(STAMPED)))
-def test_a_log_that_is_cut_off_goes_on_at_its_place(cut: int) -> None:
+def test_a_log_that_is_cut_off_goes_on_at_its_place() -> None:
     """Whatever the order of its times; and what the node keeps no more is a hole that is told."""
     log = [*STAMPED[:5], STAMPED[3], *STAMPED[5:]]
-    first = LogReading(LogPlace())
-    lines = first.take(b"".join(log[:cut]) + b"2026-01-31T12")
-    place = first.place
-    since = -1 if place.since is None else place.since
-    told = [line for line in log if 1769860800 + int(line[18:19]) >= since]
-    again = LogReading(place)
-    lines += again.take(b"".join(told))
-    assert [text for _, text in lines] == [line.partition(b"Z ")[2] for line in log]
-    kept = LogReading(place)
-    late = b"".join(text for _, text in kept.take(STAMPED[-1]))
-    hole = b"[jupyter_dist: lines are missing here, the node has them no more]\n" if cut else b""
-    assert late == hole + b"line 11\n"
+    for cut in range(len(STAMPED)):
+        first = LogReading(LogPlace())
+        lines = first.take(b"".join(log[:cut]) + b"2026-01-31T12")
+        place = first.place
+        since = -1 if place.since is None else place.since
+        told = [line for line in log if 1769860800 + int(line[18:19]) >= since]
+        again = LogReading(place)
+        lines += again.take(b"".join(told))
+        assert [text for _, text in lines] == [line.partition(b"Z ")[2] for line in log], cut
+        kept = LogReading(place)
+        late = b"".join(text for _, text in kept.take(STAMPED[-1]))
+        hole = b"[jupyter_dist: lines are missing here, the node has them no more]\n" if cut else b""
+        assert late == hole + b"line 11\n", cut
 
 
 class Nodes:

@@ -68,7 +68,7 @@ def test_the_pods_account_and_namespace_are_used(
         return phase in ("Succeeded", "Failed")
 
     try:
-        wait_for(ended, timeout_s=90, what="the notebook's pod to end")
+        wait_for(ended, what="the notebook's pod to end")
         said = plane.api.text(f"{CORE}/pods/notebook/log")
     finally:
         plane.api.delete(f"{CORE}/pods/notebook")

@@ -25,7 +25,7 @@ from jupyter_dist.record import reader
 from jupyter_dist.showing.run import Run
 from jupyter_dist.worker import layout
 
-pytestmark = [pytest.mark.xdist_group(IN_SHARED), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.xdist_group(IN_SHARED)
 
 LINES = 20_000
 PRINT = f"""
@@ -118,7 +118,7 @@ def test_no_line_is_lost_or_doubled_when_the_supervisor_is_killed(
     assert owner is not None
     os.kill(owner.pid, signal.SIGKILL)
     run = runs.adopt(run.id)
-    runs.wait(run, training_s=60)
+    runs.wait(run)
     assert run.status.state is State.SUCCEEDED, story(run)
     for rank in range(4):
         lines = reader.output(run.folder, rank).decode().splitlines()[1:]
@@ -132,7 +132,7 @@ def test_pods_that_replace_others_have_mail_of_their_own(plane: Plane, runs: Run
     run = runs.until_up(runs.start(RESTARTED, max_restarts=1))
     first = str(run.status.ranks[1].host)
     plane.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{first}")
-    wait_until(lambda: run.status.attempt == 1, 30, "the second attempt", run)
+    wait_until(lambda: run.status.attempt == 1, "the second attempt", run)
     runs.wait(run)
     assert run.status.state is State.SUCCEEDED, story(run)
     assert list(run.results) == [1, 1]

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rank_maker import ranks
 
 from jupyter_dist import folder
 from jupyter_dist.backends.launchers.launcher_here import environment, last_words
 from jupyter_dist.capture.capturing import capture_cell
+from jupyter_dist.conformance.deadlines import output_of, wait_for_exit
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job
 from jupyter_dist.record import reader
@@ -184,7 +186,7 @@ def test_the_launcher_sees_the_rank_end_as_it_ended(
 ) -> None:
     process = place.start(source)
     # Some mpirun kill all ranks when one of their processes was ended by a signal.
-    assert process.wait(60) == (code if signum is None else 128 + signum)
+    assert wait_for_exit(process) == (code if signum is None else 128 + signum)
     said = place.said()
     assert (said["exit_code"], said["signal"]) == (code, signum)
     (started,) = (event for event in reader.events(place.folder) if event.kind == "started")
@@ -199,7 +201,7 @@ def test_torchrun_sees_the_signal_too(place: Place) -> None:
     by = {launched_rank.LAUNCHER: "torchrun", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     by |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "TORCHELASTIC_RESTART_COUNT": "0"}
     process = place.start("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", **by)
-    assert process.wait(60) == -signal.SIGKILL
+    assert wait_for_exit(process) == -signal.SIGKILL
     assert place.said()["signal"] == signal.SIGKILL
 
 
@@ -221,15 +223,41 @@ finally:
     process.send_signal(signal.SIGUSR2)
     wait_for(lambda: "two" in place.log())
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 143
+    assert wait_for_exit(process) == 143
     assert place.log() == "up\none\ntwo\nsaved\n"
+
+
+STOPPED = """
+import signal
+from jupyter_dist.worker import __main__ as rank
+
+def stopped(*_):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(600)
+
+rank.cell.run = lambda *_: (0, True)
+rank.{moment} = stopped
+try:
+    rank.main()
+except BaseException:
+    os._exit(70)  # as where a rank is started, once the log has the traceback
+"""
+
+
+@pytest.mark.parametrize("moment", ["cell.run", "_keep_store"])
+def test_a_stop_before_the_cell_and_after_it_is_no_fault_of_the_rank(tmp_path: Path, moment: str) -> None:
+    """It ends as one that is stopped in the cell, and its log shows nothing of ours."""
+    (rank,) = ranks(tmp_path, STOPPED.format(moment=moment), 1)
+    assert output_of(rank) == ("", "")
+    assert rank.returncode == 128 + signal.SIGTERM
+    assert (tmp_path / "attempts" / "0" / "ranks" / "0" / "output.log").read_text() == ""
 
 
 def test_a_rank_does_not_outlive_the_process_that_stands_for_it(place: Place, wait_for: WaitFor) -> None:
     process = place.start("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)")
     wait_for(lambda: place.log().endswith("\n"))
     process.kill()
-    assert process.wait(30) == -signal.SIGKILL
+    assert wait_for_exit(process) == -signal.SIGKILL
     rank = int(place.log())
     wait_for(lambda: reader.start_ticks(rank) is None)
     assert not place.exit.exists(), "nobody was there to say it"
@@ -237,7 +265,7 @@ def test_a_rank_does_not_outlive_the_process_that_stands_for_it(place: Place, wa
 
 def test_what_the_rank_started_ends_with_it(place: Place, wait_for: WaitFor) -> None:
     process = place.start("import subprocess\nprint(subprocess.Popen(['sleep', '600']).pid)")
-    assert process.wait(60) == 0
+    assert wait_for_exit(process) == 0
     child = int(place.log())
     wait_for(lambda: reader.start_ticks(child) is None)
 
@@ -248,7 +276,7 @@ def test_the_process_that_waits_is_small(place: Place, wait_for: WaitFor) -> Non
     wait_for(lambda: "up" in place.log())
     text = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
     process.terminate()
-    process.wait(30)
+    wait_for_exit(process)
     assert sum(map(int, re.findall(r"^Private_\w+: +(\d+) kB", text, re.MULTILINE))) < 8_000
 
 
@@ -277,13 +305,13 @@ with open(os.environ["JUPYTER_DIST_RUN"] + "/filler", "wb", buffering=0) as file
         assert error.errno == errno.ENOSPC
 os._exit(6)
 """
-    assert place.start(source).wait(60) == 6
+    assert wait_for_exit(place.start(source)) == 6
     assert place.said()["exit_code"] == 6
 
 
 def test_torchruns_error_file_says_what_the_rank_said(place: Place, tmp_path: Path) -> None:
     file = tmp_path / "error.json"
-    assert place.start("raise ValueError('no')", TORCHELASTIC_ERROR_FILE=str(file)).wait(60) == 1
+    assert wait_for_exit(place.start("raise ValueError('no')", TORCHELASTIC_ERROR_FILE=str(file))) == 1
     told = json.loads(file.read_bytes())["message"]
     assert told["message"] == "ValueError: no"
     assert 'File "In[1]", line 1' in told["extraInfo"]["py_callstack"]
@@ -299,7 +327,7 @@ message = {"message": {"message": "mine.OddError: what: now", "extraInfo": extra
 open(os.environ["TORCHELASTIC_ERROR_FILE"], "w").write(json.dumps(message))
 os._exit(4)
 """
-    assert place.start(source, TORCHELASTIC_ERROR_FILE=str(file)).wait(60) == 4
+    assert wait_for_exit(place.start(source, TORCHELASTIC_ERROR_FILE=str(file))) == 4
     error = json.loads(place.folder.rank(0, 0).error.read_bytes())
     assert (error["type"], error["message"], error["text"]) == (
         "mine.OddError",
@@ -311,7 +339,7 @@ os._exit(4)
 
 def test_the_users_umask_is_the_ranks(place: Place, tmp_path: Path) -> None:
     source = f"import os\nopen({str(tmp_path / 'made')!r}, 'w').close()"
-    assert place.start(source, JUPYTER_DIST_UMASK="27").wait(60) == 0
+    assert wait_for_exit(place.start(source, JUPYTER_DIST_UMASK="27")) == 0
     assert (tmp_path / "made").stat().st_mode & 0o777 == 0o640
 
 

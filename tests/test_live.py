@@ -315,18 +315,18 @@ def test_the_first_line_is_there_at_once_and_later_ones_come(kernel: Any, own_fo
     cell.until(lambda cell: "running" in cell.text)
     made = _attached(own_folders)
     _append(made, "first\n")
-    cell.until(lambda cell: "[0] first" in cell.text, timeout_s=10)
+    cell.until(lambda cell: "[0] first" in cell.text)
     _append(made, "second\n")
-    cell.until(lambda cell: "[0] first\n[0] second" in cell.text, timeout_s=10)
+    cell.until(lambda cell: "[0] first\n[0] second" in cell.text)
     kernel.interrupt()
-    cell.until(lambda cell: "stopping … interrupt again to kill it" in cell.text, timeout_s=10)
+    cell.until(lambda cell: "stopping … interrupt again to kill it" in cell.text)
     assert (made / "requests/stop").exists()
     assert not cell.done
     kernel.interrupt()
-    cell.until(lambda cell: "killing … interrupt again to leave it" in cell.text, timeout_s=10)
+    cell.until(lambda cell: "killing … interrupt again to leave it" in cell.text)
     assert (made / "requests/kill").exists()
     kernel.interrupt()
-    cell.finish(10)
+    cell.finish()
     assert cell.error is not None
     assert cell.error.startswith("KeyboardInterrupt")
 

@@ -1,7 +1,4 @@
-"""Supervisors that are killed at random moments, while what they watch is reached through a store alone.
-
-`JUPYTER_DIST_DEATHS=50` has as many of them die; the test suite has time for a few.
-"""
+"""Supervisors that are killed at random moments, while what they watch is reached through a store alone."""
 
 from __future__ import annotations
 
@@ -18,13 +15,13 @@ import pytest
 from tents import Camp, camp
 
 from jupyter_dist import start
+from jupyter_dist.conformance.deadlines import Deadline
 from jupyter_dist.conformance.runs import Runs, story
 from jupyter_dist.conformance.target import Target
 from jupyter_dist.errors import DistError
 from jupyter_dist.job import State
 from jupyter_dist.showing.run import Run
 
-DEATHS = int(os.environ.get("JUPYTER_DIST_DEATHS", "6"))
 MOST_OF_ONE = 8
 """Of one run; then it may come to its end."""
 LINES = 400
@@ -58,18 +55,20 @@ def all_lines(run: Run, rank: int) -> list[str]:
     return re.findall(r"^line \d+$", run.log(rank), re.MULTILINE)
 
 
-@pytest.mark.timeout(120 + 40 * DEATHS)
-def test_supervisors_that_die_at_random_moments(there: Camp, tmp_path: Path) -> None:
+@pytest.mark.race
+@pytest.mark.parametrize("most", [6, pytest.param(50, marks=pytest.mark.timeout(2600))])
+def test_supervisors_that_die_at_random_moments(
+    there: Camp, most: int, dice: random.Random, tmp_path: Path
+) -> None:
     """From the first moment of a submission on: every line once and in order, nothing runs unknown."""
-    dice = random.Random(11)
     target = Target("tents", np=3, flags=there.flags, startup_s=12.0, lives=there.lives)
     runs = Runs(target, tmp_path / "runs")
     deaths = whole = 0
     try:
-        while deaths < DEATHS or not whole:
+        while deaths < most or not whole:
             run, began, before = runs.start(CELL), time.monotonic(), deaths
             while not run.state.ended:
-                if deaths < min(DEATHS, before + MOST_OF_ONE):
+                if deaths < min(most, before + MOST_OF_ONE):
                     end = time.monotonic() + dice.choice((dice.uniform(0, 3), dice.uniform(3, 12)))
                     while time.monotonic() < end and not run.state.ended:
                         time.sleep(0.01)
@@ -88,9 +87,9 @@ def test_supervisors_that_die_at_random_moments(there: Camp, tmp_path: Path) -> 
                 # It died before the ranks were started: nothing of it may run then.
                 assert [all_lines(run, rank) for rank in range(3)] == [[]] * 3, story(run)
                 assert "host h1" in str(run.status.reason), story(run)
-            deadline = time.monotonic() + 40
+            deadline = Deadline()
             while there.left():
-                assert time.monotonic() < deadline, (there.left(), story(run))
+                assert not deadline.passed(), (there.left(), story(run))
                 time.sleep(0.1)
     finally:
         runs.close()
@@ -98,9 +97,9 @@ def test_supervisors_that_die_at_random_moments(there: Camp, tmp_path: Path) -> 
 
 
 def attach(runs: Runs, run: Run) -> None:
-    deadline = time.monotonic() + 60
+    deadline = Deadline()
     while run.state is State.UNWATCHED or (run.state is State.PENDING and run.status.supervisor is None):
         with runs.here(), contextlib.suppress(DistError):
             start.attach(run.id)
-        assert time.monotonic() < deadline, story(run)
+        assert not deadline.passed(), story(run)
         time.sleep(0.02)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launching import ended, launch_cell, launcher_log, logs, results
+from launching import ended, launch_cell, launcher_log, logs, only_child, results, until_up
 
 from jupyter_dist.backends import mpi
 from jupyter_dist.errors import InputError, MissingEngine
@@ -311,16 +311,11 @@ time.sleep(1)
 
 
 @both
-def test_ranks_end_with_their_launcher(mpirun: str, wait_for: WaitFor) -> None:
+def test_ranks_end_with_their_launcher(mpirun: str) -> None:
     folder = start("import time\nprint('up')\ntime.sleep(600)", mpirun=mpirun)
-    wait_for(lambda: all(logs(folder, rank) == ["up"] for rank in (0, 1)))
-    supervisor = reader.status(folder).supervisor
+    supervisor = until_up(folder).supervisor
     assert supervisor is not None
-    children = Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children").read_text().split()
-    (launcher,) = (
-        int(pid) for pid in children if b"jupyter_dist.worker" in Path("/proc", pid, "cmdline").read_bytes()
-    )
-    os.kill(launcher, signal.SIGKILL)
+    os.kill(only_child(supervisor.pid, "jupyter_dist.worker"), signal.SIGKILL)
     status = ended(folder)
     assert status.state is State.FAILED
     assert "was ended by SIGKILL, and its ranks with it" in (status.reason or "")

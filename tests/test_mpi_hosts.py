@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from hosts import Hosts, missing
-from launching import ended, launch_cell, story
+from launching import ended, launch_cell, story, until_up
 
 from jupyter_dist.backends.mpi import Mpi, MpiOptions
 from jupyter_dist.errors import InputError
@@ -124,7 +124,7 @@ finally:
     print("saved")
 """
     folder = start(hosts, source, mpirun)
-    wait_for(lambda: all(reader.output(folder, rank) == b"up\n" for rank in (0, 1)), what="the ranks")
+    until_up(folder)
     if how == "stop":
         folder.request("stacks")
         stacks = [folder.rank(0, rank).stacks for rank in (0, 1)]

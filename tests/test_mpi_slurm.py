@@ -18,6 +18,7 @@ from launching import ended, launch_cell, launcher_log, logs, results, story
 from ports import take_port
 
 from jupyter_dist.backends import mpi
+from jupyter_dist.conformance.deadlines import run_process
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State, Status
@@ -121,7 +122,7 @@ class Slurm:
 
     def ready(self) -> bool:
         command = ["srun", "--immediate=1", "--ntasks=2", "true"]
-        return subprocess.run(command, capture_output=True, timeout=30).returncode == 0
+        return run_process(command).returncode == 0
 
     def said(self) -> str:
         return "\n".join(path.read_text()[-2000:] for path in self._place.glob("*.out"))
@@ -146,7 +147,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_for: WaitFor) ->
     cluster = Slurm(place)
     monkeypatch.setenv("SLURM_CONF", str(cluster.config))
     try:
-        wait_for(cluster.ready, timeout_s=40, what="a node that runs tasks")
+        wait_for(cluster.ready, what="a node that runs tasks")
         yield cluster
     finally:
         print(cluster.said())
@@ -212,9 +213,9 @@ socket.gethostname(), total.item(), place, [os.environ[name] for name in names],
     with Hosts(tmp_path / "hosts", ["h1", "h2"], shared=[place]) as hosts:
         cluster = Slurm(place, hosts)
         try:
-            wait_for(cluster.ready, timeout_s=40, what="nodes that run tasks")
+            wait_for(cluster.ready, what="nodes that run tasks")
             allocate = ["salloc", "--nodes=2", "--no-shell"]
-            granted = subprocess.run(allocate, capture_output=True, text=True, check=True, timeout=30).stderr
+            granted = run_process(allocate, check=True).stderr
             (job,) = re.findall(r"Granted job allocation (\d+)", granted)
             monkeypatch.setenv("SLURM_JOB_ID", job)
             monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")

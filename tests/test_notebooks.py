@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
@@ -108,19 +109,16 @@ def check(shown: dict[str, Any], epochs: int) -> None:
     assert max(accuracies) <= 1, "an average over the ranks, not their sum"
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.needs("torch", "sklearn")
 def test_quickstart(tmp_path: Path) -> None:
     check(run_and_show("quickstart.ipynb", tmp_path), epochs=15)
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.needs("tensorflow", "sklearn")
 def test_tensorflow(tmp_path: Path) -> None:
     check(run_and_show("tensorflow.ipynb", tmp_path), epochs=10)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.needs("torch", "sklearn")
 def test_torchrun_elastic(tmp_path: Path) -> None:
     shown = run_and_show("torchrun-elastic.ipynb", tmp_path)
@@ -128,7 +126,6 @@ def test_torchrun_elastic(tmp_path: Path) -> None:
     assert [result["began"] for result in shown["results"]] == [4, 4]
 
 
-@pytest.mark.timeout(600)  # a Ray that starts on a loaded machine is slow
 @pytest.mark.xdist_group(IN_SHARED)
 @pytest.mark.needs("ray", "torch", "sklearn", "matplotlib")
 def test_ray(
@@ -141,7 +138,6 @@ def test_ray(
         check(run_and_show("ray.ipynb", tmp_path, on_its_cpus), epochs=12)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.xdist_group(kube_plane.IN_SHARED)
 @pytest.mark.needs("kubernetes", "torch", "sklearn")
 def test_kubernetes(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -150,7 +146,6 @@ def test_kubernetes(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) ->
         check(run_and_show("kubernetes.ipynb", tmp_path), epochs=15)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.needs("optuna", "sklearn")
 def test_tuning() -> None:
     done = execute(ROOT / "notebooks" / "tuning.ipynb")
@@ -158,7 +153,6 @@ def test_tuning() -> None:
     assert re.search(r"'width': \d+\} reads 9\d% of the unseen digits", done.stdout)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.needs("pandas", "matplotlib", "tqdm")
 def test_results_as_a_page(tmp_path: Path) -> None:
     """As HTML, with nobody to ask: tables, pictures, displays, media and bars are there."""
@@ -179,7 +173,6 @@ def test_results_as_a_page(tmp_path: Path) -> None:
     assert page.count("<path d=") >= 2 * 6, "histograms"
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.needs("tensorflow", "sklearn")
 def test_tf_parameter_server() -> None:
     done = execute(ROOT / "notebooks" / "tf-parameter-server.ipynb")
@@ -188,7 +181,6 @@ def test_tf_parameter_server() -> None:
     assert "chief: 9" in done.stdout, "its accuracy is printed"
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.needs("torch", "tensorflow", "sklearn")
 def test_ssh_cluster(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On hosts with real sshd, which only their own configuration of ssh knows."""
@@ -208,13 +200,11 @@ def test_ssh_cluster(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "TensorFlow: 9" in done.stdout, "its accuracy is printed"
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.needs("horovod", "torch", "sklearn")
 def test_horovod_pytorch(tmp_path: Path) -> None:
     check(run_and_show("horovod-pytorch.ipynb", tmp_path), epochs=12)
 
 
-@pytest.mark.timeout(400)  # a Ray of four nodes
 @pytest.mark.needs("ray", "horovod", "torch", "sklearn")
 def test_ray_horovod_elastic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_worker_niceness", "0")  # else all that other tests do comes first
@@ -228,7 +218,6 @@ def test_ray_horovod_elastic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert re.search(r"^9\d\.\d% of the test digits right", done.stdout, re.MULTILINE)
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.needs("horovod", "tensorflow", "sklearn")
 def test_horovod_keras(tmp_path: Path) -> None:
     check(run_and_show("horovod-keras.ipynb", tmp_path), epochs=12)
@@ -255,7 +244,6 @@ def test_databricks(
     assert not databricks_workspace.active()
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.xdist_group("sagemaker")
 @pytest.mark.needs("boto3", "moto", "torch", "sklearn", "matplotlib")
 def test_sagemaker(
@@ -278,7 +266,6 @@ def test_sagemaker(
         assert job.request["ExperimentConfig"]["ExperimentName"] == "digits"
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.xdist_group("azureml")
 @pytest.mark.needs(
     "azure.identity", "azure.storage.blob", "horovod with MPI", "torch", "sklearn", "matplotlib"
@@ -326,6 +313,69 @@ def test_a_failing_cell_fails_the_notebook(tmp_path: Path) -> None:
     assert "so far" in done.stdout
     assert "ZeroDivisionError: division by zero" in done.stdout
     assert "never" not in done.stdout
+
+
+NEEDS = {
+    "azureml": ("azure.identity", "azure.storage.blob", "torch", "sklearn", "matplotlib"),
+    "databricks": ("databricks.sdk", "torch", "sklearn"),
+    "horovod-keras": ("horovod", "tensorflow", "sklearn"),
+    "horovod-pytorch": ("horovod", "torch", "sklearn"),
+    "kubernetes": ("kubernetes", "websockets", "torch", "sklearn"),
+    "quickstart": ("torch", "sklearn"),
+    "ray": ("ray", "torch", "sklearn", "matplotlib"),
+    "ray-horovod-elastic": ("ray", "horovod", "torch", "sklearn"),
+    "results": ("pandas", "matplotlib", "tqdm"),
+    "sagemaker": ("boto3", "torch", "sklearn", "matplotlib"),
+    "spark-horovodrunner": ("horovod", "torch", "sklearn", "pyspark", "matplotlib"),
+    "ssh-cluster": ("torch", "tensorflow", "sklearn"),
+    "tensorflow": ("tensorflow", "sklearn"),
+    "tf-parameter-server": ("tensorflow", "sklearn"),
+    "torchrun-elastic": ("torch", "sklearn"),
+    "tuning": ("optuna", "sklearn"),
+}
+
+
+def checker() -> Any:
+    spec = importlib.util.spec_from_file_location("run_notebook", ROOT / "tools" / "run_notebook.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.name, marks=pytest.mark.needs(*NEEDS[path.stem])) for path in NOTEBOOKS],
+)
+def test_each_cell_could_run(path: Path) -> None:
+    """Nothing runs: names, imports, lines of magics and the dry runs of distributed cells."""
+    assert checker().check(path) == []
+
+
+def test_what_the_check_of_a_notebook_finds(tmp_path: Path) -> None:
+    cells = {
+        "%load_ext jupyter_dist\nimport nothing, jupyter_dist as dist": "nothing is not installed",
+        "def train(): return dist.rnak()": "jupyter_dist has no rnak",
+        "%dist rnus": "%dist has no command 'rnus'",
+        "%%distribute -np 2 --no-such-flag\ntrain()": "--no-such-flag",
+        "%%distribute -np two\ntrain()": "two",
+        "%%distribute -np 2 --out done\ntrian()": "trian is used, and no cell has made it",
+        "done.results; late; x = (": "SyntaxError",
+        "print([i for i in done.results if late])": "late is used, and no cell has made it",
+        "%%bash\nls": "%%bash is no magic of jupyter_dist",
+        "late = [dist.rank(), train, done]": "",
+    }
+    path = tmp_path / "wrong.ipynb"
+    path.write_text(json.dumps({"cells": [code_cell(source) for source in cells]}))
+    here, environ = Path.cwd(), dict(os.environ)
+    found = checker().check(path)
+    assert (Path.cwd(), dict(os.environ)) == (here, environ)
+    expected = [(number, text) for number, text in enumerate(cells.values(), 1) if text]
+    assert len(found) == len(expected), found
+    for problem, (number, text) in zip(found, expected, strict=True):
+        assert problem.startswith(f"wrong.ipynb, code cell {number}: ")
+        assert text in problem
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)

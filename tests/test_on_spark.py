@@ -204,15 +204,15 @@ def test_a_notebook_that_dies_takes_its_ranks_along(
 ) -> None:
     """The last test of the notebook."""
     run = RunFolder(Path(seen["run"]))
-    wait_for(lambda: all("up" in logs(run, rank) for rank in (0, 1)), 60, "both ranks")
-    wait_for(lambda: len(_pids(run)) == 2, 60, "the state to tell of them")
+    wait_for(lambda: all("up" in logs(run, rank) for rank in (0, 1)), "both ranks")
+    wait_for(lambda: len(_pids(run)) == 2, "the state to tell of them")
     pids = _pids(run)
     assert all(reader.start_ticks(pid) is not None for pid in pids)
     notebook.kill()
     status = ended(run)
     assert status.state is State.FAILED
     assert "Spark says: " in str(status.reason), story(run)
-    wait_for(lambda: not any(reader.start_ticks(pid) is not None for pid in pids), 30)
+    wait_for(lambda: not any(reader.start_ticks(pid) is not None for pid in pids))
 
 
 def _pids(run: RunFolder) -> list[int]:

@@ -13,6 +13,7 @@ import pytest
 TAKE = "import ports; print(ports.take_port(), flush=True); input()"
 
 
+@pytest.mark.race
 def test_no_two_processes_get_the_same_port_before_they_bind_it(monkeypatch: pytest.MonkeyPatch) -> None:
     first = ports.take_port()
     monkeypatch.setattr(ports, "_FIRST", first)

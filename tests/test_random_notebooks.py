@@ -6,18 +6,17 @@ with a note, for the kinds that say `noted` (tests/sampling/of_….py). Everythi
 silence, an error on the rank, an error while capturing. A failing notebook is printed as its cells, without
 what it does not take to fail.
 
-`JUPYTER_DIST_NOTEBOOKS=10000` makes as many of them, then with trainers as well, whose libraries take long
-to import; `JUPYTER_DIST_NOTEBOOKS_FROM=200` makes others than the first ones. The test suite has time for a
-few, always the same.
+The core has a few of them, always the same. The group `variants` has many more, and trainers in them, whose
+libraries take long to import.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from conftest import Kernel
@@ -27,34 +26,53 @@ from sampling.pieces import Kind
 from sampling.recipes import Recipe, at_random, make, simple, smaller
 from sampling.stage import Stage, differences, stage
 
-NOTEBOOKS = int(os.environ.get("JUPYTER_DIST_NOTEBOOKS", "200"))
-FROM = int(os.environ.get("JUPYTER_DIST_NOTEBOOKS_FROM", "0"))
 ENOUGH = 8
 """Different failures to show before the test gives up."""
 TOGETHER = 6
 
-SHELVES = [frozenset(), frozenset({"numpy", "pandas", "torch", "tqdm"})]
-if "JUPYTER_DIST_NOTEBOOKS" in os.environ:
-    SHELVES.append(SHELVES[1] | {"accelerate", "keras", "lightning", "tensorflow", "transformers"})
-SHELVES = [frozenset(filter(importlib.util.find_spec, shelf)) for shelf in SHELVES]
-THERE = [kind for kind in KINDS if SHELVES[-1].issuperset(kind.needs)]
-TRAVEL = [kind for kind in THERE if not kind.refused]
+LIGHT = [frozenset(), frozenset({"numpy", "pandas", "torch", "tqdm"})]
+TRAINERS = LIGHT[1] | {"accelerate", "keras", "lightning", "tensorflow", "transformers"}
+
+
+class Season(NamedTuple):
+    """Which notebooks are made: the libraries that they may import, and their numbers."""
+
+    shelves: list[frozenset[str]]
+    numbers: range
+
+    @property
+    def installed(self) -> list[frozenset[str]]:
+        return [frozenset(filter(importlib.util.find_spec, shelf)) for shelf in self.shelves]
+
+    @property
+    def kinds(self) -> list[Kind]:
+        return [kind for kind in KINDS if self.installed[-1].issuperset(kind.needs)]
+
+
+SEASONS = {"few": Season(LIGHT, range(150)), "many": Season([*LIGHT, TRAINERS], range(150, 2000))}
+TRAVEL = [kind for kind in SEASONS["few"].kinds if not kind.refused]
+
+
+@pytest.fixture(scope="module", params=["few", pytest.param("many", marks=pytest.mark.timeout(2600))])
+def season(request: pytest.FixtureRequest) -> Season:
+    return SEASONS[request.param]
 
 
 @pytest.fixture(scope="module")
-def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with stage(tmp_path_factory.mktemp("theatre"), SHELVES) as made:
+def theatre(season: Season, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with stage(tmp_path_factory.mktemp("theatre"), season.installed) as made:
         yield made
 
 
-@pytest.mark.timeout(600)
-def test_each_kind(theatre: Stage) -> None:
+def test_each_kind(theatre: Stage, season: Season) -> None:
     """All of them, some to a notebook. What a refused notebook holds besides is not seen."""
-    alone = [[kind] for kind in THERE if kind.refused]
-    groups = [*alone, *(TRAVEL[begin : begin + TOGETHER] for begin in range(0, len(TRAVEL), TOGETHER))]
+    kinds = season.kinds
+    alone = [[kind] for kind in kinds if kind.refused]
+    others = [kind for kind in kinds if not kind.refused]
+    groups = [*alone, *(others[begin : begin + TOGETHER] for begin in range(0, len(others), TOGETHER))]
     failed = [group for group in groups if theatre.run(make(simple(group))).trouble is not None]
     stories = [story for group in failed for story in _one_by_one(theatre, group)]
-    assert not stories, f"{len(stories)} of {len(THERE)} kinds:\n" + "\n".join(stories)
+    assert not stories, f"{len(stories)} of {len(kinds)} kinds:\n" + "\n".join(stories)
 
 
 @pytest.fixture
@@ -63,7 +81,6 @@ def compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("settings", [False, True], ids=["all but settings", "settings"])
 def test_every_kind_through_the_magic(
     compiling: None, kernel: Kernel, tmp_path: Path, settings: bool
@@ -76,7 +93,7 @@ def test_every_kind_through_the_magic(
     kernel.run("%load_ext jupyter_dist")
     for cell in notebook.cells:
         kernel.run(cell)
-    ran = kernel.run(f"%%distribute -np 1 --out run_of_it\n{notebook.cell}", timeout_s=120)
+    ran = kernel.run(f"%%distribute -np 1 --out run_of_it\n{notebook.cell}")
     kernel.run(f"{notebook.cell.rstrip()}\n")
     asked = kernel.run("import json; print(json.dumps([Out[max(Out)], list(run_of_it.results)[0]]))")
     here, there = json.loads(asked.stdout.splitlines()[-1])
@@ -88,22 +105,22 @@ def _one_by_one(theatre: Stage, group: Sequence[Kind]) -> list[str]:
     return [story for story in stories if story] or [_story(theatre, simple(group))]
 
 
-@pytest.mark.timeout(600 + NOTEBOOKS)
-def test_a_rank_sees_what_the_kernel_sees(theatre: Stage) -> None:
+def test_a_rank_sees_what_the_kernel_sees(theatre: Stage, season: Season) -> None:
     stories: dict[tuple[str, ...], str] = {}
     none_at_all = 0
-    for number in range(FROM, FROM + NOTEBOOKS):
-        recipe = at_random(number, THERE)
+    kinds = season.kinds
+    for number in season.numbers:
+        recipe = at_random(number, kinds)
         seen = theatre.run(make(recipe))
         none_at_all += not seen.runs
         if seen.runs and seen.trouble is not None:
             least = _least(theatre, recipe)
             names = tuple(kind.name for _, kind in least.kinds)
-            stories.setdefault(names, f"{_story(theatre, least)}\n(JUPYTER_DIST_NOTEBOOKS_FROM={number})\n")
+            stories.setdefault(names, f"{_story(theatre, least)}\n(notebook {number})\n")
         if len(stories) >= ENOUGH:
             break
     assert not stories, "\n".join(stories.values())
-    assert none_at_all <= NOTEBOOKS / 100
+    assert none_at_all <= len(season.numbers) / 100
 
 
 def _least(theatre: Stage, recipe: Recipe) -> Recipe:

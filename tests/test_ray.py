@@ -11,11 +11,8 @@ import re
 import secrets
 import signal
 import socket
-import statistics
-import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,14 +24,12 @@ from ray_nodes import IN_SHARED, RayNodes, runs_on, shared_ray
 
 from jupyter_dist.backends.on_ray import connecting, wire
 from jupyter_dist.backends.on_ray.ray_options import RayOptions
+from jupyter_dist.conformance.deadlines import run_process
 from jupyter_dist.conformance.runs import Runs, assert_state, story, wait_until
 from jupyter_dist.errors import InputError, LaunchError, Unreachable
 from jupyter_dist.job import State
 
-pytestmark = [
-    pytest.mark.xdist_group(IN_SHARED),
-    pytest.mark.timeout(600),  # a Ray that starts on a loaded machine is slow
-]
+pytestmark = pytest.mark.xdist_group(IN_SHARED)
 LINES = 50_000
 CONNECTS = """
 import sys
@@ -73,50 +68,38 @@ def ask(address: str, code: str) -> Any:
         "ray.init(sys.argv[1], namespace='jupyter-dist', log_to_driver=False, logging_level='ERROR')\n"
         f"{code}"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, address], capture_output=True, text=True, timeout=120
-    )
+    done = run_process([sys.executable, "-c", script, address])
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.strip().split("\n")[-1])
 
 
-def test_every_line_of_four_ranks_arrives_by_rank(ray: RayNodes, runs: Runs) -> None:
-    """And what a rank prints now and then is in the run's folder at once."""
+def test_every_line_of_four_ranks_arrives_by_rank(ray: RayNodes, runs: Runs, tmp_path: Path) -> None:
+    """And all of it is in the run's folder while the ranks still run."""
+    enough = f"/tmp/{tmp_path.name}-enough"
     cell = f"""
 import os, sys, time
 for number in range({LINES}):
     print("line", number)
-sys.stdout.flush()
-for _ in range(100):
-    print("at", time.time(), flush=True)
+print("waits", flush=True)
+while not os.path.exists({enough!r}):
     time.sleep(0.02)
 (os.uname().nodename, os.environ["RANK"], os.environ["LOCAL_RANK"])
 """
     run = runs.start(cell, placement_strategy="SPREAD")
-    log, seen, late = run.folder.rank(0, 0).output, 0, []
-    deadline, ended = time.monotonic() + 200, False
-    while not ended:
-        assert time.monotonic() < deadline, story(run)
-        ended = run.state.ended  # its last lines are read once more
-        with contextlib.suppress(FileNotFoundError):
-            with log.open("rb") as file:
-                file.seek(seen)
-                new, now = file.read(), time.time()
-            whole = new[: new.rfind(b"\n") + 1]
-            seen += len(whole)
-            late += [now - float(at) for at in re.findall(rb"^at (\S+)$", whole, re.MULTILINE)]
-        time.sleep(0.005)
+    wait_until(
+        lambda: not run.state.ended and all(run.log(rank).endswith("\nwaits\n") for rank in range(4)),
+        "all lines, while the ranks run",
+        run,
+    )
+    for name in ray.hosts.names:
+        ray.hosts.exec(name, ["touch", enough])
+    runs.wait(run)
     assert_state(run, State.SUCCEEDED)
     for rank in range(4):
-        lines = run.log(rank).split("\n")
-        assert lines[:LINES] == [f"line {number}" for number in range(LINES)]
+        assert run.log(rank).split("\n") == [*(f"line {number}" for number in range(LINES)), "waits", ""]
     assert sorted(run.results) == [("h1", r, x) for r, x in _ranks_of(run, "h1")] + [
         ("h2", r, x) for r, x in _ranks_of(run, "h2")
     ]
-    late.sort()
-    assert len(late) == 100
-    assert statistics.median(late) < 0.3, late
-    print(f"print to run folder: p50 {late[50] * 1000:.0f} ms, p99 {late[98] * 1000:.0f} ms")
 
 
 def _ranks_of(run: Any, host: str) -> list[tuple[str, str]]:
@@ -151,7 +134,6 @@ task = json.loads(os.environ["TF_CONFIG"])
         gpus_per_worker=1,
         communicator="gloo",
         runtime_env=str(environment),
-        training_s=60,
     )
     assert_state(run, State.SUCCEEDED)
     cores = str(len(os.sched_getaffinity(0)))
@@ -169,7 +151,7 @@ def test_room_that_is_not_there_is_waited_for(ray: RayNodes, runs: Runs) -> None
     """It says what is missing, and a stop gives up what was asked for."""
     run = runs.start(WAITS, cpus_per_worker=2, gpus_per_worker=1)
     said = "asks 8 CPUs, the cluster has 4; asks 4 GPUs, the cluster has 2; no autoscaler runs there"
-    wait_until(lambda: said in str(run.status.reason), 60, said, run)
+    wait_until(lambda: said in str(run.status.reason), said, run)
     run.stop()
     assert_state(runs.wait(run), State.STOPPED)
     groups = "print(json.dumps([g['state'] for g in ray.util.placement_group_table().values()]))"
@@ -217,7 +199,7 @@ def test_a_client_asks_for_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def connected_to(address: str) -> str:
     """What a process says that connects to a Ray: Ray's client changes the one that it is in."""
     argv = [sys.executable, "-c", CONNECTS, address]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=120).stdout
+    return run_process(argv).stdout
 
 
 @contextlib.contextmanager
@@ -354,7 +336,7 @@ for number in range(200):
     carrier = run.status.carrier
     assert carrier is not None
     os.kill(carrier[0], signal.SIGKILL)
-    assert_state(runs.wait(run, 60), State.SUCCEEDED)
+    assert_state(runs.wait(run), State.SUCCEEDED)
     for rank in range(2):
         assert run.log(rank).split() == ["up", *map(str, range(200))]
 
@@ -380,7 +362,7 @@ if dist.rank() == 0:
     ray.init(logging_level="ERROR")
 os.environ["RAY_ADDRESS"].split(":")[0], os.environ["RAY_AUTH_MODE"]
 """
-    run = runs.finish(cell, np=3, address="local", training_s=60)
+    run = runs.finish(cell, np=3, address="local")
     assert_state(run, State.SUCCEEDED)
     assert list(run.results) == [(connecting.EMBEDDED_IP, "token")] * 3
 

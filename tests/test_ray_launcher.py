@@ -21,6 +21,7 @@ from jupyter_dist.backends.rays.launcher_file import LauncherFile
 from jupyter_dist.clusters import Cluster
 from jupyter_dist.commands import dispatch
 from jupyter_dist.commands.run_commands import Context
+from jupyter_dist.conformance.deadlines import PATIENCE_S, Deadline
 from jupyter_dist.errors import DistError, InputError, MissingEngine
 from jupyter_dist.folder import RunFolder, find_exact, runs
 from jupyter_dist.job import State
@@ -28,10 +29,6 @@ from jupyter_dist.manage import stopping
 from jupyter_dist.record import reader
 from jupyter_dist.start import ray_clusters, ray_launching
 
-pytestmark = pytest.mark.timeout(580)
-
-_LONG_S = 400.0
-"""Ray's start takes ten seconds; with a dozen other processes on two cores, minutes."""
 LOCAL = (
     "cluster_name: ours\nprovider: {type: local, head_ip: 10.0.0.2, worker_ips: []}\nauth: {ssh_user: x}\n"
 )
@@ -59,7 +56,7 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
         pytest.skip(lacking)
     pytest.importorskip("ray")
     with Hosts(tmp_path_factory.mktemp("head") / "hosts", ["h1"]) as found:
-        ray = f'#!/bin/sh\nexec {sys.executable} -m ray.scripts.scripts "$@"\n'
+        ray = f'#!/bin/sh\nexec "{sys.executable}" -m ray.scripts.scripts "$@"\n'
         found.exec("h1", ["sh", "-c", "cat > /usr/local/bin/ray && chmod +x /usr/local/bin/ray"], input=ray)
         yield found
 
@@ -93,9 +90,9 @@ def known(path: Path) -> Cluster:
 
 
 def until(folder: RunFolder, text: str) -> None:
-    deadline = time.monotonic() + _LONG_S
+    deadline = Deadline()
     while text not in reader.output(folder, 0).decode():
-        assert time.monotonic() < deadline, story(folder)
+        assert not deadline.passed(), story(folder)
         assert not reader.status(folder).state.ended, story(folder)
         time.sleep(0.05)
 
@@ -198,7 +195,7 @@ def test_a_cluster_is_launched_behind_a_firewall_attached_to_and_taken_down(
     up = dispatch(["ray", "up", "--detach", str(path)], Context())
     with pytest.raises(InputError, match=f"run {up.id} is at it"):
         ray_clusters.begin("down", str(path))
-    assert ended(up.folder, _LONG_S).state is State.SUCCEEDED, story(up.folder)
+    assert ended(up.folder).state is State.SUCCEEDED, story(up.folder)
     told = "\n".join(logs(up.folder, 0))
     assert "Ray runtime started" in told
     assert f"{head.address('h1')}:9999 is not reached from here" in told
@@ -211,7 +208,7 @@ def test_a_cluster_is_launched_behind_a_firewall_attached_to_and_taken_down(
     assert f"{saved.name} is up: %%distribute --cluster {saved.name}" in told
     (attached,) = ray_clusters.under_way(path)
     assert reader.job(attached).label == f"ray attach {path.name}"
-    census = running_rays.ask([address], patience_s=_LONG_S)[address]
+    census = running_rays.ask([address], patience_s=PATIENCE_S)[address]
     site = running_rays.site(address, census)
     assert site["problem"] is None
     assert site["cpus"]["total"] == 2
@@ -226,7 +223,7 @@ def test_a_cluster_is_launched_behind_a_firewall_attached_to_and_taken_down(
     assert known(path).options == {"address": address, "np": 2}, "the port stays, and what else was set"
 
     down = dispatch(["ray", "down", "--detach", saved.name], Context())
-    assert ended(down.folder, _LONG_S).state is State.SUCCEEDED, story(down.folder)
+    assert ended(down.folder).state is State.SUCCEEDED, story(down.folder)
     assert reader.status(anew.folder).state is State.STOPPED
     assert saved.name not in clusters.load()
     assert [one for one in head.pids("h1") if "raylet" in one.argv[0]] == []

@@ -65,12 +65,11 @@ train_func({"epochs": 4})
 """
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.needs("torch", "ray")
 def test_a_function_for_torch_trainer() -> None:
     """Rank 1 fails before its third report: the next attempt begins with the second checkpoint."""
     run = launch_cell("local", CELL, max_restarts=1)
-    status = ended(run, 150)
+    status = ended(run)
     assert str(status.state) == "succeeded", story(run)
     found = [container.load(run.rank(1, rank).result) for rank in range(2)]
     assert [one["who"] for one in found] == [[0, 2, 0, 2], [1, 2, 1, 2]]

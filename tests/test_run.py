@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import sys
 import threading
 import time
 from pathlib import Path
@@ -17,7 +16,6 @@ from run_maker import BEGAN, RunMaker
 from jupyter_dist.errors import (
     DistError,
     InputError,
-    MissingEngine,
     ResultError,
     RunFailed,
     RunNotFound,
@@ -182,14 +180,6 @@ def test_metrics_of_a_run_without_any_are_an_empty_frame(own_folders: Path) -> N
     frame = Run(RunMaker(own_folders).folder).metrics
     assert list(frame.columns) == ["rank", "step", "name", "value", "time"]
     assert frame.empty
-
-
-def test_metrics_without_pandas_say_what_to_install(
-    own_folders: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(MissingEngine, match="pip install pandas"):
-        Run(RunMaker(own_folders).folder).metrics  # noqa: B018
 
 
 def test_the_log_of_one_rank_is_what_it_wrote(own_folders: Path) -> None:

@@ -120,13 +120,20 @@ def test_views_are_told_of_launchers_and_files(make: Callable[..., RunMaker]) ->
     told: dict[str, Any] = {change["kind"]: change for change in watch.poll()}
     assert told["log"]["launchers"] == {}
     assert watch.poll() == []
+    # One after the other: each alone is news.
     launcher_says(run, "launcher", "one\ntwo\n")
-    with_files(run)
     run.write(heartbeat=run.status.heartbeat + 1)  # as a supervisor does all the time
     told = {change["kind"]: change for change in watch.poll()}
     assert told["run"]["run"]["launchers"] == ["launcher"]
-    assert told["run"]["run"]["files"] == [{"name": "timeline.json", "bytes": len(TIMELINE)}]
+    assert told["run"]["run"]["files"] == []
     assert told["log"]["launchers"] == {"launcher": 2}
+    with_files(run)
+    run.write(heartbeat=run.status.heartbeat + 1)
+    told = {change["kind"]: change for change in watch.poll()}
+    assert told["run"]["run"]["launchers"] == ["launcher"]
+    assert told["run"]["run"]["files"] == [{"name": "timeline.json", "bytes": len(TIMELINE)}]
+    run.write(heartbeat=run.status.heartbeat + 1)
+    assert [change for change in watch.poll() if change["kind"] == "run"] == [], "a heartbeat is no news"
     launcher_says(run, "launcher", "three\n")
     assert [change["launchers"] for change in watch.poll()] == [{"launcher": 3}]
 

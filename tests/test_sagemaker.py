@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from fakes.sagemaker import Job, SageMakerPlane
-from fakes.sagemaker.fixtures import GIVEN, job_of, plane, runs, signed_in, until  # noqa: F401
+from fakes.sagemaker.fixtures import GIVEN, job_of, kept_plane, plane, runs, signed_in, until  # noqa: F401
 from run_maker import RunMaker
 
 from jupyter_dist import start
@@ -37,7 +37,6 @@ from jupyter_dist.supervise import supervisor
 pytestmark = [
     pytest.mark.needs("boto3", "moto"),
     pytest.mark.xdist_group("sagemaker"),  # they share its hosts
-    pytest.mark.timeout(300),
 ]
 
 BUCKET = "sagemaker-us-east-1-123456789012"
@@ -63,14 +62,12 @@ LATE_S = 60
 
 
 @pytest.fixture(scope="module")
-def late_run(plane: SageMakerPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[showing.Run]:
-    """One whose mailbox gets a minute late in its midst, while the other tests go on."""
-    root = tmp_path_factory.mktemp("late")
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in plane.environment.items():
-            patch.setenv(name, value)
-        made = Runs(Target("sagemaker", flags=GIVEN, startup_s=20.0, lives=plane.lives), root)
-        cell = """
+def late_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SageMakerPlane, showing.Run]]:
+    """A run whose mailbox gets a minute late in its midst, while the other tests go on.
+
+    Its plane is its own: no other test's faults happen to it.
+    """
+    cell = """
 import time
 print("up", flush=True)
 for n in range(100):
@@ -78,17 +75,22 @@ for n in range(100):
     time.sleep(0.1)
 n
 """
-        run = made.start(cell, np=1)
+    root = tmp_path_factory.mktemp("late")
+    with SageMakerPlane(tmp_path_factory.mktemp("late-plane")) as plane:
+        made = Runs(Target("sagemaker", flags=GIVEN, startup_s=20.0, lives=plane.lives), root)
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in plane.environment.items():
+                patch.setenv(name, value)
+            run = made.start(cell, np=1)
         made.until_up(run)
-        plane.spare(run.id)  # other tests' faults are not its own: at its end they would forget its job
         plane.delay(f"{run.id}/(up|down)/", LATE_S)
-        yield run
+        yield plane, run
         made.close()
 
 
-def test_a_run_goes_on_beside_others(late_run: showing.Run) -> None:
+def test_a_run_goes_on_beside_others(late_run: tuple[SageMakerPlane, showing.Run]) -> None:
     """The last test of this module tells what has become of it."""
-    assert late_run.state is State.RUNNING
+    assert late_run[1].state is State.RUNNING
 
 
 def test_two_instances_train_one_model(plane: SageMakerPlane, runs: Runs) -> None:
@@ -110,7 +112,7 @@ if dist.rank() == 0:
 """
     given = {"training": "s3://data/train,distribution=ShardedByS3Key"}
     listed: dict[str, Any] = {"experiment": "vision", "hyperparameters": {"lr": "0.1", "net": "small"}}
-    run = runs.finish(cell, np=4, instance_count=2, input=given, training_s=60, **listed)
+    run = runs.finish(cell, np=4, instance_count=2, input=given, **listed)
     assert run.state is State.SUCCEEDED, story(run) + str(job_of(plane, run).lines)
     shards = {"algo-1": ["0.txt", "2.txt"], "algo-2": ["1.txt", "3.txt"]}
     assert run.results == [(host, 10.0, shards[host], False) for host in ("algo-1",) * 2 + ("algo-2",) * 2]
@@ -178,13 +180,13 @@ def test_a_driver_that_is_killed_while_it_starts_a_job(plane: SageMakerPlane, ru
         supervisor = run.status.supervisor
         assert supervisor is not None
         os.kill(supervisor.pid, signal.SIGKILL)
-        wait_until(lambda: run.state is State.UNWATCHED, 30, "that nobody watches it", run)
+        wait_until(lambda: run.state is State.UNWATCHED, "that nobody watches it", run)
     plane.fail("^(Describe|Create)| as ada", 400, "ExpiredToken", "The provided token has expired")
     with runs.here():
         start.attach(run.id)
-    wait_until(lambda: "AWS knows no such user now" in str(run.status.reason), 60, "the reason", run)
+    wait_until(lambda: "AWS knows no such user now" in str(run.status.reason), "the reason", run)
     plane.heal()
-    runs.wait(run, 60)
+    runs.wait(run)
     assert run.state is State.SUCCEEDED, story(run)
     assert run.log(0).split("\n")[:-1] == [f"line {n}" for n in range(100)]
     assert [name for name in plane.jobs if run.id in name] == [f"jupyter-dist-{run.id}-0"]
@@ -355,10 +357,10 @@ for n in range(400):
     run = runs.start(cell, np=1)
     runs.until_up(run)
     plane.fail("GET|PUT|Describe", 400, "ExpiredToken", "The provided token has expired")
-    wait_until(lambda: "AWS knows no such user now" in str(run.status.reason), 60, "the reason", run)
+    wait_until(lambda: "AWS knows no such user now" in str(run.status.reason), "the reason", run)
     assert job_of(plane, run).active
     plane.heal()
-    runs.wait(run, 60)
+    runs.wait(run)
     assert run.state is State.SUCCEEDED
     assert re.findall(r"^line (\d+)$", run.log(0), re.MULTILINE) == [str(n) for n in range(400)]
 
@@ -415,7 +417,7 @@ def test_every_call_is_throttled_in_its_turn(plane: SageMakerPlane, runs: Runs, 
     for pattern, status in CALLS.items():
         code = "SlowDown" if status == 503 else "ThrottlingException"
         plane.fail(pattern, status, code, "Rate exceeded", times=3)
-    run = runs.finish("import jupyter_dist as dist\ndist.rank()", np=2, instance_count=2, training_s=60)
+    run = runs.finish("import jupyter_dist as dist\ndist.rank()", np=2, instance_count=2)
     assert run.state is State.SUCCEEDED, story(run)
     assert run.results == [0, 1]
     until(lambda: not job_of(plane, run).active, "the job's end")
@@ -445,7 +447,7 @@ def test_a_role_that_may_not_use_the_mailbox(
 ) -> None:
     """The hosts cannot tell: SageMaker does, with the statement to add to the role's policy."""
     plane.fail(pattern, 403, "AccessDenied", "Access Denied")
-    run = runs.finish("1", np=1, training_s=60)
+    run = runs.finish("1", np=1)
     assert run.state is State.FAILED
     reason = str(run.status.reason)
     assert f"this host's role is not allowed s3:{action} on arn:aws:s3:::sagemaker-us-east-1-" in reason
@@ -456,7 +458,7 @@ def test_an_upload_that_is_cut(plane: SageMakerPlane, runs: Runs) -> None:
     """In the midst of an object, from a host: nobody sees half of one, and it is said again."""
     cell = 'for n in range(20_000): print("line", n, "." * 40)'
     plane.cut("PUT /sagemaker-[^ ]*/up/", times=3)
-    run = runs.finish(cell, np=1, training_s=60)
+    run = runs.finish(cell, np=1)
     assert run.state is State.SUCCEEDED, story(run)
     assert plane.door.cuts == {"PUT /sagemaker-[^ ]*/up/": 0}, "it was"
     assert run.log(0).split("\n")[:-1] == [f"line {n} {'.' * 40}" for n in range(20_000)]
@@ -467,7 +469,7 @@ def test_a_job_that_is_stopped_on_its_page(plane: SageMakerPlane, runs: Runs) ->
     runs.until_up(run)
     pids = [(str(rank.host), int(rank.pid or 0)) for rank in run.status.ranks]
     plane.stop(job_of(plane, run).name)
-    runs.wait(run, 60)
+    runs.wait(run)
     assert run.state is not State.SUCCEEDED
     assert f"job {job_of(plane, run).name} was stopped" in str(run.status.reason)
     runs.gone(*pids)
@@ -491,9 +493,9 @@ first > 0
     runs.until_up(run)
     job = job_of(plane, run)
     price = f"job {job.name} runs on 1 × ml.c5.xlarge at up to 0.20 USD/h, up to 0.00 USD so far"
-    wait_until(lambda: price in str(run.status.reason), 30, "the price", run)
+    wait_until(lambda: price in str(run.status.reason), "the price", run)
     plane.interrupt(job.name)
-    runs.wait(run, 120)
+    runs.wait(run)
     assert run.state is State.SUCCEEDED, story(run) + str(job.lines)
     assert run.results == [True]
     assert [line for line in job.lines["algo-1"] if line.startswith("[0] up")][:1] == ["[0] up 0"]
@@ -512,14 +514,15 @@ first > 0
     assert "70 % saved by spot instances" in log or "saved by spot instances" in log
 
 
-def test_a_mailbox_that_is_a_minute_late(plane: SageMakerPlane, late_run: showing.Run) -> None:
+def test_a_mailbox_that_is_a_minute_late(late_run: tuple[SageMakerPlane, showing.Run]) -> None:
     """All comes in the end, once and in order, and the job is ended, which hears of that a minute later."""
-    until(lambda: late_run.status.state.ended, "its end", timeout_s=200)
-    assert late_run.state is State.SUCCEEDED, story(late_run)
-    assert late_run.results == [99]
-    assert late_run.log(0).split("\n")[:-1] == ["up", *(f"line {n}" for n in range(100))]
-    job = job_of(plane, late_run)
-    assert "may go on" not in str(late_run.status.told)
+    plane, run = late_run
+    until(lambda: run.status.state.ended, "its end")
+    assert run.state is State.SUCCEEDED, story(run)
+    assert run.results == [99]
+    assert run.log(0).split("\n")[:-1] == ["up", *(f"line {n}" for n in range(100))]
+    job = job_of(plane, run)
+    assert "may go on" not in str(run.status.told)
     until(lambda: not job.active, "the job's end")
     assert job.status == "Stopped"
     assert job.ended is not None

@@ -8,8 +8,7 @@ import json
 import os
 import signal
 import tarfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,8 @@ import pytest
 from fakes.sagemaker import SageMakerPlane
 
 from jupyter_dist.backends.on_sagemaker.console_lines import Speakers, host_number
+from jupyter_dist.conformance.deadlines import wait_until as until
+from jupyter_dist.conformance.runs import wait_for_end
 from jupyter_dist.errors import DistError, InputError
 from jupyter_dist.folder import runs
 from jupyter_dist.job import State
@@ -27,7 +28,6 @@ from jupyter_dist.start import attach
 pytestmark = [
     pytest.mark.needs("boto3", "moto"),
     pytest.mark.xdist_group("sagemaker"),  # they share its hosts
-    pytest.mark.timeout(300),
 ]
 
 SCRIPT = """
@@ -73,14 +73,7 @@ def signed_in(plane: SageMakerPlane, monkeypatch: pytest.MonkeyPatch, tmp_path: 
         plane.stop(job.name)
     until(lambda: not plane.active(), "all jobs to end")
     for run in map(Run, runs()):
-        run.wait(60)
-
-
-def until(condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
-        time.sleep(0.05)
+        wait_for_end(run)
 
 
 def start(plane: SageMakerPlane, name: str, hosts: int = 1, **more: Any) -> None:
@@ -115,7 +108,7 @@ def test_ranks_of_mpi_are_told_apart_and_curves_are_drawn(plane: SageMakerPlane)
     run = attach("sagemaker:theirs-mpi")
     assert run.job.world_size == 4
     assert "lr = 0.1" in run.job.source
-    until(lambda: "step 5" in run.log(3), f"rank 3's lines: {plane.jobs['theirs-mpi']}", 30)
+    until(lambda: "step 5" in run.log(3), f"rank 3's lines: {plane.jobs['theirs-mpi']}")
     price = "job theirs-mpi runs on 2 × ml.c5.xlarge at 0.41 USD/h"
     until(lambda: price in str(run.status.reason), "the price")
     assert run.state is State.RUNNING
@@ -125,7 +118,7 @@ def test_ranks_of_mpi_are_told_apart_and_curves_are_drawn(plane: SageMakerPlane)
     until(lambda: start_ticks(supervisor.pid) != supervisor.start_ticks, "the supervisor's end")
     again = attach("sagemaker:theirs-mpi", region=plane.region)
     assert again.id == run.id
-    run.wait(60)
+    wait_for_end(run)
     assert str(run.state) == "succeeded", run.status.reason
     for rank in range(4):
         lines = [f"rank {rank} step {step} loss={1 / (step + 1):.4f};" for step in range(40)]
@@ -158,7 +151,7 @@ def test_how_it_ends_elsewhere_and_by_us(plane: SageMakerPlane) -> None:
     ours.stop()
     plane.stop("theirs-other")
     for run in (failing, ours, theirs):
-        run.wait(60)
+        wait_for_end(run)
     assert failing.state is State.FAILED
     why = "job theirs-fails has failed: AlgorithmError: ExecuteUserScriptError: ExitCode 3"
     assert why in str(failing.status.reason)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fakes.sagemaker import SageMakerPlane
-from fakes.sagemaker.fixtures import job_of, plane, runs, signed_in, until  # noqa: F401
+from fakes.sagemaker.fixtures import job_of, kept_plane, plane, runs, signed_in, until  # noqa: F401
 
 from jupyter_dist.conformance.runs import Runs, story
 from jupyter_dist.job import State
@@ -16,7 +16,6 @@ from jupyter_dist.job import State
 pytestmark = [
     pytest.mark.needs("boto3", "moto"),
     pytest.mark.xdist_group("sagemaker-distributions"),
-    pytest.mark.timeout(300),
 ]
 
 SEEN = """
@@ -103,7 +102,7 @@ def test_a_cell_sees_the_same_whatever_starts_it(
     if distribution == "parameter_server":
         given["ps"] = 1
     given |= {"input": {"training": "s3://data/train"}, "hyperparameters": {"lr": "0.1"}}
-    run = runs.finish(SEEN + TRAINS[distribution], np=np, instance_count=2, training_s=120, **given)
+    run = runs.finish(SEEN + TRAINS[distribution], np=np, instance_count=2, **given)
     job = job_of(plane, run)
     assert run.state is State.SUCCEEDED, story(run) + str(job.lines)
     hosts = [f"algo-{1 + rank // -(-np // 2)}" for rank in range(np)]
@@ -155,7 +154,7 @@ for number in range(LINES):
     print(f"line {number} of rank {dist.rank()}", "." * (number % 80))
 """
     plane.fail("(GET|PUT|POST|DELETE) /sagemaker-", 503, "SlowDown", "Reduce your request rate", share=0.15)
-    given: dict[str, Any] = {"np": 8, "instance_count": 2, "distribution": "mpi", "training_s": 120}
+    given: dict[str, Any] = {"np": 8, "instance_count": 2, "distribution": "mpi"}
     run = runs.finish(cell, {"LINES": LINES}, **given)
     plane.heal()
     assert run.state is State.SUCCEEDED, story(run)
@@ -216,7 +215,7 @@ epochs, listed, (dist.input("lustre") / "x.txt").read_text()
         "efs": "efs://fs-0123456789abcdef1/home,rw",
     }
     network: dict[str, Any] = {"subnets": "subnet-1,subnet-2", "security_group_ids": "sg-1"}
-    run = runs.finish(cell, np=2, instance_count=2, input=given, training_s=60, **network)
+    run = runs.finish(cell, np=2, instance_count=2, input=given, **network)
     assert run.state is State.SUCCEEDED, story(run)
     whole = ["0.txt", "1.txt", "2.txt", "3.txt"]
     for rank, (epochs, listed, text) in enumerate(run.results):

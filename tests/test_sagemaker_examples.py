@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from fakes.sagemaker import SageMakerPlane
-from fakes.sagemaker.fixtures import job_of, plane, runs, signed_in  # noqa: F401
+from fakes.sagemaker.fixtures import job_of, kept_plane, plane, runs, signed_in  # noqa: F401
 
 from jupyter_dist.conformance.runs import Runs, story
 from jupyter_dist.job import State
@@ -21,16 +21,15 @@ from jupyter_dist.job import State
 pytestmark = [
     pytest.mark.needs("boto3", "moto", "sklearn"),
     pytest.mark.xdist_group("sagemaker"),  # they share its hosts
-    pytest.mark.timeout(300),
 ]
 
 FOLDER = Path(__file__).parent / "sagemaker_examples"
 IMAGE = "123456789012.dkr.ecr.us-east-1.amazonaws.com/my-{}-training:1"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def digits(plane: SageMakerPlane) -> str:
-    """Where they lie."""
+    """Where they lie. Repeatable."""
     plane.s3.create_bucket(Bucket="digits")
     plane.s3.put_object(Bucket="digits", Key="training/digits.npz", Body=_digits())
     return "s3://digits/training"
@@ -76,7 +75,6 @@ def test_a_script_of_sagemakers_is_a_cell(name: str, plane: SageMakerPlane, runs
         image=IMAGE.format("tensorflow" if "tensorflow" in name else "pytorch"),
         input={"training": digits},
         hyperparameters={"batch-size": "28"},
-        training_s=120,
     )
     assert run.state is State.SUCCEEDED, story(run) + str(job_of(plane, run).lines)
     assert len(run.results) == int(given["-np"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fakes.sagemaker import SageMakerPlane, check
-from fakes.sagemaker.fixtures import GIVEN, plane, runs, signed_in, until  # noqa: F401
+from fakes.sagemaker.fixtures import GIVEN, kept_plane, plane, runs, signed_in, until  # noqa: F401
 
 from jupyter_dist.backends.on_sagemaker.job_request import Asked
 from jupyter_dist.backends.on_sagemaker.training_options import SageMakerOptions
@@ -32,7 +32,6 @@ from jupyter_dist.start import Origin, attach, describe
 pytestmark = [
     pytest.mark.needs("boto3", "moto"),
     pytest.mark.xdist_group("sagemaker"),  # they share its hosts
-    pytest.mark.timeout(300),
 ]
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "sagemaker_tuners.json").read_text())
@@ -62,7 +61,6 @@ def test_training_jobs_are_trials(plane: SageMakerPlane, runs: Runs, monkeypatch
         max_jobs=3,
         parallel=2,
         strategy="random",
-        training_s=150,
     )
     assert run.state is State.SUCCEEDED, story(run)
     table = run.trials
@@ -100,9 +98,9 @@ for step in range(2000):
     until(lambda: any("loss=" in line for line in plane.jobs[first].lines.get("algo-1", [])), "its metrics")
     plane.stop(first)
     first_run = Run(trials_of(run.folder)[0])
-    wait_until(lambda: list(run.trials["state"])[:1] == ["pruned"], 60, "its end", first_run)
+    wait_until(lambda: list(run.trials["state"])[:1] == ["pruned"], "its end", first_run)
     run.stop()
-    runs.wait(run, 60)
+    runs.wait(run)
     assert run.state is State.STOPPED
     assert job.status in ("Stopping", "Stopped")
     assert set(run.trials["state"]) <= {"pruned", "stopped"}

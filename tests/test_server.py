@@ -15,7 +15,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import jsonschema  # type: ignore[import-untyped]
 import pytest
 from run_maker import BEGAN, RunMaker
 from server_process import TOKEN, Server, api
@@ -60,6 +59,8 @@ def test_what_is_made_from_the_shapes_of_answers_is_up_to_date() -> None:
 
 
 def test_answers_fit_their_schemas(own_folders: Path) -> None:
+    import jsonschema  # type: ignore[import-untyped]  # takes seconds, in every process that collects tests
+
     run = RunMaker(own_folders)
     run.print(0, "one\ntwo", BEGAN + 1)
     run.metric(0, 1, {"loss": 0.5})
@@ -233,7 +234,7 @@ def test_a_download_that_was_left_is_ended(tmp_path: Path, wait_for: Callable[..
             left.sendall(head.encode())
             assert left.recv(12) == b"HTTP/1.1 200"
             assert is_open()
-            wait_for(lambda: not is_open(), 15, "the end of a download whose client takes nothing")
+            wait_for(lambda: not is_open(), "the end of a download whose client takes nothing")
         # One that is slow, but takes what it gets, is left alone.
         assert len(server.call("GET", f"/runs/{run.folder.id}/log/download?rank=0").body) == 40_000_001
     finally:
@@ -311,7 +312,7 @@ def test_clusters_and_a_real_run(server: Server, wait_for: Callable[..., Any]) -
 
     run_id = server.call("POST", "/clusters/mine/test").json["run_id"]
     ended = wait_for(
-        lambda: (found := server.call("GET", f"/runs/{run_id}").json)["ended"] and found, 60, "its end"
+        lambda: (found := server.call("GET", f"/runs/{run_id}").json)["ended"] and found, "its end"
     )
     assert (ended["state"], ended["world_size"]) == ("succeeded", 1), ended
     lines = server.call("GET", f"/runs/{run_id}/log").json["lines"]

@@ -129,22 +129,27 @@ def secret(server: Server) -> RunMaker:
 
 
 @pytest.mark.parametrize("op", RUN_CASES)
-@pytest.mark.parametrize("name", OUTSIDE)
-def test_no_way_out_of_the_runs(
-    server: Server, run: RunMaker, secret: RunMaker, op: Operation, name: str
-) -> None:
+def test_no_way_out_of_the_runs(server: Server, run: RunMaker, secret: RunMaker, op: Operation) -> None:
     """Nothing is read, changed or removed but what has exactly that id."""
     before = sorted(secret.folder.path.rglob("*"))
     run_id = run.folder.id
-    for word, stands_for in (("{id}", run_id), ("{half}", run_id[:12]), ("{secret}", secret.folder.id)):
-        name = name.replace(word, stands_for)
     query = "?query=e" if op.path.endswith("/search") else ""
     headers = {"Authorization": f"token {TOKEN}"}
-    answer = server.request(op.method, api(fill(op.path, id=name)) + query, headers, b"{}")
-    assert answer.status in (400, 404, 405)
-    assert b"a secret" not in answer.body
-    assert sorted(secret.folder.path.rglob("*")) == before
-    assert untouched(run)
+    broken = []
+    for written in OUTSIDE:
+        name = written
+        for word, stands_for in (("{id}", run_id), ("{half}", run_id[:12]), ("{secret}", secret.folder.id)):
+            name = name.replace(word, stands_for)
+        answer = server.request(op.method, api(fill(op.path, id=name)) + query, headers, b"{}")
+        if answer.status not in (400, 404, 405):
+            broken.append(f"{written!r} is answered with {answer.status}")
+        if b"a secret" in answer.body:
+            broken.append(f"{written!r} reads the other folder")
+        if sorted(secret.folder.path.rglob("*")) != before:
+            broken.append(f"{written!r} changes the other folder")
+        if not untouched(run):
+            broken.append(f"{written!r} changes the run")
+    assert broken == [], "\n".join(broken)
 
 
 def test_links_to_files_outside_are_not_ids(server: Server, tmp_path: Path) -> None:

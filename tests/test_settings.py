@@ -118,7 +118,6 @@ def test_settings_reach_each_rank_as_they_are_in_the_notebook(kernel: Any, tmp_p
     kernel.run(
         "import decimal, json, locale, logging, multiprocessing, os, socket, sys, warnings\n"
         "import numpy as np, pandas as pd, torch\nimport config, inner.deep",
-        110,
     )
     kernel.run(SET)
     kernel.run("%load_ext jupyter_dist\nfrom looking import look")
@@ -132,7 +131,6 @@ def test_settings_reach_each_rank_as_they_are_in_the_notebook(kernel: Any, tmp_p
             "    with multiprocessing.Pool(1) as pool:\n        seen.append(pool.apply(look))\n"
             "    seen[1]['filters'] = seen[0]['filters']  # it imports torch afterwards, which adds its own\n"
             "seen",
-            110,
         )
         ranks = ast.literal_eval(kernel.run("sum(run.results, [])").text.strip())
         assert len(ranks) == 3
@@ -157,11 +155,11 @@ STATES = "hash((random.getstate(), str(np.random.get_state()), str(torch.get_rng
 
 @pytest.mark.needs("torch")
 def test_ranks_draw_by_the_notebooks_seed_and_their_number(kernel: Any) -> None:
-    kernel.run("import random, numpy as np, torch", 110)
+    kernel.run("import random, numpy as np, torch")
     kernel.run(DRAW)
 
     def drawn(flags: str = "", cell: str = "draw()") -> Any:
-        kernel.run(f"%%distribute -np 2 --out run {flags}\n{cell}", 110)
+        kernel.run(f"%%distribute -np 2 --out run {flags}\n{cell}")
         return ast.literal_eval(kernel.run("list(run.results)").text.strip())
 
     def differ(first: Any, second: Any) -> bool:
@@ -209,7 +207,7 @@ def draw():
 
 @pytest.mark.needs("tensorflow", "keras")
 def test_settings_and_seeds_of_tensorflow_and_keras(kernel: Any) -> None:
-    kernel.run("import random, tensorflow as tf, keras", 110)
+    kernel.run("import random, tensorflow as tf, keras")
     kernel.run(LOOK_TF)
     kernel.run(
         "keras.utils.set_random_seed(3)\nkeras.config.set_floatx('float64'); keras.config.set_epsilon(1e-3)\n"
@@ -221,7 +219,7 @@ def test_settings_and_seeds_of_tensorflow_and_keras(kernel: Any) -> None:
     kernel.run("%load_ext jupyter_dist")
     runs = []
     for _ in range(2):
-        kernel.run("%%distribute -np 2 --out run --gpus-per-worker 0\n(draw(), look())", 110)
+        kernel.run("%%distribute -np 2 --out run --gpus-per-worker 0\n(draw(), look())")
         runs.append(ast.literal_eval(kernel.run("list(run.results)").text.strip()))
     assert runs[0] == runs[1]
     (first, seen), (second, seen_too) = runs[0]

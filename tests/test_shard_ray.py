@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray_start import PYTHON, give_time
 
 import jupyter_dist as dist
 from jupyter_dist.worker import ray_splits
@@ -24,7 +25,6 @@ from jupyter_dist.worker import ray_splits
 pytestmark = [
     pytest.mark.needs("ray"),
     pytest.mark.xdist_group("ray data"),  # they share a Ray
-    pytest.mark.timeout(300),
 ]
 
 
@@ -78,22 +78,16 @@ def as_a_notebook() -> dict[str, Any]:
 
 
 def start(ray: Any, place: str) -> None:
-    """Start a small Ray. It gives itself 30 s, which on a busy machine may be too few."""
-    for last in (False, False, True):
-        try:
-            ray.init(
-                num_cpus=2,
-                object_store_memory=80 << 20,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level="ERROR",
-                _temp_dir=place,
-            )
-            return
-        except Exception as error:
-            ray.shutdown()
-            if last or "timed out during startup" not in str(error):
-                raise
+    """Start a small Ray."""
+    give_time()
+    ray.init(
+        num_cpus=2,
+        object_store_memory=80 << 20,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+        _temp_dir=place,
+    )
 
 
 def ours(ray: Any) -> list[str]:
@@ -106,7 +100,7 @@ def ours(ray: Any) -> list[str]:
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
     out = tmp_path_factory.mktemp("ray") / "seen.json"
     env = {**os.environ, "JUPYTER_DIST_RUNS": str(out.parent / "runs")}
-    done = subprocess.run([sys.executable, __file__, str(out)], env=env, capture_output=True, text=True)
+    done = subprocess.run([PYTHON, __file__, str(out)], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(out.read_text())
 

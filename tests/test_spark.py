@@ -78,12 +78,12 @@ def _up(run: RunFolder, wait_for: WaitFor, ranks: int = 2, attempt: int | None =
         pids = [rank.pid for rank in status.ranks if rank.pid is not None]
         return pids if all(said) and len(pids) == ranks else None
 
-    found: list[int] = wait_for(up, 100)
+    found: list[int] = wait_for(up)
     return found
 
 
 def _gone(pids: list[int], wait_for: WaitFor) -> None:
-    wait_for(lambda: not any(reader.start_ticks(pid) is not None for pid in pids), 30)
+    wait_for(lambda: not any(reader.start_ticks(pid) is not None for pid in pids))
 
 
 def _arguments(pid: int) -> list[str]:
@@ -235,10 +235,10 @@ class TestSession:
         blocker = threading.Thread(target=_hold_a_slot, args=(context,))
         blocker.start()
         try:
-            wait_for(lambda: context.statusTracker().getActiveJobsIds(), 60)
+            wait_for(lambda: context.statusTracker().getActiveJobsIds())
             run = launch_cell("spark", WHERE)
             told = "waits until 2 task slots are free at the same time (local-cluster[2,1,1024] has 2"
-            wait_for(lambda: told in str(reader.status(run).reason), 60)
+            wait_for(lambda: told in str(reader.status(run).reason))
             assert reader.status(run).state is State.PENDING
         finally:
             context.cancelJobGroup("blocker")
@@ -255,7 +255,7 @@ class TestSession:
             "ask for fewer with -np, or give it more cores"
         )
         run = launch_cell("spark", "1", np=3)
-        wait_for(lambda: "waits for 3 task slots" in str(reader.status(run).reason), 60)
+        wait_for(lambda: "waits for 3 task slots" in str(reader.status(run).reason))
         run.request("stop")
         assert ended(run).state is State.STOPPED
 
@@ -289,7 +289,7 @@ class TestSession:
         assert status.state is State.FAILED
         assert "the process that held its Spark tasks has ended, and the ranks with it" in str(status.reason)
         _gone(pids, wait_for)
-        wait_for(lambda: not context.statusTracker().getActiveJobsIds(), 30)
+        wait_for(lambda: not context.statusTracker().getActiveJobsIds())
 
     def test_by_spark_connect(self, context: Any, wait_for: WaitFor) -> None:
         """Whoever made the session there dies, and another process gives back what it held."""
@@ -312,7 +312,7 @@ class TestSession:
         """Spark's worker compares versions before it unpickles anything: here it says that it is older."""
         (tmp_path / "sitecustomize.py").write_text(OLDER)
         python = tmp_path / "python"
-        python.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}:$PYTHONPATH" exec {sys.executable} "$@"\n')
+        python.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}:$PYTHONPATH" exec "{sys.executable}" "$@"\n')
         python.chmod(0o755)
         monkeypatch.setattr(context, "pythonExec", str(python))
         status = ended(launch_cell("spark", "1", max_restarts=1))

@@ -46,7 +46,7 @@ def _up(run: RunFolder, wait_for: WaitFor) -> list[int]:
         all_up = all("up" in logs(run, rank.rank) for rank in status.ranks)
         return pids if all_up and len(pids) == len(status.ranks) else None
 
-    found: list[int] = wait_for(up, 60)
+    found: list[int] = wait_for(up)
     return found
 
 
@@ -87,4 +87,4 @@ def test_two_machines_and_the_loss_of_one(
         status = ended(run)
         assert status.state is State.FAILED
         assert "host h2 was lost: Spark says: ExecutorLostFailure" in str(status.reason), story(run)
-        wait_for(lambda: not [p for p in hosts.pids("h1") if "jupyter_dist" in " ".join(p.argv)], 60)
+        wait_for(lambda: not [p for p in hosts.pids("h1") if "jupyter_dist" in " ".join(p.argv)])

@@ -21,9 +21,12 @@ from typing import Any
 import pytest
 from hosts import Hosts, missing
 from launching import ended, launch_cell, results
+from stopwatch import Stopwatch
 
 from jupyter_dist import backends
 from jupyter_dist import folder as folders
+from jupyter_dist.conformance.deadlines import Deadline
+from jupyter_dist.conformance.runs import wait_for_end
 from jupyter_dist.errors import InputError, LaunchError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.hosts.fleet import Fleet
@@ -65,9 +68,9 @@ def nothing_left_on_hosts(request: pytest.FixtureRequest) -> Iterator[None]:
     if "hosts" not in request.fixturenames:
         return
     hosts: Hosts = request.getfixturevalue("hosts")
-    deadline = time.monotonic() + 15
+    deadline = Deadline()
     left: dict[str, Any] = {"?": "?"}
-    while left and time.monotonic() < deadline:
+    while left and not deadline.passed():
         left = {}
         for name in hosts.names:
             running = [process.argv for process in hosts.pids(name)]
@@ -134,7 +137,7 @@ def whole(folder: RunFolder, lines: int) -> bool:
 def test_a_killed_connection_is_made_again_and_loses_nothing(hosts: Hosts, wait_for: WaitFor) -> None:
     folder = launched(hosts, COUNT, names={"LINES": 20_000, "PAUSE": 0.01})
     for size in (20_000, 200_000, 800_000):
-        wait_for(lambda size=size: all(len(log(folder, rank)) > size for rank in range(3)), 60, "lines")
+        wait_for(lambda size=size: all(len(log(folder, rank)) > size for rank in range(3)), "lines")
         for pid in connections(folder):
             os.kill(pid, signal.SIGKILL)
     assert ended(folder).state is State.SUCCEEDED
@@ -151,20 +154,20 @@ def test_a_killed_connection_is_made_again_and_loses_nothing(hosts: Hosts, wait_
 
 def kill_supervisor(folder: RunFolder, wait_for: WaitFor) -> None:
     """Kill it once all three ranks print; the run is then unwatched, and no rank counts as ended."""
-    wait_for(lambda: all(len(log(folder, rank)) > 1000 for rank in range(3)), 60, "lines")
+    wait_for(lambda: all(len(log(folder, rank)) > 1000 for rank in range(3)), "lines")
     # They come before the state in which that rank is.
-    wait_for(lambda: {rank.state for rank in reader.status(folder).ranks} == {State.RUNNING}, 10, "ranks")
+    wait_for(lambda: {rank.state for rank in reader.status(folder).ranks} == {State.RUNNING}, "ranks")
     supervisor = reader.status(folder).supervisor
     assert supervisor is not None
     os.kill(supervisor.pid, signal.SIGKILL)
-    wait_for(lambda: reader.status(folder).state is State.UNWATCHED, 10, "the state unwatched")
+    wait_for(lambda: reader.status(folder).state is State.UNWATCHED, "the state unwatched")
     assert {rank.state for rank in reader.status(folder).ranks} == {State.RUNNING}
 
 
 def test_who_waits_for_an_unwatched_run_takes_it_on(hosts: Hosts, wait_for: WaitFor) -> None:
     folder = launched(hosts, COUNT, names={"LINES": 20_000, "PAUSE": 0.02})
     kill_supervisor(folder, wait_for)
-    assert Run(folder).wait(100).state is State.SUCCEEDED
+    assert wait_for_end(Run(folder)).state is State.SUCCEEDED
     assert whole(folder, 20_000)
 
 
@@ -175,7 +178,7 @@ def test_a_cell_that_shows_an_unwatched_run_goes_on(
     following = threading.Thread(target=live.follow, args=(Run(folder),), kwargs={"display": PlainScreen()})
     following.start()
     # Not by `kill_supervisor`: the cell takes it on before anybody sees the state.
-    wait_for(lambda: all(len(log(folder, rank)) > 1000 for rank in range(3)), 60, "lines")
+    wait_for(lambda: all(len(log(folder, rank)) > 1000 for rank in range(3)), "lines")
     first = reader.status(folder).supervisor
     assert first is not None
     os.kill(first.pid, signal.SIGKILL)
@@ -193,9 +196,9 @@ def test_stop_in_a_view_ends_an_unwatched_run(hosts: Hosts, wait_for: WaitFor) -
     kill_supervisor(folder, wait_for)
     with pytest.raises(InputError, match="is not at its end"):
         removal.remove([folder])
-    began = time.monotonic()
+    watch = Stopwatch()
     assert actions.stop(folder.id)["state"] == "unwatched"
-    assert time.monotonic() - began < 2
+    assert watch.under(2)
     status = ended(folder)
     assert (status.state, status.reason) == (State.STOPPED, "stopped by the user")
 
@@ -328,7 +331,7 @@ def test_hosts_that_cannot_reach_each_other_are_told_and_another_interface_is_us
         stays = "import os, time\nwhile not os.path.exists('/tmp/go'): time.sleep(0.05)"
         folder = launched(hosts, stays)
         told = "h2, h3 cannot connect to h1 at " + hosts.address("h1")
-        wait_for(lambda: told in str(reader.status(folder).reason), 30, "the hosts that cannot connect")
+        wait_for(lambda: told in str(reader.status(folder).reason), "the hosts that cannot connect")
         assert "--interface" in str(reader.status(folder).reason)
         for name in hosts.names:
             hosts.exec(name, ["touch", "/tmp/go"])
@@ -380,7 +383,7 @@ def test_a_bare_python_and_a_heavy_payload(hosts: Hosts, tmp_path: Path) -> None
         for name in bare.names:
             bare.only_python(name)
         folder = launched(bare, source, np=2, names={"HEAVY": heavy}, python=None)
-        status = ended(folder, 100)
+        status = ended(folder)
         assert status.state is State.SUCCEEDED, status.reason
         assert results(folder, 2) == [(hashlib.sha256(heavy).hexdigest(), False)] * 2
 
@@ -396,7 +399,7 @@ dist.barrier()
 mine.tolist()
 """
     folder = launched(hosts, source)
-    status = ended(folder, 100)
+    status = ended(folder)
     assert status.state is State.SUCCEEDED, (status.reason, log(folder, 0))
     assert results(folder, 3) == [[6.0, 6.0, 6.0]] * 3
 
@@ -430,7 +433,7 @@ def test_64_ranks_over_8_hosts(hosts: Hosts) -> None:
     source = "import jupyter_dist as dist\nfor i in range(100):\n    print(i)\ndist.rank()"
     began = time.monotonic()
     folder = launched(hosts, source, np=64)
-    status = ended(folder, 110)
+    status = ended(folder)
     assert status.state is State.SUCCEEDED, status.reason
     print(f"64 ranks in {time.monotonic() - began:.1f} s")
     assert results(folder, 64) == list(range(64))
@@ -465,7 +468,7 @@ def test_this_machine_among_the_hosts(hosts: Hosts, tmp_path: Path) -> None:
     listed = [{"name": "localhost", "slots": 1}, {"name": "h2", "slots": 1}]
     names = ("MASTER_ADDR", "GLOO_SOCKET_IFNAME")
     source = "import os, socket\nsocket.gethostname(), *(os.environ[name] for name in NAMES)"
-    place = Path("/tmp/jupyter-dist-test-of-ssh")
+    place = tmp_path / "remote"
     folder = launched(hosts, source, np=2, names={"NAMES": names}, among=listed, remote_dir=str(place))
     status = ended(folder)
     assert status.state is State.SUCCEEDED, status.reason

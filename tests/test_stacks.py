@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -226,7 +227,7 @@ def test_taking_does_not_take_half_a_dump(made: RunMaker, monkeypatch: pytest.Mo
         with made.rank(0).stacks.open("a") as file:
             file.write(next(lines, ""))
 
-    monkeypatch.setattr(time, "sleep", write_a_line)
+    monkeypatch.setattr(ask_stacks, "time", SimpleNamespace(monotonic=time.monotonic, sleep=write_a_line))
     (_, frames), *_ = ask_stacks.take(made.folder).groups
     assert [frame.function for frame in frames] == ["<module>", "train", "all_reduce"]
 

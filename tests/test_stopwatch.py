@@ -9,13 +9,15 @@ import pytest
 import stopwatch
 from stopwatch import Stopwatch
 
+from jupyter_dist.conformance import deadlines
+
 
 @pytest.fixture
 def pressure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What the kernel tells of CPUs that were waited for; nothing at first."""
     told = tmp_path / "cpu"
     told.write_text("some avg10=0.00 avg60=0.00 avg300=0.00 total=1000000\nfull total=7\n")
-    monkeypatch.setattr(stopwatch, "_PRESSURE", told)
+    monkeypatch.setattr(deadlines, "_PRESSURE", told)
     monkeypatch.setattr(stopwatch, "_ADDED_UP_EVERY_S", 0.0)
     return told
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launching import ended, launch_cell
+from launching import ended, launch_cell, until
 from rank_maker import alone
 from stopwatch import Stopwatch
 
@@ -513,12 +513,12 @@ while True:
 """
     )
     folder = start(source, 3, cold=False, ps=1, chief=True)
-    wait_for(lambda: "training" in said(folder)[0], 60, "the chief")
-    pid = reader.status(folder).ranks[1].pid
+    wait_for(lambda: "training" in said(folder)[0], "the chief")
+    pid = until(folder, lambda status: status.ranks[1].pid is not None, "the pid of rank 1").ranks[1].pid
     assert pid is not None
     watch = Stopwatch()
     os.kill(pid, signal.SIGKILL)
-    status = ended(folder, 20)
+    status = ended(folder)
     assert watch.under(10)
     assert (status.state, status.reason) == (State.FAILED, "rank 1 was ended by SIGKILL")
     assert [r.state for r in status.ranks] == [State.STOPPED, State.FAILED, State.STOPPED]

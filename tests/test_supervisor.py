@@ -11,13 +11,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import run_processes
-from launching import ended, launch_cell, logs
+from gates import Gates
+from launching import ended, launch_cell, logs, rank_pids
 from stopwatch import Stopwatch
 
 from jupyter_dist.errors import LaunchError
@@ -27,6 +28,7 @@ from jupyter_dist.launch import template
 from jupyter_dist.record import failures, reader
 from jupyter_dist.record.cursor import Tail
 from jupyter_dist.worker import payload as container
+from jupyter_dist.worker import time_index
 
 WaitFor = Callable[..., Any]
 
@@ -39,12 +41,6 @@ def start(source: str, np: int = 2, names: dict[str, Any] | None = None, **reque
 def run(source: str, **options: Any) -> tuple[RunFolder, Status]:
     folder = start(source, **options)
     return folder, ended(folder)
-
-
-def rank_pids(folder: RunFolder, wait_for: WaitFor, ranks: Sequence[int] = (0, 1)) -> list[int]:
-    """The ranks' pids, once each has printed "up"."""
-    wait_for(lambda: all("up" in logs(folder, rank) for rank in ranks), what="the ranks")
-    return [rank.pid for rank in reader.status(folder).ranks if rank.pid is not None]
 
 
 def gone(*pids: int) -> bool:
@@ -240,9 +236,9 @@ def test_a_port_that_is_always_taken_is_not_chosen_for_ever(tmp_path: Path) -> N
     assert (status.state, status.attempt, status.port_retries) == (State.FAILED, 3, 3)
 
 
-def test_stop_lets_finally_blocks_run(wait_for: WaitFor) -> None:
+def test_stop_lets_finally_blocks_run() -> None:
     folder = start("import time\ntry:\n    print('up')\n    time.sleep(600)\nfinally:\n    print('saved')")
-    rank_pids(folder, wait_for)
+    rank_pids(folder)
     folder.request("stop")
     status = ended(folder)
     assert (status.state, status.reason) == (State.STOPPED, "stopped by the user")
@@ -250,18 +246,18 @@ def test_stop_lets_finally_blocks_run(wait_for: WaitFor) -> None:
     assert failures.failures(folder) == []
 
 
-def test_stop_ends_ranks_that_ignore_sigterm(wait_for: WaitFor) -> None:
+def test_stop_ends_ranks_that_ignore_sigterm() -> None:
     folder = start("import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + UP)
-    pids = rank_pids(folder, wait_for)
+    pids = rank_pids(folder)
     folder.request("stop")
-    status = ended(folder, 20)
+    status = ended(folder)
     assert status.state is State.STOPPED
     assert gone(*pids)
 
 
-def test_kill_ends_at_once(wait_for: WaitFor) -> None:
+def test_kill_ends_at_once() -> None:
     folder = start("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + UP)
-    pids = rank_pids(folder, wait_for)
+    pids = rank_pids(folder)
     folder.request("stop")
     folder.request("kill")
     watch = Stopwatch()
@@ -290,17 +286,17 @@ def test_a_clock_that_is_set_back_delays_no_end(tmp_path: Path) -> None:
     assert status.ended < time.time() - 3000, "the clock was set back"
 
 
-def test_a_rank_that_somebody_ends_in_order(wait_for: WaitFor) -> None:
+def test_a_rank_that_somebody_ends_in_order() -> None:
     folder = start(UP)
-    os.kill(rank_pids(folder, wait_for)[1], signal.SIGTERM)
+    os.kill(rank_pids(folder)[1], signal.SIGTERM)
     assert ended(folder).reason == "rank 1 ended with exit code 143 (SIGTERM)"
 
 
 def test_a_run_whose_folder_is_removed_ends(wait_for: WaitFor) -> None:
     folder = start(UP)
-    pids = [*rank_pids(folder, wait_for), supervisor_pid(folder)]
+    pids = [*rank_pids(folder), supervisor_pid(folder)]
     shutil.rmtree(folder.path)
-    wait_for(lambda: gone(*pids), 20, "the end of the supervisor and its ranks")
+    wait_for(lambda: gone(*pids), "the end of the supervisor and its ranks")
     assert not folder.path.exists()
 
 
@@ -320,7 +316,7 @@ def test_a_full_disk_is_what_the_run_says_it_failed_of(
     assert fill in error.text
 
 
-def test_a_killed_rank_takes_the_others_down_and_leaves_all_it_wrote(wait_for: WaitFor) -> None:
+def test_a_killed_rank_takes_the_others_down_and_leaves_all_it_wrote() -> None:
     source = """
 import time
 import jupyter_dist as dist
@@ -332,7 +328,7 @@ for step in range(10**9):
     time.sleep(0 if step < 1000 else 0.001)
 """
     folder = start(source)
-    pids = rank_pids(folder, wait_for)
+    pids = rank_pids(folder)
     os.kill(pids[1], signal.SIGKILL)
     watch = Stopwatch()
     status = ended(folder)
@@ -368,12 +364,12 @@ time.sleep(600)
     monkeypatch.setattr(template, "wanted", lambda: warm)
     folder = start(source, cold=not warm)
     try:
-        pids = rank_pids(folder, wait_for)
+        pids = rank_pids(folder)
         assert reader.status(folder).warm is warm
         children = [int(Path(f"{child}{rank}").read_text()) for rank in (0, 1)]
         os.kill(supervisor_pid(folder), signal.SIGKILL)
-        wait_for(lambda: reader.status(folder).state is State.LOST, 10, "the lost state")
-        wait_for(lambda: gone(*pids, *children), 10, "the end of the ranks and their subprocesses")
+        wait_for(lambda: reader.status(folder).state is State.LOST, "the lost state")
+        wait_for(lambda: gone(*pids, *children), "the end of the ranks and their subprocesses")
         status = reader.status(folder)
         assert status.reason is not None
         assert "supervisor is gone" in status.reason
@@ -395,33 +391,33 @@ a.returncode = b.returncode = 0
     folder, status = run(source, np=1)
     assert status.state is State.SUCCEEDED
     pids = container.load(folder.rank(0, 0).result)
-    wait_for(lambda: gone(*pids), 5, "their end")
+    wait_for(lambda: gone(*pids), "their end")
 
 
 def test_a_killed_guard_is_replaced(wait_for: WaitFor) -> None:
     folder = start(UP)
-    pids = rank_pids(folder, wait_for)
+    pids = rank_pids(folder)
     supervisor = supervisor_pid(folder)
 
     def guards() -> list[int]:
         return [pid for pid in children_of(supervisor) if pid not in pids]
 
-    (first,) = guards()
+    (first,) = wait_for(lambda: guards() if len(guards()) == 1 else None, "one guard")
     os.kill(first, signal.SIGKILL)
-    wait_for(lambda: guards() not in ([], [first]), 10, "another guard")
+    wait_for(lambda: guards() not in ([], [first]), "another guard")
     os.kill(supervisor, signal.SIGKILL)
-    wait_for(lambda: gone(*pids), 10, "the end of the ranks")
+    wait_for(lambda: gone(*pids), "the end of the ranks")
 
 
 def test_ranks_end_even_when_supervisor_and_guard_die_at_once(wait_for: WaitFor) -> None:
     folder = start(UP)
-    pids = rank_pids(folder, wait_for)
+    pids = rank_pids(folder)
     supervisor = supervisor_pid(folder)
     os.kill(supervisor, signal.SIGSTOP)  # it must not replace the guard before its own end
     guard = next(pid for pid in children_of(supervisor) if pid not in pids)
     os.kill(guard, signal.SIGKILL)
     os.kill(supervisor, signal.SIGKILL)
-    wait_for(lambda: gone(*pids), 10, "the end of the ranks")
+    wait_for(lambda: gone(*pids), "the end of the ranks")
     assert reader.status(folder).state is State.LOST
 
 
@@ -451,17 +447,27 @@ def test_asking_for_stacks_before_a_rank_can_answer_does_not_end_it(wait_for: Wa
             from jupyter_dist.worker.boot import STACK_SIGNAL
 
             os.kill(rank.pid, STACK_SIGNAL)
-    rank_pids(folder, wait_for)
+    rank_pids(folder)
     assert reader.status(folder).state is State.RUNNING
     folder.request("kill")
     ended(folder)
 
 
-def test_the_time_index_tells_when_a_line_came(wait_for: WaitFor) -> None:
-    folder, _ = run("import time\nprint('a')\ntime.sleep(0.5)\nprint('b\\nc')", np=1)
-    times = {line.text: line.time for line in reader.line_times(folder, 0, 0)}
-    assert 0.3 < times["b"] - times["a"] < 2
-    assert times["c"] == times["b"]
+def test_the_time_index_tells_when_a_line_came(wait_for: WaitFor, tmp_path: Path) -> None:
+    began, gates = time.time(), Gates(tmp_path)
+    folder = start(gates.source + "print('a')\ngate('b')\nprint('b\\nc')", np=1)
+
+    def times() -> dict[str, Any]:
+        return {line.text: line.time for line in reader.line_times(folder, 0, 0)}
+
+    # A line that the index does not cover yet has come "just now", which is before its record.
+    wait_for(lambda: time_index.covered(folder.rank(0, 0).times) >= len("a\n"), what="the record of a line")
+    between = time.time()
+    gates.open("b")
+    ended(folder)
+    found = times()
+    assert began <= found["a"] <= between <= found["b"] <= time.time()
+    assert found["c"] == found["b"]
 
 
 def test_files_are_private_whatever_the_umask() -> None:
@@ -479,9 +485,9 @@ def test_files_are_private_whatever_the_umask() -> None:
     assert folder.path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_nothing_of_ours_listens(wait_for: WaitFor) -> None:
+def test_nothing_of_ours_listens() -> None:
     folder = start(UP)
-    pids = {*rank_pids(folder, wait_for), supervisor_pid(folder)}
+    pids = {*rank_pids(folder), supervisor_pid(folder)}
     sockets = set()
     for pid in pids:
         for fd in Path(f"/proc/{pid}/fd").iterdir():
@@ -525,7 +531,7 @@ def test_ranks_that_cannot_all_be_started_are_ended(tmp_path: Path) -> None:
     assert {rank.state for rank in status.ranks} == {State.STOPPED}
 
 
-def test_many_ranks(wait_for: WaitFor) -> None:
+def test_many_ranks() -> None:
     folder, status = run("import os\nint(os.environ['RANK'])", np=24)
     assert status.state is State.SUCCEEDED
     assert [container.load(folder.rank(0, rank).result) for rank in range(24)] == list(range(24))
@@ -550,7 +556,7 @@ def test_a_supervisor_that_is_killed_right_after_its_start_leaves_nothing(
             )
             time.sleep(number * 0.02)
             os.kill(int(told[1]), signal.SIGKILL)
-            wait_for(lambda folder=folder: run_processes(folder.path) == {}, 10, "the end of all of it")
+            wait_for(lambda folder=folder: run_processes(folder.path) == {}, "the end of all of it")
     finally:
         template.close()
 
@@ -562,16 +568,16 @@ def test_a_guard_from_the_store_that_was_killed_is_replaced(
     try:
         template.observe({})
         folder = start(UP, cold=False)
-        pids = rank_pids(folder, wait_for)
+        pids = rank_pids(folder)
         supervisor = supervisor_pid(folder)
         assert reader.status(folder).warm
         (pipe,) = {link for link in pipes(supervisor) if holders(link) - {supervisor}}
         (guard,) = holders(pipe) - {supervisor}
         assert guard not in children_of(supervisor), "it was forked while nobody waited"
         os.kill(guard, signal.SIGKILL)
-        wait_for(lambda: len(children_of(supervisor)) == 3, 10, "another guard")
+        wait_for(lambda: len(children_of(supervisor)) == 3, "another guard")
         os.kill(supervisor, signal.SIGKILL)
-        wait_for(lambda: gone(*pids), 10, "the end of the ranks")
+        wait_for(lambda: gone(*pids), "the end of the ranks")
     finally:
         template.close()
 

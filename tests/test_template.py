@@ -8,16 +8,17 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gates import Gates
 from launching import launch_cell, results
 
 from jupyter_dist.capture.capturing import capture_cell
+from jupyter_dist.conformance.deadlines import run_process
 from jupyter_dist.folder import RunFolder, runs
 from jupyter_dist.job import State, Status
 from jupyter_dist.launch import submission, template
@@ -41,7 +42,7 @@ def run(
     source: str, wait_for: WaitFor, *, np: int = 2, backend: str = "local", **request: Any
 ) -> tuple[RunFolder, Status]:
     folder = launch_cell(backend, source, np, **{"cold": False, **request})
-    wait_for(lambda: reader.status(folder).state.ended, 60, "the run's end")
+    wait_for(lambda: reader.status(folder).state.ended, "the run's end")
     return folder, reader.status(folder)
 
 
@@ -156,7 +157,7 @@ def test_such_a_variable_set_in_the_notebook_makes_another_template(
     _, status = run("1", wait_for)
     assert status.warm
     assert template_pid() != first
-    wait_for(lambda: reader.start_ticks(first) is None, 10, "the old template's end")
+    wait_for(lambda: reader.start_ticks(first) is None, "the old template's end")
 
 
 def test_an_import_that_starts_a_thread_is_left_to_the_ranks(
@@ -175,28 +176,26 @@ def test_an_import_that_starts_a_thread_is_left_to_the_ranks(
 def test_a_run_is_pending_for_as_long_as_the_template_imports(
     wait_for: WaitFor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "slow.py").write_text("import time\ntime.sleep(4)\n")
+    gates = Gates(tmp_path)
+    (tmp_path / "slow.py").write_text(gates.source + "gate('imported')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(reader, "_GRACE_S", 2.0)
     monkeypatch.setattr(template, "_SIGN_S", 0.2)
     template._current().preload(["slow"])
-    seen: set[State] = set()
-    look = threading.Timer(0, lambda: seen.update(_states_until_an_end()))
-    look.start()
-    run("1", wait_for)
-    look.join(60)
-    assert seen == {State.PENDING, State.RUNNING, State.SUCCEEDED} or seen == {State.PENDING, State.SUCCEEDED}
-
-
-def _states_until_an_end() -> Iterator[State]:
-    """Those of the only run that there is, from its creation on."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        for folder in runs():
-            yield (state := reader.status(folder).state)
-            if state.ended:
-                return
-        time.sleep(0.01)
+    with ThreadPoolExecutor(1) as pool:
+        launched = pool.submit(launch_cell, "local", "1", cold=False)
+        try:
+            (folder,) = wait_for(lambda: list(runs()), what="the run's folder")
+            wait_for(folder.job.exists, what="the job")
+            for _ in range(3):
+                # A run without a supervisor that is so old is lost, unless somebody says that he is at it.
+                os.utime(folder.job, (0, 0))
+                wait_for(lambda: folder.job.stat().st_mtime > 0, what="another sign")
+                assert reader.status(folder).state is State.PENDING
+            assert not launched.done()
+        finally:
+            gates.open("imported")
+        assert launched.result().id == folder.id
+    wait_for(lambda: reader.status(folder).state is State.SUCCEEDED, what="the run's end")
 
 
 @pytest.mark.needs("pandas", "pyarrow")
@@ -274,7 +273,7 @@ int(os.read(read, 20))
     folder, status = run(source, wait_for, np=1)
     assert status.warm
     (pid,) = results(folder, 1)
-    wait_for(lambda: reader.start_ticks(pid) is None, 5, "its end")
+    wait_for(lambda: reader.start_ticks(pid) is None, "its end")
 
 
 def test_the_template_ends_with_its_kernel(wait_for: WaitFor) -> None:
@@ -287,7 +286,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     kernel = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     pid = int(kernel.stdout)
-    wait_for(lambda: reader.start_ticks(pid) is None, 10, "the template's end")
+    wait_for(lambda: reader.start_ticks(pid) is None, "the template's end")
 
 
 def test_the_template_ends_when_idle() -> None:
@@ -299,9 +298,7 @@ ours, theirs = socket.socketpair()
 template._serve(theirs)
 print("ended")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
-    )
+    done = run_process([sys.executable, "-c", code], check=True)
     assert done.stdout == "ended\n"
 
 
@@ -325,5 +322,5 @@ def test_a_run_of_tf_keras_in_place_of_keras_starts_cold(wait_for: WaitFor) -> N
     for env, cold in (({"TF_USE_LEGACY_KERAS": "1"}, True), ({}, False)):
         wanted = RunOptions(env=env)
         folder = submission.launch(submission.Request("local", 1, source, "In[1]", {}, wanted), payload)
-        wait_for(lambda folder=folder: reader.status(folder).state.ended, 60, "the run's end")
+        wait_for(lambda folder=folder: reader.status(folder).state.ended, "the run's end")
         assert ("tf_keras in place of keras" in folder.supervisor_log.read_text()) is cold

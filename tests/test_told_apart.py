@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,7 @@ def test_a_run_is_named_and_says_what_it_was_started_with(wait_for: WaitFor) -> 
     run.name, run.tags = "told later", ["c"]
     info = queries.run(run.id)
     assert (info["name"], info["named"], info["tags"], info["line"]) == ("told later", True, ["c"], None)
-    wait_for(run.folder.environment.exists, 30, "the environment")
+    wait_for(run.folder.environment.exists, "the environment")
     environment = queries.environment(run.id)
     assert environment["python"] == ".".join(map(str, sys.version_info[:3]))
     assert environment["packages"]["pydantic"]
@@ -66,6 +65,12 @@ def test_the_commit_of_a_folder(tmp_path: Path) -> None:
     assert (changed["dirty"], changed["changed"]) == (True, ["a.py"])
 
 
+def reads() -> tuple[int, int]:
+    """How many bytes this process has read so far, and by how many calls."""
+    told = Path("/proc/self/io").read_text().split()
+    return int(told[1]), int(told[5])
+
+
 def test_500_runs_are_listed_fast_named_searched_and_sorted(own_folders: Path) -> None:
     for number in range(500):
         made = RunMaker(
@@ -75,10 +80,10 @@ def test_500_runs_are_listed_fast_named_searched_and_sorted(own_folders: Path) -
             made.metric(rank, 9, {"loss": 500 - number + rank, "system/cpu": 50})
         made.end()
     queries.runs(limit=1000)
-    began = time.process_time()
+    before = reads()
     page = queries.runs(limit=1000)
-    # About 0.02 s alone: the ended ones are read once.
-    assert time.process_time() - began < 0.2
+    # The ended ones are read once: 4,000 reads of 0.8 MB, which they no more are.
+    assert [now - then for now, then in zip(reads(), before, strict=True)] < [5_000, 50]
     assert len(page["runs"]) == 500
     newest = page["runs"][0]
     assert newest["final"] == {"loss": 1.5}

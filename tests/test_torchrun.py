@@ -7,11 +7,10 @@ import os
 import re
 import signal
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from launching import ended, launch_cell, launcher_log, logs
+from launching import ended, launch_cell, launcher_log, logs, only_child, until_up
 
 from jupyter_dist.backends import torchrun
 from jupyter_dist.backends.launchers.torchrun_options import TorchrunOptions
@@ -182,21 +181,18 @@ time.sleep(600)
 def test_a_stop_is_not_answered_by_a_restart(wait_for: WaitFor) -> None:
     source = "import time\nprint('up')\ntry:\n    time.sleep(600)\nfinally:\n    print('saved')"
     folder = start(source, max_restarts=3)
-    wait_for(lambda: all(logs(folder, rank) == ["up"] for rank in (0, 1)), timeout_s=60)
+    wait_for(lambda: all(logs(folder, rank) == ["up"] for rank in (0, 1)))
     folder.request("stop")
     status = ended(folder)
     assert (status.state, status.attempt) == (State.STOPPED, 0)
     assert [logs(folder, rank) for rank in (0, 1)] == [["up", "saved"]] * 2
 
 
-def test_ranks_end_with_their_launcher(wait_for: WaitFor) -> None:
+def test_ranks_end_with_their_launcher() -> None:
     folder = start("import time\nprint('up')\ntime.sleep(600)", max_restarts=3)
-    wait_for(lambda: all(logs(folder, rank) == ["up"] for rank in (0, 1)), timeout_s=60)
-    supervisor = reader.status(folder).supervisor
+    supervisor = until_up(folder).supervisor
     assert supervisor is not None
-    children = Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children").read_text().split()
-    (launcher,) = (int(pid) for pid in children if b"torch" in Path("/proc", pid, "cmdline").read_bytes())
-    os.kill(launcher, signal.SIGKILL)
+    os.kill(only_child(supervisor.pid, "torch"), signal.SIGKILL)
     status = ended(folder)
     assert status.state is State.FAILED
     assert "was ended by SIGKILL, and its ranks with it" in (status.reason or "")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from launching import ended, launch_cell, logs, story
 
+from jupyter_dist.conformance.deadlines import run_process
 from jupyter_dist.job import State
 from jupyter_dist.record.failures import failures
 from jupyter_dist.showing import report
@@ -93,9 +93,7 @@ def test_lines_of_a_module_are_shown_where_its_file_is_not(beside: Path, tmp_pat
         if text is not None:
             (beside / "beside_mod.py").write_text(text)
         rank = {"JUPYTER_DIST_RUN": str(folder), "JUPYTER_DIST_ATTEMPT": "0", "RANK": "0", "WORLD_SIZE": "1"}
-        done = subprocess.run(
-            [sys.executable, "-m", "jupyter_dist.worker"], env={**os.environ, **rank}, cwd="/", timeout=60
-        )
+        done = run_process([sys.executable, "-m", "jupyter_dist.worker"], env={**os.environ, **rank}, cwd="/")
         assert done.returncode == 1
         found.append((folder / "attempts" / "0" / "ranks" / "0" / layout.OUTPUT).read_text())
         (beside / "beside_mod.py").write_text("")

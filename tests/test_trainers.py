@@ -129,8 +129,8 @@ def results(kernel: Kernel, name: str = "run") -> list[dict[str, Any]]:
 
 @pytest.mark.needs("torch", "lightning", "pytorch_lightning")
 def test_lightning(kernel: Kernel) -> None:
-    kernel.run(LIGHTNING, 180)
-    kernel.run(LIGHTNING_RANKS.strip(), 240)
+    kernel.run(LIGHTNING)
+    kernel.run(LIGHTNING_RANKS.strip())
     first, second = results(kernel)
     assert first["same"] == [True, True, first["same"][2]]
     assert first["same"] == second["same"], "one model, and the numbers of a trainer made in the cell"
@@ -145,7 +145,7 @@ def test_lightning(kernel: Kernel) -> None:
     assert first["other names"] == second["other names"] == [2, 2]
     assert first["set up"] == second["set up"]
 
-    kernel.run(LIGHTNING_REFUSED, 120)
+    kernel.run(LIGHTNING_REFUSED)
     use = "%%distribute -np 2\nfitted, ddp, turned, used, layer"
     again = "Make it inside the cell, or in a function that the cell calls."
     assert refusals(kernel, use) == {
@@ -281,9 +281,9 @@ layer, optimizer = accelerator.prepare(layer, torch.optim.SGD(layer.parameters()
 
 @pytest.mark.needs("torch", "transformers", "accelerate")
 def test_hugging_face(kernel: Kernel) -> None:
-    kernel.run(HUGGING_FACE, 240)
+    kernel.run(HUGGING_FACE)
     call = "run(ask, trainer, state, accelerator, of_pairs, np=2, options={'gpus_per_worker': 0}"
-    kernel.run(f"result = {call}, backend='torchrun')", 240)
+    kernel.run(f"result = {call}, backend='torchrun')")
     first, second = results(kernel, "result")
     for rank, found in enumerate((first, second)):
         main = rank == 0
@@ -306,7 +306,7 @@ def test_hugging_face(kernel: Kernel) -> None:
     assert first["trained"] == second["trained"]
     assert first["prepared"] == second["prepared"]
 
-    kernel.run(HUGGING_FACE_REFUSED, 120)
+    kernel.run(HUGGING_FACE_REFUSED)
     kernel.run("%load_ext jupyter_dist")
     again = "Make it inside the cell, or in a function that the cell calls."
     assert refusals(kernel, "%%distribute -np 2\nearly, tried, other, its, optimizer") == {
@@ -361,6 +361,7 @@ class Accelerator:
         self.rows = rows
         self.steps = steps
         self.inner = None if rows is None else Accelerator()
+    _models = _optimizers = _schedulers = _dataloaders = _custom_objects = ()
 """,
     "accelerate/state.py": """
 class PartialState:
@@ -369,6 +370,8 @@ class PartialState:
         self.__dict__ = self._shared_state
         if not self._shared_state:
             self.cpu = cpu
+class AcceleratorState:
+    _shared_state = {}
 """,
 }
 

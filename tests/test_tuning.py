@@ -14,6 +14,7 @@ import pytest
 import jupyter_dist
 from jupyter_dist import queries
 from jupyter_dist.backends.ranks.defaults import cores
+from jupyter_dist.conformance.runs import wait_for_end
 from jupyter_dist.errors import DistError, InputError
 from jupyter_dist.folder import RunFolder, runs, trials_of
 from jupyter_dist.launch import submission
@@ -56,7 +57,7 @@ def test_a_grid_from_the_first_point_to_the_best(own_folders: Path) -> None:
     run = start(
         quadratic, offset=2.0, tune={"lr": "quniform(1,3,1)", "kind": ["a", "b"]}, strategy="grid", parallel=3
     )
-    run.wait(100)
+    wait_for_end(run)
     assert run.state == "succeeded", story(run)
     table = run.trials
     assert sorted(zip(table["lr"], table["kind"], strict=True)) == [
@@ -93,18 +94,16 @@ def test_goes_on_with_the_trials_it_has_when_its_supervisor_is_killed(
 ) -> None:
     go = tmp_path / "go"
     run = start(slow, go=str(go), tune={"lr": [1, 2, 3, 4]}, strategy="grid", parallel=2)
-    wait_for(lambda: _logged(run) == {0, 1}, 60, "two trials that run")
+    wait_for(lambda: _logged(run) == {0, 1}, "two trials that run")
     trial = RunFolder(run.folder.path.parent / f"{run.id}-t0")
     # A rank's events may be there before the state tells of its process.
-    (pid,) = wait_for(
-        lambda: [rank.pid for rank in reader.status(trial).ranks if rank.pid], 60, "its process"
-    )
+    (pid,) = wait_for(lambda: [rank.pid for rank in reader.status(trial).ranks if rank.pid], "its process")
     assert run.status.supervisor is not None
     os.kill(run.status.supervisor.pid, signal.SIGKILL)
-    wait_for(lambda: run.state == "unwatched", 30)
+    wait_for(lambda: run.state == "unwatched")
     assert trials.read(run.folder).trials[1].state == "running"
     go.touch()
-    run.wait(100)
+    wait_for_end(run)
     assert run.state == "succeeded", story(run)
     assert run.trials["value"].tolist() == [1, 2, 3, 4], run.folder.trials.read_text() + story(run)
     assert run.best.job.trial is not None
@@ -124,7 +123,7 @@ def test_a_trial_is_not_lost_by_what_befalls_its_start(
     go.touch()
     # A run with the same payload, whose trials we turn here.
     run = start(slow, go=str(go), tune={"lr": [1, 2, 3]}, strategy="grid", parallel=3, cold=True)
-    run.wait(100)
+    wait_for_end(run)
     assert run.state == "succeeded", story(run)
     for one in trials_of(run.folder):
         removal.remove([one])
@@ -184,10 +183,10 @@ def test_ends_what_is_hopeless_and_stops_the_rest(tmp_path: Path, wait_for: Call
         max_jobs=4,
         parallel=2,
     )
-    wait_for(lambda: [t.state for t in trials.read(run.folder).trials][2:3] == ["pruned"], 60)
-    wait_for(lambda: 3 in _logged(run), 60)
+    wait_for(lambda: [t.state for t in trials.read(run.folder).trials][2:3] == ["pruned"])
+    wait_for(lambda: 3 in _logged(run))
     run.stop()
-    run.wait(60)
+    wait_for_end(run)
     assert run.state == "stopped", story(run)
     table = run.trials
     assert table["state"].tolist() == ["succeeded", "succeeded", "pruned", "stopped"]
@@ -212,7 +211,7 @@ def _endless_after_two(place: str, lr: int) -> None:
 
 def test_a_cell_that_always_fails_costs_three_trials() -> None:
     run = start(_fails, tune={"lr": "uniform(0,1)"}, max_jobs=50)
-    run.wait(60)
+    wait_for_end(run)
     assert run.state == "failed", story(run)
     assert run.trials["state"].tolist() == ["failed"] * 3
     assert "trial 0: rank 0 failed: ValueError: no such layer" in str(run.status.reason)
@@ -228,7 +227,7 @@ def test_begins_with_what_a_parent_knows() -> None:
     parent = start(
         _decades, tune={"lr": "loguniform(1e-5,1e-1)"}, max_jobs=3, objective="min:loss", parallel=3
     )
-    parent.wait(100)
+    wait_for_end(parent)
     assert parent.state == "succeeded", story(parent)
     wider = {"lr": "loguniform(1e-6,1)", "batch": [1, 2]}
     more: dict[str, Any] = {"max_jobs": 1, "objective": "min:loss"}
@@ -242,9 +241,9 @@ def test_begins_with_what_a_parent_knows() -> None:
         _decades, tune={"lr": "loguniform(1e-5,1e-1)"}, warm_start=f"{parent.id}:identical", seed=1, **more
     )
     child = start(_decades, tune=wider, warm_start=f"{parent.id}:transfer", **more)
-    same.wait(60)
+    wait_for_end(same)
     assert same.trials["state"].tolist() == ["succeeded"], story(same)
-    child.wait(60)
+    wait_for_end(child)
     assert child.state == "succeeded", story(child)
     assert child.trials["batch"][0] in (1, 2)
 
@@ -284,7 +283,7 @@ def test_a_cell_reads_what_is_tried(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_trial_that_logs_no_objective_says_what_it_logs() -> None:
     run = start(_decades, tune={"lr": [1, 2]}, max_jobs=1)
-    run.wait(60)
+    wait_for_end(run)
     assert run.state == "failed"
     assert run.status.reason is not None
     assert "no rank logged 'score' (but loss): dist.log(score=…)" in run.status.reason
@@ -294,7 +293,7 @@ def test_views_are_told_of_trials() -> None:
     run = start(
         _decades, tune={"lr": "loguniform(1e-5,1e-1)", "batch": [1, 2]}, objective="min:loss", max_jobs=5
     )
-    run.wait(60)
+    wait_for_end(run)
     assert run.state == "succeeded", story(run)
     told = queries.run(run.id)
     assert (told["backend"], told["world_size"], told["ranks"]) == ("local", 0, [])
@@ -314,7 +313,7 @@ def test_views_are_told_of_trials() -> None:
 def test_a_bad_trial_costs_nothing_but_itself() -> None:
     kinds = ["fine", "nan", "silent", "raises", "exits"]
     run = start(_of_a_kind, tune={"kind": kinds}, strategy="grid", parallel=5)
-    run.wait(60)
+    wait_for_end(run)
     assert run.state == "succeeded", story(run)
     assert run.trials["state"].tolist() == ["succeeded", *["failed"] * 4]
     reasons = run.trials["reason"].tolist()
@@ -350,7 +349,7 @@ def test_hyperband_gives_the_promising_ones_more_steps() -> None:
         parallel=2,
         objective="min:loss",
     )
-    run.wait(100)
+    wait_for_end(run)
     assert run.state == "succeeded", story(run)
     table = run.trials
     assert set(table["state"]) == {"succeeded", "pruned"}, story(run)
@@ -374,12 +373,12 @@ def test_values_of_env_are_not_known_to_another_supervisor(
 ) -> None:
     go = tmp_path / "go"
     run = start(slow, go=str(go), tune={"lr": [1, 2]}, strategy="grid", env={"TOKEN": "secret"})
-    wait_for(lambda: _logged(run) == {0}, 60, "a trial that runs")
+    wait_for(lambda: _logged(run) == {0}, "a trial that runs")
     assert run.status.supervisor is not None
     os.kill(run.status.supervisor.pid, signal.SIGKILL)
-    wait_for(lambda: run.state == "unwatched", 30)
+    wait_for(lambda: run.state == "unwatched")
     go.touch()
-    run.wait(100)
+    wait_for_end(run)
     assert run.state == "failed"
     assert "no more trials: the values of --env TOKEN are in no file" in str(run.status.reason)
     assert run.trials["value"].tolist() == [1]  # what was begun came to its end
@@ -394,7 +393,7 @@ def test_values_of_env_are_not_known_to_another_supervisor(
 )
 def test_trials_have_ranks_on_other_backends(backend: str) -> None:
     run = start(_sums, backend=backend, np=2, tune={"lr": [1, 2]}, strategy="grid")
-    run.wait(100)
+    wait_for_end(run)
     assert run.state == "succeeded", story(run)
     assert run.trials["value"].tolist() == [11, 21]  # of rank 0, which all ranks log here
     assert list(run.best.results) == [(2, 0), (2, 1)]

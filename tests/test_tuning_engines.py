@@ -15,12 +15,13 @@ from fakes.sagemaker.fixtures import GIVEN
 from ray_nodes import IN_SHARED, shared_ray
 
 import jupyter_dist
+from jupyter_dist.conformance.runs import wait_for_end
 from jupyter_dist.folder import trials_of
 from jupyter_dist.plan.planning import make_plan
 from jupyter_dist.record import reader
 from jupyter_dist.start import Origin, start_cell
 
-pytestmark = [pytest.mark.needs("optuna"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.needs("optuna")
 
 Given = Mapping[str, Any]
 Open = Callable[[pytest.TempPathFactory], contextlib.AbstractContextManager[Given]]
@@ -66,11 +67,16 @@ ENGINES = [
         id="sagemaker",
         marks=[pytest.mark.xdist_group("sagemaker"), pytest.mark.needs("boto3", "moto")],
     ),
+    pytest.param(
+        _azureml,
+        id="azureml",
+        marks=[
+            pytest.mark.xdist_group("azureml"),
+            pytest.mark.needs("azure.identity", "azure.storage.blob"),
+        ],
+    ),
 ]
 """What gives the flags, by the names of their fields, of runs on the backend that an engine belongs to."""
-if os.environ.get("JUPYTER_DIST_CONFORMANCE") == "whole":  # a minute or two
-    needed = pytest.mark.needs("azure.identity", "azure.storage.blob")
-    ENGINES.append(pytest.param(_azureml, id="azureml", marks=[pytest.mark.xdist_group("azureml"), needed]))
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -108,10 +114,10 @@ def test_the_decade_is_found_within_12_trials(given: Given, wait_for: Callable[.
         **given,
     }
     run = start_cell(LEARNS, {}, make_plan(asked), Origin("In[1]", Path.cwd()))
-    wait_for(lambda: run.state.ended or _decade_found(run), 400, "a rate in the best decade")
+    wait_for(lambda: run.state.ended or _decade_found(run), "a rate in the best decade")
     assert _decade_found(run), story(run)
     run.stop()
-    run.wait(100)
+    wait_for_end(run)
     assert run.state in ("stopped", "succeeded"), story(run)
     assert set(run.trials["state"]) <= {"succeeded", "pruned", "stopped"}, story(run)
     best = run.best

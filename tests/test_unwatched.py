@@ -16,11 +16,13 @@ from typing import Any
 import pytest
 from run_maker import RunMaker
 from server_process import Server
+from stopwatch import Stopwatch
 
 from jupyter_dist import folder as folders
 from jupyter_dist import queries
 from jupyter_dist.commands import dispatch
 from jupyter_dist.commands.run_commands import Context
+from jupyter_dist.conformance.deadlines import Deadline
 from jupyter_dist.errors import DistError, InputError, LaunchError
 from jupyter_dist.job import State, Supervisor
 from jupyter_dist.manage import actions, ask_stacks, removal
@@ -31,7 +33,9 @@ from jupyter_dist.start.until_end import attach
 
 GONE = Supervisor(2**22 - 1, 1, "", "")
 # In place of the job's Python: a supervisor that takes the run on and is killed half a second later.
-DIES_AGAIN = """#!{python}
+# The second line has a shell start Python, whose path may have a space, and says nothing in Python.
+DIES_AGAIN = """#!/bin/sh
+"exec" "{python}" "$0" "$@"
 import dataclasses, os, subprocess, sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
@@ -122,10 +126,11 @@ def test_waiting_does_not_hang(own_folders: Path, tmp_path: Path) -> None:
     script.write_text(DIES_AGAIN.format(python=sys.executable, root=str(Path(__file__).parents[1])))
     script.chmod(0o755)
     run = Run(unwatched(own_folders, python=str(script)).folder)
-    began = time.monotonic()
+    began, watch = time.monotonic(), Stopwatch()
     with pytest.raises(DistError, match="is unwatched"):
         run.wait()
-    assert 0.4 < time.monotonic() - began < 15, "it was taken on, once"
+    assert time.monotonic() - began > 0.4, "it was taken on"
+    assert watch.under(15), "once"
     with pytest.raises(TimeoutError, match="still unwatched after 0 s"):
         run.wait(timeout_s=0)
 
@@ -148,9 +153,9 @@ def test_a_cell_that_follows_comes_to_an_end(
 def test_a_view_is_answered_at_once_when_it_stops_one(own_folders: Path, hangs: str) -> None:
     made = unwatched(own_folders, python=hangs)
     for kill in (False, True):
-        began = time.monotonic()
+        watch = Stopwatch()
         assert actions.stop(made.folder.id, kill=kill) == {"id": made.folder.id, "state": "unwatched"}
-        assert time.monotonic() - began < 2
+        assert watch.under(2)
     assert sorted(os.listdir(made.folder.requests)) == ["kill", "stop"], "a new supervisor finds them"
     pids = Path(hangs).with_name("pids").read_text().split()
     assert len(pids) == 1, "one supervisor is started, however often Stop is pressed"
@@ -163,9 +168,9 @@ def test_a_view_is_answered_at_once_when_it_stops_one(own_folders: Path, hangs: 
             return True
         return False
 
-    deadline = time.monotonic() + 20
+    deadline = Deadline()
     while not failed():
-        assert time.monotonic() < deadline, "that the supervisor did not come up is never told"
+        assert not deadline.passed(), "that the supervisor did not come up is never told"
         time.sleep(0.05)
 
 
@@ -179,11 +184,11 @@ def test_a_run_that_is_unwatched_again_is_stopped_again(
     script.chmod(0o755)
     folder = unwatched(own_folders, python=str(script)).folder
     for starts in ("x", "xx"):
-        wait_for(lambda: reader.status(folder).state is State.UNWATCHED, 10, "the state unwatched")
+        wait_for(lambda: reader.status(folder).state is State.UNWATCHED, "the state unwatched")
         actions.stop(folder.id)
         count = tmp_path / "starts"
-        wait_for(lambda count=count, starts=starts: count.exists() and count.read_text() == starts, 20)
-        wait_for(lambda: reader.status(folder).state is State.UNWATCHED, 10, "the supervisor's end")
+        wait_for(lambda count=count, starts=starts: count.exists() and count.read_text() == starts)
+        wait_for(lambda: reader.status(folder).state is State.UNWATCHED, "the supervisor's end")
 
 
 def test_the_server_goes_on_while_unwatched_runs_are_stopped(tmp_path: Path, hangs: str) -> None:
@@ -192,24 +197,23 @@ def test_the_server_goes_on_while_unwatched_runs_are_stopped(tmp_path: Path, han
     server.start()
     try:
         made = [unwatched(server.runs, python=hangs) for _ in range(8)]
-        took: list[float] = []
+        quick: list[bool] = []
 
         def stop(run_id: str) -> None:
-            began = time.monotonic()
+            watch = Stopwatch()
             answer = server.call("POST", f"/runs/{run_id}/stop", {})
             assert answer.json["state"] == "unwatched"
-            took.append(time.monotonic() - began)
+            quick.append(watch.under(5))
 
         threads = [threading.Thread(target=stop, args=(run.folder.id,)) for run in made]
         for thread in threads:
             thread.start()
-        began = time.monotonic()
+        watch = Stopwatch()
         assert server.call("GET", "/runs").json["total"] == 8
-        listed = time.monotonic() - began
+        quick.append(watch.under(5))
         for thread in threads:
             thread.join()
-        assert len(took) == 8
-        assert max(*took, listed) < 5, (took, listed)
+        assert quick == [True] * 9
     finally:
         server.stop()
 
@@ -224,6 +228,6 @@ def test_a_page_that_watches_hears_of_it(own_folders: Path, wait_for: Callable[.
     def states() -> list[str]:
         return [message["run"]["state"] for message in watch.poll() if message["kind"] == "run"]
 
-    assert wait_for(states, 10, "the new state") == ["unwatched"]
+    assert wait_for(states, "the new state") == ["unwatched"]
     made.end(State.STOPPED)
-    assert wait_for(states, 10, "the end") == ["stopped"]
+    assert wait_for(states, "the end") == ["stopped"]

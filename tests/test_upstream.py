@@ -1,78 +1,41 @@
-"""Public examples, run twice: by their launcher as a script, and by `%%distribute` from a notebook's cells.
+"""Public examples, by their launcher as a script, and by `%%distribute` from a notebook's cells.
 
-The same numbers have to come out. `examples` says what an example is; docs/examples.md lists them.
+The same numbers have to come out. `examples` says what an example is; docs/examples.md lists them. The
+launchers' numbers are committed: `plain_launchers` tells what they hang on, and writes them anew.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import importlib.metadata
 import json
-import os
-import platform
-import shlex
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import examples
 import pytest
 from conftest import OF_A_RANK, Kernel
 from examples import EXAMPLES, Example, differences, table
-from ports import take_port
-
-from benchmarks._engines import ray_head
-from jupyter_dist.folder import write_json
+from plain_launchers import (
+    NEEDS,
+    by_launcher,
+    environments,
+    golden,
+    hangs_on,
+    known_by_launcher,
+    packed,
+    program_of,
+    unpacked,
+)
+from tiers import group_of
 
 ROOT = Path(__file__).parents[1]
-TAKES_S = 240.0
-KEPT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jupyter-dist" / "upstream"
-NEEDS = {
-    "horovod-torch": ("torch", "horovod"),
-    "horovod-tensorflow": ("tensorflow", "horovod", "tf_keras"),
-    "torch": ("torch",),
-    "trainers": ("torch", "lightning", "transformers", "accelerate"),
-    "tensorflow": ("tensorflow", "tf_keras"),
-    "keras-torch": ("torch", "keras"),
-    "ray": ("torch", "ray"),
-}
-ENVIRON = {
-    "TF_CPP_MIN_LOG_LEVEL": "3",
-    "TF_ENABLE_ONEDNN_OPTS": "0",
-    "CUDA_VISIBLE_DEVICES": "",
-    "OMP_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1",
-}
 FOLDERS = ("JUPYTER_DIST_RUNS", "JUPYTER_DIST_GPU_LOCKS", "JUPYTER_DATA_DIR", "IPYTHONDIR")
-LEGACY_KERAS = """
-import os as _os, sys as _sys
-_os.environ["TF_USE_LEGACY_KERAS"] = "1"
-import tf_keras as _legacy
-for _name in [name for name in _sys.modules if name.split(".")[0] == "tf_keras"]:
-    _sys.modules["keras" + _name[8:]] = _sys.modules[_name]
-"""
-"""What a plain script needs where Horovod 0.28.1 or TensorFlow's strategies do not train with Keras 3."""
+ANEW = "write them anew: .venv/bin/python tests/plain_launchers.py"
 
 
 @pytest.fixture(scope="module")
 def environ_of() -> Iterator[Callable[[str], dict[str, str]]]:
-    """The variables of an example, for both ways; those of group `ray` name a Ray that is started first."""
-    with contextlib.ExitStack() as stack:
-        known: dict[str, dict[str, str]] = {}
-
-        def environ_of(group: str) -> dict[str, str]:
-            if group != "ray":
-                return ENVIRON
-            if group not in known:
-                address = stack.enter_context(ray_head(cpus=4))
-                known[group] = {**ENVIRON, "RAY_ADDRESS": address, "RAY_AUTH_MODE": "disabled"}
-            return known[group]
-
+    """`plain_launchers.environments`, open for as long as this module's tests run."""
+    with environments() as environ_of:
         yield environ_of
 
 
@@ -114,115 +77,10 @@ def by_distribute(example: Example, kernel: Kernel, folder: Path) -> list[dict[s
     kernel.run(f"%reset -f\n%cd -q {folder}")
     *earlier, last = example.cells
     for cell in earlier:
-        kernel.run(cell, TAKES_S)
-    kernel.run(f"%%distribute {example.notebook} --out run\n{last}", TAKES_S)
+        kernel.run(cell)
+    kernel.run(f"%%distribute {example.notebook} --out run\n{last}")
     shown = kernel.run("import json\nprint(json.dumps(list(run.results)))").stdout
     return [found for found in json.loads(shown) if found is not None]
-
-
-def by_launcher(example: Example, folder: Path, environ: dict[str, str]) -> list[dict[str, Any]]:
-    """What each process of the example's plain launcher found."""
-    found = folder / "found"
-    found.mkdir()
-    names = ("SCRIPT", "LEGACY_SCRIPT", "TORCH_TRAINER", "HOROVOD_TRAINER", "SLOTS")
-    files = {name: folder / name.lower() for name in names}
-    for name in ("SCRIPT", "TORCH_TRAINER", "HOROVOD_TRAINER"):
-        files[name].write_text(example.script())
-    files["LEGACY_SCRIPT"].write_text(LEGACY_KERAS + example.script())
-    files["SLOTS"].write_text("#!/bin/sh\necho localhost:2\n")
-    files["SLOTS"].chmod(0o700)
-    env = {name: value for name, value in os.environ.items() if name not in OF_A_RANK}
-    bin_folder = str(Path(sys.executable).parent)
-    env |= {**environ, "RESULTS": str(found), "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
-    words = [str(files.get(word, word)) for word in shlex.split(example.plain)]
-    with (folder / "log").open("wb") as log:
-        processes = [
-            subprocess.Popen(
-                argv,
-                env={**env, **more},
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            for argv, more in commands(words)
-        ]
-        try:
-            code = processes[0].wait(TAKES_S)
-            wait_for_the_others(processes[1:], found, example)
-        finally:
-            end(processes)
-    assert code == 0, (folder / "log").read_text(errors="replace")[-5000:]
-    return sorted((json.loads(path.read_text()) for path in found.iterdir()), key=lambda one: one["rank"])
-
-
-def known_by_launcher(example: Example, folder: Path, environ: dict[str, str]) -> list[dict[str, Any]]:
-    """As `by_launcher`, which runs again only where something that its numbers may hang on has changed.
-
-    What it found is kept under ~/.cache/jupyter-dist/upstream; without that folder every launcher runs anew.
-    """
-    with open("/proc/cpuinfo") as file:
-        cpu = {line for line in file if line.startswith("flags")}
-    packages = importlib.metadata.packages_distributions()
-    named = {name for module in ("numpy", *NEEDS[example.group]) for name in packages.get(module, ())}
-    hangs_on = [
-        *(Path(path).read_text() for path in (__file__, examples.__file__)),
-        example.script(),
-        example.plain,
-        platform.python_version(),
-        os.cpu_count(),
-        *sorted(cpu),
-        *sorted(f"{name} {importlib.metadata.version(name)}" for name in named),
-    ]
-    name = hashlib.sha256(json.dumps(hangs_on).encode()).hexdigest()[:24]
-    kept = KEPT / f"{name}.json"
-    if kept.exists():
-        found: list[dict[str, Any]] = json.loads(kept.read_text())
-        return found
-    found = by_launcher(example, folder, environ)
-    KEPT.mkdir(parents=True, exist_ok=True)
-    write_json(kept, found)
-    return found
-
-
-def end(processes: list[subprocess.Popen[bytes]]) -> None:
-    """End what still runs; a launcher is asked first, because its ranks are no members of its group."""
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(40)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def commands(words: list[str]) -> list[tuple[list[str], dict[str, str]]]:
-    """The command lines to start, each with its variables.
-
-    `TF_CONFIG=chief:1,worker:1,ps:1 python SCRIPT` is one process for each task, as TensorFlow's tutorials
-    have it, and any other line is itself. The first one's end is the end of the run.
-    """
-    name, _, value = words[0].partition("=")
-    if name != "TF_CONFIG":
-        return [(words, {})]
-    counts = [(kind, int(count)) for kind, count in (part.split(":") for part in value.split(","))]
-    cluster = {kind: [f"127.0.0.1:{take_port()}" for _ in range(count)] for kind, count in counts}
-    return [
-        (words[1:], {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})})
-        for kind, count in counts
-        for index in range(count)
-    ]
-
-
-def wait_for_the_others(processes: list[subprocess.Popen[bytes]], found: Path, example: Example) -> None:
-    """Workers that train end by themselves; servers of a parameter server strategy never do."""
-    if "ps:" in example.plain:
-        return
-    deadline = time.monotonic() + TAKES_S
-    for process in processes:
-        assert process.wait(deadline - time.monotonic()) == 0
 
 
 def cases() -> Iterator[Any]:
@@ -238,7 +96,6 @@ def cases() -> Iterator[Any]:
         yield pytest.param(example, id=name, marks=marks)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("example", list(cases()))
 def test_same_numbers(
     example: Example,
@@ -253,6 +110,50 @@ def test_same_numbers(
     plain = known_by_launcher(example, folders[1], environ_of(example.group))
     assert len(ours) > 0
     assert not differences(ours, plain, exactly=example.exactly)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("example", list(cases()))
+def test_the_launchers_numbers_are_still_these(
+    example: Example, environ_of: Callable[[str], dict[str, str]], tmp_path: Path
+) -> None:
+    """On another kind of processor they differ in their last digits: there only their shape is the same."""
+    committed = golden()[example.name]
+    now = hangs_on(example)
+    assert committed["versions"] == now["versions"], f"{ANEW} {example.name}"
+    found = by_launcher(example, tmp_path, environ_of(example.group))
+    if committed["processor"] == now["processor"]:
+        assert not differences(found, committed["found"], exactly=example.exactly)
+    else:
+        assert shape(found) == shape(committed["found"])
+
+
+def shape(found: Any) -> Any:
+    if isinstance(found, dict):
+        return {key: shape(value) for key, value in found.items()}
+    if isinstance(found, list):
+        return [shape(value) for value in found]
+    return type(found).__name__
+
+
+def test_numbers_that_are_packed_are_the_same_afterwards() -> None:
+    found = [{"rank": 0, "weights": [value / 8 for value in range(100)], "losses": [0.1] * 100, "few": [1.0]}]
+    short = packed(found)
+    assert {key: type(value) for key, value in short[0].items()} == {
+        "rank": int,
+        "weights": dict,
+        "losses": list,
+        "few": list,
+    }
+    assert unpacked(json.loads(json.dumps(short))) == found
+
+
+def test_numbers_of_each_example_are_committed() -> None:
+    committed = {name: entry["program"] for name, entry in golden().items()}
+    assert committed == {name: program_of(example) for name, example in EXAMPLES.items()}, ANEW
+    in_core = [name for name in EXAMPLES if group_of(f"test_upstream.py::test_same_numbers[{name}]") is None]
+    groups = {EXAMPLES[name].group for name in in_core}
+    assert groups == {"horovod-torch", "keras-torch", "tensorflow", "torch"}
 
 
 def test_the_page_lists_them() -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import wait_until
 from run_maker import BEGAN, RunMaker
 
 from jupyter_dist import queries
+from jupyter_dist.conformance.deadlines import Deadline, wait_until
 from jupyter_dist.errors import DistError, RunNotFound
 from jupyter_dist.job import State
 from jupyter_dist.queries.snapshot import snapshot
@@ -88,11 +88,11 @@ class FrontEnd:
             message["header"]["subshell_id"] = self.subshell
         self.kernel.client.shell_channel.send(message)
 
-    def until(self, condition: Callable[[], Any], timeout_s: float = 30.0) -> Any:
-        deadline = time.monotonic() + timeout_s
+    def until(self, condition: Callable[[], Any]) -> Any:
+        deadline = Deadline()
         while not (found := condition()):
-            if time.monotonic() > deadline:
-                pytest.fail(f"waited {timeout_s:g} s; last messages: {self.custom[-5:]}")
+            if deadline.passed():
+                pytest.fail(f"waited {deadline.patience_s:g} s; last messages: {self.custom[-5:]}")
             self.kernel.read(0.2)
         return found
 
@@ -145,7 +145,7 @@ def test_questions_are_answered_and_stop_works_while_the_cell_blocks(kernel: Any
     assert heard.snapshot(comm) == {}, "nothing is told twice"
     assert not cell.done
     heard.ask(comm, "stop", kill=False)
-    cell.finish(20)
+    cell.finish()
     assert "RunStopped" in cell.error
     assert heard.snapshot(comm)["run"]["state"] == "stopped"
 
@@ -176,7 +176,7 @@ def test_a_kernel_that_cannot_be_heard_tells(kernel: Any, unheard: FrontEnd) -> 
     assert set(told["totals"]) == {"0", "1"}
     assert not [m for m in unheard.custom if m["kind"] in ("here", "changes")]
     kernel.interrupt()
-    cell.finish(20)
+    cell.finish()
     unheard.until(lambda: any(m["kind"] == "here" for m in unheard.custom))
     end = unheard.snapshot(comm)
     assert (end["told"], end["final"], end["run"]["state"]) == (False, True, "stopped")
@@ -282,7 +282,7 @@ def test_a_download_that_was_left_is_ended(monkeypatch: pytest.MonkeyPatch) -> N
 
     taken = downloads.Downloads()
     assert [taken.next("a", lambda: pieces("a")) for _ in range(3)] == [b"0", b"1", b"2"]
-    wait_until(lambda: closed == ["a"], 10, "the end of a download that nobody goes on with")
+    wait_until(lambda: closed == ["a"], "the end of a download that nobody goes on with")
     with pytest.raises(DistError, match="start it again"):
         taken.next("a", lambda: pieces("a"))
     for name in "bcdefghijk":

@@ -561,7 +561,7 @@ jobs.put("job")
 @pytest.mark.needs("torch", "horovod", "transformers")
 def test_the_head_of_an_example_works_on_real_ranks(kernel: Any, tmp_path: Path) -> None:
     (tmp_path / "jw_tools.py").write_text(textwrap.dedent(FILES["jw_tools.py"]))
-    kernel.run(f"%load_ext jupyter_dist\n{IMAGENET}", timeout_s=120)
+    kernel.run(f"%load_ext jupyter_dist\n{IMAGENET}")
     cell = kernel.run(
         """%%distribute -np 2 --out run
 hvd.init()
@@ -578,7 +578,6 @@ counted()
     lock.acquire() and jobs.get(),
 )
 """,
-        timeout_s=240,
     )
     shown = kernel.run(
         "expected = ((3, 1), True, transformers.__version__, True, step(torch.ones(2)).item(), 2, "

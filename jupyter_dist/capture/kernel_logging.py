@@ -46,7 +46,7 @@ def read_loggers(
     return {
         "levels": [(level, name) for level, name in names.items() if _LEVELS.get(level) != name],
         "disabled_below": manager.disable,
-        "warnings": warnings.showwarning is getattr(logging, "_showwarning", None),
+        "warnings": getattr(warnings.showwarning, "__module__", "") == "logging",
         "loggers": found,
     }
 
@@ -105,12 +105,11 @@ def _formatter(formatter: logging.Formatter | None, keep: Keep) -> Any:
     if type(formatter) is not logging.Formatter or vars(formatter).keys() > {"_style", "_fmt", "datefmt"}:
         return keep(formatter)
     # Documented as arguments alone; kept under these names since Python 3.2.
-    style = next((k for k, (kind, _) in _styles().items() if type(formatter._style) is kind), "%")
+    style = next((k for k, kind in _STYLES.items() if type(formatter._style) is kind), "%")
     return formatter._fmt, formatter.datefmt, style
 
 
-def _styles() -> dict[str, Any]:
-    return dict(getattr(logging, "_STYLES", {}))
+_STYLES = {"%": logging.PercentStyle, "{": logging.StrFormatStyle, "$": logging.StringTemplateStyle}
 
 
 def read_filters() -> list[tuple[Any, ...]]:

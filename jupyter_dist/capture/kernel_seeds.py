@@ -91,9 +91,9 @@ def _random() -> tuple[bytes, bool]:
 
 def _numpy() -> tuple[bytes, bool]:
     numpys: Any = sys.modules["numpy.random"]
-    generator = numpys.mtrand._rand._bit_generator
-    # numpy keeps where a generator's first state came from until somebody seeds it.
-    seeded = getattr(generator, "_seed_seq", generator) is None
+    generator = numpys.get_bit_generator()
+    # numpy keeps where a generator's first state came from until somebody seeds it; 1.24 does not tell.
+    seeded = getattr(generator, "seed_seq", generator) is None
     return pickle.dumps(numpys.get_state(legacy=False)), seeded
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..worker import foreign_names
 from ..worker.pickling import Pickler, Trace
 from ..worker.rank_settings import library_settings
 from . import executed, kernel_logging, kernel_seeds, module_attributes
@@ -21,6 +22,12 @@ from . import modules as _modules
 __all__ = ["Settings", "is_notebook", "read"]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_ROWS = "worker/rank_settings/library_settings"
+_READERS = (
+    *("capture/kernel_seeds", "capture/kernel_logging", f"{_ROWS}/torch_rows"),
+    *(f"{_ROWS}/tensorflow_rows", f"{_ROWS}/array_rows"),
+)
+"""What reads private names of libraries, and passes over names that are missing."""
 _EVERYWHERE = {"__main__", "cloudpickle", "jupyter_dist", *sys.stdlib_module_names}
 
 
@@ -81,6 +88,8 @@ def read(
         ),
         "filters": kernel_logging.read_filters(),
     }
+    for user in _READERS:
+        found.notes += [foreign_names.note(row, names) for row, names in foreign_names.lost(user)]
     attributes = []
     for module, path, value in module_attributes.changed(texts, namespace, modules, is_own):
         if _plain(value) is value or _pickled(value, mains, hidden) is not None:

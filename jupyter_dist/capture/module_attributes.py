@@ -214,7 +214,8 @@ def _source_at_import(module: types.ModuleType) -> str | None:
 
     https://peps.python.org/pep-0552/: after the magic number and the flags, the source's time and size.
     """
-    file, cached = (vars(module).get(name) or "" for name in ("__file__", "__cached__"))
+    # Not `__cached__` of the module, which is gone from Python 3.15 on.
+    file, cached = vars(module).get("__file__") or "", getattr(module.__spec__, "cached", None) or ""
     try:
         about = os.stat(file)
         with open(cached, "rb") as compiled:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..text.confidential import is_confidential
+from ..worker.pickling.annotation_values import signature
 
 __all__ = ["Value", "of_call", "of_cell"]
 
@@ -81,7 +82,7 @@ def of_call(
     """The parameters of a call: its arguments, with the defaults of those that it leaves out."""
     found = _Found()
     try:
-        bound = inspect.signature(fn).bind(*args, **kwargs)
+        bound = signature(fn).bind(*args, **kwargs)
         bound.apply_defaults()
         named = {name: bound.arguments[name] for name in bound.signature.parameters}
         for name, one in bound.signature.parameters.items():

@@ -18,7 +18,7 @@ import cloudpickle
 
 from ..errors import CaptureError
 from ..worker.names import code_names
-from ..worker.pickling import Pickler, dump
+from ..worker.pickling import Pickler, annotation_values, dump
 from ..worker.pickling.remade import Refused
 
 __all__ = ["sort_out"]
@@ -112,7 +112,11 @@ def _deeper() -> Iterator[None]:
         sys.setrecursionlimit(limit)
 
 
-class _Tracer(pickle._Pickler):
+_WALKER: Any = getattr(pickle, "_Pickler", pickle.Pickler)
+"""Python's pickler in Python, which can be watched. With the other one an error names no path."""
+
+
+class _Tracer(_WALKER):  # type: ignore[misc]
     """Pickles as ours does, slowly and into nothing; after a failure `stack` leads to its cause."""
 
     def __init__(self, rules: Pickler) -> None:
@@ -126,7 +130,7 @@ class _Tracer(pickle._Pickler):
 
     def save(self, obj: Any, save_persistent_id: bool = True) -> Any:
         self.stack.append(obj)
-        super().save(obj, save_persistent_id)  # type: ignore[misc]
+        super().save(obj, save_persistent_id)
         self.stack.pop()  # not after an exception: then the stack is the answer
 
 
@@ -208,7 +212,7 @@ def _step_from_function(function: types.FunctionType, child: Any) -> str | None:
     for name, value in named:
         if value is child:
             return f"()'s default for {name}"
-    for name, value in function.__annotations__.items():
+    for name, value in annotation_values.values(function).items():
         if value is child:
             return f"()'s annotation of {name}"
     for name, value in vars(function).items():

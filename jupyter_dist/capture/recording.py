@@ -121,7 +121,7 @@ def _begin(obj: Any, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     """What was given; None where a constructor of the same object has said so, or nobody will ask."""
     if any(obj is other for other in _making.objects) or events.writer() is not None:
         return None
-    if kind.shared and type(obj)._shared_state:
+    if kind.shared and getattr(type(obj), "_shared_state", None):
         return None  # it is there already, and this call changes nothing in it
     return Made(kind, next(_order), bool(_making.objects), args, kwargs)
 

@@ -11,20 +11,34 @@
     class TestMine(BackendConformance):
         pass
 
-Every test starts real runs, on `target.np` ranks. What only some backends can is asked of those whose
-`Capabilities` declare it; of the others it is asked that they refuse it.
+`BackendConformance` is three classes in one: `DeclaredConformance`, which starts nothing, and
+`PlatformConformance` and `LinkConformance`, which start real runs on `target.np` ranks. What only some
+backends can is asked of those whose `Capabilities` declare it; of the others it is asked that they refuse it.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 # Before they are imported, so that a failing assertion shows its values.
 pytest.register_assert_rewrite(
-    *(f"{__name__}.{name}" for name in ("_declared", "_ended", "_failed", "_suite", "_worked"))
+    *(f"{__name__}.{path.stem}" for path in Path(__file__).parent.glob("[!_]*.py")),
 )
 
-from .suite import BackendConformance  # noqa: E402
+from .suite import (  # noqa: E402
+    BackendConformance,
+    DeclaredConformance,
+    LinkConformance,
+    PlatformConformance,
+)
 from .target import Target  # noqa: E402
 
-__all__ = ["BackendConformance", "Target"]
+__all__ = [
+    "BackendConformance",
+    "DeclaredConformance",
+    "LinkConformance",
+    "PlatformConformance",
+    "Target",
+]

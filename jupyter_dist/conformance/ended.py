@@ -22,7 +22,7 @@ from .failed import _processes
 from .runs import Runs, assert_state, wait_until
 from .target import Target
 
-__all__ = ["Ended"]
+__all__ = ["Ended", "Stopped"]
 
 
 def _children(run: Run) -> list[tuple[str, int]]:
@@ -47,7 +47,7 @@ def _arguments() -> bytes:
 
 
 @dataclass(frozen=True)
-class _Stopped:
+class _StoppedRun:
     """A run that one process started and another stopped, and what was seen meanwhile."""
 
     run: Run
@@ -60,12 +60,12 @@ class _Stopped:
     """What the process that stopped it saw as its states."""
 
 
-class Ended:
-    """What is left of a run when somebody ends it."""
+class Stopped:
+    """What is left of a run that another process has stopped."""
 
     @pytest.fixture(scope="class")
     @classmethod
-    def stopped(cls, runs: Runs) -> _Stopped:
+    def stopped(cls, runs: Runs) -> _StoppedRun:
         secret = secrets.token_hex(16)
         given = runs.given(env={"CONFORMANCE_SECRET": secret})
         run = runs.adopt(runs.elsewhere(cells.DETACHED, **given).split("\n")[-1])
@@ -76,17 +76,17 @@ class Ended:
             dumps = {rank: repr(dump) for rank, dump in run.stacks(runs.target.patience_s).dumps.items()}
         in_argv = secret.encode() in _arguments()
         children = _children(run)
-        told = runs.elsewhere(cells.STOPS_IT, run.id, str(runs.target.patience_s)).split("\n")
-        return _Stopped(run, status, dumps, in_argv, children, told)
+        told = runs.elsewhere(cells.STOPS_IT, run.id, str(runs.target.patience_s / 2)).split("\n")
+        return _StoppedRun(run, status, dumps, in_argv, children, told)
 
-    def test_a_detached_run_goes_on_and_says_where(self, stopped: _Stopped, target: Target) -> None:
+    def test_a_detached_run_goes_on_and_says_where(self, stopped: _StoppedRun, target: Target) -> None:
         status = stopped.status
         assert status.state is State.RUNNING
         assert {rank.state for rank in status.ranks} == {State.RUNNING}
         assert [(rank.host, rank.pid) for rank in status.ranks if not rank.host or not rank.pid] == []
         assert len({(rank.host, rank.pid) for rank in status.ranks}) == target.np
 
-    def test_another_process_attaches_and_stops_it(self, stopped: _Stopped) -> None:
+    def test_another_process_attaches_and_stops_it(self, stopped: _StoppedRun) -> None:
         assert stopped.told == ["running", "stopped"]
         assert stopped.run.status.reason == "stopped by the user"
         assert {rank.state for rank in stopped.run.status.ranks} == {State.STOPPED}
@@ -94,23 +94,27 @@ class Ended:
         with pytest.raises(RunStopped):
             stopped.run.raise_for_state()
 
-    def test_a_stop_lets_finally_blocks_run(self, stopped: _Stopped, target: Target) -> None:
+    def test_a_stop_lets_finally_blocks_run(self, stopped: _StoppedRun, target: Target) -> None:
         for rank in range(target.np):
             assert stopped.run.log(rank).split("\n")[-2:] == ["saved", ""]
 
-    def test_what_the_ranks_have_started_ends_with_them(self, stopped: _Stopped, runs: Runs) -> None:
+    def test_what_the_ranks_have_started_ends_with_them(self, stopped: _StoppedRun, runs: Runs) -> None:
         runs.gone(*_processes(stopped.run), *stopped.children)
 
-    def test_stacks_of_ranks_that_hang(self, stopped: _Stopped, target: Target) -> None:
+    def test_stacks_of_ranks_that_hang(self, stopped: _StoppedRun, target: Target) -> None:
         if not backends.declared(target.backend).capabilities.stacks:
             assert stopped.stacks == {}
             return
         assert sorted(stopped.stacks) == list(range(target.np))
         assert [rank for rank, text in stopped.stacks.items() if "waits_here" not in text] == []
 
-    def test_no_value_of_a_variable_stands_in_an_argument(self, stopped: _Stopped) -> None:
+    def test_no_value_of_a_variable_stands_in_an_argument(self, stopped: _StoppedRun) -> None:
         """`ps` shows those to every user of the machine."""
         assert not stopped.secret_in_argv
+
+
+class Ended:
+    """What is left of a run that is killed, or whose supervisor is."""
 
     def test_a_kill_ends_ranks_that_ignore_sigterm(self, runs: Runs) -> None:
         run = runs.until_up(runs.start(cells.STUBBORN))
@@ -131,14 +135,14 @@ class Ended:
         os.kill(supervisor.pid, signal.SIGKILL)
         outlives = backends.declared(target.backend).capabilities.outlives
         without = State.UNWATCHED if outlives else State.LOST
-        wait_until(lambda: run.state is without, target.patience_s, f"the state {without}", run)
+        wait_until(lambda: run.state is without, f"the state {without}", run, target.patience_s)
         if outlives:
             with runs.here():
                 # Its folder is all that finds the ranks again.
                 with pytest.raises(InputError, match="is not at its end"):
                     removal.remove([run.folder])
                 start.attach(run.id)
-            runs.wait(run, training_s=0.02 * lines)
+            runs.wait(run)
             assert_state(run, State.SUCCEEDED)
             assert list(run.results) == [lines - 1] * target.np
         runs.gone(*_processes(run), *children)

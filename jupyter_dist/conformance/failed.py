@@ -15,7 +15,7 @@ from . import cells
 from .runs import Runs, assert_state
 from .target import Target
 
-__all__ = ["Failed"]
+__all__ = ["Failed", "Raised"]
 
 LINES = 2000
 
@@ -26,8 +26,8 @@ def _processes(run: Run) -> list[tuple[str, int]]:
     return [(event["host"], event["pid"]) for event in told]
 
 
-class Failed:
-    """What a run that fails leaves."""
+class Raised:
+    """What a run leaves of which one rank raises an exception."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -69,6 +69,10 @@ class Failed:
         runs.gone(*_processes(raised))
         assert "waiting for the last rank" in raised.log(0)
         assert "about to fail" in raised.log(target.last)
+
+
+class Failed:
+    """What a run leaves that fails without an exception, and what comes after."""
 
     @pytest.fixture(scope="class")
     @classmethod

@@ -7,9 +7,7 @@ import json
 import linecache
 import os
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,21 +21,31 @@ from ..options import RunOptions
 from ..plan import planning
 from ..record import reader
 from ..showing.run import Run
+from . import deadlines
+from .deadlines import Deadline, run_process
 from .target import Target
 
-__all__ = ["Runs", "assert_state", "notebook", "processes_of", "story", "wait_until"]
+__all__ = ["Runs", "assert_state", "notebook", "processes_of", "story", "wait_for_end", "wait_until"]
 
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T], timeout_s: float, what: str, run: Run) -> T:
-    """Call it until it is true, and return what it gave; fails the test when the time is over."""
-    deadline = time.monotonic() + timeout_s
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"waited {timeout_s:g} s for {what}\n{story(run)}")
-        time.sleep(0.02)
-    return value
+def wait_until(
+    condition: Callable[[], T], what: str, run: Run, patience_s: float = deadlines.PATIENCE_S
+) -> T:
+    """Call `condition` until it is true, and return its value. A failure shows the story of the run."""
+    return deadlines.wait_until(condition, what, lambda: story(run), patience_s)
+
+
+def wait_for_end(run: Run, patience_s: float = deadlines.PATIENCE_S) -> Run:
+    """Wait for the end of a run, and return it. Fails the test after the deadline, with the run's story."""
+    deadline = Deadline(patience_s)
+    while True:
+        try:
+            return run.wait(deadline.left_s())
+        except TimeoutError as error:
+            if deadline.passed():
+                pytest.fail(f"{error}\n{story(run)}")
 
 
 def notebook(source: str) -> dict[str, Any]:
@@ -86,17 +94,13 @@ class Runs:
         self._started.append(run)
         return run
 
-    def finish(
-        self, source: str, names: Mapping[str, Any] | None = None, *, training_s: float = 0.0, **flags: Any
-    ) -> Run:
+    def finish(self, source: str, names: Mapping[str, Any] | None = None, **flags: Any) -> Run:
         """Start a run and wait for its end, whatever that is."""
-        return self.wait(self.start(source, names, **flags), training_s)
+        return self.wait(self.start(source, names, **flags))
 
-    def wait(self, run: Run, training_s: float = 0.0) -> Run:
-        try:
-            return run.wait(self.target.patience_s + training_s)
-        except TimeoutError as error:
-            pytest.fail(f"{error}\n{story(run)}")
+    def wait(self, run: Run) -> Run:
+        """Wait for the end of a run, whatever that is."""
+        return wait_for_end(run, self.target.patience_s)
 
     def until_up(self, run: Run) -> Run:
         """Wait until every rank has printed "up" and the state says that it runs."""
@@ -109,7 +113,7 @@ class Runs:
             said = [rank for rank in ranks if "up" in reader.output(run.folder, rank).decode().split()]
             return said == list(range(run.job.world_size))
 
-        wait_until(up, self.target.patience_s, "every rank to run and to print its first line", run)
+        wait_until(up, "every rank to run and to print its first line", run, self.target.patience_s)
         return run
 
     def elsewhere(self, script: str, *arguments: str, **given: Any) -> str:
@@ -121,13 +125,10 @@ class Runs:
         path.write_text(script)
         own = {name: given.pop(name) for name in list(given) if name not in RunOptions.model_fields}
         with self.here():
-            done = subprocess.run(
+            done = run_process(
                 [sys.executable, str(path), *arguments],
                 input=json.dumps({**given, "options": own}),
-                capture_output=True,
-                text=True,
-                timeout=2 * self.target.patience_s,
-                check=False,
+                patience_s=self.target.patience_s,
             )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
@@ -144,24 +145,28 @@ class Runs:
         def left() -> list[tuple[str, int]]:
             return [process for process in processes if self.target.runs_on(*process)]
 
-        deadline = time.monotonic() + self.target.patience_s
-        while left():
-            assert time.monotonic() < deadline, f"these should have ended: {left()}"
-            time.sleep(0.05)
+        def told() -> str:
+            return f"still there: {left()}"
+
+        deadlines.wait_until(lambda: not left(), "the end of these", told, self.target.patience_s)
 
     def close(self) -> None:
         """End what still runs. Fails the test when a run that has ended left a process on this machine."""
         for run in self._started:
             run.stop(kill=True)
-        deadline = time.monotonic() + self.target.patience_s
-        while left := self._leftovers():
-            if time.monotonic() > deadline:
-                for pid in left:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-                listed = "\n".join(f"  {pid}: {command}" for pid, command in left.items())
-                pytest.fail(f"processes of runs that have ended were still there:\n{listed}")
-            time.sleep(0.05)
+        deadlines.wait_until(
+            lambda: not self._leftovers(),
+            "the end of the processes of runs that have ended",
+            self._kill_leftovers,
+            self.target.patience_s,
+        )
+
+    def _kill_leftovers(self) -> str:
+        left = self._leftovers()
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return "\n".join(f"  {pid}: {command}" for pid, command in left.items())
 
     def _leftovers(self) -> dict[int, str]:
         return processes_of([run.id for run in self._started])

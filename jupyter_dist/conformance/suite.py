@@ -1,4 +1,4 @@
-"""The suite as one class: all its tests over one target and one folder of runs."""
+"""The suite as classes: all its tests over one target and one folder of runs, or one part of them."""
 
 from __future__ import annotations
 
@@ -7,25 +7,41 @@ from collections.abc import Iterator
 import pytest
 
 from .declared import Declared
-from .ended import Ended
-from .failed import Failed
+from .ended import Ended, Stopped
+from .failed import Failed, Raised
 from .runs import Runs
 from .target import Target
-from .worked import Worked
+from .worked import Good, Worked
 
-__all__ = ["BackendConformance"]
+__all__ = ["BackendConformance", "DeclaredConformance", "LinkConformance", "PlatformConformance"]
 
 
-class BackendConformance(Ended, Failed, Worked, Declared):
-    """Subclass it as `TestMine`, and give it a fixture `target` of module or session scope.
-
-    Tests share runs where they only read what a run left. At the end of the class no process of
-    a run may be left on this machine.
-    """
-
+class _Suite:
     @pytest.fixture(scope="class")
     @classmethod
     def runs(cls, target: Target, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
         runs = Runs(target, tmp_path_factory.mktemp(f"conformance-{target.backend}"))
         yield runs
         runs.close()
+
+
+class DeclaredConformance(_Suite, Declared):
+    """What a backend says of itself. No run is started."""
+
+
+class PlatformConformance(_Suite, Stopped, Raised, Good):
+    """What each platform has to do itself: a run that ends well, one that raises, and one that is stopped."""
+
+
+class LinkConformance(_Suite, Ended, Failed, Worked):
+    """What hangs on the link to the ranks rather than on what starts them.
+
+    Ranks that are killed, exit, ignore SIGTERM or start again; a killed supervisor; much data; odd paths."""
+
+
+class BackendConformance(LinkConformance, PlatformConformance, DeclaredConformance):
+    """All of them. Subclass it as `TestMine`, and give it a fixture `target` of module or session scope.
+
+    Tests share runs where they only read what a run left. At the end of the class no process of
+    a run may be left on this machine.
+    """

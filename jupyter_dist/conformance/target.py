@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from .. import backends
 from ..record.reader import start_ticks
+from .deadlines import PATIENCE_S
 
 __all__ = ["Target"]
 
@@ -23,7 +23,8 @@ class Target:
     flags: Mapping[str, Any] = field(default_factory=dict)
     """Flags by field name, such as `{"hosts": "h1:2,h2:2", "gpus_per_worker": 0}`."""
     startup_s: float = 5.0
-    """How long a run may take from its start to the first line of its last rank. Deadlines grow with it."""
+    """How long a run usually takes from its start to the first line of its last rank. Deadlines grow with
+    it, and so does the length of some cells."""
     cold: bool = True
     """Whether runs are started with `--cold`; False where the test has arranged for warm starts."""
     lives: Callable[[str, int], bool] | None = None
@@ -48,5 +49,5 @@ class Target:
 
     @property
     def patience_s(self) -> float:
-        """How long anything but training may take, on a busy machine."""
-        return 15.0 + 3 * self.startup_s + 2.0 * max(0, self.np - (os.cpu_count() or 1))
+        """How long the suite waits for one thing before a test fails. It is no claim about the backend."""
+        return PATIENCE_S + 3 * self.startup_s

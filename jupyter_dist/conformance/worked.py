@@ -25,7 +25,7 @@ from . import cells
 from .runs import Runs, assert_state, notebook
 from .target import Target
 
-__all__ = ["Worked"]
+__all__ = ["Good", "GoodRun", "Worked"]
 
 LINES, STEPS = 10_000, 200
 PAYLOAD_BYTES, RESULT_BYTES, SHOWN_BYTES = 50_000_000, 20_000_000, 500_000
@@ -37,7 +37,7 @@ NAMES = [
 
 
 @dataclass(frozen=True)
-class _Good:
+class GoodRun:
     """A run of every rank that has ended well, and what it was given."""
 
     run: Run
@@ -64,21 +64,21 @@ class _Heavy:
     status: Any
 
 
-class Worked:
-    """What a run that goes well leaves."""
+class Good:
+    """What a run of all kinds of output leaves."""
 
     @pytest.fixture(scope="class")
     @classmethod
-    def good(cls, runs: Runs) -> _Good:
+    def good(cls, runs: Runs) -> GoodRun:
         secret = secrets.token_hex(16)
         names = {**notebook(cells.FUNCTIONS), "LINES": LINES, "STEPS": STEPS, "NAMES": NAMES}
         names["SHOWN_BYTES"] = SHOWN_BYTES
         env = {"CONFORMANCE_SECRET": secret, "CONFORMANCE_ODD": ODD}
         run = runs.finish(cells.GOOD, names, env=env)
         assert_state(run, State.SUCCEEDED)
-        return _Good(run, secret)
+        return GoodRun(run, secret)
 
-    def test_every_rank_has_succeeded(self, good: _Good, target: Target) -> None:
+    def test_every_rank_has_succeeded(self, good: GoodRun, target: Target) -> None:
         status = good.run.status
         assert [rank.rank for rank in status.ranks] == list(range(target.np))
         assert {(rank.state, rank.exit_code, rank.signal) for rank in status.ranks} == {
@@ -88,50 +88,50 @@ class Worked:
         assert all(rank.started and rank.ended and rank.ended >= rank.started for rank in status.ranks)
         assert good.run.errors == []
 
-    def test_every_rank_has_its_own_result(self, good: _Good, target: Target) -> None:
+    def test_every_rank_has_its_own_result(self, good: GoodRun, target: Target) -> None:
         results = good.results
         assert [result["rank"] for result in results] == list(range(target.np))
         assert {result["world_size"] for result in results} == {target.np}
         assert {result["text"] for result in results} == {"ünïcode 🚀"}
 
-    def test_the_model_is_fetched(self, good: _Good) -> None:
+    def test_the_model_is_fetched(self, good: GoodRun) -> None:
         assert (good.run.model / "weights").read_text() == "of rank 0"
 
     def test_functions_of_the_notebook_that_call_each_other_go_along(
-        self, good: _Good, target: Target
+        self, good: GoodRun, target: Target
     ) -> None:
         expected = [10 * rank * rank + target.np**2 for rank in range(target.np)]
         assert [result["combined"] for result in good.results] == expected
 
     def test_a_process_that_is_spawned_knows_functions_of_the_notebook_and_of_the_cell(
-        self, good: _Good, target: Target
+        self, good: GoodRun, target: Target
     ) -> None:
         assert [result["spawned"] for result in good.results] == [
             rank * rank + 10 for rank in range(target.np)
         ]
 
-    def test_every_line_arrives_once_in_order_and_from_its_rank(self, good: _Good, target: Target) -> None:
+    def test_every_line_arrives_once_in_order_and_from_its_rank(self, good: GoodRun, target: Target) -> None:
         for rank in range(target.np):
             lines = [line for line in good.lines(rank) if line.startswith("line ")]
             assert lines == [f"line {number} of rank {rank}" for number in range(LINES)]
 
     def test_output_of_print_of_c_and_of_a_subprocess_arrives_whole(
-        self, good: _Good, target: Target
+        self, good: GoodRun, target: Target
     ) -> None:
         expected = ["from print in pieces", "from C", "from a subprocess", "on stderr"]
         for rank in range(target.np):
             assert [line for line in good.lines(rank) if line in expected] == expected
 
-    def test_unicode_arrives(self, good: _Good, target: Target) -> None:
+    def test_unicode_arrives(self, good: GoodRun, target: Target) -> None:
         for rank in range(target.np):
             assert "ünïcode 🚀 你好" in good.lines(rank)
 
-    def test_a_last_line_without_newline_arrives(self, good: _Good, target: Target) -> None:
+    def test_a_last_line_without_newline_arrives(self, good: GoodRun, target: Target) -> None:
         for rank in range(target.np):
             assert "no newline at the end" in good.lines(rank)
 
     def test_what_ranks_show_arrives_whole_and_as_it_was_in_the_end(
-        self, good: _Good, target: Target
+        self, good: GoodRun, target: Target
     ) -> None:
         for rank in range(target.np):
             files = good.run.folder.rank(0, rank)
@@ -141,7 +141,7 @@ class Worked:
             assert picture["image/png"] == random.Random(rank).randbytes(SHOWN_BYTES)
             assert page["text/html"] == "<b>in the end</b>"
 
-    def test_every_metric_arrives_once_and_in_order(self, good: _Good, target: Target) -> None:
+    def test_every_metric_arrives_once_and_in_order(self, good: GoodRun, target: Target) -> None:
         for rank in range(target.np):
             found = [e.data for e in reader.events(good.run.folder) if e.rank == rank and e.kind == "metric"]
             expected = [{"loss": rank + 1 / (step + 1), "größe": step} for step in range(STEPS)]
@@ -151,7 +151,9 @@ class Worked:
         assert len(frame) == target.np * (2 * STEPS + 1)
         assert all(math.isnan(value) for value in frame[frame.name == "hole"].value)
 
-    def test_started_events_tell_host_and_pid_and_the_state_agrees(self, good: _Good, target: Target) -> None:
+    def test_started_events_tell_host_and_pid_and_the_state_agrees(
+        self, good: GoodRun, target: Target
+    ) -> None:
         started = [e for e in reader.events(good.run.folder) if e.kind == "started"]
         told = {e.rank: (e.data["host"], e.data["pid"]) for e in started}
         assert told == {r["rank"]: (r["host"], r["pid"]) for r in good.results}
@@ -160,7 +162,7 @@ class Worked:
         assert {rank.rank: rank.pid for rank in ranks} == {r["rank"]: r["pid"] for r in good.results}
         assert all(rank.host for rank in ranks)
 
-    def test_the_environment_is_what_frameworks_expect(self, good: _Good, target: Target) -> None:
+    def test_the_environment_is_what_frameworks_expect(self, good: GoodRun, target: Target) -> None:
         envs = [result["env"] for result in good.results]
         for rank, env in enumerate(envs):
             assert (env["RANK"], env["WORLD_SIZE"]) == (str(rank), str(target.np))
@@ -177,23 +179,23 @@ class Worked:
             assert sizes == {len(local)}
             assert sorted(local) == list(range(len(local)))
 
-    def test_variables_reach_the_ranks_whatever_they_hold(self, good: _Good) -> None:
+    def test_variables_reach_the_ranks_whatever_they_hold(self, good: GoodRun) -> None:
         assert {result["env"]["CONFORMANCE_ODD"] for result in good.results} == {ODD}
         digest = hashlib.sha256(good.secret.encode()).hexdigest()
         assert {result["secret"] for result in good.results} == {digest}
 
-    def test_values_of_variables_are_never_written(self, good: _Good) -> None:
+    def test_values_of_variables_are_never_written(self, good: GoodRun) -> None:
         secret = good.secret.encode()
         holding = [p for p in good.run.folder.path.rglob("*") if p.is_file() and secret in p.read_bytes()]
         assert holding == []
         assert good.run.job.env_names == ("CONFORMANCE_SECRET", "CONFORMANCE_ODD")
 
-    def test_nobody_waits_for_input(self, good: _Good) -> None:
+    def test_nobody_waits_for_input(self, good: GoodRun) -> None:
         assert {result["stdin"] for result in good.results} == {""}
 
-    def test_the_run_folder_is_private(self, good: _Good) -> None:
-        places = [good.run.folder.path, *good.run.folder.path.rglob("*")]
-        assert [place for place in places if place.stat().st_mode & 0o077] == []
+
+class Worked:
+    """What runs leave of much data, and of one rank."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -203,7 +205,7 @@ class Worked:
         names |= {"PLAIN": plain, "block": names["Block"](beside), "RESULT_BYTES": RESULT_BYTES}
         names["PORT"] = free_ports(1)[0]
         later_s = max(1.0, 0.3 * runs.target.startup_s)
-        run = runs.finish(cells.HEAVY, {**names, "LATER_S": later_s}, training_s=30)
+        run = runs.finish(cells.HEAVY, {**names, "LATER_S": later_s})
         assert_state(run, State.SUCCEEDED)
         logs = [reader.output(run.folder, rank).decode().split("\n") for rank in range(runs.target.np)]
         errors = []

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DistError, InputError, MissingEngine, RunFailed, RunStopped
+from ..errors import DistError, InputError, RunFailed, RunStopped
 from ..folder import RunFolder
 from ..job import Job, State, Status, rank_count
 from ..launch import submission
@@ -104,7 +104,7 @@ class Run:
     @property
     def metrics(self) -> pandas.DataFrame:
         """What the ranks logged so far: columns rank, step, name, value, time (seconds since the epoch)."""
-        return _frame("run.metrics", metrics.points(self.folder))
+        return _frame(metrics.points(self.folder))
 
     @property
     def system_metrics(self) -> pandas.DataFrame:
@@ -113,7 +113,7 @@ class Run:
         The names are `system/cpu` (percent of a core), `system/memory` (bytes), `system/gpu` (percent),
         `system/gpu_memory` (bytes), `system/net_in` and `system/net_out` (bytes a second, of the host).
         `pandas.concat([run.metrics, run.system_metrics])` has both."""
-        return _frame("run.system_metrics", usage_points.points(self.folder))
+        return _frame(usage_points.points(self.folder))
 
     @property
     def media(self) -> Media:
@@ -271,11 +271,9 @@ class Run:
         return summary
 
 
-def _frame(what: str, points: Iterable[metrics.MetricPoint]) -> pandas.DataFrame:
-    try:
-        import pandas
-    except ImportError as error:
-        raise MissingEngine(f"{what} needs pandas: pip install pandas") from error
+def _frame(points: Iterable[metrics.MetricPoint]) -> pandas.DataFrame:
+    import pandas
+
     rows = [(p.rank, p.step, p.name, p.value, p.time) for p in points]
     frame = pandas.DataFrame(rows, columns=list(_METRIC_COLUMNS))
     # "Int64": a metric without a step must not turn the others' steps into floats.

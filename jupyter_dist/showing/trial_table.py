@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DistError, MissingEngine
+from ..errors import DistError
 from ..folder import RunFolder
 from ..job import Job
 from ..record import reader, trials
@@ -33,11 +33,9 @@ def _tuning(folder: RunFolder) -> tuple[Search, list[Trial]]:
 
 def frame(folder: RunFolder) -> pandas.DataFrame:
     """See `Run.trials`."""
+    import pandas
+
     search, found = _tuning(folder)
-    try:
-        import pandas
-    except ImportError as error:
-        raise MissingEngine("run.trials needs pandas: pip install pandas") from error
     # A parameter may be called as one of our columns; ours keep their names.
     shown = {name: name if name not in (*_FIRST, *_LAST) else f"{name}_" for name in search.space}
     table = [

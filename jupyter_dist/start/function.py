@@ -11,6 +11,7 @@ from .. import backends
 from ..errors import DistError, InputError
 from ..options import OF_NAMES, OF_TUNING, RunOptions
 from ..plan.planning import make_plan
+from ..worker.pickling.annotation_values import signature
 from .cell_or_call import start_call, warn
 from .origin import origin_of_call
 from .until_end import finish
@@ -109,7 +110,7 @@ def _for_function(fn: Callable[..., Any], keywords: Mapping[str, Any]) -> dict[s
 def _named(fn: Callable[..., Any]) -> tuple[set[str], bool]:
     """The names that a function takes as keywords and has not been given yet; and whether it takes any."""
     try:
-        known = inspect.signature(fn).parameters.values()
+        known = signature(fn).parameters.values()
     except (TypeError, ValueError):
         return set(), False
     bound = getattr(fn, "keywords", {}) if isinstance(fn, functools.partial) else {}
@@ -141,11 +142,11 @@ def _check_arguments(
 ) -> None:
     """Refuse in the notebook what the call would refuse on every rank, a misspelt name of ours as well."""
     try:
-        signature = inspect.signature(fn)
+        takes = signature(fn)
     except (TypeError, ValueError):
         return  # a builtin that does not tell
     try:
-        signature.bind(*args, **kwargs)
+        takes.bind(*args, **kwargs)
     except TypeError as error:
         raise InputError(f"{_called(fn)}(): {error}{_meant(kwargs, backend)}") from None
 

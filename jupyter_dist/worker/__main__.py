@@ -37,18 +37,22 @@ def main() -> NoReturn:
         from .gpu_record import hold
 
         hold(lease)  # its GPUs are taken as long as it lives
-    boot.start(rank_folder, int(rank_folder.name))
-    cwd = os.environ.pop("JUPYTER_DIST_CWD", None)
-    if cwd is not None:
-        os.chdir(cwd)
     rank = os.getpid()
-    code, orderly = cell.run(run_folder, rank_folder)
+    try:
+        boot.start(rank_folder, int(rank_folder.name))
+        cwd = os.environ.pop("JUPYTER_DIST_CWD", None)
+        if cwd is not None:
+            os.chdir(cwd)
+        code, orderly = cell.run(run_folder, rank_folder)
+        if orderly and os.getpid() == rank:
+            _keep_store(run_folder, int(rank_folder.name))
+    except boot.Terminated as stopped:
+        # A stop may arrive before the cell begins and after its end: it is no fault of the rank's.
+        code, orderly = int(stopped.code or 0), False
     if not orderly or os.getpid() != rank:
         # They would wait for ranks that may never come, or speak for the rank that has forked this process.
         atexit.unregister(launched_rank.finalize_mpi)
         horovod_rank.leave()
-    else:
-        _keep_store(run_folder, int(rank_folder.name))
     if not orderly and os.getpid() == rank:
         boot.end_children()
     boot.end(code, orderly=orderly, last=stand_in.clear)

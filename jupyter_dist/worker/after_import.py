@@ -27,13 +27,22 @@ class AfterImport:
         self._hook = hook
 
     def install(self) -> None:
-        """Go in front, and take those modules now that are imported already. Repeatable."""
+        """Go in front, and take those modules now that are imported already. Repeatable.
+
+        Raises what the first hook has raised, after all hooks were called.
+        """
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
+        raised = None
         for name in self._names:
             module = sys.modules.get(name)
             if module is not None:
-                self._hook(name, module)
+                try:
+                    self._hook(name, module)
+                except Exception as error:  # the other modules get their hooks all the same
+                    raised = raised or error
+        if raised is not None:
+            raise raised
 
     def remove(self) -> None:
         """See no further imports."""

@@ -176,7 +176,13 @@ def _wait_for_threads() -> None:
     waits.daemon = True
     if _threads():
         waits.start()
-    threading._shutdown()  # type: ignore[attr-defined]
+    shutdown = getattr(threading, "_shutdown", None)  # it ends idle pools, too
+    if shutdown is not None:
+        shutdown()
+    else:
+        for thread in threading.enumerate():
+            if not thread.daemon and thread is not threading.main_thread():
+                thread.join()
     waits.cancel()
 
 
@@ -199,6 +205,18 @@ def end_children() -> None:
                 child.terminate()
 
 
+def _run_exit_handlers() -> None:
+    run = getattr(atexit, "_run_exitfuncs", None)
+    if run is not None:
+        run()
+    if run is not None and hasattr(threading, "_shutdown"):
+        return
+    from . import foreign_names  # not before: a rank starts in milliseconds
+
+    for row, names in foreign_names.lost("worker/boot"):
+        print(f"note: {foreign_names.note(row, names)}", file=sys.stderr)
+
+
 def end(code: int, *, orderly: bool, last: Callable[[], None] | None = None) -> NoReturn:
     """End this process at once, after what a normal exit owes the user; `last` is done when all else is.
 
@@ -208,7 +226,7 @@ def end(code: int, *, orderly: bool, last: Callable[[], None] | None = None) -> 
     try:
         if orderly:
             _wait_for_threads()
-        atexit._run_exitfuncs()
+        _run_exit_handlers()
     except Terminated as error:
         code = code or int(error.code or 0)
     except BaseException as error:

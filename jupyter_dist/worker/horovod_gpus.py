@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any
 
-from . import events
+from . import events, foreign_names
 
 __all__ = ["SEES", "offer", "patch"]
 
@@ -64,6 +64,8 @@ def _choose() -> None:
     if _chosen:
         return
     _chosen = True
+    for row, names in foreign_names.lost("worker/horovod_gpus"):
+        events.tell(foreign_names.note(row, names))
     with contextlib.suppress(Exception):  # private, and a default at most
         _choose_for_torch()
     with contextlib.suppress(Exception):  # the cell has used TensorFlow's devices before

@@ -132,7 +132,8 @@ def put(address: str, port: int, scope: str, key: str, value: bytes) -> None:
     connection = http.client.HTTPConnection(address, port, timeout=30)
     try:
         connection.request("PUT", f"/{scope}/{key}", value)
-        connection.getresponse().read()
+        with connection.getresponse() as response:
+            response.read()
     except http.client.HTTPException as error:
         raise ConnectionError(f"the store at {address}:{port}: {error!r}") from error
     finally:

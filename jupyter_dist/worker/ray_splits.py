@@ -13,10 +13,11 @@ import importlib
 import os
 import signal
 import threading
+import uuid
 import weakref
 from typing import Any
 
-__all__ = ["join", "name", "share"]
+__all__ = ["join", "lasting_name", "name", "share"]
 
 _NAMESPACE = "jupyter_dist"
 _IDLE_S = 600.0
@@ -66,6 +67,11 @@ def name(dataset: Any, known_as: str) -> Any:
     """Let a dataset be known by a name that it has on every rank, and return it."""
     _names[dataset] = known_as
     return dataset
+
+
+def lasting_name(dataset: Any) -> str:
+    """The name of a dataset in the run; a dataset of the kernel that has none gets one, which it keeps."""
+    return _names.setdefault(dataset, uuid.uuid4().hex)
 
 
 def share(dataset: Any, rank: int, world_size: int) -> Any:

@@ -247,7 +247,7 @@ def _write(place: Path, main: dict[str, Any]) -> str:
 
 def _is_definition(value: Any) -> bool:
     """Whether a pickle refers to it by its name in `__main__`."""
-    kinds = (type, types.FunctionType, functools._lru_cache_wrapper)
+    kinds = (type, types.FunctionType, type(functools.lru_cache(len)))
     return isinstance(value, kinds) and value.__module__ == "__main__"
 
 

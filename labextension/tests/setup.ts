@@ -1,4 +1,6 @@
-// What jsdom lacks and @lumino, JupyterLab or the run view touch.
+// What jsdom lacks and @lumino, JupyterLab or the run view touch; and an empty page for each file.
+
+import { beforeAll } from 'vitest';
 
 class Observer extends Event {
   constructor() {
@@ -27,3 +29,10 @@ window.matchMedia ??= (media: string): MediaQueryList =>
     removeEventListener() {},
     dispatchEvent: () => false
   }) as MediaQueryList;
+
+// All files share one page (vitest.config.mts).
+beforeAll(() => {
+  document.body.replaceChildren();
+  localStorage.clear();
+  sessionStorage.clear();
+});

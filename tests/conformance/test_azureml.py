@@ -1,8 +1,6 @@
 """The backend `azureml` does what every backend has to, in command jobs that really run.
 
-Their processes are started as for PyTorch, one on each machine. JUPYTER_DIST_CONFORMANCE=whole also tries all
-with mpirun, whose places the ranks take, and how runs are ended: four minutes more. What differs there is in
-tests/test_azureml.py.
+Their processes are started as for PyTorch, one on each machine, or by mpirun, whose places the ranks take.
 """
 
 from __future__ import annotations
@@ -14,12 +12,11 @@ from typing import Any
 import pytest
 from fakes.azureml import AzurePlane
 
-from jupyter_dist.conformance import BackendConformance, Target
+from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
 
 pytestmark = [
     pytest.mark.needs("azure.identity", "azure.storage.blob"),
     pytest.mark.xdist_group("azureml-conformance"),
-    pytest.mark.timeout(300),
 ]
 
 
@@ -29,16 +26,16 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzurePlane]:
         for name, value in plane.environment(os.environ["PATH"]).items():
             patch.setenv(name, value)
         yield plane
+        plane.own_faults.tell()
 
 
 _FLAGS: dict[str, dict[str, Any]] = {
     "pytorch": {"np": 3},
     "mpi": {"np": 4, "distribution": "mpi"},
 }
-_TRIED = list(_FLAGS) if os.environ.get("JUPYTER_DIST_CONFORMANCE") == "whole" else ["pytorch"]
 
 
-@pytest.fixture(scope="module", params=_TRIED)
+@pytest.fixture(scope="module", params=list(_FLAGS))
 def target(request: pytest.FixtureRequest, plane: AzurePlane) -> Target:
     own = dict(_FLAGS[request.param])
     np = own.pop("np")
@@ -46,5 +43,9 @@ def target(request: pytest.FixtureRequest, plane: AzurePlane) -> Target:
     return Target("azureml", np=np, flags=flags, startup_s=6.0, lives=plane.lives)
 
 
-class TestAzureMl(BackendConformance):
+class TestAzureMlPlatform(PlatformConformance):
+    pass
+
+
+class TestAzureMlLink(LinkConformance):
     pass

@@ -1,7 +1,4 @@
-"""The backend `databricks` does what every backend has to, on real Spark behind an emulated workspace.
-
-How runs are ended is asked with JUPYTER_DIST_CONFORMANCE=whole alone: see conftest.py.
-"""
+"""The backend `databricks` does what every backend has to, on real Spark behind an emulated workspace."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from databricks_workspace import DatabricksWorkspace
 
-from jupyter_dist.conformance import BackendConformance, Target
+from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
 
 pytestmark = [
     pytest.mark.needs("databricks.sdk", "pyspark"),
@@ -28,5 +25,9 @@ def target(databricks_workspace: DatabricksWorkspace) -> Iterator[Target]:
         yield Target("databricks", np=3, flags=flags, startup_s=15.0, lives=databricks_workspace.lives)
 
 
-class TestDatabricks(BackendConformance):
+class TestDatabricksPlatform(PlatformConformance):
+    pass
+
+
+class TestDatabricksLink(LinkConformance):
     pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_dist.conformance import BackendConformance, Target
+from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
 
 pytestmark = pytest.mark.needs("horovod")
 
@@ -16,5 +16,9 @@ def target(request: pytest.FixtureRequest) -> Target:
     return Target("horovod", flags={request.param: True}, startup_s=8.0)
 
 
-class TestHorovod(BackendConformance):
+class TestHorovodPlatform(PlatformConformance):
+    pass
+
+
+class TestHorovodLink(LinkConformance):
     pass

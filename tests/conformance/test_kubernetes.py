@@ -1,28 +1,21 @@
 """The backend `kubernetes` does what every backend has to, on two nodes that share no disk with us.
 
 The control plane is Kubernetes' own, and the user may do no more than docs/kubernetes.md says.
-JUPYTER_DIST_CONFORMANCE=whole also tries all with a PyTorchJob, an elastic one and an MPIJob, and by a
-mailbox: eight minutes more. What differs there is in tests/test_kubeflow*.py and test_kubernetes_mailbox.py.
+The pods are those of a Job, of a PyTorchJob, of an elastic one, of an MPIJob, or are reached by a mailbox.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from kube_plane.plane import IN_SHARED, Plane, shared_folder, shared_plane
 
-from jupyter_dist.conformance import BackendConformance, Target
+from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
 
-pytestmark = [
-    pytest.mark.xdist_group(IN_SHARED),
-    pytest.mark.timeout(300),  # a plane that starts on a loaded machine is slow
-]
+pytestmark = pytest.mark.xdist_group(IN_SHARED)
 
-
-_WHOLE = os.environ.get("JUPYTER_DIST_CONFORMANCE") == "whole"
 _KINDS: dict[str, dict[str, Any]] = {
     "job": {"kind": "job"},
     "pytorchjob": {"kind": "pytorchjob"},
@@ -30,7 +23,6 @@ _KINDS: dict[str, dict[str, Any]] = {
     "mpijob": {"kind": "mpijob"},
     "mailbox": {},
 }
-_TRIED = list(_KINDS) if _WHOLE else ["job"]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +31,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
         yield plane
 
 
-@pytest.fixture(scope="module", params=_TRIED)
+@pytest.fixture(scope="module", params=list(_KINDS))
 def target(request: pytest.FixtureRequest, plane: Plane) -> Iterator[Target]:
     flags = {"image": "any", "processes_per_host": 2, "grace": 60, **_KINDS[request.param]}
     if request.param != "mailbox":
@@ -49,5 +41,9 @@ def target(request: pytest.FixtureRequest, plane: Plane) -> Iterator[Target]:
         yield Target("kubernetes", np=3, flags=flags | given, startup_s=15.0, lives=plane.lives)
 
 
-class TestKubernetes(BackendConformance):
+class TestKubernetesPlatform(PlatformConformance):
+    pass
+
+
+class TestKubernetesLink(LinkConformance):
     pass

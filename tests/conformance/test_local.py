@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jupyter_dist.conformance import BackendConformance, Target
+from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
+from jupyter_dist.conformance.worked import GoodRun
 from jupyter_dist.launch import template
 
 
@@ -19,5 +20,12 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
         template.close()
 
 
-class TestLocal(BackendConformance):
+class TestLocalPlatform(PlatformConformance):
+    def test_the_run_folder_is_private(self, good: GoodRun) -> None:
+        """The same code makes it for every backend."""
+        places = [good.run.folder.path, *good.run.folder.path.rglob("*")]
+        assert [place for place in places if place.stat().st_mode & 0o077] == []
+
+
+class TestLocalLink(LinkConformance):
     pass

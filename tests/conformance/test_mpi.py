@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from jupyter_dist.conformance import BackendConformance, Target
+from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
 
 
 @pytest.fixture(scope="module", params=["openmpi", "mpich"])
@@ -18,5 +18,9 @@ def target(request: pytest.FixtureRequest) -> Target:
     return Target("mpi", flags={"mpirun": program}, startup_s=4.0)
 
 
-class TestMpi(BackendConformance):
+class TestMpiPlatform(PlatformConformance):
+    pass
+
+
+class TestMpiLink(LinkConformance):
     pass

@@ -1,22 +1,20 @@
 """The backend `sagemaker` does what every backend has to, in training jobs that really run.
 
-AWS's own toolkits start the containers' processes: torchrun, beside whose processes the ranks are.
-JUPYTER_DIST_CONFORMANCE=whole also tries all with mpirun, whose places they take, and with the agent alone:
-eight minutes more. What differs there is tried in tests/test_sagemaker.py.
+AWS's own toolkits start the containers' processes: torchrun, beside whose processes the ranks are, or mpirun,
+whose places they take, or nothing but the agent.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from fakes.sagemaker import SageMakerPlane
 
-from jupyter_dist.conformance import BackendConformance, Target
+from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
 
-pytestmark = [pytest.mark.needs("boto3", "moto"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.needs("boto3", "moto")
 
 _IMAGE = "123456789012.dkr.ecr.us-east-1.amazonaws.com/my-pytorch-training:1"
 
@@ -30,6 +28,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SageMakerPlane]:
         for name, value in plane.environment.items():
             patch.setenv(name, value)
         yield plane
+        plane.own_faults.tell()
 
 
 _FLAGS: dict[str, dict[str, Any]] = {
@@ -39,10 +38,7 @@ _FLAGS: dict[str, dict[str, Any]] = {
 }
 
 
-_TRIED = list(_FLAGS) if os.environ.get("JUPYTER_DIST_CONFORMANCE") == "whole" else ["torchrun"]
-
-
-@pytest.fixture(scope="module", params=_TRIED)
+@pytest.fixture(scope="module", params=list(_FLAGS))
 def target(request: pytest.FixtureRequest, plane: SageMakerPlane) -> Target:
     flags = {"role": plane.role, "instance_type": "ml.c5.xlarge", "instance_count": 2, "image": _IMAGE}
     own = dict(_FLAGS[request.param])
@@ -50,5 +46,9 @@ def target(request: pytest.FixtureRequest, plane: SageMakerPlane) -> Target:
     return Target("sagemaker", np=np, flags={**flags, **own}, startup_s=12.0, lives=plane.lives)
 
 
-class TestSageMaker(BackendConformance):
+class TestSageMakerPlatform(PlatformConformance):
+    pass
+
+
+class TestSageMakerLink(LinkConformance):
     pass

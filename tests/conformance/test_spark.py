@@ -1,13 +1,11 @@
-"""The backend `spark` does what every backend has to, in a notebook's session on two executors.
+"""The backend `spark` does what every backend has to, on two executors.
 
-`JUPYTER_DIST_SPARK=connect` has it do so by way of Spark Connect on a standalone cluster. The test suite has
-time for one of them: what differs there is in tests/test_spark.py.
+Once they are those of the notebook's session, once those of a standalone cluster, by way of Spark Connect.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ import pytest
 import spark_rig
 
 from jupyter_dist.backends.on_spark import notebook_session
-from jupyter_dist.conformance import BackendConformance, Target
+from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
 from jupyter_dist.record.reader import start_ticks
 
 pytestmark = [
@@ -25,11 +23,11 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["session", "connect"])
 def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     with contextlib.ExitStack() as stack:
         flags: dict[str, Any] = {}
-        if os.environ.get("JUPYTER_DIST_SPARK") == "connect":
+        if request.param == "connect":
             flags["master"] = stack.enter_context(_connect(tmp_path_factory.mktemp("spark")))
         else:
             request.getfixturevalue("spark_context")
@@ -47,5 +45,9 @@ def _connect(folder: Path) -> Iterator[str]:
         yield url
 
 
-class TestSpark(BackendConformance):
+class TestSparkPlatform(PlatformConformance):
+    pass
+
+
+class TestSparkLink(LinkConformance):
     pass

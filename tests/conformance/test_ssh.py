@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hosts import Hosts, missing
 
-from jupyter_dist.conformance import BackendConformance, Target
+from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
 
 
 @pytest.fixture(scope="module")
@@ -24,5 +24,9 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         yield Target("ssh", np=4, flags=flags, startup_s=8.0, lives=lives)
 
 
-class TestSsh(BackendConformance):
+class TestSshPlatform(PlatformConformance):
+    pass
+
+
+class TestSshLink(LinkConformance):
     pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_dist.conformance import BackendConformance, Target
+from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
 
 pytestmark = pytest.mark.needs("torch")
 
@@ -14,5 +14,9 @@ def target() -> Target:
     return Target("torchrun", startup_s=10.0)
 
 
-class TestTorchrun(BackendConformance):
+class TestTorchrunPlatform(PlatformConformance):
+    pass
+
+
+class TestTorchrunLink(LinkConformance):
     pass

@@ -7,6 +7,7 @@ folder there whose name follows from the run's id and the attempt.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -32,6 +33,14 @@ class FarOptions(Options):
     dies: float = Field(default=0.0, title="Dies", description="How many of its calls end its process.")
     refuses: bool = Field(default=False, title="Refuses", description="A submission is refused.")
     kills: str = Field(default="", title="Kills", description="Where the supervisor is killed, once.")
+
+
+@functools.cache
+def _dice() -> random.Random:
+    """Chance that can be had again: by FAR_SEED, and by how many processes have called the service before."""
+    with (Path(os.environ["FAR_STORE"]) / ".processes").open("ab") as counted:
+        counted.write(b".")
+        return random.Random(f"{os.environ['FAR_SEED']} {counted.tell()}")
 
 
 class TooManyRequests(Exception):
@@ -128,10 +137,11 @@ class Near:
             raise KeyError(f"no field 'phase' in the answer to {call}")
         if call in asked.away.split(","):
             raise ConnectionError("503")
-        if random.random() < asked.dies:
+        dice = _dice()
+        if dice.random() < asked.dies:
             os._exit(15)
-        if random.random() < asked.fails:
-            raise random.choice(
+        if dice.random() < asked.fails:
+            raise dice.choice(
                 [
                     ConnectionError("503"),
                     TimeoutError(),

@@ -34,10 +34,20 @@ import yaml
 from hosts import clear_slot, take_slot
 from ports import take_port
 
+from jupyter_dist.conformance.deadlines import Deadline
 from kube_plane.api import Api, Refusal
 from kube_plane.binaries import binaries, lacking
 
-__all__ = ["IN_SHARED", "NAMESPACE", "Plane", "end_shared", "rules", "shared_folder", "shared_plane"]
+__all__ = [
+    "IN_SHARED",
+    "NAMESPACE",
+    "Plane",
+    "end_shared",
+    "mounted_folder",
+    "rules",
+    "shared_folder",
+    "shared_plane",
+]
 
 IN_SHARED = "kubernetes"
 """The group (of pytest-xdist) of the tests that use the shared plane: one process runs them all."""
@@ -45,7 +55,6 @@ NAMESPACE = "team"
 _HERE = Path(__file__).parent
 _REPOSITORY = _HERE.parents[1]
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(_HERE.parent)}
-_START_S = 180.0
 _CONTROLLERS = (
     "job,garbagecollector,namespace,endpoint,nodelifecycle,podgc,ttl-after-finished,resourcequota,disruption"
 )
@@ -267,10 +276,10 @@ class Plane:
             )
 
     def _until(self, holds: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + _START_S
+        deadline = Deadline()
         while not holds():
             ended = [name for name, process in self._running.items() if process.poll() is not None]
-            if ended or time.monotonic() > deadline:
+            if ended or deadline.passed():
                 logs = {name: self._end_of(name) for name in ended or self._running}
                 pytest.fail(f"{what} did not come up; ended: {ended}\n{logs}")
             time.sleep(0.05)
@@ -352,15 +361,22 @@ def rules() -> list[dict[str, Any]]:
 def shared_folder() -> Iterator[dict[str, Any]]:
     """The flags of a run that has its mailbox in a folder that the pods see as well, as they see a volume's.
     Below /tmp they see nothing of this machine's."""
-    with tempfile.TemporaryDirectory(prefix="jd-mail-", dir="/var/tmp") as folder:
-        mail = Path(folder, "mail")
-        mail.mkdir()
-        volume = {"name": "mail", "hostPath": {"path": str(mail)}}
-        mounts = [{"name": "mail", "mountPath": str(mail)}]
+    with mounted_folder() as (mail, template):
+        yield {"mailbox": str(mail), "pod_template": template}
+
+
+@contextlib.contextmanager
+def mounted_folder() -> Iterator[tuple[Path, str]]:
+    """A folder that pods see at the same path as this machine, and the value of --pod-template for it."""
+    with tempfile.TemporaryDirectory(prefix="jd-mount-", dir="/var/tmp") as folder:
+        mounted = Path(folder, "mounted")
+        mounted.mkdir()
+        volume = {"name": "mounted", "hostPath": {"path": str(mounted)}}
+        mounts = [{"name": "mounted", "mountPath": str(mounted)}]
         spec = {"containers": [{"name": "ranks", "volumeMounts": mounts}], "volumes": [volume]}
         template = Path(folder, "pod.yaml")
         template.write_text(yaml.safe_dump({"kind": "Pod", "spec": spec}))
-        yield {"mailbox": str(mail), "pod_template": str(template)}
+        yield mounted, str(template)
 
 
 _shared: list[Plane] = []

@@ -156,13 +156,21 @@ def pictures_folder(item: pytest.Item) -> Path:
     return folder
 
 
+def _are_wanted() -> bool:
+    return "JUPYTER_DIST_PICTURES" in os.environ or os.environ.get("JUPYTER_DIST_TIER") != "core"
+
+
 @pytest.fixture
 def picture(request: pytest.FixtureRequest) -> Callable[[Page, str], Path]:
-    """`picture(page, "dark")`: a screenshot under that name; returns its path."""
+    """`picture(page, "dark")`: a screenshot under that name; returns its path.
+
+    The core takes none, since nobody looks at them there, and each takes as long as many a test.
+    """
 
     def take(page: Page, name: str) -> Path:
         path = pictures_folder(request.node) / f"{name}.png"
-        page.screenshot(path=path)
+        if _are_wanted():
+            page.screenshot(path=path)
         return path
 
     return take
@@ -173,6 +181,8 @@ def pictures(picture: Callable[[Page, str], Path]) -> Callable[..., None]:
     """`pictures(lab, "compare")`: in the light and the dark theme, 1280 and 900 pixels wide."""
 
     def take(lab: Lab, name: str, height: int = 800) -> None:
+        if not _are_wanted():
+            return
         for theme in ("light", "dark"):
             lab.set_theme(f"JupyterLab {theme.title()}")
             for width in (1280, 900):

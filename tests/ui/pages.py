@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,14 +15,16 @@ from typing import Any
 
 from playwright.sync_api import Browser, ConsoleMessage, Error, Locator, Page, expect
 
+from jupyter_dist.conformance.deadlines import PATIENCE_S, Deadline
+
 from .server import TOKEN, JupyterServer
 
 __all__ = ["ENDED", "LOAD", "WAIT_MS", "Lab", "Notebook", "RunView", "Sidebar"]
 
 LOAD = "%load_ext jupyter_dist"
 ENDED = re.compile("succeeded|failed|stopped|lost")
-WAIT_MS = 30_000
-"""How long any one thing may take: much on a machine with other work, and never slept away."""
+WAIT_MS = 1000 * PATIENCE_S
+"""How long Playwright waits for one thing. Its clock is the wall's: it cannot leave out what others cost."""
 
 _WITHIN_A_SECOND = """async argument => Promise.race([
   ({condition})(argument),
@@ -164,9 +165,9 @@ class Lab:
         """Wait until a function of the page, which may be async, gives something true.
 
         `Page.wait_for_function` takes the promise of an async function for its answer."""
-        deadline = time.monotonic() + WAIT_MS / 1000
+        deadline = Deadline()
         while not self.page.evaluate(_WITHIN_A_SECOND.format(condition=condition), argument):
-            assert time.monotonic() < deadline, f"waited {WAIT_MS} ms for {condition} of {argument}"
+            assert not deadline.passed(), f"waited {deadline.patience_s:g} s for {condition} of {argument}"
             self.page.wait_for_timeout(50)
 
     def close_tab(self) -> None:

@@ -16,6 +16,8 @@ from typing import Any
 
 from ports import take_port
 
+from jupyter_dist.conformance.deadlines import Deadline
+
 __all__ = ["JupyterServer"]
 
 TOKEN = "of-the-tests"
@@ -78,7 +80,7 @@ class JupyterServer:
     def url(self, path: str = "") -> str:
         return f"http://127.0.0.1:{self.port}{self.base_url}{path}"
 
-    def start(self, timeout_s: float = 90.0) -> None:
+    def start(self) -> None:
         """Start the server and wait until it answers."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -98,22 +100,22 @@ class JupyterServer:
                 stderr=log,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + timeout_s
+        deadline = Deadline()
         while not self._answers():
             code = self._process.poll()
-            if code is not None or time.monotonic() > deadline:
+            if code is not None or deadline.passed():
                 what = "did not answer" if code is None else f"ended with {code}"
                 raise RuntimeError(f"the server {what}; its log:\n{self.log()[-4000:]}")
             time.sleep(0.1)
 
-    def stop(self, timeout_s: float = 30.0) -> None:
+    def stop(self) -> None:
         """End the server and its kernels; what is detached from them goes on."""
         process, self._process = self._process, None
         if process is None:
             return
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(timeout_s)
+            process.wait(30)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

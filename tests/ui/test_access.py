@@ -17,8 +17,6 @@ from jupyter_dist.job import State
 from .pages import LOAD, Lab, Sidebar
 from .test_run_view import ENDLESS, FAILS, HELLO
 
-pytestmark = pytest.mark.timeout(240)
-
 Picture = Callable[[Page, str], Path]
 AXE = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 _CHECK = """async selectors => {

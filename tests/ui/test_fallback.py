@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from .pages import LOAD, WAIT_MS, Lab, Notebook
-from .server import JupyterServer
+from jupyter_dist.conformance.deadlines import Deadline
 
-pytestmark = pytest.mark.timeout(240)
+from .pages import LOAD, Lab, Notebook
+from .server import JupyterServer
 
 OURS = "jupyter-dist"
 TRAIN = """%%distribute -np 2 --cold
@@ -32,6 +32,7 @@ picture = "<svg xmlns='http://www.w3.org/2000/svg' width='40' height='20'>" + "<
 display({"image/svg+xml": picture, "text/plain": "a picture"}, raw=True)
 dist.log(text={"sample": "words to keep"}, step=7)
 """
+ASK = "from jupyter_dist.showing import frontends\nfrontends.shows_widgets()"
 KERNELS = "@jupyterlab/apputils-extension:kernels-settings"
 WIDGETS = "@jupyter-widgets/jupyterlab-manager:plugin"
 
@@ -80,6 +81,8 @@ def test_where_the_kernel_cannot_be_heard_it_tells_and_stop_says_what_to_do(
     bare: Lab, picture: Callable[[Page, str], Path]
 ) -> None:
     notebook = bare.notebook(LOAD)
+    # A kernel that hears nothing while it is busy has to hear of widgets before the cell begins.
+    _wait_for_hello(notebook)
     cell = notebook.start(TRAIN.format(steps=100_000))
     view = notebook.view(cell)
     view.to_be("running").to_show("step 20")
@@ -130,6 +133,13 @@ def test_a_saved_notebook_shows_the_end_without_its_kernel(
     picture(bare.page, "fallback-saved")
 
 
+def _wait_for_hello(notebook: Notebook) -> None:
+    """Wait until the page has told the kernel that it shows widgets."""
+    deadline = Deadline()
+    while "True" not in notebook.run(ASK).locator(".jp-OutputArea-output").inner_text():
+        assert not deadline.passed(), "the page does not say that it shows widgets"
+
+
 def _opened_again(bare: Lab, notebook: Notebook) -> Notebook:
     """Opened anew, with a kernel that knows nothing, until ipywidgets has looked into the file.
 
@@ -137,12 +147,14 @@ def _opened_again(bare: Lab, notebook: Notebook) -> Notebook:
     file are loaded, and says for good that there is none (`restoreWidgets` in
     https://github.com/jupyter-widgets/ipywidgets/blob/main/python/jupyterlab_widgets/src/manager.ts).
     """
-    for _ in range(4):
+    for turn in range(4):
+        if turn:
+            print(f"ipywidgets has looked into the file too early: opened again, {turn}")
         bare.renew()
         bare.reload()
         found = bare.open_notebook(notebook.path)
         too_early = found.cell(1).get_by_text("model not found")
-        expect(found.cell(1).locator(".jpd-run").or_(too_early).first).to_be_visible(timeout=WAIT_MS)
+        expect(found.cell(1).locator(".jpd-run").or_(too_early).first).to_be_visible()
         if not too_early.count():
             break
     return found

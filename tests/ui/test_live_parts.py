@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Page, expect
 from run_maker import RunMaker
 
@@ -17,8 +16,6 @@ from jupyter_dist.job import State
 from .pages import LOAD, Lab
 from .server import JupyterServer
 from .test_pictures import well_laid_out
-
-pytestmark = pytest.mark.timeout(240)
 
 Picture = Callable[[Page, str], Path]
 

@@ -13,8 +13,6 @@ from .pages import LOAD, Lab
 from .server import JupyterServer
 from .test_run_view import HELLO
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @pytest.fixture
 def classic(server: JupyterServer, browser: Browser) -> Iterator[Lab]:

@@ -18,8 +18,6 @@ from jupyter_dist.job import State
 from .pages import LOAD, Lab
 from .server import JupyterServer
 
-pytestmark = pytest.mark.timeout(240)
-
 Picture = Callable[[Page, str], Path]
 SIDEBAR_PX = 280
 CLUSTERS = """[clusters.laptop]

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Page, Route, expect
 
 from .pages import Lab
 from .server import JupyterServer
-
-pytestmark = pytest.mark.timeout(240)
 
 ADDRESS = "10.0.0.2:6379"
 SITES = [

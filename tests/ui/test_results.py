@@ -11,8 +11,6 @@ from playwright.sync_api import Page, expect
 
 from .pages import LOAD, Lab
 
-pytestmark = pytest.mark.timeout(240)
-
 Picture = Callable[[Page, str], Path]
 
 LOGS = """%%distribute -np 4 --out trained

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.sync_api import Page, expect
 from run_maker import RunMaker
 
@@ -16,8 +15,6 @@ from jupyter_dist.job import State
 
 from .pages import LOAD, Lab
 from .server import JupyterServer
-
-pytestmark = pytest.mark.timeout(240)
 
 Picture = Callable[[Page, str], Path]
 WaitFor = Callable[..., Any]
@@ -202,7 +199,7 @@ def test_a_run_that_goes_on_after_a_stop_is_killed(lab: Lab, own_folders: Path, 
     kill.click()
     with lab.dialog() as dialog:
         dialog.get_by_role("button", name="Kill").click()
-    wait_for(made.folder.requests.joinpath("kill").exists, 30, "the request to kill it")
+    wait_for(made.folder.requests.joinpath("kill").exists, "the request to kill it")
     made.end(State.STOPPED, reason="killed by the user")
     expect(row.get_by_role("button", name=re.compile("^stubborn, stopped"))).to_be_visible()
 

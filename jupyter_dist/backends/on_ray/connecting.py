@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ...errors import DistError, LaunchError, MissingEngine, Unreachable
+from ...worker import foreign_names
 from ...worker.machine import interfaces
 from ..rays.census import sign_in
 from ..rays.running_rays import of_this_machine
@@ -151,9 +152,13 @@ def _ray() -> Any:
 def _versions_of_gcs(address: str) -> Mapping[str, str]:
     """What a Ray says of itself to whom is no driver of it yet."""
     try:
-        client = importlib.import_module("ray._raylet").GcsClient(address=address)
+        raylet = importlib.import_module("ray._raylet")
+        foreign_names.require("backends/on_ray/connecting")
+        client = raylet.GcsClient(address=address)
         told = json.loads(client.internal_kv_get(b"CLUSTER_METADATA", b"cluster", timeout=_ASK_S) or b"{}")
         nodes = client.get_all_node_info(timeout=_ASK_S).values()
+    except foreign_names.ForeignNameMissing as error:
+        raise LaunchError(f"{error} Nothing was started.") from None
     except Exception as error:
         raise Unreachable(
             f"what answers at {address} is no Ray that we understand: {_line(error)}"

@@ -15,7 +15,8 @@ def _context() -> Any:
     """The SparkContext of this process that has not been stopped; None where there is none."""
     core = sys.modules.get("pyspark.core.context") or sys.modules.get("pyspark.context")
     context = None if core is None else getattr(core.SparkContext, "_active_spark_context", None)
-    return context if getattr(context, "_jsc", None) is not None else None
+    there = getattr(context, "_jsc", None) is not None and getattr(context, "_gateway", None) is not None
+    return context if there else None
 
 
 def _remote() -> str | None:
@@ -25,7 +26,7 @@ def _remote() -> str | None:
     if connect is None:
         return None
     try:
-        session = connect.SparkSession.getActiveSession() or connect.SparkSession._default_session
+        session = connect.SparkSession.active()  # raises if there is none
         if session is None or session.is_stopped:
             return None
         builder = session.client._builder

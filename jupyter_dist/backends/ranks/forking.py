@@ -63,7 +63,7 @@ def fork(child: Callable[[], None], keep: frozenset[int] = frozenset()) -> int:
             if fd not in kept:
                 with contextlib.suppress(OSError):
                     os.close(fd)
-        for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        for finalizer in list(getattr(weakref.finalize, "_registry", ())):
             finalizer.atexit = False  # made before the fork: the parent's to run
         child()
     except BaseException:

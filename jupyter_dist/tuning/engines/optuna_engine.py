@@ -15,6 +15,7 @@ from typing import Any
 from ...job import Job
 from ...record.trials import PRUNED, RUNNING, SUCCEEDED, Trial
 from ...search.spec import Search
+from ...worker import foreign_names
 from . import Proposal
 from .optuna_space import distributions, from_optuna, to_optuna
 
@@ -79,6 +80,7 @@ class OptunaEngine:
             )
         )
         if trial.state == RUNNING and not of_parent:
+            foreign_names.require("tuning/engines/optuna_engine")
             newest = self._study.get_trials(deepcopy=False)[-1]
             self._asked[trial.number] = self._optuna.trial.Trial(self._study, newest._trial_id)
 

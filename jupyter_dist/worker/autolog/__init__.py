@@ -6,20 +6,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import importlib.util
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-from .. import events
+from .. import api, events, foreign_names
 from ..after_import import AfterImport
 from ..scalars import loose, step_number
 
 __all__ = ["guarded", "install", "quiet", "quietly", "record", "wrap"]
 
-# Module → the private module of ours that patches it, and its function. The hook runs right after
-# the module was executed for the first time, so each name must be one whose classes are then complete.
-_HOOKS = {
+# Module → the module of ours that patches it, and its function. The hook runs right after the module
+# was executed for the first time, so each name must be one whose classes are then complete.
+_CURVES = {
     "keras": (".of_keras", "patch"),
     "tf_keras": (".of_keras", "patch"),
     "lightning.pytorch": (".of_lightning", "patch"),
@@ -32,6 +33,13 @@ _HOOKS = {
     "tqdm.std": (".of_tqdm", "patch"),
     "tqdm.notebook": (".of_tqdm", "patch_notebook"),
     "rich.progress": (".of_rich", "patch"),
+    "ray.train._internal.session": (".of_ray_train", "patch_old"),
+    "multiprocessing.spawn": ("..stand_in", "patch"),
+    "pdb": ("..no_terminal", "patch"),
+}
+"""A hook that fails becomes a note: it changes nothing of what is trained."""
+
+_TRAINING = {
     "horovod.common.basics": ("..horovod_meeting", "patch"),
     "horovod.runner.elastic.worker": ("..horovod_meeting", "patch_notifications"),
     "horovod.tensorflow": ("..keras3.for_horovod", "patch"),
@@ -39,6 +47,19 @@ _HOOKS = {
     "horovod._keras.callbacks": ("..keras3.distributed_optimizer", "patch_callbacks"),
     "horovod.tensorflow.keras": ("..keras3.distributed_optimizer", "patch_package"),
     "horovod.keras": ("..keras3.distributed_optimizer", "patch_package"),
+    "tensorflow.python.training.server_lib": ("..serving_rank", "patch"),
+    "ray.train.v2._internal.execution.train_fn_utils": (".of_ray_train", "patch"),
+    "ray.train.v2.torch.train_loop_utils": (".of_ray_train", "patch_torch"),
+    "ray.train.torch": (".of_ray_train", "patch_torch"),
+    "accelerate.state": (".spanning", "patch_accelerate"),
+    "lightning.fabric.connector": (".spanning", "patch_lightning"),
+    "lightning.pytorch.trainer.connectors.accelerator_connector": (".spanning", "patch_lightning"),
+    "lightning_fabric.connector": (".spanning", "patch_lightning"),
+    "pytorch_lightning.trainer.connectors.accelerator_connector": (".spanning", "patch_lightning"),
+}
+"""A hook that fails refuses the import: ranks would train something else without it, such as a model each."""
+
+_STRATEGIES = {
     "keras.src.backend.tensorflow.core": ("..keras3.coordinated", "patch_variable"),
     "keras.src.backend.tensorflow.trainer": ("..keras3", "patch_trainer"),
     "keras.src.layers.normalization.batch_normalization": ("..keras3.multi_worker", "patch_normalization"),
@@ -47,19 +68,10 @@ _HOOKS = {
         "..keras3.late_variables",
         "patch_collective",
     ),
-    "tensorflow.python.training.server_lib": ("..serving_rank", "patch"),
-    "multiprocessing.spawn": ("..stand_in", "patch"),
-    "pdb": ("..no_terminal", "patch"),
-    "ray.train.v2._internal.execution.train_fn_utils": (".of_ray_train", "patch"),
-    "ray.train.v2.torch.train_loop_utils": (".of_ray_train", "patch_torch"),
-    "ray.train.torch": (".of_ray_train", "patch_torch"),
-    "ray.train._internal.session": (".of_ray_train", "patch_old"),
-    "accelerate.state": (".spanning", "patch_accelerate"),
-    "lightning.fabric.connector": (".spanning", "patch_lightning"),
-    "lightning.pytorch.trainer.connectors.accelerator_connector": (".spanning", "patch_lightning"),
-    "lightning_fabric.connector": (".spanning", "patch_lightning"),
-    "pytorch_lightning.trainer.connectors.accelerator_connector": (".spanning", "patch_lightning"),
 }
+"""A hook that fails refuses strategies that span ranks: most cells with Keras make none, and need no hook."""
+
+_HOOKS = {**_CURVES, **_TRAINING, **_STRATEGIES}
 
 _mute = threading.local()
 _complained: set[str] = set()
@@ -69,7 +81,8 @@ def install() -> None:
     """Arrange that metrics of the frameworks go into this rank's events. Repeatable.
 
     Imports none of them: a module that is imported already (a warm start) is patched now, any
-    other when it is imported. Never raises; what fails becomes one note for the user.
+    other when it is imported. What only draws and fails becomes one note for the user.
+    Raises ForeignNameMissing if an imported module that decides what is trained cannot be patched.
     """
     _finder.install()
 
@@ -151,12 +164,24 @@ def _complain(framework: str, error: Exception) -> None:
 
 
 def _run_hook(name: str, module: ModuleType) -> None:
+    home, function = _HOOKS[name]
+    user = importlib.util.resolve_name(home, __package__).partition(".")[2].replace(".", "/")
     try:
-        home, function = _HOOKS[name]
+        foreign_names.require(user, module=module)
         patch = getattr(importlib.import_module(home, __package__), function)
         patch(module)
-    except Exception as error:  # an import of the user's must not fail because of us
-        _complain(name, error)
+    except Exception as error:
+        if name in _CURVES:
+            _complain(name, error)
+            return
+        refusal = foreign_names.unfit(name, error)
+        if name in _STRATEGIES:
+            foreign_names.keep_back(name, refusal)
+        elif name.startswith("horovod.") or api.world_size() > 1:
+            # Horovod may tell only later how many ranks there are.
+            raise refusal from error
+        else:
+            events.tell(str(refusal))  # one rank alone trains the same with and without the hook
 
 
 _finder = AfterImport(_HOOKS, _run_hook)

@@ -7,19 +7,17 @@ that are patched are there; a Keras that has moved them cannot be helped, and tf
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib.metadata
 import importlib.util
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .. import events, legacy_keras
+from .. import legacy_keras
+from ..foreign_names import KERAS3
 
 __all__ = [
     "HOROVOD",
@@ -34,31 +32,6 @@ __all__ = [
 
 HOROVOD = legacy_keras.HOROVOD
 """The reason for which a cell needs more than Keras 3 alone, where that is Horovod's."""
-
-_NAMES = {
-    "backend/common/stateless_scope.py": ("in_stateless_scope",),
-    "backend/common/variables.py": ("assign_add", "assign_sub", "_convert_to_tensor"),
-    "backend/tensorflow/core.py": ("Variable",),
-    "backend/tensorflow/trainer.py": (
-        "TensorFlowTrainer",
-        "TFEpochIterator",
-        "reduce_per_replica",
-        "_collective_all_reduce_multi_worker",
-        "_maybe_symbolic_build",
-        "_make_function",
-    ),
-    "layers/normalization/batch_normalization.py": ("BatchNormalization", "_moments"),
-    "optimizers/base_optimizer.py": (
-        "BaseOptimizer",
-        "variables",
-        "apply",
-        "_backend_apply_gradients",
-        "_clip_gradients",
-    ),
-    "optimizers/loss_scale_optimizer.py": ("LossScaleOptimizer",),
-    "trainers/trainer.py": ("_get_metrics_result_or_logs", "model_supports_jit", "_symbolic_build"),
-}
-"""File below `keras/src` → what is patched or called in it and is not public."""
 
 
 def wants_legacy(env: Mapping[str, str] = os.environ) -> bool:
@@ -98,16 +71,9 @@ def missing() -> list[str]:
         return []
     if spec is None or spec.origin is None or int(version.partition(".")[0]) < 3:
         return []
-    source = Path(spec.origin).parent / "src"
-    return [name for file, names in _NAMES.items() for name in _without(source / file, names)]
-
-
-def _without(file: Path, names: tuple[str, ...]) -> list[str]:
-    text = ""
-    with contextlib.suppress(OSError):
-        text = file.read_text(encoding="utf-8", errors="replace")
-    there = set(re.findall(r"^\s*(?:def|class)\s+(\w+)", text, re.MULTILINE))
-    return [f"{file.stem}.{name}" for name in names if name not in there]
+    return [
+        name.removeprefix(row.module.rpartition(".")[0] + ".") for row in KERAS3 for name in row.lacking()
+    ]
 
 
 def loaded() -> bool:
@@ -116,35 +82,18 @@ def loaded() -> bool:
 
 
 def shim(patch: Callable[[Any], None]) -> Callable[[ModuleType], None]:
-    """A hook that patches nothing without Keras 3, and says so where the patch does not fit.
+    """A hook that patches nothing without Keras 3.
 
-    What is patched must then go on failing by itself: a shim looks up all that it needs before it changes
-    anything, because half of a shim trains in silence what it should not.
+    A shim looks up all that it needs before it changes anything, because half of a shim trains in silence
+    what it should not. What it raises refuses the import, or the strategy (`worker/autolog`).
     """
 
     @functools.wraps(patch)
     def call(module: ModuleType) -> None:
-        if not loaded():
-            return
-        try:
+        if loaded():
             patch(module)
-        except Exception as error:
-            _say(module.__name__, error)
 
     return call
-
-
-def _say(name: str, error: Exception) -> None:
-    line = (
-        f"{name} is not made to work with this Keras ({type(error).__name__}: {error}). Put "
-        'import os; os.environ["TF_USE_LEGACY_KERAS"] = "1" at the top of the notebook, before tensorflow '
-        "is imported, and have tf_keras installed"
-    )
-    print(f"jupyter_dist: {line}", file=sys.stderr)
-    writer = events.writer()
-    if writer is not None:
-        with contextlib.suppress(OSError):
-            writer.note(line)
 
 
 def patch_trainer(trainer: ModuleType) -> None:

@@ -52,12 +52,15 @@ def patch(trainer: Any) -> None:
             )
         init(self, distribute_strategy, *args, **kwargs)
         if workers:
-            self._spec = self.data_adapter.get_tf_dataset().element_spec
+            self._jupyter_dist_spec = self.data_adapter.get_tf_dataset().element_spec
             self._distributed_dataset = workers.create_per_worker_dataset(self._distributed_dataset)
 
     def _maybe_symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
         if iterator is not None and coordinator(self._distribute_strategy):
-            iterator, data_batch = None, iterator._spec  # there is no batch to be taken on this rank
+            iterator, data_batch = (
+                None,
+                iterator._jupyter_dist_spec,
+            )  # there is no batch to be taken on this rank
         build(self, iterator, data_batch)
 
     def _make_function(self: Any, step_function: Any) -> Any:

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from .. import pickling
+from .. import foreign_names, pickling
 from ..autolog import wrap
 from ..tf_task import task
 
@@ -55,6 +55,7 @@ def wait(variable: Any, value: Any) -> None:
 
 def _remember(obj: Any) -> None:
     if task().is_of_several:
+        foreign_names.raise_kept_back("tensorflow")  # else each rank would train it alone
         # All ranks have to move the same, whatever garbage each has collected: to make them is collective.
         _waiting.append(lambda: obj)
     else:
@@ -130,6 +131,8 @@ def patch(distribute_lib: Any) -> None:
 
     def moving(scope: Any) -> Any:
         def entered(self: Any) -> Any:
+            if _spans_ranks(self):
+                foreign_names.raise_kept_back()
             if _waiting:
                 found = _alive()
                 _waiting.clear()  # making variables enters the scope again
@@ -155,6 +158,13 @@ def patch_collective(strategies: Any) -> None:
         return __init__
 
     wrap(strategies.CollectiveAllReduceStrategy, "__init__", entering)
+
+
+def _spans_ranks(strategy: Any) -> bool:
+    import tensorflow as tf
+
+    kinds = (tf.distribute.MultiWorkerMirroredStrategy, tf.distribute.ParameterServerStrategy)
+    return task().is_of_several and isinstance(strategy, kinds)
 
 
 def _move(found: list[Any], strategy: Any, scope: Any) -> None:

@@ -17,11 +17,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import cloudpickle
-from cloudpickle import cloudpickle as _cp
-
 from ..names import code_names
-from . import by_name, dispatch, remade, spaces, tensors
+from . import by_name, cloudpickle_parts, dispatch, remade, spaces, tensors
 from .classes import _class, _set_class_state, name_classes, reduce_class  # noqa: F401
 from .loading import later, loading, on_rank
 from .remade import compiled
@@ -89,7 +86,7 @@ def dump(
     return Dumped(file.getvalue(), tuple(buffers), pickler.cuda_tensors)
 
 
-class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
     """cloudpickle's Pickler with the differences that this module's first lines name."""
 
     def __init__(
@@ -146,7 +143,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if kind is spaces.Space:
             return lambda space: space.reduced
         if kind is spaces.Cell:
-            return lambda _: (_cp._make_empty_cell, ())
+            return lambda _: (cloudpickle_parts.make_empty_cell, ())
         if kind is types.CellType:
             return lambda cell: self._cell(cell).filled()
         numpy = sys.modules.get("numpy")
@@ -156,7 +153,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return self._tensors.reduce
         if kind is types.BuiltinFunctionType or kind is types.MethodType:
             return self._reduce_bound
-        if kind is functools._lru_cache_wrapper:
+        if kind is _LRU_CACHE:
             return self._reduce_lru_cache
         if kind is type(sys.stdout) or kind is type(sys.stderr) or kind is io.TextIOWrapper:
             return _reduce_stream
@@ -175,8 +172,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def _is_by_name(self, obj: Any) -> bool:
         """Whether a function or class is found under its name in a module that the other side can import."""
-        found = _cp._lookup_module_and_qualname(obj)
-        if found is None or _cp._is_registered_pickle_by_value(found[0]):
+        found = cloudpickle_parts.lookup_module(obj)
+        if found is None or cloudpickle_parts.is_by_value(found[0]):
             return False
         return self._by_name.importable(obj.__module__ or found[0].__name__)
 
@@ -203,7 +200,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 self.globals_ref[id(space)] = stand_in
         # What two closures share stays shared: cloudpickle would give each function cells of its own.
         cells = tuple(map(self._cell, function.__closure__ or ())) or None
-        arguments = (*self._function_getnewargs(function)[:-1], cells)
+        arguments = (*cloudpickle_parts.function_arguments(self, function)[:-1], cells)
         names = code_names(function.__code__)
         used = {name: space[name] for name in sorted(names.reads | names.writes) if name in space}
         trace = self._trace
@@ -222,7 +219,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         reached = by_name.reached(used.values(), names.words)
         used = self._by_name.at_home(used)
         return (
-            _cp._make_function,
+            cloudpickle_parts.make_function,
             arguments,
             spaces.function_state(function, used, cells, reached),
             None,
@@ -247,8 +244,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if self._is_by_name(cls):
             self._named(cls)
             return NotImplemented
-        if cls in _cp._BUILTIN_TYPE_NAMES or cls in _SINGLE:
-            return _cp._class_reduce(cls)
+        if cls in cloudpickle_parts.BUILTIN_TYPES or cls in _SINGLE:
+            return cloudpickle_parts.class_reduce(cls)
         return reduce_class(cls)
 
     def _reduce_module(self, module: Any) -> Any:
@@ -278,17 +275,13 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return _lru_cache, (wrapper.__wrapped__, wrapper.cache_parameters()), own
 
 
+_LRU_CACHE = type(functools.lru_cache(len))
 _SINGLE = {type(None), type(Ellipsis), type(NotImplemented)}
-
-
-_FILENAME = 10
-"""Where a code object's arguments have `co_filename`, in every version of Python since 3.8."""
 
 
 def _reduce_code(code: types.CodeType) -> Any:
     """Reduce code with its file, by which tracebacks find lines: cloudpickle leaves it out since 3.1.3."""
-    maker, arguments = _cp._code_reduce(code)
-    return maker, (*arguments[:_FILENAME], code.co_filename, *arguments[_FILENAME + 1 :])
+    return _code, (*cloudpickle_parts.code_reduce(code), code.co_filename)
 
 
 def _reduce_stream(stream: Any) -> Any:
@@ -302,6 +295,11 @@ def _reduce_stream(stream: Any) -> Any:
 
 # What a pickle calls on the other side. Its name is part of the format, and so are the private ones that are
 # imported above: results that lie in run folders call them by the names that they had here.
+
+
+def _code(maker: Any, arguments: tuple[Any, ...], filename: str) -> types.CodeType:
+    code: types.CodeType = maker(*arguments)
+    return code.replace(co_filename=filename)
 
 
 def _lru_cache(function: Any, parameters: dict[str, Any]) -> Any:

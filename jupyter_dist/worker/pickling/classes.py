@@ -9,8 +9,8 @@ import types
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from cloudpickle import cloudpickle as _cp
-
+from .. import foreign_names
+from . import annotation_values, cloudpickle_parts
 from .loading import current
 
 __all__ = ["name_classes", "reduce_class"]
@@ -19,19 +19,25 @@ _OF_A_MEMBER = {"_value_", "_name_", "__objclass__", "_sort_order_", "_inverted_
 
 
 def reduce_class(cls: Any) -> Any:
-    """Reduce a class by value, as cloudpickle does; without cloudpickle's losses of what an enum has."""
-    maker, args, state, *_ = _cp._dynamic_class_reduce(cls)
+    """Reduce a class by value, as cloudpickle does; without cloudpickle's losses of what a class has."""
+    maker, args, state, *_ = cloudpickle_parts.dynamic_class_reduce(cls)
     if issubclass(cls, enum.Enum):
         args, state = _whole_enum(cls, args, state)
     else:
         args = _with_its_name(cls, args)
     if "__slots__" in vars(cls) and not issubclass(cls, tuple | enum.Enum):
         args, state = _with_slots(cls, args, state)
+    attributes, extra = state
+    attributes = dict(attributes)
+    annotated = annotation_values.of_class(cls, attributes)
+    if annotated:
+        state = attributes, {**extra, "annotations": annotated}
     return _class, (maker, args), state, None, None, _set_class_state
 
 
 def _whole_enum(cls: Any, args: tuple[Any, ...], state: Any) -> tuple[tuple[Any, ...], Any]:
     """Add the members' second names, and what its own `__new__` or `__init__` has put on each member."""
+    foreign_names.require("worker/pickling/classes")
     bases, name, qualname, _, *rest = args
     members = {key: member._value_ for key, member in cls.__members__.items()}
     attributes, extra = state
@@ -76,18 +82,18 @@ def name_classes(main: dict[str, Any], run: str) -> None:
                 if isinstance(item, types.FunctionType)
             )
             shape = hashlib.sha256(repr((lines, sorted(vars(value)))).encode()).hexdigest()
-            with _cp._DYNAMIC_CLASS_TRACKER_LOCK:
+            with cloudpickle_parts.TRACKER_LOCK:
                 identity = f"{run} {name} {shape}"
-                if value not in _cp._DYNAMIC_CLASS_TRACKER_BY_CLASS:
-                    _cp._DYNAMIC_CLASS_TRACKER_BY_CLASS[value] = identity
-                    _cp._DYNAMIC_CLASS_TRACKER_BY_ID[identity] = value
+                if value not in cloudpickle_parts.TRACKED_CLASSES:
+                    cloudpickle_parts.TRACKED_CLASSES[value] = identity
+                    cloudpickle_parts.TRACKED_IDS[identity] = value
 
 
 # What a pickle calls on the other side. Their names are part of the format.
 
 
 def _class(maker: Any, args: tuple[Any, ...]) -> Any:
-    known = _cp._DYNAMIC_CLASS_TRACKER_BY_ID.get(args[-2])
+    known = cloudpickle_parts.TRACKED_IDS.get(args[-2])
     load = current()
     if known is None or load.on_rank:
         return _made(maker, args)
@@ -101,19 +107,21 @@ def _made(maker: Any, args: tuple[Any, ...]) -> Any:
     What a metaclass or `__init_subclass__` of the notebook did is in the objects that travel; again, it would
     count the class twice, and lack the class statement's keywords. Those of libraries run.
     """
-    bases = types.resolve_bases(args[2] if maker is _cp._make_skeleton_class else args[0])
+    bases = types.resolve_bases(args[2] if maker is cloudpickle_parts.make_skeleton_class else args[0])
     with _without_init_subclass({cls for base in bases for cls in base.__mro__}):
-        if maker is not _cp._make_skeleton_class or not _travelled(args[0]):
+        if maker is not cloudpickle_parts.make_skeleton_class or not _travelled(args[0]):
             return maker(*args)
         metaclass, name, given, options, identity, _ = args
         if bases is not given:
             options = {**options, "__orig_bases__": given}
         library: Any = next(base for base in metaclass.__mro__ if not _travelled(base))
-        return _cp._lookup_class_or_track(identity, library.__new__(metaclass, name, bases, dict(options)))
+        return cloudpickle_parts.lookup_class_or_track(
+            identity, library.__new__(metaclass, name, bases, dict(options))
+        )
 
 
 def _travelled(cls: Any) -> bool:
-    return cls in _cp._DYNAMIC_CLASS_TRACKER_BY_CLASS
+    return cls in cloudpickle_parts.TRACKED_CLASSES
 
 
 @contextlib.contextmanager
@@ -137,7 +145,10 @@ def _set_class_state(cls: Any, state: Any) -> Any:
     if id(cls) in current().known:
         return cls
     members = state[1].pop("_members", {})
-    _cp._class_setstate(cls, state)
+    annotated = state[1].pop("annotations", {})
+    cloudpickle_parts.set_class_state(cls, state)
     for name, values in members.items():
         vars(cls._member_map_[name]).update(values)
+    for name, value in annotated.items():
+        setattr(cls, name, value)
     return cls

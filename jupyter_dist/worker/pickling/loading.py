@@ -83,6 +83,17 @@ def _let_go(load: Loading) -> None:
     In the notebook something held those as well. It did not travel, so they stay until the rank ends.
     """
     while load.referents:
-        referent = load.referents.pop()
-        if load.on_rank and sys.getrefcount(referent) <= 2:  # this name and the call's argument
+        referent, references = _counted(load.referents)
+        if load.on_rank and references <= _ALONE:
             _held.append(referent)
+
+
+def _counted(values: list[Any]) -> tuple[Any, int]:
+    """Take the last value off a list. Returns it, and how many references this function saw of it."""
+    value = values.pop()
+    return value, sys.getrefcount(value)
+
+
+# Counted instead of written down: since Python 3.14 a local name lends its reference to a call.
+_ALONE = _counted([object()])[1]
+"""What is counted for a value that nothing else holds."""

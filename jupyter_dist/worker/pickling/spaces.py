@@ -10,6 +10,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from . import annotation_values
 from .loading import current
 from .remade.compiled import copied_marks
 
@@ -98,12 +99,12 @@ def function_state(
     `used`: those of its globals that travel; `reached`: modules that only have to be imported for it.
     """
     attributes = {name: getattr(function, name) for name in _OF_A_FUNCTION}
+    attributes |= annotation_values.of_function(function)
     own = {name: value for name, value in vars(function).items() if name not in copied_marks(function)}
     return own, attributes, used, [(cell, cell.contents()) for cell in cells or ()], reached
 
 
-_OF_A_FUNCTION = ["__name__", "__qualname__", "__annotations__", "__kwdefaults__", "__defaults__"]
-_OF_A_FUNCTION += ["__module__", "__doc__"]
+_OF_A_FUNCTION = ["__name__", "__qualname__", "__kwdefaults__", "__defaults__", "__module__", "__doc__"]
 
 
 def space_of_main() -> Space:

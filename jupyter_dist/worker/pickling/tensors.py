@@ -8,6 +8,7 @@ import sys
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from .. import foreign_names
 from .loading import current
 
 __all__ = ["IN_BAND_BELOW", "Tensors", "owners", "reduce_array"]
@@ -67,6 +68,7 @@ class Tensors:
         if kind is torch.UntypedStorage:
             return self.reduce_storage(obj)
         if kind is torch.storage.TypedStorage:
+            foreign_names.require("worker/pickling/tensors")
             return _typed_storage, (obj._untyped_storage, obj.dtype)
         self.on_gpu += bool(obj.is_cuda)
         if kind is torch.Tensor and obj.dtype in self._untyped_dtypes:

@@ -104,6 +104,7 @@ class CommandRun(JobRun):
                 self.asked.wait(5)
         except Exception as error:
             final, self.error = "Failed", str(error)
+            self._plane.own_faults.note(f"job {self.name}")
         finally:
             self._plane.machines.give_back(taken)
         self.over = time.time()
@@ -143,7 +144,8 @@ class CommandRun(JobRun):
 
     def _lay_out(self, node: str) -> None:
         hosts = self._plane.hosts
-        clean = f"rm -rf {_CODE} {_INPUTS} /tmp/* ~/.cache && mkdir -p {_CODE} {_INPUTS}"
+        hosts.empty_tmp(node)
+        clean = f"rm -rf {_CODE} {_INPUTS} ~/.cache && mkdir -p {_CODE} {_INPUTS}"
         hosts.exec(node, ["sh", "-c", clean])
         for name, data in self._plane.files(self.code).items():
             self._write(node, f"{_CODE}/{name}", data)

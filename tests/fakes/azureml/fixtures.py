@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from fakes.kept_plane import KeptPlane
 from jupyter_dist.conformance import Target
+from jupyter_dist.conformance.deadlines import wait_until as until
 from jupyter_dist.conformance.runs import Runs
 from jupyter_dist.showing import run as showing
 
 from .command_run import CommandRun
 from .plane import AzurePlane
 
-__all__ = ["job_of", "plane", "runs", "signed_in", "until"]
+__all__ = ["job_of", "kept_plane", "plane", "runs", "signed_in", "until"]
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzurePlane]:
-    with AzurePlane(tmp_path_factory.mktemp("azureml")) as made:
-        yield made
+def kept_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeptPlane[AzurePlane]]:
+    kept = KeptPlane(lambda: AzurePlane(tmp_path_factory.mktemp("azureml")))
+    yield kept
+    kept.close()
+
+
+@pytest.fixture
+def plane(kept_plane: KeptPlane[AzurePlane]) -> AzurePlane:
+    return kept_plane.whole()
 
 
 @pytest.fixture(autouse=True)
-def signed_in(plane: AzurePlane, monkeypatch: pytest.MonkeyPatch) -> None:
+def signed_in(plane: AzurePlane, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     plane.heal()
     plane.sign_in()
     plane.front.requests.clear()
@@ -35,6 +41,8 @@ def signed_in(plane: AzurePlane, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"AZUREML_ARM_{name}", raising=False)
     for name, value in plane.environment(os.environ["PATH"]).items():
         monkeypatch.setenv(name, value)
+    yield
+    plane.own_faults.tell()
 
 
 @pytest.fixture
@@ -45,13 +53,6 @@ def runs(plane: AzurePlane, tmp_path: Path) -> Iterator[Runs]:
     plane.sign_in()
     made.close()
     until(lambda: not plane.active(), "all jobs to end")
-
-
-def until(condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
-        time.sleep(0.05)
 
 
 def job_of(plane: AzurePlane, run: showing.Run) -> CommandRun:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import random
 import re
@@ -15,6 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from plain_http import ask
+
+from fakes.kept_plane import Faults
 
 from .azurite import ACCOUNT
 
@@ -52,9 +55,10 @@ class Front:
         blobs: int,
         answer: Callable[[str, str, str, Any], tuple[int, Any]],
         sign: Callable[[str], str],
+        own_faults: Faults,
     ) -> None:
         """`blobs`: the port of their emulator. `answer`: to method, path, token and body; raises Refusal.
-        `sign`: makes a signature for a container."""
+        `sign`: makes a signature for a container. `own_faults`: of this stand-in, not those of a test."""
         self.sign, self.secret = sign, secrets.token_hex(8)
         self.requests: list[str] = []
         self.faults: list[Fault] = []
@@ -64,6 +68,7 @@ class Front:
         self._random, self._lock = random.Random(1), threading.Lock()
         self._server = ThreadingHTTPServer(("0.0.0.0", 0), _handler(self))
         self._server.daemon_threads = True
+        self._server.handle_error = lambda *_: own_faults.note("the front")  # type: ignore[method-assign]
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, name="azure", daemon=True).start()
 
@@ -105,13 +110,8 @@ class Front:
         )
 
     def forward(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, Any, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self._blobs, timeout=60)
-        try:
-            connection.request(method, path, body, headers)
-            answer = connection.getresponse()
-            return answer.status, answer.getheaders(), answer.read()
-        finally:
-            connection.close()
+        status, answered, data = ask(self._blobs, method, path, headers, body)
+        return status, answered.items(), data
 
 
 def _handler(front: Front) -> type[BaseHTTPRequestHandler]:

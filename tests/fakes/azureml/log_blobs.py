@@ -10,6 +10,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from fakes.kept_plane import Faults
+
 from .azurite import ACCOUNT, KEY
 
 if TYPE_CHECKING:
@@ -27,9 +29,9 @@ class LogBlobs:
 
     container: ClassVar[str] = "azureml"
 
-    def __init__(self, job: CommandRun, container: Any, late_s: float) -> None:
+    def __init__(self, job: CommandRun, container: Any, late_s: float, own_faults: Faults) -> None:
         """`late_s`: so long after the job's end comes what it has printed last."""
-        self._job, self._container, self._late_s = job, container, late_s
+        self._job, self._container, self._late_s, self._own_faults = job, container, late_s, own_faults
         self._sizes: dict[str, int] = {}
         self._write()
         threading.Thread(target=self._work, name=f"logs of {job.name}", daemon=True).start()
@@ -52,6 +54,12 @@ class LogBlobs:
         return f"ExperimentRun/dcid.{self._job.name}/{name}"
 
     def _work(self) -> None:
+        try:
+            self._follow()
+        except Exception:
+            self._own_faults.note(f"logs of {self._job.name}")
+
+    def _follow(self) -> None:
         goes_on = True
         while goes_on:
             time.sleep(_EVERY_S)

@@ -19,6 +19,9 @@ import pytest
 from hosts import Hosts, missing
 from ports import take_port
 
+from fakes.kept_plane import Faults
+from jupyter_dist.conformance.deadlines import Deadline
+
 from .azurite import ACCOUNT, KEY, azurite, lacking
 from .command_run import NODES, CommandRun, Machines
 from .front import Fault, Front, Refusal
@@ -46,6 +49,7 @@ class AzurePlane:
         if why := missing() or lacking():
             pytest.skip(why)
         self.folder = folder
+        self.own_faults = Faults()
         self.jobs: dict[str, CommandRun] = {}
         self.bodies: dict[str, dict[str, Any]] = {}
         """What was put, by the path below the workspace."""
@@ -76,7 +80,7 @@ class AzurePlane:
             blobs = subprocess.Popen(argv, cwd=self.folder, stdout=subprocess.DEVNULL)
             stack.callback(blobs.wait)
             stack.callback(blobs.kill)
-            self.front = Front(port, self._answer, _signature)
+            self.front = Front(port, self._answer, _signature, self.own_faults)
             stack.callback(self.front.close)
             self.url = f"http://{self.hosts.driver_address}:{self.front.port}"
             self._await(blobs, port)
@@ -92,19 +96,19 @@ class AzurePlane:
     def __exit__(self, *_: object) -> None:
         for name in [*self.sweeps, *self.jobs]:
             self.cancel(name)
-        deadline = time.monotonic() + 30
-        while self.active() and time.monotonic() < deadline:
+        deadline = Deadline()
+        while self.active() and not deadline.passed():
             time.sleep(0.05)
         self._stack.close()
 
     @staticmethod
     def _await(blobs: subprocess.Popen[bytes], port: int) -> None:
-        deadline = time.monotonic() + 60
+        deadline = Deadline()
         while True:
             with contextlib.suppress(OSError):
                 socket.create_connection(("127.0.0.1", port), timeout=1).close()
                 return
-            if blobs.poll() is not None or time.monotonic() > deadline:
+            if blobs.poll() is not None or deadline.passed():
                 pytest.fail("Azure's emulator of blobs did not start")
             time.sleep(0.05)
 
@@ -186,6 +190,14 @@ class AzurePlane:
     def active(self) -> list[CommandRun | SweepRun]:
         known: list[CommandRun | SweepRun] = [*self.sweeps.values(), *self.jobs.values()]
         return [job for job in known if job.active]
+
+    def stuck(self) -> list[str]:
+        """The names of jobs that are still active."""
+        return [job.name for job in self.active()]
+
+    def ending(self) -> list[str]:
+        """The names of active jobs that were told to end."""
+        return [job.name for job in self.active() if job.asked.is_set()]
 
     def cancel(self, name: str) -> None:
         """As somebody does in the studio."""
@@ -353,7 +365,9 @@ class AzurePlane:
         if isinstance(job, CommandRun):
             with self._lock:
                 if name not in self._logs:
-                    self._logs[name] = LogBlobs(job, self.container(LogBlobs.container), self.logs_late_s)
+                    self._logs[name] = LogBlobs(
+                        job, self.container(LogBlobs.container), self.logs_late_s, self.own_faults
+                    )
             store = f"{self.url}/{ACCOUNT}/{LogBlobs.container}"
             told["logFiles"] = self._logs[name].addresses(store, self.signed_for_s)
             told["startTimeUtc"], told["endTimeUtc"] = (_stamp(when) for when in (job.began, job.over))

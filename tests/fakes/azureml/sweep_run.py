@@ -89,6 +89,7 @@ class SweepRun(JobRun):
                     time.sleep(0.05)
         except Exception as error:
             self.error, self.status = f"{type(error).__name__}: {error}", "Failed"
+            self._plane.own_faults.note(f"sweep {self.name}")
             return
         states = {job.status for job in self.children.values()}
         self.status = "Canceled" if self.asked.is_set() else "Failed" if states == {"Failed"} else "Completed"

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from fakes.kept_plane import KeptPlane
 from jupyter_dist.conformance import Target
+from jupyter_dist.conformance.deadlines import wait_until as until
 from jupyter_dist.conformance.runs import Runs
 from jupyter_dist.showing import run as showing
 
 from .job import Job
 from .plane import SageMakerPlane
 
-__all__ = ["GIVEN", "job_of", "plane", "runs", "signed_in", "until"]
+__all__ = ["GIVEN", "job_of", "kept_plane", "plane", "runs", "signed_in", "until"]
 
 GIVEN = {
     "role": SageMakerPlane.role,
@@ -27,13 +27,19 @@ GIVEN = {
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SageMakerPlane]:
-    with SageMakerPlane(tmp_path_factory.mktemp("sagemaker")) as made:
-        yield made
+def kept_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeptPlane[SageMakerPlane]]:
+    kept = KeptPlane(lambda: SageMakerPlane(tmp_path_factory.mktemp("sagemaker")))
+    yield kept
+    kept.close()
+
+
+@pytest.fixture
+def plane(kept_plane: KeptPlane[SageMakerPlane]) -> SageMakerPlane:
+    return kept_plane.whole()
 
 
 @pytest.fixture(autouse=True)
-def signed_in(plane: SageMakerPlane, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def signed_in(plane: SageMakerPlane, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     plane.heal()
     plane.requests.clear()
     for name in ("AWS_PROFILE", "AWS_DEFAULT_REGION", "AWS_SESSION_TOKEN"):
@@ -42,6 +48,8 @@ def signed_in(plane: SageMakerPlane, monkeypatch: pytest.MonkeyPatch, tmp_path: 
         monkeypatch.setenv(name, str(tmp_path / name))
     for name, value in plane.environment.items():
         monkeypatch.setenv(name, value)
+    yield
+    plane.own_faults.tell()
 
 
 @pytest.fixture
@@ -52,13 +60,6 @@ def runs(plane: SageMakerPlane, tmp_path: Path) -> Iterator[Runs]:
     plane.heal()
     made.close()
     until(lambda: all(job.name in before for job in plane.active()), "all jobs to end")
-
-
-def until(condition: Callable[[], Any], what: str, timeout_s: float = 90.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
-        time.sleep(0.05)
 
 
 def job_of(plane: SageMakerPlane, run: showing.Run) -> Job:

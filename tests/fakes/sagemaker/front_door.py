@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import http.client
 import json
 import random
 import re
@@ -18,13 +17,15 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from plain_http import ask
+
+from fakes.kept_plane import Faults
+
 from .service_model import Refusal
 
 __all__ = ["Fault", "FrontDoor"]
 
 _JSON = "application/x-amz-json-1.1"
-_NAMED = 1 << 16
-"""Bytes of a body in which a request names what it is about."""
 _OWN = ("connection", "transfer-encoding", "content-length", "server", "date")
 
 
@@ -45,16 +46,20 @@ class Fault:
 class FrontDoor:
     """Listens on all addresses of this machine. `requests` are all that were made."""
 
-    def __init__(self, moto: int, answer: Callable[[str, dict[str, Any]], dict[str, Any] | None]) -> None:
-        """`moto`: the port of moto's server. `answer`: of a call of SageMaker's; None: moto has it."""
+    def __init__(
+        self,
+        moto: int,
+        answer: Callable[[str, dict[str, Any]], dict[str, Any] | None],
+        own_faults: Faults,
+    ) -> None:
+        """`moto`: the port of moto's server. `answer`: of a call of SageMaker's; None: moto has it.
+        `own_faults`: of this stand-in, not those of a test."""
         self.requests: list[str] = []
         self.faults: list[Fault] = []
         self.cuts: dict[str, int] = {}
         """Requests whose connection ends in the midst of them, and how many more of them."""
         self.held: dict[str, tuple[threading.Event, threading.Event]] = {}
         """Calls whose answer waits: that there was one, and for what it waits."""
-        self.spared: set[str] = set()
-        """What a request names that no fault happens to, such as a run that others' tests go on beside."""
         self.answer = answer
         self._moto = moto
         self._late: list[tuple[str, float]] = []
@@ -62,6 +67,7 @@ class FrontDoor:
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("0.0.0.0", 0), _handler(self))
         self._server.daemon_threads = True
+        self._server.handle_error = lambda *_: own_faults.note("the front door")  # type: ignore[method-assign]
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, name="front door", daemon=True).start()
 
@@ -83,12 +89,10 @@ class FrontDoor:
             self.faults.clear()
             self.cuts.clear()
 
-    def check(self, request: str, said: str = "") -> None:
-        """Raises Refusal where there is a fault for the request. `said`: all that it names."""
+    def check(self, request: str) -> None:
+        """Raises Refusal where there is a fault for the request."""
         with self._lock:
             self.requests.append(request)
-            if self._is_spared(said):
-                return
             for fault in self.faults:
                 if not fault.times or not re.search(fault.pattern, request):
                     continue
@@ -99,16 +103,11 @@ class FrontDoor:
 
     def is_cut(self, request: str) -> bool:
         with self._lock:
-            if self._is_spared(request):
-                return False
             for pattern, times in self.cuts.items():
                 if times and re.search(pattern, request):
                     self.cuts[pattern] -= 1
                     return True
         return False
-
-    def _is_spared(self, said: str) -> bool:
-        return any(name in said for name in self.spared)
 
     def forward(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, Any, bytes]:
         late_s = max((s for pattern, s in self._late if re.search(pattern, f"{method} {path}")), default=0.0)
@@ -118,13 +117,8 @@ class FrontDoor:
         return self._ask(method, path, headers, body)
 
     def _ask(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, Any, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self._moto, timeout=60)
-        try:
-            connection.request(method, path, body, headers)
-            answer = connection.getresponse()
-            return answer.status, answer.getheaders(), answer.read()
-        finally:
-            connection.close()
+        status, answered, data = ask(self._moto, method, path, headers, body)
+        return status, answered.items(), data
 
 
 def _credentials() -> bytes:
@@ -146,14 +140,13 @@ def _handler(door: FrontDoor) -> type[BaseHTTPRequestHandler]:
                 return
             body = self.rfile.read(size)
             target = self.headers.get("x-amz-target", "")
-            said = f"{urllib.parse.unquote(self.path)} {body[:_NAMED].decode(errors='replace')}"
             kept = {k: v for k, v in self.headers.items() if k.lower() not in ("host", "connection")}
             try:
                 if self.path.startswith("/v2/credentials/"):
                     return self._answer(200, [("content-type", "application/json")], _credentials())
                 if target.startswith("SageMaker."):
                     call = target.partition(".")[2]
-                    door.check(call, said)
+                    door.check(call)
                     told = door.answer(call, json.loads(body or b"{}"))
                     if call in door.held:
                         reached, go_on = door.held[call]
@@ -164,7 +157,7 @@ def _handler(door: FrontDoor) -> type[BaseHTTPRequestHandler]:
                 else:
                     who = re.search(r"Credential=([^/]*)/", self.headers.get("authorization", ""))
                     asked = f"{self.command} {urllib.parse.unquote(self.path)}"
-                    door.check(f"{asked} as {who[1]}" if who else asked, said)
+                    door.check(f"{asked} as {who[1]}" if who else asked)
                 return self._answer(*door.forward(self.command, self.path, kept, body))
             except Refusal as refused:
                 if target:

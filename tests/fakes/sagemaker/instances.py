@@ -28,9 +28,7 @@ _ALIKE = ("InstanceType", "InstanceCount", "VolumeKmsKeyId")
 https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html"""
 _CREDENTIALS = "169.254.170.2"
 """Where a container asks for the credentials of its role."""
-# A folder of this machine that the host shares may be mounted below /tmp.
 _NEW_CONTAINER = (
-    "find /tmp -xdev -mindepth 1 ! -type d -delete && find /tmp -xdev -mindepth 1 -type d -empty -delete && "
     "rm -rf /opt/ml ~/.cache ~/.config && : > /etc/environment && "
     "mkdir -p /opt/ml/input/config /opt/ml/input/data /opt/ml/model /opt/ml/output/data /opt/ml/code"
 )
@@ -73,6 +71,7 @@ class Instances:
 
     def renew(self, host: str) -> None:
         """Another container: nothing is left of what the one before has written."""
+        self.hosts.empty_tmp(host)
         self.hosts.exec(host, ["sh", "-c", _NEW_CONTAINER])
 
     def write(self, host: str, path: str, data: bytes) -> None:

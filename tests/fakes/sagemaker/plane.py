@@ -17,6 +17,9 @@ import pytest
 from hosts import Hosts, missing
 from ports import take_port
 
+from fakes.kept_plane import Faults
+from jupyter_dist.conformance.deadlines import Deadline
+
 from .front_door import Fault, FrontDoor
 from .instances import Pool
 from .job import Job
@@ -41,6 +44,7 @@ class SageMakerPlane:
         if why := missing() or lacking():
             pytest.skip(why)
         self.folder, self.toolkits = folder, toolkits()
+        self.own_faults = Faults()
         self.jobs: dict[str, Job] = {}
         self.file_systems: dict[str, dict[str, bytes]] = {}
         """Of EFS and FSx, by their ids: files by name."""
@@ -63,7 +67,7 @@ class SageMakerPlane:
             moto = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             stack.callback(moto.wait)
             stack.callback(moto.kill)
-            self.door = FrontDoor(port, self.answer)
+            self.door = FrontDoor(port, self.answer, self.own_faults)
             stack.callback(self.door.close)
             self.url = f"http://127.0.0.1:{self.door.port}"
             self.pool = Pool(self.folder / "rig", self.door.port, [self.toolkits], self._most)
@@ -80,8 +84,8 @@ class SageMakerPlane:
         self.tuning.stop_all()
         for name in list(self.jobs):
             self.stop(name)
-        deadline = time.monotonic() + 30
-        while self.active() and time.monotonic() < deadline:
+        deadline = Deadline()
+        while self.active() and not deadline.passed():
             time.sleep(0.05)
         self._stack.close()
 
@@ -127,10 +131,6 @@ class SageMakerPlane:
         """Answer so whatever matches: a regular expression of a call's name, or of METHOD PATH."""
         self.door.fail(Fault(pattern, status, code, message, times, share))
 
-    def spare(self, name: str) -> None:
-        """No fault happens to what names it: a run that goes on beside tests which have their own faults."""
-        self.door.spared.add(name)
-
     def delay(self, pattern: str, seconds: float) -> None:
         """What is put in S3 at a path that matches is seen so much later."""
         self.door.delay(pattern, seconds)
@@ -156,6 +156,14 @@ class SageMakerPlane:
 
     def active(self) -> list[Job]:
         return [job for job in self.jobs.values() if job.active]
+
+    def stuck(self) -> list[str]:
+        """The names of active jobs."""
+        return [job.name for job in self.active()]
+
+    def ending(self) -> list[str]:
+        """The names of active jobs that were told to end."""
+        return [job.name for job in self.active() if job.asked.is_set()]
 
     def stop(self, name: str, final: str = "Stopped") -> None:
         """As somebody does on the job's page, or, as `MaxRuntimeExceeded`, the service itself."""
@@ -241,12 +249,12 @@ class SageMakerPlane:
 
 
 def _await_moto(moto: subprocess.Popen[bytes], url: str) -> None:
-    deadline = time.monotonic() + 90
+    deadline = Deadline()
     while True:
         try:
             urllib.request.urlopen(f"{url}/moto-api/", timeout=5).close()
             return
         except OSError:
-            if time.monotonic() > deadline or moto.poll() is not None:
+            if deadline.passed() or moto.poll() is not None:
                 raise
             time.sleep(0.1)

@@ -63,8 +63,11 @@ class Training:
                 job.enter("Restarting", "Preparing the instances for training")
         except NoCapacity:
             final, reason = "Failed", _CAPACITY
-        except Exception as error:
+        except channels.NoData as error:
             final, reason = "Failed", f"ClientError: {error}"
+        except Exception as error:
+            final, reason = "Failed", f"InternalServerError: {error}"
+            self._plane.own_faults.note(f"job {job.name}")
         job.reason, job.ended = reason, time.time()
         job.enter(final)
         job.status = {"MaxRuntimeExceeded": "Stopped"}.get(final, final)

@@ -116,6 +116,7 @@ class TuningJobs:
                 time.sleep(0.05)
         except Exception as error:
             job.reason, job.status = f"{type(error).__name__}: {error}", "Failed"
+            self._plane.own_faults.note("a tuning job")
             return
         job.status = "Stopped" if job.stopped.is_set() else "Completed"
 

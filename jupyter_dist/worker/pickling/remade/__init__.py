@@ -14,6 +14,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from ... import foreign_names
+
 __all__ = ["KINDS", "NOTES", "Note", "Refused", "reducer"]
 
 Note = Callable[[str], None]
@@ -64,10 +66,14 @@ KINDS: dict[str, str] = {
     "typing.ParamSpec": "type_parameters",
     "typing.TypeVarTuple": "type_parameters",
     "typing.NewType": "type_parameters",
+    "typing.TypeAliasType": "type_parameters",
+    "typing_extensions.TypeAliasType": "type_parameters",
+    "annotationlib.ForwardRef": "type_parameters",
     "typing_extensions.ParamSpec": "type_parameters",
     "typing_extensions.TypeVarTuple": "type_parameters",
     "typing_extensions.NewType": "type_parameters",
     "functools.cached_property": "stdlib",
+    "functools.partialmethod": "stdlib",
     "contextlib._GeneratorContextManager": "stdlib",
     "builtins.memoryview": "stdlib",
     "builtins.mappingproxy": "stdlib",
@@ -119,7 +125,51 @@ _found: weakref.WeakKeyDictionary[type, Reduce | None] = weakref.WeakKeyDictiona
 def reducer(kind: type) -> Reduce | None:
     """What reduces objects of a class; None for nearly all classes. Cheap when asked again."""
     if kind not in _found:
-        rows = (KINDS.get(f"{base.__module__}.{base.__qualname__}") for base in kind.__mro__)
-        home = next((home for home in rows if home is not None), None)
-        _found[kind] = None if home is None else importlib.import_module(f".{home}", __package__).reduce
+        _found[kind] = _refusing(kind) or _reduce_of(kind)
     return _found[kind]
+
+
+def _place_of(kind: type) -> tuple[str, str] | None:
+    """The row's module for a class, and the library of the class that the row names."""
+    for base in kind.__mro__:
+        home = KINDS.get(f"{base.__module__}.{base.__qualname__}")
+        if home is not None:
+            return home, base.__module__.partition(".")[0]
+    return None
+
+
+def _reduce_of(kind: type) -> Reduce | None:
+    place = _place_of(kind)
+    return None if place is None else importlib.import_module(f".{place[0]}", __package__).reduce
+
+
+_HERE = "worker/pickling/remade"
+
+
+def _refusing(kind: type) -> Reduce | None:
+    """What refuses objects of a class whose library has lost a private name, by which they are made anew.
+
+    A class of `KINDS` that was renamed is found by its module: its objects would travel as usual, in silence.
+    """
+    modules = {base.__module__ for base in kind.__mro__}
+    lost = [found for found in _lost(f"{_HERE}/__init__") if found[0].module in modules]
+    place = _place_of(kind)
+    if place is not None:
+        home, library = place
+        others = {name.partition(".")[0] for name, other in KINDS.items() if other == home} - {library}
+        users = [f"{_HERE}/{home}"]
+        if home == "trainers":
+            users += [f"{_HERE}/trainer_kinds", "capture/recording"]
+        lost += [found for user in users for found in _lost(user) if found[0].library not in others]
+    if not lost:
+        return None
+    row, names = lost[0]
+
+    def reduce(obj: Any, note: Note) -> Any:
+        raise Refused(foreign_names.why(row, names), foreign_names.cure(row))
+
+    return reduce
+
+
+def _lost(user: str) -> list[tuple[foreign_names.Row, list[str]]]:
+    return foreign_names.lost(user, consequence=foreign_names.Missing.REFUSE)

@@ -28,7 +28,7 @@ def reduce(obj: Any, note: Note) -> Any:
         note(NOTE)
     # Only Ray's own pickles tell of an object who owns it.
     data = importlib.import_module("ray.cloudpickle").dumps(obj)
-    return _dataset, (data, _address(ray), obj._uuid)
+    return _dataset, (data, _address(ray), ray_splits.lasting_name(obj))
 
 
 def _address(ray: Any) -> str | None:

@@ -26,7 +26,7 @@ def reduce(obj: Any, note: Note) -> Any:
         )
     own = vars(obj)
     if type(obj) is concurrent.futures.ThreadPoolExecutor:
-        made_of = [own["_max_workers"], own["_thread_name_prefix"], own["_initializer"], own["_initargs"]]
+        made_of = [own["_max_workers"], own["_thread_name_prefix"], *_initializer(own)]
         over = own["_shutdown"]
         working = not own["_work_queue"].empty() or own["_idle_semaphore"]._value < len(own["_threads"])
         busy = any(thread.is_alive() for thread in own["_threads"]) if over else working
@@ -43,6 +43,14 @@ def reduce(obj: Any, note: Note) -> Any:
     note(NOTE)
     further = {"max_tasks_per_child": own["_max_tasks_per_child"]} if own.get("_max_tasks_per_child") else {}
     return _pool, (type(obj), made_of, further, over)
+
+
+def _initializer(pool: dict[str, Any]) -> tuple[Any, Any]:
+    """What the workers of a pool of threads call first, and with which arguments."""
+    if "_initializer" in pool:
+        return pool["_initializer"], pool["_initargs"]
+    context = pool["_create_worker_context"]()  # Python 3.14: what one worker would get
+    return context.initializer, context.initargs
 
 
 def _reduce_future(future: Any) -> Any:

@@ -17,6 +17,8 @@ def reduce(obj: Any, note: Note) -> Any:
     kind = type(obj)
     if kind is functools.cached_property:  # before Python 3.12 it holds a lock
         return _cached_property, (obj.func, obj.attrname)
+    if kind is functools.partialmethod:  # since Python 3.14 it cannot be made without its function
+        return _partial_method, (obj.func, obj.args, obj.keywords)
     if isinstance(obj, contextlib._GeneratorContextManager):
         # As a decorator it makes a new one for every call; the generator in it is for `with` alone.
         if inspect.getgeneratorstate(obj.gen) == inspect.GEN_CREATED:
@@ -57,6 +59,10 @@ def _cached_property(function: Any, name: str | None) -> Any:
     if name is not None:
         made.__set_name__(None, name)
     return made
+
+
+def _partial_method(function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    return functools.partialmethod(function, *args, **keywords)
 
 
 def _dict_view(mapping: dict[Any, Any], kind: str) -> Any:

@@ -1,7 +1,11 @@
-"""`typing.ParamSpec`, `TypeVarTuple` and `NewType` of the notebook, which claim to be found in a module."""
+"""What `typing` makes in the notebook: parameters of types, new types, and `type X = ...`.
+
+All of them claim to be found in a module. A `ForwardRef` stands for a name that an annotation did not find.
+"""
 
 from __future__ import annotations
 
+import importlib
 import sys
 import typing
 from typing import Any
@@ -12,16 +16,31 @@ __all__ = ["reduce"]
 
 
 def reduce(obj: Any, note: Note) -> Any:
+    if type(obj).__name__ == "ForwardRef":
+        return _reduce_reference(obj)
     module = getattr(obj, "__module__", None)
     if module != "__main__" and hasattr(sys.modules.get(str(module)), obj.__name__):
         return NotImplemented
     kind = type(obj)
+    if kind.__name__ == "TypeAliasType":
+        return _alias, (kind.__module__, obj.__name__, obj.__value__, obj.__type_params__)
     if kind.__name__ == "NewType":
         return _new_type, (obj.__name__, obj.__supertype__, obj.__module__)
     if kind.__name__ == "ParamSpec":
         variance = {"covariant": obj.__covariant__, "contravariant": obj.__contravariant__}
         return _parameter, (kind.__name__, obj.__name__, {"bound": obj.__bound__, **variance}, module)
     return _parameter, (kind.__name__, obj.__name__, {}, module)
+
+
+def _reduce_reference(reference: Any) -> Any:
+    """Leave the globals of the notebook behind: the rank finds its own by the name of their module."""
+    if getattr(reference, "__extra_names__", None) or not hasattr(reference, "__globals__"):
+        return NotImplemented
+    module = reference.__forward_module__
+    if module is None and reference.__globals__ is not None:
+        module = reference.__globals__.get("__name__")
+    options = {"is_class": reference.__forward_is_class__, "is_argument": reference.__forward_is_argument__}
+    return _forward_reference, (reference.__forward_arg__, module, reference.__owner__, options)
 
 
 # What a pickle calls on the other side. Their names are part of the format.
@@ -41,3 +60,12 @@ def _parameter(kind: str, name: str, options: dict[str, Any], module: str) -> An
     made = getattr(home, kind)(name, **options)
     made.__module__ = module
     return made
+
+
+def _alias(home: str, name: str, value: Any, parameters: tuple[Any, ...]) -> Any:
+    return importlib.import_module(home).TypeAliasType(name, value, type_params=parameters)
+
+
+def _forward_reference(name: str, module: str | None, owner: Any, options: dict[str, bool]) -> Any:
+    library: Any = importlib.import_module("annotationlib")  # new in Python 3.14
+    return library.ForwardRef(name, module=module, owner=owner, **options)

@@ -1,0 +1,171 @@
+"""Register every private name of another library that jupyter-dist uses, and see that the names are there.
+
+A private name may disappear in any release of its library. `ROWS` says for each name which module of ours
+depends on it and what happens without it; docs/changing.md has the table. Code that relies on a name asks
+`require` or `lost` first. tests/test_canaries.py forbids private names that no row has.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from types import ModuleType
+
+from .engine_names import ROWS as _ENGINES
+from .keras_names import KERAS3
+from .keras_names import ROWS as _KERAS
+from .notebook_names import DOCUMENTED
+from .notebook_names import ROWS as _NOTEBOOK
+from .private_name import Missing, Probe, Row, version_of
+from .python_names import ROWS as _PYTHON
+from .torch_names import ROWS as _TORCH
+from .trainer_names import ROWS as _TRAINERS
+
+__all__ = [
+    "DOCUMENTED",
+    "KERAS3",
+    "ROWS",
+    "TRIED",
+    "ForeignNameMissing",
+    "Missing",
+    "Probe",
+    "Row",
+    "cure",
+    "keep_back",
+    "lost",
+    "note",
+    "raise_kept_back",
+    "refusal",
+    "require",
+    "unfit",
+    "why",
+]
+
+ROWS: tuple[Row, ...] = (*_PYTHON, *_NOTEBOOK, *_TORCH, *_KERAS, *_TRAINERS, *_ENGINES)
+
+TRIED: dict[str, tuple[str, str]] = {
+    "IPython": ("ipython", "9.18.1"),
+    "accelerate": ("accelerate", "1.15.0"),
+    "cloudpickle": ("cloudpickle", "3.1.3"),
+    "horovod": ("horovod", "0.28.1"),
+    "ipykernel": ("ipykernel", "7.4.0"),
+    "keras": ("keras", "3.15.1"),
+    "lightning": ("lightning", "2.6.6"),
+    "lightning_fabric": ("pytorch-lightning", "2.6.6"),
+    "optuna": ("optuna", "5.0.0"),
+    "pandas": ("pandas", "3.1.1"),
+    "pyspark": ("pyspark", "4.3.0"),
+    "pytorch_lightning": ("pytorch-lightning", "2.6.6"),
+    "ray": ("ray", "2.60.0"),
+    "tensorflow": ("tensorflow", "2.21.0"),
+    "torch": ("torch", "2.13.0"),
+    "transformers": ("transformers", "5.24.0"),
+}
+"""Library → what pip calls it, and a version in which all names were found."""
+
+
+class ForeignNameMissing(RuntimeError):
+    """The installed version of a library lacks a private name that decides what is trained.
+
+    Not an ImportError: code that does without a library if its import fails would do without it in silence.
+    """
+
+
+def lost(
+    user: str,
+    *,
+    libraries: Iterable[str] | None = None,
+    module: ModuleType | None = None,
+    consequence: Missing | None = None,
+) -> list[tuple[Row, list[str]]]:
+    """The rows of one of our modules whose names are missing, with the missing names. Imports nothing.
+
+    user: the module's path below jupyter_dist/, without `.py`.
+    libraries: only rows of these; None: of all that are imported.
+    module: a module whose import is about to end, such as the one that a hook has been called for.
+
+    A module that is not imported, or only in part, counts as complete.
+    """
+    users = {user, f"{user}/__init__"}
+    chosen = None if libraries is None else frozenset(libraries)
+    found = []
+    for row in ROWS:
+        if not users.intersection(row.users) or (consequence is not None and row.missing is not consequence):
+            continue
+        if chosen is not None and row.library not in chosen:
+            continue
+        ends = module if module is not None and module.__name__ == row.module else None
+        if ends is None and not _is_complete(row.module):
+            continue
+        names = row.lacking(ends)
+        if names:
+            found.append((row, names))
+    return found
+
+
+def _is_complete(name: str) -> bool:
+    module = sys.modules.get(name)
+    spec = getattr(module, "__spec__", None)
+    # The import system goes by it, too: importlib._bootstrap, `_find_and_load`.
+    return module is not None and not getattr(spec, "_initializing", False)
+
+
+def require(user: str, *, libraries: Iterable[str] | None = None, module: ModuleType | None = None) -> None:
+    """Raise ForeignNameMissing if a name is missing without which something else would be trained."""
+    for row, names in lost(user, libraries=libraries, module=module, consequence=Missing.REFUSE):
+        raise ForeignNameMissing(refusal(row, names))
+
+
+_kept_back: dict[str, ForeignNameMissing] = {}
+
+
+def unfit(module: str, error: Exception) -> ForeignNameMissing:
+    """The error for a module that a hook of ours does not fit, by the error that the hook has raised."""
+    if isinstance(error, ForeignNameMissing):
+        return error
+    library = module.partition(".")[0]
+    known = TRIED.get(library)
+    what = f' What to do: pip install "{known[0]}=={known[1]}".' if known else ""
+    return ForeignNameMissing(
+        f"{module} cannot be prepared for several ranks. {library} {version_of(library)} is not as "
+        f"jupyter-dist expects it ({type(error).__name__}: {error}).{what}"
+    )
+
+
+def keep_back(module: str, error: ForeignNameMissing) -> None:
+    """Remember an error that matters only for strategies that span ranks."""
+    _kept_back[module] = error
+
+
+def raise_kept_back(library: str = "") -> None:
+    """Raise the first error that was kept back, of one library or of all."""
+    for module, error in _kept_back.items():
+        if module.startswith(library):
+            raise error
+
+
+def refusal(row: Row, names: list[str]) -> str:
+    """What failed, why, and what to type: the text of the error."""
+    return f"{row.feature} does not work here. {why(row, names)} {cure(row)}"
+
+
+def note(row: Row, names: list[str]) -> str:
+    """The text of a note: the run continues without the feature."""
+    return f"{row.feature} is off here. {why(row, names)} {cure(row)}"
+
+
+def why(row: Row, names: list[str]) -> str:
+    """Which installed version lacks which names, in one sentence."""
+    library = "Python" if row.library in sys.stdlib_module_names else row.library
+    return f"{library} {version_of(row.library)} has no {', '.join(names)}, which jupyter-dist uses for that."
+
+
+def cure(row: Row) -> str:
+    """What to type, in one sentence."""
+    cures = []
+    if row.library in TRIED:
+        name, version = TRIED[row.library]
+        cures.append(f'pip install "{name}=={version}"')
+    if row.cure:
+        cures.append(row.cure)
+    return f"What to do: {', or '.join(cures) or 'use an older version of Python'}."

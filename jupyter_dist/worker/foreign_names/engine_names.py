@@ -1,0 +1,174 @@
+"""Private names of Horovod, Ray, Spark and Optuna."""
+
+from __future__ import annotations
+
+from .private_name import Missing, Probe, Row
+
+__all__ = ["ROWS"]
+
+_SHIM = ("worker/keras3/for_horovod", "worker/keras3/distributed_optimizer")
+_KERAS_API = "Training with Horovod's Keras API"
+_TF_KERAS = 'os.environ["TF_USE_LEGACY_KERAS"] = "1" before tensorflow is imported'
+_SESSION = ("backends/on_spark/notebook_session",)
+
+_HOROVOD: tuple[Row, ...] = (
+    Row(
+        "horovod.tensorflow",
+        ("_make_allreduce_grads_fn",),
+        _SHIM,
+        Missing.REFUSE,
+        "Averaging gradients of Keras 3 with Horovod",
+        cure=_TF_KERAS,
+    ),
+    Row(
+        "horovod.tensorflow.elastic",
+        ("_broadcast_model",),
+        ("worker/keras3/for_horovod",),
+        Missing.REFUSE,
+        "Sending the weights of Keras 3 to a new rank with Horovod",
+        cure=_TF_KERAS,
+    ),
+    Row(
+        "horovod._keras",
+        ("create_distributed_optimizer",),
+        ("worker/keras3/distributed_optimizer", "worker/autolog/__init__", "capture/capturing"),
+        Missing.REFUSE,
+        _KERAS_API,
+        cure=_TF_KERAS,
+    ),
+    Row(
+        "horovod._keras",
+        ("_allreduce_grads",),
+        ("worker/pickling/remade/keras",),
+        Missing.REFUSE,
+        "Sending a Keras optimizer that Horovod has wrapped",
+        Probe.WRITTEN,
+        cure="call hvd.DistributedOptimizer inside the cell",
+    ),
+    Row(
+        "horovod._keras.callbacks",
+        ("LearningRateScheduleCallbackImpl._adjust_learning_rate",),
+        ("worker/keras3/distributed_optimizer", "worker/horovod_keras", "worker/autolog/__init__"),
+        Missing.REFUSE,
+        "Changing the learning rate with Horovod's callbacks",
+        takes={"LearningRateScheduleCallbackImpl._adjust_learning_rate": ("self", "epoch")},
+    ),
+    Row(
+        "horovod.runner.elastic.worker",
+        ("_lock", "_service", "_listeners"),
+        ("worker/horovod_meeting",),
+        Missing.REFUSE,
+        "Telling an elastic Horovod loop that ranks have come or gone",
+        Probe.WRITTEN,
+    ),
+    *(
+        Row(
+            f"horovod.{framework}.mpi_ops",
+            ("_basics",),
+            ("worker/horovod_rank",),
+            Missing.OFF,
+            "Showing a failed Horovod rank's own error first",
+        )
+        for framework in ("torch", "tensorflow")
+    ),
+)
+
+_RAY: tuple[Row, ...] = (
+    Row(
+        "ray._raylet",
+        ("GcsClient",),
+        ("backends/on_ray/connecting",),
+        Missing.REFUSE,
+        "Starting ranks in a Ray cluster that runs",
+    ),
+    Row(
+        "ray._raylet",
+        ("GcsClient",),
+        ("backends/rays/census",),
+        Missing.OFF,
+        "Showing what a Ray cluster has",
+    ),
+    Row(
+        "ray._raylet",
+        ("GCS_AUTOSCALER_CLUSTER_CONFIG_KEY", "GCS_AUTOSCALER_STATE_NAMESPACE"),
+        ("backends/rays/census",),
+        Missing.OFF,
+        "Showing what Ray's autoscaler adds",
+    ),
+    Row(
+        "ray._private.authentication.authentication_token_setup",
+        (),
+        ("backends/rays/census",),
+        Missing.OFF,
+        "Signing in at a Ray cluster that wants a token",
+        Probe.MODULE,
+    ),
+    *(
+        Row(
+            f"ray.autoscaler._private.{module}",
+            names,
+            ("backends/rays/launcher_check",),
+            Missing.OFF,
+            "Checking a file of Ray's cluster launcher before it starts anything",
+        )
+        for module, names in (
+            ("util", ("prepare_config", "validate_config")),
+            ("providers", ("_NODE_PROVIDERS", "_get_node_provider_cls")),
+        )
+    ),
+    Row(
+        "ray.train.v2._internal.execution.train_fn_utils",
+        ("LocalTrainFnUtils", "LocalTrainFnUtils.report", "set_train_fn_utils"),
+        ("worker/autolog/__init__", "worker/autolog/of_ray_train"),
+        Missing.REFUSE,
+        "Running a training function of Ray Train on the ranks",
+    ),
+    Row(
+        "ray.train._internal.session",
+        (),
+        ("worker/autolog/__init__", "worker/autolog/of_ray_train"),
+        Missing.OFF,
+        "Warning that the first Ray Train does not see the ranks",
+        Probe.MODULE,
+    ),
+)
+
+_SPARK: tuple[Row, ...] = (
+    Row(
+        "pyspark.core.context",
+        ("SparkContext._active_spark_context", "SparkContext._gateway"),
+        _SESSION,
+        Missing.OFF,
+        "Sharing the notebook's own SparkContext",
+    ),
+    Row(
+        "pyspark.core.context",
+        ("_jsc",),
+        (*_SESSION, "backends/on_spark/spark_sessions", "backends/workspace/barrier_program"),
+        Missing.OFF,
+        "Telling how many tasks a Spark cluster can run at once",
+        Probe.WRITTEN,
+    ),
+    Row(
+        "pyspark.sql.connect.client.core",
+        ("_builder", "_params"),
+        _SESSION,
+        Missing.OFF,
+        "Opening a session beside the notebook's session of Spark Connect",
+        Probe.WRITTEN,
+    ),
+)
+
+ROWS: tuple[Row, ...] = (
+    *_HOROVOD,
+    *_RAY,
+    *_SPARK,
+    Row(
+        "optuna.trial._frozen",
+        ("_trial_id",),
+        ("tuning/engines/optuna_engine",),
+        Missing.REFUSE,
+        "Continuing trials of a tuning run that were interrupted",
+        Probe.WRITTEN,
+    ),
+)

@@ -1,0 +1,162 @@
+"""Private names of Keras 3 and TensorFlow. All of `keras.src` is private, also what has no underscore."""
+
+from __future__ import annotations
+
+from .private_name import Missing, Probe, Row
+
+__all__ = ["ROWS"]
+
+_SHIMS = "Training over several ranks with Keras 3"
+_LEGACY = (
+    'put import os; os.environ["TF_USE_LEGACY_KERAS"] = "1" at the top of the notebook, before tensorflow is '
+    "imported, with tf_keras installed"
+)
+_LATE = "Sending a Keras model or optimizer of the notebook"
+_INSIDE = "make it inside the cell"
+_SENT = ("worker/pickling/remade/keras",)
+_LATE_USER = ("worker/keras3/late_variables",)
+_TRAINERS = ("worker/keras3/__init__", "worker/keras3/multi_worker", "worker/keras3/coordinated")
+_COORDINATED = ("worker/keras3/__init__", "worker/keras3/coordinated")
+_HOROVODS = ("worker/keras3/__init__", "worker/keras3/distributed_optimizer")
+
+
+def _shim(module: str, names: tuple[str, ...], users: tuple[str, ...]) -> Row:
+    """Names in the source of a module that a shim patches: Keras is not imported to find them."""
+    return Row(f"keras.src.{module}", names, users, Missing.REFUSE, _SHIMS, Probe.WRITTEN, cure=_LEGACY)
+
+
+def _sent(module: str, *names: str, users: tuple[str, ...] = _SENT, probe: Probe = Probe.WRITTEN) -> Row:
+    return Row(module, names, users, Missing.REFUSE, _LATE, probe, cure=_INSIDE)
+
+
+KERAS3: tuple[Row, ...] = (
+    _shim("backend.common.stateless_scope", ("in_stateless_scope",), _COORDINATED),
+    _shim("backend.common.variables", ("assign_add", "assign_sub", "_convert_to_tensor"), _COORDINATED),
+    _shim("backend.tensorflow.core", ("Variable",), _COORDINATED),
+    _shim(
+        "backend.tensorflow.trainer",
+        (
+            "TensorFlowTrainer",
+            "TFEpochIterator",
+            "reduce_per_replica",
+            "_collective_all_reduce_multi_worker",
+            "_maybe_symbolic_build",
+            "_make_function",
+        ),
+        _TRAINERS,
+    ),
+    _shim(
+        "layers.normalization.batch_normalization",
+        ("BatchNormalization", "_moments"),
+        ("worker/keras3/__init__", "worker/keras3/multi_worker", "worker/keras3/for_horovod"),
+    ),
+    _shim(
+        "optimizers.base_optimizer",
+        ("BaseOptimizer", "variables", "apply", "_backend_apply_gradients", "_clip_gradients"),
+        (*_HOROVODS, *_SENT),
+    ),
+    _shim("optimizers.loss_scale_optimizer", ("LossScaleOptimizer",), _HOROVODS),
+    _shim(
+        "trainers.trainer",
+        ("_get_metrics_result_or_logs", "model_supports_jit", "_symbolic_build"),
+        _TRAINERS + _HOROVODS,
+    ),
+)
+"""What is patched or called in Keras 3 and is not public: `keras3.missing()` looks for all of it."""
+
+ROWS: tuple[Row, ...] = (
+    *KERAS3,
+    _sent("keras.src.optimizers.base_optimizer", "_trainable_variables", users=_HOROVODS + _LATE_USER),
+    _sent(
+        "keras.src.optimizers.base_optimizer",
+        *("_trainable_variables_indices", "_var_key"),
+        users=_LATE_USER + _SENT,
+    ),
+    _sent("keras.src.backend.tensorflow.optimizer", "_distribution_strategy", users=_LATE_USER + _SENT),
+    _sent(
+        "keras.src.backend.tensorflow.trainer",
+        "_distribute_strategy",
+        users=(*_LATE_USER, *_SENT, "worker/keras3/multi_worker", "worker/keras3/coordinated"),
+    ),
+    _sent(
+        "keras.src.backend.common.variables",
+        *("_value", "_initialize", "_deferred_initialize", "_aggregation"),
+        users=(*_LATE_USER, *_SENT, "worker/keras3/coordinated"),
+    ),
+    Row(
+        "keras.src.backend.tensorflow.trainer",
+        ("_distributed_dataset",),
+        ("worker/keras3/coordinated",),
+        Missing.REFUSE,
+        _SHIMS,
+        Probe.WRITTEN,
+        cure=_LEGACY,
+    ),
+    _sent("keras.src.backend.tensorflow.trainer", "_eval_epoch_iterator"),
+    _sent("keras.src.ops.operation", "_inbound_nodes", "_outbound_nodes"),
+    _sent("keras.src.ops.function", "_nodes", "_nodes_by_depth", "_operations", "_operations_by_depth"),
+    _sent("keras.src.ops.function", "make_node_key", probe=Probe.ATTRIBUTE),
+    _sent("keras.src.ops.node", "_keras_history"),
+    _sent("keras.src.utils.backend_utils", "_backend"),
+    _sent("keras.src.layers.layer", "_tracker"),
+    _sent("keras.src.optimizers.multi_optimizer", "_var_to_optimizer_idx"),
+    _sent("tensorflow.python.trackable.data_structures", "_DictWrapper"),
+    _sent(
+        "tensorflow.python.trackable.base",
+        *("_self_unconditional_checkpoint_dependencies", "_self_unconditional_dependency_names"),
+    ),
+    Row(
+        "keras.src.optimizers.adam",
+        ("_momentums",),
+        ("worker/keras3/distributed_optimizer",),
+        Missing.REFUSE,
+        "Changing the learning rate with momentum correction",
+        Probe.WRITTEN,
+    ),
+    Row(
+        "keras._tf_keras",
+        (),
+        ("capture/keras_checks",),
+        Missing.OFF,
+        "Seeing a Keras of the notebook under its second name",
+        Probe.MODULE,
+    ),
+    Row(
+        "tensorflow.python.framework.ops",
+        ("_EagerTensorBase",),
+        ("worker/pickling/remade/__init__", "worker/pickling/remade/tensorflow"),
+        Missing.OFF,
+        "Connecting the workers before a tensor of the notebook starts TensorFlow",
+    ),
+    Row(
+        "tensorflow.python.eager.polymorphic_function.polymorphic_function",
+        (
+            *("_name", "_autograph", "_jit_compile", "_reduce_retracing"),
+            *("_experimental_autograph_options", "_python_function"),
+        ),
+        ("worker/pickling/remade/tensorflow",),
+        Missing.REFUSE,
+        "Sending a tf.function of the notebook",
+        Probe.WRITTEN,
+        cure="decorate the function inside the cell",
+    ),
+    Row(
+        "tensorflow.python.eager.context",
+        (
+            *("_context", "_soft_device_placement", "_intra_op_parallelism_threads"),
+            *("_inter_op_parallelism_threads", "_optimizer_jit"),
+        ),
+        ("worker/rank_settings/library_settings/tensorflow_rows",),
+        Missing.OFF,
+        "Taking over TensorFlow's settings of the notebook",
+        Probe.WRITTEN,
+    ),
+    Row(
+        "tensorflow.python.eager.context",
+        ("_context", "_seed", "_rng"),
+        ("capture/kernel_seeds",),
+        Missing.OFF,
+        "Taking over TensorFlow's seed of the notebook",
+        Probe.WRITTEN,
+    ),
+)

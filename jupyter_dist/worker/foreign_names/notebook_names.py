@@ -1,0 +1,53 @@
+"""Private names of what runs a notebook, and of numpy and pandas."""
+
+from __future__ import annotations
+
+from .private_name import Missing, Probe, Row
+
+__all__ = ["DOCUMENTED", "ROWS"]
+
+ROWS: tuple[Row, ...] = (
+    Row(
+        "IPython.core.compilerop",
+        ("_filename_map",),
+        ("start/origin",),
+        Missing.OFF,
+        "Naming the cell that a line of a traceback is in",
+        Probe.WRITTEN,
+    ),
+    Row(
+        "ipykernel.comm.comm",
+        ("_reply_subshell_for",),
+        ("showing/frontends",),
+        Missing.OFF,
+        "Hearing the Stop button while a cell runs",
+        Probe.WRITTEN,
+    ),
+    Row(
+        "pandas._config.config",
+        ("_registered_options", "_global_config"),
+        ("worker/rank_settings/library_settings/array_rows",),
+        Missing.OFF,
+        "Taking over pandas' options of the notebook",
+    ),
+)
+
+DOCUMENTED: dict[str, str] = {
+    "_exit": "https://docs.python.org/3/library/os.html#os._exit",
+    "_getframe": "https://docs.python.org/3/library/sys.html#sys._getframe",
+    "_replace": "https://docs.python.org/3/library/collections.html#collections.somenamedtuple._replace",
+    "_fields": "https://docs.python.org/3/library/collections.html#collections.somenamedtuple._fields",
+    **dict.fromkeys(
+        [f"_repr_{kind}_" for kind in "html markdown svg png jpeg pdf latex json mimebundle".split()],
+        "https://ipython.readthedocs.io/en/stable/config/integrating.html#rich-display",
+    ),
+    "_ipython_display_": "https://ipython.readthedocs.io/en/stable/config/integrating.html#custom-methods",
+    "_render_traceback_": (
+        "https://ipython.readthedocs.io/en/stable/config/integrating.html#custom-exception-tracebacks"
+    ),
+    **dict.fromkeys(
+        ("_i", "_ii", "_iii", "_ih", "_oh", "_dh"),
+        "https://ipython.readthedocs.io/en/stable/interactive/reference.html#input-caching-system",
+    ),
+}
+"""Names with an underscore that their library documents for others, and where."""

@@ -1,0 +1,164 @@
+"""Describe a group of private names of another library, and probe whether the installed version has them."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+__all__ = ["Missing", "Probe", "Row", "version_of"]
+
+
+class Missing(enum.Enum):
+    """What happens when the installed version lacks a name."""
+
+    REFUSE = "refuse"
+    """The name decides what is trained: one error, in the user's import or cell."""
+    NOTE = "note"
+    """The name only serves curves and metrics: one note, and training continues."""
+    OFF = "off"
+    """The feature is off, with a note where the user would miss the feature."""
+
+
+class Probe(enum.Enum):
+    """How to see whether a name exists."""
+
+    ATTRIBUTE = "attribute"
+    """The name is an attribute of the module, or of a class in the module."""
+    WRITTEN = "written"
+    """Objects get the name in a constructor, so that only the module's source has the name."""
+    MODULE = "module"
+    """The module itself is private."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Private names that belong together: one module of theirs, one use of ours, one consequence."""
+
+    module: str
+    """The module that has the names, by its full name."""
+    names: tuple[str, ...]
+    """Paths of attributes in the module, such as `Condition._waiters`; for MODULE none."""
+    users: tuple[str, ...]
+    """Our modules that depend on the names: paths below jupyter_dist/, without `.py`."""
+    missing: Missing
+    feature: str
+    """What depends on the names, as the subject of a sentence."""
+    probe: Probe = Probe.ATTRIBUTE
+    takes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Name → parameters that we pass to it, or that a replacement of ours expects."""
+    cure: str = ""
+    """What the user can type besides another version."""
+    since: tuple[int, int] = (3, 10)
+    until: tuple[int, int] = (4, 0)
+    """The first Python that has the names, and the first Python that does not: for the standard library."""
+
+    @property
+    def library(self) -> str:
+        """The top-level module."""
+        return self.module.partition(".")[0]
+
+    @property
+    def applies(self) -> bool:
+        """Whether this Python is one for which the row holds."""
+        return self.since <= sys.version_info[:2] < self.until
+
+    def lacking(self, module: ModuleType | None = None) -> list[str]:
+        """The names that the installed version lacks, with their module: empty for a version that has all.
+
+        Imports the module if nobody has imported it, unless the module's source tells enough. `module`: the
+        module itself, if its import has not ended yet.
+        """
+        if not self.applies:
+            return []
+        if self.probe is Probe.MODULE:
+            return [] if _is_there(self.module) else [self.module]
+        if self.probe is Probe.WRITTEN:
+            text = _source_of(self.module)
+            if not text and _is_there(self.module):
+                return []  # compiled code alone: nobody can tell
+            found = {name for name in self.names if re.search(rf"(?<!\w){_last(name)}", text)}
+        else:
+            try:
+                owner = module or importlib.import_module(self.module)
+            except ImportError:
+                return [f"{self.module}.{name}" for name in self.names]
+            found = {name for name in self.names if _has(owner, name, self.takes.get(name, ()))}
+        return [f"{self.module}.{name}" for name in self.names if name not in found]
+
+
+def _last(path: str) -> str:
+    return re.escape(path.rpartition(".")[2])
+
+
+def _is_there(module: str) -> bool:
+    return module in sys.modules or next(_files(module), None) is not None
+
+
+def _has(owner: Any, path: str, takes: tuple[str, ...]) -> bool:
+    for part in path.split("."):
+        try:
+            owner = getattr(owner, part)
+        except AttributeError:
+            return False
+    return not takes or _accepts(owner, takes)
+
+
+def _accepts(function: Any, names: tuple[str, ...]) -> bool:
+    """Whether a function has parameters of these names. What has no code in Python is not asked."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None or code.co_flags & inspect.CO_VARKEYWORDS:
+        return True
+    # By the code: `inspect.signature` would evaluate annotations, which fails for some on Python 3.14.
+    return set(names) <= set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+
+
+@functools.lru_cache(64)
+def _source_of(module: str) -> str:
+    return "\n".join(path.read_text("utf-8", "replace") for path in _files(module) if path.suffix == ".py")
+
+
+def _files(module: str) -> Iterator[Path]:
+    """The files of a module. By paths alone: `find_spec` of a submodule would import what is around it."""
+    top, *parts = module.split(".")
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return
+    if spec is None or spec.origin is None:
+        return
+    place = Path(spec.origin)
+    if parts or spec.submodule_search_locations:
+        folder = place.parent.joinpath(*parts)
+        yield from sorted(path for path in folder.parent.glob(f"{folder.name}.*") if path.suffix in _CODE)
+        place = folder / "__init__.py"
+    if place.is_file():
+        yield place
+
+
+_CODE = (".py", ".so", ".pyd")
+
+
+def version_of(library: str) -> str:
+    """The installed version of a library, Python's own for a part of Python; `?` if nobody knows it."""
+    if library in sys.stdlib_module_names:
+        return ".".join(map(str, sys.version_info[:3]))
+    version = getattr(sys.modules.get(library), "__version__", None)
+    if isinstance(version, str):
+        return version
+    for name in (library, f"{library}_cpu"):
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "?"

@@ -1,0 +1,130 @@
+"""Private names of torch."""
+
+from __future__ import annotations
+
+from .private_name import Missing, Probe, Row
+
+__all__ = ["ROWS"]
+
+_COMPILED = ("worker/pickling/remade/compiled",)
+_OPTIONS = "Compiling on a rank with the options that torch.compile had in the notebook"
+_TENSORS = ("worker/pickling/tensors",)
+
+ROWS: tuple[Row, ...] = (
+    Row(
+        "torch.storage",
+        ("_new_dtypes",),
+        _TENSORS,
+        Missing.OFF,
+        "Sending tensors of unsigned integers with shared memory",
+    ),
+    Row(
+        "torch.storage",
+        ("TypedStorage._untyped_storage",),
+        _TENSORS,
+        Missing.REFUSE,
+        "Sending a typed storage of torch",
+        Probe.WRITTEN,
+        cure="send the tensor itself",
+    ),
+    Row(
+        "torch._ops",
+        ("OpOverload", "OpOverloadPacket"),
+        ("worker/pickling/remade/__init__",),
+        Missing.REFUSE,
+        "Sending an operator of torch.ops",
+        cure="use torch.ops inside the cell",
+    ),
+    Row(
+        "torch._ops",
+        ("_overloadname", "_qualified_op_name"),
+        ("worker/pickling/remade/operators",),
+        Missing.REFUSE,
+        "Sending an operator of torch.ops",
+        Probe.WRITTEN,
+        cure="use torch.ops inside the cell",
+    ),
+    Row(
+        "torch._dynamo.eval_frame",
+        (
+            *("_torchdynamo_orig_callable", "_torchdynamo_disable", "_torchdynamo_disable_msg"),
+            *("_isolate_recompiles_id", "_is_torch_compile"),
+            *("_torchdynamo_orig_backend", "_dynamic", "_shapes_spec", "_hooks", "_orig_mod"),
+        ),
+        _COMPILED,
+        Missing.NOTE,
+        _OPTIONS,
+        Probe.WRITTEN,
+    ),
+    Row(
+        "torch",
+        ("_TorchCompileInductorWrapper", "_TorchCompileWrapper"),
+        _COMPILED,
+        Missing.NOTE,
+        _OPTIONS,
+    ),
+    Row(
+        "torch.nn.modules.module",
+        (
+            *("_modules", "_compiled_call_impl", "_forward_hooks"),
+            *("_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
+        ),
+        _COMPILED,
+        Missing.REFUSE,
+        "Sending a compiled module of torch",
+        Probe.WRITTEN,
+        cure="call torch.compile inside the cell",
+    ),
+    Row(
+        "torch._dynamo",
+        (),
+        ("worker/preload", "worker/pickling/remade/compiled"),
+        Missing.OFF,
+        "Importing torch.compile's parts before ranks start",
+        Probe.MODULE,
+    ),
+    Row(
+        "torch.profiler._cupti_monitor",
+        (),
+        ("worker/preload",),
+        Missing.OFF,
+        "Importing torch's profiler before ranks start",
+        Probe.MODULE,
+    ),
+    Row(
+        "torch.cuda",
+        ("_lazy_call",),
+        ("worker/horovod_gpus",),
+        Missing.OFF,
+        "Choosing the rank's own GPU for a Horovod cell that chooses none",
+    ),
+    Row(
+        "torch",
+        ("_GLOBAL_DEVICE_CONTEXT",),
+        ("worker/rank_settings/library_settings/torch_rows",),
+        Missing.OFF,
+        "Taking over torch's default device of the notebook",
+    ),
+    Row(
+        "torch._tensor_str",
+        ("PRINT_OPTS",),
+        ("worker/rank_settings/library_settings/torch_rows",),
+        Missing.OFF,
+        "Taking over torch's print options of the notebook",
+    ),
+    Row(
+        "torch.distributed.rpc.api",
+        ("_ALL_WORKER_NAMES",),
+        ("worker/__main__",),
+        Missing.OFF,
+        "Seeing whether a rank has used RPC before it ends",
+    ),
+    Row(
+        "torch.distributed.elastic.rendezvous.dynamic_rendezvous",
+        ("_state_holder",),
+        ("worker/torchrun_host",),
+        Missing.OFF,
+        "Counting restarts of torchrun over several hosts",
+        Probe.WRITTEN,
+    ),
+)

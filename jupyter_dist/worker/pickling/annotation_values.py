@@ -1,0 +1,86 @@
+"""Annotations of a function or a class in a pickle: their values, or the function that computes them.
+
+Since Python 3.14 annotations are computed when somebody reads them (https://peps.python.org/pep-0649/).
+Reading them can raise where the code itself runs well: `def f(x: Missing)` is no error until then.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+import types
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+__all__ = ["of_class", "of_function", "signature", "values"]
+
+_IN_A_CLASS = ("__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__")
+"""Where the dict of a class has them, in one version of Python or another."""
+
+
+def values(obj: Any) -> dict[str, Any]:
+    """Return the annotations of a function or a class; none if they cannot be computed now."""
+    try:
+        return dict(obj.__annotations__)
+    except Exception:  # they are the user's own code
+        return {}
+
+
+def signature(function: Callable[..., Any]) -> inspect.Signature:
+    """Return what `inspect.signature` does, without an error if an annotation cannot be computed now.
+
+    Raises TypeError and ValueError as `inspect.signature` does.
+    """
+    if sys.version_info < (3, 14):
+        return inspect.signature(function)
+    library: Any = importlib.import_module("annotationlib")  # new in Python 3.14
+    return inspect.signature(function, annotation_format=library.Format.FORWARDREF)
+
+
+def of_function(function: Any) -> dict[str, Any]:
+    """Return the attribute to set on the function that a rank makes: the values, or what computes them.
+
+    Values are preferred: they are what the notebook sees, and need no names of the notebook.
+    """
+    if getattr(function, "__annotate__", None) is None:
+        return {"__annotations__": function.__annotations__}
+    try:
+        return {"__annotations__": function.__annotations__}
+    except Exception:  # they are the user's own code
+        return {"__annotate__": _without_the_class(function.__annotate__)}
+
+
+def of_class(cls: Any, attributes: MutableMapping[str, Any]) -> dict[str, Any]:
+    """Return the same for a class whose annotations are computed when they are read; nothing for others.
+
+    Takes what Python keeps for this out of `attributes`, the dict of the class. cloudpickle would leave
+    behind what computes them: a class whose annotations nobody has read would have none on a rank.
+    """
+    own = vars(cls)
+    if "__annotate_func__" not in own and "__annotations_cache__" not in own:
+        return {}
+    for name in _IN_A_CLASS:
+        attributes.pop(name, None)
+    return of_function(cls)
+
+
+def _without_the_class(annotate: Any) -> Any:
+    """Return the function with only those names of a class body that it uses.
+
+    In a class body it has the dict of the class, which holds what cannot be pickled.
+    """
+    if not isinstance(annotate, types.FunctionType) or "__classdict__" not in annotate.__code__.co_freevars:
+        return annotate
+    cells = []
+    for name, cell in zip(annotate.__code__.co_freevars, annotate.__closure__ or (), strict=True):
+        if name == "__classdict__":
+            space = cell.cell_contents
+            used = {word: space[word] for word in annotate.__code__.co_names if word in space}
+            cell = types.CellType(used)
+        cells.append(cell)
+    made = types.FunctionType(
+        annotate.__code__, annotate.__globals__, annotate.__name__, annotate.__defaults__, tuple(cells)
+    )
+    made.__module__, made.__qualname__ = annotate.__module__, annotate.__qualname__
+    return made
