@@ -187,6 +187,10 @@ def wait_for() -> Callable[..., Any]:
     return wait_until
 
 
+_STACKS = signal.SIGRTMIN + 9
+"""Makes a kernel of the tests write its stacks: a hang in one run of a thousand is not seen twice."""
+
+
 class Cell:
     """What one executed cell has sent so far: streams, displays and its error.
 
@@ -219,7 +223,8 @@ class Cell:
         deadline = Deadline()
         while not condition(self):
             if deadline.passed():
-                pytest.fail(f"the cell did not get there in {deadline.patience_s:g} s; so far:\n{self.text}")
+                told = f"the cell did not get there in {deadline.patience_s:g} s; so far:\n{self.text}"
+                pytest.fail(f"{told}\n\nwhat the kernel is doing:\n{self._kernel.stacks()}")
             self._kernel.read(1.0)
         return self
 
@@ -272,7 +277,9 @@ class Kernel:
         self._sockets = Path(tempfile.mkdtemp(prefix="jd-"))
         connection = str(self._sockets / "kernel.json")
         self.manager = KernelManager(kernel_name="python3", transport="ipc", connection_file=connection)
-        self.manager.start_kernel(cwd=str(cwd))
+        self._stacks = self._sockets / "stacks"
+        can_tell = f"__import__('faulthandler').register({_STACKS}, open({str(self._stacks)!r}, 'w'))"
+        self.manager.start_kernel(cwd=str(cwd), extra_arguments=[f"--IPKernelApp.exec_lines={can_tell}"])
         self._cells: dict[str, Cell] = {}
         self._connect()
 
@@ -284,6 +291,15 @@ class Kernel:
     @property
     def pid(self) -> int:
         return int(self.manager.provisioner.pid)  # type: ignore[union-attr]
+
+    def stacks(self) -> str:
+        """What each of the kernel's threads is doing."""
+        os.kill(self.pid, _STACKS)
+        # One that is stopped, or whose main thread holds all up in C, writes nothing.
+        deadline = Deadline(5)
+        while not (text := self._stacks.read_text()).endswith("\n") and not deadline.passed():
+            time.sleep(0.1)
+        return text
 
     def start(self, code: str) -> Cell:
         """Execute a cell and return at once."""

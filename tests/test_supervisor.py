@@ -292,12 +292,31 @@ def test_a_rank_that_somebody_ends_in_order() -> None:
     assert ended(folder).reason == "rank 1 ended with exit code 143 (SIGTERM)"
 
 
+def remove(folder: RunFolder) -> None:
+    """Remove it as a user does, who asks again where rm says "Directory not empty": the run writes."""
+    while folder.path.exists():
+        shutil.rmtree(folder.path, ignore_errors=True)
+
+
 def test_a_run_whose_folder_is_removed_ends(wait_for: WaitFor) -> None:
     folder = start(UP)
     pids = [*rank_pids(folder), supervisor_pid(folder)]
-    shutil.rmtree(folder.path)
+    remove(folder)
     wait_for(lambda: gone(*pids), "the end of the supervisor and its ranks")
     assert not folder.path.exists()
+
+
+@pytest.mark.parametrize("kept", ["state.json", "attempts/0/ranks/1/output.log", "requests/stop.part"])
+def test_a_run_of_whose_folder_a_file_is_left_ends(wait_for: WaitFor, kept: str) -> None:
+    """What rm leaves with "Directory not empty", where the run wrote this file meanwhile."""
+    folder = start(UP)
+    pids = [*rank_pids(folder), supervisor_pid(folder)]
+    remove(folder)
+    left = folder.path / kept
+    left.parent.mkdir(parents=True)
+    left.write_text("{}")
+    wait_for(lambda: gone(*pids), "the end of the supervisor and its ranks")
+    remove(folder)
 
 
 @pytest.mark.parametrize("fill", ["while True: print('x' * 999)", "while True: dist.log(loss=1.0)"])

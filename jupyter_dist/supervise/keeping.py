@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import time
 
 from ..folder import RunFolder, write_json
@@ -32,7 +33,7 @@ class Keeper:
 
     @property
     def removed(self) -> bool:
-        """The folder is gone, and not for a moment."""
+        """The run's folder is gone, and not for a moment."""
         return self._missed > 1
 
     def update(self, **changes: object) -> None:
@@ -54,12 +55,25 @@ class Keeper:
     def write(self) -> None:
         self.note(heartbeat=time.time())
         self._written = time.monotonic()
+        if self._is_being_removed():
+            self._missed += 1
+            return
+        self._missed = 0
         # On a full disk the run goes on: the next state will be written when there is room.
         try:
             write_json(self._folder.state, self.status.to_json())
-            self._missed = 0
         except OSError as error:
-            self._missed += not self._folder.path.exists()
             self.unwritable = error.strerror or str(error)
             with contextlib.suppress(OSError):
                 log(f"cannot write {self._folder.state.name}: {error}")
+
+    def _is_being_removed(self) -> bool:
+        """Without its job.json no command finds the run. A file that is written while somebody removes the
+        folder keeps the folder, with that file alone in it."""
+        try:
+            os.stat(self._folder.job)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return False
