@@ -139,7 +139,7 @@ def _measure(capture, times):
     }
 """
 _OURS = """
-from jupyter_dist.capture.capturing import capture_cell as _capture_cell
+from jupyter_dist.capture.payload_builder import capture_cell as _capture_cell
 from jupyter_dist.start.origin import origin_in as _origin_in
 def _capture():
     origin = _origin_in(get_ipython())

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from .worker.api import (
         attempt,
         barrier,
-        checkpoint_dir,
         device,
         init,
         input,
@@ -31,7 +30,8 @@ if TYPE_CHECKING:
         strategy,
         world_size,
     )
-    from .worker.tried import parameters
+    from .worker.api.folders import checkpoint_dir
+    from .worker.api.trial_parameters import parameters
 
 __version__ = "0.1.0"
 
@@ -57,7 +57,7 @@ _HOME = {
         "worker.api",
     ),
     "Run": "showing.run",
-    "parameters": "worker.tried",
+    "parameters": "worker.api.trial_parameters",
     "attach": "start",
     "run": "start",
 }
@@ -93,7 +93,7 @@ def __getattr__(name: str) -> Any:
 
     value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
     if name == "run":  # somebody means to send something: see how it is made
-        importlib.import_module(f"{__name__}.capture.recording").install()
+        importlib.import_module(f"{__name__}.capture.trainer_calls").install()
     globals()[name] = value
     return value
 

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import InputError
 from .start import finish, start_function, start_script
-from .worker.driver_log import log_to_driver
-from .worker.gpus import visible_gpus
+from .worker.gpus.devices import visible_gpus
+from .worker.output.driver_log import log_to_driver
 
 if TYPE_CHECKING:
     from .showing.run import Run
-    from .worker.driver_log import LogCallback as LogCallback
+    from .worker.output.driver_log import LogCallback as LogCallback
 
 __all__ = ["HorovodRunner", "TorchDistributor", "log_to_driver"]
 
@@ -147,7 +147,7 @@ class TorchDistributor(_Launcher):
 
 def __getattr__(name: str) -> Any:
     if name == "LogCallback":
-        from .worker import driver_log
+        from .worker.output import driver_log
 
         return driver_log.LogCallback
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,12 +13,12 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 
 from . import start
-from .capture import recording
+from .capture import trainer_calls
 from .commands import dispatch, flag_groups
 from .commands.help_texts import help_text
 from .commands.run_commands import Context
 from .errors import InputError
-from .plan.planning import make_plan, read_command_line
+from .plan.run_plan import make_plan, read_command_line
 from .showing import display, frontends
 from .text.table import Message
 
@@ -130,7 +130,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     """Add the magics to a shell; loading again changes nothing."""
     if _preloaders(shell):
         return
-    recording.install()
+    trainer_calls.install()
     shell.register_magics(DistMagics)
     shell.Completer.custom_matchers.append(_matcher)
     if display.in_kernel():
@@ -144,7 +144,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
         shell.events.unregister("post_run_cell", preloader)
     for kind, name in (("cell", "distribute"), ("line", "distribute"), ("line", "dist")):
         shell.magics_manager.magics[kind].pop(name, None)
-    recording.remove()
+    trainer_calls.remove()
     if _matcher in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.remove(_matcher)
     from .launch import template

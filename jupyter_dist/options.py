@@ -10,10 +10,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from .cluster_form import Form
 from .flags import shown
-from .form import Form
+from .search.early_stopping import ALONE, WRITTEN, read_policy
 from .search.notation import as_text, read_dimension
-from .search.policy import ALONE, WRITTEN, read_policy
 from .search.spec import Strategy, read_objective, read_parent
 from .text.format import parse_duration
 from .text.labels import read_name, read_note, read_tags

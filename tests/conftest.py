@@ -33,8 +33,8 @@ from tier_plugin import TierPlugin
 
 from jupyter_dist.backends.platform_job import JobWatch
 from jupyter_dist.conformance.deadlines import PATIENCE_S, Deadline, end_all_by, wait_until
-from jupyter_dist.hosts.mailbox import Mailbox
-from jupyter_dist.worker import quick_horovodrun
+from jupyter_dist.hosts.links.mailbox import Mailbox
+from jupyter_dist.worker.launchers import fast_horovodrun
 
 # CI tries the same examples for the same code; elsewhere each run tries new ones. How long one takes says
 # what else the machine does.
@@ -63,7 +63,7 @@ INSTALL = {
 
 
 def _horovod_lacks_mpi() -> str | None:
-    if "mpi" in quick_horovodrun.built_with():
+    if "mpi" in fast_horovodrun.built_with():
         return None
     return "needs Horovod with MPI: apt-get install openmpi-bin libopenmpi-dev, then make .venv/.horovod-mpi"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist.conformance.runs import story
+from jupyter_dist.conformance.run_control import story
 from jupyter_dist.job import State
 
 __all__ = ["HOROVOD", "LOCAL_ACCURACY", "PARAMETER_SERVER", "TORCH", "alike", "digits"]

@@ -95,8 +95,9 @@ def touched_by(group: Group, changed: list[str]) -> list[str]:
 def _roots(group: Group) -> list[Path]:
     """Files of the group's tests, and of the package's programs that they start."""
     parts = tuple(f"jupyter_dist.{part}" for part in _RUN_BY_ALL)
-    backends = {f"jupyter_dist.backends.{name}" for name in group.backends}
-    found = [path for name, path in MODULES.items() if name.startswith(parts) or name in backends]
+    backends = tuple(f"jupyter_dist.backends.{name}." for name in group.backends)
+    begin = (*parts, *backends)
+    found = [path for name, path in MODULES.items() if f"{name}.".startswith(begin)]
     for path in TESTS.values():
         short = path.relative_to(ROOT / "tests").as_posix()
         if any(pattern.startswith(f"{short}::") for pattern in group.tests):

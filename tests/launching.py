@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_dist import backends
-from jupyter_dist.capture.capturing import capture_cell
+from jupyter_dist.capture.payload_builder import capture_cell
 from jupyter_dist.conformance.deadlines import wait_until
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State, Status
@@ -112,7 +112,7 @@ def only_child(parent: int, word: str) -> int:
 
 def carrier_of(folder: RunFolder) -> int:
     """The pid of the process in which the backend of a run lives."""
-    wanted = ["-m", "jupyter_dist.supervise.carrier", str(folder.path)]
+    wanted = ["-m", "jupyter_dist.supervise.backend_process.server", str(folder.path)]
     found = {}
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

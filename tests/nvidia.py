@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_dist.worker import gpus as _gpus
+from jupyter_dist.worker.gpus import devices as _gpus
 
 __all__ = ["FakeGpus", "fake_gpus"]
 

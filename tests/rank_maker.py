@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jupyter_dist.conformance.deadlines import output_of, run_process
-from jupyter_dist.worker.preload import NO_THREADS
+from jupyter_dist.launch.preload import NO_THREADS
 
 ROOT = Path(__file__).parents[1]
 ENV = {

@@ -38,7 +38,7 @@ from ports import take_port
 from ray_start import RAY, ports_of_a_node
 
 from jupyter_dist.conformance.deadlines import Deadline
-from jupyter_dist.conformance.runs import Runs
+from jupyter_dist.conformance.run_control import Runs
 from jupyter_dist.conformance.target import Target
 
 __all__ = ["HEAD_PATIENCE_S", "IN_SHARED", "RayNodes", "end_shared", "ray_nodes", "runs_on", "shared_ray"]

@@ -15,7 +15,7 @@ from jupyter_dist import folder
 from jupyter_dist.folder import RankFolder, RunFolder
 from jupyter_dist.job import Job, RankState, State, Status, Supervisor
 from jupyter_dist.record import reader
-from jupyter_dist.worker import time_index
+from jupyter_dist.worker.output import time_index
 
 __all__ = ["RunMaker"]
 

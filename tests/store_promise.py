@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jupyter_dist.agent.store import Store
+from jupyter_dist.agent.stores.store import Store
 
 __all__ = ["keeps_its_promise"]
 

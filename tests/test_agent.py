@@ -19,12 +19,12 @@ from gates import Gates
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from jupyter_dist.agent import stage
+from jupyter_dist.agent import stage_program
 from jupyter_dist.agent.frames import Frame, FrameError, Frames, encode
 from jupyter_dist.agent.tail import Tails
 from jupyter_dist.conformance.deadlines import wait_for_exit
 from jupyter_dist.record.reader import start_ticks
-from jupyter_dist.worker.time_index import RECORD
+from jupyter_dist.worker.output.time_index import RECORD
 
 ROOT = Path(__file__).parents[1]
 WaitFor = Callable[..., Any]
@@ -435,6 +435,6 @@ def test_a_stage_that_was_removed_under_a_log_is_gone_for_good(
     (tmp_path / "run" / "0").mkdir(parents=True)
     (tmp_path / "run" / "0" / "agent.log").touch()
     wish = {"dir": str(tmp_path), "run": "run", "node": 0, "mode": "resume", "grace_s": 60}
-    with pytest.raises(stage.Refused, match=r"folder .* is gone") as refused:
-        stage.prepare(wish, lambda *_: None, lambda _: None)
+    with pytest.raises(stage_program.Refused, match=r"folder .* is gone") as refused:
+        stage_program.prepare(wish, lambda *_: None, lambda _: None)
     assert refused.value.final

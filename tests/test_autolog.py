@@ -20,7 +20,8 @@ import pytest
 
 SETUP = """
 import json, os, sys
-from jupyter_dist.worker import autolog, events
+from jupyter_dist.worker import autolog
+from jupyter_dist.worker.output import events
 events.open_writer(os.environ["EVENTS"])
 {before}
 autolog.install()
@@ -29,7 +30,8 @@ autolog.install()
 """
 IMPORTED = """
 import gc, json, os, sys
-from jupyter_dist.worker import autolog, events
+from jupyter_dist.worker import autolog
+from jupyter_dist.worker.output import events
 install = {install}
 events.open_writer("events.jsonl")
 if install == "before":
@@ -68,7 +70,7 @@ FRAMEWORKS = {
     "tf_keras": ("before", "import tf_keras", {"TF_USE_LEGACY_KERAS": "1"}),
     "legacy keras": (
         "before",
-        "from jupyter_dist.worker import legacy_keras\nlegacy_keras.arrange()\nimport keras",
+        "from jupyter_dist.worker.keras.tf_keras import arrange\narrange()\nimport keras",
         {},
     ),
     "torch": ("before", TORCH, {}),
@@ -183,7 +185,7 @@ def test_keras_fit(imported: Callable[[str], Imported], tmp_path: Path, imports:
 @IN_TENSORFLOW
 @pytest.mark.needs("tf_keras", "tensorflow")
 def test_tf_keras_fit(imported: Callable[[str], Imported], tmp_path: Path) -> None:
-    every_step = "from jupyter_dist.worker.autolog import of_keras\nof_keras._EVERY_S = 0\n"
+    every_step = "from jupyter_dist.worker.autolog import keras as of_keras\nof_keras._EVERY_S = 0\n"
     code = every_step + KERAS.format(imports="import tf_keras as keras") + FIT.format(more="") + DUMP
     events = imported("tf_keras").train(tmp_path, code)
     check_fit(events, tmp_path)
@@ -249,7 +251,8 @@ else:
     events = imported("keras, warm").train(tmp_path, code)
     assert [step for step, _ in events.curve("mine")] == [8, 16, 24, 32, 40]
     assert [step for step, _ in events.curve("loss") if step % 8 == 0] == [8, 16, 24, 32, 40]
-    # A fork numbers its bars from its own pid on (worker/meter.py): one bar in all, which is its first.
+    # A fork numbers its bars from its own pid on (worker/output/progress_meter.py): one bar in all, which is
+    # its first.
     (bar,) = {event["id"] for event in events.kind(PROGRESS)}
     assert bar & 0xFFFF == 0
 

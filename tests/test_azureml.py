@@ -26,18 +26,18 @@ from fakes.azureml.sweep_run import is_hopeless
 from run_maker import RunMaker
 from store_promise import keeps_its_promise
 
-from jupyter_dist.agent.blob_store import BlobStore
-from jupyter_dist.agent.store import DeniedError, Store, StoreError
+from jupyter_dist.agent.stores.blob_store import BlobStore
+from jupyter_dist.agent.stores.store import DeniedError, Store, StoreError
 from jupyter_dist.backends import platform_job
-from jupyter_dist.backends.azureml import AzureMl
-from jupyter_dist.backends.on_azureml.azureml_options import AzureMlOptions
-from jupyter_dist.backends.on_azureml.mail_access import MailAccess
-from jupyter_dist.backends.on_azureml.ml_workspace import MlWorkspace, Whereabouts
-from jupyter_dist.conformance.runs import Runs, story, wait_for_end, wait_until
+from jupyter_dist.backends.azureml.backend import AzureMl
+from jupyter_dist.backends.azureml.mailbox_access import MailAccess
+from jupyter_dist.backends.azureml.options import AzureMlOptions
+from jupyter_dist.backends.azureml.workspace import MlWorkspace, Whereabouts
+from jupyter_dist.conformance.run_control import Runs, story, wait_for_end, wait_until
 from jupyter_dist.errors import DistError, LaunchError, Unreachable
 from jupyter_dist.folder import write_json
-from jupyter_dist.hosts.container_store import ContainerStore
-from jupyter_dist.hosts.mailbox import Mailbox
+from jupyter_dist.hosts.links.mailbox import Mailbox
+from jupyter_dist.hosts.stores.azure_container import ContainerStore
 from jupyter_dist.job import State
 from jupyter_dist.record import trials
 from jupyter_dist.tuning.engines.azureml_engine import AzureMlEngine
@@ -413,7 +413,7 @@ def test_a_key_that_was_changed_is_asked_for_again(
         plane.secrets = {**plane.secrets, "key": KEY}
     assert store.names("a/") == []
     plane.expire()
-    monkeypatch.setattr("jupyter_dist.hosts.mailbox._CLEAR_S", 0.5)
+    monkeypatch.setattr("jupyter_dist.hosts.links.mailbox._CLEAR_S", 0.5)
     mailbox = Mailbox(
         "azureml://x", made(plane, tmp_path).folder, store=MailAccess(access.workspace, "x").store
     )
@@ -431,7 +431,7 @@ def test_nobody_is_asked_while_the_workspace_wants_silence(
 ) -> None:
     now = [100.0]
     clock = SimpleNamespace(monotonic=lambda: now[0])
-    monkeypatch.setattr("jupyter_dist.backends.on_azureml.ml_workspace.time", clock)
+    monkeypatch.setattr("jupyter_dist.backends.azureml.workspace.time", clock)
     workspace = MlWorkspace(Whereabouts(plane.subscription, plane.group, plane.workspace))
     asked = f"GET {plane.id}"
     plane.fail(f"^{asked}$", 429, "TooManyRequests", times=1, headers={"retry-after": "2"})

@@ -15,17 +15,17 @@ import pytest
 from fakes.azureml import AzurePlane, CommandRun
 from fakes.azureml.fixtures import kept_plane, plane, signed_in, until  # noqa: F401
 
-from jupyter_dist.backends.on_azureml import seen_command
-from jupyter_dist.backends.on_azureml.command_jobs import read
-from jupyter_dist.backends.on_azureml.job_logs import _ANEW, JobLogs, _OneLog, _Piece
-from jupyter_dist.backends.on_azureml.log_names import logs_of, ranks_asked_for, speaker
-from jupyter_dist.backends.on_azureml.ml_workspace import MlWorkspace, Whereabouts
-from jupyter_dist.backends.on_azureml.seen_command import SeenCommand
-from jupyter_dist.conformance.runs import wait_for_end
+from jupyter_dist.backends.azureml import attached
+from jupyter_dist.backends.azureml.attached import SeenCommand
+from jupyter_dist.backends.azureml.jobs import read
+from jupyter_dist.backends.azureml.log_owners import logs_of, ranks_asked_for, speaker
+from jupyter_dist.backends.azureml.logs import _ANEW, JobLogs, _OneLog, _Piece
+from jupyter_dist.backends.azureml.workspace import MlWorkspace, Whereabouts
+from jupyter_dist.conformance.run_control import wait_for_end
 from jupyter_dist.errors import InputError, Unreachable
 from jupyter_dist.folder import RunFolder, runs
 from jupyter_dist.job import State
-from jupyter_dist.record.identity import start_ticks
+from jupyter_dist.record.process_identity import start_ticks
 from jupyter_dist.showing.run import Run
 from jupyter_dist.start import attach
 
@@ -245,7 +245,7 @@ def test_a_log_that_may_not_be_read(
     run = attach("azureml:behind")
     said = "the workspace's store refuses it (AuthorizationFailure). May this machine reach"
     until(lambda: said in str(run.status.reason), "the reason")
-    monkeypatch.setattr(seen_command, "_REFUSED_S", 0.0)
+    monkeypatch.setattr(attached, "_REFUSED_S", 0.0)
     backend = SeenCommand()
     handle = backend.submit(run.job, RunFolder(tmp_path / "other"), 0)
     until(lambda: backend.poll(handle, None).state is State.SUCCEEDED, "its end without a log")

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from run_maker import RunMaker
 
-from jupyter_dist.backends.azureml import AzureMl
-from jupyter_dist.backends.host_entry import place_of
-from jupyter_dist.backends.on_azureml.azureml_options import AzureMlOptions
-from jupyter_dist.backends.on_azureml.command_jobs import read
-from jupyter_dist.backends.on_azureml.command_request import command_job, host_list
-from jupyter_dist.backends.on_azureml.sweep_request import check_search, parameters_of, sweep_job
+from jupyter_dist.backends.azureml.backend import AzureMl
+from jupyter_dist.backends.azureml.jobs import read
+from jupyter_dist.backends.azureml.options import AzureMlOptions
+from jupyter_dist.backends.azureml.request import command_job, host_list
+from jupyter_dist.backends.azureml.sweep_request import check_search, parameters_of, sweep_job
+from jupyter_dist.backends.platform_entrypoint import place_of
 from jupyter_dist.errors import InputError
 from jupyter_dist.flags import flags_of, written
 from jupyter_dist.options import RunOptions
-from jupyter_dist.plan.planning import make_plan, read_command_line
+from jupyter_dist.plan.run_plan import make_plan, read_command_line
 from jupyter_dist.search.notation import read_dimension
 from jupyter_dist.search.spec import Search
 

@@ -11,7 +11,7 @@ import pytest
 from digit_networks import LOCAL_ACCURACY, PARAMETER_SERVER, TORCH, alike, digits  # noqa: F401
 from fakes.azureml.fixtures import kept_plane, plane, runs, signed_in  # noqa: F401
 
-from jupyter_dist.conformance.runs import Runs, story
+from jupyter_dist.conformance.run_control import Runs, story
 from jupyter_dist.job import State
 
 pytestmark = [

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from jupyter_dist import backends
-from jupyter_dist.backends.ranks import ports as _ports
 from jupyter_dist.errors import InputError, UnknownBackend
 from jupyter_dist.job import Job
-from jupyter_dist.worker import free_ports as ports_of_worker
-from jupyter_dist.worker import gpus as _gpus
+from jupyter_dist.worker.gpus import devices as _gpus
+from jupyter_dist.worker.host import ports as _ports
+from jupyter_dist.worker.host import ports as ports_of_worker
 
 
 def job(world_size: int = 2, **options: object) -> Job:

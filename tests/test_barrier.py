@@ -14,7 +14,7 @@ from ports import take_port
 from rank_maker import alone, outputs, ranks
 
 import jupyter_dist as dist
-from jupyter_dist.worker import events
+from jupyter_dist.worker.output import events
 
 BARRIERS = """
 import random

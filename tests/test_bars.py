@@ -14,12 +14,13 @@ from test_live import shown
 
 from jupyter_dist import queries
 from jupyter_dist.conformance.deadlines import run_process
-from jupyter_dist.text.bar import Bar
+from jupyter_dist.text.progress_bar import Bar
 
 SETUP = """
 import os, sys
 sys.modules.update(dict.fromkeys(os.environ["LACKS"].split()))
-from jupyter_dist.worker import autolog, events
+from jupyter_dist.worker import autolog
+from jupyter_dist.worker.output import events
 events.open_writer("events.jsonl")
 autolog.install()
 """

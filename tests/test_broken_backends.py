@@ -13,13 +13,13 @@ from launching import launch_cell
 from stopwatch import Stopwatch
 
 from jupyter_dist import backends, queries
-from jupyter_dist.backends import detecting
+from jupyter_dist.backends import detection
 from jupyter_dist.commands import dispatch
 from jupyter_dist.commands.run_commands import Context
 from jupyter_dist.errors import BrokenBackend, InputError, MissingEngine
 from jupyter_dist.launch import template
-from jupyter_dist.plan.planning import make_plan, read_command_line
-from jupyter_dist.queries.form_answers import Backend
+from jupyter_dist.plan.run_plan import make_plan, read_command_line
+from jupyter_dist.queries.answers.forms import Backend
 from jupyter_dist.record import reader
 
 GOOD = """
@@ -66,7 +66,7 @@ def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: strangers\nVersion: 1.0\n")
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)  # for the processes we start
-    monkeypatch.setattr(detecting, "_asked", {})
+    monkeypatch.setattr(detection, "_asked", {})
 
     def install(**sources: str) -> None:
         for name, source in sources.items():
@@ -140,7 +140,7 @@ def test_an_interrupt_is_the_users(strangers: Callable[..., None]) -> None:
 def test_one_that_hangs_is_waited_for_once(
     strangers: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(detecting, "_LIMIT_S", 5.0)
+    monkeypatch.setattr(detection, "_LIMIT_S", 5.0)
     strangers(hangs=HANGS, hung="import threading\nthreading.Event().wait()", sound=GOOD)
     watch = Stopwatch()
     cards = shown()

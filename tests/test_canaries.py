@@ -289,7 +289,8 @@ class TestProbe:
 
 _LIGHTNING = """
 import sys, types
-from jupyter_dist.worker import autolog, events
+from jupyter_dist.worker import autolog
+from jupyter_dist.worker.output import events
 class Writer:
     def note(self, text): print("NOTE:", text)
 events.writer = Writer

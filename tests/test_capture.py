@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_dist.capture import capturing
+from jupyter_dist.capture import payload_builder
 from jupyter_dist.capture import source as _source
-from jupyter_dist.capture.capturing import Payload, capture_call, capture_cell
+from jupyter_dist.capture.payload_builder import Payload, capture_call, capture_cell
 from jupyter_dist.errors import CaptureError
 from jupyter_dist.worker import payload
 
@@ -620,14 +620,14 @@ class TestSize:
         ("size", "shown"), [(0, "0 bytes"), (999, "999 bytes"), (1234, "1.23 kB"), (1.2e9, "1.2 GB")]
     )
     def test_is_shown_with_a_unit(self, size: float, shown: str) -> None:
-        assert capturing._bytes(size) == shown
+        assert payload_builder._bytes(size) == shown
 
     def test_notes_cuda_tensors(self, notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
         notebook.cell("x = 1")
         real = payload.dump
         for count, note in ((1, "1 CUDA tensor travels"), (3, "3 CUDA tensors travel")):
             monkeypatch.setattr(
-                capturing, "dump", lambda *a, n=count, **k: real(*a, **k)._replace(cuda_tensors=n)
+                payload_builder, "dump", lambda *a, n=count, **k: real(*a, **k)._replace(cuda_tensors=n)
             )
             assert notebook.capture("x").notes == (f"{note} through CPU memory",)
 
@@ -875,7 +875,7 @@ class TestCall:
                 import sys
                 from pathlib import Path
                 import jd_helper
-                from jupyter_dist.capture.capturing import capture_call
+                from jupyter_dist.capture.payload_builder import capture_call
 
                 RATE = 3
 
@@ -913,7 +913,7 @@ class TestCall:
 
 class TestRealKernel:
     def test_captures_what_a_notebook_has(self, kernel: Any, notebook: Notebook) -> None:
-        kernel.run("from jupyter_dist.capture.capturing import capture_cell\nfrom pathlib import Path")
+        kernel.run("from jupyter_dist.capture.payload_builder import capture_cell\nfrom pathlib import Path")
         kernel.run("RATE = 2\ndef rate():\n    with open('/dev/null') as f: return RATE, f.name")
         kernel.run(
             "def shell():\n    try: return get_ipython()\n    except NameError: return 'no shell'\n"

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist.backends.ranks.processes import PACKAGE_ROOT
 from jupyter_dist.conformance.deadlines import run_process
 from jupyter_dist.folder import RunFolder
-from jupyter_dist.supervise import carrier_process
+from jupyter_dist.processes.rank_processes import PACKAGE_ROOT
+from jupyter_dist.supervise.backend_process import process
 
 # A supervisor has changed its signals when it forks, and holds descriptors.
 PROBE = """
 import json, os, sys
 from pathlib import Path
 
-from jupyter_dist.backends.ranks import forking
+from jupyter_dist.processes import forking
 from jupyter_dist.folder import RunFolder
-from jupyter_dist.supervise import carrier, carrier_process
-from jupyter_dist.supervise.waking import Alarm
+from jupyter_dist.supervise.backend_process import server as carrier, process as carrier_process
+from jupyter_dist.supervise.wakeup import Alarm
 
 forking.mark_warm(set())
 alarm = Alarm(lambda: None)
@@ -76,4 +76,4 @@ def test_a_forked_carrier_cannot_be_told_from_a_fresh_one(tmp_path: Path) -> Non
 
 
 def test_a_process_that_is_not_warm_forks_none(tmp_path: Path) -> None:
-    assert carrier_process.fork(RunFolder(tmp_path)) is None
+    assert process.fork(RunFolder(tmp_path)) is None

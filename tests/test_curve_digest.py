@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from run_maker import RunMaker
 
 from jupyter_dist.folder import RunFolder
-from jupyter_dist.queries import media_pages, ranks_said
-from jupyter_dist.record import metrics
-from jupyter_dist.record.curve_digest import LINES
-from jupyter_dist.showing import curves_ahead, summary
-from jupyter_dist.supervise import digesting
-from jupyter_dist.supervise.indexing import Indexer
+from jupyter_dist.queries import media_pages, rank_reports
+from jupyter_dist.record.metrics import points as metrics
+from jupyter_dist.record.metrics.digest import LINES
+from jupyter_dist.showing import summary, summary_curves
+from jupyter_dist.supervise import digest_update
+from jupyter_dist.supervise.log_index import Indexer
 from jupyter_dist.text.safe import one_line
 from jupyter_dist.text.svg import Curves
 from jupyter_dist.worker import layout
-from jupyter_dist.worker.events import EventWriter
+from jupyter_dist.worker.output.events import EventWriter
 
 NAMES = st.sampled_from(["loss", "acc 1", 'an "odd" nämé\n'])
 NUMBERS = st.one_of(
@@ -99,7 +99,7 @@ def whole(folder: RunFolder) -> dict[str, Curves]:
     for path in kept:
         path.unlink()
     try:
-        return curves_ahead.curves(folder)
+        return summary_curves.curves(folder)
     finally:
         for path, data in kept.items():
             path.write_bytes(data)
@@ -112,10 +112,10 @@ def test_what_is_kept_while_points_come_is_what_a_whole_reading_gives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: int, actions: list[Any]
 ) -> None:
     """Through supervisors that are killed, attempts, and lines that are torn or written in two."""
-    monkeypatch.setattr(digesting, "_WORTH_BYTES", 1)
-    monkeypatch.setattr(digesting, "_STORE_EVERY_S", 0.0)
-    monkeypatch.setattr(digesting, "_STORE_REST", 0.0)
-    monkeypatch.setattr(digesting, "_REST", 0.0)
+    monkeypatch.setattr(digest_update, "_WORTH_BYTES", 1)
+    monkeypatch.setattr(digest_update, "_STORE_EVERY_S", 0.0)
+    monkeypatch.setattr(digest_update, "_STORE_REST", 0.0)
+    monkeypatch.setattr(digest_update, "_REST", 0.0)
     made = RunMaker(tmp_path, ranks)
     writers = {rank: _Rank(made.rank(rank).events, rank) for rank in (0, ranks - 1)}
     indexer = Indexer(made.folder, 0, digests=True)
@@ -133,9 +133,9 @@ def test_what_is_kept_while_points_come_is_what_a_whole_reading_gives(
                 made.next_attempt()
                 writers = {rank: _Rank(made.rank(rank).events, rank) for rank in writers}
                 indexer = Indexer(made.folder, made.status.attempt, digests=True)
-        same(curves_ahead.curves(made.folder), whole(made.folder))
+        same(summary_curves.curves(made.folder), whole(made.folder))
         indexer.finish(1.0, ranks)
-        same(curves_ahead.curves(made.folder), whole(made.folder))
+        same(summary_curves.curves(made.folder), whole(made.folder))
         agrees_with_points(made.folder)
     finally:
         shutil.rmtree(made.folder.path)
@@ -147,7 +147,7 @@ def agrees_with_points(folder: RunFolder) -> None:
     for attempt in folder.attempts():
         for point in metrics.points(folder, attempt):
             points.setdefault(one_line(point.name, 60), {}).setdefault(point.rank, []).append(point.value)
-    found = curves_ahead.curves(folder)
+    found = summary_curves.curves(folder)
     assert set(found) == set(points)
     for name, by_rank in points.items():
         assert [one.rank for one in found[name].series] == sorted(by_rank)
@@ -210,7 +210,7 @@ def test_what_is_shown_between_points_is_found_by_the_digest(own_folders: Path) 
     assert (made.folder.attempt(0) / layout.CURVES).exists()
     made.end()
     page = media_pages.displays(made.folder)
-    ranks_said._known.clear()
+    rank_reports._known.clear()
     (made.folder.attempt(0) / layout.CURVES).unlink()
     assert len(page["displays"]) == 3
     assert media_pages.displays(made.folder) == page
@@ -231,6 +231,6 @@ def test_a_digest_that_does_not_fit_counts_for_nothing(own_folders: Path, harm: 
         with events.open("ab") as file:
             values = ",".join(f'"m{n}":{n}' for n in range(100))
             file.write(f'{{"seq":1,"time":1.5,"kind":"metric","step":0,"values":{{{values}}}}}\n'.encode())
-    found = curves_ahead.curves(made.folder)
+    found = summary_curves.curves(made.folder)
     same(found, whole(made.folder))
     assert len(found) == {"of an earlier file": 2, "more names": 101}.get(harm, 1)

@@ -18,17 +18,18 @@ from databricks_workspace import RUNTIME, DatabricksWorkspace, Run
 from run_maker import RunMaker
 
 from jupyter_dist.backends import platform_job
-from jupyter_dist.backends.databricks import Databricks
-from jupyter_dist.backends.workspace.barrier_program import program_text
-from jupyter_dist.backends.workspace.cluster_options import DatabricksOptions, cluster_hosts
-from jupyter_dist.backends.workspace.node_prices import cost_line
+from jupyter_dist.backends.databricks.backend import Databricks
+from jupyter_dist.backends.databricks.barrier_program import program_text
+from jupyter_dist.backends.databricks.options import DatabricksOptions
+from jupyter_dist.backends.databricks.prices import cost_line
+from jupyter_dist.backends.databricks.request import cluster_hosts
 from jupyter_dist.conformance import Target
 from jupyter_dist.conformance.deadlines import wait_until as wait_until_true
-from jupyter_dist.conformance.runs import Runs, wait_until
+from jupyter_dist.conformance.run_control import Runs, wait_until
 from jupyter_dist.errors import DistError, InputError, LaunchError, Unreachable
-from jupyter_dist.hosts.mailbox import run_key
+from jupyter_dist.hosts.links.mailbox import run_key
 from jupyter_dist.job import State
-from jupyter_dist.plan.planning import make_plan, read_command_line
+from jupyter_dist.plan.run_plan import make_plan, read_command_line
 from jupyter_dist.showing import run as showing
 
 pytestmark = [
@@ -235,7 +236,7 @@ def test_a_submission_that_is_refused(
     kind: type[DistError],
     said: str,
 ) -> None:
-    monkeypatch.setattr("jupyter_dist.backends.workspace.signing_in._RETRY_S", 1)
+    monkeypatch.setattr("jupyter_dist.backends.databricks.workspace._RETRY_S", 1)
     for code in files_below(workspace.volumes):
         if code.match("jupyter-dist/code/*"):
             code.unlink()
@@ -273,7 +274,7 @@ def test_what_is_not_there(
     given: dict[str, str],
     said: str,
 ) -> None:
-    monkeypatch.setattr("jupyter_dist.backends.workspace.signing_in._RETRY_S", 1)
+    monkeypatch.setattr("jupyter_dist.backends.databricks.workspace._RETRY_S", 1)
     run, before = made(workspace, tmp_path, **given), set(workspace.runs)
     with pytest.raises(DistError, match=said):
         Databricks().submit(run.job, run.folder, 0)

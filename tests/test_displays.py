@@ -17,9 +17,9 @@ from run_maker import RunMaker
 
 from jupyter_dist import queries
 from jupyter_dist.errors import InputError
-from jupyter_dist.record import exhibits
+from jupyter_dist.record.outputs import rich_output
 from jupyter_dist.text.safe_html import safe_html
-from jupyter_dist.worker import displays, events, media, mime_forms
+from jupyter_dist.worker.output import displays, events, media, mime_bundles
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -57,9 +57,9 @@ def test_an_image_s_bytes_and_what_is_lost(own_folders: Path) -> None:
     events.open_writer(str(run.rank(1).events)).event("display", {"data": {"image/png": {"offset": -4}}})
     events.close()
     run.end()
-    kept = exhibits.standing(exhibits.read(run.rank(0)))
+    kept = rich_output.standing(rich_output.read(run.rank(0)))
     assert len(kept) == 3
-    assert [exhibits.decoded(run.rank(0).media, one).get("image/png") is None for one in kept] == [
+    assert [rich_output.decoded(run.rank(0).media, one).get("image/png") is None for one in kept] == [
         False,
         True,
         False,
@@ -177,12 +177,12 @@ def test_widgets_are_still() -> None:
     slider = widgets.IntSlider(value=3, description="layers")
     bar = widgets.IntProgress(value=7, max=9)
     box = widgets.VBox([slider, widgets.HBox([bar, widgets.HTML("<b>half</b>")]), widgets.Label("<i>")])
-    data, _ = mime_forms.forms(box)
+    data, _ = mime_bundles.forms(box)
     assert set(data) == {"text/plain", "text/html"}
     assert re.sub(r"</?(div|span)>", "", data["text/html"]).split() == [
         *("layers", "3", "7", "/", "9", "<b>half</b>", "&lt;i&gt;")
     ]
-    assert mime_forms.forms(widgets.Image(value=PNG, format="png"))[0]["image/png"] == PNG
+    assert mime_bundles.forms(widgets.Image(value=PNG, format="png"))[0]["image/png"] == PNG
 
 
 def test_html_in_a_notebook_s_file_is_harmless() -> None:
@@ -226,7 +226,7 @@ def test_charts_come_as_data_that_a_front_end_draws(monkeypatch: pytest.MonkeyPa
     altair.JupyterChart = JupyterChart  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "altair", altair)
     for shown in (TopLevelMixin(), JupyterChart()):
-        data, _ = mime_forms.forms(shown)
+        data, _ = mime_bundles.forms(shown)
         assert data["application/vnd.vegalite.v6+json"] == {"mark": "bar"}
         assert "script" in data["text/html"]
     graph_objects = pytest.importorskip("plotly.graph_objects")
@@ -234,4 +234,4 @@ def test_charts_come_as_data_that_a_front_end_draws(monkeypatch: pytest.MonkeyPa
         pytest.importorskip("plotly.io").renderers, "default", "plotly_mimetype"
     )  # as on a rank
     widget = graph_objects.FigureWidget(graph_objects.Scatter(y=[1, 3, 2]))
-    assert "application/vnd.plotly.v1+json" in mime_forms.forms(widget)[0]
+    assert "application/vnd.plotly.v1+json" in mime_bundles.forms(widget)[0]

@@ -18,7 +18,7 @@ from nvidia import FakeGpus
 from jupyter_dist import databricks
 from jupyter_dist.databricks import HorovodRunner, TorchDistributor, log_to_driver
 from jupyter_dist.errors import InputError, RunFailed
-from jupyter_dist.hosts import archive
+from jupyter_dist.hosts import staged_files
 from jupyter_dist.job import State
 
 
@@ -170,8 +170,8 @@ def test_what_functions_import_on_a_far_rank_is_there(tmp_path: Path) -> None:
     import subprocess
 
     (tmp_path / "jupyter_dist").mkdir()
-    (tmp_path / "jupyter_dist" / "__init__.py").write_bytes(archive._stub())
-    (tmp_path / "jupyter_dist" / "databricks.py").write_bytes(archive._DATABRICKS)
+    (tmp_path / "jupyter_dist" / "__init__.py").write_bytes(staged_files._stub())
+    (tmp_path / "jupyter_dist" / "databricks.py").write_bytes(staged_files._DATABRICKS)
     worker = Path(databricks.__file__).parent / "worker"
     (tmp_path / "jupyter_dist" / "worker").symlink_to(worker)
     code = "from jupyter_dist.databricks import log_to_driver; log_to_driver('there')"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jupyter_dist.agent.echo import Echo
+from jupyter_dist.agent.console_output import Echo
 
 LOG = "attempts/0/ranks/3/output.log"
 

@@ -23,9 +23,10 @@ from stopwatch import Stopwatch
 
 import jupyter_dist
 from jupyter_dist.conformance import Target
-from jupyter_dist.conformance.runs import Runs, assert_state, story, wait_until
+from jupyter_dist.conformance.run_control import Runs, assert_state, story, wait_until
 from jupyter_dist.job import State
-from jupyter_dist.record import log_tail, reader
+from jupyter_dist.record import reader
+from jupyter_dist.record.logs import terminal_log
 from jupyter_dist.showing.run import Run
 from jupyter_dist.worker import layout
 
@@ -431,7 +432,7 @@ def test_clocks_an_hour_apart_and_a_login_that_talks(hosts: Hosts, runs: Runs) -
     assert "rank 1 failed: ValueError: the first to fail" in (run.status.reason or "")
     first = run.errors[0]
     assert (first.rank, first.message) == (1, "the first to fail")
-    printed = [line.text for line in log_tail.read_log(run.folder)[0] if line.text.startswith("turn")]
+    printed = [line.text for line in terminal_log.read_log(run.folder)[0] if line.text.startswith("turn")]
     assert printed[: 2 * turns] == [f"turn {i}" for i in sorted(int(line.split()[1]) for line in printed)]
     logged = [event for event in reader.events(run.folder) if event.kind == "metric"]
     logged.sort(key=lambda event: event.time)

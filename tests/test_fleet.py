@@ -18,11 +18,12 @@ from typing import Any
 import pytest
 
 from jupyter_dist import folder as folders
-from jupyter_dist.agent import stage
-from jupyter_dist.backends.ranks.places import Wanted, environments, gpu_trouble, places, ports_needed
-from jupyter_dist.backends.ssh import Ssh, SshOptions
+from jupyter_dist.agent import stage_program as stage
+from jupyter_dist.backends.ranks.placement import Wanted, environments, gpu_trouble, places, ports_needed
+from jupyter_dist.backends.ssh.backend import Ssh
+from jupyter_dist.backends.ssh.options import SshOptions
 from jupyter_dist.conformance.deadlines import wait_for_exit
-from jupyter_dist.conformance.runs import Runs
+from jupyter_dist.conformance.run_control import Runs
 from jupyter_dist.conformance.target import Target
 from jupyter_dist.errors import InputError, LaunchError
 from jupyter_dist.folder import RunFolder
@@ -31,15 +32,15 @@ from jupyter_dist.hosts import openssh
 from jupyter_dist.hosts.arrivals import Arrivals
 from jupyter_dist.hosts.facts import HostFacts, host_facts
 from jupyter_dist.hosts.fleet import Fleet, FleetPoll, Start
-from jupyter_dist.hosts.link import LinkError
+from jupyter_dist.hosts.host_messages import cut_off
+from jupyter_dist.hosts.links.link import LinkError
+from jupyter_dist.hosts.links.stream import Pipe, PlainDoor, StreamLink, by_pipe, stage_program
 from jupyter_dist.hosts.openssh import SshSettings, diagnose
 from jupyter_dist.hosts.settings import HostSettings
-from jupyter_dist.hosts.stream import Pipe, PlainDoor, StreamLink, by_pipe, stage_program
-from jupyter_dist.hosts.telling import cut_off
 from jupyter_dist.job import Job, State
-from jupyter_dist.supervise.indexing import Indexer
-from jupyter_dist.worker.machine import unreached
-from jupyter_dist.worker.time_index import RECORD, Times
+from jupyter_dist.supervise.log_index import Indexer
+from jupyter_dist.worker.host.machine import unreached
+from jupyter_dist.worker.output.time_index import RECORD, Times
 
 WaitFor = Callable[..., Any]
 HERE = [{"name": "localhost", "slots": 2}]

@@ -11,14 +11,14 @@ from pydantic import Field
 
 from jupyter_dist import backends, clusters
 from jupyter_dist.backends import Form, Options
+from jupyter_dist.cluster_form import MOST_OPEN, arranged
 from jupyter_dist.clusters import Cluster
 from jupyter_dist.errors import InputError
 from jupyter_dist.flags import flags_of
-from jupyter_dist.form import MOST_OPEN, arranged
 from jupyter_dist.manage import cluster_edits
 from jupyter_dist.options import NOT_SAVED, RunOptions
-from jupyter_dist.plan.form_meaning import as_line, meaning
-from jupyter_dist.plan.planning import read_command_line
+from jupyter_dist.plan.form_preview import as_line, meaning
+from jupyter_dist.plan.run_plan import read_command_line
 
 HIDDEN = set(NOT_SAVED)
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist.backends.ranks import fresh_ranks
-from jupyter_dist.backends.ranks.fresh_ranks import FreshRanks
-from jupyter_dist.backends.ranks.places import Wanted
-from jupyter_dist.backends.ranks.rounds import Elastic
+from jupyter_dist.backends.elastic import restart_resize
+from jupyter_dist.backends.elastic.restart_resize import FreshRanks
+from jupyter_dist.backends.elastic.rounds import Elastic
+from jupyter_dist.backends.ranks.placement import Wanted
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.hosts.facts import HostFacts, HostProcess
 from jupyter_dist.hosts.fleet import FleetPoll, Start
@@ -121,7 +121,7 @@ class Run:
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_QUIET_S", "_GROW_S", "_NOTICED_S"):
-        monkeypatch.setattr(fresh_ranks, name, 0.0)
+        monkeypatch.setattr(restart_resize, name, 0.0)
 
 
 def test_each_change_of_the_hosts_is_an_attempt_with_as_many_ranks_as_have_a_place(tmp_path: Path) -> None:
@@ -147,14 +147,14 @@ def test_a_rank_that_fails_by_itself_is_the_end_and_one_that_fails_of_a_lost_hos
 ) -> None:
     run = Run(tmp_path)
     run.until(0)
-    monkeypatch.setattr(fresh_ranks, "_NOTICED_S", 1e9)
+    monkeypatch.setattr(restart_resize, "_NOTICED_S", 1e9)
     run.hosts.end(1, 1)
     assert (run.ranks.poll(None).state, run.ranks.poll(None).replaces) == (State.RUNNING, True)
     run.gone = {"a": "its node is gone"}
     assert [rank.host for rank in run.until(1).ranks] == ["bb"]
     run.hosts.end(0, 1)
     assert run.ranks.poll(None).state is State.RUNNING, "its host may be lost, for all that is known"
-    monkeypatch.setattr(fresh_ranks, "_NOTICED_S", -1.0)
+    monkeypatch.setattr(restart_resize, "_NOTICED_S", -1.0)
     poll = run.ranks.poll(None)
     assert (poll.state, poll.replaces, poll.ranks[0].state) == (State.FAILED, False, State.FAILED)
 

@@ -17,16 +17,17 @@ from typing import Any
 import pytest
 from nvidia import FakeGpus
 
-from jupyter_dist.backends.ranks.processes import PACKAGE_ROOT
-from jupyter_dist.worker import gpu_record, gpus
-from jupyter_dist.worker.gpu_lease import Lease, Refused, TooFew, Wish, standing
-from jupyter_dist.worker.gpu_record import Holder
-from jupyter_dist.worker.gpus import Gpu
+from jupyter_dist.processes.rank_processes import PACKAGE_ROOT
+from jupyter_dist.worker.gpus import devices
+from jupyter_dist.worker.gpus import record as gpu_record
+from jupyter_dist.worker.gpus.devices import Gpu
+from jupyter_dist.worker.gpus.lease import Lease, Refused, TooFew, Wish, standing
+from jupyter_dist.worker.gpus.record import Holder
 
 WaitFor = Callable[..., Any]
 HOLDER = """
 import json, os, sys
-from jupyter_dist.worker.gpu_lease import Lease, Refused, Wish
+from jupyter_dist.worker.gpus.lease import Lease, Refused, Wish
 if len(sys.argv) > 3:  # only now: another user cannot read this interpreter's files
     os.setgroups([])
     os.setgid(int(sys.argv[3]))
@@ -107,7 +108,7 @@ def test_gpus_by_index_by_uuid_and_parts_of_them(
         "GPU 2: An odd one\n"
     )
     whole = (Gpu("0", "GPU-aaaa"), Gpu("1", "abcd-ef"), Gpu("2", None))
-    assert gpus.visible_gpus() == whole
+    assert devices.visible_gpus() == whole
     long = "GPU-" + "0" * 36
     told = {
         "2, 0,-1,1": (Gpu("2", None), Gpu("0", "GPU-aaaa")),
@@ -121,11 +122,11 @@ def test_gpus_by_index_by_uuid_and_parts_of_them(
     }
     for chosen, expected in told.items():
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
-        assert gpus.visible_gpus() == expected
-        assert gpus.order(expected) == {}
+        assert devices.visible_gpus() == expected
+        assert devices.order(expected) == {}
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert gpus.order(whole) == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    assert gpus.order(()) == {}
+    assert devices.order(whole) == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert devices.order(()) == {}
 
 
 def test_a_part_is_held_with_its_whole_and_not_with_other_parts() -> None:
@@ -187,7 +188,7 @@ def test_what_a_rank_has_forked_holds_on(fake_gpus: FakeGpus, wait_for: WaitFor)
         [
             sys.executable,
             "-c",
-            "import os, sys; from jupyter_dist.worker.gpu_record import hold; hold(sys.argv[1])\n"
+            "import os, sys; from jupyter_dist.worker.gpus.record import hold; hold(sys.argv[1])\n"
             "if os.fork(): print('held', flush=True); os._exit(0)\nsys.stdin.read()",
             lease.path,
         ],

@@ -25,7 +25,8 @@ from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State
 from jupyter_dist.launch import submission, template
 from jupyter_dist.record import reader
-from jupyter_dist.worker import gpu_record, horovod_gpus
+from jupyter_dist.worker.gpus import record
+from jupyter_dist.worker.horovod import gpus as horovod_gpus
 
 WaitFor = Callable[..., Any]
 SEES = "import os; os.environ.get('CUDA_VISIBLE_DEVICES')"
@@ -72,7 +73,7 @@ def runs(tmp_path: Path) -> Runs:
 
 def used() -> set[str]:
     """The GPUs in use, by the last letter of their UUIDs."""
-    return {uuid[-1] for holder in gpu_record.holders() if not holder.waits_for for uuid in holder.uuids}
+    return {uuid[-1] for holder in record.holders() if not holder.waits_for for uuid in holder.uuids}
 
 
 @pytest.mark.race
@@ -100,7 +101,7 @@ def test_two_runs_never_take_the_same_gpu(fake_gpus: FakeGpus, runs: Runs, wait_
     assert ended(second).state is State.SUCCEEDED
     assert results(second) == ["2", "3"]
     assert used() == set()
-    assert [name for name in os.listdir(os.environ[gpu_record.FOLDER]) if name != "turn"] == []
+    assert [name for name in os.listdir(os.environ[record.FOLDER]) if name != "turn"] == []
 
 
 def test_ranks_of_a_run_share_a_gpu_and_other_runs_do_not(
@@ -220,7 +221,7 @@ def test_those_that_wait_are_served_in_turn(fake_gpus: FakeGpus, runs: Runs, wai
         assert ended(run).state is State.SUCCEEDED, story(run)
         began.append(min(results(run, len(reader.status(run).ranks))))
     assert began == sorted(began)
-    assert gpu_record.holders() == []
+    assert record.holders() == []
 
 
 def test_the_clocks_of_a_run_begin_when_it_has_its_gpus(
@@ -245,7 +246,7 @@ def test_a_killed_one_that_waits_holds_nobody_up(fake_gpus: FakeGpus, runs: Runs
     fake_gpus.are(1)
     first = runs.up(runs.start(1), wait_for)
     ahead, behind = (launch_cell("local", SEES, 1, {"wait_for_gpus": True}) for _ in range(2))
-    wait_for(lambda: sum(holder.waits_for for holder in gpu_record.holders()) == 2)
+    wait_for(lambda: sum(holder.waits_for for holder in record.holders()) == 2)
     supervisor = reader.status(ahead).supervisor
     assert supervisor is not None
     os.kill(supervisor.pid, signal.SIGKILL)
@@ -258,7 +259,8 @@ def test_gpus_are_kept_over_restarts(fake_gpus: FakeGpus, tmp_path: Path) -> Non
     fake_gpus.are(1)
     source = """
 import jupyter_dist as dist
-from jupyter_dist.worker import gpu_record, horovod_gpus
+from jupyter_dist.worker.gpus import record as gpu_record
+from jupyter_dist.worker.horovod import gpus as horovod_gpus
 print([sorted(h.uuids) for h in gpu_record.holders()])
 if dist.attempt() < 2:
     raise ValueError
@@ -397,7 +399,7 @@ def test_launchers_take_a_gpu_for_each_rank(
 def holding(pid: int) -> str:
     """The file of the record that a process holds open."""
     links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
-    return next((link for link in links if link.startswith(os.environ[gpu_record.FOLDER])), "nothing")
+    return next((link for link in links if link.startswith(os.environ[record.FOLDER])), "nothing")
 
 
 def test_notebooks_and_a_killed_kernel(
@@ -434,24 +436,24 @@ def test_notebooks_and_a_killed_kernel(
     assert used() == {"0", "1", "2", "3"}
     second.run("run.stop()")
     wait_for(lambda: used() == {"0", "1", "2"})
-    (run,) = [holder.run for holder in gpu_record.holders()]
+    (run,) = [holder.run for holder in record.holders()]
     second.run(f"%dist stop {run}")
     wait_for(lambda: used() == set())
 
 
 def test_without_nvidia_smi_no_process_and_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    from jupyter_dist.worker import gpus
+    from jupyter_dist.worker.gpus import devices
 
-    gpus._visible.cache_clear()
+    devices._visible.cache_clear()
     monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("a process was started"))
-    assert gpus.visible_gpus() == ()
+    assert devices.visible_gpus() == ()
     assert backends.load("local").check(1, {}) == []
-    assert not os.path.exists(os.environ[gpu_record.FOLDER])
+    assert not os.path.exists(os.environ[record.FOLDER])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    assert [gpu.uuid for gpu in gpus.visible_gpus()] == [None, None]
+    assert [gpu.uuid for gpu in devices.visible_gpus()] == [None, None]
     assert backends.load("local").default_np() == 2
-    gpus._visible.cache_clear()
+    devices._visible.cache_clear()
 
 
 @pytest.mark.parametrize("hosts", [2], indirect=True)

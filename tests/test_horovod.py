@@ -19,15 +19,15 @@ from hosts import Hosts
 from launching import ended, launch_cell, parent_of, results, story, until, until_up
 
 from jupyter_dist import backends
-from jupyter_dist.backends.horovod import Horovod
-from jupyter_dist.backends.launchers.horovodrun import discovery
-from jupyter_dist.backends.launchers.horovodrun.horovodrun_options import HorovodOptions
+from jupyter_dist.backends.horovod import host_discovery
+from jupyter_dist.backends.horovod.backend import Horovod
+from jupyter_dist.backends.horovod.options import HorovodOptions
 from jupyter_dist.errors import InputError, MissingEngine
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, State, Status
 from jupyter_dist.record import reader
-from jupyter_dist.record.failures import failures
-from jupyter_dist.worker import horovod_rank, quick_horovodrun
+from jupyter_dist.record.failures.failures import failures
+from jupyter_dist.worker.launchers import fast_horovodrun, horovodrun_rank
 
 WaitFor = Callable[..., Any]
 needs_horovod = pytest.mark.needs("horovod", "torch", "tensorflow", "tf_keras")
@@ -543,7 +543,7 @@ def _readable(path: Path) -> bool:
 def test_what_it_was_built_with_is_known_without_importing_it() -> None:
     ask = "import horovod.torch as hvd; print(*['gloo'] * hvd.gloo_built(), *['mpi'] * hvd.mpi_built())"
     told = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True).stdout
-    assert quick_horovodrun.built_with() == set(told.split())
+    assert fast_horovodrun.built_with() == set(told.split())
     assert "gloo" in told
     found = Horovod().detect()
     assert found["horovod"] == "0.28.1"
@@ -559,7 +559,7 @@ def job(np: int = 2, **options: Any) -> Job:
 def test_the_request_is_horovodruns_command_line() -> None:
     request = Horovod().request(job(4, gloo=True, fusion_threshold_mb=64, cycle_time_ms=3.5, autotune=True))
     assert request["argv"] == [
-        *("/py", "-m", "jupyter_dist.worker.quick_horovodrun", "-np", "4"),
+        *("/py", "-m", "jupyter_dist.worker.launchers.fast_horovodrun", "-np", "4"),
         *("--fusion-threshold-mb", "64", "--cycle-time-ms", "3.5", "--autotune", "--disable-cache", "--gloo"),
         *("/py", "-m", "jupyter_dist.worker"),
     ]
@@ -607,19 +607,19 @@ def test_without_horovod_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -
 class TestDiscovery:
     def test_lines_in_every_notation(self) -> None:
         text = "node1:4\n\nnode2 slots=2 # spare\nnode3\n# node4\nnode1:1\n"
-        assert discovery.parse(text, 8) == {"node1": 5, "node2": 2, "node3": 8}
+        assert host_discovery.parse(text, 8) == {"node1": 5, "node2": 2, "node3": 8}
         with pytest.raises(ValueError, match="got 'node1 4'"):
-            discovery.parse("node1 4", 1)
+            host_discovery.parse("node1 4", 1)
 
     def test_each_slot_here_is_a_host_of_its_own(self) -> None:
-        found = discovery.spread(3, {}, "1,30")
+        found = host_discovery.spread(3, {}, "1,30")
         assert found == {"127.0.0.1": 1, "127.00.0.1": 1, "127.000.0.1": 1}
-        assert all(map(discovery.is_local, found))
+        assert all(map(host_discovery.is_local, found))
 
     def test_a_slot_that_failed_comes_back_under_another_name(self) -> None:
         def names(*ago: float) -> list[str]:
             failed = {1: [time.time() - seconds for seconds in ago]}
-            return list(discovery.spread(2, failed, "10,30"))
+            return list(host_discovery.spread(2, failed, "10,30"))
 
         assert names(9) == ["127.0.0.1"]
         assert names(11) == ["127.0.0.1", "127.00.0.01"]
@@ -638,20 +638,24 @@ class TestDiscovery:
         (tmp_path / "slots/0").write_text("127.00.0.1:0")
         (tmp_path / "slots/1").write_text("127.0.0.1:0")
         (tmp_path / "slots/2").write_text("node7:0")
-        assert discovery.look_for_failures(tmp_path) == {}
+        assert host_discovery.look_for_failures(tmp_path) == {}
         write(0, 5.0, None)
         write(1, 6.0, 0)
         write(2, 7.0, 1)
-        assert discovery.look_for_failures(tmp_path) == {1: [5.0]} == discovery.look_for_failures(tmp_path)
+        assert (
+            host_discovery.look_for_failures(tmp_path)
+            == {1: [5.0]}
+            == host_discovery.look_for_failures(tmp_path)
+        )
         write(0, 9.0, 1)
-        assert discovery.look_for_failures(tmp_path) == {1: [5.0, 9.0]}
+        assert host_discovery.look_for_failures(tmp_path) == {1: [5.0, 9.0]}
 
     def test_over_hosts_only_what_is_ready_is_offered(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         argv = [str(tmp_path), "1,1", "1", "hosts", "h1:2", "h2:1", "h3:1"]
         (tmp_path / "ready.json").write_text('{"h1": 0, "h3": 4}')
-        assert discovery.main(argv) == 0
+        assert host_discovery.main(argv) == 0
         assert capsys.readouterr().out.split() == ["h1~0.0.0:1", "h1~0.1.0:1", "h3~4.0.0:1"]
         assert json.loads((tmp_path / "wanted.json").read_text()) == {"h1": 2, "h2": 1, "h3": 1}
         for index, slot in enumerate(["h1~0.1", "h3~3.0"]):
@@ -660,28 +664,28 @@ class TestDiscovery:
             (tmp_path / "slots").mkdir(exist_ok=True)
             (tmp_path / f"slots/{index}").write_text(slot)
         for _ in range(2):
-            assert discovery.main(argv) == 0
+            assert host_discovery.main(argv) == 0
             shown = capsys.readouterr().out.split()
             assert shown == ["h1~0.0.0:1", "h1~0.1.1:1", "h3~4.0.0:1"], "a host that is back is a new one"
 
     def test_a_script_that_fails_says_so(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         argv = [str(tmp_path), "1,30", "1", "script", str(tmp_path)]
-        assert discovery.main([*argv, "/bin/false"]) == 1
+        assert host_discovery.main([*argv, "/bin/false"]) == 1
         assert "the host discovery script ended with exit code 1" in capsys.readouterr().err
-        assert discovery.main([*argv, "/bin/echo", "not a host"]) == 1
+        assert host_discovery.main([*argv, "/bin/echo", "not a host"]) == 1
         assert "expected lines such as `node1:4`, got 'not a host'" in capsys.readouterr().err
         (tmp_path / "ready.json").write_text('{"192.0.2.7": 0}')
-        assert discovery.main([*argv, "/bin/echo", "192.0.2.7:1"]) == 0
+        assert host_discovery.main([*argv, "/bin/echo", "192.0.2.7:1"]) == 0
         assert capsys.readouterr().out == "192.0.2.7~0.0.0:1\n"
 
 
 class TestFirstSteps:
     def test_another_host_has_its_own_name_for_the_interface(self) -> None:
         there = {"GLOO_SOCKET_IFNAME": "eth7", "HOROVOD_GLOO_IFACE": "br0", "JUPYTER_DIST_STAGE": "/stage"}
-        horovod_rank.prepare(there)
+        horovodrun_rank.prepare(there)
         assert there["HOROVOD_GLOO_IFACE"] == "eth7"
         here = {"GLOO_SOCKET_IFNAME": "eth7", "HOROVOD_GLOO_IFACE": "lo"}
-        horovod_rank.prepare(here)
+        horovodrun_rank.prepare(here)
         assert here["HOROVOD_GLOO_IFACE"] == "lo"
 
     def test_a_slot_keeps_its_folder(self, tmp_path: Path) -> None:
@@ -689,9 +693,9 @@ class TestFirstSteps:
             env = {
                 **{"HOROVOD_HOSTNAME": host, "HOROVOD_LOCAL_RANK": "0", "HOROVOD_RANK": str(rank)},
                 **{"JUPYTER_DIST_RUN": str(tmp_path), "JUPYTER_DIST_ATTEMPT": "0"},
-                **{horovod_rank.SLOTS: str(tmp_path / "slots"), horovod_rank.GPUS: "0,1;2,3"},
+                **{horovodrun_rank.SLOTS: str(tmp_path / "slots"), horovodrun_rank.GPUS: "0,1;2,3"},
             }
-            horovod_rank.prepare(env)
+            horovodrun_rank.prepare(env)
             assert env["CUDA_VISIBLE_DEVICES"] == ("0,1", "2,3")[int(env["JUPYTER_DIST_RANK_FOLDER"]) % 2]
             return env["JUPYTER_DIST_RANK_FOLDER"]
 

@@ -17,14 +17,14 @@ from hosts import Hosts
 from launching import ended, launch_cell, results, story
 from plain_http import ask
 
-from jupyter_dist.backends.ssh import Ssh
+from jupyter_dist.backends.ssh.backend import Ssh
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State
 from jupyter_dist.record import reader
 from jupyter_dist.showing.run import Run
 from jupyter_dist.worker import payload as container
-from jupyter_dist.worker.horovod_store import Store, put, wait_until_served
+from jupyter_dist.worker.horovod.rendezvous_store import Store, put, wait_until_served
 
 WaitFor = Callable[..., Any]
 needs_horovod = pytest.mark.needs("horovod", "torch")

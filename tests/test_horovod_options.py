@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist.backends.launchers.horovodrun.horovodrun_options import HorovodOptions, flags
+from jupyter_dist.backends.horovod.options import HorovodOptions, flags
 from jupyter_dist.errors import InputError
 from jupyter_dist.flags import flags_of
 from jupyter_dist.hosts.openssh import options
-from jupyter_dist.plan.planning import read_command_line, run_flags
+from jupyter_dist.plan.run_plan import read_command_line, run_flags
 
 needs_horovod = pytest.mark.needs("horovod", "torch", "tensorflow", "tf_keras")
 

@@ -23,10 +23,11 @@ from jupyter_dist.backends.hosted import (
     by_pipe,
     stage_program,
 )
-from jupyter_dist.capture.capturing import capture_cell
+from jupyter_dist.capture.payload_builder import capture_cell
 from jupyter_dist.folder import RunFolder, make_attempt
 from jupyter_dist.job import Job, State
-from jupyter_dist.record import exhibits, reader
+from jupyter_dist.record import reader
+from jupyter_dist.record.outputs import rich_output
 
 WaitFor = Callable[..., object]
 LATER_S = 0.5
@@ -190,9 +191,9 @@ def test_what_a_rank_shows_comes_along_and_outlives_a_kill(tmp_path: Path, wait_
         hosted.release(handle)
         os.close(read)
         os.close(held)
-    (shown,) = exhibits.standing(exhibits.read(run.rank(0)))
+    (shown,) = rich_output.standing(rich_output.read(run.rank(0)))
     assert shown.line == 5
-    bundle = exhibits.decoded(run.rank(0).media, shown)
+    bundle = rich_output.decoded(run.rank(0).media, shown)
     assert bundle["text/plain"] == "a picture"
     assert bundle["image/png"] == random.Random(1).randbytes(1_000_000)
     assert reader.output(run.folder, 0) == b"a picture\n"

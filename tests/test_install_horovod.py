@@ -15,7 +15,7 @@ import pytest
 from jupyter_dist.commands import horovod_build, horovod_recipe, main
 from jupyter_dist.commands.horovod_recipe import Recipe, find_recipe, missing_tools
 from jupyter_dist.errors import DistError, InputError
-from jupyter_dist.worker import quick_horovodrun
+from jupyter_dist.worker.launchers import fast_horovodrun
 
 ROOT = Path(__file__).parents[1]
 RECIPE = Recipe(torch="2.13.0", tensorflow="2.21.0", mpi="Open MPI 4.1.4")
@@ -233,7 +233,7 @@ def test_what_horovod_says_of_itself_is_read(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.needs("horovod", "torch")
 def test_the_installed_one_is_asked() -> None:
-    mpi = "Open MPI" if "mpi" in quick_horovodrun.built_with() else None
+    mpi = "Open MPI" if "mpi" in fast_horovodrun.built_with() else None
     assert "can be imported" in horovod_build.check(dataclasses.replace(RECIPE, tensorflow=None, mpi=mpi))
     if mpi is None:
         with pytest.raises(DistError, match="lacks MPI for torch"):

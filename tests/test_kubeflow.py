@@ -13,9 +13,9 @@ import pytest
 from kube_plane.fixtures import plane, runs  # noqa: F401
 from kube_plane.plane import IN_SHARED, NAMESPACE, Plane
 
-from jupyter_dist.backends.kubernetes import Kubernetes
+from jupyter_dist.backends.kubernetes.backend import Kubernetes
 from jupyter_dist.conformance.deadlines import Deadline
-from jupyter_dist.conformance.runs import Runs, story
+from jupyter_dist.conformance.run_control import Runs, story
 from jupyter_dist.errors import InputError
 from jupyter_dist.job import State
 

@@ -14,7 +14,7 @@ import pytest
 from kube_plane.fixtures import plane, runs  # noqa: F401
 from kube_plane.plane import IN_SHARED, NAMESPACE, Plane
 
-from jupyter_dist.conformance.runs import Runs, story, wait_until
+from jupyter_dist.conformance.run_control import Runs, story, wait_until
 from jupyter_dist.job import State
 from jupyter_dist.record import reader
 

@@ -13,7 +13,7 @@ from digit_networks import HOROVOD, LOCAL_ACCURACY, PARAMETER_SERVER, TORCH, ali
 from kube_plane.fixtures import plane, runs  # noqa: F401
 from kube_plane.plane import IN_SHARED
 
-from jupyter_dist.conformance.runs import Runs, story
+from jupyter_dist.conformance.run_control import Runs, story
 from jupyter_dist.job import State
 
 pytestmark = pytest.mark.xdist_group(IN_SHARED)

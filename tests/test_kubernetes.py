@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 from jupyter_dist import backends
-from jupyter_dist.backends.kubernetes import Kubernetes
-from jupyter_dist.backends.on_kubernetes import cluster as cluster_module
-from jupyter_dist.backends.on_kubernetes.cluster import Cluster, Refusal
-from jupyter_dist.backends.on_kubernetes.job_objects import job_object
-from jupyter_dist.backends.on_kubernetes.kubernetes_options import KubernetesOptions
-from jupyter_dist.backends.on_kubernetes.pod_room import PodRoom, new_handle
-from jupyter_dist.backends.on_kubernetes.pod_stories import ending_of, waits_for
-from jupyter_dist.backends.on_kubernetes.pod_watch import PodWatch
+from jupyter_dist.backends.kubernetes import api_server as cluster_module
+from jupyter_dist.backends.kubernetes.allocation import PodRoom, new_handle
+from jupyter_dist.backends.kubernetes.api_server import Cluster, Refusal
+from jupyter_dist.backends.kubernetes.backend import Kubernetes
+from jupyter_dist.backends.kubernetes.manifests import job_object
+from jupyter_dist.backends.kubernetes.options import KubernetesOptions
+from jupyter_dist.backends.kubernetes.pod_status import ending_of, waits_for
+from jupyter_dist.backends.kubernetes.pod_watch import PodWatch
 from jupyter_dist.errors import InputError, LaunchError, Unreachable
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job
-from jupyter_dist.plan import planning
+from jupyter_dist.plan import run_plan
 
 pytest.importorskip("kubernetes")
 
@@ -93,7 +93,7 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
 
 def asked_job(np: int = 8, **options: Any) -> Job:
     given = {"backend": "kubernetes", "np": np, **options}
-    plan = planning.make_plan(given, spelled_as_flags=True, cluster=False)
+    plan = run_plan.make_plan(given, spelled_as_flags=True, cluster=False)
     return Job(
         id="20260101-120000-abcd",
         backend="kubernetes",

@@ -17,16 +17,16 @@ import pytest
 from kube_plane.fixtures import plane  # noqa: F401
 from kube_plane.plane import IN_SHARED, NAMESPACE, Plane, rules
 
-from jupyter_dist.backends.on_kubernetes.log_place import LogPlace, LogReading
-from jupyter_dist.backends.on_kubernetes.named_job import Ranks, taken_apart
-from jupyter_dist.backends.on_kubernetes.pod_logs import RankLog, Rest
-from jupyter_dist.backends.on_kubernetes.seen_pods import SeenPods
+from jupyter_dist.backends.kubernetes.attached import SeenPods
+from jupyter_dist.backends.kubernetes.job_lookup import Ranks, taken_apart
+from jupyter_dist.backends.kubernetes.log_position import LogPlace, LogReading
+from jupyter_dist.backends.kubernetes.logs import RankLog, Rest
 from jupyter_dist.conformance.deadlines import wait_until as until
-from jupyter_dist.conformance.runs import wait_for_end
+from jupyter_dist.conformance.run_control import wait_for_end
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import find, runs
 from jupyter_dist.job import State
-from jupyter_dist.record.identity import start_ticks
+from jupyter_dist.record.process_identity import start_ticks
 from jupyter_dist.showing.run import Run
 from jupyter_dist.start import attach
 

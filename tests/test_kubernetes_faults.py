@@ -12,14 +12,14 @@ import pytest
 from kube_plane.plane import IN_SHARED, NAMESPACE, Plane, mounted_folder, rules, shared_plane
 from stopwatch import Stopwatch
 
-from jupyter_dist.backends.kubernetes import Kubernetes
-from jupyter_dist.backends.on_kubernetes.cluster import Cluster
-from jupyter_dist.backends.on_kubernetes.exec_door import ExecDoor, Site
+from jupyter_dist.backends.kubernetes.api_server import Cluster
+from jupyter_dist.backends.kubernetes.backend import Kubernetes
+from jupyter_dist.backends.kubernetes.exec_transport import ExecDoor, Site
 from jupyter_dist.conformance.deadlines import Deadline
-from jupyter_dist.conformance.runs import Runs, story, wait_until
+from jupyter_dist.conformance.run_control import Runs, story, wait_until
 from jupyter_dist.conformance.target import Target
-from jupyter_dist.hosts.link import LinkError
-from jupyter_dist.hosts.stream import StreamLink
+from jupyter_dist.hosts.links.link import LinkError
+from jupyter_dist.hosts.links.stream import StreamLink
 from jupyter_dist.job import State
 from jupyter_dist.record import reader
 from jupyter_dist.showing.run import Run

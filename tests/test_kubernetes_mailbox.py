@@ -16,8 +16,8 @@ import yaml
 from faulty_store import FaultyStore
 from kube_plane.plane import IN_SHARED, NAMESPACE, Plane, rules, shared_folder, shared_plane
 
-from jupyter_dist.backends.on_kubernetes.pod_mail import number_of
-from jupyter_dist.conformance.runs import Runs, story, wait_until
+from jupyter_dist.backends.kubernetes.mailbox import number_of
+from jupyter_dist.conformance.run_control import Runs, story, wait_until
 from jupyter_dist.conformance.target import Target
 from jupyter_dist.errors import InputError
 from jupyter_dist.job import State

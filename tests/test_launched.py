@@ -16,14 +16,14 @@ import pytest
 from rank_maker import ranks
 
 from jupyter_dist import folder
-from jupyter_dist.backends.launchers.launcher_here import environment, last_words
-from jupyter_dist.capture.capturing import capture_cell
+from jupyter_dist.backends.launchers.local_launcher import environment, last_words
+from jupyter_dist.capture.payload_builder import capture_cell
 from jupyter_dist.conformance.deadlines import output_of, wait_for_exit
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job
 from jupyter_dist.record import reader
-from jupyter_dist.worker import launched_rank, srun_rank
 from jupyter_dist.worker import payload as container
+from jupyter_dist.worker.launchers import launched_rank, srun_rank
 
 WaitFor = Callable[..., Any]
 

@@ -16,9 +16,9 @@ from rank_maker import alone, outputs, ranks
 
 from jupyter_dist.capture import keras_checks
 from jupyter_dist.errors import CaptureError
-from jupyter_dist.worker import keras3
+from jupyter_dist.worker import keras
 
-ARRANGE = "from jupyter_dist.worker import legacy_keras\nlegacy_keras.arrange()\n"
+ARRANGE = "from jupyter_dist.worker.keras import tf_keras as legacy_keras\nlegacy_keras.arrange()\n"
 
 TRAIN = """
 import numpy as np, tensorflow as tf
@@ -60,7 +60,8 @@ import json
 os.environ["TF_CONFIG"] = json.dumps(
     {{"cluster": {{"worker": {json.dumps(workers)}}}, "task": {{"type": "worker", "index": dist.rank()}}}}
 )
-from jupyter_dist.worker import autolog, events
+from jupyter_dist.worker import autolog
+from jupyter_dist.worker.output import events
 events.open_writer(os.environ["JUPYTER_DIST_RUN"] + f"/attempts/0/ranks/{{dist.rank()}}/events.jsonl")
 {ARRANGE}
 autolog.install()
@@ -160,15 +161,15 @@ def moved(tmp_path: Path) -> Path:
 
 @pytest.mark.needs("keras")
 def test_the_names_that_are_patched_are_there() -> None:
-    assert keras3.missing() == []
-    assert keras3.swaps(keras3.HOROVOD, {}) == ""
+    assert keras.missing() == []
+    assert keras.swaps(keras.HOROVOD, {}) == ""
 
 
 @pytest.mark.needs("tensorflow", "keras", "tf_keras")
 def test_tf_keras_takes_the_place_of_a_keras_whose_names_have_moved(moved: Path) -> None:
     code = """
 sys.path.insert(0, "")
-from jupyter_dist.worker import keras3
+from jupyter_dist.worker import keras as keras3
 print(keras3.missing())
 sys.stderr = sys.stdout
 keras3.arrange("MultiWorkerMirroredStrategy with Keras")
@@ -229,21 +230,21 @@ class TestRefused:
         keras_checks.check("", self.SRC)
         line = re.escape('import os; os.environ["KERAS_BACKEND"] = "tensorflow"')
         with pytest.raises(CaptureError, match=f"Horovod's Keras API needs .* with jax(.|\n)*{line}"):
-            keras_checks.check(keras3.HOROVOD, ())
+            keras_checks.check(keras.HOROVOD, ())
 
     def test_are_two_kinds_of_keras(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.backend(monkeypatch, "tensorflow")
         monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
-        keras_checks.check(keras3.HOROVOD, ["tf_keras.src.engine.training"])
+        keras_checks.check(keras.HOROVOD, ["tf_keras.src.engine.training"])
         with pytest.raises(CaptureError, match=r"Keras 3 \(keras.src.layers(.|\n)*import tf_keras as keras"):
-            keras_checks.check(keras3.HOROVOD, self.SRC)
+            keras_checks.check(keras.HOROVOD, self.SRC)
 
     def test_are_objects_of_a_keras_whose_names_have_moved(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.backend(monkeypatch, "tensorflow")
-        keras_checks.check(keras3.HOROVOD, self.SRC)
-        monkeypatch.setattr(keras3, "missing", lambda: ["trainer.reduce_per_replica"])
-        keras_checks.check(keras3.HOROVOD, ["keras", "numpy"])
+        keras_checks.check(keras.HOROVOD, self.SRC)
+        monkeypatch.setattr(keras, "missing", lambda: ["trainer.reduce_per_replica"])
+        keras_checks.check(keras.HOROVOD, ["keras", "numpy"])
         with pytest.raises(
             CaptureError, match=r"has no trainer.reduce_per_replica(.|\n)*TF_USE_LEGACY_KERAS"
         ):
-            keras_checks.check(keras3.HOROVOD, self.SRC)
+            keras_checks.check(keras.HOROVOD, self.SRC)

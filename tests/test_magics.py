@@ -18,11 +18,11 @@ from stopwatch import Stopwatch
 import jupyter_dist
 from jupyter_dist import clusters, folder, magics, queries, start
 from jupyter_dist.conformance.deadlines import Deadline
-from jupyter_dist.conformance.runs import wait_for_end
+from jupyter_dist.conformance.run_control import wait_for_end
 from jupyter_dist.errors import InputError, RunFailed
 from jupyter_dist.job import State
 from jupyter_dist.launch import template
-from jupyter_dist.manage import stopping
+from jupyter_dist.manage import stop
 from jupyter_dist.showing.run import Run
 from jupyter_dist.start import last_run
 
@@ -237,7 +237,7 @@ class TestInTheShell:
         done.raise_error()
         assert f"warning: {count} workers share {count - 1} CPU cores" in shown.stderr
         assert not shell.user_ns["r"].state.ended
-        assert stopping.stop(shell.user_ns["r"].folder, kill=True, wait_s=15.0) is State.STOPPED
+        assert stop.stop(shell.user_ns["r"].folder, kill=True, wait_s=15.0) is State.STOPPED
 
     def test_a_large_payload_is_announced(self, shell: InteractiveShell) -> None:
         run_cell(shell, "data = bytes(2_000_000)")

@@ -25,18 +25,18 @@ from stopwatch import Stopwatch
 from store_promise import keeps_its_promise
 
 from jupyter_dist import folder as folders
-from jupyter_dist.agent import courier
+from jupyter_dist.agent import mailbox_relay
 from jupyter_dist.agent.frames import encode
-from jupyter_dist.agent.letters import Inbox, letter_name, parse, sealed, served_name, unsealed
-from jupyter_dist.agent.s3_store import S3Store, signed
-from jupyter_dist.agent.store import Store, StoreError
-from jupyter_dist.agent.stores import FolderStore, open_store
+from jupyter_dist.agent.mailbox_objects import Inbox, letter_name, parse, sealed, served_name, unsealed
+from jupyter_dist.agent.stores.folder_store import FolderStore, open_store
+from jupyter_dist.agent.stores.s3_store import S3Store, signed
+from jupyter_dist.agent.stores.store import Store, StoreError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.hosts.arrivals import Arrivals
 from jupyter_dist.hosts.fleet import Fleet, Start
-from jupyter_dist.hosts.mailbox import Mailbox, run_key
-from jupyter_dist.hosts.object_store import driver_store
+from jupyter_dist.hosts.links.mailbox import Mailbox, run_key
 from jupyter_dist.hosts.settings import HostSettings
+from jupyter_dist.hosts.stores.object_store import driver_store
 from jupyter_dist.job import Job
 
 WaitFor = Callable[..., Any]
@@ -77,7 +77,7 @@ def test_a_courier_leaves_alone_what_another_one_has_served(
     """On a machine in place of one that was taken away it would do all over again what letters ask for."""
     monkeypatch.setenv("JUPYTER_DIST_LIFELINE", "")
     store = FolderStore(str(tmp_path))
-    here = courier.Courier(store, "run", b"key", 0)
+    here = mailbox_relay.Courier(store, "run", b"key", 0)
     store.put(letter_name("run", "down", 0, "a1", 5), b"")
     store.put(served_name("run", 0, "a1"), b"")
     here._look()
@@ -144,7 +144,7 @@ def test_a_store(kind: str, tmp_path: Path, s3: FaultyStore, monkeypatch: pytest
             def replace(*_: object) -> None:
                 raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
-            monkeypatch.setattr("jupyter_dist.agent.stores.os.replace", replace)
+            monkeypatch.setattr("jupyter_dist.agent.stores.folder_store.os.replace", replace)
     elif kind == "s3":
         store = S3Store("mail", "a/prefix", os.environ)
     else:
@@ -395,8 +395,8 @@ def test_a_hole_keeps_the_offsets_of_what_comes_after(folder: RunFolder) -> None
 def test_what_nobody_takes_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUPYTER_DIST_LIFELINE", "")  # so that what it sets below is gone after the test
     for name, value in {"MOST_BYTES": 4000, "_COUNT_EVERY_BYTES": 8000, "_MOST_LEFT_BYTES": 40_000}.items():
-        monkeypatch.setattr(courier, name, value)
-    here = courier.Courier(FolderStore(str(tmp_path)), RUN, b"key", 0)
+        monkeypatch.setattr(mailbox_relay, name, value)
+    here = mailbox_relay.Courier(FolderStore(str(tmp_path)), RUN, b"key", 0)
     monkeypatch.setenv("JUPYTER_DIST_LIFELINE", "")  # which it has set, for its agent
     ours, agent = socket.socketpair()
     here._agent, here._session = ours, "00"

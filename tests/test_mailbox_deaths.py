@@ -16,7 +16,7 @@ from tents import Camp, camp
 
 from jupyter_dist import start
 from jupyter_dist.conformance.deadlines import Deadline
-from jupyter_dist.conformance.runs import Runs, story
+from jupyter_dist.conformance.run_control import Runs, story
 from jupyter_dist.conformance.target import Target
 from jupyter_dist.errors import DistError
 from jupyter_dist.job import State

@@ -13,11 +13,11 @@ from run_maker import RunMaker
 from jupyter_dist import folder as folders
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job
-from jupyter_dist.queries import metric_lines
-from jupyter_dist.record import metrics
+from jupyter_dist.queries.metrics import event_lines
 from jupyter_dist.record.cursor import Tail
-from jupyter_dist.showing import curves_ahead
-from jupyter_dist.worker.events import EventWriter
+from jupyter_dist.record.metrics import points as metrics
+from jupyter_dist.showing import summary_curves
+from jupyter_dist.worker.output.events import EventWriter
 
 
 def make(root: Path, patterns: dict[str, str]) -> RunFolder:
@@ -64,7 +64,7 @@ def test_many_lines_at_once_are_what_they_are_one_by_one(tmp_path: Path) -> None
     for step in range(50):
         writer.metric({"loss": 1 / (step + 3) * 10.0 ** (step - 25), "a,b": -step}, step - 5)
     lines = path.read_bytes().splitlines()
-    found = metric_lines.table(lines)
+    found = event_lines.table(lines)
     assert found is not None
     names, rows = found
     parsed = [json.loads(line) for line in lines]
@@ -78,10 +78,10 @@ def test_many_lines_at_once_are_what_they_are_one_by_one(tmp_path: Path) -> None
     writer.metric({"loss": 2.0, "a,b": 1}, None)
     writer.progress(0, 3, 4, '"kind":"metric"')
     for other in path.read_bytes().splitlines()[50:]:
-        assert metric_lines.table([*lines, other]) is None
-    assert metric_lines.table([*lines[:30], lines[30][:-4], *lines[31:]]) is None
-    assert metric_lines.table([*lines, lines[0]]) is None
-    assert metric_lines.table(lines[:3]) is None
+        assert event_lines.table([*lines, other]) is None
+    assert event_lines.table([*lines[:30], lines[30][:-4], *lines[31:]]) is None
+    assert event_lines.table([*lines, lines[0]]) is None
+    assert event_lines.table(lines[:3]) is None
 
 
 def test_a_block_of_one_make_is_what_its_lines_are(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_block_of_one_make_is_what_its_lines_are(tmp_path: Path) -> None:
     for step in range(50):
         writer.metric({"loss": 10.0 ** (step - 25), "the": -step}, step - 5)
     data = path.read_bytes()
-    found, lines = metric_lines.block(data), metric_lines.table(data.splitlines())
+    found, lines = event_lines.block(data), event_lines.table(data.splitlines())
     assert found is not None
     assert lines is not None
     assert (found[0], found[1].tolist()) == (lines[0], lines[1].tolist())
@@ -102,11 +102,11 @@ def test_a_block_of_one_make_is_what_its_lines_are(tmp_path: Path) -> None:
     ):
         path.write_bytes(data)
         EventWriter(str(path)).metric(other, 60)
-        assert metric_lines.block(path.read_bytes()) is None, other
-    assert metric_lines.block(data[:-1]) is None
-    assert metric_lines.block(data.replace(b"loss", b"loss1")) is None
-    assert metric_lines.block(data + data.split(b"\n")[0] + b"\n") is None
-    assert metric_lines.block(b"\n".join(data.split(b"\n")[:3]) + b"\n") is None
+        assert event_lines.block(path.read_bytes()) is None, other
+    assert event_lines.block(data[:-1]) is None
+    assert event_lines.block(data.replace(b"loss", b"loss1")) is None
+    assert event_lines.block(data + data.split(b"\n")[0] + b"\n") is None
+    assert event_lines.block(b"\n".join(data.split(b"\n")[:3]) + b"\n") is None
 
 
 def test_a_tail_passes_metrics_over(tmp_path: Path) -> None:
@@ -121,5 +121,5 @@ def test_a_tail_passes_metrics_over(tmp_path: Path) -> None:
     assert [event.data["text"] for event in batch.events] == [f"at {n}" for n in range(0, 1000, 100)]
     assert batch.metrics > 1000 * 60
     assert tail.poll().metrics == 0
-    names = set(curves_ahead.curves(run.folder))
+    names = set(summary_curves.curves(run.folder))
     assert names == {"loss"}

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from launching import ended, launch_cell, launcher_log, logs, only_child, results, until_up
 
-from jupyter_dist.backends import mpi
+from jupyter_dist.backends.mpi import backend as mpi
+from jupyter_dist.backends.mpi import options
 from jupyter_dist.errors import InputError, MissingEngine
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, State, Status
-from jupyter_dist.plan.planning import read_command_line
+from jupyter_dist.plan.run_plan import read_command_line
 from jupyter_dist.record import reader
 
 WaitFor = Callable[..., Any]
@@ -143,11 +144,11 @@ def test_bad_input() -> None:
     with pytest.raises(InputError, match=r"says '.*' about its version: say whose it is with --launcher"):
         backend.check(2, {"mpirun": "ls"})
     with pytest.raises(ValueError, match="a quote is not closed"):
-        mpi.MpiOptions(mpi_args="--x 'y")
+        options.MpiOptions(mpi_args="--x 'y")
     with pytest.raises(ValueError, match="cannot take -np: give -np outside it"):
-        mpi.MpiOptions(mpi_args="--bind-to core -np 4")
+        options.MpiOptions(mpi_args="--bind-to core -np 4")
     with pytest.raises(ValueError, match="cannot take --hostfile=hosts: give -H or --hostfile outside it"):
-        mpi.MpiOptions(mpi_args="--hostfile=hosts")
+        options.MpiOptions(mpi_args="--hostfile=hosts")
     with pytest.raises(InputError, match=r"--map-by is for mpirun or srun itself: .* '--map-by …'"):
         read_command_line("--backend mpi --map-by node")
     with pytest.raises(InputError, match="did you mean --hostfile"):
@@ -164,11 +165,11 @@ def test_an_mpi_beside_the_notebooks_python_is_found_where_it_is_not_on_path(
     for program in (mpirun, hydra):
         program.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
-    assert mpi._program(mpi.MpiOptions()) == str(mpirun)
+    assert mpi._program(options.MpiOptions()) == str(mpirun)
     assert mpi.Mpi().detect()["Intel MPI"] == "2021.13", "and so is what it calls itself"
     monkeypatch.setattr("sys.executable", sys.executable)
     monkeypatch.chdir(tmp_path)
-    assert mpi.MpiOptions(mpirun="./mpirun").mpirun == str(mpirun), "the supervisor has another folder"
+    assert options.MpiOptions(mpirun="./mpirun").mpirun == str(mpirun), "the supervisor has another folder"
 
 
 def test_a_missing_engine_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

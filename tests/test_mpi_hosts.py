@@ -11,7 +11,8 @@ import pytest
 from hosts import Hosts, missing
 from launching import ended, launch_cell, story, until_up
 
-from jupyter_dist.backends.mpi import Mpi, MpiOptions
+from jupyter_dist.backends.mpi.backend import Mpi
+from jupyter_dist.backends.mpi.options import MpiOptions
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, State

@@ -17,7 +17,7 @@ from hosts import Hosts, missing
 from launching import ended, launch_cell, launcher_log, logs, results, story
 from ports import take_port
 
-from jupyter_dist.backends import mpi
+from jupyter_dist.backends.mpi import backend
 from jupyter_dist.conformance.deadlines import run_process
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import RunFolder
@@ -234,7 +234,7 @@ socket.gethostname(), total.item(), place, [os.environ[name] for name in names],
             workers = json.loads(found[0][-1])["cluster"]["worker"]
             assert [worker.partition(":")[0] for worker in workers] == ["h1", "h1", "h2"]
             with pytest.raises(InputError, match=r"a Slurm allocation of several nodes, .* --launcher slurm"):
-                mpi.Mpi().check(2, {"launcher": "openmpi", "mpirun": "true"})
+                backend.Mpi().check(2, {"launcher": "openmpi", "mpirun": "true"})
 
             with monkeypatch.context() as patch:
                 patch.setenv("JUPYTER_DIST_RUNS", str(tmp_path / "unseen"))

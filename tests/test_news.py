@@ -14,10 +14,10 @@ import pytest
 from run_maker import BEGAN, RunMaker
 
 from jupyter_dist import queries
-from jupyter_dist.queries import log_all
+from jupyter_dist.queries.logs import merged_log
 from jupyter_dist.record.file_changes import FileChanges
-from jupyter_dist.supervise.indexing import Indexer
-from jupyter_dist.worker import time_index
+from jupyter_dist.supervise.log_index import Indexer
+from jupyter_dist.worker.output import time_index
 
 
 def is_heard(descriptor: int | None, within_s: float = 10.0) -> bool:
@@ -107,7 +107,7 @@ def test_nobody_waits_for_a_moment_that_is_complete(
     run = RunMaker(own_folders)
     waited: list[float] = []
     clock = SimpleNamespace(sleep=waited.append, time=lambda: BEGAN + 1, monotonic=time.monotonic)
-    monkeypatch.setattr(log_all, "time", clock)
+    monkeypatch.setattr(merged_log, "time", clock)
     run.print(0, "line\n", BEGAN + 1)
     if said:
         time_index.note_complete(run.folder.moment, BEGAN + 1)

@@ -26,7 +26,7 @@ from jupyter_dist.errors import CaptureError, RunFailed
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State
 from jupyter_dist.record import reader
-from jupyter_dist.worker.pickling.remade.spark_frames import FOLDER
+from jupyter_dist.worker.pickling.reducers.spark_frames import FOLDER
 
 pytestmark = [
     pytest.mark.needs("pyspark"),

@@ -22,7 +22,7 @@ from jupyter_dist.flags import build, flags_of, scan, split_line
 from jupyter_dist.job import Job
 from jupyter_dist.launch import submission
 from jupyter_dist.options import Host, RunOptions, parse_hosts, read_hostfile
-from jupyter_dist.plan.planning import make_plan, read_command_line
+from jupyter_dist.plan.run_plan import make_plan, read_command_line
 from jupyter_dist.search.dimensions import Real
 from jupyter_dist.search.spec import Search
 from jupyter_dist.start import function

@@ -20,11 +20,11 @@ import cloudpickle.cloudpickle as cp
 import pytest
 
 from jupyter_dist.capture import parameters
-from jupyter_dist.capture.capturing import capture_cell
+from jupyter_dist.capture.payload_builder import capture_cell
 from jupyter_dist.errors import CaptureError
 from jupyter_dist.worker import payload
 from jupyter_dist.worker.pickling import annotation_values, loading
-from jupyter_dist.worker.pickling.loading import hold
+from jupyter_dist.worker.pickling.unpickling import hold
 
 DEFERRED = sys.version_info >= (3, 14)
 WITH_LAZY_NAMES = "" if DEFERRED else "from __future__ import annotations\n"

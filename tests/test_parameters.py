@@ -13,7 +13,7 @@ import pytest
 
 from jupyter_dist.capture import parameters
 from jupyter_dist.capture.parameters import of_call
-from jupyter_dist.plan.kept_flags import flags_to_keep
+from jupyter_dist.plan.rerun_flags import flags_to_keep
 from jupyter_dist.text.confidential import is_confidential, reads_like_a_secret
 
 

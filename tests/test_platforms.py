@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist.worker import platforms
-from jupyter_dist.worker.platforms import Standing, standing
+from jupyter_dist.worker.launchers import platform_environment
+from jupyter_dist.worker.launchers.platform_environment import Standing, standing
 
 CLUSTER = {"worker": ["b:1", "[fd00::3]:1"], "chief": ["a:1"], "ps": ["d:1"]}
 THREE_OF_FOUR = {"rank": 3, "world_size": 4}
@@ -84,7 +84,7 @@ def test_a_platform(name: str, environ: dict[str, str], told: dict[str, Any]) ->
 
 
 def test_every_row_has_its_test() -> None:
-    assert {name for name, _, _ in ROWS} == set(platforms._TABLE)
+    assert {name for name, _, _ in ROWS} == set(platform_environment._TABLE)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rank_maker import alone
 
-from jupyter_dist.worker.preload import expand
+from jupyter_dist.launch.preload import expand
 
 
 def test_the_same_names_give_the_same_list() -> None:
@@ -31,7 +31,7 @@ def test_a_template_for_tf_keras_does_not_import_keras_3() -> None:
 
 
 PRELOADED = """
-from jupyter_dist.worker import preload
+from jupyter_dist.launch import preload
 names = preload.expand(sys.argv[1:])
 assert not {"torch", "numpy", "tensorflow"} & set(sys.modules)
 import importlib
@@ -73,7 +73,8 @@ def test_a_preloaded_process_has_one_thread_and_its_child_imports_no_more_torch(
 def test_a_process_that_preloaded_tensorflow_has_one_thread(tmp_path: Path, legacy: bool) -> None:
     code = f"""
 import importlib
-from jupyter_dist.worker import legacy_keras, preload
+from jupyter_dist.worker.keras import tf_keras as legacy_keras
+from jupyter_dist.launch import preload
 if {legacy}:
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
 for name in preload.expand(["tensorflow", "keras"], legacy_keras={legacy}):

@@ -14,7 +14,7 @@ from stopwatch import Stopwatch
 
 from jupyter_dist.job import State
 from jupyter_dist.record import reader
-from jupyter_dist.worker import stand_in
+from jupyter_dist.worker.rank import main_snapshot
 
 WaitFor = Callable[..., Any]
 
@@ -357,7 +357,7 @@ def test_what_connects_a_rank_is_not_made_again_in_its_processes(
         "OfTheLibrary", (base,), exec_body=lambda space: space.update({"__module__": module})
     )
     of_the_cell = types.new_class("OfTheCell", (of_the_library,))
-    assert [stand_in._is_the_ranks(kind) for kind in (of_the_library, of_the_cell)] == [stays, stays]
+    assert [main_snapshot._is_the_ranks(kind) for kind in (of_the_library, of_the_cell)] == [stays, stays]
 
 
 @pytest.mark.needs("torch", "joblib")

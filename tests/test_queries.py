@@ -24,15 +24,16 @@ from jupyter_dist.errors import DistError, InputError, RunNotFound
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State
 from jupyter_dist.manage import actions, cluster_edits
-from jupyter_dist.queries import line_index, logs, run_info, watching
-from jupyter_dist.queries.answers import LogLine, LogPage, SearchResult
-from jupyter_dist.queries.line_index import LineIndex
-from jupyter_dist.queries.log_fold import Part, fold
-from jupyter_dist.record import metrics
+from jupyter_dist.queries import changes, run_info
+from jupyter_dist.queries.answers.logs import LogLine, LogPage, SearchResult
+from jupyter_dist.queries.logs import line_index, pages
+from jupyter_dist.queries.logs.folding import Part, fold
+from jupyter_dist.queries.logs.line_index import LineIndex
+from jupyter_dist.record.metrics import points
 from jupyter_dist.showing.summary import gather
-from jupyter_dist.text import matching
+from jupyter_dist.text import pattern_process
 from jupyter_dist.worker import payload
-from jupyter_dist.worker.contents import content
+from jupyter_dist.worker.rank.result_digest import content
 
 
 @pytest.fixture
@@ -144,7 +145,7 @@ def test_rows_keep_their_numbers(make: Callable[..., RunMaker]) -> None:
     for rank in range(4):
         wanted = written[rank].decode().removesuffix("\n").split("\n")
         assert [row["text"] for row in rows if rank in row["ranks"]] == wanted
-    logs._known.clear()
+    pages._known.clear()
     assert everything(run) == rows
     for expression in ("SAME", r"^\s*$", r"\d of \d+$", "[^x]of"):
         found = queries.log_search(run.folder.id, query=expression, regex=True, limit=10_000)
@@ -264,7 +265,7 @@ def test_search(make: Callable[..., RunMaker]) -> None:
 def test_an_expression_without_end_is_ended(
     make: Callable[..., RunMaker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matching, "LIMIT_S", 0.5)
+    monkeypatch.setattr(pattern_process, "LIMIT_S", 0.5)
     run = make(1, metrics={"x": "(a+)+$"})
     run.metric(0, 0, {"loss": 3.0})
     run.print(0, "a" * 60 + "b\n", BEGAN + 1)
@@ -276,7 +277,7 @@ def test_an_expression_without_end_is_ended(
         "--metric x: takes more than 0.5 s on this log; make it simpler",
     )
     with pytest.warns(match="--metric x: takes more than"):
-        assert [point.name for point in metrics.points(run.folder)] == ["loss"]
+        assert [point.name for point in points.points(run.folder)] == ["loss"]
 
 
 def test_attempts_have_their_own_logs(make: Callable[..., RunMaker]) -> None:
@@ -589,7 +590,7 @@ def test_who_hears_of_an_end_has_heard_of_every_line(
             run.end()
         return run_info.full(folder)
 
-    monkeypatch.setattr(watching, "full", at_its_end)
+    monkeypatch.setattr(changes, "full", at_its_end)
     run.set_rank(0, state=State.SUCCEEDED)
     told: list[dict[str, Any]] = [message for _ in range(2) for message in watch.poll()]
     ends = [m["kind"] == "run" and m["run"]["ended"] is not None for m in told]
@@ -602,7 +603,7 @@ def test_rows_are_read_while_others_are_added(make: Callable[..., RunMaker]) -> 
     run = make()
     run.print(0, "one\n", BEGAN + 1)
     queries.log_page(run.folder.id)
-    index = logs.AttemptLogs.of(run.folder, 0, 2).all
+    index = pages.AttemptLogs.of(run.folder, 0, 2).all
     columns = index.refresh(ended=None)
     columns.times.append(BEGAN + 2)
     assert [row.data for row in index.rows(columns, 0, 9)] == [b"one"]

@@ -22,10 +22,10 @@ from typing import Any
 import pytest
 from ray_nodes import IN_SHARED, RayNodes, runs_on, shared_ray
 
-from jupyter_dist.backends.on_ray import connecting, wire
-from jupyter_dist.backends.on_ray.ray_options import RayOptions
+from jupyter_dist.backends.ray import actor_transport, connection
+from jupyter_dist.backends.ray.options import RayOptions
 from jupyter_dist.conformance.deadlines import run_process
-from jupyter_dist.conformance.runs import Runs, assert_state, story, wait_until
+from jupyter_dist.conformance.run_control import Runs, assert_state, story, wait_until
 from jupyter_dist.errors import InputError, LaunchError, Unreachable
 from jupyter_dist.job import State
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.xdist_group(IN_SHARED)
 LINES = 50_000
 CONNECTS = """
 import sys
-from jupyter_dist.backends.on_ray import connecting
+from jupyter_dist.backends.ray import connection as connecting
 from jupyter_dist.errors import LaunchError
 try:
     connecting.connect(sys.argv[1])
@@ -174,8 +174,8 @@ def test_another_version_is_refused(ray: RayNodes, runs: Runs) -> None:
     ):
         said = rf"Python of the Ray at {address} is {python}, and the notebook's is .*Nothing was started"
         with pytest.raises(LaunchError, match=said):
-            connecting._compare(address, {"ray": own, "python": python})
-    connecting._compare("ray://h:10001", {"ray": own, "python": f"{major}.{minor}.{micro + 1}"})
+            connection._compare(address, {"ray": own, "python": python})
+    connection._compare("ray://h:10001", {"ray": own, "python": f"{major}.{minor}.{micro + 1}"})
 
 
 @pytest.mark.parametrize("reads_ours", [True, False], ids=["reads what a client sends", "cannot read it"])
@@ -265,23 +265,23 @@ def test_a_clients_server_that_does_not_come_up_is_asked_for_again(monkeypatch: 
             if errors:
                 raise errors.pop()
 
-    monkeypatch.setattr(connecting, "_ray", lambda: Client)
-    monkeypatch.setattr(connecting, "_AGAIN_S", (0, 0))
-    monkeypatch.setattr(connecting, "check_listening", lambda address: None)
-    monkeypatch.setattr(connecting, "_greet", lambda address: None)
-    monkeypatch.setattr(connecting, "_versions_by_client", lambda address: {})
+    monkeypatch.setattr(connection, "_ray", lambda: Client)
+    monkeypatch.setattr(connection, "_AGAIN_S", (0, 0))
+    monkeypatch.setattr(connection, "check_listening", lambda address: None)
+    monkeypatch.setattr(connection, "_greet", lambda address: None)
+    monkeypatch.setattr(connection, "_versions_by_client", lambda address: {})
     long = f"Initialization failure from server:\n{'x' * 600}\n{failed}"
     errors += [ConnectionAbortedError(long), ConnectionAbortedError(long)]
-    connecting.connect("ray://head:10001")
+    connection.connect("ray://head:10001")
     assert errors == []
     for another in (ConnectionAbortedError("no"), RuntimeError(failed)):
         errors[:] = [RuntimeError("not asked for"), another]
         with pytest.raises((Unreachable, LaunchError), match="does not let us in"):
-            connecting.connect("ray://head:10001")
+            connection.connect("ray://head:10001")
         assert len(errors) == 1
     errors[:] = [ConnectionAbortedError(long)] * 4
     with pytest.raises(Unreachable):
-        connecting.connect("ray://head:10001")
+        connection.connect("ray://head:10001")
     assert len(errors) == 1
 
 
@@ -295,7 +295,7 @@ def test_calls_that_overtake_each_other(monkeypatch: pytest.MonkeyPatch) -> None
     near, far = socket.socketpair()
     over = threading.Event()
     with near, far:
-        wire._carry_down(SimpleNamespace(receive=receive), "session", far, over)
+        actor_transport._carry_down(SimpleNamespace(receive=receive), "session", far, over)
         near.settimeout(10)
         assert near.recv(100) == b"hello world"
         assert near.recv(100) == b""
@@ -307,7 +307,7 @@ def test_nobody_at_the_address(ray: RayNodes, runs: Runs) -> None:
     assert_state(run, State.FAILED)
     assert "no Ray answers at 127.0.0.1:9" in str(run.status.reason), story(run)
     with pytest.raises(Unreachable, match=r"no Ray answers at 127\.0\.0\.1:9"):
-        connecting.connect("ray://127.0.0.1:9")
+        connection.connect("ray://127.0.0.1:9")
 
 
 def test_an_actor_that_is_evicted(ray: RayNodes, runs: Runs) -> None:
@@ -364,27 +364,27 @@ os.environ["RAY_ADDRESS"].split(":")[0], os.environ["RAY_AUTH_MODE"]
 """
     run = runs.finish(cell, np=3, address="local")
     assert_state(run, State.SUCCEEDED)
-    assert list(run.results) == [(connecting.EMBEDDED_IP, "token")] * 3
+    assert list(run.results) == [(connection.EMBEDDED_IP, "token")] * 3
 
 
 def test_the_ray_that_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
     here: list[str] = []
-    monkeypatch.setattr(connecting, "of_this_machine", lambda: here)
-    monkeypatch.setattr(connecting, "_listens", lambda address: True)
+    monkeypatch.setattr(connection, "of_this_machine", lambda: here)
+    monkeypatch.setattr(connection, "_listens", lambda address: True)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert connecting.find_address(None) is None
+    assert connection.find_address(None) is None
     with pytest.raises(LaunchError, match="no Ray runs on this machine"):
-        connecting.find_address("auto")
+        connection.find_address("auto")
     here += ["127.0.0.2:4000"]  # some run's own
-    assert connecting.find_address(None) is None
+    assert connection.find_address(None) is None
     here += ["10.0.0.1:6379"]
-    assert connecting.find_address(None) == connecting.find_address("auto") == "10.0.0.1:6379"
+    assert connection.find_address(None) == connection.find_address("auto") == "10.0.0.1:6379"
     here += ["10.0.0.1:6380"]
     with pytest.raises(LaunchError, match="several Rays"):
-        connecting.find_address(None)
+        connection.find_address(None)
     monkeypatch.setenv("RAY_ADDRESS", "ray://head:10001")
-    assert connecting.find_address(None) == "ray://head:10001"
-    assert connecting.find_address("local") is None
+    assert connection.find_address(None) == "ray://head:10001"
+    assert connection.find_address("local") is None
 
 
 def test_options(tmp_path: Path) -> None:

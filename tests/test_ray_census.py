@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from ray_nodes import IN_SHARED, RayNodes, shared_ray
 
-from jupyter_dist.backends.rays import running_rays
-from jupyter_dist.backends.rays.lacking import lack
+from jupyter_dist.backends.ray import cluster_discovery
+from jupyter_dist.backends.ray.pending_reason import lack
 from jupyter_dist.conformance.deadlines import PATIENCE_S, Deadline
 
 pytestmark = pytest.mark.xdist_group(IN_SHARED)
@@ -36,14 +36,14 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayNodes]:
 
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running_rays, "_questions", {})
+    monkeypatch.setattr(cluster_discovery, "_questions", {})
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
 
 def look_until_it_answers() -> dict[str, Any]:
     deadline = Deadline()
     while True:
-        found = running_rays.detect()
+        found = cluster_discovery.detect()
         if not any("look again" in str(site["problem"]) for site in found["sites"]):
             return found
         assert not deadline.passed(), found
@@ -81,16 +81,16 @@ def test_a_ray_is_told_through_its_client_port_by_the_time_of_a_later_look(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # whoever imports it in this process fails
     address = there.client_address
-    first = running_rays.ask([address], patience_s=0.1)[address]
+    first = cluster_discovery.ask([address], patience_s=0.1)[address]
     assert "is still being asked: look again" in first["problem"]
-    census = running_rays.ask([address], patience_s=PATIENCE_S)[address]
-    site = running_rays.site(address, census)
+    census = cluster_discovery.ask([address], patience_s=PATIENCE_S)[address]
+    site = cluster_discovery.site(address, census)
     assert site["problem"] is None
     assert site["cpus"]["total"] == 4
 
 
 def test_what_it_lacks_for_a_run_is_told(there: RayNodes) -> None:
-    census = running_rays.ask([there.address], patience_s=PATIENCE_S)[there.address]
+    census = cluster_discovery.ask([there.address], patience_s=PATIENCE_S)[there.address]
     found = lack([{"CPU": 0.5, "GPU": 1.0}] * 4, census)
     assert found is not None
     assert found.told.startswith("asks 4 GPUs, the cluster has 2; no autoscaler runs there")

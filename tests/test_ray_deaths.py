@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ray_nodes import IN_SHARED, RayNodes, runs_on, shared_ray
 
-from jupyter_dist.conformance.runs import Runs, assert_state, story, wait_until
+from jupyter_dist.conformance.run_control import Runs, assert_state, story, wait_until
 from jupyter_dist.job import State
 
 pytestmark = pytest.mark.xdist_group(IN_SHARED)

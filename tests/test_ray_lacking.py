@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist.backends.rays.lacking import Lack, lack
+from jupyter_dist.backends.ray.pending_reason import Lack, lack
 
 GPU_RANKS = [{"CPU": 1.0, "GPU": 1.0}] * 4
 NONE_ADDED: dict[str, Any] = {"launching": [], "failed": [], "infeasible": [], "types": {}}

@@ -16,8 +16,8 @@ from hosts import Hosts, missing
 from launching import ended, logs, story
 
 from jupyter_dist import clusters
-from jupyter_dist.backends.rays import launcher_check, launcher_file, running_rays
-from jupyter_dist.backends.rays.launcher_file import LauncherFile
+from jupyter_dist.backends.ray import cluster_discovery, cluster_file, cluster_file_program
+from jupyter_dist.backends.ray.cluster_file import LauncherFile
 from jupyter_dist.clusters import Cluster
 from jupyter_dist.commands import dispatch
 from jupyter_dist.commands.run_commands import Context
@@ -25,9 +25,9 @@ from jupyter_dist.conformance.deadlines import PATIENCE_S, Deadline
 from jupyter_dist.errors import DistError, InputError, MissingEngine
 from jupyter_dist.folder import RunFolder, find_exact, runs
 from jupyter_dist.job import State
-from jupyter_dist.manage import stopping
+from jupyter_dist.manage import stop
 from jupyter_dist.record import reader
-from jupyter_dist.start import ray_clusters, ray_launching
+from jupyter_dist.start import ray_cluster_tasks, ray_clusters
 
 LOCAL = (
     "cluster_name: ours\nprovider: {type: local, head_ip: 10.0.0.2, worker_ips: []}\nauth: {ssh_user: x}\n"
@@ -118,7 +118,7 @@ def test_what_is_no_cluster_launcher_file_is_refused_with_what_is_wrong(tmp_path
         path = tmp_path / f"{name}.yaml"
         path.write_text(text)
         paths.append(str(path))
-    program = str(Path(launcher_check.__file__).parent)
+    program = str(Path(cluster_file_program.__file__).parent)
     done = subprocess.run(
         [sys.executable, "-c", CHECK, program, *paths], stdout=subprocess.PIPE, check=True, text=True
     )
@@ -159,19 +159,19 @@ def test_what_the_check_says_is_an_error_of_ours(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(subprocess, "run", answers)
     said = {"missing": "Ray's launcher is not installed (No module named 'ray')"}
     with pytest.raises(MissingEngine, match=r"x\.yaml cannot be launched: Ray's launcher is not installed"):
-        launcher_file.read(str(path))
+        cluster_file.read(str(path))
     said = {"wrong": "it has no `provider`"}
     with pytest.raises(InputError, match=r"x\.yaml' is no cluster-launcher file that Ray takes: it has no"):
-        launcher_file.read(str(path))
+        cluster_file.read(str(path))
     said = {"name": "ours", "provider": "aws", "client_port": 10001}
-    assert launcher_file.read(str(path)) == LauncherFile(path, "ours", "aws", 10001)
+    assert cluster_file.read(str(path)) == LauncherFile(path, "ours", "aws", 10001)
 
 
 def test_the_name_of_another_cluster_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def read(given: str) -> LauncherFile:
         return LauncherFile(Path(given), name, "local", 10001)
 
-    monkeypatch.setattr(launcher_file, "read", read)
+    monkeypatch.setattr(cluster_file, "read", read)
     clusters.add(Cluster("ours", "local", {"np": 2}))
     name = "ours"
     with pytest.raises(InputError, match=r"a saved cluster 'ours' already, .* --name NAME"):
@@ -208,15 +208,15 @@ def test_a_cluster_is_launched_behind_a_firewall_attached_to_and_taken_down(
     assert f"{saved.name} is up: %%distribute --cluster {saved.name}" in told
     (attached,) = ray_clusters.under_way(path)
     assert reader.job(attached).label == f"ray attach {path.name}"
-    census = running_rays.ask([address], patience_s=PATIENCE_S)[address]
-    site = running_rays.site(address, census)
+    census = cluster_discovery.ask([address], patience_s=PATIENCE_S)[address]
+    site = cluster_discovery.site(address, census)
     assert site["problem"] is None
     assert site["cpus"]["total"] == 2
 
     # To attach again is to see the same run; to stop it is to close the way.
     again = ray_clusters.launch("attach", saved.name)
     assert again == {"run_id": attached.id}
-    assert stopping.stop(attached, wait_s=60) is State.STOPPED
+    assert stop.stop(attached, wait_s=60) is State.STOPPED
     clusters.add(Cluster(saved.name, "ray", {**saved.options, "np": 2}, saved.launched_from), replace=True)
     anew = dispatch(["ray", "attach", str(path)], Context())
     assert anew.state is State.RUNNING, story(anew.folder)
@@ -232,15 +232,17 @@ def test_a_cluster_is_launched_behind_a_firewall_attached_to_and_taken_down(
 def test_a_launch_that_fails_says_that_nodes_may_be_up(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(ray_launching, "_RAY", (sys.executable, "-c", "import sys; sys.exit(sys.argv[1])"))
+    monkeypatch.setattr(
+        ray_cluster_tasks, "_RAY", (sys.executable, "-c", "import sys; sys.exit(sys.argv[1])")
+    )
     with pytest.raises(DistError, match="`ray up` ended with exit code 1: see above"):
-        ray_launching.up("/x.yaml", cluster="ours", client_port=1)
+        ray_cluster_tasks.up("/x.yaml", cluster="ours", client_port=1)
     printed = capfd.readouterr()
     assert (printed.err, printed.out) == ("up\n", "\nnodes may be up: `%dist ray down /x.yaml` ends them\n")
     with pytest.raises(DistError, match=r"x\.yaml has no head that runs: `%dist ray up /x.yaml` starts it"):
-        ray_launching.attach("/x.yaml", cluster="ours", client_port=1, local_port=1)
+        ray_cluster_tasks.attach("/x.yaml", cluster="ours", client_port=1, local_port=1)
     with pytest.raises(DistError, match="`ray down` ended with exit code 1"):
-        ray_launching.down("/x.yaml", cluster="ours")
+        ray_cluster_tasks.down("/x.yaml", cluster="ours")
     assert clusters.load() == {}
 
 
@@ -250,7 +252,7 @@ def test_a_launch_that_is_stopped_leaves_no_process_and_says_that_nodes_may_be_u
     path = write("echo 'it begins' && sleep 1000")
     folder = find_exact(ray_clusters.launch("up", str(path))["run_id"])
     until(folder, "it begins")
-    assert stopping.stop(folder, wait_s=60) is State.STOPPED
+    assert stop.stop(folder, wait_s=60) is State.STOPPED
     assert f"nodes may be up: `%dist ray down {path}` ends them" in logs(folder, 0)
     assert clusters.load() == {}
     assert list(ray_clusters.under_way(path)) == []

@@ -7,10 +7,10 @@ from types import ModuleType
 import pytest
 from launching import ended, launch_cell, story
 
-from jupyter_dist.record import metrics
-from jupyter_dist.worker import events
+from jupyter_dist.record.metrics import points
 from jupyter_dist.worker import payload as container
-from jupyter_dist.worker.autolog import of_ray_train
+from jupyter_dist.worker.output import events
+from jupyter_dist.worker.trainers import ray_train
 
 CELL = """
 import pathlib, tempfile
@@ -79,7 +79,7 @@ def test_a_function_for_torch_trainer() -> None:
     assert found[0]["weight"] == found[1]["weight"]
     assert [one["from 0"] for one in found] == [0, 0]
     assert [one["found"] for one in found] == [{"rank-0": "1", "rank-1": "1"}] * 2
-    values = {(p.attempt, p.rank, p.step, p.name): p.value for p in metrics.points(run)}
+    values = {(p.attempt, p.rank, p.step, p.name): p.value for p in points.points(run)}
     assert {place[2:] for place in values if place[:2] == (0, 1)} == {
         (step, name) for step in (0, 1) for name in ("loss", "epoch")
     }
@@ -95,9 +95,9 @@ def test_the_first_ray_train_is_not_passed_over_in_silence(monkeypatch: pytest.M
     told: list[str] = []
     monkeypatch.setattr(events, "tell", told.append)
     monkeypatch.setenv("WORLD_SIZE", "2")
-    of_ray_train.patch_old(ModuleType("session"))
+    ray_train.patch_old(ModuleType("session"))
     assert told == []
     monkeypatch.setenv("RAY_TRAIN_V2_ENABLED", "0")
-    of_ray_train.patch_old(ModuleType("session"))
+    ray_train.patch_old(ModuleType("session"))
     assert len(told) == 1
     assert "RAY_TRAIN_V2_ENABLED" in told[0]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ray_nodes import RayNodes, ray_nodes, runs_on
 
-from jupyter_dist.conformance.runs import Runs, assert_state, story
+from jupyter_dist.conformance.run_control import Runs, assert_state, story
 from jupyter_dist.job import State
 
 pytestmark = pytest.mark.xdist_group("ray's clients")  # they share a Ray

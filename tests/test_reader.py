@@ -19,7 +19,7 @@ from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, RankState, State, Status, Supervisor
 from jupyter_dist.record import reader
 from jupyter_dist.record.cursor import Tail
-from jupyter_dist.worker import time_index
+from jupyter_dist.worker.output import time_index
 
 
 def make(root: Path, world_size: int = 2) -> RunFolder:

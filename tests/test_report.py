@@ -19,7 +19,7 @@ from run_maker import BEGAN, RunMaker
 
 from jupyter_dist import folder as folders
 from jupyter_dist.job import State
-from jupyter_dist.showing import report
+from jupyter_dist.showing import failure_report
 from jupyter_dist.showing.run import Run
 from jupyter_dist.text import format
 from jupyter_dist.text.svg import Series, chart
@@ -46,7 +46,7 @@ def failed(root: Path, world_size: int = 8, **job: object) -> RunMaker:
 
 def test_the_first_failing_rank_comes_first_with_its_traceback_and_log(own_folders: Path) -> None:
     made = failed(own_folders)
-    text = report.failure(made.end(State.FAILED))
+    text = failure_report.failure(made.end(State.FAILED))
     lines = text.split("\n")
     assert lines[0] == "rank 1 failed first (host node1, exit code 1): ValueError: bad step"
     assert lines[2] == "  In[3], line 4, in train"
@@ -65,7 +65,7 @@ def test_collateral_is_folded_under_it_whatever_its_time(own_folders: Path) -> N
         made.fail(rank, "RuntimeError", message, "Traceback …", BEGAN + 4)
     for rank in (5, 6, 7):
         made.set_rank(rank, state=State.STOPPED, signal=15)
-    text = report.failure(made.end(State.FAILED))
+    text = failure_report.failure(made.end(State.FAILED))
     assert text.startswith("rank 1 failed first")
     assert "ranks 0,2-4 ended because of it: RuntimeError: Connection reset by peer [127.0.0.1]:4000" in text
     assert "ranks 5-7 were ended because of it" in text
@@ -75,7 +75,7 @@ def test_collateral_is_folded_under_it_whatever_its_time(own_folders: Path) -> N
 def test_a_second_failure_of_its_own_is_named_as_such(own_folders: Path) -> None:
     made = failed(own_folders, 3)
     made.fail(2, "KeyError", "'x'", "Traceback …", BEGAN + 6)
-    assert "rank 2 also failed: KeyError: 'x'" in report.failure(made.end(State.FAILED))
+    assert "rank 2 also failed: KeyError: 'x'" in failure_report.failure(made.end(State.FAILED))
 
 
 @pytest.mark.parametrize("oom_killer", [True, False])
@@ -83,7 +83,7 @@ def test_sigkill_says_that_it_may_be_the_memory(own_folders: Path, oom_killer: b
     made = RunMaker(own_folders)
     made.print(0, "loading\n")
     made.set_rank(0, state=State.FAILED, signal=9, ended=BEGAN + 1, peak_memory_bytes=12_300_000_000)
-    text = report.failure(made.end(State.FAILED, oom_killer=oom_killer))
+    text = failure_report.failure(made.end(State.FAILED, oom_killer=oom_killer))
     assert text.startswith("rank 0 failed first (host node1, SIGKILL): ended by SIGKILL")
     assert "it may have run out of memory. Its memory had peaked at 12.3 GB." in text
     assert ("killer did run on this machine" in text) is oom_killer
@@ -93,7 +93,7 @@ def test_sigkill_says_that_it_may_be_the_memory(own_folders: Path, oom_killer: b
 def test_an_exit_code_without_a_traceback(own_folders: Path) -> None:
     made = RunMaker(own_folders, 1)
     made.set_rank(0, state=State.FAILED, exit_code=3, ended=BEGAN + 1)
-    text = report.failure(made.end(State.FAILED))
+    text = failure_report.failure(made.end(State.FAILED))
     assert text.startswith("rank 0 failed (host node1, exit code 3): ended with exit code 3")
     assert text.endswith(f"whole log: {made.rank(0).output}")
 
@@ -102,7 +102,7 @@ def test_a_failure_without_a_failing_rank_gives_the_reason(own_folders: Path) ->
     made = RunMaker(own_folders)
     for rank in range(2):
         made.set_rank(rank, state=State.STOPPED, signal=15)
-    text = report.failure(made.end(State.FAILED, reason="not done within --timeout 5 s"))
+    text = failure_report.failure(made.end(State.FAILED, reason="not done within --timeout 5 s"))
     assert "failed: not done within --timeout 5 s\nranks 0-1 were ended\n" in text
 
 
@@ -112,7 +112,7 @@ def test_a_start_that_failed_is_told_in_full_with_the_launchers_words(own_folder
     for rank in range(2):
         made.set_rank(rank, state=State.STOPPED, pid=None, host=None, started=None)
     reason = "2 hosts cannot be used:\n  h1: unknown host key SHA256:abc\n  h2: does not answer"
-    text = report.failure(made.end(State.FAILED, reason=reason))
+    text = failure_report.failure(made.end(State.FAILED, reason=reason))
     assert f"failed: {reason}\n" in text
     assert "were ended" not in text
     assert "launcher.log, its last lines:\n  mpirun: no such host\n" in text
@@ -122,7 +122,7 @@ def test_a_rank_that_is_lost_with_its_host_is_the_root_cause(own_folders: Path) 
     made = RunMaker(own_folders)
     made.set_rank(1, state=State.LOST, ended=BEGAN + 5)
     made.fail(0, "RuntimeError", "Connection closed by peer [10.0.0.2]:4000", "Traceback …", BEGAN + 4)
-    text = report.failure(made.end(State.FAILED))
+    text = failure_report.failure(made.end(State.FAILED))
     assert text.startswith("rank 1 failed first (host node1): nothing more was heard of it on host node1")
     assert "rank 0 ended because of it: RuntimeError: Connection closed" in text
 
@@ -131,7 +131,9 @@ def test_a_supervisors_own_failure_shows_its_log(own_folders: Path) -> None:
     made = RunMaker(own_folders, 1)
     made.folder.supervisor_log.write_text("12:00 started\n12:01 OSError: disk full\n")
     made.set_rank(0, state=State.STOPPED)
-    text = report.failure(made.end(State.FAILED, reason="the supervisor failed: x (see supervisor.log)"))
+    text = failure_report.failure(
+        made.end(State.FAILED, reason="the supervisor failed: x (see supervisor.log)")
+    )
     assert "the supervisor's last lines:\n  12:00 started\n  12:01 OSError: disk full\n" in text
 
 
@@ -139,7 +141,7 @@ def test_control_sequences_of_a_rank_do_not_reach_the_reader(own_folders: Path) 
     made = RunMaker(own_folders, 1)
     made.print(0, "\x1b]0;owned\x07\x1b[2J\x1b[31mred\x1b[0m\r\n 10%\r 20%\n")
     made.fail(0, "Bad\x1b[2J", "multi\nline\x1b]0;t\x07", "Trace\x1b[2Jback\nBad\n")
-    text = report.failure(made.end(State.FAILED))
+    text = failure_report.failure(made.end(State.FAILED))
     assert "\x1b" not in text
     assert "  red\n   20%\n" in text
     assert text.split("\n")[0].endswith("Bad: multi line")
@@ -149,7 +151,7 @@ def test_a_huge_log_is_read_from_its_end(own_folders: Path) -> None:
     made = RunMaker(own_folders, 1)
     made.print(0, b"".join(b"line %d\n" % n for n in range(200_000)))
     made.set_rank(0, state=State.FAILED, exit_code=1)
-    text = report.failure(made.end(State.FAILED))
+    text = failure_report.failure(made.end(State.FAILED))
     assert "  line 199980\n" in text
     assert "  line 199979\n" not in text
 
@@ -180,7 +182,7 @@ def test_a_hint_says_what_to_do(own_folders: Path, message: str, advice: str) ->
     made = RunMaker(own_folders, 1)
     (own_folders / "helpers.py").touch()
     made.fail(0, "Error", message, f"Traceback …\nError: {message}\n")
-    hints = report.failure(made.end(State.FAILED)).split("\nhint: ")[1:]
+    hints = failure_report.failure(made.end(State.FAILED)).split("\nhint: ")[1:]
     assert len(hints) == 1
     assert advice in hints[0]
 
@@ -210,7 +212,7 @@ def test_a_hint_that_cannot_be_sure_says_so(
     made = RunMaker(own_folders, 1)
     last = f"{kind}: {message}".removesuffix(": ")
     made.fail(0, kind, message, f"Traceback …\n{trace}\nDuring handling …\n{last}\n")
-    hints = report.failure(made.end(State.FAILED)).split("\nhint: ")[1:]
+    hints = failure_report.failure(made.end(State.FAILED)).split("\nhint: ")[1:]
     assert [found.startswith(hint) for found in hints] == [True], hints
 
 
@@ -218,7 +220,7 @@ def test_a_module_that_is_there_is_not_said_to_be_missing(own_folders: Path) -> 
     made = RunMaker(own_folders, 1)
     folders.write_json(made.folder.job, dataclasses.replace(made.job, python=sys.executable).to_json())
     made.fail(0, "ModuleNotFoundError", "No module named 'pytest'", "Traceback …\n")
-    text = report.failure(made.end(State.FAILED))
+    text = failure_report.failure(made.end(State.FAILED))
     assert "is not installed" not in text
     assert "hint: perhaps 'pytest' is installed for" in text
 
@@ -242,7 +244,7 @@ def test_what_a_library_says_at_its_import_is_not_what_came_before_a_failure(own
     made.print(0, "\n".join([*chatter, telling[0], *chatter, *telling[1:], *chatter]) + "\n" + TRACEBACK)
     made.fail(0, "ValueError", "bad step", TRACEBACK)
     run = made.end(State.FAILED)
-    shown = report.failure(run).split("its last 4 lines before that:\n")[1].split("\nwhole log")[0]
+    shown = failure_report.failure(run).split("its last 4 lines before that:\n")[1].split("\nwhole log")[0]
     assert shown.split("\n") == [f"  {line}" for line in telling]
     assert Run(run).log(0).count("oneDNN") == 3  # the log has it all
 
@@ -250,7 +252,7 @@ def test_what_a_library_says_at_its_import_is_not_what_came_before_a_failure(own
 def test_a_rank_that_raises_while_it_is_ended_did_not_fail_by_itself(own_folders: Path) -> None:
     made = failed(own_folders, 2)
     made.fail(0, "OSError", "gone", "Traceback …\nOSError: gone\n", BEGAN + 4, asked_to_end=True)
-    text = report.failure(made.end(State.FAILED))
+    text = failure_report.failure(made.end(State.FAILED))
     assert text.startswith("rank 1 failed first")
     assert "rank 0 ended because of it: OSError: gone" in text
 
@@ -260,7 +262,9 @@ def test_a_name_of_an_earlier_cell_is_told_from_one_of_a_library(own_folders: Pa
     for frame, hinted in ((FRAMES[0], True), ({**FRAMES[0], "label": FRAMES[0]["file"]}, False)):
         made = RunMaker(own_folders, 1, label="In[3]")
         made.fail(0, "NameError", "name 'model' is not defined", trace, frames=[frame])
-        assert ("'model' is neither in the notebook" in report.failure(made.end(State.FAILED))) is hinted
+        assert (
+            "'model' is neither in the notebook" in failure_report.failure(made.end(State.FAILED))
+        ) is hinted
 
 
 def test_what_was_asked_of_nobody_stands_before_the_traceback_once(own_folders: Path) -> None:
@@ -268,7 +272,7 @@ def test_what_was_asked_of_nobody_stands_before_the_traceback_once(own_folders: 
     trace = "Traceback …\n  File …\nEOFError: EOF when reading a line\n"
     made.print(0, f"hello\nyour name? {trace}")
     made.fail(0, "EOFError", "EOF when reading a line", trace)
-    text = report.failure(made.end(State.FAILED))
+    text = failure_report.failure(made.end(State.FAILED))
     assert "its last 2 lines before that:\n  hello\n  your name? \nwhole log" in text
     assert "hint: nobody can type into a rank" in text
 
@@ -277,7 +281,7 @@ def test_a_spawned_process_says_in_the_log_what_it_lacks(own_folders: Path) -> N
     made = RunMaker(own_folders, 1)
     made.print(0, "AttributeError: Can't get attribute 'Data' on <module '__main__' (built-in)>\n")
     made.fail(0, "RuntimeError", "DataLoader worker exited unexpectedly", "Traceback …\n")
-    assert "define 'Data' before" in report.failure(made.end(State.FAILED))
+    assert "define 'Data' before" in failure_report.failure(made.end(State.FAILED))
 
 
 def test_a_crash_shows_where_the_rank_was(own_folders: Path) -> None:
@@ -293,7 +297,7 @@ def test_a_crash_shows_where_the_rank_was(own_folders: Path) -> None:
     )
     made.print(0, "\nExtension modules: numpy (total: 1)\n")
     made.set_rank(0, state=State.FAILED, signal=11, ended=BEGAN + 1)
-    lines = report.failure(made.end(State.FAILED)).split("\n")
+    lines = failure_report.failure(made.end(State.FAILED)).split("\n")
     assert lines == [
         "rank 0 failed (host node1, SIGSEGV): ended by SIGSEGV",
         "Fatal Python error: Segmentation fault",
@@ -311,16 +315,16 @@ def test_a_message_with_a_traceback_in_it_is_told_by_its_ends(own_folders: Path)
         "Caught ValueError in worker 0.\nTraceback (most recent call last):\n  File …\nValueError: bad item"
     )
     made.fail(0, "ValueError", message, "Traceback …\n")
-    first = report.failure(made.end(State.FAILED)).split("\n")[0]
+    first = failure_report.failure(made.end(State.FAILED)).split("\n")[0]
     assert first.endswith("ValueError: Caught ValueError in worker 0. ValueError: bad item")
 
 
 def test_no_hint_without_a_cause(own_folders: Path) -> None:
-    assert "hint:" not in report.failure(failed(own_folders).end(State.FAILED))
+    assert "hint:" not in failure_report.failure(failed(own_folders).end(State.FAILED))
 
 
 def test_a_run_that_went_well_has_no_failure(own_folders: Path) -> None:
-    assert report.failure(RunMaker(own_folders).end()) == ""
+    assert failure_report.failure(RunMaker(own_folders).end()) == ""
 
 
 # The summary

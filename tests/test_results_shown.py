@@ -14,10 +14,10 @@ from run_maker import RunMaker
 
 import jupyter_dist
 from jupyter_dist import queries
-from jupyter_dist.record import outlines
+from jupyter_dist.record.outputs import result_outlines
 from jupyter_dist.showing.run import Run
 from jupyter_dist.text.safe_html import safe_html
-from jupyter_dist.worker.outline import outline
+from jupyter_dist.worker.output.result_outline import outline
 
 np = pytest.importorskip("numpy")
 
@@ -93,7 +93,7 @@ def test_what_ranks_make_up_is_checked(own_folders: Path) -> None:
         *(None, 5, [], {}, {"cells": 5}, {"cells": []}, {"cells": [5]}, {"cells": [{}]}, {"array": None}),
         *({"array": {"type": "a", "shape": "no", "dtype": ""}}, {"array": {"type": "t", "dtype": "f"}}),
     ]
-    assert [outlines.checked(one) for one in hostile] == [None] * len(hostile)
+    assert [result_outlines.checked(one) for one in hostile] == [None] * len(hostile)
     made = RunMaker(own_folders, 1)
     cells = [{"name": "\x1b[2J" + "n" * 999, "number": 10**400, "text": "t" * 999}] * 70
     made.event(0, "result", repr="r", bytes=1, error=None, outline={"cells": cells})
@@ -197,7 +197,7 @@ def test_what_libraries_make_is_taken_as_it_is() -> None:
     from matplotlib.figure import Figure
     from PIL import Image
 
-    from jupyter_dist.worker.logged_media import split
+    from jupyter_dist.worker.output.logged_media import split
 
     figure = Figure()
     figure.subplots().plot([1, 2])

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist.agent.aws_credentials import Credentials, endpoint_of
-from jupyter_dist.agent.store import DeniedError, StoreError
+from jupyter_dist.agent.stores.aws_credentials import Credentials, endpoint_of
+from jupyter_dist.agent.stores.store import DeniedError, StoreError
 
 ROLE = "arn:aws:iam::123456789012:role/trainer"
 TOLD = """<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist.backends.ranks.rounds import Elastic, Rounds, Seen, Stand, Turn
+from jupyter_dist.backends.elastic.rounds import Elastic, Rounds, Seen, Stand, Turn
 from jupyter_dist.job import State
 
 

@@ -15,7 +15,7 @@ from server_process import Server
 from jupyter_dist import queries
 from jupyter_dist.errors import InputError
 from jupyter_dist.job import RankState, State
-from jupyter_dist.queries.answers import LogPage
+from jupyter_dist.queries.answers.logs import LogPage
 from jupyter_dist.showing.run import Run
 
 TIMELINE = b'[{"name": "allreduce"}]' * 100_000

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist.backends.rays import census, running_rays
+from jupyter_dist.backends.ray import cluster_discovery, cluster_state
 
 
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running_rays, "_questions", {})
+    monkeypatch.setattr(cluster_discovery, "_questions", {})
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
 
@@ -31,17 +31,17 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_address_that_leads_nowhere_says_so(
     address: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running_rays, "of_this_machine", list)
+    monkeypatch.setattr(cluster_discovery, "of_this_machine", list)
     monkeypatch.setenv("RAY_ADDRESS", address)
-    (site,) = running_rays.detect()["sites"]
+    (site,) = cluster_discovery.detect()["sites"]
     assert said in site["problem"]
 
 
 @pytest.mark.parametrize("address", ["", "auto", "local"])
 def test_where_none_runs_that_is_told(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running_rays, "of_this_machine", list)
+    monkeypatch.setattr(cluster_discovery, "of_this_machine", list)
     monkeypatch.setenv("RAY_ADDRESS", address)
-    assert running_rays.detect() == {
+    assert cluster_discovery.detect() == {
         "Ray": importlib.metadata.version("ray"),
         "no_site": "none runs on this machine, and RAY_ADDRESS names none: "
         "a run starts a Ray of its own, here",
@@ -53,7 +53,7 @@ def test_without_ray_there_is_nothing_to_tell(monkeypatch: pytest.MonkeyPatch) -
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    assert running_rays.detect() == {}
+    assert cluster_discovery.detect() == {}
 
 
 def test_rays_of_other_networks_are_left_out(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_rays_of_other_networks_are_left_out(tmp_path: Path) -> None:
         (tmp_path / pid / "ns").mkdir(parents=True)
         (tmp_path / pid / "ns" / "net").symlink_to(network)
         (tmp_path / pid / "cmdline").write_text(command)
-    assert running_rays.of_this_machine(tmp_path) == ["10.0.0.2:6379"]
+    assert cluster_discovery.of_this_machine(tmp_path) == ["10.0.0.2:6379"]
 
 
 @pytest.mark.parametrize(
@@ -96,4 +96,4 @@ def test_an_autoscaler_that_only_watches_is_none(
 
     nodes = [autoscaler_pb2.NodeState(ray_node_type_name=kind) for kind in kinds]
     state = autoscaler_pb2.AutoscalingState(autoscaler_state_version=reports)
-    assert (census._autoscaler(Client(), nodes, state, 1.0) is not None) is adds
+    assert (cluster_state._autoscaler(Client(), nodes, state, 1.0) is not None) is adds

@@ -22,15 +22,15 @@ from run_maker import RunMaker
 
 from jupyter_dist import start
 from jupyter_dist.backends import platform_job
-from jupyter_dist.backends.on_sagemaker.training_options import SageMakerOptions
-from jupyter_dist.backends.sagemaker import SageMaker
+from jupyter_dist.backends.sagemaker.backend import SageMaker
+from jupyter_dist.backends.sagemaker.options import SageMakerOptions
 from jupyter_dist.conformance import Target
-from jupyter_dist.conformance.runs import Runs, story, wait_until
+from jupyter_dist.conformance.run_control import Runs, story, wait_until
 from jupyter_dist.errors import DistError, LaunchError, Unreachable
 from jupyter_dist.folder import write_json
-from jupyter_dist.hosts.mailbox import run_key
+from jupyter_dist.hosts.links.mailbox import run_key
 from jupyter_dist.job import State
-from jupyter_dist.manage import models
+from jupyter_dist.manage import run_model
 from jupyter_dist.showing import run as showing
 from jupyter_dist.supervise import supervisor
 
@@ -373,7 +373,7 @@ def test_a_model_that_is_none(plane: SageMakerPlane, tmp_path: Path) -> None:
     SageMaker().release(handle)
     until(lambda: not plane.jobs[name].active, "the job's end")
     with pytest.raises(DistError, match="is still running: its model comes at its end"):
-        models.model(run.folder)
+        run_model.model(run.folder)
     run.end()
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w:gz") as archive:
@@ -383,18 +383,18 @@ def test_a_model_that_is_none(plane: SageMakerPlane, tmp_path: Path) -> None:
     tarfile.open(fileobj=empty, mode="w:gz").close()
     plane.s3.put_object(Bucket=BUCKET, Key=key, Body=empty.getvalue())
     with pytest.raises(DistError, match=r"has no model: no rank has put a file into dist.model_dir\(\)"):
-        models.model(run.folder)
+        run_model.model(run.folder)
     plane.s3.put_object(Bucket=BUCKET, Key=key, Body=plain.getvalue())
     with pytest.raises(DistError, match=f"{name}/output/model.tar.gz cannot be unpacked, and was not"):
-        models.model(run.folder)
+        run_model.model(run.folder)
     assert not (run.folder.path / "outside").exists()
     plane.s3.delete_object(Bucket=BUCKET, Key=key)
     with pytest.raises(DistError, match="the job has written no model, or it was removed since"):
-        models.model(run.folder)
+        run_model.model(run.folder)
     other = made(tmp_path)
     other.end()
     with pytest.raises(DistError, match="nobody knows the training job jupyter-dist-"):
-        models.model(other.folder)
+        run_model.model(other.folder)
 
 
 CALLS = {

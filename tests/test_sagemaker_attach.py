@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from fakes.sagemaker import SageMakerPlane
 
-from jupyter_dist.backends.on_sagemaker.console_lines import Speakers, host_number
+from jupyter_dist.backends.sagemaker.log_owners import Speakers, host_number
 from jupyter_dist.conformance.deadlines import wait_until as until
-from jupyter_dist.conformance.runs import wait_for_end
+from jupyter_dist.conformance.run_control import wait_for_end
 from jupyter_dist.errors import DistError, InputError
 from jupyter_dist.folder import runs
 from jupyter_dist.job import State
-from jupyter_dist.record.identity import start_ticks
+from jupyter_dist.record.process_identity import start_ticks
 from jupyter_dist.showing.run import Run
 from jupyter_dist.start import attach
 

@@ -10,7 +10,7 @@ import pytest
 from fakes.sagemaker import SageMakerPlane
 from fakes.sagemaker.fixtures import job_of, kept_plane, plane, runs, signed_in, until  # noqa: F401
 
-from jupyter_dist.conformance.runs import Runs, story
+from jupyter_dist.conformance.run_control import Runs, story
 from jupyter_dist.job import State
 
 pytestmark = [

@@ -18,19 +18,19 @@ import pytest
 from fakes.sagemaker import check
 from run_maker import RunMaker
 
-from jupyter_dist.backends.host_entry import place_of, whole
-from jupyter_dist.backends.on_sagemaker.aws_account import needed_statement
-from jupyter_dist.backends.on_sagemaker.images import OWN_PYTHON, image_of
-from jupyter_dist.backends.on_sagemaker.instance_types import cost_line, gpus_of
-from jupyter_dist.backends.on_sagemaker.job_bill import bill, so_far
-from jupyter_dist.backends.on_sagemaker.job_errands import code_archive
-from jupyter_dist.backends.on_sagemaker.job_request import Asked, image_for, training_request
-from jupyter_dist.backends.on_sagemaker.training_jobs import read
-from jupyter_dist.backends.on_sagemaker.training_options import SageMakerOptions
-from jupyter_dist.backends.sagemaker import SageMaker
+from jupyter_dist.backends.platform_entrypoint import place_of, whole
+from jupyter_dist.backends.sagemaker.account import needed_statement
+from jupyter_dist.backends.sagemaker.backend import SageMaker
+from jupyter_dist.backends.sagemaker.billing import bill, so_far
+from jupyter_dist.backends.sagemaker.client import code_archive
+from jupyter_dist.backends.sagemaker.images import OWN_PYTHON, image_of
+from jupyter_dist.backends.sagemaker.instance_types import cost_line, gpus_of
+from jupyter_dist.backends.sagemaker.jobs import read
+from jupyter_dist.backends.sagemaker.options import SageMakerOptions
+from jupyter_dist.backends.sagemaker.request import Asked, image_for, training_request
 from jupyter_dist.errors import InputError
-from jupyter_dist.plan.planning import make_plan, read_command_line
-from jupyter_dist.worker.lent_place import LENT, take
+from jupyter_dist.plan.run_plan import make_plan, read_command_line
+from jupyter_dist.worker.launchers.mpi_slot import LENT, take
 
 pytestmark = pytest.mark.needs("boto3")
 
@@ -275,7 +275,7 @@ def test_a_rank_takes_the_place_that_mpirun_has_for_it(tmp_path: Path) -> None:
 _TAKES = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from jupyter_dist.worker.lent_place import take
+from jupyter_dist.worker.launchers.mpi_slot import take
 take(os.environ)
 import this_is_no_mpi
 import mpi4py.MPI

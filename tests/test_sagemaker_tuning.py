@@ -11,19 +11,19 @@ import pytest
 from fakes.sagemaker import SageMakerPlane, check
 from fakes.sagemaker.fixtures import GIVEN, kept_plane, plane, runs, signed_in, until  # noqa: F401
 
-from jupyter_dist.backends.on_sagemaker.job_request import Asked
-from jupyter_dist.backends.on_sagemaker.training_options import SageMakerOptions
-from jupyter_dist.backends.on_sagemaker.tuning_request import (
+from jupyter_dist.backends.sagemaker.options import SageMakerOptions
+from jupyter_dist.backends.sagemaker.request import Asked
+from jupyter_dist.backends.sagemaker.tuning_request import (
     check_search,
     objective_regex,
     parameters_of,
     tuning_request,
 )
-from jupyter_dist.conformance.runs import Runs, story, wait_until
+from jupyter_dist.conformance.run_control import Runs, story, wait_until
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import trials_of
 from jupyter_dist.job import State
-from jupyter_dist.plan.planning import make_plan
+from jupyter_dist.plan.run_plan import make_plan
 from jupyter_dist.search.notation import read_dimension
 from jupyter_dist.search.spec import Search
 from jupyter_dist.showing.run import Run

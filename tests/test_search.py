@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import jupyter_dist
 from jupyter_dist.errors import InputError, MissingEngine
 from jupyter_dist.options import OF_TUNING
-from jupyter_dist.plan import searching
-from jupyter_dist.plan.planning import Plan, make_plan, read_command_line
+from jupyter_dist.plan import search_plan
+from jupyter_dist.plan.run_plan import Plan, make_plan, read_command_line
 from jupyter_dist.record import trials
 from jupyter_dist.record.trials import Trial
 from jupyter_dist.search.dimensions import Choice, Dimension, Real, Whole, from_json
@@ -27,7 +27,7 @@ from jupyter_dist.start import function
 
 @pytest.fixture(autouse=True)
 def optuna_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searching, "find_spec", lambda name: object())
+    monkeypatch.setattr(search_plan, "find_spec", lambda name: object())
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_flags_that_do_not_fit(line: str, said: str) -> None:
 
 
 def test_optuna_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searching, "find_spec", lambda name: None)
+    monkeypatch.setattr(search_plan, "find_spec", lambda name: None)
     with pytest.raises(MissingEngine, match=r'--tune needs Optuna: pip install "jupyter-dist\[tune\]"'):
         plan("--tune x=int(1,3) --objective max:a")
 

@@ -28,7 +28,7 @@ from jupyter_dist.queries.media_pages import SAFE_TYPES
 from jupyter_dist.queries.snapshot import snapshot
 from jupyter_dist.server import operations
 from jupyter_dist.server.operations import OPERATIONS, Operation, Param
-from jupyter_dist.worker import events, media
+from jupyter_dist.worker.output import events, media
 
 TYPES = {"names": "array"}
 ROOT = Path(__file__).parents[1]

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist.capture import executed, kernel_seeds, module_attributes
-from jupyter_dist.start import cell_or_call
-from jupyter_dist.worker import once_imported
-from jupyter_dist.worker.rank_settings import library_settings, rank_logging, rank_seeds
+from jupyter_dist.capture import kernel_seeds, module_attributes, notebook_history
+from jupyter_dist.start import run_start
+from jupyter_dist.worker import import_hooks
+from jupyter_dist.worker.settings import libraries, loggers, seeds
 
 ROOT = Path(__file__).parents[1]
 
@@ -231,7 +231,7 @@ def test_nothing_is_imported_or_changed_to_read_settings(tmp_path: Path) -> None
     code = """
 import json, logging, random, sys, warnings
 from pathlib import Path
-from jupyter_dist.capture.capturing import capture_cell
+from jupyter_dist.capture.payload_builder import capture_cell
 space = sys.modules["__main__"].__dict__
 random.seed(1)
 state, filters = random.getstate(), list(warnings.filters)
@@ -248,7 +248,7 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 
 
 def test_a_namespace_that_is_no_notebooks_takes_nothing_along() -> None:
-    from jupyter_dist.capture.capturing import capture_cell
+    from jupyter_dist.capture.payload_builder import capture_cell
 
     header = capture_cell("1", {"__name__": "__main__"}, label="x", directory=Path.cwd()).header
     assert header["settings"] == {}
@@ -279,7 +279,7 @@ def test_cells_that_ran_here_are_those_that_ran_in_the_kernel() -> None:
         "get_ipython().run_cell_magic('time', '', 'config.LR = 2')",
         "get_ipython().run_line_magic('load_ext', 'jupyter_dist')",
     ]
-    assert executed.texts({"In": cells}) == ("x = 1", "config.LR = 2", cells[-1])
+    assert notebook_history.texts({"In": cells}) == ("x = 1", "config.LR = 2", cells[-1])
 
 
 class Own:
@@ -351,7 +351,7 @@ def test_a_rank_that_starts_again_draws_alike_where_the_notebook_was_seeded() ->
     state, arrays = random.getstate(), numpy.random.get_state()
 
     def drawn(seeded: bool, rank: int, attempt: int) -> list[float]:
-        rank_seeds.apply({"random": ("1f", seeded), "numpy": ("1f", seeded)}, rank, attempt)
+        seeds.apply({"random": ("1f", seeded), "numpy": ("1f", seeded)}, rank, attempt)
         return [random.random(), numpy.random.rand()]
 
     try:
@@ -378,8 +378,8 @@ def test_a_filter_for_a_librarys_warning_comes_with_the_library(
     with warnings.catch_warnings():
         warnings.resetwarnings()
         warnings.simplefilter("default")
-        rank_logging.apply_filters(filters)
-        rank_logging.apply_filters(filters)
+        loggers.apply_filters(filters)
+        loggers.apply_filters(filters)
         warnings.simplefilter("once")  # the cell's own
         assert [item[0] for item in warnings.filters] == ["once", "error", "always", "default"]
         __import__("jd_warns")
@@ -413,10 +413,10 @@ def test_a_modules_logger_is_set_up_after_the_module_has_done_so(
     said["loggers"] = [
         ("jd_logs", "jd_logs", {**about, "handlers": [handler, {**handler, "stream": "stdout"}]})
     ]
-    rank_logging.apply_loggers(said, int)
+    loggers.apply_loggers(said, int)
     assert logging.getLogger("jd_logs").level == 0
     __import__("jd_logs")
-    rank_logging.apply_loggers(said, int)
+    loggers.apply_loggers(said, int)
     logger = logging.getLogger("jd_logs")
     assert (logger.level, logger.propagate) == (10, False)
     assert [handler.stream for handler in logger.handlers] == [sys.stderr, sys.stdout]  # type: ignore[attr-defined]
@@ -432,12 +432,12 @@ def test_variables_that_other_hosts_do_not_get_are_named(
     plan: Any = types.SimpleNamespace(
         run=types.SimpleNamespace(hosts="a:1,b:1", hostfile=None, env={"GIVEN": "x"})
     )
-    cell_or_call._warn_of_variables({"In": cells}, plan)
+    run_start._warn_of_variables({"In": cells}, plan)
     said = capsys.readouterr().err
     assert "MODE, TOKEN: set in the notebook, not on other hosts. Give --env MODE=… --env TOKEN=…" in said
     assert "secret" not in said
     plan.run.hosts = None
-    cell_or_call._warn_of_variables({"In": cells}, plan)
+    run_start._warn_of_variables({"In": cells}, plan)
     assert capsys.readouterr().err == ""
 
 
@@ -450,17 +450,17 @@ def test_style_and_rc_of_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
         raise error
 
     with matplotlib.rc_context():
-        assert library_settings.read("matplotlib", matplotlib, fail) == {}
+        assert libraries.read("matplotlib", matplotlib, fail) == {}
         matplotlib.style.use("dark_background")
         matplotlib.rc("lines", linewidth=5)
         matplotlib.rcParams["backend"] = "svg"
-        found = library_settings.read("matplotlib", matplotlib, fail)
+        found = libraries.read("matplotlib", matplotlib, fail)
         wanted = dict(dict.items(matplotlib.rcParams))
     assert found["rcParams"]["lines.linewidth"] == 5
     assert "backend" not in found["rcParams"]
     assert ast.literal_eval(repr(found)) == found
     with matplotlib.rc_context():
-        library_settings.write("matplotlib", matplotlib, found, fail)
+        libraries.write("matplotlib", matplotlib, found, fail)
         differing = {k for k, v in dict.items(matplotlib.rcParams) if v != wanted[k]}
         assert differing <= {"backend"}
 
@@ -469,7 +469,7 @@ def test_style_and_rc_of_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_float32_precision_in_torchs_newer_words() -> None:
     code = """
 import torch
-from jupyter_dist.worker.rank_settings import library_settings
+from jupyter_dist.worker.settings import libraries as library_settings
 def fail(name, error): raise error
 if hasattr(torch.backends, "fp32_precision"):
     torch.backends.cuda.matmul.fp32_precision = "tf32"
@@ -490,12 +490,12 @@ def test_a_function_waits_for_an_import_and_is_called_once(
     (tmp_path / "jd_with_it.py").write_text("import jd_waited_for\nSEEN = hasattr(jd_waited_for, 'HERE')\n")
     monkeypatch.syspath_prepend(tmp_path)
     called: list[Any] = []
-    once_imported.call("json", lambda: called.append("json"))
-    once_imported.call("jd_waited_for", lambda: called.append(sys.modules["jd_waited_for"].HERE))
+    import_hooks.call("json", lambda: called.append("json"))
+    import_hooks.call("jd_waited_for", lambda: called.append(sys.modules["jd_waited_for"].HERE))
     assert called == ["json"]
     import jd_waited_for  # type: ignore[import-not-found]
 
     assert isinstance(jd_waited_for, types.ModuleType)
     assert called == ["json", 1]
-    once_imported.call("jd_waited_for", lambda: called.append("late"))
+    import_hooks.call("jd_waited_for", lambda: called.append("late"))
     assert called == ["json", 1, "late"]

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from rank_maker import alone
 
 import jupyter_dist as dist
-from jupyter_dist.worker import shards
-from jupyter_dist.worker.arrow_rows import SparkRows
+from jupyter_dist.worker.data import sharding
+from jupyter_dist.worker.data.spark_rows import SparkRows
 
 
 def as_list(items: list[int]) -> Any:
@@ -94,7 +94,7 @@ def test_shards_hold_every_item_once(
     kind: Callable[[list[int]], Any], count: int, world_size: int, even: bool
 ) -> None:
     items = list(range(count))
-    parts = [values(shards.share(kind(items), rank, world_size, even)) for rank in range(world_size)]
+    parts = [values(sharding.share(kind(items), rank, world_size, even)) for rank in range(world_size)]
     together = sorted(item for part in parts for item in part)
     if even:
         assert {len(part) for part in parts} == {count // world_size}
@@ -129,29 +129,29 @@ def test_shards_of_torch_data() -> None:
         def __iter__(self) -> Iterator[int]:
             return iter(range(7))
 
-    assert shards.share(torch.arange(5), 1, 2, False).tolist() == [1, 3]
-    part = shards.share(TensorDataset(torch.arange(5)), 0, 2, False)
+    assert sharding.share(torch.arange(5), 1, 2, False).tolist() == [1, 3]
+    part = sharding.share(TensorDataset(torch.arange(5)), 0, 2, False)
     assert isinstance(part, Subset)
     assert [int(item[0]) for item in part] == [0, 2, 4]
-    assert len(shards.share(TensorDataset(torch.arange(5)), 0, 2, True)) == 2
-    stream = shards.share(Stream(), 1, 2, False)
+    assert len(sharding.share(TensorDataset(torch.arange(5)), 0, 2, True)) == 2
+    stream = sharding.share(Stream(), 1, 2, False)
     assert isinstance(stream, IterableDataset)
     assert list(stream) == list(stream) == [1, 3, 5]
     assert [batch.tolist() for batch in DataLoader(stream, batch_size=2)] == [[1, 3], [5]]
-    assert list(shards.share(Stream(), 0, 2, True)) == [0, 2, 4]
-    again = pickle.loads(pickle.dumps(shards._sharded_iterable([0, 1, 2], 1, 2, False)))
+    assert list(sharding.share(Stream(), 0, 2, True)) == [0, 2, 4]
+    again = pickle.loads(pickle.dumps(sharding._sharded_iterable([0, 1, 2], 1, 2, False)))
     assert list(again) == [1], "it reaches a spawned DataLoader worker"
     with pytest.raises(TypeError, match="Shard the dataset and make the DataLoader"):
-        shards.share(DataLoader(TensorDataset(torch.arange(5))), 0, 2, False)
+        sharding.share(DataLoader(TensorDataset(torch.arange(5))), 0, 2, False)
     with pytest.raises(TypeError, match="a single value"):
-        shards.share(torch.tensor(3), 0, 2, False)
+        sharding.share(torch.tensor(3), 0, 2, False)
 
 
 @pytest.mark.needs("tensorflow")
 def test_shards_of_tf_data(tmp_path: Path) -> None:
     code = """
 import tensorflow as tf
-from jupyter_dist.worker.shards import share
+from jupyter_dist.worker.data.sharding import share
 data = tf.data.Dataset.range(5)
 numbers = lambda part: [int(x) for x in part]
 assert numbers(share(data, 1, 2, False)) == [1, 3]
@@ -187,7 +187,7 @@ def test_rows_of_a_dataframe_of_spark(
         with arrow.ipc.new_file(where, table.schema) as file:
             file.write_table(table)
     rows = way(SparkRows([sink.getvalue(), str(place)], ["id"]))
-    parts = [shards.share(rows, rank, 3, even)["id"].to_pylist() for rank in range(3)]
+    parts = [sharding.share(rows, rank, 3, even)["id"].to_pylist() for rank in range(3)]
     assert sorted(len(part) for part in parts) == sizes
     assert [value for part in parts for value in part] == list(range(sum(sizes)))
     assert (rows.count(), rows.columns) == (101, ["id"])

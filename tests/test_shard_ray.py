@@ -20,7 +20,7 @@ import pytest
 from ray_start import PYTHON, give_time
 
 import jupyter_dist as dist
-from jupyter_dist.worker import ray_splits
+from jupyter_dist.worker.data import ray_datasets
 
 pytestmark = [
     pytest.mark.needs("ray"),
@@ -62,7 +62,7 @@ def as_a_notebook() -> dict[str, Any]:
         run = dist.run(on_a_rank, lazy, in_memory, backend="local", np=2)
         seen = {"ranks": list(run.results), "notes": list(run.job.notes), "left": ours(ray)}
         holder = (
-            ray.remote(ray_splits._class_of_the_holder())
+            ray.remote(ray_datasets._class_of_the_holder())
             .options(name="idle", namespace="jupyter_dist", lifetime="detached", num_cpus=0)
             .remote(0.5)
         )
@@ -150,7 +150,7 @@ def test_nothing_of_ours_stays_in_the_cluster(seen: Any) -> None:
 def test_a_rank_without_ray_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'ray\[data\]'"):
-        ray_splits.join()
+        ray_datasets.join()
 
 
 if __name__ == "__main__":

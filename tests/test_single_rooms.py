@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_dist.backends.on_ray import single_rooms
+from jupyter_dist.backends.ray import elastic_allocation
 from jupyter_dist.errors import LaunchError
 
 asked: list[str] = []
@@ -27,10 +27,10 @@ class RemovedAtOnce:
 
 
 def test_a_room_that_is_removed_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(single_rooms, "Group", RemovedAtOnce)
-    monkeypatch.setattr(single_rooms, "_LOOK_EVERY_S", 0.0)
-    monkeypatch.setattr(single_rooms, "check_listening", lambda address: None)
-    rooms = single_rooms.SingleRooms("run-0", 1, {"CPU": 1.0}, 0.0, {}, "10.0.0.1:6379", lambda: None)
+    monkeypatch.setattr(elastic_allocation, "Group", RemovedAtOnce)
+    monkeypatch.setattr(elastic_allocation, "_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(elastic_allocation, "check_listening", lambda address: None)
+    rooms = elastic_allocation.SingleRooms("run-0", 1, {"CPU": 1.0}, 0.0, {}, "10.0.0.1:6379", lambda: None)
     for _ in range(3):
         rooms.turn()
     assert set(asked) == {"run-0-0"}

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from jupyter_dist import clusters, queries
-from jupyter_dist.backends import Capabilities, detecting
-from jupyter_dist.backends.detecting import Found
-from jupyter_dist.backends.local import Local
+from jupyter_dist.backends import Capabilities, detection
+from jupyter_dist.backends.detection import Found
+from jupyter_dist.backends.local.backend import Local
 from jupyter_dist.clusters import Cluster
 from jupyter_dist.commands import dispatch
 from jupyter_dist.commands.run_commands import Context
@@ -34,7 +34,7 @@ def finds(monkeypatch: pytest.MonkeyPatch, **detail: Any) -> None:
     def ask(names: Any, *, fresh_s: float = 0.0) -> dict[str, Found]:
         return {name: Found(True, detail if name == "local" else {}, schema={}) for name in names}
 
-    monkeypatch.setattr(detecting, "ask", ask)
+    monkeypatch.setattr(detection, "ask", ask)
     monkeypatch.setattr(Local, "capabilities", Capabilities(warm=True, sites=True))
 
 
@@ -88,7 +88,7 @@ def test_a_backend_that_looks_for_none_is_not_asked(monkeypatch: pytest.MonkeyPa
         asked.extend(names)
         return {}
 
-    monkeypatch.setattr(detecting, "ask", ask)
+    monkeypatch.setattr(detection, "ask", ask)
     assert len(dispatch("clusters", Context())) == 1
     assert asked == []
 

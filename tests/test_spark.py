@@ -16,13 +16,13 @@ import spark_rig
 from launching import carrier_of, ended, launch_cell, logs, parent_of, results, story
 
 from jupyter_dist import backends
-from jupyter_dist.backends.on_spark import notebook_session
-from jupyter_dist.conformance.runs import notebook
+from jupyter_dist.backends.spark import notebook_session
+from jupyter_dist.conformance.run_control import notebook
 from jupyter_dist.databricks import HorovodRunner
 from jupyter_dist.errors import InputError, MissingEngine
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State
-from jupyter_dist.plan.planning import make_plan, read_command_line
+from jupyter_dist.plan.run_plan import make_plan, read_command_line
 from jupyter_dist.record import reader
 
 pytestmark = [

@@ -26,7 +26,7 @@ from stopwatch import Stopwatch
 from jupyter_dist import backends
 from jupyter_dist import folder as folders
 from jupyter_dist.conformance.deadlines import Deadline
-from jupyter_dist.conformance.runs import wait_for_end
+from jupyter_dist.conformance.run_control import wait_for_end
 from jupyter_dist.errors import InputError, LaunchError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.hosts.fleet import Fleet
@@ -34,7 +34,7 @@ from jupyter_dist.hosts.openssh import SshSettings
 from jupyter_dist.job import Job, State
 from jupyter_dist.manage import actions, removal
 from jupyter_dist.record import reader
-from jupyter_dist.record.usage_points import parse_usage
+from jupyter_dist.record.metrics.usage_points import parse_usage
 from jupyter_dist.showing import live
 from jupyter_dist.showing.run import Run
 from jupyter_dist.showing.screens import PlainScreen
@@ -407,7 +407,7 @@ mine.tolist()
 def test_roles_and_ranks_that_only_serve(hosts: Hosts) -> None:
     source = """
 import json, os
-from jupyter_dist.worker import serving_rank
+from jupyter_dist.worker.tensorflow import server_rank as serving_rank
 config = json.loads(os.environ["TF_CONFIG"])
 if config["task"]["type"] in ("worker", "ps"):
     serving_rank.serve()

@@ -20,9 +20,9 @@ from run_maker import BEGAN, RunMaker
 
 from jupyter_dist.errors import DistError
 from jupyter_dist.job import State
-from jupyter_dist.manage import ask_stacks
-from jupyter_dist.record import stacks
-from jupyter_dist.text.dumps import escaped, parse
+from jupyter_dist.manage import stack_request
+from jupyter_dist.record.failures import stacks
+from jupyter_dist.text.stack_dumps import escaped, parse
 
 CELL = "/tmp/ipykernel_1/1234.py"
 SOURCE = "def train():\n    dist.all_reduce(x)\n\ntrain()\n"
@@ -195,7 +195,7 @@ def test_taking_waits_for_every_rank_and_names_those_that_gave_none(made: RunMak
     stop = threading.Event()
     thread = threading.Thread(target=answer, args=(made, list(range(6)), stop))
     thread.start()
-    found = ask_stacks.take(made.folder, timeout_s=2)
+    found = stack_request.take(made.folder, timeout_s=2)
     stop.set()
     thread.join()
     assert set(found.dumps) == set(range(6))
@@ -210,7 +210,7 @@ def test_taking_returns_as_soon_as_all_have_given_theirs(made: RunMaker) -> None
     thread = threading.Thread(target=answer, args=(made, list(range(8)), stop))
     thread.start()
     began = time.monotonic()
-    found = ask_stacks.take(made.folder, timeout_s=60, all_threads=True)
+    found = stack_request.take(made.folder, timeout_s=60, all_threads=True)
     assert time.monotonic() - began < 30
     stop.set()
     thread.join()
@@ -227,15 +227,15 @@ def test_taking_does_not_take_half_a_dump(made: RunMaker, monkeypatch: pytest.Mo
         with made.rank(0).stacks.open("a") as file:
             file.write(next(lines, ""))
 
-    monkeypatch.setattr(ask_stacks, "time", SimpleNamespace(monotonic=time.monotonic, sleep=write_a_line))
-    (_, frames), *_ = ask_stacks.take(made.folder).groups
+    monkeypatch.setattr(stack_request, "time", SimpleNamespace(monotonic=time.monotonic, sleep=write_a_line))
+    (_, frames), *_ = stack_request.take(made.folder).groups
     assert [frame.function for frame in frames] == ["<module>", "train", "all_reduce"]
 
 
 def test_a_run_that_has_ended_has_no_stacks(made: RunMaker) -> None:
     made.end()
     with pytest.raises(DistError, match="has ended"):
-        ask_stacks.take(made.folder)
+        stack_request.take(made.folder)
 
 
 REAL = """

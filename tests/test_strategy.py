@@ -15,18 +15,18 @@ from rank_maker import alone
 from stopwatch import Stopwatch
 
 from jupyter_dist import folder as folders
-from jupyter_dist.backends.local import _specs
-from jupyter_dist.backends.ranks.roles import Role, roles, tf_configs
-from jupyter_dist.backends.ranks.serving import Serving
+from jupyter_dist.backends.local.backend import _specs
+from jupyter_dist.backends.ranks.server_ranks import Serving
+from jupyter_dist.backends.ranks.tensorflow_roles import Role, roles, tf_configs
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, Poll, RankState, State, Status
 from jupyter_dist.launch import template
 from jupyter_dist.record import reader
 from jupyter_dist.worker import payload as container
-from jupyter_dist.worker.serving_rank import MARK
-from jupyter_dist.worker.strategies import KINDS, Place, choose, kind_of
-from jupyter_dist.worker.tf_task import Task, task
+from jupyter_dist.worker.tensorflow.server_rank import MARK
+from jupyter_dist.worker.tensorflow.strategies import KINDS, Place, choose, kind_of
+from jupyter_dist.worker.tf_config import Task, task
 
 WaitFor = Callable[..., Any]
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", "CUDA_VISIBLE_DEVICES": "-1"}
@@ -261,7 +261,7 @@ class TestServing:
         poll, stops = self.settled(serving, State.SUCCEEDED, State.RUNNING, State.FAILED)
         assert [rank.state for rank in poll.ranks] == [State.SUCCEEDED, State.RUNNING, State.SUCCEEDED]
         assert stops == [], "asked once, then given time"
-        monkeypatch.setattr("jupyter_dist.backends.ranks.serving._GRACE_S", 0)
+        monkeypatch.setattr("jupyter_dist.backends.ranks.server_ranks._GRACE_S", 0)
         assert self.settled(serving, State.SUCCEEDED, State.RUNNING, State.STOPPED)[1] == [True]
         poll, _ = self.settled(serving, State.SUCCEEDED, State.STOPPED, State.STOPPED)
         assert poll.state is State.SUCCEEDED

@@ -25,10 +25,11 @@ from jupyter_dist.errors import LaunchError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State, Status
 from jupyter_dist.launch import template
-from jupyter_dist.record import failures, reader
+from jupyter_dist.record import reader
 from jupyter_dist.record.cursor import Tail
+from jupyter_dist.record.failures import failures
 from jupyter_dist.worker import payload as container
-from jupyter_dist.worker import time_index
+from jupyter_dist.worker.output import time_index
 
 WaitFor = Callable[..., Any]
 
@@ -528,7 +529,7 @@ def test_a_supervisor_that_cannot_start_leaves_nothing(
 BUSY = """
 import os
 import subprocess
-from jupyter_dist.backends.ranks import processes
+from jupyter_dist.processes import rank_processes as processes
 
 def spawn(python, env, log, *, original=processes._spawn):
     if env["RANK"] == "2":

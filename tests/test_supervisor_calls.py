@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from jupyter_dist.errors import InputError, LaunchError, Unreachable
-from jupyter_dist.supervise.calls import Call, Failure, failure_of, may_pass
-from jupyter_dist.supervise.retrying import Retried
+from jupyter_dist.supervise.backend_calls import Call, Failure, failure_of, may_pass
+from jupyter_dist.supervise.retry import Retried
 
 
 def client_error(base: type[Exception] = Exception, name: str = "ApiException", **carries: Any) -> Exception:

@@ -17,7 +17,7 @@ import pytest
 from gates import Gates
 from launching import launch_cell, results
 
-from jupyter_dist.capture.capturing import capture_cell
+from jupyter_dist.capture.payload_builder import capture_cell
 from jupyter_dist.conformance.deadlines import run_process
 from jupyter_dist.folder import RunFolder, runs
 from jupyter_dist.job import State, Status

@@ -91,11 +91,11 @@ OF_OTHERS = EVERY - {"pythons"}
 @pytest.mark.parametrize(
     ("changed", "touched", "left_alone"),
     [
-        ("jupyter_dist/worker/cell.py", EVERY, set()),
+        ("jupyter_dist/worker/rank/cell.py", EVERY, set()),
         ("pyproject.toml", EVERY, set()),
         ("tests/ray_nodes.py", {"ray", "notebooks"}, {"kubernetes", "mpi", "browser"}),
         (
-            "jupyter_dist/backends/kubernetes.py",
+            "jupyter_dist/backends/kubernetes/backend.py",
             {"kubernetes", "variants"},
             OF_OTHERS - {"kubernetes", "variants"},
         ),

@@ -15,7 +15,7 @@ from run_maker import RunMaker
 import jupyter_dist as dist
 from jupyter_dist import queries
 from jupyter_dist.errors import InputError
-from jupyter_dist.launch import surroundings
+from jupyter_dist.launch import provenance
 from jupyter_dist.manage import actions
 from jupyter_dist.queries import run_info
 
@@ -46,7 +46,7 @@ def test_a_run_is_named_and_says_what_it_was_started_with(wait_for: WaitFor) -> 
 
 
 def test_the_commit_of_a_folder(tmp_path: Path) -> None:
-    assert surroundings.git_state(tmp_path) is None
+    assert provenance.git_state(tmp_path) is None
     as_someone = ("-c", "user.name=x", "-c", "user.email=x@y")
 
     def git(*words: str) -> None:
@@ -56,11 +56,11 @@ def test_the_commit_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("1")
     git("add", "a.py")
     git("commit", "-m", "one")
-    clean = surroundings.git_state(tmp_path)
+    clean = provenance.git_state(tmp_path)
     assert clean is not None
     assert (clean["branch"], clean["dirty"], len(clean["commit"])) == ("main", False, 40)
     (tmp_path / "a.py").write_text("2")
-    changed = surroundings.git_state(tmp_path)
+    changed = provenance.git_state(tmp_path)
     assert changed is not None
     assert (changed["dirty"], changed["changed"]) == (True, ["a.py"])
 

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from launching import ended, launch_cell, launcher_log, logs, only_child, until_up
 
-from jupyter_dist.backends import torchrun
-from jupyter_dist.backends.launchers.torchrun_options import TorchrunOptions
+from jupyter_dist.backends.torchrun import backend
+from jupyter_dist.backends.torchrun.options import TorchrunOptions
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, State
-from jupyter_dist.plan.planning import make_plan, read_command_line
-from jupyter_dist.record import failures, reader
+from jupyter_dist.plan.run_plan import make_plan, read_command_line
+from jupyter_dist.record import reader
+from jupyter_dist.record.failures import failures
 from jupyter_dist.worker import payload as container
 
 WaitFor = Callable[..., Any]
@@ -32,7 +33,7 @@ def start(source: str, np: int = 2, max_restarts: int = 0, **options: Any) -> Ru
 def request(np: int, max_restarts: int = 0, **options: Any) -> list[str]:
     wanted = TorchrunOptions(**options).model_dump(mode="json")
     job = Job("the-id", "torchrun", np, 0.0, "/cwd", "/py", "1", options=wanted, max_restarts=max_restarts)
-    return list(torchrun.Torchrun().request(job)["argv"])
+    return list(backend.Torchrun().request(job)["argv"])
 
 
 def value(argv: list[str], flag: str) -> str:

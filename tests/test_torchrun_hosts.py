@@ -13,8 +13,8 @@ import pytest
 from hosts import Hosts
 from launching import launch_cell, story
 
-from jupyter_dist.backends.launchers.torchrun_options import TorchrunOptions, layout
-from jupyter_dist.backends.torchrun import Torchrun
+from jupyter_dist.backends.torchrun.backend import Torchrun
+from jupyter_dist.backends.torchrun.options import TorchrunOptions, layout
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, State
@@ -102,7 +102,9 @@ total.item(), dist.attempt(), socket.gethostname()
         return logs == [b"up %d\n" % ranks] * ranks or _over(folder)
 
     folder = start(hosts, source, 3, nnodes="1:3")
-    late = wait_for(lambda: _running(hosts, "h3", "jupyter_dist.worker.torchrun_host"), what="the launcher")
+    late = wait_for(
+        lambda: _running(hosts, "h3", "jupyter_dist.worker.launchers.torchrun_host"), what="the launcher"
+    )
     os.kill(late, signal.SIGSTOP)
     wait_for(lambda: up(0, 2), what="two ranks")
     os.kill(late, signal.SIGCONT)

@@ -11,10 +11,10 @@ from launching import ended, launch_cell, logs, story
 
 from jupyter_dist.conformance.deadlines import run_process
 from jupyter_dist.job import State
-from jupyter_dist.record.failures import failures
-from jupyter_dist.showing import report
+from jupyter_dist.record.failures.failures import failures
+from jupyter_dist.showing import failure_report
 
-OURS = str(Path(report.__file__).parents[1])
+OURS = str(Path(failure_report.__file__).parents[1])
 MODULE = """import inspect, warnings
 
 def step(loss):
@@ -71,12 +71,12 @@ def test_modules_beside_the_notebook_are_the_users_files(beside: Path) -> None:
         ("beside_mod.py", 5, 'raise ValueError(f"bad {loss}")'),
     ]
     assert f'  File "{beside}/beside_mod.py", line 5, in step\n    raise ValueError' in first.text
-    assert str(run.path) not in report.failure(run).split("whole log")[0]
+    assert str(run.path) not in failure_report.failure(run).split("whole log")[0]
 
 
 def test_lines_of_a_module_are_shown_where_its_file_is_not(beside: Path, tmp_path: Path) -> None:
     """As on another host; or the file there is another one, or was edited while the run went on."""
-    from jupyter_dist.capture.capturing import capture_cell
+    from jupyter_dist.capture.payload_builder import capture_cell
     from jupyter_dist.worker import layout
     from jupyter_dist.worker import payload as container
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist.worker.after_import import AfterImport
+from jupyter_dist.worker.import_hooks import AfterImport
 
 Kernel = Any
 
@@ -380,7 +380,7 @@ import copy, gc, inspect, pickle, sys, threading, weakref
 early = "before" in sys.argv
 if early:
     import accelerate.accelerator
-from jupyter_dist.capture import recording
+from jupyter_dist.capture import trainer_calls as recording
 before = list(sys.meta_path)
 recording.install(); recording.install()
 assert len(sys.meta_path) == len(before) + 1
@@ -388,7 +388,7 @@ assert not {"torch", "transformers", "lightning", "numpy"} & set(sys.modules)
 from accelerate.accelerator import Accelerator
 from accelerate.state import PartialState
 from jupyter_dist.worker import pickling
-from jupyter_dist.worker.pickling.remade import NOTES, Refused
+from jupyter_dist.worker.pickling.reducers import NOTES, Refused
 
 def there(value):
     dumped = pickling.dump(value, mains=[globals()])

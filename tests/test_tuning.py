@@ -13,19 +13,19 @@ import pytest
 
 import jupyter_dist
 from jupyter_dist import queries
-from jupyter_dist.backends.ranks.defaults import cores
-from jupyter_dist.conformance.runs import wait_for_end
+from jupyter_dist.backends.ranks.default_environment import cores
+from jupyter_dist.conformance.run_control import wait_for_end
 from jupyter_dist.errors import DistError, InputError
 from jupyter_dist.folder import RunFolder, runs, trials_of
 from jupyter_dist.launch import submission
 from jupyter_dist.manage import removal
-from jupyter_dist.plan.planning import make_plan, read_command_line
+from jupyter_dist.plan.run_plan import make_plan, read_command_line
 from jupyter_dist.queries.snapshot import snapshot
 from jupyter_dist.record import reader, trials
 from jupyter_dist.showing import live
 from jupyter_dist.start import Origin, start_cell
 from jupyter_dist.tuning import trial_runs
-from jupyter_dist.tuning.turns import Tuning
+from jupyter_dist.tuning.tuning_loop import Tuning
 
 pytestmark = pytest.mark.needs("optuna")
 

@@ -15,9 +15,9 @@ from fakes.sagemaker.fixtures import GIVEN
 from ray_nodes import IN_SHARED, shared_ray
 
 import jupyter_dist
-from jupyter_dist.conformance.runs import wait_for_end
+from jupyter_dist.conformance.run_control import wait_for_end
 from jupyter_dist.folder import trials_of
-from jupyter_dist.plan.planning import make_plan
+from jupyter_dist.plan.run_plan import make_plan
 from jupyter_dist.record import reader
 from jupyter_dist.start import Origin, start_cell
 

@@ -18,19 +18,20 @@ from tqdm import tqdm
 
 from jupyter_dist import queries
 from jupyter_dist.job import State
-from jupyter_dist.queries.line_index import LineIndex
+from jupyter_dist.queries.logs.line_index import LineIndex
 from jupyter_dist.queries.snapshot import snapshot
-from jupyter_dist.record import log_tail, reader
+from jupyter_dist.record import reader
 from jupyter_dist.record.cursor import Tail
-from jupyter_dist.record.last_lines import last_lines
-from jupyter_dist.record.unrolled import UnrolledLog
+from jupyter_dist.record.logs import terminal_log
+from jupyter_dist.record.logs.last_lines import last_lines
+from jupyter_dist.record.logs.rendered_log import UnrolledLog
 from jupyter_dist.showing import live
 from jupyter_dist.showing.run import Run
 from jupyter_dist.showing.screens import PlainScreen, kernel_text
 from jupyter_dist.showing.view import View
-from jupyter_dist.text import unroll
+from jupyter_dist.text import log_rendering
+from jupyter_dist.text.log_rendering import WINDOW, Unroll, unrolled
 from jupyter_dist.text.safe import clean_lines
-from jupyter_dist.text.unroll import WINDOW, Unroll, unrolled
 
 
 def bytes_read() -> int:
@@ -272,7 +273,7 @@ def test_places_of_lines_far_behind_a_bar(tmp_path: Path) -> None:
 def test_a_log_that_is_rewritten_more_than_is_kept_is_shown_as_it_was_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jupyter_dist.record.unrolled._MAX_TEXTS", 10)
+    monkeypatch.setattr("jupyter_dist.record.logs.rendered_log._MAX_TEXTS", 10)
     path = tmp_path / "log"
     log = UnrolledLog(path)
     bar = b"bar\n\x1b[A\x1b[2Kbar that is done\n"
@@ -393,7 +394,7 @@ def test_the_log_that_a_run_gives(make: Callable[..., RunMaker]) -> None:
         *("[0] epochs: 100%", "[0] the end"),
         *("[1] epochs: 100%", "[1] the end"),
     ]
-    found, left_out = log_tail.read_log(made.folder)
+    found, left_out = terminal_log.read_log(made.folder)
     assert ([line.text.split("|")[0] for line in found], left_out) == (["epochs: 100%", "the end"] * 2, 0)
 
 
@@ -447,8 +448,8 @@ def test_it_costs_what_a_search_costs_where_nothing_is_rewritten() -> None:
     data = b"step 12 loss 0.25 and so on, \x1b[32mall right\x1b[0m\n" * 200_000
     began = time.process_time()
     data.count(b"\x1b[")
-    unroll._BEGIN.search(data)
+    log_rendering._BEGIN.search(data)
     least = time.process_time() - began
     began = time.process_time()
-    assert Unroll().feed(data) == [unroll.Piece(len(data))]
+    assert Unroll().feed(data) == [log_rendering.Piece(len(data))]
     assert time.process_time() - began < 20 * least + 0.2

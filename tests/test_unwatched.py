@@ -25,11 +25,11 @@ from jupyter_dist.commands.run_commands import Context
 from jupyter_dist.conformance.deadlines import Deadline
 from jupyter_dist.errors import DistError, InputError, LaunchError
 from jupyter_dist.job import State, Supervisor
-from jupyter_dist.manage import actions, ask_stacks, removal
+from jupyter_dist.manage import actions, removal, stack_request
 from jupyter_dist.record import reader
 from jupyter_dist.record.run_list import ended_before
 from jupyter_dist.showing.run import Run
-from jupyter_dist.start.until_end import attach
+from jupyter_dist.start.follow import attach
 
 GONE = Supervisor(2**22 - 1, 1, "", "")
 # In place of the job's Python: a supervisor that takes the run on and is killed half a second later.
@@ -96,7 +96,7 @@ def test_it_is_no_end(own_folders: Path, changes: dict[str, Any]) -> None:
     with pytest.raises(DistError, match=f"(?s)is unwatched: .*`jupyter dist attach {run.id}` takes it on"):
         run.raise_for_state()
     with pytest.raises(DistError, match="Attach to the run first"):
-        ask_stacks.take(made.folder)
+        stack_request.take(made.folder)
     assert [row["id"] for row in queries.runs(state="unwatched")["runs"]] == [run.id]
     shown = queries.run(run.id)
     assert (shown["state"], shown["ended"]) == ("unwatched", None)

@@ -17,10 +17,10 @@ from run_maker import RunMaker
 
 import jupyter_dist
 from jupyter_dist import queries
-from jupyter_dist.record.usage_points import parse_usage
+from jupyter_dist.record.metrics.usage_points import parse_usage
 from jupyter_dist.worker import boot
-from jupyter_dist.worker.nvml import Nvml
-from jupyter_dist.worker.usage import HostUsage
+from jupyter_dist.worker.gpus.nvml import Nvml
+from jupyter_dist.worker.host.usage import HostUsage
 
 # Of a session of its own, as a rank is: burns a core, and so does its child.
 _BUSY = """
@@ -119,7 +119,7 @@ def test_asking_takes_little_of_a_core(
 
     monkeypatch.setattr(usage, "_sample", look)
     clock = SimpleNamespace(thread_time=lambda: sum(spent), monotonic=time.monotonic, time=time.time)
-    monkeypatch.setattr("jupyter_dist.worker.usage.time", clock)
+    monkeypatch.setattr("jupyter_dist.worker.host.usage.time", clock)
     began = time.monotonic()
     for tenth in range(6_000):  # ten minutes, in which nothing but this clock goes on
         usage.tick(began + tenth / 10)

@@ -20,7 +20,7 @@ from rank_maker import alone
 
 import jupyter_dist as dist
 from jupyter_dist.worker import api
-from jupyter_dist.worker import events as _events
+from jupyter_dist.worker.output import events as _events
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_log_takes_torch_scalars(events: Callable[[], list[dict[str, Any]]]) -> 
 def test_log_takes_tensorflow_scalars(tmp_path: Path) -> None:
     code = """
 import tensorflow as tf
-from jupyter_dist.worker import events
+from jupyter_dist.worker.output import events
 events.open_writer("events.jsonl")
 counter = tf.Variable(7, dtype=tf.int64)
 dist.log(loss=tf.constant(0.5), half=tf.constant(0.25, tf.bfloat16), count=counter, step=counter)

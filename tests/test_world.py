@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from test_capture import Notebook, notebook  # noqa: F401  the fixture
 
-from jupyter_dist.worker.pickling.remade import compiled
+from jupyter_dist.worker.pickling.reducers import torch_compile
 
 FILES = {
     "jw_tools.py": """
@@ -529,7 +529,7 @@ class TestNotes:
         notebook: Notebook,  # noqa: F811
     ) -> None:
         notebook.cell("import torch\n@torch.compile(backend='eager')\ndef f(x): return x")
-        del compiled._free(notebook.names["f"])["self"].fullgraph
+        del torch_compile._free(notebook.names["f"])["self"].fullgraph
         (note,) = notebook.capture("f").notes
         assert note.startswith(
             "ranks compile f with torch.compile's defaults: its own options were not found"

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Write what is made from the shapes of answers: `tools/answers.py`, or `tools/answers.py --check`.
 
-jupyter_dist/queries/answers.py and the modules beside it that end with `_answers.py` are the source. Made
-from them are the types in labextension/src (answers.ts, formanswers.ts, …), and the schemas in
-jupyter_dist/server/openapi.json, whose paths and parameters are written by hand and tested against the table
-of operations.
+The modules of jupyter_dist/queries/answers/ are the source. Made from them are the types in
+labextension/src/answers/, and the schemas in jupyter_dist/server/openapi.json, whose paths and parameters are
+written by hand and tested against the table of operations.
 """
 
 from __future__ import annotations
@@ -22,20 +21,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [
-    ROOT / "jupyter_dist/queries" / name
-    for name in (
-        "answers.py",
-        "about_answers.py",
-        "failure_answers.py",
-        "form_answers.py",
-        "media_answers.py",
-        "said_answers.py",
-        "tuning_answers.py",
-        "usage_answers.py",
-    )
+    ROOT / "jupyter_dist/queries/answers" / f"{name}.py"
+    for name in ("runs", "forms", "logs", "media", "metrics", "ranks")
 ]
 OPENAPI = ROOT / "jupyter_dist/server/openapi.json"
-TYPES = {source: ROOT / "labextension/src" / f"{source.stem.replace('_', '')}.ts" for source in SOURCES}
+TYPES = {source: ROOT / "labextension/src/answers" / f"{source.stem}.ts" for source in SOURCES}
 """Which types are made from which source. The first has need of the others', and these of none."""
 _PLAIN = {
     "str": ("string", {"type": "string"}),
@@ -196,7 +186,7 @@ def types(source: Path) -> str:
         f" * Written by tools/answers.py from {source.relative_to(ROOT)}: change them there. */"
     )
     first = source == SOURCES[0]
-    imported = "import type { ISchema as JsonSchema } from './jsonschema';"
+    imported = "import type { ISchema as JsonSchema } from '../jsonschema';"
     parts = [_union("State", [f"'{state}'" for state in made.states])] if first else []
     for shape in (shape for shape in made.shapes.values() if shape.source == source):
         extends = f" extends I{shape.base}" if shape.base else ""
@@ -281,7 +271,7 @@ def main() -> int:
             if not check:
                 path.write_text(text)
     if late and check:
-        print(f"{', '.join(late)}: not made from queries/answers.py as it is now; run tools/answers.py")
+        print(f"{', '.join(late)}: not made from queries/answers/ as it is now; run tools/answers.py")
     return int(bool(late and check))
 
 

@@ -145,7 +145,7 @@ def _names(code: str) -> tuple[set[str], set[str]]:
 
 def _check_flags(line: str, code: str, known: set[str], folder: Path) -> Iterator[str]:
     from jupyter_dist import start
-    from jupyter_dist.plan.planning import make_plan, read_command_line
+    from jupyter_dist.plan.run_plan import make_plan, read_command_line
 
     names = {first or second for first, second in re.findall(r"\{(\w+)\}|\$(\w+)", line)}
     for name in sorted(names):

@@ -21,16 +21,16 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from ..worker import machine
 from ..worker.boot import STACK_SIGNAL, set_name
-from ..worker.free_ports import free_ports
-from ..worker.usage import HostUsage
+from ..worker.host import machine
+from ..worker.host.ports import available_ports
+from ..worker.host.usage import HostUsage
 from .children import Child, Children, end_leftovers, start_guard
 from .frames import Frame, FrameError, Frames, encode
-from .gpus_held import HostGpus
+from .host_gpus import HostGpus
 from .line_times import LineTimes
 from .notices import write_notice
-from .stage import remove
+from .stage_program import remove
 from .tail import Tails, checkpoints
 
 __all__ = ["Agent", "main"]
@@ -213,7 +213,7 @@ class Agent:
             for child in self._children:
                 self._say({"is": "started", **child.to_json()})
         elif do == "ports":
-            self._say({"is": "ports", "ports": free_ports(wish["count"])})
+            self._say({"is": "ports", "ports": available_ports(wish["count"])})
         elif do == "lease":
             self._say({"is": "leased", **self._gpus.take(wish["wish"])})
         elif do == "reach":

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..worker import layout
 from ..worker.boot import STACK_SIGNAL
-from ..worker.groups import guard_groups, kill_group, peak_memory_bytes
+from ..worker.process_groups import guard_groups, kill_group, peak_memory_bytes
 from .rank_fork import fork_rank
 
 __all__ = ["Child", "Children", "end_leftovers", "start_guard"]

@@ -1,4 +1,4 @@
-"""Write down when each rank's log grew, beside the log (worker/time_index.py).
+"""Write down when each rank's log grew, beside the log (worker/output/time_index.py).
 
 By this host's clock, and whether or not a driver is there: what a driver reads after a cut says when the
 lines were printed, not when they came.
@@ -10,7 +10,8 @@ import contextlib
 import os
 import time
 
-from ..worker import layout, time_index
+from ..worker import layout
+from ..worker.output import time_index
 
 __all__ = ["LineTimes"]
 

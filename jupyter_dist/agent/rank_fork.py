@@ -18,7 +18,9 @@ def fork_rank(env: Mapping[str, str], code: str, umask: int) -> int:
     The agent has no threads. Its descriptors are closed in the rank; its objects live on there, unused,
     until the rank ends without tearing anything down, so none of them closes a number that is the rank's.
     """
-    from ..worker import __main__, api, autolog, cell, payload  # noqa: F401  before the fork: once for all ranks
+    # Before the fork: once for all ranks.
+    from ..worker import __main__, api, autolog, payload  # noqa: F401
+    from ..worker.rank import cell  # noqa: F401
 
     pid = os.fork()
     if pid:

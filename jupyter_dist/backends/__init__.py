@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from ..errors import BrokenBackend, DistError, MissingEngine, UnknownBackend
 from ..worker.boot import STACK_SIGNAL
-from ._base import Backend, Capabilities, Form, Handle, Options
+from .interface import Backend, Capabilities, Form, Handle, Options
 
 __all__ = [
     "SHOWING",
@@ -50,21 +50,25 @@ class _Entry:
 
 
 _BUILT_IN = {
-    "azureml": _Entry("jupyter_dist.backends.azureml:AzureMl", 'pip install "jupyter-dist[azureml]"'),
+    "azureml": _Entry("jupyter_dist.backends.azureml.backend:AzureMl", 'pip install "jupyter-dist[azureml]"'),
     "databricks": _Entry(
-        "jupyter_dist.backends.databricks:Databricks", 'pip install "jupyter-dist[databricks]"'
+        "jupyter_dist.backends.databricks.backend:Databricks", 'pip install "jupyter-dist[databricks]"'
     ),
-    "horovod": _Entry("jupyter_dist.backends.horovod:Horovod", "jupyter dist install-horovod"),
+    "horovod": _Entry("jupyter_dist.backends.horovod.backend:Horovod", "jupyter dist install-horovod"),
     "kubernetes": _Entry(
-        "jupyter_dist.backends.kubernetes:Kubernetes", 'pip install "jupyter-dist[kubernetes]"'
+        "jupyter_dist.backends.kubernetes.backend:Kubernetes", 'pip install "jupyter-dist[kubernetes]"'
     ),
-    "local": _Entry("jupyter_dist.backends.local:Local", 'pip install "jupyter-dist"'),
-    "mpi": _Entry("jupyter_dist.backends.mpi:Mpi", "apt-get install openmpi-bin"),
-    "ray": _Entry("jupyter_dist.backends.ray:Ray", 'pip install "jupyter-dist[ray]"'),
-    "sagemaker": _Entry("jupyter_dist.backends.sagemaker:SageMaker", 'pip install "jupyter-dist[sagemaker]"'),
-    "spark": _Entry("jupyter_dist.backends.spark:Spark", 'pip install "jupyter-dist[spark]"'),
-    "ssh": _Entry("jupyter_dist.backends.ssh:Ssh", "apt-get install openssh-client"),
-    "torchrun": _Entry("jupyter_dist.backends.torchrun:Torchrun", 'pip install "jupyter-dist[torch]"'),
+    "local": _Entry("jupyter_dist.backends.local.backend:Local", 'pip install "jupyter-dist"'),
+    "mpi": _Entry("jupyter_dist.backends.mpi.backend:Mpi", "apt-get install openmpi-bin"),
+    "ray": _Entry("jupyter_dist.backends.ray.backend:Ray", 'pip install "jupyter-dist[ray]"'),
+    "sagemaker": _Entry(
+        "jupyter_dist.backends.sagemaker.backend:SageMaker", 'pip install "jupyter-dist[sagemaker]"'
+    ),
+    "spark": _Entry("jupyter_dist.backends.spark.backend:Spark", 'pip install "jupyter-dist[spark]"'),
+    "ssh": _Entry("jupyter_dist.backends.ssh.backend:Ssh", "apt-get install openssh-client"),
+    "torchrun": _Entry(
+        "jupyter_dist.backends.torchrun.backend:Torchrun", 'pip install "jupyter-dist[torch]"'
+    ),
 }
 
 
@@ -93,13 +97,13 @@ SHOWING = {
 _INSIDE = {
     TRIALS: _Entry("jupyter_dist.tuning.trials_backend:Trials", 'pip install "jupyter-dist[tune]"'),
     "azureml-job": _Entry(
-        "jupyter_dist.backends.on_azureml.seen_command:SeenCommand", 'pip install "jupyter-dist[azureml]"'
+        "jupyter_dist.backends.azureml.attached:SeenCommand", 'pip install "jupyter-dist[azureml]"'
     ),
     "kubernetes-job": _Entry(
-        "jupyter_dist.backends.on_kubernetes.seen_pods:SeenPods", 'pip install "jupyter-dist[kubernetes]"'
+        "jupyter_dist.backends.kubernetes.attached:SeenPods", 'pip install "jupyter-dist[kubernetes]"'
     ),
     "sagemaker-job": _Entry(
-        "jupyter_dist.backends.on_sagemaker.seen_job:SeenJob", 'pip install "jupyter-dist[sagemaker]"'
+        "jupyter_dist.backends.sagemaker.attached:SeenJob", 'pip install "jupyter-dist[sagemaker]"'
     ),
 }
 """Backends that nobody asks for by name."""

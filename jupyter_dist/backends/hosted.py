@@ -19,21 +19,21 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..errors import LaunchError
 from ..folder import RunFolder, write_bytes
+from ..hosts.elastic_fleet import HostSet
 from ..hosts.fleet import Fleet, FleetPoll, Start
-from ..hosts.host_set import HostSet
-from ..hosts.link import LinkError, Reach
-from ..hosts.mailbox import Mailbox
+from ..hosts.links.link import LinkError, Reach
+from ..hosts.links.mailbox import Mailbox
+from ..hosts.links.stream import Pipe, by_pipe, stage_program
 from ..hosts.settings import HostSettings
-from ..hosts.stream import Pipe, by_pipe, stage_program
 from ..job import Job, Poll, RankState, State
 from ..worker import layout
-from ._base import Handle
-from .ranks.agent_options import AgentOptions
-from .ranks.elastic_options import ElasticOptions
-from .ranks.elastic_ranks import ElasticRanks
-from .ranks.fresh_ranks import FreshRanks
+from .elastic.live_resize import ElasticRanks
+from .elastic.options import ElasticOptions
+from .elastic.restart_resize import FreshRanks
+from .elastic.rounds import Elastic
+from .interface import Handle
 from .ranks.host_gpus import HostsTurn
-from .ranks.places import (
+from .ranks.placement import (
     Place,
     Wanted,
     addresses,
@@ -42,11 +42,11 @@ from .ranks.places import (
     gpu_wishes,
     places,
     ports_needed,
+    rank_starts,
 )
-from .ranks.rank_starts import rank_starts
-from .ranks.rounds import Elastic
-from .ranks.serving import Serving
-from .ranks.standing import is_displaced, overall, rank_state
+from .ranks.rank_states import is_displaced, overall, rank_state
+from .ranks.server_ranks import Serving
+from .shared_options.agent import AgentOptions
 
 __all__ = [
     "AgentOptions",

@@ -19,8 +19,8 @@ from ..errors import DistError, LaunchError, Unreachable
 from ..folder import RunFolder
 from ..job import Job, Poll, State
 from ..record import reader
-from ._base import Handle
 from .hosted import Hosted, Hosting, HostSettings, Mailbox, Wanted
+from .interface import Handle
 
 __all__ = [
     "Errands",

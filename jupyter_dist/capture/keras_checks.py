@@ -6,7 +6,7 @@ import sys
 from collections.abc import Collection
 
 from ..errors import CaptureError
-from ..worker import keras3
+from ..worker import keras
 
 __all__ = ["check"]
 
@@ -41,10 +41,10 @@ def check(why: str, modules: Collection[str]) -> None:
     )
     if found is None:
         return
-    if keras3.wants_legacy():
-        if why == keras3.HOROVOD:
+    if keras.wants_legacy():
+        if why == keras.HOROVOD:
             raise CaptureError(_MIXED.format(why=why, found=found))
-    elif moved := keras3.missing():
+    elif moved := keras.missing():
         raise CaptureError(_MOVED.format(why=why, found=found, moved=", ".join(moved)))
 
 

@@ -24,7 +24,7 @@ Keep = Callable[[Any], Any]
 def read_loggers(
     is_installed: Callable[[str], bool], keep: Keep, note: Callable[[str], None]
 ) -> dict[str, Any]:
-    """What was set on loggers; applied by `worker/rank_settings/rank_logging.py`.
+    """What was set on loggers; applied by `worker/settings/loggers.py`.
 
     Of a library's loggers only what the library would not set by itself again: their handlers are its own.
     `keep` takes a formatter that is not logging's and returns what stands for it, or None.

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Collection
 from typing import Any
 
-from ..worker.rank_settings.rank_seeds import Seed
+from ..worker.settings.seeds import Seed
 
 __all__ = ["read"]
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from ..worker import foreign_names
 from ..worker.pickling import Pickler, Trace
-from ..worker.rank_settings import library_settings
-from . import executed, kernel_logging, kernel_seeds, module_attributes
+from ..worker.settings import libraries
+from . import kernel_logging, kernel_seeds, module_attributes, notebook_history
 from . import modules as _modules
 
 __all__ = ["Settings", "is_notebook", "read"]
@@ -61,7 +61,7 @@ def read(
     found = Settings()
     if not is_notebook(namespace):
         return found
-    texts = executed.texts(namespace)
+    texts = notebook_history.texts(namespace)
     own: dict[str, bool] = {}
 
     def is_own(top: str) -> bool:
@@ -109,7 +109,7 @@ def _libraries(
 ) -> dict[str, dict[str, Any]]:
     """Per library, what is plain by itself, and under `kept` what has to be pickled."""
     found: dict[str, dict[str, Any]] = {}
-    for library in library_settings.LIBRARIES:
+    for library in libraries.LIBRARIES:
         module = sys.modules.get(library)
         if module is None:
             continue
@@ -117,7 +117,7 @@ def _libraries(
         def failed(name: str, error: Exception, library: str = library) -> None:
             notes.append(f"{library}'s {name} stays behind: {type(error).__name__}: {error}")
 
-        values = library_settings.read(library, module, failed)
+        values = libraries.read(library, module, failed)
         if "set_num_threads" in values and not any("set_num_threads" in text for text in texts):
             del values["set_num_threads"]  # by itself torch takes what the machine has
         for name, value in values.items():

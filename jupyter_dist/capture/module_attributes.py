@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .executed import tree
+from .notebook_history import tree
 
 __all__ = ["Attribute", "changed"]
 

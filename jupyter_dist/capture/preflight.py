@@ -17,9 +17,9 @@ from typing import Any
 import cloudpickle
 
 from ..errors import CaptureError
-from ..worker.names import code_names
 from ..worker.pickling import Pickler, annotation_values, dump
-from ..worker.pickling.remade import Refused
+from ..worker.pickling.code_names import code_names
+from ..worker.pickling.reducers import Refused
 
 __all__ = ["sort_out"]
 

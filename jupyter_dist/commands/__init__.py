@@ -21,7 +21,7 @@ from ..backends import Backend
 from ..errors import CaptureError, DistError, InputError, RunNotFound, RunStopped
 from ..flags import Flag, flags_of, nearest, shown, split_line
 from ..job import State
-from ..plan.planning import Plan, make_plan, read_command_line, run_flags
+from ..plan.run_plan import Plan, make_plan, read_command_line, run_flags
 from ..text.table import Message
 from .cluster_commands import CLUSTER_COMMANDS
 from .help_texts import entry, help_text

@@ -10,12 +10,12 @@ import tomlkit
 from pydantic import BaseModel, ConfigDict, Field
 
 from .. import backends, clusters
-from ..backends import detecting
+from ..backends import detection
 from ..clusters import Cluster
 from ..errors import DistError, InputError
 from ..flags import Flag, flags_of
 from ..options import NOT_SAVED
-from ..plan.planning import make_plan, read_command_line, run_flags
+from ..plan.run_plan import make_plan, read_command_line, run_flags
 from ..text.table import Message, Table
 from .run_commands import Command, Context, Empty, about_site, command
 
@@ -42,7 +42,7 @@ def _list(context: Context, _: Empty, __: tuple[str, ...]) -> Table:
     sites = _sites({cluster.backend for cluster in saved.values()})
     for cluster in saved.values():
         said = clusters.problem(cluster) or ("in use" if cluster.name == clusters.used() else "")
-        site = detecting.site_of(cluster.options, sites.get(cluster.backend, ()))
+        site = detection.site_of(cluster.options, sites.get(cluster.backend, ()))
         told = "; ".join(filter(None, (said, "" if site is None else about_site(site))))
         rows.append((cluster.name, cluster.backend, _options(cluster), told))
     columns = ("cluster", "backend", "options", "")
@@ -61,7 +61,7 @@ def _sites(names: Collection[str]) -> dict[str, list[dict[str, Any]]]:
         with contextlib.suppress(DistError):  # it is told beside the cluster
             if backends.declared(name).capabilities.sites:
                 asked.append(name)
-    return {name: found.sites for name, found in detecting.ask(asked, fresh_s=_FRESH_S).items()}
+    return {name: found.sites for name, found in detection.ask(asked, fresh_s=_FRESH_S).items()}
 
 
 def _options(cluster: Cluster) -> str:

@@ -9,7 +9,7 @@ from .. import backends, clusters
 from ..errors import DistError
 from ..flags import Flag, flags_of
 from ..folder import runs
-from ..plan.planning import backend_of, run_flags
+from ..plan.run_plan import backend_of, run_flags
 from . import _tree
 from .run_commands import Command, Context
 

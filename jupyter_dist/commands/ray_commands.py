@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from ..backends.rays import running_rays
+from ..backends.ray import cluster_discovery
 from ..start import finish, ray_clusters
 from ..start.ray_clusters import Verb
 from ..text.table import Table
@@ -28,7 +28,7 @@ class _Launch(Empty):
 
 
 def _list(context: Context, _: Empty, __: tuple[str, ...]) -> Table:
-    found = running_rays.detect()
+    found = cluster_discovery.detect()
     rows = [(site["name"], about_site(site)) for site in found.get("sites", ())]
     version = f"Ray {found['Ray']}: " if found else "Ray is not installed: pip install 'jupyter-dist[ray]'"
     return Table(("address", "what it has"), rows, data=found, empty=version + found.get("no_site", ""))

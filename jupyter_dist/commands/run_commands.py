@@ -14,14 +14,15 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from .. import backends, start
-from ..backends import detecting
+from ..backends import detection
 from ..errors import InputError, MissingEngine
 from ..flags import Flag, build, flags_of, scan, shown
 from ..folder import RunFolder, find
 from ..job import State
-from ..manage import removal, stopping
+from ..manage import removal, stop
 from ..options import Seconds
-from ..record import log_tail, reader, run_list
+from ..record import reader, run_list
+from ..record.logs import terminal_log
 from ..record.reader import Line
 from ..text.format import count, duration, size
 from ..text.safe import clean, one_line
@@ -130,7 +131,7 @@ def _stop(context: Context, flags: _Stop, ids: tuple[str, ...]) -> Message:
     lines = []
     for folder in chosen:
         before = reader.status(folder).state
-        after = stopping.stop(folder, kill=flags.kill, wait_s=_STOP_LIMIT_S)
+        after = stop.stop(folder, kill=flags.kill, wait_s=_STOP_LIMIT_S)
         # A lost run whose ranks go on is not at its end before another supervisor has ended them.
         if before.ended and after is before:
             lines.append(f"{folder.id} had ended before: {before}")
@@ -170,7 +171,7 @@ def _logs(context: Context, flags: _Logs, ids: tuple[str, ...]) -> Any:
     if not context.terminal:
         if flags.follow:
             raise InputError(f"--follow is for a terminal: here it is `%dist attach {folder.id}`")
-        lines, before = log_tail.read_log(folder, ranks=flags.rank, tail=flags.tail or _SHOWN_LINES)
+        lines, before = terminal_log.read_log(folder, ranks=flags.rank, tail=flags.tail or _SHOWN_LINES)
         if not lines:
             return Message(
                 "nothing was printed" if reader.status(folder).state.ended else "nothing was printed yet"
@@ -178,14 +179,14 @@ def _logs(context: Context, flags: _Logs, ids: tuple[str, ...]) -> Any:
         text = "\n".join(_line(line, not alone, colour=False) for line in lines)
         return Message(f"… {count(before, 'line')} before\n{text}" if before else text)
     if flags.follow:
-        for chunk in log_tail.follow_log(folder, ranks=flags.rank, tail=flags.tail):
+        for chunk in terminal_log.follow_log(folder, ranks=flags.rank, tail=flags.tail):
             _print_lines(chunk, not alone)
-        from ..showing import report
+        from ..showing import failure_report
 
         status = reader.status(folder)
-        return Message(report.unwatched(status)) if status.state is State.UNWATCHED else None
+        return Message(failure_report.unwatched(status)) if status.state is State.UNWATCHED else None
     else:
-        _print_lines(log_tail.read_log(folder, ranks=flags.rank, tail=flags.tail)[0], not alone)
+        _print_lines(terminal_log.read_log(folder, ranks=flags.rank, tail=flags.tail)[0], not alone)
     return None
 
 
@@ -267,7 +268,7 @@ def _backends(context: Context, _: Empty, asked: tuple[str, ...]) -> Table:
             backends.declared(name)  # which says what there is instead
     rows: list[tuple[str, str, str]] = []
     data = []
-    for name, found in detecting.ask(asked or backends.names()).items():
+    for name, found in detection.ask(asked or backends.names()).items():
         state, told = _found(found)
         rows.append((name, state, told))
         rows += [("", "", f"{site['name']}: {about_site(site)}") for site in found.sites]
@@ -280,7 +281,7 @@ def about_site(site: Mapping[str, Any]) -> str:
     return str(site.get("problem") or site.get("told") or "there")
 
 
-def _found(found: detecting.Found) -> tuple[str, str]:
+def _found(found: detection.Found) -> tuple[str, str]:
     """Whether a backend can be used, and what it has found or lacks."""
     missing = found.problem if isinstance(found.problem, MissingEngine) else found.lacks
     if missing is not None:

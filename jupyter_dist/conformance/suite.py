@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from .declared import Declared
-from .ended import Ended, Stopped
-from .failed import Failed, Raised
-from .runs import Runs
+from .declarations import Declared
+from .failed_runs import Failed, Raised
+from .run_control import Runs
+from .stopped_runs import Ended, Stopped
+from .successful_runs import Good, Worked
 from .target import Target
-from .worked import Good, Worked
 
 __all__ = ["BackendConformance", "DeclaredConformance", "LinkConformance", "PlatformConformance"]
 

@@ -12,7 +12,7 @@ from ..agent.frames import Frame
 from ..agent.tail import PATHS, WHOLE
 from ..folder import RunFolder, make_private
 from ..worker import layout
-from ..worker.time_index import RECORD
+from ..worker.output.time_index import RECORD
 
 __all__ = ["Arrivals"]
 

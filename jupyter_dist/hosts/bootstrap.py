@@ -7,14 +7,14 @@ import inspect
 import json
 import zlib
 
-from ..agent import aws_credentials, blob_store, s3_store, store, stores
+from ..agent.stores import aws_credentials, blob_store, folder_store, s3_store, store
 
 __all__ = ["courier_program"]
 
 
 def courier_program() -> str:
-    """For `python -I -c`; told what it needs by its environment (agent/courier.py)."""
-    needed = (store, aws_credentials, s3_store, blob_store, stores)  # each after those that it imports
+    """For `python -I -c`; told what it needs by its environment (agent/mailbox_relay.py)."""
+    needed = (store, aws_credentials, s3_store, blob_store, folder_store)  # each after those that it imports
     sources = [(each.__name__.rpartition(".")[2], inspect.getsource(each)) for each in needed]
     packed = base64.b64encode(zlib.compress(json.dumps(sources).encode(), 9)).decode()
     return _BOOTSTRAP.replace("PACKED", packed)
@@ -31,9 +31,9 @@ for name, source in json.loads(zlib.decompress(base64.b64decode("PACKED"))):
     module.__package__ = "mail"
     sys.modules[module.__name__] = module
     exec(compile(source, name + ".py", "exec"), module.__dict__)
-from mail import store as mail_store, stores
+from mail import folder_store, store as mail_store
 url = os.environ["JUPYTER_DIST_MAILBOX"]
-store = stores.open_store(url, os.environ)
+store = folder_store.open_store(url, os.environ)
 waits_s = float(os.environ.get("JUPYTER_DIST_MAILBOX_WAITS_S", 600))
 digest = os.environ["JUPYTER_DIST_MAILBOX_CODE"]
 begin = time.monotonic()
@@ -55,5 +55,5 @@ atexit.register(os.unlink, path)
 with os.fdopen(fd, "wb") as file:
     file.write(code)
 sys.path.insert(0, path)
-runpy.run_module("jupyter_dist.agent.courier", run_name="__main__")
+runpy.run_module("jupyter_dist.agent.mailbox_relay", run_name="__main__")
 """

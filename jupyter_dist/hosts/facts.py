@@ -41,7 +41,7 @@ class HostFacts:
     machine: str
     """The same for two hosts that are one machine under two names."""
     leased: Mapping[str, Any] | None = None
-    """What the agent has said of the GPUs that it was to take (agent/gpus_held.py); None: nothing yet."""
+    """What the agent has said of the GPUs that it was to take (agent/host_gpus.py); None: nothing yet."""
     clock_offset_s: float = 0.0
     """What to add to its clock to have this machine's."""
 
@@ -54,7 +54,7 @@ class HostFacts:
 def host_facts(
     name: str, node: int, slots: int, told: Mapping[str, Any], interface: str | None = None
 ) -> HostFacts:
-    """What an agent has told (worker/machine.py). `interface`: the names of those by which the other
+    """What an agent has told (worker/host/machine.py). `interface`: the names of those by which the other
     hosts reach it, with commas, of which the first that it has counts.
 
     Raises LookupError, with what to tell the user, where it has none of them.

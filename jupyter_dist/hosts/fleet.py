@@ -22,14 +22,14 @@ from ..errors import LaunchError
 from ..folder import RunFolder, write_bytes, write_json
 from ..job import Job
 from ..worker import layout
-from .archive import kept_checkpoints, shipped
 from .arrivals import Arrivals
 from .host import Host, HostFacts, HostProcess
-from .link import Reach
+from .host_messages import cut_off, missing, out_of_space, progress, story
+from .links.link import Reach
+from .links.ssh_transport import by_ssh
 from .openssh import SshSettings, options
 from .settings import HostSettings
-from .ssh_door import by_ssh
-from .telling import cut_off, missing, out_of_space, progress, story
+from .staged_files import kept_checkpoints, shipped
 
 __all__ = ["Fleet", "FleetPoll", "Start", "ssh_script"]
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from ..worker.jitter import jitter
 from . import rsync
-from .archive import Shipped
 from .arrivals import Arrivals
 from .facts import HostFacts, HostProcess, host_facts
 from .host_clock import HostClock
-from .link import LinkError, Reach
+from .links.link import LinkError, Reach
 from .openssh import LOCAL, own_version
 from .settings import HostSettings
+from .staged_files import Shipped
 
 __all__ = ["Host", "HostFacts", "HostProcess"]
 

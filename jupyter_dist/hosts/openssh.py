@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..agent import stage
+from ..agent import stage_program
 from .settings import HostSettings
 
 __all__ = [
@@ -135,7 +135,7 @@ def opening(word: str, candidates: Sequence[str]) -> bytes:
 
 @functools.cache
 def _program() -> bytes:
-    return base64.b64encode(zlib.compress(Path(stage.__file__).read_bytes(), 9))
+    return base64.b64encode(zlib.compress(Path(stage_program.__file__).read_bytes(), 9))
 
 
 def version() -> str | None:

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import backends, folder
-from ..capture.capturing import Payload
+from ..capture.payload_builder import Payload
 from ..errors import LaunchError
 from ..folder import RunFolder
 from ..job import Job, State
 from ..options import RunOptions
-from ..record import about, reader
+from ..record import reader, run_labels
 from ..search.spec import Search
-from ..worker import keras3
+from ..worker import keras
 from . import template
 
 __all__ = ["Request", "dry_run", "launch", "launch_watch", "or_nothing_of", "resume", "start_supervisor"]
@@ -154,7 +154,7 @@ def _write(place: RunFolder, request: Request, payload: Payload) -> None:
         folder.write_bytes(target, shipped.data)
     run = request.run
     if run.name or run.run_tags or run.note:
-        about.change(place, run.name, run.run_tags, run.note)
+        run_labels.change(place, run.name, run.run_tags, run.note)
     # Last: a folder is a run once it has a job.
     folder.write_json(place.job, _job(request, place.id, payload).to_json())
 
@@ -252,13 +252,13 @@ def _fork(
         why_cold = f"backend {backend!r} starts its own processes"
         return template.launch(place, env, (), why_cold=why_cold, client=able.client)
     why = header["legacy_keras"] or (world_size > 1 and header["legacy_keras_if_several"])
-    if why and keras3.swaps(why, env):
+    if why and keras.swaps(why, env):
         return "the cell needs tf_keras in place of keras, which is arranged before any import"
     return template.launch(place, env, imports)
 
 
 def _start_cold(place: RunFolder, env: Mapping[str, str], why: str, python: str | None = None) -> None:
-    from ..backends.ranks.processes import PACKAGE_ROOT
+    from ..processes.rank_processes import PACKAGE_ROOT
 
     done = subprocess.run(
         [python or sys.executable, "-m", "jupyter_dist.supervise.supervisor", str(place.path), why],

@@ -26,10 +26,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..backends.ranks import forking
 from ..errors import DistError
 from ..folder import RunFolder
-from ..worker.preload import NO_THREADS, expand
+from ..processes import forking
+from .preload import NO_THREADS, expand
 
 __all__ = ["close", "import_environ", "launch", "observe", "prepare", "wanted"]
 
@@ -264,8 +264,9 @@ def _serve(sock: socket.socket) -> None:
     """The template process: import and fork on request until the kernel is gone or idle."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors are nobody's to wait for
     from .. import backends
-    from ..supervise import carrier, supervisor  # noqa: F401  # what every supervisor and rank needs
     from ..supervise import guard as guards
+    from ..supervise import supervisor  # what every supervisor and rank needs
+    from ..supervise.backend_process import server  # noqa: F401
     from ..worker import __main__, api, autolog  # noqa: F401
 
     # Of another package's backend nobody knows what its import does: threads would end all warm starts.

@@ -8,9 +8,9 @@ from typing import Any
 from .. import clusters
 from ..errors import InputError
 from ..options import NOT_SAVED
-from ..plan.planning import make_plan
-from ..queries.choices import cluster_json
-from ..queries.form_answers import Cluster, ClusterForgotten, ClusterSaved
+from ..plan.run_plan import make_plan
+from ..queries.answers.forms import Cluster, ClusterForgotten, ClusterSaved
+from ..queries.forms import cluster_json
 
 __all__ = ["delete", "duplicate", "save"]
 

@@ -14,30 +14,26 @@ from typing import Any, overload
 
 from ..folder import find_exact
 from ..job import rank_count
-from ..record import failures, hints, reader, stacks
-from ..record.outlines import Cell, Outline
-from ..record.results import alike
+from ..record import reader
+from ..record.failures import failures, hints, stacks
+from ..record.outputs.result_outlines import Cell, Outline
+from ..record.outputs.results import alike
 from ..record.run_list import disk_bytes
 from ..text.format import signal_name
-from . import (
-    about_answers,
-    answers,
-    failure_answers,
-    logs,
-    media_answers,
-    media_pages,
-    metric_curves,
-    run_files,
-    run_info,
-    said_answers,
-    usage_answers,
-    usage_curves,
-)
-from .choices import backend_list as backends
-from .choices import cluster_list as clusters
-from .ranks_said import said
-from .stacks_told import as_answer
-from .watching import Watch
+from . import files, media_pages, run_info
+from .answers import logs, metrics, ranks
+from .answers import media as media_answers
+from .answers import runs as run_answers
+from .answers.ranks import Cell as CellAnswer
+from .answers.ranks import Result
+from .changes import Watch
+from .forms import backend_list as backends
+from .forms import cluster_list as clusters
+from .logs import pages
+from .metrics import curves as metric_curves
+from .metrics import usage as usage_curves
+from .rank_reports import said
+from .stacks import as_answer
 
 __all__ = [
     "Watch",
@@ -73,7 +69,7 @@ def runs(
     limit: int = 100,
     before: str | None = None,
     sort: str = "",
-) -> answers.RunList:
+) -> run_answers.RunList:
     """Runs, newest first: `{runs, total, notebooks, root, host, hint}`.
 
     `text`: words that all stand in the id, name, tags, note, notebook, backend, state, reason, parameters
@@ -86,7 +82,7 @@ def runs(
     return run_info.listing(text, state, notebook, limit, before, sort)
 
 
-def run(id: str) -> answers.RunInfo:
+def run(id: str) -> run_answers.RunInfo:
     """One run with its ranks, notes and cell."""
     return run_info.full(find_exact(id))
 
@@ -98,9 +94,9 @@ def log_page(
     start: int = 0,
     count: int = 200,
     launcher: str | None = None,
-) -> answers.LogPage:
+) -> logs.LogPage:
     """Lines of one rank's log, of a launcher's, or of all ranks by time; see `logs.page`."""
-    return logs.page(find_exact(id), rank, attempt, start, count, launcher)
+    return pages.page(find_exact(id), rank, attempt, start, count, launcher)
 
 
 def log_search(
@@ -112,21 +108,21 @@ def log_search(
     case: bool = False,
     limit: int = 1000,
     launcher: str | None = None,
-) -> answers.SearchResult:
+) -> logs.SearchResult:
     """Search a whole log: `{count, hits: [line numbers], truncated}`."""
-    return logs.search(find_exact(id), rank, attempt, query, regex, case, limit, launcher)
+    return pages.search(find_exact(id), rank, attempt, query, regex, case, limit, launcher)
 
 
 def log_download(
     id: str, rank: int | None = None, attempt: int | None = None, launcher: str | None = None
 ) -> Iterator[bytes]:
     """A whole log in pieces: a rank's or launcher's own bytes, or all ranks' lines by time."""
-    return logs.download(find_exact(id), rank, attempt, launcher)
+    return pages.download(find_exact(id), rank, attempt, launcher)
 
 
 def file_download(id: str, file: str) -> Iterator[bytes]:
     """One of the run's `files`, in pieces."""
-    return run_files.read(find_exact(id), file)
+    return files.read(find_exact(id), file)
 
 
 @overload
@@ -136,7 +132,7 @@ def curves(
     points: int = 2000,
     names: Sequence[str] | None = None,
     version: None = None,
-) -> answers.Curves: ...
+) -> metrics.Curves: ...
 
 
 @overload
@@ -147,7 +143,7 @@ def curves(
     names: Sequence[str] | None = None,
     *,
     version: str,
-) -> answers.Curves | answers.CurvesUnchanged: ...
+) -> metrics.Curves | metrics.CurvesUnchanged: ...
 
 
 def curves(
@@ -156,17 +152,17 @@ def curves(
     points: int = 2000,
     names: Sequence[str] | None = None,
     version: str | None = None,
-) -> answers.Curves | answers.CurvesUnchanged:
+) -> metrics.Curves | metrics.CurvesUnchanged:
     """The run's metrics to draw; see `metric_curves.curves`."""
     return metric_curves.curves(find_exact(id), attempt, points, names, version)
 
 
-def usage(id: str, points: int = 120) -> usage_answers.Usage:
+def usage(id: str, points: int = 120) -> metrics.Usage:
     """What the ranks take of their hosts, and their last signs of life; see `usage_curves.usage`."""
     return usage_curves.usage(find_exact(id), points)
 
 
-def errors(id: str, attempt: int | None = None) -> list[failure_answers.RankError]:
+def errors(id: str, attempt: int | None = None) -> list[ranks.RankError]:
     """How ranks failed: the root cause first, what followed from it last."""
     place = find_exact(id)
     found = failures.failures(place, attempt)
@@ -193,7 +189,7 @@ def errors(id: str, attempt: int | None = None) -> list[failure_answers.RankErro
     ]
 
 
-def _frame(frame: Mapping[str, Any]) -> failure_answers.Frame:
+def _frame(frame: Mapping[str, Any]) -> ranks.Frame:
     line = frame.get("line")
     return {
         "file": str(frame.get("file") or ""),
@@ -204,7 +200,7 @@ def _frame(frame: Mapping[str, Any]) -> failure_answers.Frame:
     }
 
 
-def results(id: str) -> list[said_answers.Result]:
+def results(id: str) -> list[Result]:
     """What the ranks' results look like, equal ones together."""
     place = find_exact(id)
     status = reader.status(place)
@@ -215,8 +211,8 @@ def results(id: str) -> list[said_answers.Result]:
     return [_result(ranks, heard.results[ranks[0]]) for ranks in folded.values()]
 
 
-def _result(ranks: list[int], found: Mapping[str, Any]) -> said_answers.Result:
-    told: said_answers.Result = {
+def _result(ranks: list[int], found: Mapping[str, Any]) -> Result:
+    told: Result = {
         "ranks": ranks,
         "repr": found["repr"],
         "error": found["error"],
@@ -230,8 +226,8 @@ def _result(ranks: list[int], found: Mapping[str, Any]) -> said_answers.Result:
     return {**told, "cells": [_cell(cell) for cell in outline.cells]}
 
 
-def _cell(cell: Cell) -> said_answers.Cell:
-    told: said_answers.Cell = {"name": cell.name, "text": cell.text or ""}
+def _cell(cell: Cell) -> CellAnswer:
+    told: CellAnswer = {"name": cell.name, "text": cell.text or ""}
     return {**told, "number": cell.number} if cell.is_number else told
 
 
@@ -261,12 +257,12 @@ def content(
     return media_pages.content(find_exact(id), rank, offset, bytes, hash, mime, attempt)
 
 
-def environment(id: str) -> about_answers.Environment:
+def environment(id: str) -> run_answers.Environment:
     """What a run was started with: Python, packages, the git commit of its notebook's folder."""
     return run_info.environment(find_exact(id))
 
 
-def kept_stacks(id: str) -> failure_answers.Stacks:
+def kept_stacks(id: str) -> ranks.Stacks:
     """The stacks that the run's ranks have written, in the newest attempt; asks nobody.
 
     Empty where none were taken: a run that stalls has them taken by itself.
@@ -276,6 +272,6 @@ def kept_stacks(id: str) -> failure_answers.Stacks:
     return {**as_answer(found), "time": time}
 
 
-def disk_size(id: str) -> answers.DiskSize:
+def disk_size(id: str) -> run_answers.DiskSize:
     """What a run takes on the disk."""
     return {"id": id, "bytes": disk_bytes(find_exact(id).path)}

@@ -9,19 +9,20 @@ from typing import NamedTuple
 from ..errors import InputError
 from ..folder import RunFolder
 from ..job import rank_count
-from ..record import exhibits, reader
-from ..worker.media import form_of
-from . import log_places
-from .media_answers import Display, Displays, KeptMedia, Logged, MediaList, MediaPage, MediaSeries
-from .ranks_said import said
-from .ranks_shown import RanksShown
+from ..record import reader
+from ..record.outputs import rich_output
+from ..worker.output.media import form_of
+from .answers.media import Display, Displays, KeptMedia, Logged, MediaList, MediaPage, MediaSeries
+from .logs import display_positions
+from .rank_displays import RanksShown
+from .rank_reports import said
 
 __all__ = ["Raw", "content", "displays", "kept", "kept_media", "logged", "series"]
 
 MOST_PAGE = 200
 """Displays or steps in one answer."""
 SAFE_TYPES = {
-    **{mime: mime for mime in exhibits.PICTURES},
+    **{mime: mime for mime in rich_output.PICTURES},
     "application/json": "application/json",
 }
 """What a browser is told that bytes are; all other text is told to be plain."""
@@ -43,10 +44,12 @@ def displays(
     count = _in(count, "count")
     first = max(0, len(found) - count if start is None else start)
     page = found[first : first + count]
-    places = log_places.places(folder, number, [group for display, group in page if not display["result"]])
+    places = display_positions.places(
+        folder, number, [group for display, group in page if not display["result"]]
+    )
     for display, group in page:
         display["places"] = [
-            places[key] for key in (log_places.key_of(*one) for one in group) if key in places
+            places[key] for key in (display_positions.key_of(*one) for one in group) if key in places
         ]
     return {
         "attempt": number,
@@ -131,7 +134,7 @@ def content(
     if min(rank, offset, bytes, number) < 0 or bytes > 100_000_000:
         raise InputError("no such content")
     path = folder.rank(number, rank).media
-    data = exhibits.contents(path, exhibits.Part(mime, offset=offset, bytes=bytes, hash=hash or "-"))
+    data = rich_output.contents(path, rich_output.Part(mime, offset=offset, bytes=bytes, hash=hash or "-"))
     if data is None:
         raise InputError(f"run {folder.id} has no such content of rank {rank}")
     form = form_of(mime)

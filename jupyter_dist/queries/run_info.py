@@ -6,24 +6,24 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, RunNotFound
 from ..folder import RunFolder, age_key, runs, runs_root
 from ..job import Job, RankState, State, Status, rank_count
-from ..record import about, reader
-from ..record import environment as surroundings
+from ..record import provenance as surroundings
+from ..record import reader, run_labels
 from ..text.format import signal_name
-from . import run_files, tuned
-from .about_answers import Environment
-from .answers import RankInfo, RunInfo, RunList, RunSummary
-from .final_metrics import final_metrics
-from .ranks_said import said, slowest
-from .run_order import in_order
-from .said_answers import RankProgress
+from . import files, tuning
+from .answers.ranks import RankProgress
+from .answers.runs import Environment, RankInfo, RunInfo, RunList, RunSummary
+from .metrics.final_values import final_metrics
+from .rank_reports import said, slowest
 
-__all__ = ["environment", "full", "listing", "short"]
+__all__ = ["environment", "full", "in_order", "listing", "short"]
+
 
 _MAX_LIMIT = 1000
 _MOST_SOURCE = 20_000
@@ -41,9 +41,9 @@ def full(folder: RunFolder) -> RunInfo:
     bars = heard.progress()
     more: dict[str, Any] = {}
     if job.tuning is not None:
-        more["tuning"] = tuned.tuning_of(folder, job.tuning)
+        more["tuning"] = tuning.tuning_of(folder, job.tuning)
     if job.trial is not None:
-        more["trial"] = tuned.trial_of(job.trial)
+        more["trial"] = tuning.trial_of(job.trial)
     waited_for = (RankState(rank) for rank in range(len(status.ranks), size))
     return {
         **_summary(folder, status, job, bars),
@@ -52,15 +52,15 @@ def full(folder: RunFolder) -> RunInfo:
         "notes": [*job.notes, *filter(None, [status.told]), *heard.notes],
         "source": job.source,
         "attempts": folder.attempts(),
-        "launchers": run_files.launchers(folder, status.attempt),
+        "launchers": files.launchers(folder, status.attempt),
         "line": job.line,
-        "files": [{"name": name, "bytes": size} for name, size in run_files.downloadable(folder)],
+        "files": [{"name": name, "bytes": size} for name, size in files.downloadable(folder)],
         **more,  # type: ignore[typeddict-item]
     }
 
 
 def _summary(folder: RunFolder, status: Status, job: Job, bars: list[RankProgress]) -> RunSummary:
-    said_of_it = about.read(folder)
+    said_of_it = run_labels.read(folder)
     return {
         "id": folder.id,
         "name": said_of_it.name
@@ -252,3 +252,43 @@ def _hint(root: Path) -> str:
             "with another JUPYTER_DIST_RUNS or data directory, show theirs under the cells only."
         )
     return f"{root} is not a folder, so there can be no runs; point JUPYTER_DIST_RUNS elsewhere."
+
+
+def in_order(runs: Sequence[RunSummary], sort: str) -> list[RunSummary]:
+    """Runs by `created`, `name`, `duration`, `param:NAME` or `metric:NAME`; with a minus the largest first.
+
+    A run that has no such value goes last either way, and equal ones stay as they were. Raises InputError.
+    """
+    down, by = sort.startswith("-"), sort.removeprefix("-")
+    having: list[tuple[Any, RunSummary]] = []
+    without: list[tuple[Any, RunSummary]] = []
+    for run in runs:
+        key = _key(run, by)
+        (without if key is None else having).append((key, run))
+    having.sort(key=lambda one: _comparable(one[0]), reverse=down)
+    return [run for _, run in (*having, *without)]
+
+
+def _key(run: RunSummary, by: str) -> Any:
+    kind, _, name = by.partition(":")
+    if kind == "param" and name:
+        return run.get("parameters", {}).get(name)
+    if kind == "metric" and name:
+        return run.get("final", {}).get(name)
+    if by == "duration":
+        ended = run["ended"] or run["host_time"]
+        return None if run["started"] is None else ended - run["started"]
+    if by == "created":
+        return run["created"]
+    if by == "name":
+        return run["name"].lower()
+    raise InputError(
+        f"sort must be created, name, duration, param:NAME or metric:NAME, or one with a minus, got {by!r}"
+    )
+
+
+def _comparable(value: Any) -> tuple[bool, float, str]:
+    """Numbers before texts."""
+    if isinstance(value, int | float):
+        return False, float(value), ""
+    return True, 0.0, str(value)

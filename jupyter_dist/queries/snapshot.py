@@ -7,8 +7,9 @@ from ..folder import find_exact
 from ..record import reader
 from ..text.safe import clean
 from . import media_pages
-from .answers import Curve, Curves, Snapshot
-from .failure_answers import RankError
+from .answers.metrics import Curve, Curves
+from .answers.ranks import RankError
+from .answers.runs import Snapshot
 
 __all__ = ["snapshot"]
 

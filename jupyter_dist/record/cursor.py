@@ -12,8 +12,8 @@ from typing import Any, BinaryIO
 
 from ..folder import RankFolder, RunFolder
 from ..job import Status
-from ..text.unroll import Unroll
-from ..worker.time_index import Times
+from ..text.log_rendering import Unroll
+from ..worker.output.time_index import Times
 from . import reader
 from .reader import Event, Line
 

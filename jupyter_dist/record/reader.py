@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from ..errors import RunNotFound
 from ..folder import RunFolder
 from ..job import Job, RankState, State, Status
-from ..worker.time_index import Times
-from .identity import boot_id, start_ticks, supervised
+from ..worker.output.time_index import Times
+from .process_identity import boot_id, start_ticks, supervised
 
 __all__ = [
     "Event",

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import InputError, RunNotFound
 from ..folder import RunFolder, find, runs
 from ..job import State
-from . import about, reader
+from . import reader, run_labels
 
 __all__ = [
     "RunRow",
@@ -76,7 +76,7 @@ def _healthy_row(folder: RunFolder, size: int) -> RunRow:
         label=str(job.label),
         reason=status.reason,
         size_bytes=size,
-        name=about.read(folder).name,
+        name=run_labels.read(folder).name,
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..folder import RunFolder, trial_id
 from ..search.spec import Search
-from .metrics import to_number
+from .metrics.points import to_number
 
 __all__ = ["Told", "Trial", "best", "read", "search_of"]
 

@@ -32,7 +32,7 @@ class Search:
     early_stopping: bool = False
     """Trials that do worse than the others did at the same step are ended."""
     policy: str | None = None
-    """By which rule that is, as it was written (policy.py), where the backend's own is not wanted."""
+    """By which rule that is, as it was written (early_stopping.py), where the backend's own is not wanted."""
     parent: str | None = None
     """The id of a tuning run whose trials this one begins with."""
     transfer: bool = False

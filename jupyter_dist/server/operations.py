@@ -11,10 +11,10 @@ from typing import Any, Literal
 from .. import queries
 from ..errors import InputError
 from ..manage import actions, cluster_edits
-from ..plan import form_meaning
-from ..queries import answers, form_answers
-from ..showing import saved_output
-from ..start import hello, ray_clusters
+from ..plan import form_preview
+from ..queries.answers import forms, runs
+from ..showing import summary
+from ..start import cluster_test, ray_clusters
 
 __all__ = ["OPERATIONS", "Operation", "Param"]
 
@@ -92,7 +92,7 @@ class Operation:
 
 def _save(
     name: str, backend: str, options: dict[str, Any], old_name: str | None = None
-) -> form_answers.ClusterSaved:
+) -> forms.ClusterSaved:
     return cluster_edits.save(name, {"backend": backend, "options": options}, old_name)
 
 
@@ -103,7 +103,7 @@ class _Cleaner:
         self._lock = threading.Lock()
         self._cleaned: dict[float, float] = {}
 
-    def __call__(self, days: float) -> answers.Cleaned:
+    def __call__(self, days: float) -> runs.Cleaned:
         with self._lock:
             now = time.monotonic()
             if now - self._cleaned.get(days, -_CLEAN_EVERY_S) < _CLEAN_EVERY_S:
@@ -215,13 +215,13 @@ OPERATIONS = (
     ),
     Operation("POST", "/runs/{id}/stacks", actions.stacks, slow=True),
     Operation("GET", "/runs/{id}/stacks", queries.kept_stacks),
-    Operation("GET", "/runs/{id}/output", saved_output.of, slow=True),
+    Operation("GET", "/runs/{id}/output", summary.of, slow=True),
     Operation("POST", "/clean", _Cleaner(), (Param("days", "number", required=True),), slow=True),
     Operation("GET", "/backends", queries.backends, slow=True),
     Operation(
         "POST",
         "/backends/{backend}/meaning",
-        form_meaning.meaning,
+        form_preview.meaning,
         (Param("options", "object", required=True),),
         slow=True,
     ),
@@ -238,7 +238,7 @@ OPERATIONS = (
     ),
     Operation("DELETE", "/clusters/{name}", cluster_edits.delete),
     Operation("POST", "/clusters/{name}/duplicate", cluster_edits.duplicate, (Param("new_name", "string"),)),
-    Operation("POST", "/clusters/{name}/test", hello.run_hello, slow=True),
+    Operation("POST", "/clusters/{name}/test", cluster_test.run_hello, slow=True),
     Operation(
         "POST",
         "/ray/{verb}",

@@ -19,7 +19,7 @@ from ..errors import DistError, InputError, RunNotFound
 from ..folder import runs_root
 from ..queries.media_pages import Raw
 from .operations import OPERATIONS, Operation
-from .socket import WatchSocket
+from .websocket import WatchSocket
 
 __all__ = ["RestHandler", "add_routes"]
 

@@ -19,8 +19,10 @@ __all__ = [
     "in_kernel",
     "kernel_is_ending",
     "static_html",
+    "tell",
     "widget_view",
 ]
+
 
 RUN_MIME = "application/x-jupyter-dist-run+json"
 """Data: `{"run": id, "root": folder of all runs, "ended": whether the output stays as it is}`. Whoever
@@ -99,3 +101,8 @@ def static_html(summary: str, log: str) -> str:
     if not text:
         return summary
     return summary + preformatted(text, "margin:0.5em 0 0;white-space:pre-wrap")
+
+
+def tell(text: str) -> None:
+    """One line for the user. Notebooks paint what comes on stderr red, as errors, which it is not."""
+    print(text, file=sys.stdout if in_kernel() else sys.stderr)

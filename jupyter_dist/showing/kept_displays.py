@@ -15,13 +15,14 @@ from typing import NamedTuple
 from ..errors import DistError
 from ..folder import RunFolder
 from ..job import Job, Status
-from ..queries import logs, media_pages
-from ..queries.answers import LogLine
-from ..queries.media_answers import Display
+from ..queries import media_pages
+from ..queries.answers.logs import LogLine
+from ..queries.answers.media import Display
+from ..queries.logs import pages
 from ..text.fold import ranges
 from ..text.format import count
 from ..text.safe import clean, one_line, preformatted
-from .drawn_exhibits import Drawing, Shown
+from .rich_output_html import Drawing, Shown
 
 __all__ = ["Kept", "kept_displays"]
 
@@ -123,7 +124,7 @@ class _Lines:
 
     def __init__(self, drawing: Drawing, taken: set[int]) -> None:
         self._drawing, self._taken = drawing, taken
-        self.total = logs.page(drawing.folder, attempt=drawing.attempt, start=-1, count=1)["total"]
+        self.total = pages.page(drawing.folder, attempt=drawing.attempt, start=-1, count=1)["total"]
         self._left = _MOST_LINES - _LAST
 
     def between(self, first: int, end: int, after: int, before: int) -> str:
@@ -148,7 +149,7 @@ class _Lines:
         if not wanted:
             return []
         low = min(wanted)
-        page = logs.page(
+        page = pages.page(
             self._drawing.folder,
             attempt=self._drawing.attempt,
             start=low,

@@ -16,14 +16,14 @@ from ..errors import DistError, LaunchError
 from ..folder import RunFolder
 from ..job import State, Status
 from ..launch import submission
-from ..manage import stopping
+from ..manage import stop
 from ..record import reader
 from ..record.cursor import Tail
 from ..text.safe import one_line
-from . import report
-from .curves_ahead import CurvesAhead
+from . import failure_report
 from .display import command, in_kernel, kernel_is_ending
 from .screens import KernelScreen, PlainScreen
+from .summary_curves import CurvesAhead
 from .view import View
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class _Follower:
         kill = self._answered > 1
         note = "killing … interrupt again to leave it" if kill else "stopping … interrupt again to kill it"
         try:
-            stopping.stop(self._folder, kill=kill)
+            stop.stop(self._folder, kill=kill)
         except DistError as error:
             note = f"{error}; interrupt again"
         self._view.note = note
@@ -191,7 +191,7 @@ class _Follower:
     def _take_on(self, status: Status) -> bool:
         """Give the run another supervisor, once; false where that did not help: then nothing more comes."""
         if self._taken_on:
-            self._view.note = f"{one_line(status.reason or 'unwatched', 200)}; {report.cure(status)}"
+            self._view.note = f"{one_line(status.reason or 'unwatched', 200)}; {failure_report.cure(status)}"
             return False
         self._taken_on = True
         self._view.note = "its supervisor is gone; another one takes the run on …"

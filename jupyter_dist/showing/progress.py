@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..record.reader import Event
-from ..text.bar import Bar
 from ..text.format import clock, number, size
+from ..text.progress_bar import Bar
 from ..text.safe import one_line
 
 __all__ = ["Progress"]

@@ -11,13 +11,19 @@ from ..errors import DistError, InputError, RunFailed, RunStopped
 from ..folder import RunFolder
 from ..job import Job, State, Status, rank_count
 from ..launch import submission
-from ..manage import ask_stacks, models, stopping
-from ..record import about, failures, interleave, metrics, reader, stacks, usage_points
-from ..record.failures import RankError
-from ..record.logged import Media, media_of
-from ..record.results import Results
-from . import display, report, trial_table
+from ..manage import run_model, stack_request
+from ..manage import stop as stop_runs
+from ..record import reader, run_labels
+from ..record.failures import failures, stacks
+from ..record.failures.failures import RankError
+from ..record.logs import interleaved_log
+from ..record.metrics import points as metric_points
+from ..record.metrics import usage_points
+from ..record.outputs.logged_media import Media, media_of
+from ..record.outputs.results import Results
+from . import display, failure_report
 from . import summary as _summary
+from . import trials as trial_table
 
 if TYPE_CHECKING:
     import pandas
@@ -55,29 +61,29 @@ class Run:
     @property
     def name(self) -> str:
         """What the run is called: by `--name`, or set here; without that, by its cell."""
-        return about.read(self.folder).name or self.job.label or self.id
+        return run_labels.read(self.folder).name or self.job.label or self.id
 
     @name.setter
     def name(self, name: str) -> None:
-        about.change(self.folder, name=name)
+        run_labels.change(self.folder, name=name)
 
     @property
     def tags(self) -> tuple[str, ...]:
         """The run's tags. Set them to others, as in `run.tags = ("baseline", "large")`."""
-        return about.read(self.folder).tags
+        return run_labels.read(self.folder).tags
 
     @tags.setter
     def tags(self, tags: str | Iterable[str]) -> None:
-        about.change(self.folder, tags=tags)
+        run_labels.change(self.folder, tags=tags)
 
     @property
     def note(self) -> str:
         """What is worth knowing of the run; set it to another text."""
-        return about.read(self.folder).note
+        return run_labels.read(self.folder).note
 
     @note.setter
     def note(self, note: str) -> None:
-        about.change(self.folder, note=note)
+        run_labels.change(self.folder, note=note)
 
     @property
     def status(self) -> Status:
@@ -104,7 +110,7 @@ class Run:
     @property
     def metrics(self) -> pandas.DataFrame:
         """What the ranks logged so far: columns rank, step, name, value, time (seconds since the epoch)."""
-        return _frame(metrics.points(self.folder))
+        return _frame(metric_points.points(self.folder))
 
     @property
     def system_metrics(self) -> pandas.DataFrame:
@@ -144,7 +150,7 @@ class Run:
         for, which takes as long as it takes. Raises DistError while the run goes on, and where there are
         none.
         """
-        return models.model(self.folder)
+        return run_model.model(self.folder)
 
     @property
     def errors(self) -> list[RankError]:
@@ -165,10 +171,10 @@ class Run:
             raise InputError(f"run {self.id} has no attempt {attempt}; it has {known}")
         size = rank_count(self.job, self.status)
         if rank is None:
-            return interleave.interleaved(self.folder, range(size), attempt)
+            return interleaved_log.interleaved(self.folder, range(size), attempt)
         if not 0 <= rank < size:
             raise InputError(f"run {self.id} has ranks 0 to {size - 1}, not {rank}")
-        return interleave.unrolled(self.folder, rank, attempt).decode("utf-8", "replace")
+        return interleaved_log.unrolled(self.folder, rank, attempt).decode("utf-8", "replace")
 
     def wait(self, timeout_s: float | None = None) -> Run:
         """Wait for the end of the run, whatever it is, and return the run itself.
@@ -186,7 +192,7 @@ class Run:
                 raise TimeoutError(f"run {self.id} is still {status.state} after {timeout_s:g} s")
             if status.state is State.UNWATCHED:
                 if taken_on:
-                    raise DistError(report.unwatched(status))
+                    raise DistError(failure_report.unwatched(status))
                 taken_on = submission.resume(self.folder)
             time.sleep(min(pause, left))
             pause = min(_MAX_PAUSE_S, 1.5 * pause)
@@ -197,11 +203,11 @@ class Run:
 
         An unwatched run gets another supervisor first, which ends it; that takes seconds.
         """
-        stopping.stop(self.folder, kill=kill)
+        stop_runs.stop(self.folder, kill=kill)
 
     def stacks(self, timeout_s: float = 5.0, all_threads: bool = False) -> stacks.Stacks:
         """Where every running rank is in its Python code, without stopping it."""
-        return ask_stacks.take(self.folder, timeout_s, all_threads=all_threads)
+        return stack_request.take(self.folder, timeout_s, all_threads=all_threads)
 
     def raise_for_state(self) -> None:
         """Raise RunFailed (also for a lost run) or RunStopped with the reason; else do nothing.
@@ -210,11 +216,11 @@ class Run:
         """
         status = self.status
         if status.state is State.UNWATCHED:
-            raise DistError(report.unwatched(status))
+            raise DistError(failure_report.unwatched(status))
         if status.state in (State.FAILED, State.LOST):
-            raise RunFailed(report.failure(self.folder, status), self)
+            raise RunFailed(failure_report.failure(self.folder, status), self)
         if status.state is State.STOPPED:
-            raise RunStopped(report.stopped(status), self)
+            raise RunStopped(failure_report.stopped(status), self)
 
     def __repr__(self) -> str:
         try:
@@ -271,7 +277,7 @@ class Run:
         return summary
 
 
-def _frame(points: Iterable[metrics.MetricPoint]) -> pandas.DataFrame:
+def _frame(points: Iterable[metric_points.MetricPoint]) -> pandas.DataFrame:
     import pandas
 
     rows = [(p.rank, p.step, p.name, p.value, p.time) for p in points]

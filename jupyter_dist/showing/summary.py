@@ -9,18 +9,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..folder import RunFolder
+from ..folder import RunFolder, find_exact
 from ..job import Job, RankState, State, Status, rank_count
-from ..record import failures, reader
-from ..record.results import alike, result_events
+from ..queries.answers.runs import SavedOutput
+from ..record import reader
+from ..record.failures import failures
+from ..record.outputs.results import alike, result_events
 from ..text.fold import ranges
 from ..text.format import count, duration, number, signal_name, size
 from ..text.safe import one_line, preformatted
 from ..text.svg import Curves, Series, charts
-from . import curves_ahead, report, trial_table
+from . import failure_report, summary_curves, trials
 from .kept_displays import kept_displays
 
-__all__ = ["Summary", "gather", "title_of"]
+__all__ = ["Summary", "gather", "of", "title_of"]
+
 
 _MAX_ROWS = 16
 _MAX_METRICS = 12
@@ -124,13 +127,13 @@ def gather(folder: RunFolder) -> Summary:
     results = {**_result_texts(events), **failed}
     kinds = {**{rank: alike(event) for rank, event in events.items()}, **failed}
     rows, more_ranks = _rows(status, results, kinds)
-    curves = curves_ahead.curves(folder)
+    curves = summary_curves.curves(folder)
     last = [_last_values(name, found.series) for name, found in list(curves.items())[:_MAX_METRICS]]
-    text = report.failure(folder, status, errors)
+    text = failure_report.failure(folder, status, errors)
     displays = kept_displays(folder, job, status)
     return Summary(
         title=_title(job, status),
-        headline=report.headline(status, errors),
+        headline=failure_report.headline(status, errors),
         rows=rows,
         more_ranks=more_ranks,
         metrics=last,
@@ -146,9 +149,9 @@ def gather(folder: RunFolder) -> Summary:
 
 
 def _of_tuning(folder: RunFolder, status: Status, job: Job) -> Summary:
-    columns, rows, more = trial_table.rows(job, folder)
-    headline = trial_table.headline(job, folder)
-    said = report.headline(status, [])
+    columns, rows, more = trials.rows(job, folder)
+    headline = trials.headline(job, folder)
+    said = failure_report.headline(status, [])
     return Summary(
         title=_title(job, status),
         headline=f"{said}\n{headline}" if said else headline,
@@ -157,7 +160,7 @@ def _of_tuning(folder: RunFolder, status: Status, job: Job) -> Summary:
         metrics=[],
         more_metrics=0,
         curves={},
-        failure=report.failure(folder, status, [])[:16_000],
+        failure=failure_report.failure(folder, status, [])[:16_000],
         logs=one_line(f"{folder.path}-t*", 600),
         hint=_hint(status) or "run.trials: all of them, run.best: the best one as a run",
         told=one_line(status.told or "", 600),
@@ -168,7 +171,7 @@ def _of_tuning(folder: RunFolder, status: Status, job: Job) -> Summary:
 
 def _hint(status: Status) -> str:
     if status.state is State.UNWATCHED:
-        return report.cure(status)
+        return failure_report.cure(status)
     return "" if status.state.ended else f"it goes on: run.wait(), %dist attach {status.id}"
 
 
@@ -211,7 +214,7 @@ def _error_texts(errors: Sequence[failures.RankError]) -> dict[int, str]:
     for error in errors:
         alone = error is errors[0] or not error.collateral
         found[error.rank] = one_line(
-            report.what(error) if alone else f"because of rank {errors[0].rank}", _REPR
+            failure_report.what(error) if alone else f"because of rank {errors[0].rank}", _REPR
         )
     return found
 
@@ -315,3 +318,15 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         '<table style="border-collapse:collapse;margin:0.5em 0"><thead>'
         f"<tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     )
+
+
+def of(id: str) -> SavedOutput:
+    """The summary of a run that has ended; empty for one that goes on. Raises RunNotFound.
+
+    When a page was reloaded while the cell ran, or the cell did not wait, nobody but a view that looks at the
+    run can put its end into the notebook."""
+    place = find_exact(id)
+    if not reader.status(place).state.ended:
+        return {"id": id, "ended": False, "html": "", "text": ""}
+    found = gather(place)
+    return {"id": id, "ended": True, "html": found.html(), "text": found.text()}

@@ -8,15 +8,15 @@ from collections import Counter
 
 from ..folder import RunFolder
 from ..job import Job, State, Status, rank_count
-from ..record import stacks
 from ..record.cursor import Batch
+from ..record.failures import stacks
 from ..record.reader import Event, Line
 from ..text.fold import Entry, Fold
 from ..text.format import count, duration, signal_name, size
 from ..text.safe import clean, one_line
 from .progress import Progress
-from .told_below import ToldBelow
-from .trials_told import TrialsTold
+from .traceback_filter import ToldBelow
+from .trials import TrialsTold
 
 __all__ = ["View"]
 

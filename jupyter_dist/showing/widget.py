@@ -22,7 +22,7 @@ from .. import queries
 from ..errors import RunNotFound
 from ..folder import RunFolder, runs_root, trials_of
 from ..manage import actions
-from ..queries.answers import Snapshot
+from ..queries.answers.runs import Snapshot
 from ..queries.snapshot import snapshot
 from . import frontends
 from .downloads import Downloads

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from .. import backends
 from ..errors import DistError, InputError
 from ..options import OF_NAMES, OF_TUNING, RunOptions
-from ..plan.planning import make_plan
+from ..plan.run_plan import make_plan
 from ..worker.pickling.annotation_values import signature
-from .cell_or_call import start_call, warn
+from .follow import finish
 from .origin import origin_of_call
-from .until_end import finish
+from .run_start import start_call, warn
 
 if TYPE_CHECKING:
     from ..showing.run import Run

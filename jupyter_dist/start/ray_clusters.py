@@ -1,7 +1,7 @@
 """Launch a Ray cluster from a cluster-launcher file, keep a way to it open, take it down: a run for each.
 
-Such a run is one rank of the backend `local` that calls a function of ray_launching.py. So it outlives the
-kernel, its output is a run's log, Stop ends it, and every view shows it.
+Such a run is one rank of the backend `local` that calls a function of ray_cluster_tasks.py. So it outlives
+the kernel, its output is a run's log, Stop ends it, and every view shows it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from .. import clusters
-from ..backends.ranks.ports import free_ports
-from ..backends.rays import launcher_file
-from ..backends.rays.launcher_file import LauncherFile
+from ..backends.ray import cluster_file
+from ..backends.ray.cluster_file import LauncherFile
 from ..errors import DistError, InputError, RunNotFound
 from ..folder import RunFolder, runs
-from ..plan.planning import make_plan
-from ..queries.form_answers import Launching
+from ..plan.run_plan import make_plan
+from ..queries.answers.forms import Launching
 from ..record import reader
-from .cell_or_call import start_cell
+from ..worker.host.ports import free_ports
 from .origin import Origin
+from .run_start import start_cell
 
 if TYPE_CHECKING:
     from ..showing.run import Run
@@ -50,7 +50,7 @@ def begin(verb: Verb, given: str, name: str | None = None) -> Run:
     does it is returned. Raises InputError or MissingEngine, with nothing started.
     """
     saved = _launched(given)
-    file = launcher_file.read(given if saved is None else str(saved.launched_from))
+    file = cluster_file.read(given if saved is None else str(saved.launched_from))
     name = name or (saved.name if saved is not None else _known_as(file) or file.name)
     _check_name(name, file)
     for folder in under_way(file.path):
@@ -70,7 +70,7 @@ def start(verb: Verb, file: LauncherFile, name: str) -> Run:
     if arguments is None:
         arguments = f"client_port={file.client_port}, local_port={port_of(name) or free_ports(1)[0]}"
     given = ", ".join(filter(None, (repr(str(file.path)), f"cluster={name!r}", arguments)))
-    source = f"from jupyter_dist.start import ray_launching\n\nray_launching.{verb}({given})\n"
+    source = f"from jupyter_dist.start import ray_cluster_tasks\n\nray_cluster_tasks.{verb}({given})\n"
     options = {"backend": "local", "np": 1, "gpus_per_worker": 0, "cold": True, "stall_timeout": 0}
     plan = make_plan({**options, "ship_modules": "none"}, spelled_as_flags=False, cluster=False)
     origin = Origin(label=f"ray {verb} {file.path.name}", directory=Path.cwd())

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from ..flags import shown
-from ..plan.planning import make_plan
-from .cell_or_call import start_cell, warn
+from ..plan.run_plan import make_plan
 from .origin import Origin
+from .run_start import start_cell, warn
 
 if TYPE_CHECKING:
     from ..showing.run import Run

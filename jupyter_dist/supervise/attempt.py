@@ -13,17 +13,17 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ..backends.ranks.leftovers import end_leftovers
 from ..folder import make_attempt
 from ..job import Job, Poll, RankState, Stall, State
+from ..processes.leftovers import end_leftovers
 from ..worker import layout
-from .calls import Failure
-from .ending import Ending, first_failed, why, why_again, why_failed
-from .held import Held, Outcome
-from .keeping import log
+from .backend_calls import Failure
+from .failure_reason import first_failed, why, why_again, why_failed
 from .phases import Event, Phase, after
-from .pushing import Push
-from .retrying import Retried
+from .retry import Retried
+from .run_context import Held, Outcome
+from .status_writer import log
+from .termination import Ending, Push
 
 __all__ = ["Attempt", "pending"]
 

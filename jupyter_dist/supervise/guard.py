@@ -15,10 +15,10 @@ import sys
 import time
 from collections.abc import Iterable
 
-from ..backends.ranks import forking
-from ..backends.ranks.leftovers import end_leftovers
-from ..backends.ranks.processes import PACKAGE_ROOT
-from ..worker.groups import kill_group, last_words
+from ..processes import forking
+from ..processes.leftovers import end_leftovers
+from ..processes.rank_processes import PACKAGE_ROOT
+from ..worker.process_groups import kill_group, last_words
 
 __all__ = ["Guard", "prepare"]
 

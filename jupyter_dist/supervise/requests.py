@@ -7,7 +7,7 @@ import time
 
 from ..folder import RunFolder
 from ..job import Job, State
-from .ending import Ending
+from .termination import Ending
 
 __all__ = ["Requests"]
 

@@ -23,23 +23,23 @@ from pathlib import Path
 from typing import Any
 
 from .. import backends
-from ..backends.ranks.leftovers import end_leftovers
 from ..folder import RunFolder, free_room, keep_room, make_attempt, open_private
 from ..job import Job, State, Status, Supervisor, Verdict
+from ..processes.leftovers import end_leftovers
 from ..record.reader import boot_id, start_ticks, supervised
 from ..worker.boot import set_name
-from ..worker.groups import kill_group
-from ..worker.usage import HostUsage
+from ..worker.host.usage import HostUsage
+from ..worker.process_groups import kill_group
 from .attempt import Attempt, pending
-from .calls import Caller, Here
-from .carried import Carried
+from .backend_calls import Caller, Here
+from .backend_process.client import Carried
+from .failure_reason import port_was_taken
 from .guard import Guard
-from .held import Held, Outcome
-from .keeping import Keeper, log
-from .port_taken import port_was_taken
 from .requests import Requests
-from .retrying import Retried
-from .waking import Alarm
+from .retry import Retried
+from .run_context import Held, Outcome
+from .status_writer import Keeper, log
+from .wakeup import Alarm
 
 __all__ = ["main", "supervise"]
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from .tags import together, untagged
+from .output_tags import together, untagged
 
 __all__ = ["Entry", "Fold", "pick", "ranges"]
 

@@ -12,7 +12,7 @@ every run. Whoever takes a tuning on reads the ledger and the trials' folders, t
 known, and goes on; nothing else is kept.
 
     trials_backend.py
-    turns.py       one turn: look at the trials that run, end those that are hopeless, start others
+    tuning_loop.py       one turn: look at the trials that run, end those that are hopeless, start others
     engines/       what to try next, and what is hopeless: one module for each engine
     objective.py   the objective of one trial, read live from what its ranks log
     importance.py  how much each parameter matters

@@ -10,7 +10,8 @@ import time
 
 from ..folder import RunFolder
 from ..job import Job
-from ..record import metrics, reader
+from ..record import reader
+from ..record.metrics import points
 
 __all__ = ["Objective", "is_reported"]
 
@@ -60,7 +61,7 @@ class Objective:
         if self._in_log and (final or time.monotonic() - self._looked > _PATTERNS_EVERY_S):
             self._looked = time.monotonic()
             self._series = {}
-            for point in metrics.points(self._folder, attempt):
+            for point in points.points(self._folder, attempt):
                 self.names.add(point.name)
                 if point.name == self._metric:
                     self._take(point.rank, point.step, point.value)
@@ -85,7 +86,7 @@ class Objective:
                 continue
             self.names.update(values)
             if self._metric in values and not self._in_log:
-                step, value = event.data.get("step"), metrics.to_number(values[self._metric])
+                step, value = event.data.get("step"), points.to_number(values[self._metric])
                 self._take(rank, step if isinstance(step, int) else None, value)
 
     def _take(self, rank: int, step: int | None, value: float) -> None:

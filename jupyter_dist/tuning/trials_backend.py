@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from .. import backends
-from ..backends._base import Capabilities, Handle, Options
+from ..backends.interface import Capabilities, Handle, Options
 from ..folder import RunFolder
 from ..job import Job, Poll, State
 from ..launch import template
 from ..record import reader
 from ..record.trials import search_of
 from ..search.spec import Search
-from .turns import Tuning
+from .tuning_loop import Tuning
 
 __all__ = ["Trials", "TrialsOptions"]
 

@@ -8,12 +8,16 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from . import launched_rank
+from .launchers import launched_rank, rank_folder
 
 if __name__ == "__main__" and launched_rank.LAUNCHER in os.environ:
     launched_rank.enter()  # here, so that the process that only waits has imported next to nothing
 
-from . import barrier, boot, cell, horovod_meeting, horovod_rank, lent_place, stand_in
+from . import boot
+from .api import file_barrier
+from .horovod import rendezvous
+from .launchers import horovodrun_rank, mpi_slot
+from .rank import cell, main_snapshot
 
 __all__ = ["main"]
 
@@ -22,40 +26,40 @@ _STORE_IS_NEEDED_S = 10.0
 
 def main() -> NoReturn:
     """Be the rank that the environment describes; ends the process."""
-    if lent_place.LENT in os.environ:
-        lent_place.take(os.environ)
+    if mpi_slot.LENT in os.environ:
+        mpi_slot.take(os.environ)
     run_folder = Path(os.environ["JUPYTER_DIST_RUN"])
-    rank_folder = launched_rank.rank_folder(os.environ)
-    os.environ.pop(launched_rank.FOLDER, None)  # not for what the cell starts
-    if os.environ.get(horovod_meeting.HOW) == "elastic":
-        horovod_rank.take_over(rank_folder, int(rank_folder.name))
+    folder = rank_folder.rank_folder(os.environ)
+    os.environ.pop(rank_folder.FOLDER, None)  # not for what the cell starts
+    if os.environ.get(rendezvous.HOW) == "elastic":
+        horovodrun_rank.take_over(folder, int(folder.name))
     parent = os.environ.pop("JUPYTER_DIST_PARENT", None)
     if parent is not None:
         boot.die_with_parent(int(parent))
     lease = os.environ.pop("JUPYTER_DIST_GPU_LEASE", None)
     if lease is not None:
-        from .gpu_record import hold
+        from .gpus.record import hold
 
         hold(lease)  # its GPUs are taken as long as it lives
     rank = os.getpid()
     try:
-        boot.start(rank_folder, int(rank_folder.name))
+        boot.start(folder, int(folder.name))
         cwd = os.environ.pop("JUPYTER_DIST_CWD", None)
         if cwd is not None:
             os.chdir(cwd)
-        code, orderly = cell.run(run_folder, rank_folder)
+        code, orderly = cell.run(run_folder, folder)
         if orderly and os.getpid() == rank:
-            _keep_store(run_folder, int(rank_folder.name))
+            _keep_store(run_folder, int(folder.name))
     except boot.Terminated as stopped:
         # A stop may arrive before the cell begins and after its end: it is no fault of the rank's.
         code, orderly = int(stopped.code or 0), False
     if not orderly or os.getpid() != rank:
         # They would wait for ranks that may never come, or speak for the rank that has forked this process.
         atexit.unregister(launched_rank.finalize_mpi)
-        horovod_rank.leave()
+        horovodrun_rank.leave()
     if not orderly and os.getpid() == rank:
         boot.end_children()
-    boot.end(code, orderly=orderly, last=stand_in.clear)
+    boot.end(code, orderly=orderly, last=main_snapshot.clear)
 
 
 def _keep_store(run_folder: Path, rank: int) -> None:
@@ -72,7 +76,7 @@ def _keep_store(run_folder: Path, rank: int) -> None:
     if rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         attempt = int(os.environ.get("JUPYTER_DIST_ATTEMPT", 0))
         world_size = int(os.environ.get("WORLD_SIZE", 1))
-        barrier.outlast(str(run_folder), attempt, rank, world_size, _STORE_IS_NEEDED_S)
+        file_barrier.outlast(str(run_folder), attempt, rank, world_size, _STORE_IS_NEEDED_S)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from . import events, layout
+from . import layout
+from .output import events
 
 __all__ = [
     "STACK_SIGNAL",
@@ -159,7 +160,7 @@ def _after_fork_in_child() -> None:
 def reseed() -> None:
     """Fresh random state after a fork: otherwise all ranks of all runs draw the same numbers.
 
-    What the notebook's own state has to say comes with the cell: rank_seeds.py.
+    What the notebook's own state has to say comes with the cell: worker/settings/seeds.py.
     """
     random.seed()
     numpy = sys.modules.get("numpy")

@@ -4,8 +4,8 @@
     RUNS/ID/payload.pkl         header pickle, then the captured names (payload.py)
     RUNS/ID/payload.buffers     out-of-band buffers, mapped by the ranks
     RUNS/ID/modules/            the notebook's own .py files, first on the ranks' sys.path
-    RUNS/ID/about.json          name, tags and note, by whoever names the run (record/about.py)
-    RUNS/ID/environment.json    packages and git commit at the start (record/environment.py)
+    RUNS/ID/about.json          name, tags and note, by whoever names the run (record/run_labels.py)
+    RUNS/ID/environment.json    packages and git commit at the start (record/provenance.py)
     RUNS/ID/state.json          how the run stands, replaced atomically by the supervisor
     RUNS/ID/moment.idx          when the ranks' new lines were noted last, for all of them (time_index.py)
     RUNS/ID/supervisor.log
@@ -18,10 +18,10 @@
     RUNS/ID/resume.lock         held by the run's supervisor: there is one at a time
     RUNS/ID/files/              what a launcher has written for the user, such as a timeline
     RUNS/ID/attempts/A/launcher.log, launcher-HOST.log
-    RUNS/ID/attempts/A/curves.json   a digest of the ranks' metrics, by the supervisor (record/kept_curves.py)
+    RUNS/ID/attempts/A/curves.json   a digest of the ranks' metrics (record/metrics/digest_file.py)
     RUNS/ID/attempts/A/ranks/R/ output.log  times.idx  events.jsonl  media.bin  result.pkl  result.buffers
                                 error.json  exit.json  stacks.txt  meeting.jsonl  usage.jsonl
-                                .main/          for processes that the rank spawns (stand_in.py)
+                                .main/          for processes that the rank spawns (rank/main_snapshot.py)
 
 It lies with the worker because ranks and agents write these files on machines where nothing else of the
 package is; on the driver's side `folder.py` makes paths of the names.

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from . import layout
+from .former_places import present
 from .pickling import Dumped, Trace, dump, loading, name_classes
 
 __all__ = [
@@ -162,7 +163,7 @@ def load(path: Path, *, main: dict[str, Any] | None = None) -> Any:
         header = _header(file, path)
         buffers = _buffers(path.with_suffix(layout.BUFFERS), header)
         with loading(main):
-            return pickle.load(file, buffers=buffers)
+            return _Unpickler(file, buffers=buffers).load()
 
 
 def _places(buffers: Sequence[memoryview]) -> tuple[list[tuple[int, int]], int]:
@@ -210,6 +211,13 @@ def _open(path: Path) -> io.BufferedReader:
         os.close(fd)
         raise ContainerError(f"{str(path)!r} is not a file")
     return os.fdopen(fd, "rb")
+
+
+class _Unpickler(pickle.Unpickler):
+    """Finds also what older versions have written."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        return super().find_class(present(module), name)
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -1,11 +1,11 @@
 /** The server extension: REST, and one WebSocket for the whole page. */
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
-import type { ICurves, ILogPage, IRunInfo, ISavedOutput, ISearchResult } from './answers';
-import type { IDisplays, IMediaList, IMediaPage } from './mediaanswers';
-import type { IRankError, IStacks } from './failureanswers';
-import type { IUsage } from './usageanswers';
-import type { IResult } from './saidanswers';
+import type { ILogPage, ISearchResult } from './answers/logs';
+import type { IDisplays, IMediaList, IMediaPage } from './answers/media';
+import type { ICurves, IUsage } from './answers/metrics';
+import type { IRankError, IResult, IStacks } from './answers/ranks';
+import type { IRunInfo, ISavedOutput } from './answers/runs';
 import type {
   Attempt,
   IContent,

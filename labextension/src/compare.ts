@@ -1,5 +1,5 @@
 /** Several runs beside each other: what differs, how their code differs, and a line for each run in each chart. */
-import type { IEnvironment } from './aboutanswers';
+import type { IEnvironment } from './answers/runs';
 import { epochMetric, over, type Axis } from './compare/axis';
 import { diffNode } from './compare/codediff';
 import { differences, differencesNode } from './compare/differences';

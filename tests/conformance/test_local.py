@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
-from jupyter_dist.conformance.worked import GoodRun
+from jupyter_dist.conformance.successful_runs import GoodRun
 from jupyter_dist.launch import template
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import spark_rig
 
-from jupyter_dist.backends.on_spark import notebook_session
+from jupyter_dist.backends.spark import notebook_session
 from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
 from jupyter_dist.record.reader import start_ticks
 

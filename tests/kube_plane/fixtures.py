@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_dist.conformance.runs import Runs
+from jupyter_dist.conformance.run_control import Runs
 from jupyter_dist.conformance.target import Target
 
 from .plane import Plane, shared_plane

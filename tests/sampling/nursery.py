@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_dist.errors import CaptureError
-from jupyter_dist.worker import preload
+from jupyter_dist.launch import preload
 
 __all__ = ["main"]
 
@@ -52,7 +52,7 @@ def _end(pid: int) -> str:
 
 
 def _ranks() -> Callable[[dict[str, Any]], int]:
-    from jupyter_dist.backends.ranks import forking
+    from jupyter_dist.processes import forking
 
     forking.mark_warm({0})
 
@@ -101,7 +101,7 @@ def _kernels() -> Callable[[dict[str, Any]], int]:
 
 def _be_kernel(shell: Any, folder: Path, cells: list[str], cell: str) -> dict[str, Any]:
     """Run the cells, capture the distributed one, then run that one here as well."""
-    from jupyter_dist.capture.capturing import capture_cell
+    from jupyter_dist.capture.payload_builder import capture_cell
     from jupyter_dist.start.origin import origin_in
 
     os.chdir(folder / "notebook")

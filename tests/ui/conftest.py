@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import jupyter_dist
 from jupyter_dist import folder as folders
-from jupyter_dist.manage import stopping
+from jupyter_dist.manage import stop
 from jupyter_dist.record import reader
 
 from .pages import WAIT_MS, Lab
@@ -90,7 +90,7 @@ def end_runs() -> None:
         owner = reader.status(run).supervisor
         # Of runs made by hand this process is the supervisor.
         if not reader.status(run).state.ended and owner is not None and owner.pid != os.getpid():
-            stopping.stop(run, kill=True, wait_s=15.0)
+            stop.stop(run, kill=True, wait_s=15.0)
         shutil.rmtree(run.path)
 
 

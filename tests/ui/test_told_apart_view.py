@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 from run_maker import RunMaker
 
 from jupyter_dist.job import State
-from jupyter_dist.record import about
+from jupyter_dist.record import run_labels
 
 from .pages import LOAD, Lab
 from .test_pictures import well_laid_out
@@ -60,7 +60,7 @@ def make_runs(root: Path, count: int) -> list[RunMaker]:
                 one.event(rank, "metric", when, step=step * 100, values=values)
         one.end(State.FAILED if number % 23 == 7 else State.SUCCEEDED, after_s=30 + 17 * (number % 13))
         made.append(one)
-    about.change(made[-1].folder, "the best so far", ["good", "paper"], "Warm-up helps.")
+    run_labels.change(made[-1].folder, "the best so far", ["good", "paper"], "Warm-up helps.")
     return made
 
 

@@ -1,4 +1,4 @@
-"""How ranks stand, by what they write: the `started` event and `exit.json` (worker/launched_rank.py)."""
+"""Rank states from the files that ranks write (worker/launchers/launched_rank.py): events and `exit.json`."""
 
 from __future__ import annotations
 

@@ -10,10 +10,11 @@ from ...errors import LaunchError
 from ...hosts.facts import HostFacts
 from ...hosts.fleet import Fleet
 from ...job import Job
-from ...worker.gpu_lease import Wish
+from ...worker.gpus.lease import Wish
 from ...worker.jitter import jitter
-from .gpu_options import GpuOptions, gpu_wish
-from .host_options import HostOptions
+from ..shared_options.gpus import GpuOptions
+from ..shared_options.hosts import HostOptions
+from .local_gpus import gpu_wish
 
 __all__ = ["HostsTurn", "gpus_there", "launcher_turn"]
 

@@ -1,9 +1,9 @@
 """What chooses values and ends hopeless trials: the engines of tuning, and what each of them is asked.
 
-An engine chooses; it writes nothing and starts no run. The tuning (turns.py) asks it, writes the ledger,
-starts each trial as a run of its own, reads the objective, and tells the engine what became of it. So logs,
-views, `run.trials` and what a tuning outlives are the same whichever engine chooses, and an engine is one
-module with one class, named in the table below by the backend of the trials.
+An engine chooses; it writes nothing and starts no run. The tuning (tuning/tuning_loop.py) asks it, writes the
+ledger, starts each trial as a run of its own, reads the objective, and tells the engine what became of it. So
+logs, views, `run.trials` and what a tuning outlives are the same whichever engine chooses, and an engine is
+one module with one class, named in the table below by the backend of the trials.
 
 A service that chooses values and starts the trials itself is an engine as well: its `ask` returns what it
 has started, with a `handle` in the proposal, and the trial's backend finds by that (`Job.trial["handle"]`)
@@ -48,7 +48,7 @@ class Proposal:
 class Engine(Protocol):
     """Made as `Engine(search, job)` in the carrier, with the tuning run's job; may import what it likes. All
     calls come from one thread at a time and none may wait for longer than a turn (a second): what waits does
-    so in a thread of its own. What a call raises as `may_pass` (supervise/calls.py) is tried again.
+    so in a thread of its own. What a call raises as `may_pass` (supervise/backend_calls.py) is tried again.
 
     `number`s are ours, from 0, in the order of `ask`. `reported` is all that the trial has logged of the
     objective so far, as (step, value), thinned alike in all trials.

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from ... import folder as folders
-from ...backends.on_azureml.azureml_options import AzureMlOptions
-from ...backends.on_azureml.command_checks import whereabouts
-from ...backends.on_azureml.command_errands import CommandErrands
-from ...backends.on_azureml.command_jobs import CommandJob, look_at
-from ...backends.on_azureml.ml_workspace import MlWorkspace, NotThere
-from ...backends.on_azureml.sweep_request import parameters_of, sweep_name
+from ...backends.azureml.checks import whereabouts
+from ...backends.azureml.client import CommandErrands
+from ...backends.azureml.jobs import CommandJob, look_at
+from ...backends.azureml.options import AzureMlOptions
+from ...backends.azureml.sweep_request import parameters_of, sweep_name
+from ...backends.azureml.workspace import MlWorkspace, NotThere
 from ...job import Job
 from ...search.dimensions import Value
 from ...search.spec import Search

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import folder as folders
-from ...backends.on_ray import connecting, embedded
-from ...backends.on_ray.ray_options import RayOptions
+from ...backends.ray import connection, local_cluster
+from ...backends.ray.options import RayOptions
 from ...errors import DistError
 from ...folder import RunFolder, write_json
 from ...job import Job
@@ -159,7 +159,7 @@ class RayTuneEngine:
         os.environ.update(_QUIET)
         try:
             self._address, own = self._find_ray()
-            connecting.connect(self._address, self._asked.read_runtime_env)
+            connection.connect(self._address, self._asked.read_runtime_env)
             self._tune(place)
         except BaseException as error:
             if not isinstance(error, DistError):
@@ -172,7 +172,7 @@ class RayTuneEngine:
 
                     ray.shutdown()
                 if own is not None:
-                    embedded.end(own)
+                    local_cluster.end(own)
             shutil.rmtree(place, ignore_errors=True)
 
     def _find_ray(self) -> tuple[str, int | None]:
@@ -181,9 +181,9 @@ class RayTuneEngine:
         with contextlib.suppress(OSError, ValueError, KeyError):
             known = json.loads(record.read_bytes())
             return str(known["address"]), known["embedded"]
-        address, own = connecting.find_address(self._asked.address), None
+        address, own = connection.find_address(self._asked.address), None
         if address is None:
-            address, own = embedded.start(self._folder, self._asked, self._ranks * self._search.parallel)
+            address, own = local_cluster.start(self._folder, self._asked, self._ranks * self._search.parallel)
         write_json(record, {"address": address, "embedded": own})
         return address, own
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...backends.on_ray.connecting import NAMESPACE
+from ...backends.ray.connection import NAMESPACE
 from ...record.trials import SUCCEEDED, Trial
 from ...search.dimensions import Choice, Real
 from ...search.spec import Search

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from ... import folder as folders
-from ...backends.on_sagemaker.aws_account import AwsAccount, InUse, NotThere
-from ...backends.on_sagemaker.job_errands import JobErrands
-from ...backends.on_sagemaker.job_request import mailbox_of
-from ...backends.on_sagemaker.training_checks import region_for
-from ...backends.on_sagemaker.training_jobs import look_at
-from ...backends.on_sagemaker.training_options import SageMakerOptions
-from ...backends.on_sagemaker.tuning_request import parameters_of, tuning_name
+from ...backends.sagemaker.account import AwsAccount, InUse, NotThere
+from ...backends.sagemaker.checks import region_for
+from ...backends.sagemaker.client import JobErrands
+from ...backends.sagemaker.jobs import look_at
+from ...backends.sagemaker.options import SageMakerOptions
+from ...backends.sagemaker.request import mailbox_of
+from ...backends.sagemaker.tuning_request import parameters_of, tuning_name
 from ...errors import DistError
-from ...hosts.mailbox import Mailbox
+from ...hosts.links.mailbox import Mailbox
 from ...job import Job
 from ...record import reader
 from ...search.dimensions import Value

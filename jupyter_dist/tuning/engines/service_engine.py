@@ -1,7 +1,7 @@
 """What the engines have in common for which a service chooses the values and starts the trials' jobs itself.
 
-Each of these jobs is a trial of ours. Its hosts wait for a driver (agent/courier.py), which is the trial's
-run: the backend finds the job by its name, and the mailbox by the same.
+Each of these jobs is a trial of ours. Its hosts wait for a driver (agent/mailbox_relay.py), which is the
+trial's run: the backend finds the job by its name, and the mailbox by the same.
 """
 
 from __future__ import annotations

@@ -12,60 +12,67 @@ from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-from .. import api, events, foreign_names
-from ..after_import import AfterImport
-from ..scalars import loose, step_number
+from .. import api, foreign_names
+from ..import_hooks import AfterImport
+from ..output import events
+from ..output.scalars import loose, step_number
 
 __all__ = ["guarded", "install", "quiet", "quietly", "record", "wrap"]
 
 # Module → the module of ours that patches it, and its function. The hook runs right after the module
 # was executed for the first time, so each name must be one whose classes are then complete.
 _CURVES = {
-    "keras": (".of_keras", "patch"),
-    "tf_keras": (".of_keras", "patch"),
-    "lightning.pytorch": (".of_lightning", "patch"),
-    "pytorch_lightning": (".of_lightning", "patch"),
-    "transformers.trainer": (".of_transformers", "patch_trainer"),
-    "transformers.integrations.integration_utils": (".of_transformers", "patch_tensorboard"),
-    "torch.utils.tensorboard.writer": (".of_tensorboard", "patch"),
-    "tensorboardX.writer": (".of_tensorboard", "patch"),
-    "tensorboard.plugins.scalar.summary_v2": (".of_tensorboard", "patch_tensorflow"),
-    "tqdm.std": (".of_tqdm", "patch"),
-    "tqdm.notebook": (".of_tqdm", "patch_notebook"),
-    "rich.progress": (".of_rich", "patch"),
-    "ray.train._internal.session": (".of_ray_train", "patch_old"),
-    "multiprocessing.spawn": ("..stand_in", "patch"),
-    "pdb": ("..no_terminal", "patch"),
+    "keras": (".keras", "patch"),
+    "tf_keras": (".keras", "patch"),
+    "lightning.pytorch": (".lightning", "patch"),
+    "pytorch_lightning": (".lightning", "patch"),
+    "transformers.trainer": (".transformers", "patch_trainer"),
+    "transformers.integrations.integration_utils": (".transformers", "patch_tensorboard"),
+    "torch.utils.tensorboard.writer": (".tensorboard", "patch"),
+    "tensorboardX.writer": (".tensorboard", "patch"),
+    "tensorboard.plugins.scalar.summary_v2": (".tensorboard", "patch_tensorflow"),
+    "tqdm.std": (".tqdm", "patch"),
+    "tqdm.notebook": (".tqdm", "patch_notebook"),
+    "rich.progress": (".rich", "patch"),
+    "ray.train._internal.session": ("..trainers.ray_train", "patch_old"),
+    "multiprocessing.spawn": ("..rank.main_snapshot", "patch"),
+    "pdb": ("..rank.debugger", "patch"),
 }
 """A hook that fails becomes a note: it changes nothing of what is trained."""
 
 _TRAINING = {
-    "horovod.common.basics": ("..horovod_meeting", "patch"),
-    "horovod.runner.elastic.worker": ("..horovod_meeting", "patch_notifications"),
-    "horovod.tensorflow": ("..keras3.for_horovod", "patch"),
-    "horovod._keras": ("..keras3.distributed_optimizer", "patch"),
-    "horovod._keras.callbacks": ("..keras3.distributed_optimizer", "patch_callbacks"),
-    "horovod.tensorflow.keras": ("..keras3.distributed_optimizer", "patch_package"),
-    "horovod.keras": ("..keras3.distributed_optimizer", "patch_package"),
-    "tensorflow.python.training.server_lib": ("..serving_rank", "patch"),
-    "ray.train.v2._internal.execution.train_fn_utils": (".of_ray_train", "patch"),
-    "ray.train.v2.torch.train_loop_utils": (".of_ray_train", "patch_torch"),
-    "ray.train.torch": (".of_ray_train", "patch_torch"),
-    "accelerate.state": (".spanning", "patch_accelerate"),
-    "lightning.fabric.connector": (".spanning", "patch_lightning"),
-    "lightning.pytorch.trainer.connectors.accelerator_connector": (".spanning", "patch_lightning"),
-    "lightning_fabric.connector": (".spanning", "patch_lightning"),
-    "pytorch_lightning.trainer.connectors.accelerator_connector": (".spanning", "patch_lightning"),
+    "horovod.common.basics": ("..horovod.rendezvous", "patch"),
+    "horovod.runner.elastic.worker": ("..horovod.rendezvous", "patch_notifications"),
+    "horovod.tensorflow": ("..horovod.keras3", "patch"),
+    "horovod._keras": ("..horovod.keras3_optimizer", "patch"),
+    "horovod._keras.callbacks": ("..horovod.keras3_optimizer", "patch_callbacks"),
+    "horovod.tensorflow.keras": ("..horovod.keras3_optimizer", "patch_package"),
+    "horovod.keras": ("..horovod.keras3_optimizer", "patch_package"),
+    "tensorflow.python.training.server_lib": ("..tensorflow.server_rank", "patch"),
+    "ray.train.v2._internal.execution.train_fn_utils": ("..trainers.ray_train", "patch"),
+    "ray.train.v2.torch.train_loop_utils": ("..trainers.ray_train", "patch_torch"),
+    "ray.train.torch": ("..trainers.ray_train", "patch_torch"),
+    "accelerate.state": ("..trainers.lightning_and_accelerate", "patch_accelerate"),
+    "lightning.fabric.connector": ("..trainers.lightning_and_accelerate", "patch_lightning"),
+    "lightning.pytorch.trainer.connectors.accelerator_connector": (
+        "..trainers.lightning_and_accelerate",
+        "patch_lightning",
+    ),
+    "lightning_fabric.connector": ("..trainers.lightning_and_accelerate", "patch_lightning"),
+    "pytorch_lightning.trainer.connectors.accelerator_connector": (
+        "..trainers.lightning_and_accelerate",
+        "patch_lightning",
+    ),
 }
 """A hook that fails refuses the import: ranks would train something else without it, such as a model each."""
 
 _STRATEGIES = {
-    "keras.src.backend.tensorflow.core": ("..keras3.coordinated", "patch_variable"),
-    "keras.src.backend.tensorflow.trainer": ("..keras3", "patch_trainer"),
-    "keras.src.layers.normalization.batch_normalization": ("..keras3.multi_worker", "patch_normalization"),
-    "tensorflow.python.distribute.distribute_lib": ("..keras3.late_variables", "patch"),
+    "keras.src.backend.tensorflow.core": ("..keras.parameter_servers", "patch_variable"),
+    "keras.src.backend.tensorflow.trainer": ("..keras", "patch_trainer"),
+    "keras.src.layers.normalization.batch_normalization": ("..keras.multi_worker", "patch_normalization"),
+    "tensorflow.python.distribute.distribute_lib": ("..pickling.deferred_variables", "patch"),
     "tensorflow.python.distribute.collective_all_reduce_strategy": (
-        "..keras3.late_variables",
+        "..pickling.deferred_variables",
         "patch_collective",
     ),
 }

@@ -1,6 +1,6 @@
 """Bars of Keras on a rank: reported as progress; the log gets their last line, with the metrics.
 
-`fit` has a meter of its own (of_keras.py), which counts over all epochs. `evaluate`, `predict` and bars that
+`fit` has a meter of its own (keras.py), which counts over all epochs. `evaluate`, `predict` and bars that
 users make themselves (https://keras.io/api/utils/python_utils/#progbar-class) get theirs here.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
-from ..meter import Meter
+from ..output.progress_meter import Meter
 from . import guarded, wrap
 
 __all__ = ["fitting", "patch"]

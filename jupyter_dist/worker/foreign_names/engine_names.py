@@ -6,10 +6,10 @@ from .private_name import Missing, Probe, Row
 
 __all__ = ["ROWS"]
 
-_SHIM = ("worker/keras3/for_horovod", "worker/keras3/distributed_optimizer")
+_SHIM = ("worker/horovod/keras3", "worker/horovod/keras3_optimizer")
 _KERAS_API = "Training with Horovod's Keras API"
 _TF_KERAS = 'os.environ["TF_USE_LEGACY_KERAS"] = "1" before tensorflow is imported'
-_SESSION = ("backends/on_spark/notebook_session",)
+_SESSION = ("backends/spark/notebook_session",)
 
 _HOROVOD: tuple[Row, ...] = (
     Row(
@@ -23,7 +23,7 @@ _HOROVOD: tuple[Row, ...] = (
     Row(
         "horovod.tensorflow.elastic",
         ("_broadcast_model",),
-        ("worker/keras3/for_horovod",),
+        ("worker/horovod/keras3",),
         Missing.REFUSE,
         "Sending the weights of Keras 3 to a new rank with Horovod",
         cure=_TF_KERAS,
@@ -31,7 +31,7 @@ _HOROVOD: tuple[Row, ...] = (
     Row(
         "horovod._keras",
         ("create_distributed_optimizer",),
-        ("worker/keras3/distributed_optimizer", "worker/autolog/__init__", "capture/capturing"),
+        ("worker/horovod/keras3_optimizer", "worker/autolog/__init__", "capture/payload_builder"),
         Missing.REFUSE,
         _KERAS_API,
         cure=_TF_KERAS,
@@ -39,7 +39,7 @@ _HOROVOD: tuple[Row, ...] = (
     Row(
         "horovod._keras",
         ("_allreduce_grads",),
-        ("worker/pickling/remade/keras",),
+        ("worker/pickling/reducers/keras",),
         Missing.REFUSE,
         "Sending a Keras optimizer that Horovod has wrapped",
         Probe.WRITTEN,
@@ -48,7 +48,7 @@ _HOROVOD: tuple[Row, ...] = (
     Row(
         "horovod._keras.callbacks",
         ("LearningRateScheduleCallbackImpl._adjust_learning_rate",),
-        ("worker/keras3/distributed_optimizer", "worker/horovod_keras", "worker/autolog/__init__"),
+        ("worker/horovod/keras3_optimizer", "worker/keras/tf_keras", "worker/autolog/__init__"),
         Missing.REFUSE,
         "Changing the learning rate with Horovod's callbacks",
         takes={"LearningRateScheduleCallbackImpl._adjust_learning_rate": ("self", "epoch")},
@@ -56,7 +56,7 @@ _HOROVOD: tuple[Row, ...] = (
     Row(
         "horovod.runner.elastic.worker",
         ("_lock", "_service", "_listeners"),
-        ("worker/horovod_meeting",),
+        ("worker/horovod/rendezvous",),
         Missing.REFUSE,
         "Telling an elastic Horovod loop that ranks have come or gone",
         Probe.WRITTEN,
@@ -65,7 +65,7 @@ _HOROVOD: tuple[Row, ...] = (
         Row(
             f"horovod.{framework}.mpi_ops",
             ("_basics",),
-            ("worker/horovod_rank",),
+            ("worker/launchers/horovodrun_rank",),
             Missing.OFF,
             "Showing a failed Horovod rank's own error first",
         )
@@ -77,28 +77,28 @@ _RAY: tuple[Row, ...] = (
     Row(
         "ray._raylet",
         ("GcsClient",),
-        ("backends/on_ray/connecting",),
+        ("backends/ray/connection",),
         Missing.REFUSE,
         "Starting ranks in a Ray cluster that runs",
     ),
     Row(
         "ray._raylet",
         ("GcsClient",),
-        ("backends/rays/census",),
+        ("backends/ray/cluster_state",),
         Missing.OFF,
         "Showing what a Ray cluster has",
     ),
     Row(
         "ray._raylet",
         ("GCS_AUTOSCALER_CLUSTER_CONFIG_KEY", "GCS_AUTOSCALER_STATE_NAMESPACE"),
-        ("backends/rays/census",),
+        ("backends/ray/cluster_state",),
         Missing.OFF,
         "Showing what Ray's autoscaler adds",
     ),
     Row(
         "ray._private.authentication.authentication_token_setup",
         (),
-        ("backends/rays/census",),
+        ("backends/ray/cluster_state",),
         Missing.OFF,
         "Signing in at a Ray cluster that wants a token",
         Probe.MODULE,
@@ -107,7 +107,7 @@ _RAY: tuple[Row, ...] = (
         Row(
             f"ray.autoscaler._private.{module}",
             names,
-            ("backends/rays/launcher_check",),
+            ("backends/ray/cluster_file_program",),
             Missing.OFF,
             "Checking a file of Ray's cluster launcher before it starts anything",
         )
@@ -119,14 +119,14 @@ _RAY: tuple[Row, ...] = (
     Row(
         "ray.train.v2._internal.execution.train_fn_utils",
         ("LocalTrainFnUtils", "LocalTrainFnUtils.report", "set_train_fn_utils"),
-        ("worker/autolog/__init__", "worker/autolog/of_ray_train"),
+        ("worker/autolog/__init__", "worker/trainers/ray_train"),
         Missing.REFUSE,
         "Running a training function of Ray Train on the ranks",
     ),
     Row(
         "ray.train._internal.session",
         (),
-        ("worker/autolog/__init__", "worker/autolog/of_ray_train"),
+        ("worker/autolog/__init__", "worker/trainers/ray_train"),
         Missing.OFF,
         "Warning that the first Ray Train does not see the ranks",
         Probe.MODULE,
@@ -144,7 +144,7 @@ _SPARK: tuple[Row, ...] = (
     Row(
         "pyspark.core.context",
         ("_jsc",),
-        (*_SESSION, "backends/on_spark/spark_sessions", "backends/workspace/barrier_program"),
+        (*_SESSION, "backends/spark/sessions", "backends/databricks/barrier_program"),
         Missing.OFF,
         "Telling how many tasks a Spark cluster can run at once",
         Probe.WRITTEN,

@@ -13,11 +13,11 @@ _LEGACY = (
 )
 _LATE = "Sending a Keras model or optimizer of the notebook"
 _INSIDE = "make it inside the cell"
-_SENT = ("worker/pickling/remade/keras",)
-_LATE_USER = ("worker/keras3/late_variables",)
-_TRAINERS = ("worker/keras3/__init__", "worker/keras3/multi_worker", "worker/keras3/coordinated")
-_COORDINATED = ("worker/keras3/__init__", "worker/keras3/coordinated")
-_HOROVODS = ("worker/keras3/__init__", "worker/keras3/distributed_optimizer")
+_SENT = ("worker/pickling/reducers/keras",)
+_LATE_USER = ("worker/pickling/deferred_variables",)
+_TRAINERS = ("worker/keras/__init__", "worker/keras/multi_worker", "worker/keras/parameter_servers")
+_COORDINATED = ("worker/keras/__init__", "worker/keras/parameter_servers")
+_HOROVODS = ("worker/keras/__init__", "worker/horovod/keras3_optimizer")
 
 
 def _shim(module: str, names: tuple[str, ...], users: tuple[str, ...]) -> Row:
@@ -48,7 +48,7 @@ KERAS3: tuple[Row, ...] = (
     _shim(
         "layers.normalization.batch_normalization",
         ("BatchNormalization", "_moments"),
-        ("worker/keras3/__init__", "worker/keras3/multi_worker", "worker/keras3/for_horovod"),
+        ("worker/keras/__init__", "worker/keras/multi_worker", "worker/horovod/keras3"),
     ),
     _shim(
         "optimizers.base_optimizer",
@@ -76,17 +76,17 @@ ROWS: tuple[Row, ...] = (
     _sent(
         "keras.src.backend.tensorflow.trainer",
         "_distribute_strategy",
-        users=(*_LATE_USER, *_SENT, "worker/keras3/multi_worker", "worker/keras3/coordinated"),
+        users=(*_LATE_USER, *_SENT, "worker/keras/multi_worker", "worker/keras/parameter_servers"),
     ),
     _sent(
         "keras.src.backend.common.variables",
         *("_value", "_initialize", "_deferred_initialize", "_aggregation"),
-        users=(*_LATE_USER, *_SENT, "worker/keras3/coordinated"),
+        users=(*_LATE_USER, *_SENT, "worker/keras/parameter_servers"),
     ),
     Row(
         "keras.src.backend.tensorflow.trainer",
         ("_distributed_dataset",),
-        ("worker/keras3/coordinated",),
+        ("worker/keras/parameter_servers",),
         Missing.REFUSE,
         _SHIMS,
         Probe.WRITTEN,
@@ -108,7 +108,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "keras.src.optimizers.adam",
         ("_momentums",),
-        ("worker/keras3/distributed_optimizer",),
+        ("worker/horovod/keras3_optimizer",),
         Missing.REFUSE,
         "Changing the learning rate with momentum correction",
         Probe.WRITTEN,
@@ -124,7 +124,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "tensorflow.python.framework.ops",
         ("_EagerTensorBase",),
-        ("worker/pickling/remade/__init__", "worker/pickling/remade/tensorflow"),
+        ("worker/pickling/reducers/__init__", "worker/pickling/reducers/tensorflow"),
         Missing.OFF,
         "Connecting the workers before a tensor of the notebook starts TensorFlow",
     ),
@@ -134,7 +134,7 @@ ROWS: tuple[Row, ...] = (
             *("_name", "_autograph", "_jit_compile", "_reduce_retracing"),
             *("_experimental_autograph_options", "_python_function"),
         ),
-        ("worker/pickling/remade/tensorflow",),
+        ("worker/pickling/reducers/tensorflow",),
         Missing.REFUSE,
         "Sending a tf.function of the notebook",
         Probe.WRITTEN,
@@ -146,7 +146,7 @@ ROWS: tuple[Row, ...] = (
             *("_context", "_soft_device_placement", "_intra_op_parallelism_threads"),
             *("_inter_op_parallelism_threads", "_optimizer_jit"),
         ),
-        ("worker/rank_settings/library_settings/tensorflow_rows",),
+        ("worker/settings/libraries/tensorflow",),
         Missing.OFF,
         "Taking over TensorFlow's settings of the notebook",
         Probe.WRITTEN,

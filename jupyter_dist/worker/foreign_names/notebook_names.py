@@ -26,7 +26,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "pandas._config.config",
         ("_registered_options", "_global_config"),
-        ("worker/rank_settings/library_settings/array_rows",),
+        ("worker/settings/libraries/numeric",),
         Missing.OFF,
         "Taking over pandas' options of the notebook",
     ),

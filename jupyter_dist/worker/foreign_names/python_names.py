@@ -6,7 +6,7 @@ from .private_name import Missing, Probe, Row
 
 __all__ = ["ROWS"]
 
-_REMADE = "worker/pickling/remade"
+_REDUCERS = "worker/pickling/reducers"
 _SYNC = "Seeing whether a lock of the notebook is free"
 _POOLS = "Making a pool of the notebook again on a rank"
 _INSIDE = "create it inside the cell"
@@ -33,16 +33,24 @@ ROWS: tuple[Row, ...] = (
     Row(
         "threading",
         ("_RLock", "_RLock._is_owned"),
-        (f"{_REMADE}/sync", f"{_REMADE}/__init__"),
+        (f"{_REDUCERS}/locks", f"{_REDUCERS}/__init__"),
         Missing.REFUSE,
         _SYNC,
         cure=_INSIDE,
     ),
-    Row("threading", ("_waiters",), (f"{_REMADE}/sync",), Missing.REFUSE, _SYNC, Probe.WRITTEN, cure=_INSIDE),
+    Row(
+        "threading",
+        ("_waiters",),
+        (f"{_REDUCERS}/locks",),
+        Missing.REFUSE,
+        _SYNC,
+        Probe.WRITTEN,
+        cure=_INSIDE,
+    ),
     Row(
         "threading",
         ("_target", "_args", "_kwargs"),
-        (f"{_REMADE}/running",),
+        (f"{_REDUCERS}/pools",),
         Missing.REFUSE,
         "Sending a thread that has not started",
         Probe.WRITTEN,
@@ -51,7 +59,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "_thread",
         ("LockType", "RLock", "_local"),
-        (f"{_REMADE}/__init__", "worker/pickling/by_name"),
+        (f"{_REDUCERS}/__init__", "worker/pickling/by_reference"),
         Missing.REFUSE,
         _SYNC,
         cure=_INSIDE,
@@ -59,7 +67,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "_queue",
         ("SimpleQueue",),
-        (f"{_REMADE}/__init__", "worker/pickling/by_name"),
+        (f"{_REDUCERS}/__init__", "worker/pickling/by_reference"),
         Missing.REFUSE,
         "Sending a SimpleQueue",
         cure=_INSIDE,
@@ -67,7 +75,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "queue",
         ("_PySimpleQueue",),
-        (f"{_REMADE}/__init__",),
+        (f"{_REDUCERS}/__init__",),
         Missing.REFUSE,
         "Sending a SimpleQueue",
         cure=_INSIDE,
@@ -75,7 +83,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "_contextvars",
         ("ContextVar",),
-        (f"{_REMADE}/__init__", "worker/pickling/by_name"),
+        (f"{_REDUCERS}/__init__", "worker/pickling/by_reference"),
         Missing.REFUSE,
         "Sending a context variable",
         cure=_INSIDE,
@@ -83,7 +91,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "_weakrefset",
         ("WeakSet",),
-        (f"{_REMADE}/__init__",),
+        (f"{_REDUCERS}/__init__",),
         Missing.REFUSE,
         "Sending a WeakSet",
         cure=_INSIDE,
@@ -91,7 +99,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "contextlib",
         ("_GeneratorContextManager",),
-        (f"{_REMADE}/__init__", f"{_REMADE}/stdlib"),
+        (f"{_REDUCERS}/__init__", f"{_REDUCERS}/stdlib"),
         Missing.REFUSE,
         "Sending a context manager that a generator makes",
         cure=_INSIDE,
@@ -99,7 +107,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "concurrent.futures._base",
         ("Future", "Executor"),
-        (f"{_REMADE}/__init__",),
+        (f"{_REDUCERS}/__init__",),
         Missing.REFUSE,
         _POOLS,
         cure=_INSIDE,
@@ -110,14 +118,14 @@ ROWS: tuple[Row, ...] = (
             *("_max_workers", "_thread_name_prefix", "_initializer", "_initargs", "_shutdown"),
             *("_work_queue", "_idle_semaphore", "_threads"),
         ),
-        (f"{_REMADE}/running",),
+        (f"{_REDUCERS}/pools",),
         Missing.REFUSE,
         _POOLS,
         Probe.WRITTEN,
         cure=_INSIDE,
     ),
     Row(
-        "threading", ("_value",), (f"{_REMADE}/running",), Missing.REFUSE, _POOLS, Probe.WRITTEN, cure=_INSIDE
+        "threading", ("_value",), (f"{_REDUCERS}/pools",), Missing.REFUSE, _POOLS, Probe.WRITTEN, cure=_INSIDE
     ),
     Row(
         "concurrent.futures.process",
@@ -125,7 +133,7 @@ ROWS: tuple[Row, ...] = (
             *("_max_workers", "_mp_context", "_initializer", "_initargs", "_shutdown_thread"),
             "_pending_work_items",
         ),
-        (f"{_REMADE}/running",),
+        (f"{_REDUCERS}/pools",),
         Missing.REFUSE,
         _POOLS,
         Probe.WRITTEN,
@@ -134,7 +142,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "concurrent.futures.process",
         ("_max_tasks_per_child",),
-        (f"{_REMADE}/running",),
+        (f"{_REDUCERS}/pools",),
         Missing.OFF,
         "Giving a pool of processes the notebook's limit of tasks",
         Probe.WRITTEN,
@@ -143,7 +151,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "concurrent.futures.thread",
         ("_create_worker_context",),
-        (f"{_REMADE}/running",),
+        (f"{_REDUCERS}/pools",),
         Missing.REFUSE,
         "Making a pool of threads of the notebook again on a rank",
         Probe.WRITTEN,
@@ -180,7 +188,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "functools",
         ("_clear_cache",),
-        ("worker/pickling/dispatch",),
+        ("worker/pickling/singledispatch",),
         Missing.OFF,
         "Leaving out the cache of a generic function",
         Probe.WRITTEN,
@@ -206,14 +214,14 @@ ROWS: tuple[Row, ...] = (
     Row(
         "weakref",
         ("finalize._registry",),
-        ("backends/ranks/forking",),
+        ("processes/forking",),
         Missing.OFF,
         "Leaving exit handlers of the template to the template",
     ),
     Row(
         "importlib._bootstrap",
         ("_initializing",),
-        ("worker/once_imported", "worker/foreign_names/__init__"),
+        ("worker/import_hooks", "worker/foreign_names/__init__"),
         Missing.OFF,
         "Seeing that an import has not ended",
         Probe.WRITTEN,
@@ -228,7 +236,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "logging",
         ("_style", "_fmt"),
-        ("capture/kernel_logging", "worker/rank_settings/rank_logging"),
+        ("capture/kernel_logging", "worker/settings/loggers"),
         Missing.OFF,
         "Taking over the notebook's formatters",
         Probe.WRITTEN,

@@ -6,7 +6,7 @@ from .private_name import Missing, Probe, Row
 
 __all__ = ["ROWS"]
 
-_COMPILED = ("worker/pickling/remade/compiled",)
+_COMPILED = ("worker/pickling/reducers/torch_compile",)
 _OPTIONS = "Compiling on a rank with the options that torch.compile had in the notebook"
 _TENSORS = ("worker/pickling/tensors",)
 
@@ -30,7 +30,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "torch._ops",
         ("OpOverload", "OpOverloadPacket"),
-        ("worker/pickling/remade/__init__",),
+        ("worker/pickling/reducers/__init__",),
         Missing.REFUSE,
         "Sending an operator of torch.ops",
         cure="use torch.ops inside the cell",
@@ -38,7 +38,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "torch._ops",
         ("_overloadname", "_qualified_op_name"),
-        ("worker/pickling/remade/operators",),
+        ("worker/pickling/reducers/torch_operators",),
         Missing.REFUSE,
         "Sending an operator of torch.ops",
         Probe.WRITTEN,
@@ -78,7 +78,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "torch._dynamo",
         (),
-        ("worker/preload", "worker/pickling/remade/compiled"),
+        ("launch/preload", "worker/pickling/reducers/torch_compile"),
         Missing.OFF,
         "Importing torch.compile's parts before ranks start",
         Probe.MODULE,
@@ -86,7 +86,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "torch.profiler._cupti_monitor",
         (),
-        ("worker/preload",),
+        ("launch/preload",),
         Missing.OFF,
         "Importing torch's profiler before ranks start",
         Probe.MODULE,
@@ -94,21 +94,21 @@ ROWS: tuple[Row, ...] = (
     Row(
         "torch.cuda",
         ("_lazy_call",),
-        ("worker/horovod_gpus",),
+        ("worker/horovod/gpus",),
         Missing.OFF,
         "Choosing the rank's own GPU for a Horovod cell that chooses none",
     ),
     Row(
         "torch",
         ("_GLOBAL_DEVICE_CONTEXT",),
-        ("worker/rank_settings/library_settings/torch_rows",),
+        ("worker/settings/libraries/torch",),
         Missing.OFF,
         "Taking over torch's default device of the notebook",
     ),
     Row(
         "torch._tensor_str",
         ("PRINT_OPTS",),
-        ("worker/rank_settings/library_settings/torch_rows",),
+        ("worker/settings/libraries/torch",),
         Missing.OFF,
         "Taking over torch's print options of the notebook",
     ),
@@ -122,7 +122,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "torch.distributed.elastic.rendezvous.dynamic_rendezvous",
         ("_state_holder",),
-        ("worker/torchrun_host",),
+        ("worker/launchers/torchrun_host",),
         Missing.OFF,
         "Counting restarts of torchrun over several hosts",
         Probe.WRITTEN,

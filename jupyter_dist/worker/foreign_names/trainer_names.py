@@ -17,7 +17,7 @@ _SET = ("_strategy_flag", "_cluster_environment_flag", "_parallel_devices")
 
 def _connector(module: str, owner: str) -> tuple[Row, ...]:
     flags, devices = f"{owner}.{_FLAGS}", f"{owner}.{_DEVICES}"
-    users = ("worker/autolog/spanning",)
+    users = ("worker/trainers/lightning_and_accelerate",)
     takes = {flags: ("self", "devices", "num_nodes"), devices: ("self",)}
     return (
         Row(module, (owner, flags, devices), users, Missing.REFUSE, _SPANNING, takes=takes),
@@ -36,7 +36,7 @@ ROWS: tuple[Row, ...] = (
         Row(
             f"{home}.strategies.launchers.multiprocessing" if "fabric" in home else f"{home}.strategies.ddp",
             ("_start_method",),
-            ("worker/autolog/spanning",),
+            ("worker/trainers/lightning_and_accelerate",),
             Missing.OFF,
             "Training with a strategy object that would fork ranks by itself",
             Probe.WRITTEN,
@@ -47,7 +47,7 @@ ROWS: tuple[Row, ...] = (
         Row(
             f"{home}.trainer.connectors.logger_connector.logger_connector",
             ("_LoggerConnector", "_LoggerConnector.log_metrics"),
-            ("worker/autolog/of_lightning",),
+            ("worker/autolog/lightning",),
             Missing.NOTE,
             "Picking up metrics of Lightning",
             takes={"_LoggerConnector.log_metrics": ("self", "metrics", "step")},
@@ -58,7 +58,7 @@ ROWS: tuple[Row, ...] = (
         Row(
             f"{home}.loops.training_epoch_loop",
             ("_batches_that_stepped",),
-            ("worker/autolog/of_lightning",),
+            ("worker/autolog/lightning",),
             Missing.NOTE,
             "Counting the steps of Lightning's metrics",
             Probe.WRITTEN,
@@ -69,7 +69,7 @@ ROWS: tuple[Row, ...] = (
         Row(
             f"{home}.wrappers",
             ("_FabricModule", "_FabricOptimizer", "_FabricDataLoader"),
-            ("worker/pickling/remade/__init__", "worker/pickling/remade/trainers"),
+            ("worker/pickling/reducers/__init__", "worker/pickling/reducers/trainers"),
             Missing.REFUSE,
             "Sending what Fabric has set up",
         )
@@ -79,7 +79,7 @@ ROWS: tuple[Row, ...] = (
         Row(
             f"{home}.fabric",
             ("_callbacks", "_launched", "_models_setup"),
-            ("worker/pickling/remade/trainer_kinds", "worker/pickling/remade/trainers"),
+            ("worker/pickling/reducers/trainer_kinds", "worker/pickling/reducers/trainers"),
             Missing.REFUSE,
             _AGAIN,
             Probe.WRITTEN,
@@ -90,7 +90,7 @@ ROWS: tuple[Row, ...] = (
         Row(
             f"{home}.strategies.strategy",
             ("_accelerator",),
-            ("worker/pickling/remade/trainers",),
+            ("worker/pickling/reducers/trainers",),
             Missing.REFUSE,
             "Sending a strategy of Lightning",
             Probe.WRITTEN,
@@ -108,14 +108,14 @@ ROWS: tuple[Row, ...] = (
         )
         for home in _PYTORCH
         for module, name, user in (
-            ("trainer.trainer", "_loggers", "worker/pickling/remade/trainer_kinds"),
-            ("callbacks.progress.progress_bar", "_trainer", "worker/pickling/remade/trainers"),
+            ("trainer.trainer", "_loggers", "worker/pickling/reducers/trainer_kinds"),
+            ("callbacks.progress.progress_bar", "_trainer", "worker/pickling/reducers/trainers"),
         )
     ),
     Row(
         "accelerate.accelerator",
         ("_models", "_optimizers", "_schedulers", "_dataloaders", "_custom_objects"),
-        ("worker/pickling/remade/trainers", "worker/pickling/remade/trainer_kinds"),
+        ("worker/pickling/reducers/trainers", "worker/pickling/reducers/trainer_kinds"),
         Missing.REFUSE,
         "Making an Accelerator of the notebook again on a rank",
         Probe.WRITTEN,
@@ -123,14 +123,14 @@ ROWS: tuple[Row, ...] = (
     Row(
         "accelerate.state",
         ("PartialState._shared_state", "AcceleratorState._shared_state"),
-        ("capture/recording",),
+        ("capture/trainer_calls",),
         Missing.REFUSE,
         "Making an Accelerator of the notebook again on a rank",
     ),
     Row(
         "transformers.training_args",
         ("_setup_devices", "_n_gpu"),
-        ("worker/pickling/remade/trainers",),
+        ("worker/pickling/reducers/trainers",),
         Missing.REFUSE,
         "Making TrainingArguments of the notebook again on a rank",
         Probe.WRITTEN,
@@ -138,7 +138,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "transformers.trainer",
         ("_signature_columns",),
-        ("worker/pickling/remade/trainer_kinds",),
+        ("worker/pickling/reducers/trainer_kinds",),
         Missing.REFUSE,
         "Making a Trainer of the notebook again on a rank",
         Probe.WRITTEN,

@@ -17,14 +17,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..names import code_names
-from . import by_name, cloudpickle_parts, dispatch, remade, spaces, tensors
+from . import by_reference, cloudpickle_parts, namespaces, reducers, singledispatch, tensors
 from .classes import _class, _set_class_state, name_classes, reduce_class  # noqa: F401
-from .loading import later, loading, on_rank
-from .remade import compiled
-from .remade.stdlib import _cached_property  # noqa: F401
-from .spaces import _main  # noqa: F401
+from .code_names import code_names
+from .namespaces import _main  # noqa: F401
+from .reducers import torch_compile
+from .reducers.stdlib import _cached_property  # noqa: F401
 from .tensors import _cuda_storage, _storage, _typed_storage  # noqa: F401
+from .unpickling import later, loading, on_rank
 
 __all__ = ["Dumped", "Pickler", "Trace", "dump", "later", "loading", "name_classes", "on_rank"]
 
@@ -104,11 +104,11 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
         self._hidden = hidden
         self._trace = Trace() if trace is None else trace
         self._tensors = tensors.Tensors() if hasattr(sys.modules.get("torch"), "Tensor") else None
-        self._by_name = by_name.ByName(doubtful, self._trace.modules.add)
+        self._by_name = by_reference.ByName(doubtful, self._trace.modules.add)
         self._owners: set[int] = set()
-        self._cells: dict[int, spaces.Cell] = {}
+        self._cells: dict[int, namespaces.Cell] = {}
         self._rules: dict[type, Rule | None] = {}
-        stand_in = spaces.space_of_main()
+        stand_in = namespaces.space_of_main()
         for space in mains:
             self.globals_ref[id(space)] = stand_in
 
@@ -140,9 +140,9 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
             return self._reduce_module
         if kind is types.CodeType:
             return _reduce_code
-        if kind is spaces.Space:
+        if kind is namespaces.Space:
             return lambda space: space.reduced
-        if kind is spaces.Cell:
+        if kind is namespaces.Cell:
             return lambda _: (cloudpickle_parts.make_empty_cell, ())
         if kind is types.CellType:
             return lambda cell: self._cell(cell).filled()
@@ -157,7 +157,7 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
             return self._reduce_lru_cache
         if kind is type(sys.stdout) or kind is type(sys.stderr) or kind is io.TextIOWrapper:
             return _reduce_stream
-        remake = remade.reducer(kind)
+        remake = reducers.reducer(kind)
         return self._by_name.rule_of_instances(kind, None if remake is None else self._remaking(remake))
 
     def _remaking(self, remake: Callable[[Any, Callable[[str], None]], Any]) -> Rule:
@@ -178,16 +178,16 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
         return self._by_name.importable(obj.__module__ or found[0].__name__)
 
     def _reduce_function(self, function: types.FunctionType) -> Any:
-        if getattr(function, remade.NOTES, None) is function:  # the kernel's own wrapper of a constructor
+        if getattr(function, reducers.NOTES, None) is function:  # the kernel's own wrapper of a constructor
             function = vars(function)["__wrapped__"]
         if self._is_by_name(function):
             self._named(function)
-            return dispatch.reduce_registered(function, self._mains)
+            return singledispatch.reduce_registered(function, self._mains)
         own = function.__dict__
         if own:
-            special = compiled.reduce_function(function, self._trace.notes.append)
+            special = torch_compile.reduce_function(function, self._trace.notes.append)
             if special is None:
-                special = dispatch.reduce_dispatcher(function)
+                special = singledispatch.reduce_dispatcher(function)
             if special is not None:
                 return special
         return self._reduce_by_value(function)
@@ -213,24 +213,26 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
                 used.pop(name, None)
             trace.globals.update(used)
         elif (
-            isinstance(home, spaces.Space) and home.of_module and not (home.copied and self._can_travel(used))
+            isinstance(home, namespaces.Space)
+            and home.of_module
+            and not (home.copied and self._can_travel(used))
         ):
             used = {}
-        reached = by_name.reached(used.values(), names.words)
+        reached = by_reference.reached(used.values(), names.words)
         used = self._by_name.at_home(used)
         return (
             cloudpickle_parts.make_function,
             arguments,
-            spaces.function_state(function, used, cells, reached),
+            namespaces.function_state(function, used, cells, reached),
             None,
             None,
-            spaces.set_function,
+            namespaces.set_function,
         )
 
-    def _cell(self, cell: types.CellType) -> spaces.Cell:
+    def _cell(self, cell: types.CellType) -> namespaces.Cell:
         known = self._cells.get(id(cell))
         if known is None:
-            known = self._cells[id(cell)] = spaces.Cell(cell)
+            known = self._cells[id(cell)] = namespaces.Cell(cell)
         return known
 
     def _can_travel(self, used: dict[str, Any]) -> bool:
@@ -251,9 +253,9 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
     def _reduce_module(self, module: Any) -> Any:
         reduced = self._by_name.reduce_module(module)
         if reduced is not NotImplemented and type(module) is types.ModuleType and len(reduced) == 2:
-            registered = [*dispatch.of_module(module, self._mains), *self._by_name.registries(module)]
+            registered = [*singledispatch.of_module(module, self._mains), *self._by_name.registries(module)]
             if registered:
-                return *reduced, registered, None, None, dispatch.loaded
+                return *reduced, registered, None, None, singledispatch.loaded
         return reduced
 
     def _reduce_bound(self, method: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import foreign_names
 from . import annotation_values, cloudpickle_parts
-from .loading import current
+from .unpickling import current
 
 __all__ = ["name_classes", "reduce_class"]
 

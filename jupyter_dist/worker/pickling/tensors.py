@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from .. import foreign_names
-from .loading import current
+from .unpickling import current
 
 __all__ = ["IN_BAND_BELOW", "Tensors", "owners", "reduce_array"]
 

@@ -1,5 +1,5 @@
 /** What differs between runs: a row for each thing that is not the same in all of them. */
-import type { IEnvironment } from '../aboutanswers';
+import type { IEnvironment } from '../answers/runs';
 import { el } from '../run/dom';
 import { duration } from '../run/format';
 import type { IRunInfo } from '../run/source';

@@ -1,8 +1,8 @@
 /** The server extension's REST API, as the models ask for it. */
 import type { ServerConnection } from '@jupyterlab/services';
 import { request, send, watcher } from '../api';
-import type { IAbout, IEnvironment } from '../aboutanswers';
-import type { ILaunching } from '../formanswers';
+import type { ILaunching } from '../answers/forms';
+import type { IAbout, IEnvironment } from '../answers/runs';
 import type { IDisposable, IRunInfo, RunChange } from '../run/source';
 import type {
   IAboutChange,

@@ -1,7 +1,7 @@
 /** Write a run's end into the notebook's output where its kernel cannot: after a reload of the page in mid-run,
  * or where the cell did not wait, the output would say "running" for ever. */
 import type { IDisposable } from '@lumino/disposable';
-import type { ISavedOutput } from '../answers';
+import type { ISavedOutput } from '../answers/runs';
 import { ended, type RunChange } from '../run/source';
 
 export const RUN_MIME = 'application/x-jupyter-dist-run+json';

@@ -1,6 +1,4 @@
 /** What the sidebar's models ask of the server extension. */
-import type { IAbout, IEnvironment } from '../aboutanswers';
-import type { ICleaned, IRunInfo, IRunList, State } from '../answers';
 import type {
   IBackend,
   ICluster,
@@ -8,7 +6,8 @@ import type {
   IClusterRow,
   IClusterTest,
   IFormMeaning
-} from '../formanswers';
+} from '../answers/forms';
+import type { IAbout, ICleaned, IEnvironment, IRunInfo, IRunList, State } from '../answers/runs';
 import type { ISchema } from '../jsonschema';
 import type { IDisposable, RunChange } from '../run/source';
 

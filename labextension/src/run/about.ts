@@ -1,6 +1,6 @@
 /** What is known of a run besides how it goes: tags and a note, code, parameters, what it was started with; and
  * what can be done with it in its notebook. Shown in a run's own tab, where there is room. */
-import type { IEnvironment } from '../aboutanswers';
+import type { IEnvironment } from '../answers/runs';
 import { reason, type IContext } from './context';
 import { button, el, setText } from './dom';
 import { typeInto } from './rename';

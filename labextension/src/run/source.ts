@@ -1,46 +1,33 @@
 /** What a run view shows, and where it gets it: the server's REST API, a kernel's comm, or a test. */
-import type { IUsage } from '../usageanswers';
-import type {
-  Change,
-  ICurves,
-  ILogLine,
-  ILogPage,
-  IRunInfo,
-  ISearchResult,
-  State
-} from '../answers';
-import type { IContent, IDisplays, IMediaList, IMediaPage } from '../mediaanswers';
-import type { IRankError, IStacks } from '../failureanswers';
-import type { IResult } from '../saidanswers';
+import type { ILogLine, ILogPage, ISearchResult } from '../answers/logs';
+import type { IContent, IDisplays, IMediaList, IMediaPage } from '../answers/media';
+import type { ICurves, IUsage } from '../answers/metrics';
+import type { IRankError, IResult, IStacks } from '../answers/ranks';
+import type { Change, IRunInfo, State } from '../answers/runs';
 
-export type { IUsage } from '../usageanswers';
+export type { ILogLine, ILogPage, ILogTail, ISearchResult } from '../answers/logs';
 export type {
   IContent,
   IDisplay,
-  IPlace,
   IDisplays,
   IExhibit,
   ILogged,
   IMediaList,
   IMediaPage,
-  IMediaSeries
-} from '../mediaanswers';
-export type { ICell, IProgress, IRankProgress, IResult } from '../saidanswers';
+  IMediaSeries,
+  IPlace
+} from '../answers/media';
+export type { ICurve, ICurves, IRankCurve, IUsage } from '../answers/metrics';
 export type {
-  ICurve,
-  ICurves,
-  ILogLine,
-  ILogPage,
-  ILogTail,
-  IRankCurve,
-  IRankInfo,
-  IRunFile,
-  IRunInfo,
-  IRunSummary,
-  ISearchResult,
-  State
-} from '../answers';
-export type { IFrame, IRankError, IStacks } from '../failureanswers';
+  ICell,
+  IFrame,
+  IProgress,
+  IRankError,
+  IRankProgress,
+  IResult,
+  IStacks
+} from '../answers/ranks';
+export type { IRankInfo, IRunFile, IRunInfo, IRunSummary, State } from '../answers/runs';
 
 /** Whether a run in this state goes on no more. */
 export function ended(state: State): boolean {

@@ -1,7 +1,7 @@
 /** The fields of a form: the few that matter, the others in folded sections, and a search over all. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
-import type { IFormSection } from '../formanswers';
+import type { IFormSection } from '../answers/forms';
 import type { IField } from './schema';
 
 export interface ISectionsProps {

@@ -2,7 +2,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { addIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
-import type { IAmount, ISite } from '../formanswers';
+import type { IAmount, ISite } from '../answers/forms';
 import type { IBackend, ICluster } from '../model/server';
 import { bytes } from '../run/format';
 import { IconButton } from './runrow';

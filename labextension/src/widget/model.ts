@@ -1,5 +1,5 @@
 /** The part of anywidget's API that is used here, and what the kernel's widget says over it. */
-import type { ISnapshot } from '../answers';
+import type { ISnapshot } from '../answers/runs';
 import type { RunChange } from '../run/source';
 
 export type { ISnapshot };

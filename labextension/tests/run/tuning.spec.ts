@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import type { ITrialInfo, ITuning } from '../../src/tuninganswers';
+import type { ITrialInfo, ITuning } from '../../src/answers/runs';
 import { framed } from '../../src/run/bundles';
 import type { IContext } from '../../src/run/context';
 import { english } from '../../src/run/trans';

@@ -1,6 +1,6 @@
 /** A server that keeps its runs and clusters in memory, and says no where the real one would. */
 import { ApiError } from '../../src/api';
-import type { IAbout, IEnvironment } from '../../src/aboutanswers';
+import type { IAbout, IEnvironment } from '../../src/answers/runs';
 import type {
   IAboutChange,
   IBackend,

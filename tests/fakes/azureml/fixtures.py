@@ -11,7 +11,7 @@ import pytest
 from fakes.kept_plane import KeptPlane
 from jupyter_dist.conformance import Target
 from jupyter_dist.conformance.deadlines import wait_until as until
-from jupyter_dist.conformance.runs import Runs
+from jupyter_dist.conformance.run_control import Runs
 from jupyter_dist.showing import run as showing
 
 from .command_run import CommandRun

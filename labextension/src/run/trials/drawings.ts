@@ -1,5 +1,5 @@
 /** What a tuning run's trials look like: objective over time, parallel coordinates, importance. All SVG. */
-import type { IParameter, ITrialInfo, ITuning } from '../../tuninganswers';
+import type { IParameter, ITrialInfo, ITuning } from '../../answers/runs';
 import type { Trans } from '../trans';
 import { svg } from '../dom';
 import { value as shownNumber } from '../format';

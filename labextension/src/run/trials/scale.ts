@@ -1,5 +1,5 @@
 /** Where a parameter's value stands between 0 and 1, for axes of parameters. */
-import type { IParameter } from '../../tuninganswers';
+import type { IParameter } from '../../answers/runs';
 import { value as shownNumber } from '../format';
 
 /** 0 to 1 along the parameter's axis; null for a value that has no place there. */

@@ -1,5 +1,5 @@
 /** The trials of a tuning run in a table that is sorted by any column and filtered by a text. */
-import type { ITrialInfo, ITuning } from '../../tuninganswers';
+import type { ITrialInfo, ITuning } from '../../answers/runs';
 import type { IContext } from '../context';
 import { button, el, setText } from '../dom';
 import { duration, value as shownNumber } from '../format';

@@ -1,5 +1,5 @@
 /** A tuning run's part of its view: how far it is, what its trials look like, and all of them in a table. */
-import type { ITuning } from '../../tuninganswers';
+import type { ITuning } from '../../answers/runs';
 import type { IContext } from '../context';
 import { el, setText } from '../dom';
 import { importance, overTime, parallel, told } from './drawings';

@@ -1,0 +1,371 @@
+"""Carry frames between a mailbox and the agent of this host, and set that agent up: a host's main process.
+
+A courier is to a mailbox what the stage program is to a stream. It has the store's URL, the run's id and key
+and its host's number from the environment (`JUPYTER_DIST_MAILBOX`, `_MAILBOX_RUN`, `_MAILBOX_KEY` and
+`_MAILBOX_NODE`), and looks into the mailbox for a driver. With `_MAILBOX_ECHO` it prints what ranks print.
+It holds the agent's lifeline: when the courier is ended, the agent ends its ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+from ..worker.jitter import jitter
+from ..worker.launchers.platform_environment import standing
+from .console_output import Echo
+from .frames import FrameError, Frames, encode
+from .mailbox_objects import MOST_BYTES, Inbox, letter_name, parse, sealed, served_name, unsealed
+from .stage_program import Refused, not_set_up, prepare
+from .stores.folder_store import open_store
+from .stores.store import DeniedError, Store, StoreError
+
+__all__ = ["Courier", "main"]
+
+_LOOK_S, _BRISK_LOOK_S = 1.0, 0.15
+_LINGER_S, _BRISK_LINGER_S = 0.3, 0.03
+"""From the first byte that waits to the object that holds it."""
+_APART_S = 1.0
+"""From one object to the next, as long as little is said."""
+_BRISK_S = 5.0
+"""After a request: answers do not wait, and more is asked for soon."""
+_MOST_LEFT_BYTES = 256 << 20
+"""What may lie in the store that no driver has taken; beyond, the ranks' files keep what they hold."""
+_COUNT_EVERY_BYTES = 32 << 20
+_FIRST_WAIT_S = 600.0
+"""For a driver's first letter."""
+_DENIED_S = 10.0
+_LAST_WORDS_S = 20.0
+"""For the agent to end its ranks, once this place is given up."""
+
+
+class Courier:
+    """Serves one mailbox for one host."""
+
+    def __init__(self, store: Store, run: str, key: bytes, node: int, echo: Echo | None = None) -> None:
+        self._store, self._run, self._key, self._node = store, run, key, node
+        self._echo = echo
+        self._session = ""
+        self._inbox = Inbox()
+        self._agent: socket.socket | None = None
+        self._from_driver, self._from_agent = Frames(), Frames()
+        self._to_agent = b""
+        self._wish: dict[str, Any] | None = None
+        self._waiting = bytearray()
+        self._waiting_since = self._posted_at = 0.0
+        self._number = 0
+        self._object: tuple[str, bytes] | None = None
+        """What is being posted, until the store has it."""
+        self._uncounted = 0
+        self._full = False
+        self._brisk_until = time.monotonic() + _BRISK_S
+        self._look_at = self._retry_at = 0.0
+        self._backoff_s = 0.2
+        self._began = self._heard = time.monotonic()
+        self._grace_s = _FIRST_WAIT_S
+        self._over = False
+        """Whether the driver has released this host."""
+        self._ended_at: float | None = None
+        """When this place was given up."""
+        read, self._lifeline = os.pipe()
+        os.environ["JUPYTER_DIST_LIFELINE"] = str(read)
+
+    def give_up(self, *_: object) -> None:
+        """Have the agent end its ranks, tell of it, and be done."""
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
+            self._ended_at = time.monotonic()
+
+    def serve(self) -> int:
+        """Returns when all is over: 0 when the driver has said so. Raises PermissionError where the store was
+        closed to this host from the start."""
+        while True:
+            try:
+                self._turn()
+            except StoreError as error:
+                if isinstance(error, DeniedError) and self._is_useless:
+                    # By a name that SageMaker's toolkit looks for in what a program says at its end.
+                    raise PermissionError(str(error)) from None
+                _log(f"{error}; trying again")
+                # Not all hosts at the same moment: it may be their number that is too much.
+                self._retry_at = time.monotonic() + self._backoff_s * jitter(1, 2)
+                self._backoff_s = min(self._backoff_s * 2, 4.0)
+            now = time.monotonic()
+            done = self._agent is None and not self._waiting and self._object is None
+            if self._over and done:
+                return 0
+            if self._ended_at is not None and (done or now - self._ended_at > _LAST_WORDS_S):
+                return 1
+            if self._agent is None and now - self._heard > self._grace_s:
+                _log(f"no driver for {self._grace_s:g} s")
+                return 1
+
+    @property
+    def _is_useless(self) -> bool:
+        """Whether it was never of use, for long enough that a new policy would have reached the store."""
+        return not self._posted_at and time.monotonic() - self._began > _DENIED_S
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        if now >= self._retry_at:
+            self._post(now)
+            if now >= self._look_at and not self._over:
+                self._look()
+                self._look_at = time.monotonic() + (_BRISK_LOOK_S if self._brisk else _LOOK_S)
+            self._backoff_s = 0.2
+        self._talk(0.02 if self._brisk else 0.1)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass  # as a container's first process, this one inherits what daemons leave
+
+    @property
+    def _brisk(self) -> bool:
+        return time.monotonic() < self._brisk_until
+
+    def _look(self) -> None:
+        """Take what the driver has written."""
+        listed = [
+            found for name in self._store.names(f"{self._run}/down/{self._node}-") if (found := parse(name))
+        ]
+        newest = max((session for _, _, session, _ in listed), default="")
+        if newest > self._session:
+            if self._ended_at is not None:
+                return  # it is for whoever takes this place
+            if not self._session and self._store.get(served_name(self._run, self._node, newest)) is not None:
+                return  # of one that was here before; the driver will notice, and open another
+            self._begin(newest)
+        numbers = [number for _, _, session, number in listed if session == self._session]
+        for number in self._inbox.due(numbers):
+            name = letter_name(self._run, "down", self._node, self._session, number)
+            data = self._store.get(name)
+            if data is None:
+                return  # listed before it can be read: the next look may find it
+            content = unsealed(self._key, name, data)
+            if content is None:
+                _log(f"{name} is not sealed with the run's key; it is passed over")
+                self._store.remove([name])
+                return
+            self._inbox.took(number)
+            self._heard = time.monotonic()
+            try:
+                frames = self._from_driver.feed(content)
+            except FrameError as error:
+                _log(f"{name} holds {error}")
+                continue
+            for header, _ in frames:
+                self._obey(header)
+        taken = [
+            letter_name(self._run, "down", self._node, session, number)
+            for _, _, session, number in listed
+            if session < self._session or number < self._inbox.next
+        ]
+        if len(taken) > 20:
+            self._store.remove(taken)
+
+    def _begin(self, session: str) -> None:
+        """Another connection, which is the one that is there now."""
+        self._hang_up()
+        self._session, self._inbox, self._number = session, Inbox(), 0
+        self._from_driver, self._to_agent, self._wish = Frames(), b"", None
+        self._waiting.clear()
+        self._object = None
+        self._full = False
+
+    def _obey(self, header: dict[str, Any]) -> None:
+        if header.get("do") != "ping":
+            self._brisk_until = time.monotonic() + _BRISK_S
+        if self._wish is None:
+            self._wish = header
+            self._set_up({**header, "umask": self._umask()})
+        elif self._agent is not None:
+            self._to_agent += encode(header)
+
+    @staticmethod
+    def _umask() -> int:
+        umask = os.umask(0o077)
+        os.umask(umask)
+        return umask
+
+    def _set_up(self, wish: dict[str, Any]) -> None:
+        self._grace_s = float(wish["grace_s"])
+        umask = os.umask(0o077)
+        try:
+            self._agent = prepare(wish, lambda stage, missing: self._fetch(wish, stage, missing), self._say)
+        except Refused as error:
+            self._say({"is": "refused", "why": str(error), "final": error.final})
+        except StoreError as error:
+            self._say({"is": "refused", "why": f"it cannot fetch the run's files: {error}"})
+        except OSError as error:
+            self._say({"is": "refused", "why": not_set_up(error)})
+        else:
+            self._agent.setblocking(False)
+            self._from_agent = Frames()
+        finally:
+            os.umask(umask)
+
+    def _fetch(self, wish: Mapping[str, Any], stage: str, missing: list[str]) -> None:
+        """Bring the files of the run here: each is known by its hash, the code by that of its archive."""
+        hashes = {name: digest for name, _, digest in wish["files"]}
+        code = [name for name in missing if hashes[name] is None]
+        if code:
+            with zipfile.ZipFile(io.BytesIO(self._blob("code/", wish["code"]))) as archive:
+                for name in code:
+                    _write(os.path.join(stage, name), archive.read(name.removeprefix("code/")))
+        for name in missing:
+            digest = hashes[name]
+            if digest is not None:
+                _write(os.path.join(stage, name), self._blob(f"{self._run}/files/", digest))
+
+    def _blob(self, folder: str, digest: str) -> bytes:
+        for pause_s in (0.2, 0.5, 1, 2, 4, 8, 8, 0):
+            try:
+                data = self._store.get(folder + digest)
+            except StoreError as error:
+                why = str(error)
+            else:
+                if data is not None and hashlib.sha256(data).hexdigest() == digest:
+                    return data
+                why = "is not there" if data is None else "is not what the driver has sent"
+            time.sleep(pause_s)
+        raise StoreError(f"{folder}{digest}: {why}")
+
+    def _say(self, header: Mapping[str, Any], body: bytes = b"") -> None:
+        if self._over:
+            return  # that was the last word: who has heard it clears the store
+        if not self._waiting:
+            self._waiting_since = time.monotonic()
+        self._waiting += encode(header, len(body)) + body
+        if header.get("is") == "released":
+            self._over = True
+
+    def _talk(self, pause_s: float) -> None:
+        """Write to the agent and read from it, for a moment."""
+        if self._agent is None:
+            time.sleep(pause_s)
+            return
+        room = len(self._waiting) < MOST_BYTES and not self._full
+        can_read, can_write, _ = select.select(
+            [self._agent] if room else [], [self._agent] if self._to_agent else [], [], pause_s
+        )
+        try:
+            if can_write:
+                self._to_agent = self._to_agent[self._agent.send(self._to_agent) :]
+            while can_read and len(self._waiting) < MOST_BYTES:
+                data = self._agent.recv(1 << 18)
+                if not data:
+                    raise ConnectionResetError
+                for header, body in self._from_agent.feed(data):
+                    self._say(header, body)
+                    if self._echo is not None:
+                        self._echo.take(header, body)
+        except BlockingIOError:
+            pass
+        except (OSError, FrameError):
+            self._hang_up()
+            self._say({"is": "closed"})
+
+    def _hang_up(self) -> None:
+        if self._agent is not None:
+            self._agent.close()
+            self._agent = None
+
+    def _post(self, now: float) -> None:
+        """Write an object, if there is something to say and it is time for it."""
+        if self._full:
+            self._full = self._left_bytes() > _MOST_LEFT_BYTES
+            return
+        if self._object is None:
+            if not self._is_time(now):
+                return
+            name = letter_name(self._run, "up", self._node, self._session, self._number)
+            self._object = name, sealed(self._key, name, bytes(self._waiting))
+            self._waiting.clear()
+            self._number += 1
+        name, data = self._object
+        if parse(name) == ("up", self._node, self._session, 0):
+            self._store.put(served_name(self._run, self._node, self._session), b"")
+        self._store.put(name, data)  # said again, the same name has the same content
+        self._object = None
+        self._posted_at = time.monotonic()
+        self._uncounted += len(data)
+        if self._uncounted > _COUNT_EVERY_BYTES:
+            self._uncounted = 0
+            self._full = self._left_bytes() > _MOST_LEFT_BYTES
+
+    def _is_time(self, now: float) -> bool:
+        if not self._waiting:
+            return False
+        if len(self._waiting) >= MOST_BYTES // 4 or self._over or self._ended_at is not None:
+            return True
+        if self._brisk:
+            return now - self._waiting_since >= _BRISK_LINGER_S
+        return now - self._waiting_since >= _LINGER_S and now - self._posted_at >= _APART_S
+
+    def _left_bytes(self) -> int:
+        """What may be in the store of this host's, at most."""
+        return len(self._store.names(f"{self._run}/up/{self._node}-{self._session}-")) * MOST_BYTES
+
+
+def _write(path: str, data: bytes) -> None:
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    with open(path + ".part", "wb") as file:
+        file.write(data)
+    os.replace(path + ".part", path)
+
+
+def _log(text: str) -> None:
+    with contextlib.suppress(OSError):
+        print(time.strftime("%H:%M:%S"), text, flush=True)
+
+
+def _print(text: str) -> None:
+    """In pieces that a pipe takes whole: others write there as well."""
+    piece = b""
+    with contextlib.suppress(OSError):
+        for line in text.encode(errors="replace").splitlines(keepends=True):
+            if len(piece) + len(line) > select.PIPE_BUF:
+                _write_all(piece)
+                piece = b""
+            piece += line
+        _write_all(piece)
+
+
+def _write_all(data: bytes) -> None:
+    while data:
+        data = data[os.write(1, data) :]
+
+
+def main() -> None:
+    """Serve the mailbox that the environment names."""
+    url = os.environ["JUPYTER_DIST_MAILBOX"]
+    key = bytes.fromhex(os.environ.pop("JUPYTER_DIST_MAILBOX_KEY"))  # no rank needs it
+    # One that was started many times over with the same environment is told apart by its platform.
+    told = standing(os.environ)
+    node = int(os.environ.get("JUPYTER_DIST_MAILBOX_NODE") or told.node or 0)
+    for name in told.drop:
+        del os.environ[name]
+    echo = Echo(_print) if os.environ.pop("JUPYTER_DIST_MAILBOX_ECHO", None) else None
+    store = open_store(url, dict(os.environ))
+    os.environ.pop("JUPYTER_DIST_MAILBOX_SAS", None)
+    courier = Courier(store, os.environ["JUPYTER_DIST_MAILBOX_RUN"], key, node, echo)
+    signal.signal(signal.SIGTERM, courier.give_up)
+    _log(f"courier {os.getpid()} of node {node}")
+    code = courier.serve()
+    if echo is not None:
+        echo.finish()
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

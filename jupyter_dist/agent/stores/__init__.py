@@ -1,0 +1,1 @@
+"""Object stores for hosts (stdlib only)."""

@@ -1,0 +1,86 @@
+"""What backends have in common that show what somebody else has started: they start nothing."""
+
+from __future__ import annotations
+
+import calendar
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..folder import RunFolder, make_private, open_private
+from ..job import Job
+from ..worker import layout
+from ..worker.output import time_index
+from .interface import Handle
+
+__all__ = ["ShownJob", "ShownLog", "seconds"]
+
+
+class ShownJob:
+    """The handle of its run is the run's folder, its ranks as far as they are known, and its options."""
+
+    def default_np(self) -> int:
+        return 1
+
+    def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
+        return []
+
+    def detect(self) -> dict[str, Any]:
+        return {}
+
+    def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
+        return {"folder": str(folder.path), "ranks": job.world_size, **job.options}
+
+    def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
+        return self.submit(job, folder, attempt)  # nothing was started, nor will be
+
+    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+        pass
+
+
+def seconds(stamp: str | None) -> float | None:
+    """A time as services write it, such as 2026-01-31T12:00:00Z or with digits behind the seconds, since the
+    epoch; None where there is none."""
+    try:
+        return float(calendar.timegm(time.strptime(str(stamp)[:19], "%Y-%m-%dT%H:%M:%S")))
+    except ValueError:
+        return None
+
+
+class ShownLog:
+    """One file of the run's folder. Not for several threads at once.
+
+    Who begins anew, after another process was ended, says up to which byte it knows what was written, and
+    writes on from there: what stands in the file beyond that is the same, and is passed over.
+    """
+
+    def __init__(self, path: Path, size: int = 0) -> None:
+        self._path, self.size = path, size
+
+    def append(self, told: Sequence[tuple[float, bytes]]) -> None:
+        """Lines, each with its end, and when they were printed. OSError passes through."""
+        begin, place = self.size, self._path
+        data = b"".join(text for _, text in told)
+        self.size = begin + len(data)
+        make_private(place.parent)
+        fd = open_private(place, os.O_WRONLY)
+        try:
+            there = os.fstat(fd).st_size
+            if there >= begin + len(data):
+                return
+            times = place.with_name(layout.TIMES) if place.name == layout.OUTPUT else None
+            if times is not None and there == 0:
+                # Before the log: a supervisor would begin the index with its own times.
+                time_index.append(times, (0, told[0][0]))
+            os.pwrite(fd, data[max(0, there - begin) :], max(there, begin))
+        finally:
+            os.close(fd)
+        if times is not None:
+            records, size = [], begin
+            for number, (when, text) in enumerate(told):
+                size += len(text)
+                if size > there and (number + 1 == len(told) or told[number + 1][0] != when):
+                    records.append((size, when))
+            time_index.append(times, *records)

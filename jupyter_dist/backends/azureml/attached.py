@@ -1,0 +1,213 @@
+"""The backend of a run that shows a job of Azure ML which somebody else has started: it starts nothing.
+
+All is read from the job's resource, its run history and the blobs of its logs. A look that fails does not end
+the run.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ...errors import InputError
+from ...folder import RunFolder
+from ...job import Job, Poll, RankState, State
+from ..attached_job import ShownJob
+from ..interface import Capabilities, Handle, Options
+from ..platform_job import JobWatch
+from .checks import check_packages, whereabouts
+from .jobs import CommandJob, end_job, look_again, look_at
+from .log_owners import ranks_asked_for, workers_of
+from .logs import JobLogs
+from .options import AzureMlOptions
+from .workspace import MlWorkspace, NotAllowed, NotThere, Whereabouts
+
+__all__ = ["SeenCommand", "SeenCommandOptions"]
+
+_LOOK_EVERY_S = 3.0
+_LAG_S = 5.0
+"""What a job has printed last may come to its log after its end."""
+_REFUSED_S, _AWAY_S = 30.0, 600.0
+"""A log that cannot be read is done without, so long after the job's end was seen: one that we may not read,
+and one that is not to be had because its store is away or nobody is signed in."""
+_OF_MANY = {
+    "Sweep": ("a sweep job", "trials", "_0"),
+    "Pipeline": ("a pipeline job", "steps", ""),
+    "AutoML": ("an AutoML job", "trials", "_0"),
+}
+"""Kinds of jobs that run nothing themselves: what they are, what their jobs are, and how those are called."""
+
+
+class SeenCommandOptions(Options):
+    """Which job, and where."""
+
+    subscription: str
+    resource_group: str
+    workspace: str
+    job: str
+
+
+class SeenCommand(ShownJob):
+    """Shows one job. Its handle is the run's folder and the job's name."""
+
+    name: ClassVar[str] = "azureml-job"
+    options: ClassVar[type[Options]] = SeenCommandOptions
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        restarts=False, outlives=True, apart=True, visible=False, stacks=False, stop_grace_s=30.0
+    )
+    poll_interval_s: ClassVar[float] = 2.0
+
+    def __init__(self) -> None:
+        self._watch: JobWatch[CommandJob] | None = None
+        self._logs: JobLogs | None = None
+        self._ended_since: float | None = None
+        self._unread: str | None = None
+        """Why the log is not all here."""
+
+    @staticmethod
+    def adopt(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What the run of a job is made of: fields of `Job`. `given`: what names its workspace. Blocks.
+
+        Raises InputError where nobody knows the job, and other DistErrors."""
+        if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,254}", name, re.ASCII):
+            raise InputError(
+                f"azureml:{name:.100} names no job: it is azureml:JOB, with the job's name as the studio has "
+                "it on the job's page, such as azureml:brave_moon_x1y2z3"
+            )
+        check_packages()
+        named = {flag: text for flag, text in given.items() if text is not None}
+        workspace = MlWorkspace(whereabouts(AzureMlOptions(**named), Path.cwd()))
+        where = workspace.where
+        try:
+            about = workspace.jobs("GET", name, f"look after the job {name!r}")["properties"]
+        except NotThere as error:
+            raise InputError(
+                f"the workspace {where.workspace!r} has no job {name!r} ({error}). A job's name is on its "
+                "page in the studio, and is not its display name; another workspace is --workspace, with "
+                "--resource-group and --subscription"
+            ) from error
+        kind = str(about.get("jobType"))
+        if kind in _OF_MANY:
+            called, parts, such = _OF_MANY[kind]
+            example = f", such as azureml:{name}{such}" if such else ""
+            raise InputError(
+                f"{name!r} is {called}: its {parts} are jobs of their own, and each can be shown by its name"
+                f"{example}; they are listed on {workspace.page(name)}"
+            )
+        return {
+            "world_size": ranks_asked_for(about),
+            "source": _written(name, where, about),
+            "label": name,
+            "options": SeenCommandOptions(
+                subscription=where.subscription,
+                resource_group=where.resource_group,
+                workspace=where.workspace,
+                job=name,
+            ).model_dump(),
+        }
+
+    def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
+        return {"get": f"{_where(job.options).id}/jobs/{job.options['job']}"}
+
+    def poll(self, handle: Handle, cursor: Any) -> Poll:
+        try:
+            self._open(handle, cursor)
+        except Exception as error:
+            return Poll(State.PENDING, self._ranks(handle, State.PENDING), cursor=cursor, detail=str(error))
+        assert self._watch is not None
+        assert self._logs is not None
+        seen, trouble = self._watch.seen, self._watch.trouble  # before its log: then that is whole
+        try:
+            over = self._logs.read(ended=seen.ended is not None) and self._is_over(seen, self._logs)
+            self._unread = None
+        except Exception as error:
+            self._unread = str(error)
+            trouble = trouble or self._unread
+            over = self._known_ended_s(seen) > (_REFUSED_S if isinstance(error, NotAllowed) else _AWAY_S)
+        return self._as_poll(handle, self._logs, seen, over, trouble)
+
+    def _known_ended_s(self, seen: CommandJob) -> float:
+        """For how long we know that it has ended; less than nothing where it has not."""
+        if seen.ended is None:
+            return -1.0
+        self._ended_since = self._ended_since or time.monotonic()
+        return time.monotonic() - self._ended_since
+
+    def _is_over(self, seen: CommandJob, logs: JobLogs) -> bool:
+        """Whether it has ended so long ago that no more comes."""
+        known_s = self._known_ended_s(seen)
+        return known_s >= 0 and max(known_s, time.time() - (logs.over or time.time())) > _LAG_S
+
+    def _as_poll(
+        self, handle: Handle, logs: JobLogs, seen: CommandJob, over: bool, trouble: str | None
+    ) -> Poll:
+        cursor = {"logs": logs.positions}
+        if over:
+            final = {"Completed": State.SUCCEEDED, "Canceled": State.STOPPED}.get(seen.status, State.FAILED)
+            # Which rank a failure began with, the service does not tell but in its words.
+            of_rank = State.SUCCEEDED if final is State.SUCCEEDED else State.STOPPED
+            ranks = self._ranks(handle, of_rank)
+            return Poll(final, ranks, final=True, cursor=cursor, detail=seen.ended)
+        runs = seen.ran or seen.status == "Running" or bool(logs.ranks)
+        state = State.RUNNING if runs else State.PENDING
+        doing = f"runs on {seen.machines}" if seen.status == "Running" else seen.waits_for
+        told = seen.ended or f"{seen.called} {doing}; see {seen.page}"
+        detail = "; ".join(filter(None, (trouble, told)))
+        return Poll(state, self._ranks(handle, state), cursor=cursor, detail=detail)
+
+    def _ranks(self, handle: Handle, state: State) -> tuple[RankState, ...]:
+        """As many as the job has asked for, or more where they have said something."""
+        logs = self._logs
+        known = logs.ranks if logs is not None else []
+        began, over = (logs.began, logs.over) if logs is not None else (None, None)
+        return tuple(
+            RankState(
+                rank,
+                state,
+                started=None if state is State.PENDING else began,
+                ended=(over or time.time()) if state.ended else None,
+            )
+            for rank in range(max([handle["ranks"], *(rank + 1 for rank in known)]))
+        )
+
+    def stop(self, handle: Handle, *, kill: bool) -> None:
+        """Have the job itself cancelled: that is what is asked for."""
+        end_job(MlWorkspace(_where(handle)), str(handle["job"]), wait_s=0)
+
+    def release(self, handle: Handle) -> str | None:
+        if self._logs is not None:
+            self._logs.close()
+        if self._watch is None:
+            return None
+        self._watch.close()
+        seen = self._watch.seen
+        lacking = "" if self._unread is None else f"; its log is not all here: {self._unread}"
+        return f"{seen.called} on {seen.machines}: {seen.status}; see {seen.page}{lacking}"
+
+    def _open(self, handle: Handle, cursor: Any) -> None:
+        if self._watch is not None:
+            return
+        workspace = MlWorkspace(_where(handle))
+        job = str(handle["job"])
+        about = workspace.jobs("GET", job, f"look after the job {job!r}")["properties"]
+        folder, known = RunFolder(Path(handle["folder"])), (cursor or {}).get("logs", {})
+        self._logs = JobLogs(workspace, job, folder, workers_of(about), known)
+        seen = look_at(workspace, job)
+        self._watch = JobWatch(functools.partial(look_again, workspace), seen, _LOOK_EVERY_S)
+
+
+def _where(told: Mapping[str, Any]) -> Whereabouts:
+    return Whereabouts(told["subscription"], told["resource_group"], told["workspace"])
+
+
+def _written(name: str, where: Whereabouts, about: Mapping[str, Any]) -> str:
+    """What stands for the run's cell."""
+    lines = [f"# the job {name} in the workspace {where.workspace}, which was started elsewhere"]
+    for title in ("displayName", "experimentName", "environmentId"):
+        if about.get(title):
+            lines.append(f"# {title}: {about[title]}")
+    return "\n".join([*lines, str(about.get("command") or "")])

@@ -1,0 +1,96 @@
+"""The backend `azureml`: ranks in a command job of Azure Machine Learning, from a JupyterLab anywhere.
+
+A job's machines run our host program in place of a training script (backends/platform_entrypoint.py), and it
+our agent. All that passes between a host and this machine lies in a container of blobs, of a datastore of the
+workspace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ...folder import RunFolder
+from ...job import Job
+from ...search.spec import Search
+from ..interface import Capabilities, Options
+from ..platform_job import PlatformJob
+from ..platform_trial import adopted_job
+from .checks import check_command, whereabouts
+from .client import CommandErrands, code_id, mailbox_of
+from .jobs import CommandJob
+from .mailbox_access import LIFE
+from .options import AzureMlOptions
+from .request import command_job, host_list, job_name, longest_s
+from .sweep_request import check_search, sweep_job, sweep_name
+from .workspace import MlWorkspace, workspace_here
+
+__all__ = ["AzureMl"]
+
+
+class AzureMl(PlatformJob[CommandJob]):
+    """One run's hosts are the machines of one command job, which serves all of the run's attempts."""
+
+    name: ClassVar[str] = "azureml"
+    options: ClassVar[type[Options]] = AzureMlOptions
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        outlives=True, apart=True, visible=False, submit_limit_s=300.0, stop_grace_s=30.0
+    )
+
+    def __init__(self) -> None:
+        super().__init__(CommandJob, "command_job", _errands)
+
+    def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
+        return check_command(world_size, AzureMlOptions(**options))
+
+    def detect(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        with contextlib.suppress(metadata.PackageNotFoundError, OSError):
+            found["azure-identity"] = metadata.version("azure-identity")
+            found["workspace"] = workspace_here(os.environ, Path.cwd()).get("workspace", "none named here")
+        return found
+
+    def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
+        asked = AzureMlOptions(**job.options)
+        workspace, name = whereabouts(asked, Path(job.cwd)).id, job_name(job.id, attempt)
+        code, most_s = code_id(workspace, name), longest_s(job, _life_s(asked))
+        return {
+            "hosts": host_list(asked, job.world_size),
+            "mailbox": mailbox_of(asked),
+            "put": f"{workspace}/jobs/{name}",
+            "body": command_job(asked, name, job.world_size, workspace, code, longest_s=most_s),
+        }
+
+    @staticmethod
+    def check_search(search: Search, options: Mapping[str, Any]) -> None:
+        """Raises InputError for what a sweep job cannot search."""
+        check_search(search)
+
+    @staticmethod
+    def request_search(search: Search, trial: Job, timeout_s: float | None) -> dict[str, Any]:
+        """The request that starts the sweep job of trials like this one, which starts them. Pure.
+        `timeout_s`: of all trials together."""
+        asked = AzureMlOptions(**trial.options)
+        workspace, name = whereabouts(asked, Path(trial.cwd)).id, sweep_name(trial.id)
+        code = code_id(workspace, name)
+        most_s = longest_s(dataclasses.replace(trial, timeout_s=timeout_s, max_restarts=0), _life_s(asked))
+        return {
+            "put": f"{workspace}/jobs/{name}",
+            "body": sweep_job(search, asked, name, trial.world_size, workspace, code, longest_s=most_s),
+        }
+
+
+def _life_s(asked: AzureMlOptions) -> float | None:
+    """How long a signature that we make lasts, where hosts write by one."""
+    return LIFE.total_seconds() if asked.identity is None else None
+
+
+def _errands(job: Job, folder: RunFolder) -> CommandErrands:
+    asked = AzureMlOptions(**job.options)
+    workspace = MlWorkspace(whereabouts(asked, Path(job.cwd)))
+    return CommandErrands(workspace, asked, folder, adopted_job(job, "command_job"))

@@ -1,0 +1,94 @@
+"""What can be told of a command job before anybody is asked, and before anything costs."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+from ...errors import InputError, MissingEngine
+from ..ranks.tensorflow_roles import roles
+from .options import SERVERLESS, AzureMlOptions
+from .request import environment_id, instances
+from .workspace import Whereabouts, workspace_here
+
+__all__ = ["check_command", "check_packages", "whereabouts"]
+
+
+def whereabouts(asked: AzureMlOptions, folder: Path) -> Whereabouts:
+    """The workspace of the options, or the one that is known in the notebook's folder. Raises InputError."""
+    given = {
+        "subscription": asked.subscription,
+        "resource_group": asked.resource_group,
+        "workspace": asked.workspace,
+    }
+    found = {**workspace_here(os.environ, folder), **{k: v for k, v in given.items() if v is not None}}
+    missing = [f"--{name.replace('_', '-')}" for name in given if name not in found]
+    if missing:
+        raise InputError(
+            f"the backend 'azureml' needs a workspace: {' '.join(missing)}; or a config.json above the "
+            "notebook, which the studio gives for download"
+        )
+    return Whereabouts(**found)
+
+
+def check_packages() -> None:
+    """Raises MissingEngine."""
+    for package in ("azure.identity", "azure.storage.blob"):
+        if not _has(package):
+            raise MissingEngine(
+                f"the backend 'azureml' needs {package}: pip install \"jupyter-dist[azureml]\""
+            )
+
+
+def check_command(world_size: int, asked: AzureMlOptions) -> list[str]:
+    """Returns what the user has to know. Raises InputError and MissingEngine."""
+    check_packages()
+    whereabouts(asked, Path.cwd())
+    if asked.compute is None:
+        raise InputError(
+            "the backend 'azureml' needs --compute: the name of a cluster, or serverless with "
+            "--instance-type Standard_NC24ads_A100_v4"
+        )
+    if asked.environment is None:
+        raise InputError(
+            "the backend 'azureml' needs --environment, such as "
+            "azureml://registries/azureml/environments/acpt-pytorch-2.8-cuda12.6/versions/1"
+        )
+    environment_id(asked.environment, "")
+    for flag, given in (("--instance-type", asked.instance_type), ("--spot", asked.spot)):
+        if given and asked.compute != SERVERLESS:
+            raise InputError(
+                f"{flag} is for serverless compute, and the machines of {asked.compute!r} are its own: leave "
+                "it out, or --compute serverless"
+            )
+    roles(world_size, ps=asked.ps, chief=asked.chief)
+    return _check_ranks(world_size, asked)
+
+
+def _check_ranks(world_size: int, asked: AzureMlOptions) -> list[str]:
+    count = instances(asked, world_size)
+    each = -(-world_size // count)
+    if world_size % count and asked.by_mpi:
+        raise InputError(
+            f"--distribution mpi has as many ranks on each instance, and {world_size} are not {count} times "
+            f"anything: -np {count * each}"
+        )
+    if asked.processes_per_host is not None and each != asked.processes_per_host:
+        raise InputError(
+            f"-np {world_size} on {count} instances is {each} ranks on each, and --processes-per-host says "
+            f"{asked.processes_per_host}: leave one of them out"
+        )
+    told = []
+    if count < asked.instance_count:
+        told.append(
+            f"{world_size} ranks need {count} of {asked.instance_count} instances; no more are asked for"
+        )
+    return told
+
+
+def _has(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False

@@ -1,0 +1,230 @@
+"""What a run asks of its workspace: a command job started, found again, and ended with all that is left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import shlex
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...agent.stores.blob_store import BlobStore
+from ...agent.stores.store import StoreError
+from ...errors import DistError, LaunchError, Unreachable
+from ...folder import RunFolder
+from ...hosts.bootstrap import courier_program
+from ...hosts.links.mailbox import Mailbox
+from ...job import Job
+from ...search.spec import Search
+from .. import platform_entrypoint
+from ..platform_job import leave_files
+from ..platform_trial import take_key
+from .jobs import CommandJob, end_job, look_again, look_at
+from .mailbox_access import MailAccess
+from .options import AzureMlOptions
+from .request import command_job, environment_id, host_list, job_name, longest_s
+from .studio_metrics import StudioMetrics
+from .sweep_request import sweep_job, sweep_name
+from .workspace import InUse, MlWorkspace, NotThere
+
+__all__ = ["CommandErrands", "code_id", "mailbox_of"]
+
+_OURS = uuid.UUID("5f0e7a55-6f0b-4f5c-9c0e-6a1d3f2f7a11")
+
+
+def _code(name: str) -> str:
+    """What the code of a job is called: the same for the same job, so that there is one."""
+    return str(uuid.uuid5(_OURS, name))
+
+
+def code_id(workspace: str, name: str) -> str:
+    """The id of the code of a job, in the workspace of that id."""
+    return f"{workspace}/codes/{_code(name)}/versions/1"
+
+
+def mailbox_of(asked: AzureMlOptions) -> str:
+    """The mailbox as Azure ML names folders of its datastores."""
+    return f"azureml://datastores/{asked.datastore}/paths/jupyter-dist"
+
+
+class CommandErrands:
+    """One run's: `Errands` of a platform's job."""
+
+    look_every_s = 3.0
+    why_s = 20.0
+    end_s = 15.0
+
+    def __init__(
+        self, workspace: MlWorkspace, asked: AzureMlOptions, folder: RunFolder, adopted: str | None = None
+    ) -> None:
+        """`adopted`: the job, where a sweep has started it."""
+        self._workspace, self._asked, self._run = workspace, asked, folder.id
+        self._adopted = adopted
+        self._metrics, self._telling = StudioMetrics(workspace, folder), threading.Lock()
+        self._mail = MailAccess(workspace, asked.datastore)
+        self.settings, self.wanted = asked.agent_settings(), asked.wanted()
+
+    def mailbox(self, folder: RunFolder) -> Mailbox:
+        if self._adopted is not None:
+            take_key(folder)
+        # Machines may be waited for as long as it takes: the workspace says what becomes of the job.
+        return Mailbox(
+            mailbox_of(self._asked), folder, opening_s=math.inf, store=self._mail.store, run=self._adopted
+        )
+
+    def hosts(self, job: Job, seen: CommandJob) -> Sequence[Mapping[str, Any]]:
+        return host_list(self._asked, job.world_size)
+
+    def submit(self, job: Job, attempt: int, mailbox: Mailbox, before: CommandJob | None) -> CommandJob:
+        if self._adopted is not None:
+            return look_at(self._workspace, self._adopted)
+        most_s = self._longest_s(job)
+        name, asked, where = job_name(self._run, attempt), self._asked, self._workspace.where.id
+        body = command_job(
+            asked,
+            name,
+            job.world_size,
+            where,
+            code_id(where, name),
+            version=self._version(),
+            longest_s=most_s,
+        )
+        program = self._program(mailbox)  # first: it tells what is wrong with the datastore
+        leave_files(mailbox)
+        self._leave_code(name, program)
+        with contextlib.suppress(InUse):
+            self._workspace.jobs("PUT", name, "start a job", body, on_behalf=asked.identity == "user")
+        return look_at(self._workspace, name)
+
+    def _longest_s(self, job: Job) -> float | None:
+        """As `longest_s`. Raises LaunchError where a run may take longer than its hosts may write to the
+        mailbox."""
+        life_s = self._mail.life_s() if self._asked.identity is None else None
+        most_s = longest_s(job, life_s)
+        if life_s is None or most_s is None or 0 < most_s <= life_s:
+            return most_s
+        days = f"{life_s / 86400:.3g}"
+        lasts = f"{days} {'day' if days == '1' else 'days'}" if life_s > 0 else "no time any more"
+        cure = "give it --identity managed or user"
+        if job.timeout_s is None:
+            raise LaunchError(
+                f"the datastore's own signature, by which a job writes, is good for {lasts}: {cure}"
+            )
+        attempts = "an attempt" if not job.max_restarts else f"{job.max_restarts + 1} attempts"
+        raise LaunchError(
+            f"a job without --identity writes by a signature that is good for {lasts}, and {attempts} "
+            f"of --timeout {job.timeout_s:,.0f} s, with what their hosts need besides, may take "
+            f"{most_s:,.0f} s: {cure}, or less time"
+        )
+
+    def begin_sweep(self, search: Search, tuning: Job, trial: Job, mailbox: Mailbox) -> None:
+        """Start the sweep job of this tuning run, whose trials are like this one: one, however often it is
+        asked for. Blocks. Raises what `submit` raises."""
+        most_s = self._longest_s(tuning)
+        name, asked, where = sweep_name(self._run), self._asked, self._workspace.where.id
+        code, ranks = code_id(where, name), trial.world_size
+        body = sweep_job(search, asked, name, ranks, where, code, version=self._version(), longest_s=most_s)
+        # Each trial's job has a folder in the mailbox that is called as the job is.
+        program = self._program(mailbox, "$AZUREML_RUN_ID")
+        self._leave_code(name, program)
+        with contextlib.suppress(InUse):
+            self._workspace.sweeps("PUT", name, "start a sweep", body, on_behalf=asked.identity == "user")
+
+    def _version(self) -> str | None:
+        """The newest of an environment whose name says none."""
+        name = (self._asked.environment or "").removeprefix("azureml:")
+        if not environment_id(name, "").endswith("/versions/LATEST"):
+            return None
+        newest = "versions?$orderBy=createdtime%20desc&$top=1"
+        told = self._workspace.other("GET", f"/environments/{name}/{newest}", f"use the environment {name!r}")
+        if not told.get("value"):
+            raise NotThere(f"the workspace {self._workspace.where.workspace!r} has no environment {name!r}")
+        return str(told["value"][0]["name"])
+
+    def _leave_code(self, name: str, program: Mapping[str, str]) -> None:
+        """Have the workspace keep what the job's machines run. The run's key and the signature of its mailbox
+        are in there, and not in the job's environment, which everybody reads who may see the job."""
+        code = f"{_code(name)}/versions/1"
+        with contextlib.suppress(NotThere):
+            self._workspace.codes("GET", code, "look for a job's code")
+            return
+        kind = {"pendingUploadType": "TemporaryBlobReference"}
+        told = self._workspace.codes("POST", f"{code}/startPendingUpload", "upload a job's code", kind)
+        place = told["blobReferenceForConsumption"]
+        address, _, signature = str(place["credential"]["sasUri"]).partition("?")
+        store = BlobStore(f"{address}/{name}", {"JUPYTER_DIST_MAILBOX_SAS": signature})
+        try:
+            for file, text in program.items():
+                store.put(file, text.encode())
+        except StoreError as error:
+            raise Unreachable(f"cannot upload a job's code: {error}") from error
+        about = {"codeUri": f"{place['blobUri']}/{name}", "isAnonymous": True, "properties": {}}
+        with contextlib.suppress(InUse):
+            self._workspace.codes("PUT", code, "upload a job's code", {"properties": about})
+
+    def _program(self, mailbox: Mailbox, run: str | None = None) -> dict[str, str]:
+        """The files of a job's code. `run`: what its folder in the mailbox is called, if not as the run."""
+        _, env = mailbox.host_program(None)
+        env["JUPYTER_DIST_MAILBOX_RUN"] = run or env["JUPYTER_DIST_MAILBOX_RUN"]
+        env |= {"JUPYTER_DIST_MAILBOX": self._mail.url(), "JUPYTER_DIST_MAILBOX_ECHO": "1"}
+        del env["JUPYTER_DIST_MAILBOX_NODE"]
+        if self._asked.identity is None:
+            env["JUPYTER_DIST_MAILBOX_SAS"] = self._mail.signature()
+        return {
+            platform_entrypoint.PROGRAM: Path(platform_entrypoint.__file__).read_text("utf-8"),
+            platform_entrypoint.COURIER: courier_program(),
+            platform_entrypoint.MAILBOX: json.dumps(env),
+        }
+
+    def find(self, job: Job, attempt: int) -> CommandJob | None:
+        """The newest job that serves this attempt, or one before. A job's name is the run's: a submission
+        that is still on its way comes to the job of that name, or to nothing, for its files are gone."""
+        ours = [job_name(self._run, number) for number in range(attempt, -1, -1)]
+        for name in ours if self._adopted is None else [self._adopted]:
+            with contextlib.suppress(NotThere):
+                seen = look_at(self._workspace, name)
+                if seen.ended is None and not seen.ending:
+                    return seen
+        return None
+
+    def look(self, seen: CommandJob) -> CommandJob:
+        found = look_again(self._workspace, seen)
+        with self._telling:
+            self._metrics.tell(seen.name)
+        return found
+
+    def tell_all(self, seen: CommandJob) -> None:
+        """Have the workspace know all that was logged, before the job ends: a sweep judges it by that.
+        Blocks; never raises."""
+        with self._telling:
+            self._metrics.tell(seen.name, all_of_it=True)
+
+    def away(self, first: CommandJob, seen: CommandJob) -> str | None:
+        return seen.ended or seen.preempted
+
+    def so_far(self, seen: CommandJob) -> str | None:
+        return f"{seen.called} runs on {seen.machines}; see {seen.page}"
+
+    def end(self, seen: CommandJob, folder: RunFolder, *, wait_s: float) -> str | None:
+        try:
+            found = end_job(self._workspace, seen.name, wait_s=wait_s)
+        except NotThere:
+            return None
+        return f"{found.called} on {found.machines}: {found.status}; see {found.page}"
+
+    def how_to_stop(self, seen: CommandJob) -> str:
+        where = self._workspace.where
+        within = ["--workspace-name", where.workspace, "--resource-group", where.resource_group]
+        whose = ["--subscription", where.subscription]
+        return shlex.join(["az", "ml", "job", "cancel", "--name", seen.name, *within, *whose])
+
+    def tidy(self, seen: CommandJob | None = None) -> None:
+        try:
+            store = self._mail.store()
+            store.remove(store.names(f"{self._adopted or self._run}/"))
+        except (DistError, OSError) as error:
+            print(f"what the run has left in the datastore stays there: {error}", flush=True)

@@ -1,0 +1,116 @@
+"""Command jobs: seen and ended. Every call may block.
+
+https://learn.microsoft.com/rest/api/azureml/jobs/get
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import DistError
+from ..platform_job import JobView, see_to_its_end
+from .workspace import MlWorkspace, NotThere
+
+__all__ = ["CommandJob", "end_job", "look_again", "look_at", "read"]
+
+_WAITS = {
+    "NotStarted": "waits to be taken on",
+    "Starting": "waits to be taken on",
+    "Provisioning": "waits for its machines",
+    "Queued": "waits in the queue of its compute",
+    "Preparing": "has its image and code prepared",
+    "Running": "runs, and has to start its hosts",
+    "Finalizing": "is ending",
+    "CancelRequested": "is being cancelled",
+    "Paused": "is paused",
+    "NotResponding": "does not answer",
+}
+_BEFORE = ("NotStarted", "Starting", "Provisioning", "Queued", "Preparing")
+_ENDED = {"Completed": "has ended", "Failed": "has failed", "Canceled": "was cancelled"}
+
+
+@dataclass(frozen=True)
+class CommandJob(JobView):
+    """A job as the workspace tells of it."""
+
+    name: str
+    status: str
+    machines: str
+    """How many it has, and which, for the user."""
+    ran: bool = False
+    """Whether it was seen to run."""
+
+    @property
+    def preempted(self) -> str | None:
+        """That its machines were taken away, for the user: the service starts it again on others."""
+        if self.ran and self.status in _BEFORE:
+            return f"{self.called} has lost its machines and {self.waits_for}"
+        return None
+
+
+def read(told: Mapping[str, Any], page: str) -> CommandJob:
+    """Of an answer. Pure. `page`: the job's, where the answer names none."""
+    name, about = str(told["name"]), told["properties"]
+    status = str(about.get("status") or "NotStarted")
+    studio = (about.get("services") or {}).get("Studio") or {}
+    page = str(studio.get("endpoint") or page)
+    resources = about.get("resources") or {}
+    kind = resources.get("instanceType") or str(about.get("computeId") or "").rpartition("/")[2]
+    ended = None
+    if status in _ENDED:
+        ended = f"job {name} {_ENDED[status]}; see {page}"
+    return CommandJob(
+        name,
+        status,
+        f"{resources.get('instanceCount') or 1} × {kind or 'machines'}",
+        called=f"job {name}",
+        page=page,
+        waits_for=_WAITS.get(status, f"is {status}"),
+        ended=ended,
+        ending=status in ("CancelRequested", "Finalizing"),
+        stopped=status == "Canceled",
+    )
+
+
+def look_at(workspace: MlWorkspace, name: str) -> CommandJob:
+    """How a job stands. Raises NotThere."""
+    seen = read(workspace.jobs("GET", name, f"look after the job {name!r}"), workspace.page(name))
+    return _explained(workspace, seen) if seen.status == "Failed" else seen
+
+
+def look_again(workspace: MlWorkspace, seen: CommandJob) -> CommandJob:
+    """How a job stands that was seen before. Raises DistError."""
+    try:
+        found = look_at(workspace, seen.name)
+        return dataclasses.replace(found, ran=seen.ran or found.status == "Running")
+    except NotThere:
+        why = f"{seen.called} is gone: nobody knows it in the workspace {workspace.where.workspace!r}"
+        return dataclasses.replace(seen, ended=why)
+
+
+def _explained(workspace: MlWorkspace, seen: CommandJob) -> CommandJob:
+    """With the reason, which the job itself does not tell. It is not needed, and may not be had."""
+    with contextlib.suppress(DistError, KeyError, TypeError, AttributeError):
+        told = workspace.history(f"runs/{seen.name}/details", f"ask why the job {seen.name!r} has failed")
+        error = ((told.get("error") or {}).get("error")) or {}
+        said = " ".join(str(error.get("message") or "").split()).rstrip(".")[:1000]
+        if said:
+            final = error.get("code") == "UserError" and "quota" not in said.lower()
+            return dataclasses.replace(
+                seen, ended=f"{seen.called} has failed: {said}; see {seen.page}", final=final
+            )
+    return seen
+
+
+def end_job(workspace: MlWorkspace, name: str, *, wait_s: float) -> CommandJob:
+    """As `see_to_its_end`."""
+    return see_to_its_end(
+        lambda: look_at(workspace, name),
+        lambda: workspace.jobs("POST", f"{name}/cancel", f"cancel the job {name!r}"),
+        wait_s,
+        is_over=lambda seen: seen.ended is not None or seen.ending,
+    )

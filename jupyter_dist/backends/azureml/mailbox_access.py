@@ -1,0 +1,146 @@
+"""How this machine and a job's hosts reach the container of blobs that a datastore of the workspace names.
+
+This machine asks the workspace for the datastore's key or signature, as Azure's own SDK does, and goes as the
+user where there is none. Hosts get a signature for this container alone, or none, where the job has an
+identity.
+https://learn.microsoft.com/rest/api/azureml/datastores/list-secrets
+"""
+
+from __future__ import annotations
+
+import datetime
+import threading
+import urllib.parse
+from typing import Any
+
+from ...agent.stores.blob_store import container_of
+from ...agent.stores.store import StoreError
+from ...errors import DistError, LaunchError, Unreachable
+from ...hosts.stores.azure_container import ContainerStore
+from .workspace import MlWorkspace, NotAllowed
+
+__all__ = ["LIFE", "MailAccess", "life_of"]
+
+_FOLDER = "jupyter-dist"
+LIFE = datetime.timedelta(days=7)
+"""Of a signature: the most that one by a user's own right can have."""
+_RIGHTS = "rcwdl"
+
+
+def life_of(signature: str) -> float | None:
+    """For how many seconds from now it is good, by its field `se`; None where a policy of the container's
+    says that. https://learn.microsoft.com/rest/api/storageservices/create-service-sas"""
+    said = urllib.parse.parse_qs(signature.lstrip("?")).get("se")
+    if not said:
+        return None
+    try:
+        until = datetime.datetime.fromisoformat(said[0].replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    if until.tzinfo is None:
+        until = until.replace(tzinfo=datetime.timezone.utc)
+    return (until - datetime.datetime.now(datetime.timezone.utc)).total_seconds()
+
+
+class MailAccess:
+    """To the folder of a datastore that all runs leave their mail in. For several threads."""
+
+    def __init__(self, workspace: MlWorkspace, datastore: str) -> None:
+        self.workspace, self._name = workspace, datastore
+        self._lock = threading.Lock()
+        self._about: dict[str, Any] | None = None
+        self._secrets: dict[str, Any] | None = None
+
+    def store(self) -> ContainerStore:
+        """As this machine reaches it. Blocks. Raises StoreError."""
+        try:
+            return ContainerStore(self.url(), self._credential)
+        except DistError as error:
+            raise StoreError(str(error)) from error
+
+    def url(self) -> str:
+        """Blocks. Raises DistError."""
+        about = self._datastore()
+        domain, account = str(about["endpoint"]), about["accountName"]
+        # The emulator is known by its address alone, and has the account's name in the path.
+        emulated = domain.partition(":")[0].replace(".", "").isdecimal()
+        host = f"{domain}/{account}" if emulated else f"{account}.blob.{domain}"
+        return f"{about.get('protocol') or 'https'}://{host}/{about['containerName']}/{_FOLDER}"
+
+    def signature(self) -> str:
+        """For hosts, that have no identity. Blocks. Raises DistError."""
+        from azure.core.exceptions import AzureError, HttpResponseError
+        from azure.storage.blob import BlobServiceClient, generate_container_sas
+
+        about, secrets = self._datastore(), self._keys()
+        if "sasToken" in secrets:
+            return str(secrets["sasToken"]).lstrip("?")
+        until = datetime.datetime.now(datetime.timezone.utc) + LIFE
+        by: dict[str, Any] = {"account_key": secrets.get("key")}
+        if not by["account_key"]:
+            service = container_of(self.url())[0].rpartition("/")[0]
+            try:
+                client = BlobServiceClient(service, credential=self.workspace.credential())
+                by = {"user_delegation_key": client.get_user_delegation_key(None, until)}
+            except HttpResponseError as error:
+                raise LaunchError(
+                    f"the datastore {self._name!r} has no key, and you may not sign for its hosts: "
+                    f"{error.error_code}. You need the role 'Storage Blob Data Contributor' on the storage "
+                    f"account {about['accountName']!r}; or give the job an --identity"
+                ) from error
+            except AzureError as error:
+                raise Unreachable(f"the storage account does not answer: {error.message}") from error
+        return str(
+            generate_container_sas(
+                about["accountName"], about["containerName"], permission=_RIGHTS, expiry=until, **by
+            )
+        )
+
+    def life_s(self) -> float | None:
+        """For how long hosts may write that get the signature now; None where the signature does not say.
+        Blocks. Raises DistError."""
+        secrets = self._keys()
+        return life_of(str(secrets["sasToken"])) if "sasToken" in secrets else LIFE.total_seconds()
+
+    def _credential(self) -> Any:
+        """Asked for anew after the store has refused the one before: keys are changed now and then."""
+        with self._lock:
+            self._secrets = None
+        secrets = self._keys()
+        if "sasToken" in secrets:
+            return str(secrets["sasToken"])
+        if secrets.get("key"):
+            return {"account_name": self._datastore()["accountName"], "account_key": secrets["key"]}
+        return self.workspace.credential()
+
+    def _datastore(self) -> dict[str, Any]:
+        with self._lock:
+            if self._about is None:
+                told = self.workspace.other(
+                    "GET", f"/datastores/{self._name}", f"use the datastore {self._name!r}"
+                )
+                about = told["properties"]
+                if about.get("datastoreType") != "AzureBlob":
+                    raise LaunchError(
+                        f"the datastore {self._name!r} is of the kind {about.get('datastoreType')}, and the "
+                        "mailbox of a run needs one of blobs: --datastore workspaceblobstore"
+                    )
+                self._about = about
+            return self._about
+
+    def _keys(self) -> dict[str, Any]:
+        """The datastore's secrets, kept in memory alone; none where there are none that the user may see."""
+        about = self._datastore()
+        with self._lock:
+            if self._secrets is None:
+                kind = (about.get("credentials") or {}).get("credentialsType")
+                if kind not in ("AccountKey", "Sas"):
+                    self._secrets = {}
+                    return self._secrets
+                what = f"read the key of the datastore {self._name!r}"
+                try:
+                    told = self.workspace.other("POST", f"/datastores/{self._name}/listSecrets", what)
+                except NotAllowed:
+                    told = {}
+                self._secrets = dict(told)
+            return self._secrets

@@ -1,0 +1,89 @@
+"""What rank 0 logs, also to the workspace's MLflow, so that the studio charts it on the job's page.
+
+The workspace keeps a job as a run of that name, and speaks MLflow's own protocol.
+https://learn.microsoft.com/azure/machine-learning/how-to-use-mlflow-configure-tracking
+https://mlflow.org/docs/latest/api_reference/rest-api.html#log-batch
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import DistError, Unreachable
+from ...folder import RunFolder
+from ...record import reader
+from ...record.metrics.points import to_number
+from ..platform_job import SignedOut
+from .workspace import MlWorkspace
+
+__all__ = ["StudioMetrics"]
+
+_EVERY_S = 5.0
+_MOST = 1000
+"""Of one request."""
+_MOST_READ = 4 << 20
+
+
+class StudioMetrics:
+    """Of one run, in the process that watches it. Another one that goes on with the run tells all again: a
+    point of the same step is the same point. For one thread."""
+
+    def __init__(self, workspace: MlWorkspace, folder: RunFolder) -> None:
+        self._workspace, self._folder = workspace, folder
+        self._attempt = self._offset = 0
+        self._steps: dict[str, int] = {}
+        self._waiting: list[dict[str, Any]] = []
+        self._told = 0.0
+        self._refused = False
+
+    def tell(self, job: str, *, all_of_it: bool = False) -> None:
+        """Send what is new, some seconds after the last time, or now with `all_of_it`. Blocks. What cannot be
+        sent at the moment is kept for the next time; never raises."""
+        if self._refused or (not all_of_it and time.monotonic() - self._told < _EVERY_S):
+            return
+        self._told = time.monotonic()
+        try:
+            while self._read() or self._waiting:
+                batch = self._waiting[:_MOST]
+                if batch:
+                    asked = {"run_id": job, "metrics": batch}
+                    self._workspace.mlflow("runs/log-batch", "write metrics to the studio", asked)
+                    del self._waiting[: len(batch)]
+        except DistError as error:
+            self._refused = not isinstance(error, (Unreachable, SignedOut))
+            if self._refused or all_of_it:
+                print(f"the studio does not have all metrics of {job}: {error}", flush=True)
+
+    def _read(self) -> bool:
+        """Take up a piece of what there is; returns whether there may be more."""
+        try:
+            with open(self._folder.rank(self._attempt, 0).events, "rb") as file:
+                file.seek(self._offset)
+                data = file.read(_MOST_READ)
+        except OSError:
+            data = b""
+        data = data[: data.rfind(b"\n") + 1]
+        self._offset += len(data)
+        for event in reader.parse_events(data, 0, self._attempt):
+            if event.kind == "metric":
+                self._take(event)
+        if not data and self._attempt < max(self._folder.attempts(), default=0):
+            self._attempt, self._offset = self._attempt + 1, 0
+            return True
+        return bool(data)
+
+    def _take(self, event: reader.Event) -> None:
+        values = event.data.get("values")
+        for name, told in (values if isinstance(values, Mapping) else {}).items():
+            try:
+                value, step = to_number(told), event.data.get("step")
+            except (TypeError, ValueError):
+                continue
+            step = self._steps.get(name, 0) if step is None else int(step)
+            self._steps[name] = step + 1
+            if math.isfinite(value):
+                when = int(event.time * 1000)
+                self._waiting.append({"key": name[:250], "value": value, "timestamp": when, "step": step})

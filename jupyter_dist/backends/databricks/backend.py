@@ -1,0 +1,61 @@
+"""The backend `databricks`: ranks on the workers of a Databricks cluster, from a JupyterLab anywhere.
+
+A one-time run of Jobs starts one barrier task per host (barrier_program.py), and each of them our
+agent. All that passes between a host and this machine lies in a Unity Catalog Volume.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any, ClassVar
+
+from ...errors import InputError
+from ...folder import RunFolder
+from ...job import Job
+from ..interface import Capabilities, Options
+from ..platform_job import PlatformJob
+from .client import JobRunErrands, program_path
+from .jobs import JobRun
+from .options import DatabricksOptions
+from .request import check_cluster, host_list, job_request, spread
+from .workspace import Workspace, profiles
+
+__all__ = ["Databricks"]
+
+
+class Databricks(PlatformJob[JobRun]):
+    """One run's hosts are the barrier tasks of one job run, which serves all of the run's attempts."""
+
+    name: ClassVar[str] = "databricks"
+    options: ClassVar[type[Options]] = DatabricksOptions
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        outlives=True, apart=True, visible=False, submit_limit_s=300.0
+    )
+
+    def __init__(self) -> None:
+        super().__init__(JobRun, "job_run", _errands)
+
+    def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
+        return check_cluster(world_size, DatabricksOptions(**options))
+
+    def detect(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        with contextlib.suppress(metadata.PackageNotFoundError, InputError):
+            found["databricks-sdk"] = metadata.version("databricks-sdk")
+            found["profiles"] = ", ".join(profiles(os.environ)) or "none"
+        return found
+
+    def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
+        asked = DatabricksOptions(**job.options)
+        slots = spread(job.world_size, asked.nodes)
+        told: Any = host_list(slots) if asked.new_cluster else "as many as the cluster has workers"
+        body = job_request(job.id, attempt, program_path("YOU", job.id, attempt), slots, asked)
+        return {"hosts": told, "mailbox": asked.mailbox, "submit": body}
+
+
+def _errands(job: Job, folder: RunFolder) -> JobRunErrands:
+    asked = DatabricksOptions(**job.options)
+    return JobRunErrands(Workspace(asked.host, asked.profile), asked, folder.id)

@@ -1,0 +1,153 @@
+"""One-time runs of Databricks Jobs: submitted, watched, and ended. Every call may block.
+
+https://docs.databricks.com/api/workspace/jobs
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..platform_job import JobView, see_to_its_end
+from .workspace import NotThere, Workspace
+
+__all__ = [
+    "JobRun",
+    "active_run",
+    "end_run",
+    "look_at",
+    "remove_program",
+    "see",
+    "submit_run",
+    "upload_program",
+]
+
+_ENDED = ("TERMINATED", "SKIPPED", "INTERNAL_ERROR")
+_VERBS = {"CANCELED": "was cancelled", "TIMEDOUT": "ran out of its time", "SUCCESS": "has ended"}
+_WAITS = {
+    "QUEUED": "waits in the queue",
+    "BLOCKED": "waits in the queue",
+    "RUNNING": "runs, and has to start its hosts",
+    "TERMINATING": "is ending",
+}
+_FINAL = ("INVALID_CLUSTER_REQUEST", "INVALID_RUN_CONFIGURATION", "RESOURCE_NOT_FOUND", "UNAUTHORIZED_ERROR")
+"""Codes of ends that another attempt would come to as well."""
+
+
+@dataclass(frozen=True)
+class JobRun(JobView):
+    """A job run as the workspace tells of it."""
+
+    number: int
+    program: str
+    """The path of the program that it runs."""
+    slots: Sequence[int]
+    """How many ranks each of its hosts takes."""
+    life: str
+
+
+def submit_run(client: Any, body: Mapping[str, Any]) -> int:
+    """Start a one-time run, or find the one that was started with the same token; returns its number."""
+    from databricks.sdk.service.jobs import QueueSettings, SubmitTask
+
+    typed = {"tasks": [SubmitTask.from_dict(task) for task in body["tasks"]]}
+    return int(
+        client.jobs.submit(**{**body, **typed, "queue": QueueSettings.from_dict(body["queue"])}).run_id
+    )
+
+
+def active_run(client: Any, name: str, since_s: float) -> JobRun | None:
+    """The run of that name that has not ended."""
+    from databricks.sdk.service.jobs import RunType
+
+    runs = client.jobs.list_runs(
+        active_only=True, run_type=RunType.SUBMIT_RUN, start_time_from=int(since_s * 1000)
+    )
+    return next((see(client, run.run_id) for run in runs if run.run_name == name), None)
+
+
+def see(client: Any, number: int) -> JobRun:
+    """How a run stands."""
+    run = client.jobs.get_run(number)
+    task = run.tasks[0] if run.tasks else None
+    program = None if task is None else task.spark_python_task
+    ranks = (program.parameters or ["", ""])[1] if program else ""
+    life = _word(run.state.life_cycle_state)
+    page = run.run_page_url or f"job run {number}"
+    waits = _WAITS.get(life, "waits for its cluster")
+    seen = JobRun(
+        number,
+        program.python_file if program else "",
+        tuple(int(part) for part in ranks.split(",") if part),
+        life,
+        called=f"job run {number}",
+        page=page,
+        waits_for=_with(waits, run.state.queue_reason or run.state.state_message),
+        ending=life == "TERMINATING",
+    )
+    if life not in _ENDED:
+        return seen
+    details = run.status.termination_details if run.status else None
+    code = _word(details.code) if details else ""
+    result = _word(run.state.result_state) or life
+    messages = [run.state.state_message, details.message if details else None]
+    if task is not None and result not in ("SUCCESS", "CANCELED"):
+        with contextlib.suppress(OSError):  # it tells more, and is not needed
+            messages.insert(0, client.jobs.get_run_output(task.run_id).error)
+    why = _with(f"job run {number} {_VERBS.get(result, 'has failed')}", next(filter(None, messages), None))
+    named = f" ({code})" if code and code not in ("SUCCESS", "USER_CANCELED", "CANCELED") else ""
+    return dataclasses.replace(seen, ended=f"{why}{named}; see {page}", final=code in _FINAL)
+
+
+def look_at(workspace: Workspace, seen: JobRun) -> JobRun:
+    """How a run stands that was seen before. Raises DistError."""
+    try:
+        with workspace.asking(f"look after {seen.called}") as client:
+            return see(client, seen.number)
+    except NotThere:
+        return dataclasses.replace(seen, ended=f"{seen.called} is gone: it was deleted in the workspace")
+
+
+def end_run(workspace: Workspace, number: int, *, wait_s: float) -> None:
+    """As `see_to_its_end`; one that has not begun need not be waited for."""
+
+    def look() -> JobRun:
+        with workspace.asking(f"look after job run {number}") as client:
+            return see(client, number)
+
+    def stop() -> None:
+        with workspace.asking(f"end job run {number}") as client:
+            client.jobs.cancel_run(number)
+
+    if wait_s and look().life not in ("RUNNING", "TERMINATING"):
+        wait_s = 0.0
+    see_to_its_end(look, stop, wait_s, is_over=lambda seen: seen.ended is not None)
+
+
+def upload_program(client: Any, path: str, text: str) -> None:
+    """Write a file into the user's own folder of the workspace: nobody else but admins can read it there."""
+    from databricks.sdk.service.workspace import ImportFormat
+
+    client.workspace.mkdirs(path.rpartition("/")[0])
+    client.workspace.upload(path, io.BytesIO(text.encode()), format=ImportFormat.AUTO, overwrite=True)
+
+
+def remove_program(client: Any, path: str) -> None:
+    """One that is gone is no error."""
+    from databricks.sdk.errors import NotFound
+
+    with contextlib.suppress(NotFound):
+        client.workspace.delete(path)
+
+
+def _word(value: Any) -> str:
+    return "" if value is None else str(value.value)
+
+
+def _with(text: str, more: str | None) -> str:
+    more = (more or "").strip().split("\n")[0].rstrip(".")[:300]
+    return f"{text}: {more}" if more else text

@@ -1,0 +1,145 @@
+"""Options of the backend."""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator, Field
+
+from ...cluster_form import Form
+from ..shared_options.agent import AgentOptions, Line
+from ..shared_options.gpus import GpuOptions
+
+__all__ = ["DatabricksOptions"]
+
+
+_RUNTIME_OF = {"3.10": "14.3.x", "3.11": "15.4.x", "3.12": "16.4.x"}
+"""By Python, the newest runtime with long-term support that has it."""
+
+
+_SECRETS = ("--token", "--client-id", "--client-secret", "--password", "--azure-client-secret")
+
+
+def _volume(value: str | None) -> str | None:
+    if value is None:
+        return None
+    path = value.removeprefix("dbfs:").rstrip("/")
+    if not re.fullmatch(r"/Volumes(/[^/\0\n]+){3,}", path) or ".." in path.split("/"):
+        raise ValueError(f"needs the path of a Volume, /Volumes/CATALOG/SCHEMA/VOLUME, got {value!r:.100}")
+    return path
+
+
+def _host(value: str | None) -> str | None:
+    if value is None:
+        return None
+    parts = urllib.parse.urlsplit(value if "//" in value else f"https://{value}")
+    here = parts.hostname in ("localhost", "127.0.0.1")
+    if not parts.hostname or parts.username or (parts.scheme != "https" and not here):
+        raise ValueError("needs the address of a workspace, such as https://adb-1.2.azuredatabricks.net")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _runtime(value: str | None) -> str | None:
+    if value is not None and not re.fullmatch(r"\d+\.\d+\.x-[\w.-]+", value):
+        raise ValueError(f"needs a runtime's key such as 15.4.x-cpu-ml-scala2.12, got {value!r:.100}")
+    return value
+
+
+class DatabricksOptions(AgentOptions, GpuOptions):
+    """Options of the backend `databricks`."""
+
+    form: ClassVar[Form] = Form(
+        first=("profile", "volume", "cluster_id", "new_cluster", "np"),
+        sections={
+            "New cluster": ("node_type", "workers", "runtime", "policy", "spot"),
+            "Account": ("host",),
+        },
+    )
+
+    profile: Line = Field(
+        default=None,
+        title="Profile",
+        description="Whom to sign in as: a profile of ~/.databrickscfg, as `databricks auth login` writes "
+        "it. Default: the environment, else DEFAULT",
+        json_schema_extra={"metavar": "NAME", "wanted": "the name of a profile"},
+    )
+    host: Annotated[str | None, AfterValidator(_host)] = Field(
+        default=None,
+        title="Workspace",
+        description="The workspace, where no profile names it",
+        json_schema_extra={"metavar": "URL", "wanted": "the address of a workspace"},
+    )
+    volume: Annotated[str | None, AfterValidator(_volume)] = Field(
+        default=None,
+        title="Volume",
+        description="The Unity Catalog Volume that all passes through which the ranks write",
+        json_schema_extra={
+            "metavar": "PATH",
+            "wanted": "the path of a Volume, /Volumes/CATALOG/SCHEMA/NAME",
+        },
+    )
+    cluster_id: Line = Field(
+        default=None,
+        title="Cluster",
+        description="Run on this cluster; it is started where it does not run",
+        json_schema_extra={"metavar": "ID", "wanted": "a cluster's id such as 1122-101500-abcdefgh"},
+    )
+    new_cluster: bool = Field(
+        default=False, title="New cluster", description="Run on a cluster that is made for this run alone"
+    )
+    node_type: Line = Field(
+        default=None,
+        title="Node type",
+        description="The machines of the new cluster, such as g4dn.xlarge",
+        json_schema_extra={"metavar": "TYPE", "wanted": "the name of a node type"},
+    )
+    workers: int | None = Field(
+        default=None,
+        ge=0,
+        title="Workers of the cluster",
+        description="How many machines the new cluster has beside its driver; the ranks are spread over them "
+        "evenly. 0: the driver's alone. Default: 1",
+        json_schema_extra={"ranks": True},
+    )
+    runtime: Annotated[str | None, AfterValidator(_runtime)] = Field(
+        default=None,
+        title="Runtime",
+        description="The Databricks runtime of the new cluster. Default: the ML runtime with this Python",
+        json_schema_extra={"metavar": "KEY", "wanted": "a runtime's key such as 15.4.x-cpu-ml-scala2.12"},
+    )
+    policy: Line = Field(
+        default=None,
+        title="Policy",
+        description="The id of the cluster policy that the new cluster is made by",
+        json_schema_extra={"metavar": "ID", "wanted": "the id of a cluster policy"},
+    )
+    spot: bool = Field(
+        default=False,
+        title="Spot machines",
+        description="Take spot machines for the new cluster's workers, where there are any",
+    )
+
+    @property
+    def mailbox(self) -> str:
+        """The folder of the Volume that all runs leave their mail in."""
+        return f"{self.volume}/jupyter-dist"
+
+    @property
+    def nodes(self) -> int:
+        """On how many machines of a new cluster there can be ranks."""
+        return max(1, 1 if self.workers is None else self.workers)
+
+    @property
+    def ranks(self) -> int | None:
+        return self.nodes if self.new_cluster else None
+
+    @classmethod
+    def instead_of(cls, flag: str) -> str | None:
+        if flag in _SECRETS:
+            return (
+                "would stand in the notebook for everybody to read: sign in with `databricks auth login` "
+                "and name its --profile, or set DATABRICKS_TOKEN where JupyterLab is started"
+            )
+        return "is for --volume now: /Volumes/CATALOG/SCHEMA/VOLUME" if flag == "--dbfs" else None

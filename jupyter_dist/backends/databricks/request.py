@@ -1,0 +1,177 @@
+"""The options of the backend `databricks`, their checks, and the job and the cluster that they ask for."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...errors import InputError, MissingEngine
+from .options import _RUNTIME_OF, DatabricksOptions
+from .prices import cloud_of, cost_line, has_gpus
+from .workspace import check_profile
+
+__all__ = ["check_cluster", "cluster_hosts", "host_list", "job_request", "run_name", "spread"]
+
+
+_PYTHON_OF = {"13": "3.10", "14": "3.10", "15": "3.11", "16": "3.12", "17": "3.12"}
+"""By the runtime's major version: https://docs.databricks.com/aws/en/release-notes/runtime/"""
+_OWN_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+_SHARED = ("USER_ISOLATION", "DATA_SECURITY_MODE_STANDARD", "LEGACY_TABLE_ACL", "LEGACY_PASSTHROUGH")
+"""Access modes in which Spark takes no RDDs, and so no barrier tasks from Python."""
+_SPOT = {
+    "aws": "SPOT_WITH_FALLBACK",
+    "azure": "SPOT_WITH_FALLBACK_AZURE",
+    "gcp": "PREEMPTIBLE_WITH_FALLBACK_GCP",
+}
+_OF_NEW = ("node_type", "workers", "runtime", "policy", "spot")
+
+
+def check_cluster(world_size: int, asked: DatabricksOptions) -> list[str]:
+    """What can be told without asking anybody; returns what the user has to know. Raises InputError."""
+    if not _has_sdk():
+        raise MissingEngine(
+            "the backend 'databricks' needs databricks-sdk: pip install \"jupyter-dist[databricks]\""
+        )
+    if asked.volume is None:
+        raise InputError("the backend 'databricks' needs a Volume: --volume /Volumes/CATALOG/SCHEMA/VOLUME")
+    if asked.cluster_id is None and not asked.new_cluster:
+        raise InputError(
+            "the backend 'databricks' needs a cluster: --cluster-id ID, or --new-cluster --node-type "
+            "g4dn.xlarge --workers 2"
+        )
+    given = [name for name in _OF_NEW if getattr(asked, name) not in (None, False)]
+    if asked.cluster_id is not None and (asked.new_cluster or given):
+        other = "--new-cluster" if asked.new_cluster else f"--{given[0].replace('_', '-')}"
+        raise InputError(
+            f"--cluster-id names a cluster that is there, and {other} is for a new one: leave one of them out"
+        )
+    check_profile(asked.host, asked.profile, os.environ)
+    if not asked.new_cluster:
+        return []
+    if asked.node_type is None and asked.policy is None:
+        raise InputError("--new-cluster needs --node-type, such as g4dn.xlarge, or a --policy that names one")
+    if asked.nodes > world_size:
+        raise InputError(
+            f"{asked.nodes} workers for {world_size} ranks: {asked.nodes - world_size} would be idle, and "
+            f"paid for: --workers {world_size}, or -np {asked.nodes}"
+        )
+    _check_runtime(_runtime_of(asked), "--runtime")
+    return [cost_line(asked.node_type, _workers(asked), spot=asked.spot)]
+
+
+def _check_runtime(runtime: str, whose: str) -> None:
+    """What travels is pickled, which only the same Python reads. Raises InputError, before anything costs."""
+    python = _PYTHON_OF.get(runtime.partition(".")[0])
+    if python is not None and python != _OWN_PYTHON:
+        fitting = _RUNTIME_OF.get(_OWN_PYTHON)
+        cure = f"a runtime {fitting} has it" if fitting else f"run the notebook with Python {python}"
+        raise InputError(
+            f"{whose} {runtime} has Python {python}, and the notebook's is {_OWN_PYTHON}: {cure}"
+        )
+
+
+def spread(world_size: int, workers: int) -> tuple[int, ...]:
+    """How many ranks each host takes, evenly, where there are so many workers for them."""
+    used = max(1, min(workers, world_size))
+    return tuple(world_size // used + (node < world_size % used) for node in range(used))
+
+
+def host_list(slots: Sequence[int]) -> list[dict[str, Any]]:
+    """The hosts of a run, as the workers of its cluster that they are."""
+    return [{"name": f"worker{node}", "slots": each} for node, each in enumerate(slots)]
+
+
+def cluster_hosts(found: Mapping[str, Any], world_size: int) -> tuple[int, ...]:
+    """How the ranks are spread over the workers of a cluster that is there, as the workspace describes it.
+
+    Raises InputError for one that they cannot run on.
+    """
+    name = f"the cluster {found.get('cluster_name') or found.get('cluster_id')!r}"
+    mode = str(found.get("data_security_mode"))
+    if mode in _SHARED:
+        raise InputError(
+            f"{name} has shared (standard) access ({mode}), in which Spark takes no tasks of this kind: "
+            "name one with dedicated access, or --new-cluster"
+        )
+    _check_runtime(str(found.get("spark_version", "")), f"{name} runs")
+    there = found.get("executors") if found.get("state") == "RUNNING" else None
+    least = (found.get("autoscale") or {}).get("min_workers", 0)
+    return spread(world_size, len(there) if there else int(found.get("num_workers") or least))
+
+
+def run_name(run: str) -> str:
+    """Under which the jobs of a run are listed."""
+    return f"jupyter-dist {run}"
+
+
+def job_request(
+    run: str, attempt: int, program: str, slots: Sequence[int], asked: DatabricksOptions
+) -> dict[str, Any]:
+    """The body of a one-time run. The token is the run's own: asked for again, the same run is answered.
+    https://docs.databricks.com/api/workspace/jobs/submit"""
+    parameters = ["--ranks", ",".join(map(str, slots))]
+    task: dict[str, Any] = {
+        "task_key": "ranks",
+        "spark_python_task": {"python_file": program, "parameters": parameters, "source": "WORKSPACE"},
+    }
+    if asked.cluster_id is not None:
+        task["existing_cluster_id"] = asked.cluster_id
+    else:
+        task["new_cluster"] = _new_cluster(run, asked)
+    return {
+        "run_name": run_name(run),
+        "idempotency_token": f"jupyter-dist-{run}-{attempt}",
+        "tasks": [task],
+        "queue": {"enabled": True},
+    }
+
+
+def _new_cluster(run: str, asked: DatabricksOptions) -> dict[str, Any]:
+    workers = _workers(asked)
+    cluster: dict[str, Any] = {
+        "spark_version": _runtime_of(asked),
+        "num_workers": workers,
+        "data_security_mode": "SINGLE_USER",
+        "custom_tags": {"jupyter-dist-run": run},
+    }
+    if asked.node_type is not None:
+        cluster["node_type_id"] = asked.node_type
+    if asked.policy is not None:
+        cluster |= {"policy_id": asked.policy, "apply_policy_default_values": True}
+    if not workers:
+        cluster["spark_conf"] = {
+            "spark.databricks.cluster.profile": "singleNode",
+            "spark.master": "local[*, 4]",
+        }
+        cluster["custom_tags"]["ResourceClass"] = "SingleNode"
+    if asked.spot and asked.node_type is not None:
+        # The driver is on demand: with it the whole run would go.
+        cloud = cloud_of(asked.node_type)
+        cluster[f"{cloud}_attributes"] = {"availability": _SPOT[cloud], "first_on_demand": 1}
+    return cluster
+
+
+def _has_sdk() -> bool:
+    try:
+        return importlib.util.find_spec("databricks.sdk") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _workers(asked: DatabricksOptions) -> int:
+    return 1 if asked.workers is None else asked.workers
+
+
+def _runtime_of(asked: DatabricksOptions) -> str:
+    if asked.runtime is not None:
+        return asked.runtime
+    known = _RUNTIME_OF.get(_OWN_PYTHON)
+    if known is None:
+        raise InputError(
+            f"no Databricks runtime with Python {_OWN_PYTHON} is known here: name one with --runtime"
+        )
+    kind = "gpu" if asked.node_type is not None and has_gpus(asked.node_type) else "cpu"
+    return f"{known}-{kind}-ml-scala2.12"

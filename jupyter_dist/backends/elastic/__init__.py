@@ -1,0 +1,1 @@
+"""Runs whose number of ranks changes."""

@@ -1,0 +1,353 @@
+"""The backend `horovod`: ranks that horovodrun starts, with Gloo or MPI, elastic or not."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ...errors import InputError, MissingEngine
+from ...folder import RunFolder, make_private
+from ...hosts.openssh import LOCAL
+from ...job import Job
+from ...worker import layout
+from ...worker.horovod.output_files import FILES
+from ...worker.host.machine import interface_of
+from ...worker.host.ports import free_ports
+from ...worker.launchers.fast_horovodrun import ANY_INTERFACE, EXPORTED, PLACES, SENT, START
+from ..interface import Capabilities, Handle, Options
+from ..launchers.local_launcher import Follower, Launched, environment, last_words, shown, worker_argv
+from ..launchers.multi_host_launcher import Staged, hosts_argument, launcher_environment, rank_environments
+from ..launchers.rank_control import There
+from ..ranks.default_environment import cores, crowded, loopback
+from ..ranks.local_gpus import check_gpus, detected_gpus, gpu_ranks, gpu_wish, would_take
+from ..shared_options.hosts import check_hosts
+from . import elastic_local as elastic
+from .elastic_hosts import ElasticHosts
+from .host_discovery import is_local
+from .options import HorovodOptions, flags, interfaces
+
+__all__ = ["Horovod", "HorovodOptions"]
+
+_MISSING = (
+    "the backend 'horovod' needs Horovod, which is not installed beside {python}. "
+    "`jupyter dist install-horovod` builds it for the torch and TensorFlow that are there, in a few minutes "
+    "(pip alone fails)."
+)
+_GLOO_TIMEOUT_S = "300"
+"""Horovod's 30 s would be over before a rank has imported its framework on a busy machine."""
+_FRAMEWORKS = {"pytorch": ("torch",), "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-gpu")}
+
+
+class Horovod(Follower):
+    """horovodrun starts the ranks; with --min-np it also replaces those that are lost."""
+
+    name: ClassVar[str] = "horovod"
+    options: ClassVar[type[Options]] = HorovodOptions
+    capabilities: ClassVar[Capabilities] = Capabilities(hosts=True)
+    poll_interval_s: ClassVar[float] = 0.05
+
+    def __init__(self) -> None:
+        importlib.invalidate_caches()
+        if importlib.util.find_spec("horovod") is None:
+            raise MissingEngine(_MISSING.format(python=sys.executable))
+        self._launched: Launched | Staged | ElasticHosts | None = None
+        self._copies: Callable[[], Iterator[tuple[Path, Path]]] = lambda: iter(())
+
+    def default_np(self) -> int:
+        return gpu_ranks() or 2
+
+    def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
+        found = HorovodOptions(**options)
+        if found.elastic:
+            elastic.check_script(found, world_size, Path.cwd())
+        if found.mpi and shutil.which("mpirun") is None:
+            raise InputError("--mpi needs mpirun: apt-get install openmpi-bin, or use --gloo")
+        check_hosts(found, users=False)
+        elsewhere = found.host_discovery_script or _far(found)
+        here = [] if elsewhere else [*check_gpus(found, _slots(found, world_size)), *_crowded(world_size)]
+        return [*_built_for_others(), *here]
+
+    def detect(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"horovod": metadata.version("horovod"), **_built_for(), "cores": cores()}
+        gpus = detected_gpus()
+        found |= gpus if gpus["gpus"] else {}
+        mpirun = shutil.which("mpirun")
+        return {**found, "mpirun": mpirun} if mpirun else found
+
+    def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
+        options = HorovodOptions(**job.options)
+        if options.host_discovery_script or _far(options):
+            run = Path("RUN" if options.elastic else "STAGE/run")
+            argv, env = _over_hosts(job, _with_here(options), attempt, run, ["START"], None)
+        else:
+            gpus, told = would_take(gpu_wish(options, _slots(options, job.world_size), job))
+            names = [gpu.name for gpu in gpus]
+            return {**shown(*_request(job, options, attempt, Path("RUN"), 0, names)), **told}
+        return shown(argv, env)
+
+    def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
+        options = HorovodOptions(**job.options)
+        place = folder.attempt(attempt)
+        make_private(place)
+        self._copies = functools.partial(_copies, job, options, folder, attempt)
+        if isinstance(self._launched, Staged | ElasticHosts):
+            return self._launched.submit(attempt)
+        if options.elastic and (options.host_discovery_script or _far(options)):
+            self._launched = _elastic_hosts(job, folder, options)
+            handle = self._launched.submit(attempt)
+            elastic.look(job, options, place)
+            return handle
+        if _far(options):
+            self._launched = _staged(job, folder, _with_here(options))
+            return self._launched.submit(attempt)
+        launched = Launched(job, folder, attempt, elastic=options.elastic, replaces=options.elastic)
+        self._launched = launched
+
+        def start(gpus: Sequence[str], more: Mapping[str, str]) -> Handle:
+            argv, env = _request(job, options, attempt, folder.path, free_ports(1)[0], gpus)
+            return launched.start(
+                argv, {**env, **more}, name="horovodrun", stop_launcher=options.elastic, explain=_explain
+            )
+
+        return self.start_with_gpus(job, options, start, takers=_slots(options, job.world_size))
+
+    def release(self, handle: Handle) -> str | None:
+        for written, wanted in self._copies():
+            with contextlib.suppress(OSError):
+                make_private(wanted.parent)
+                shutil.copyfile(written, wanted)
+        return super().release(handle)
+
+
+def _slots(options: HorovodOptions, world_size: int) -> int:
+    """How many ranks there may be at a time on this machine."""
+    return (options.max_np or world_size) if options.elastic else world_size
+
+
+def _far(options: HorovodOptions) -> list[str]:
+    """The hosts that are not this machine."""
+    return [str(host["name"]) for host in options.hosts if not is_local(str(host["name"]))]
+
+
+def _with_here(options: HorovodOptions) -> HorovodOptions:
+    """With this machine under the name by which it is reached without ssh, however it was called."""
+    slots: dict[str, int] = {}
+    for host in options.hosts:
+        name = LOCAL if is_local(str(host["name"])) else str(host["name"])
+        slots[name] = slots.get(name, 0) + int(host["slots"])
+    hosts = tuple({"name": name, "slots": count} for name, count in slots.items())
+    return options.model_copy(update={"hosts": hosts})
+
+
+def _request(
+    job: Job, options: HorovodOptions, attempt: int, run: Path, port: int, gpus: Sequence[str]
+) -> tuple[list[str], dict[str, str]]:
+    """horovodrun's argv for this machine, and its variables as far as they differ from the notebook's. Pure.
+
+    `port`: for MASTER_PORT. `gpus`: those that the run has.
+    """
+    argv, env, gloo = _common(job, options, attempt, run)
+    env |= {
+        **environment("horovod", job, attempt, job.world_size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    env |= loopback(os.environ)
+    if options.elastic:
+        place = Path(layout.attempt_path(run, attempt))
+        argv += elastic.arguments(job, options, place, here=True)
+        env |= elastic.environment(options, job.world_size, place, gpus)
+    elif options.hosts:
+        argv += ["-H", ",".join(f"{host['name']}:{host['slots']}" for host in options.hosts)]
+    if options.mpi_args:
+        argv.append(f"--mpi-args={options.mpi_args}")
+    return [*argv, "--gloo" if gloo else "--mpi", *worker_argv(job)], env
+
+
+def _over_hosts(
+    job: Job, options: HorovodOptions, attempt: int, run: Path, start: list[str], interface: str | None
+) -> tuple[list[str], dict[str, str]]:
+    """The same for several hosts. `run`: the run's folder on the first of them; in an elastic run, the one
+    here. `start`: what starts a rank of one that is not. `interface`: this machine's towards them."""
+    argv, env, gloo = _common(job, options, attempt, run)
+    if options.elastic:
+        place = Path(layout.attempt_path(run, attempt))
+        argv += elastic.arguments(job, options, place, here=False)
+        env[PLACES] = str(place)
+        start = ["/bin/sh", "-c", f'exec /bin/sh "${START}"']
+    else:
+        argv += ["-H", hosts_argument(job, options.hosts)]
+    if not options.network_interfaces and interface is not None:
+        # Else it starts a service on every host to find out what they have in common.
+        argv += ["--network-interfaces", interface]
+        env[ANY_INTERFACE] = "1"
+    if not gloo:
+        # Every host is reached from here, with our ssh, and not from one another.
+        ours = "-mca plm_rsh_agent ssh -mca plm_rsh_no_tree_spawn 1 --wdir /"
+        argv.append(f"--mpi-args={ours} {options.mpi_args or ''}".rstrip())
+        env[EXPORTED] = ",".join(job.env_names)
+    return [*argv, "--gloo" if gloo else "--mpi", *start], env
+
+
+def _common(
+    job: Job, options: HorovodOptions, attempt: int, run: Path
+) -> tuple[list[str], dict[str, str], bool]:
+    """What does not depend on where the ranks are: argv, variables, and whether they meet through Gloo."""
+    argv = [
+        job.python,
+        "-m",
+        "jupyter_dist.worker.launchers.fast_horovodrun",
+        "-np",
+        str(job.world_size),
+        *flags(options),
+    ]
+    argv.append("--disable-cache")  # one file for all runs of a user, which two at a time would break
+    if options.network_interfaces:
+        here = {name for _, name in socket.if_nameindex()}
+        found = [name for name in options.network_interfaces if name in here]
+        # One: of several it takes any, and another one at each place.
+        argv += ["--network-interfaces", (found or options.network_interfaces)[0]]
+    for flag, variable, _asked in _files(options):
+        # Beside the ranks' files, which come here from other hosts too.
+        place = Path() if options.elastic else Path(layout.attempt_path(run, attempt))
+        argv += [flag, str(place / FILES[variable])]
+    gloo = options.gloo or options.elastic or (not options.mpi and shutil.which("mpirun") is None)
+    if options.binding_args:
+        argv.append(f"--binding-args={options.binding_args}")
+    if not gloo:
+        return argv, _mpi_settings(job.world_size), False
+    timeout = os.environ.get("HOROVOD_GLOO_TIMEOUT_SECONDS", _GLOO_TIMEOUT_S)
+    env = {SENT: ",".join(job.env_names)}
+    if options.gloo_timeout_seconds is None:
+        env["HOROVOD_GLOO_TIMEOUT_SECONDS"] = timeout
+    return argv, env, True
+
+
+def _staged(job: Job, folder: RunFolder, options: HorovodOptions) -> Staged:
+    def start(there: There, attempt: int) -> Launched:
+        facts = [there.fleet.facts(name) for name in there.names]
+        client = next((about.client for about in facts if about.client), None)
+        interface = interface_of(client) if client else None
+        run = Path(facts[0].stage, "run")
+        argv, env = _over_hosts(job, options, attempt, run, [there.start_script()], interface)
+        launched = Launched(job, folder, attempt, reach=there)
+        env |= launcher_environment(job, folder, options)
+        launched.start(argv, env, name="horovodrun", explain=_explain)
+        return launched
+
+    return Staged(
+        job,
+        folder,
+        options,
+        environments=lambda there, attempt: {
+            name: {**env, **interfaces(options)}
+            for name, env in rank_environments("horovod", job, attempt, options, there).items()
+        },
+        start=start,
+    )
+
+
+def _elastic_hosts(job: Job, folder: RunFolder, options: HorovodOptions) -> ElasticHosts:
+    def launch(there: ElasticHosts, attempt: int, address: str) -> Launched:
+        argv, env = _over_hosts(job, options, attempt, folder.path, [], interface_of(address))
+        env |= launcher_environment(job, folder, options, always=True)
+        launched = Launched(job, folder, attempt, elastic=True, replaces=True, reach=there)
+        launched.start(argv, env, name="horovodrun", explain=_explain)
+        return launched
+
+    return ElasticHosts(
+        job, folder, options, look=lambda place: elastic.command(job, options, place), launch=launch
+    )
+
+
+def _mpi_settings(world_size: int) -> dict[str, str]:
+    """For Open MPI; other MPIs do not know these. What the user has set himself stays."""
+    wanted = {
+        # A failing rank's companions are the supervisor's business, who gives them time for a checkpoint.
+        "OMPI_MCA_orte_abort_on_non_zero_status": "0",
+        "OMPI_MCA_odls_base_sigkill_timeout": "5",
+    }
+    if world_size > cores():
+        wanted["OMPI_MCA_mpi_yield_when_idle"] = "1"  # else each rank that waits keeps a core busy
+    return {name: value for name, value in wanted.items() if name not in os.environ}
+
+
+def _files(options: HorovodOptions) -> Iterator[tuple[str, str, str]]:
+    """What Horovod is to write: horovodrun's flag, the variable it sets, and where the user wants it."""
+    if options.timeline is not None:
+        yield "--timeline-filename", "HOROVOD_TIMELINE", options.timeline
+    if options.autotune_log_file is not None:
+        yield "--autotune-log-file", "HOROVOD_AUTOTUNE_LOG", options.autotune_log_file
+
+
+def _copies(
+    job: Job, options: HorovodOptions, folder: RunFolder, attempt: int
+) -> Iterator[tuple[Path, Path]]:
+    """What Horovod has written, and where it is wanted: among the run's files, those of each attempt and of
+    each time that the ranks of an elastic run have met, and where the user has named a folder, there too."""
+    for _, variable, asked in _files(options):
+        name, wanted = Path(FILES[variable]), Path(asked)
+        if options.elastic:
+            found = folder.path.glob(layout.rank_path("", "*", "*") + f"/{name.stem}.*{name.suffix}")
+            rounds = list(enumerate(sorted(found, key=lambda path: int(path.name.split(".")[1]))))
+        else:
+            rounds = [(attempt, folder.attempt(attempt) / name)]
+        for number, written in rounds:
+            kept = wanted.name if number == 0 else f"{wanted.stem}-{number}{wanted.suffix}"
+            yield written, folder.files / kept
+            if wanted.name != asked:
+                yield written, Path(job.cwd, wanted.expanduser()).with_name(kept)
+
+
+def _built_for() -> dict[str, str]:
+    """The versions that the installed Horovod was built with, by framework; empty when it does not say."""
+    spec = importlib.util.find_spec("horovod")
+    if spec is None or spec.origin is None:
+        return {}
+    try:
+        said = json.loads(Path(spec.origin).with_name("metadata.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return {name: str(said[name]) for name in _FRAMEWORKS if name in said}
+
+
+def _built_for_others() -> list[str]:
+    told = []
+    for name, version in _built_for().items():
+        for distribution in _FRAMEWORKS[name]:
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                there = metadata.version(distribution)
+                if there != version:
+                    told.append(
+                        f"Horovod was built for {name} {version}, but {there} is installed: "
+                        "`jupyter dist install-horovod` builds it anew"
+                    )
+                break
+    return told
+
+
+def _crowded(world_size: int) -> list[str]:
+    gpus = detected_gpus()["gpus"]
+    if gpus and world_size > gpus:
+        return [f"{world_size} workers share {gpus} GPUs"]
+    return crowded(world_size)
+
+
+def _explain(text: str) -> str:
+    """What horovodrun raised, or mpirun put between two lines of dashes."""
+    raised = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception): (.+)$", text, re.MULTILINE)
+    box = re.search(r"^-{20,}\n(.+?)(?:\n\n|^-{20,}$)", text, re.MULTILINE | re.DOTALL)
+    found = raised[-1] if raised else box[1] if box else last_words(text)
+    return " ".join(found.split())[:300]

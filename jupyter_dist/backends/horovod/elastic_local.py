@@ -1,0 +1,97 @@
+"""Elastic runs of horovodrun: which hosts it is told of, and what each slot of this machine gets.
+
+Those over several hosts: elastic_hosts.py.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...errors import InputError, LaunchError
+from ...job import Job
+from ...worker.launchers.horovodrun_rank import GPUS, SLOTS
+from . import host_discovery
+from .options import HorovodOptions
+
+__all__ = ["arguments", "check_script", "command", "environment", "look"]
+
+_SCRIPT_TIMEOUT_S = 30.0
+
+
+def check_script(options: HorovodOptions, world_size: int, cwd: Path) -> None:
+    """Raise InputError for elastic options that cannot work. Runs nothing."""
+    if options.min_np is not None and options.min_np > world_size:
+        raise InputError(f"--min-np {options.min_np} is more than -np {world_size}")
+    if options.max_np is not None and options.max_np < world_size:
+        raise InputError(f"--max-np {options.max_np} is less than -np {world_size}")
+    if options.host_discovery_script is None:
+        return
+    words = shlex.split(options.host_discovery_script)
+    script = cwd / Path(words[0]).expanduser() if words else cwd
+    if not script.is_file():
+        raise InputError(f"--host-discovery-script: there is no file {str(script)!r}")
+    if not os.access(script, os.X_OK):
+        raise InputError(f"--host-discovery-script: {str(script)!r} cannot be run: chmod +x {str(script)!r}")
+
+
+def command(job: Job, options: HorovodOptions, attempt: Path) -> list[str]:
+    """What finds the hosts of the moment. Pure. `attempt`: its folder."""
+    own = [sys.executable, "-S", "-E", host_discovery.__file__, str(attempt)]
+    own += [options.blacklist_cooldown_range, str(options.slots or 1)]
+    if options.host_discovery_script is not None:
+        first, *rest = shlex.split(options.host_discovery_script)
+        return [*own, "script", job.cwd, str(Path(job.cwd, Path(first).expanduser())), *rest]
+    hosts = [f"{host['name']}:{host['slots']}" for host in options.hosts]
+    return [*own, "hosts", *(hosts or [f"localhost:{options.max_np or job.world_size}"])]
+
+
+def arguments(job: Job, options: HorovodOptions, attempt: Path, *, here: bool) -> list[str]:
+    """horovodrun's arguments. Pure. `attempt`: its folder; `here`: all ranks are on this machine."""
+    found = ["--min-np", str(options.min_np or job.world_size)]
+    if options.max_np is not None:
+        found += ["--max-np", str(options.max_np)]
+    for name in ("elastic_timeout", "reset_limit"):
+        value = getattr(options, name)
+        if value is not None:
+            found += ["--" + name.replace("_", "-"), str(value)]
+    found += ["--blacklist-cooldown-range", *options.blacklist_cooldown_range.split(",")]
+    if here and not options.network_interfaces:
+        # It would wait for a second host, to find out which interfaces they share.
+        found += ["--network-interfaces", "lo" if sys.platform == "linux" else "lo0"]
+    # A shell reads it: horovodrun takes a command line.
+    return [*found, "--host-discovery-script", shlex.join(command(job, options, attempt))]
+
+
+def look(job: Job, options: HorovodOptions, attempt: Path) -> None:
+    """Find hosts for the first time. Raises LaunchError when that fails, as horovodrun would."""
+    try:
+        done = subprocess.run(
+            command(job, options, attempt),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SCRIPT_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise LaunchError(f"the host discovery script was not done after {_SCRIPT_TIMEOUT_S:g} s") from None
+    if done.returncode:
+        raise LaunchError(f"no hosts to start with: {done.stderr.strip()[-1000:]}")
+
+
+def environment(
+    options: HorovodOptions, world_size: int, attempt: Path, gpus: Sequence[str]
+) -> dict[str, str]:
+    """What the ranks of an elastic run are told beside the rest. Each slot here has GPUs of its own, of
+    those that the run has."""
+    env = {SLOTS: str(attempt / "slots")}
+    if gpus and not options.hosts:
+        count = options.max_np or world_size
+        share = max(1, len(gpus) // count)
+        shares = [gpus[at : at + share] for at in range(0, share * min(count, len(gpus)), share)]
+        env[GPUS] = ";".join(",".join(part) for part in shares)
+    return env

@@ -1,0 +1,370 @@
+"""horovodrun's options, under the names that its users know."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from ...cluster_form import Form
+from ...hosts.openssh import SshSettings
+from ...worker.layout import launcher_log
+from ..shared_options.agent import Line
+from ..shared_options.gpus import LauncherGpuOptions
+from ..shared_options.hosts import LauncherHostOptions
+from .config_file import read_config
+
+__all__ = ["HorovodOptions", "flags", "interfaces"]
+
+
+def _range(value: str) -> str:
+    match = re.fullmatch(r"\s*(\d+)[\s,:-]+(\d+)\s*", value)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]) <= 3600:
+        raise ValueError(f"needs two numbers of seconds from 1 to 3600 such as 5,60, got {value!r}")
+    return f"{match[1]},{match[2]}"
+
+
+def _words(value: str) -> str:
+    try:
+        shlex.split(value)
+    except ValueError:
+        raise ValueError(f"needs words quoted as in a shell, got {value!r}: a quote is not closed") from None
+    return value
+
+
+def _interfaces(value: Any) -> Any:
+    given = [value] if isinstance(value, str) else value
+    names = [name.strip() for part in given for name in str(part).split(",")]
+    for name in names:
+        if not re.fullmatch(r"[\w.:-]+", name):
+            raise ValueError(f"needs names of network interfaces such as eth0,eth1, got {value!r}")
+    return names
+
+
+def _field(default: Any, title: str, description: str, *names: str, **more: Any) -> Any:
+    extra = {"flags": list(names)} if names else {}
+    limits = {name: more.pop(name) for name in ("ge", "le", "gt") if name in more}
+    return Field(
+        default=default,
+        title=title,
+        description=description,
+        json_schema_extra={**extra, **more} or None,
+        **limits,
+    )
+
+
+_SHOWN = "is not for runs: `%dist backends` shows which Horovod there is, and what it was built with"
+_ORDERED = "is not needed: `%dist logs` has the lines of all ranks in order of time"
+_INSTEAD = {
+    "--output-filename": "is not needed: what each rank prints is kept in any case, run.log(rank) has it",
+    "--prefix-output-with-timestamp": _ORDERED,
+    "-prefix-timestamp": _ORDERED,
+    "--disable-cache": "is not needed: horovodrun's checks are never remembered here",
+    "--jsrun": "is not there: ranks are started by Gloo or mpirun, not by LSF's jsrun. Give --gloo or --mpi",
+    **dict.fromkeys(("--check-build", "-cb", "--version", "-v"), _SHOWN),
+}
+
+
+class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
+    """Options of the backend `horovod`: those of horovodrun, and how hosts are reached."""
+
+    form: ClassVar[Form] = Form(
+        first=("np", "hosts", "gpus_per_worker", "network_interfaces", "env"),
+        sections={
+            "Elastic": (
+                "min_np",
+                "max_np",
+                "host_discovery_script",
+                "slots",
+                "elastic_timeout",
+                "reset_limit",
+                "blacklist_cooldown_range",
+            ),
+            "Launcher": (
+                "gloo",
+                "mpi",
+                "mpi_args",
+                "binding_args",
+                "tcp",
+                "mpi_threads_disable",
+                "gloo_timeout_seconds",
+                "start_timeout",
+                "config_file",
+                "verbose",
+            ),
+            "Speed": (
+                "fusion_threshold_mb",
+                "cycle_time_ms",
+                "cache_capacity",
+                "hierarchical_allreduce",
+                "hierarchical_allgather",
+                "torus_allreduce",
+                "num_nccl_streams",
+                "thread_affinity",
+            ),
+            "Autotune": (
+                "autotune",
+                "autotune_log_file",
+                "autotune_warmup_samples",
+                "autotune_steps_per_sample",
+                "autotune_bayes_opt_max_samples",
+                "autotune_gaussian_process_noise",
+            ),
+            "Timeline and messages": (
+                "timeline",
+                "timeline_mark_cycles",
+                "no_stall_check",
+                "stall_check_warning_time_seconds",
+                "stall_check_shutdown_time_seconds",
+                "log_level",
+                "log_without_timestamp",
+            ),
+            "Hosts": ("hostfile", "ssh_identity_file"),
+        },
+    )
+
+    gloo: bool = _field(False, "Gloo", "Coordinate the ranks with Gloo. Default: MPI where there is one")
+    mpi: bool = _field(False, "MPI", "Coordinate the ranks with MPI, through mpirun")
+    mpi_args: Annotated[str, AfterValidator(_words)] | None = _field(
+        None, "Arguments for mpirun", "Further arguments for mpirun", metavar="ARGS", verbatim=True
+    )
+    network_interfaces: Annotated[tuple[str, ...], BeforeValidator(_interfaces)] = _field(
+        (),
+        "Network interfaces",
+        "The network interfaces to use; each host takes the first that it has. Default: those by which the "
+        "hosts are reached",
+        "--network-interfaces",
+        "--network-interface",
+        metavar="A,B",
+    )
+    start_timeout: int | None = _field(
+        None, "Start timeout", "Seconds that all ranks may take to start. Default: 30", ge=1
+    )
+    min_np: int | None = _field(
+        None,
+        "Least ranks",
+        "Elastic: go on with that many ranks when others are lost. Default: -np",
+        "--min-np",
+        "--min-num-proc",
+        ge=1,
+        ranks=True,
+    )
+    max_np: int | None = _field(
+        None,
+        "Most ranks",
+        "Elastic: take no more ranks than that, whatever hosts there are",
+        "--max-np",
+        "--max-num-proc",
+        ge=1,
+        ranks=True,
+    )
+    host_discovery_script: Annotated[str, AfterValidator(_words)] | None = _field(
+        None,
+        "Host discovery script",
+        "Elastic: a program that prints the hosts there are at the moment, as `node1:4` lines",
+        metavar="FILE",
+        wanted="the path of a program",
+    )
+    slots: int | None = _field(
+        None,
+        "Slots",
+        "Elastic: ranks on a host for which the script prints no number. Default: 1",
+        "--slots-per-host",
+        "--slots",
+        ge=1,
+    )
+    elastic_timeout: int | None = _field(
+        None, "Elastic timeout", "Seconds to wait for enough hosts. Default: 600", ge=1
+    )
+    reset_limit: int | None = _field(
+        None, "Resets", "Elastic: how often the ranks may change. Default: no limit", ge=0
+    )
+    blacklist_cooldown_range: Annotated[str, AfterValidator(_range)] = _field(
+        "1,30",
+        "Cooldown of failed slots",
+        "Elastic: seconds after which a slot whose rank has failed is used again, at first and at most. "
+        "Default: 1,30",
+        metavar="S S",
+        words=2,
+    )
+    fusion_threshold_mb: int | None = _field(
+        None, "Fusion threshold", "Tensors up to so many MB are reduced together; 0: each alone", ge=0
+    )
+    cycle_time_ms: float | None = _field(None, "Cycle time", "Milliseconds between two reductions", ge=0)
+    cache_capacity: int | None = _field(None, "Cache capacity", "Names of tensors to remember", ge=0)
+    hierarchical_allreduce: bool | None = _field(
+        None, "Hierarchical allreduce", "Reduce within each host first, then between the hosts"
+    )
+    hierarchical_allgather: bool | None = _field(
+        None, "Hierarchical allgather", "Gather within each host first, then between the hosts"
+    )
+    torus_allreduce: bool | None = _field(
+        None, "Torus allreduce", "Reduce with NCCL within each host and between the hosts"
+    )
+    autotune: bool = _field(False, "Autotune", "Have Horovod try out which of these settings are best")
+    autotune_log_file: str | None = _field(
+        None, "Autotune log", "A file for what autotuning tried; it is among the run's files", metavar="FILE"
+    )
+    autotune_warmup_samples: int | None = _field(None, "Autotune warmup", "Samples to leave out", ge=0)
+    autotune_steps_per_sample: int | None = _field(None, "Autotune steps", "Steps in one sample", ge=1)
+    autotune_bayes_opt_max_samples: int | None = _field(
+        None, "Autotune samples", "Samples at most for one optimization", ge=0
+    )
+    autotune_gaussian_process_noise: float | None = _field(
+        None, "Autotune noise", "How much samples may vary by chance, from 0 to 1", ge=0, le=1
+    )
+    timeline: str | None = _field(
+        None,
+        "Timeline",
+        "A file for what Horovod did when, for chrome://tracing; it is among the run's files",
+        "--timeline",
+        "--timeline-filename",
+        metavar="FILE",
+    )
+    timeline_mark_cycles: bool = _field(False, "Mark cycles", "Show Horovod's cycles in the timeline")
+    no_stall_check: bool = _field(False, "No stall check", "No warnings about ranks that others wait for")
+    stall_check_warning_time_seconds: int | None = _field(
+        None, "Stall warning", "Seconds until Horovod warns of ranks that others wait for", ge=0
+    )
+    stall_check_shutdown_time_seconds: int | None = _field(
+        None, "Stall shutdown", "Seconds until Horovod gives up on them; 0: never", ge=0
+    )
+    gloo_timeout_seconds: int | None = _field(None, "Gloo timeout", "Seconds for one step of Gloo", ge=0)
+    num_nccl_streams: int | None = _field(None, "NCCL streams", "Streams for NCCL operations", ge=0)
+    mpi_threads_disable: bool = _field(False, "No MPI threads", "Initialize MPI without threads")
+    tcp: bool = _field(False, "TCP only", "Use TCP alone, no InfiniBand")
+    binding_args: Annotated[str, AfterValidator(_words)] | None = _field(
+        None,
+        "Binding arguments",
+        "How mpirun binds ranks to cores, in place of `-bind-to none -map-by slot`",
+        metavar="ARGS",
+        verbatim=True,
+    )
+    thread_affinity: int | None = _field(None, "Thread affinity", "The core of Horovod's thread", ge=0)
+    log_level: Literal["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"] | None = _field(
+        None, "Log level", "What Horovod itself logs"
+    )
+    log_without_timestamp: bool = _field(
+        False,
+        "No times",
+        "Leave the time out of what Horovod itself logs",
+        "--log-without-timestamp",
+        "--log-hide-timestamp",
+    )
+    config_file: Line = _field(
+        None,
+        "Configuration file",
+        "A YAML file as horovodrun reads it; flags win over what it says",
+        metavar="FILE",
+        wanted="the path of a file",
+    )
+    ssh_port: int | None = _field(
+        None, "ssh port", "The port of the hosts' sshd", "--ssh-port", "-p", ge=1, le=65535
+    )
+    ssh_identity_file: Line = _field(
+        None,
+        "ssh identity",
+        "The private key with which to log in to hosts",
+        "--ssh-identity-file",
+        "-i",
+        metavar="FILE",
+        wanted="the path of a file",
+    )
+    verbose: bool = _field(False, "Verbose", f"Have horovodrun say what it does, in {launcher_log()}")
+
+    @classmethod
+    def instead_of(cls, flag: str) -> str | None:
+        return _INSTEAD.get(flag)
+
+    @property
+    def elastic(self) -> bool:
+        return self.min_np is not None or self.max_np is not None or self.host_discovery_script is not None
+
+    def settings(self) -> SshSettings:
+        return dataclasses.replace(super().settings(), identity=self.ssh_identity_file)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_config(cls, given: Any) -> Any:
+        """The file is read now: a run does not depend on what becomes of it."""
+        if not isinstance(given, Mapping) or given.get("config_file") is None:
+            return given
+        own = {name: value for name, value in given.items() if name != "config_file"}
+        said = read_config(Path(given["config_file"]).expanduser())
+        if own.get("gloo") or own.get("mpi"):
+            said = {name: value for name, value in said.items() if name not in ("gloo", "mpi")}
+        return {**said, **own}
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> HorovodOptions:
+        if self.gloo and self.mpi:
+            raise ValueError("--gloo and --mpi exclude each other")
+        if self.elastic and self.mpi:
+            raise ValueError(
+                "an elastic run (--min-np, --max-np, --host-discovery-script) needs Gloo, not --mpi"
+            )
+        if self.hosts and self.host_discovery_script:
+            raise ValueError(
+                "--host-discovery-script says which hosts there are: leave -H and --hostfile out"
+            )
+        if self.min_np and self.max_np and self.min_np > self.max_np:
+            raise ValueError(f"--min-np {self.min_np} is more than --max-np {self.max_np}")
+        for name in ("mpi_args", "binding_args"):
+            if getattr(self, name) and self.gloo:
+                flag = "--" + name.replace("_", "-")
+                raise ValueError(f"{flag} is for mpirun, which --gloo does without")
+        return self
+
+
+_SAME = (
+    "start_timeout",
+    "fusion_threshold_mb",
+    "cycle_time_ms",
+    "cache_capacity",
+    "hierarchical_allreduce",
+    "hierarchical_allgather",
+    "torus_allreduce",
+    "autotune",
+    "autotune_warmup_samples",
+    "autotune_steps_per_sample",
+    "autotune_bayes_opt_max_samples",
+    "autotune_gaussian_process_noise",
+    "timeline_mark_cycles",
+    "no_stall_check",
+    "stall_check_warning_time_seconds",
+    "stall_check_shutdown_time_seconds",
+    "gloo_timeout_seconds",
+    "num_nccl_streams",
+    "mpi_threads_disable",
+    "tcp",
+    "thread_affinity",
+    "log_level",
+    "log_without_timestamp",
+    "verbose",
+)
+
+
+_SAID = ("hierarchical_allreduce", "hierarchical_allgather", "torus_allreduce")
+"""What autotuning tries as well, unless it was said that it is not wanted."""
+
+
+def flags(options: HorovodOptions) -> Iterator[str]:
+    """horovodrun's arguments for the options that mean the same to it. Pure."""
+    for name in _SAME:
+        value = getattr(options, name)
+        if value is None or (value is False and name not in _SAID):
+            continue
+        yield ("--no-" if value is False else "--") + name.replace("_", "-")
+        if not isinstance(value, bool):
+            yield str(value)
+
+
+def interfaces(options: HorovodOptions) -> dict[str, str]:
+    """The variables with which a rank on another host is told which network interfaces it may use. Pure."""
+    names = ",".join(options.network_interfaces)
+    return {"GLOO_SOCKET_IFNAME": names, "NCCL_SOCKET_IFNAME": names} if names else {}

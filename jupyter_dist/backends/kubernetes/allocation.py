@@ -1,0 +1,383 @@
+"""A run's pods: asked for, waited for, reached, watched and taken away.
+
+What is known of them is written down in the attempt's folder, before they are asked for and once they are
+there: another process of ours finds them by that, and their Job by its name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import DistError, LaunchError
+from ...folder import RunFolder, write_json
+from ...hosts.links.link import Link
+from ...hosts.links.stream import StreamLink
+from ...hosts.staged_files import Shipped
+from ...job import Job
+from ...worker import layout
+from ..hosted import Hosting
+from ..interface import Handle
+from .api_server import Cluster, Refusal
+from .exec_transport import ExecDoor, Site
+from .job_kinds import KINDS, index_of
+from .mailbox import PodMail
+from .manifests import called, job_object, labelled, replicas, service_object
+from .options import KubernetesOptions
+from .permissions import refused
+from .pod_status import ending_of, failure_of, is_up, never_starts, unready, waits_for
+from .pod_watch import PodWatch
+
+__all__ = ["PodRoom", "new_handle"]
+
+_ASK_WHY_EVERY_S = 2.0
+_WHY_S = 5.0
+"""So long after its ranks' end it may become known why a pod was lost."""
+_RECORD = layout.hidden("kubernetes.json")
+
+
+class PodRoom:
+    """The pods of one attempt, or of several that follow each other in them. Not for several threads."""
+
+    def __init__(self, handle: Handle, job: Job) -> None:
+        self.handle, self._job = handle, job
+        self._options = KubernetesOptions(**job.options)
+        self._kind = KINDS[self._options.kind]
+        self._replicas = replicas(self._options, job.world_size)
+        self._limits = self._options.limits(job.world_size)
+        self._closed: str | None = None
+        """Why no pods come any more in place of others."""
+        self._cluster = Cluster(handle["context"], handle["namespace"])
+        self._sites: list[Site] = []
+        self._attempts: list[int] = [handle["attempt"]]
+        self._watch: PodWatch | None = None
+        where = self._options.mailbox
+        self._mail = None if where is None else PodMail(where, RunFolder(Path(handle["folder"])))
+        self._words: dict[str, str] = {}
+        self._told, self._looked = "the cluster is asked for pods", 0.0
+
+    @classmethod
+    def recall(cls, folder: RunFolder, job: Job, attempt: int) -> PodRoom | None:
+        """What is known of an attempt's pods; None where none were asked for."""
+        try:
+            known = json.loads((folder.attempt(attempt) / _RECORD).read_bytes())
+        except FileNotFoundError:
+            return None
+        room = cls(known["handle"], job)
+        room._sites = [Site(**site) for site in known["sites"]]
+        if room._sites:
+            room._look_after()
+        return room
+
+    @property
+    def settled(self) -> bool:
+        """Whether all pods were up, and known: what follows is between the agents and us."""
+        return bool(self._sites)
+
+    @property
+    def gone(self) -> dict[str, str]:
+        """The pods of ranks that have ended, and why."""
+        return {site.host: f"this pod, on node {site.node}, {why}" for site, why in self._ended(ranks=True)}
+
+    @property
+    def stranded(self) -> str | None:
+        """Why the ranks cannot go on, whose pods may be there still: the one with their mpirun has ended, or
+        nobody makes pods for them any more."""
+        for site, why in self._ended(ranks=False):
+            return f"the launcher's pod, {site.name} on node {site.node}, {why}"
+        if self._limits is not None and self.settled:
+            gone = self.gone
+            if sum(site.slots for site in self._sites if site.host not in gone) < self._limits.min_np:
+                return self._why_closed()
+        return None
+
+    def _why_closed(self) -> str | None:
+        if self._closed is None and time.monotonic() - self._looked > _ASK_WHY_EVERY_S:
+            self._looked = time.monotonic()
+            title = self._kind.title
+            try:
+                job = self._cluster.ask("GET", f"{self._jobs}/{self.handle['name']}")
+            except (DistError, Refusal) as error:
+                if isinstance(error, Refusal) and error.status == 404:
+                    self._closed = f"the {title} was deleted"
+                return self._closed
+            failed = failure_of(job)
+            if job["metadata"].get("deletionTimestamp"):
+                self._closed = f"the {title} was deleted"
+            elif failed is not None:
+                self._closed = f"the {title} has failed: {failed}"
+        return self._closed
+
+    def _ended(self, *, ranks: bool) -> Iterator[tuple[Site, str]]:
+        pods = None if self._watch is None else self._watch.pods
+        if pods is None:
+            return
+        for site in self._sites:
+            pod = pods.get(site.uid)
+            why = "was deleted" if pod is None else ending_of(pod)
+            if why is not None and bool(site.slots) is ranks:
+                yield site, why + self._said(site, pod)
+
+    def _said(self, site: Site, pod: Mapping[str, Any] | None) -> str:
+        """What its courier said last, where that has ended: by exec, we would have heard it ourselves."""
+        if self._mail is None or pod is None:
+            return ""
+        if site.uid not in self._words:
+            self._words[site.uid] = self._last_words(pod)
+        return self._words[site.uid]
+
+    @property
+    def _unready(self) -> str | None:
+        """Which nodes the cluster has not heard of for a while."""
+        pods = None if self._watch is None else self._watch.pods
+        silent = {site.node for site in self._sites if unready((pods or {}).get(site.uid) or {})}
+        return f"the cluster does not hear of node {', '.join(sorted(silent))}" if silent else None
+
+    def whole(self) -> bool:
+        """Whether another attempt can be made in them."""
+        return self.settled and (self._limits is not None or not self.gone) and self.stranded is None
+
+    def write_down(self, attempt: int) -> None:
+        """Have them known, as those of an attempt."""
+        self.handle = {**self.handle, "attempt": attempt}
+        self._attempts = [attempt]
+        self._write()
+
+    def goes_on(self, attempt: int) -> None:
+        """Have them known as those of another attempt, too, that has followed by itself."""
+        if attempt not in self._attempts:
+            self._attempts.append(attempt)
+            self._write()
+
+    def _write(self) -> None:
+        sites = [dataclasses.asdict(site) for site in self._sites]
+        for attempt in self._attempts:
+            path = RunFolder(Path(self.handle["folder"])).attempt(attempt)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_json(path / _RECORD, {"handle": self.handle, "sites": sites})
+
+    def ask(self) -> None:
+        """Have the Job and its service made, unless they are. Raises LaunchError, Unreachable."""
+        if self._mail is not None:
+            self._mail.leave_files()
+        made = self._make(self._jobs, job_object(self._job, self.handle["made_by"]))
+        if self._mail is not None:
+            self._make(self._core("secrets"), self._mail.secret(made))
+        if not self._kind.is_kubeflows:
+            self._make(self._core("services"), service_object(self._job, self.handle["made_by"], made))
+        self._look_after()
+
+    def _make(self, path: str, body: Mapping[str, Any]) -> Any:
+        kind, name = body["kind"], body["metadata"]["name"]
+        try:
+            return self._cluster.ask("POST", path, body)
+        except Refusal as refusal:
+            if refusal.status == 409:  # made before, by a submission that was cut off: the name is this run's
+                return None if kind == "Secret" else self._cluster.ask("GET", f"{path}/{name}")
+            self._forget()
+            why = refused(refusal, kind, self._cluster.namespace, self._kind)
+            raise LaunchError(f"{why}. Nothing was started.") from None
+
+    def _forget(self) -> None:
+        """Take away what was made, as far as that is possible, before the submission fails."""
+        try:
+            self._delete()
+        except (DistError, Refusal) as error:
+            print(f"the Job {self.handle['name']} may still be there: {error}", flush=True)
+
+    def asked(self) -> bool:
+        """Whether the cluster knows of the Job, as far as we know."""
+        if self.settled:
+            return True
+        try:
+            self._cluster.ask("GET", f"{self._jobs}/{self.handle['name']}")
+        except Refusal as refusal:
+            if refusal.status == 404:
+                return False
+            raise DistError(refusal.message) from None
+        return True
+
+    def wait(self, seconds: float) -> str | None:
+        """What is waited for, or None: all pods are up. Waits so long at most. Raises LaunchError."""
+        if self._watch is None:
+            self._look_after()
+        assert self._watch is not None
+        until = time.monotonic() + seconds
+        while not self._all_up(self._watch):
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                return self._watch.trouble or self._told
+            self._watch.wait(left_s)
+        return None
+
+    def _all_up(self, watch: PodWatch) -> bool:
+        """Whether they are; they are known from then on. Raises LaunchError where they will not be."""
+        pods = watch.pods
+        if pods is not None:
+            slots = self._options.most(self._job.world_size)
+            wanted = sum(self._replicas.values()) or len(slots)
+            live = [pod for pod in pods.values() if not pod["metadata"].get("deletionTimestamp")]
+            for pod in live:
+                why = never_starts(pod) or (ending_of(pod) if self._limits is None else None)
+                if why is not None:
+                    about = f"pod {pod['metadata']['name']} {why}{self._last_words(pod)}"
+                    raise LaunchError(f"{about}. Nothing was started.")
+            if self._limits is not None:
+                if self._found(live):
+                    return True
+                wanted = len(self._options.slots(self._job.world_size))
+            up = {index_of(pod, self._replicas): pod for pod in live if is_up(pod)}
+            if self._limits is None and len(up) == wanted:
+                more = [0] * (wanted - len(slots))
+                self._sites = [_site(up[index], many) for index, many in enumerate([*slots, *more])]
+                return True
+            if time.monotonic() - self._looked > _ASK_WHY_EVERY_S:
+                self._looked = time.monotonic()
+                self._told = self._why(wanted, live)
+        return False
+
+    def _found(self, pods: Sequence[Mapping[str, Any]]) -> bool:
+        """In an elastic run: whether pods are up for as many ranks as are there at first."""
+        new = self._new(pods)
+        if sum(site.slots for site in new) < self._job.world_size:
+            return False
+        self._sites = new
+        return True
+
+    def _new(self, pods: Sequence[Mapping[str, Any]]) -> list[Site]:
+        """Those of the pods that are up, and were not known, in the order of their numbers."""
+        slots, known = self._options.most(self._job.world_size), {site.uid for site in self._sites}
+        found = []
+        for pod in sorted(pods, key=lambda pod: index_of(pod, self._replicas)):
+            index, meta = index_of(pod, self._replicas), pod["metadata"]
+            if is_up(pod) and meta["uid"] not in known and index < len(slots):
+                before = sum(site.name == meta["name"] for site in self._sites)
+                found.append(_site(pod, slots[index], before))
+        return found
+
+    def _now(self) -> list[dict[str, Any]]:
+        """In an elastic run: the hosts that there are. What is new is written down before it is of use."""
+        pods = None if self._watch is None else self._watch.pods
+        new = self._new(list((pods or {}).values()))
+        if new:
+            self._sites += new
+            self._write()
+        gone = self.gone
+        return [{"name": s.host, "slots": s.slots} for s in self._sites if s.host not in gone]
+
+    def _last_words(self, pod: Mapping[str, Any]) -> str:
+        path = f"{self._core('pods')}/{pod['metadata']['name']}/log"
+        try:
+            said = self._cluster.read(path, tailLines=5)
+        except (DistError, Refusal):
+            return ""  # whoever may not read logs, or of a pod that has none
+        return f"; its log ends with: {' '.join(said.split())[-300:]}" if said.strip() else ""
+
+    def _why(self, wanted: int, pods: Sequence[Mapping[str, Any]]) -> str:
+        """Raises LaunchError where the Job has come to nothing."""
+        try:
+            job = self._cluster.ask("GET", f"{self._jobs}/{self.handle['name']}")
+        except Refusal as refusal:
+            if refusal.status == 404:
+                raise LaunchError(
+                    f"the {self._kind.title} was deleted before its pods were up. Nothing was started."
+                ) from None
+            return refusal.message
+        failed = failure_of(job)
+        if failed is not None:
+            raise LaunchError(
+                f"the {self._kind.title} has failed before its pods were up: {failed}. Nothing was started."
+            )
+        names = {self.handle["name"], *(pod["metadata"]["name"] for pod in pods)}
+        try:
+            events = self._cluster.ask("GET", self._core("events"))["items"]
+        except Refusal:
+            events = []  # whoever may not read them is told what the pods themselves say
+        ours = [event for event in events if event.get("involvedObject", {}).get("name") in names]
+        policy = job["spec"].get("runPolicy", job["spec"])
+        return waits_for(wanted, pods, ours, bool(policy.get("suspend")))
+
+    def hosting(self) -> Hosting:
+        """The hosts that they are, for our agents; they are settled."""
+        assert self._watch is not None
+        watch = self._watch
+        return Hosting(
+            hosts=[{"name": site.host, "slots": site.slots} for site in self._sites if site.slots],
+            settings=self._options.agent_settings(),
+            reach=self._reach,
+            wanted=self._options.wanted(),
+            trouble=lambda: watch.trouble or (self._mail and self._mail.trouble) or self._unready,
+            gone=lambda: self.gone,
+            why_s=_WHY_S,
+            close=self._end_mail,
+            elastic=self._limits,
+            now=self._now,
+        )
+
+    def _reach(self, host: str, wish: Mapping[str, Any], files: Sequence[Shipped]) -> Link:
+        site = next(site for site in self._sites if site.host == host)
+        if self._mail is not None:
+            return self._mail.reach(site, wish, files)
+        return StreamLink(host, ExecDoor(self._cluster, site, self._options.python), wish, files)
+
+    def _end_mail(self) -> None:
+        if self._mail is not None:
+            self._mail.close()
+
+    def leave(self) -> None:
+        """Look after them no longer."""
+        if self._watch is not None:
+            self._watch.close()
+
+    def give_back(self) -> None:
+        """Have all of it taken away. Repeatable; raises what tells why it cannot be done now."""
+        self.leave()
+        if not self.settled:
+            self._end_mail()
+        self._delete()
+
+    def _delete(self) -> None:
+        # What a query says here is ignored where there is a body.
+        body = {"propagationPolicy": "Background"}
+        try:
+            self._cluster.ask("DELETE", f"{self._jobs}/{self.handle['name']}", body)
+        except Refusal as refusal:
+            if refusal.status not in (404, 409):
+                raise
+
+    def _look_after(self) -> None:
+        if self._watch is None:
+            self._watch = PodWatch(self._cluster, labelled(self._job, self.handle["made_by"]))
+
+    @property
+    def _jobs(self) -> str:
+        return f"{self._kind.path}/namespaces/{self._cluster.namespace}/{self._kind.resource}"
+
+    def _core(self, what: str) -> str:
+        return f"/api/v1/namespaces/{self._cluster.namespace}/{what}"
+
+
+def _site(pod: Mapping[str, Any], slots: int, before: int = 0) -> Site:
+    meta, spec = pod["metadata"], pod["spec"]
+    return Site(
+        meta["name"], meta["uid"], spec["containers"][0]["name"], str(spec.get("nodeName")), slots, before
+    )
+
+
+def new_handle(folder: RunFolder, job: Job, attempt: int) -> dict[str, Any]:
+    """With which the pods of an attempt are found again, those that are about to be made."""
+    asked = KubernetesOptions(**job.options)
+    where = Cluster(asked.context, asked.namespace)
+    return {
+        "folder": str(folder.path),
+        "attempt": attempt,
+        "made_by": attempt,
+        "name": called(job, attempt),
+        "resource": KINDS[asked.kind].resource,
+        "context": asked.context,
+        "namespace": where.namespace,
+    }

@@ -1,0 +1,267 @@
+"""What is made in the cluster for one attempt: an Indexed Job with the headless service of its pods, or a job
+of Kubeflow's, whose operator makes its services. Pure.
+
+https://kubernetes.io/docs/concepts/workloads/controllers/job/ and
+https://kubernetes.io/docs/concepts/services-networking/service/#headless-services
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...hosts.bootstrap import courier_program
+from ...job import Job
+from ...worker.launchers.mpi_slot import LENT
+from . import mailbox, mpi_launcher_program, mpi_slot_program, pod_program
+from .job_kinds import KINDS
+from .options import KubernetesOptions, bytes_of
+
+__all__ = ["ATTEMPT", "RUN", "called", "job_object", "labelled", "replicas", "service_object"]
+
+RUN, ATTEMPT = "jupyter-dist/run", "jupyter-dist/attempt"
+_QUEUE = "kueue.x-k8s.io/queue-name"
+_JOBSET = "jobset.sigs.k8s.io"
+_KEPT_S = 86400
+"""What nobody has taken away is taken away by the cluster a day after its end."""
+_IDLE_S = 120.0
+"""For a pod that has not seen an agent yet: others of the run may still wait for room."""
+# Images call it python3 or python; the keeper itself is content with any version. The shell stays the first
+# process, which hears no SIGTERM before it has said what it does then: a Python would need a while to say so.
+# A pod that was told to end has not done its work, whatever its program makes of that.
+_START = (
+    'told=; trap "told=143; kill -TERM \\$keeper 2>/dev/null || exit 143" TERM; '
+    'for python in "$0" python3 python /opt/conda/bin/python /usr/local/bin/python3; do '
+    'if "$python" -I -S -c "" 2>/dev/null; then "$python" -I -S -c "$@" & keeper=$!; '
+    "while kill -0 $keeper 2>/dev/null; do wait $keeper; code=$?; done; exit ${told:-$code}; fi; done; "
+    'echo "jupyter-dist: this image has no Python" >&2; exit 69'
+)
+# By which mpirun comes from the launcher's pod. The operator's Secret with its key is a folder with other
+# rights than sshd is content with, as their own images know.
+_SSHD = (
+    "mkdir -p /run/sshd; ssh-keygen -A >/dev/null 2>&1; /usr/sbin/sshd -o StrictModes=no || "
+    '{ echo "jupyter-dist: this image has no sshd that runs, which mpirun needs" >&2; exit 69; }; '
+)
+_LENT = "lent"
+"""Where places are lent: a folder beside the runs'."""
+
+
+def called(job: Job, attempt: int) -> str:
+    """The name of an attempt's objects."""
+    return f"jd-{job.id}" + (f"-{attempt}" if attempt else "")
+
+
+def labelled(job: Job, attempt: int) -> str:
+    """By which labels an attempt's pods are found."""
+    if KINDS[KubernetesOptions(**job.options).kind].by_runtime:
+        # https://jobset.sigs.k8s.io/docs/concepts/, of which Kubeflow's Trainer makes one; no initializers
+        return f"{_JOBSET}/jobset-name={called(job, attempt)},{_JOBSET}/replicatedjob-name=node"
+    return f"{RUN}={job.id},{ATTEMPT}={attempt}"
+
+
+def job_object(job: Job, attempt: int) -> dict[str, Any]:
+    asked, name = KubernetesOptions(**job.options), called(job, attempt)
+    kind = KINDS[asked.kind]
+    pods = len(asked.most(job.world_size))
+    labels = {RUN: job.id, ATTEMPT: str(attempt), "app.kubernetes.io/managed-by": "jupyter-dist"}
+    queue = {} if asked.queue is None else {_QUEUE: asked.queue}
+    slots = max(asked.most(job.world_size))
+    template = _pod(asked, name, labels, slots)
+    head = {
+        "apiVersion": kind.group,
+        "kind": kind.title,
+        "metadata": {"name": name, "labels": {**labels, **queue}},
+    }
+    if kind.by_runtime:
+        return {**head, "spec": _trainer(asked, template["spec"]["containers"][0], pods, slots)}
+    if kind.is_kubeflows:
+        return {**head, "spec": _kubeflows(job, asked, template, slots)}
+    return {
+        **head,
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": pods,
+            "parallelism": pods,
+            # Where one pod fails, its Job is not to end the others: the ranks in them have something to say.
+            "backoffLimit": pods + 6,
+            "ttlSecondsAfterFinished": _KEPT_S,
+            # Kueue lets it begin; without Kueue nobody would.
+            **({} if asked.queue is None else {"suspend": True}),
+            "template": template,
+        },
+    }
+
+
+def replicas(asked: KubernetesOptions, world_size: int) -> dict[str, int]:
+    """How many pods there are of each of Kubeflow's types, in the ranks' order; none for a Job."""
+    pods = len(asked.most(world_size))
+    if asked.is_elastic:
+        found = {"Worker": pods}  # a master would be one that the job cannot do without
+    elif asked.kind == "pytorchjob":
+        found = {"Master": 1, "Worker": pods - 1}
+    elif asked.kind == "tfjob" and asked.wanted().has_roles:
+        found = {"Chief": int(asked.chief), "Worker": 0, "PS": asked.ps, "Evaluator": int(asked.evaluator)}
+        found["Worker"] = pods - sum(found.values())
+    elif asked.kind == "mpijob":
+        found = {"Worker": pods, "Launcher": 1}
+    else:
+        found = {"Worker": pods} if asked.kind == "tfjob" else {}
+    return {name: count for name, count in found.items() if count}
+
+
+def _kubeflows(job: Job, asked: KubernetesOptions, template: Mapping[str, Any], slots: int) -> dict[str, Any]:
+    # What has failed is told by us, and taken away by us: until then the other ranks have something to say.
+    policy: dict[str, Any] = {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": _KEPT_S}
+    if asked.queue is not None:
+        policy["suspend"] = True
+    # In place of a pod that was ended another one comes; one that ends by itself is not needed any more.
+    restarts = "ExitCode" if asked.is_elastic else "Never"
+    of_each: dict[str, Any] = {
+        name: {"replicas": count, "restartPolicy": restarts, "template": copy.deepcopy(template)}
+        for name, count in replicas(asked, job.world_size).items()
+    }
+    if asked.kind == "tfjob":
+        return {"runPolicy": policy, "tfReplicaSpecs": of_each}
+    if asked.kind == "mpijob":
+        of_each["Launcher"]["template"]["spec"]["containers"][0] |= _launching(asked, job.world_size)
+        return {
+            "runPolicy": {**policy, "backoffLimit": 0},
+            "mpiImplementation": "OpenMPI",
+            "launcherCreationPolicy": "WaitForWorkersReady",
+            "slotsPerWorker": slots,
+            "mpiReplicaSpecs": of_each,
+        }
+    found = {"runPolicy": policy, "nprocPerNode": str(slots), "pytorchReplicaSpecs": of_each}
+    limits = asked.limits(job.world_size)
+    if limits is not None:
+        policy["schedulingPolicy"] = {"minAvailable": len(asked.slots(job.world_size))}
+        least, most = (len(asked.slots(np)) for np in (limits.min_np, limits.max_np))
+        found["elasticPolicy"] = {"minReplicas": least, "maxReplicas": most}
+    return found
+
+
+def _trainer(asked: KubernetesOptions, container: Mapping[str, Any], pods: int, slots: int) -> dict[str, Any]:
+    """https://www.kubeflow.org/docs/components/trainer/: all else, such as volumes, is the runtime's."""
+    told = {field: container[field] for field in ("image", "command", "env")}
+    if asked.image is None:
+        del told["image"]
+    nodes = {"numNodes": pods, "numProcPerNode": slots, "resourcesPerNode": container["resources"]}
+    return {
+        "runtimeRef": {"name": asked.runtime},
+        "trainer": {**told, **nodes},
+        **({} if asked.queue is None else {"suspend": True}),
+    }
+
+
+def _launching(asked: KubernetesOptions, ranks: int) -> dict[str, Any]:
+    """What the launcher's container has otherwise than the workers': it computes nothing."""
+    launcher, place = Path(mpi_launcher_program.__file__), Path(mpi_slot_program.__file__)
+    told = [launcher.read_text(), place.read_text(), _lent(asked), str(ranks)]
+    return {"command": ["/bin/sh", "-c", _START, asked.python or "python3", *told], "resources": {}}
+
+
+def _lent(asked: KubernetesOptions) -> str:
+    return f"{asked.agent_settings().remote_dir}/{_LENT}"
+
+
+def service_object(job: Job, attempt: int, owner: Mapping[str, Any]) -> dict[str, Any]:
+    """`owner`: the Job as it was made, with which the service goes."""
+    name = called(job, attempt)
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": owner["metadata"]["uid"]}
+    labels = {RUN: job.id, ATTEMPT: str(attempt)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "labels": labels, "ownerReferences": [reference]},
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": labels,
+        },
+    }
+
+
+def _pod(asked: KubernetesOptions, name: str, labels: Mapping[str, str], slots: int) -> dict[str, Any]:
+    """All pods are alike: one with fewer ranks than the others has room to spare."""
+    template = copy.deepcopy(asked.template())
+    meta, spec = template.get("metadata", {}), template.get("spec", {})
+    kind = KINDS[asked.kind]
+    if not kind.is_kubeflows:  # whose operator says these
+        spec = {**spec, "restartPolicy": "Never", "subdomain": name}
+    containers = list(spec.get("containers") or [{}])
+    containers[0] = _container(asked, name, containers[0], slots)
+    spec["containers"] = containers
+    spec["tolerations"] = [*spec.get("tolerations", []), *asked.tolerations()]
+    if asked.node_selector:
+        spec["nodeSelector"] = {**spec.get("nodeSelector", {}), **asked.node_selector}
+    named = {"serviceAccountName": asked.service_account, "priorityClassName": asked.priority_class}
+    spec |= {field: value for field, value in named.items() if value is not None}
+    spec["volumes"] = [*spec.get("volumes", []), *_volumes(asked)]
+    kept = {field: meta[field] for field in ("labels", "annotations") if meta.get(field)}
+    return {"metadata": {**kept, "labels": {**kept.get("labels", {}), **labels}}, "spec": spec}
+
+
+def _container(asked: KubernetesOptions, name: str, given: Mapping[str, Any], slots: int) -> dict[str, Any]:
+    own = f"python:{sys.version_info[0]}.{sys.version_info[1]}"
+    idle_s = max(asked.grace, _IDLE_S)
+    by_mpi = KINDS[asked.kind].by_mpi
+    start, program = _START, [Path(pod_program.__file__).read_text(), f"{idle_s:g}"]
+    if asked.mailbox is not None:
+        start, program = mailbox.NUMBERED + _START, [courier_program()]
+    start = _SSHD + start if by_mpi else start
+    mail = [] if asked.mailbox is None else mailbox.mail_env(name)
+    fields = {"JUPYTER_DIST_POD_UID": "metadata.uid", "JUPYTER_DIST_ADDRESS": "status.podIP"}
+    env = [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()]
+    lent = [{"name": LENT, "value": _lent(asked)}] if by_mpi else []
+    resources: dict[str, Any] = copy.deepcopy(given.get("resources") or {})
+    for kind, amounts in _resources(asked, slots).items():
+        resources[kind] = {**resources.get(kind, {}), **amounts}
+    return {
+        **given,
+        "name": KINDS[asked.kind].container or given.get("name") or "ranks",
+        "image": asked.image or given.get("image") or own,
+        "command": ["/bin/sh", "-c", start, asked.python or "python3", *program],
+        "args": [],
+        "env": [*mail, *given.get("env", []), *env, *lent],
+        "resources": resources,
+        "volumeMounts": [*given.get("volumeMounts", []), *_mounts(asked, given)],
+    }
+
+
+def _resources(asked: KubernetesOptions, slots: int) -> dict[str, dict[str, str]]:
+    requests, limits = {}, {}
+    if asked.cpus_per_worker:
+        requests["cpu"] = f"{asked.cpus_per_worker * slots:g}"
+    if asked.memory is not None:
+        requests["memory"] = asked.memory if slots == 1 else str(bytes_of(asked.memory) * slots)
+        limits["memory"] = requests["memory"]
+    if asked.gpus_per_worker:
+        limits["nvidia.com/gpu"] = str(round(asked.gpus_per_worker * slots))
+    return {kind: amounts for kind, amounts in (("requests", requests), ("limits", limits)) if amounts}
+
+
+def _volumes(asked: KubernetesOptions) -> list[dict[str, Any]]:
+    shared = {"medium": "Memory", **({} if asked.shm_size is None else {"sizeLimit": asked.shm_size})}
+    found: list[dict[str, Any]] = [
+        {"name": "jupyter-dist", "emptyDir": {}},
+        {"name": "jupyter-dist-shm", "emptyDir": shared},
+    ]
+    for claim in dict.fromkeys(claim for claim, _, _ in asked.claims()):
+        found.append({"name": f"pvc-{claim}"[:63], "persistentVolumeClaim": {"claimName": claim}})
+    return found
+
+
+def _mounts(asked: KubernetesOptions, given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    there = {mount.get("mountPath") for mount in given.get("volumeMounts", [])}
+    found: list[dict[str, Any]] = [
+        {"name": "jupyter-dist", "mountPath": asked.agent_settings().remote_dir},
+        {"name": "jupyter-dist-shm", "mountPath": "/dev/shm"},
+    ]
+    for claim, path, reads in asked.claims():
+        found.append(
+            {"name": f"pvc-{claim}"[:63], "mountPath": path, **({"readOnly": True} if reads else {})}
+        )
+    return [mount for mount in found if mount["mountPath"] not in there]

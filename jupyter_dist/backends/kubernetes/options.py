@@ -1,0 +1,355 @@
+"""The options of the backend `kubernetes`."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from ...cluster_form import Form
+from ...errors import InputError
+from ...hosts.settings import HostSettings
+from ..elastic.options import ElasticOptions
+from ..elastic.rounds import Elastic
+from ..ranks.placement import Wanted
+from ..ranks.tensorflow_roles import Chief, Evaluator, ParameterServers
+from ..shared_options.agent import AgentOptions, Line, LocalFile
+from ..shared_options.gpus import GpusPerWorker
+
+__all__ = ["KubernetesOptions", "bytes_of"]
+
+_REMOTE_DIR = "/jupyter-dist"
+_RUNTIME = "torch-distributed"
+_OF_RUNTIME = ("pvc", "node_selector", "toleration", "service_account", "priority_class", "shm_size")
+"""What a TrainJob leaves to its runtime, as it does all that a pod template could say."""
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_BUCKET = re.compile(r"s3://[a-z0-9][-a-z0-9.]+(/.*)?")
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
+_PVC = re.compile(r"([a-z0-9][-a-z0-9.]*):(/[^:]*)(:ro)?")
+_TOLERATION = re.compile(
+    r"([A-Za-z0-9._/-]+)(?:=([A-Za-z0-9._-]*))?(?::(NoSchedule|PreferNoSchedule|NoExecute))?"
+)
+_UNITS = {
+    "": 1.0,
+    **{unit: 1e3 ** (i + 1) for i, unit in enumerate("kMGTP")},
+    **{f"{unit}i": 1024.0 ** (i + 1) for i, unit in enumerate("KMGTP")},
+}
+
+
+def _name(value: str | None) -> str | None:
+    if value is not None and not _NAME.fullmatch(value):
+        raise ValueError(f"needs a name as Kubernetes has them, of a-z, 0-9 and -, got {value!r:.100}")
+    return value
+
+
+def _quantity(value: str | None) -> str | None:
+    if value is not None and not (_QUANTITY.fullmatch(value) and bytes_of(value)):
+        raise ValueError(f"needs an amount such as 8Gi or 500M, got {value!r:.100}")
+    return value
+
+
+def _several(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+def _claims(value: tuple[str, ...]) -> tuple[str, ...]:
+    for each in value:
+        if not _PVC.fullmatch(each):
+            raise ValueError(f"needs NAME:/path or NAME:/path:ro, got {each!r:.100}")
+    return value
+
+
+def _tolerations(value: tuple[str, ...]) -> tuple[str, ...]:
+    for each in value:
+        if not _TOLERATION.fullmatch(each):
+            raise ValueError(f"needs KEY, KEY=VALUE or KEY=VALUE:NoSchedule, got {each!r:.100}")
+    return value
+
+
+def _absolute(value: str | None) -> str | None:
+    if value is not None and not os.path.isabs(value):
+        raise ValueError(f"needs a path that begins with /, got {value!r:.100}")
+    return value
+
+
+def _mailbox(value: str | None) -> str | None:
+    if value is None or _BUCKET.fullmatch(value):
+        return value
+    path = value.removeprefix("file://")
+    if not os.path.isabs(path):
+        raise ValueError(f"needs s3://BUCKET/PREFIX, or a path that begins with /, got {value!r:.100}")
+    return f"file://{path}"
+
+
+def bytes_of(quantity: str) -> int:
+    """What an amount of memory comes to."""
+    found = _QUANTITY.fullmatch(quantity)
+    assert found is not None
+    return round(float(found[1]) * _UNITS[found[2] or ""])
+
+
+Name = Annotated[str | None, AfterValidator(_name)]
+Quantity = Annotated[str | None, AfterValidator(_quantity)]
+
+
+class KubernetesOptions(AgentOptions, ElasticOptions):
+    """Options of the backend `kubernetes`."""
+
+    form: ClassVar[Form] = Form(
+        first=("np", "image", "gpus_per_worker", "context", "namespace"),
+        sections={
+            "Pods": (
+                "kind",
+                "runtime",
+                "processes_per_host",
+                "cpus_per_worker",
+                "memory",
+                "shm_size",
+                "pod_template",
+            ),
+            "Where": ("node_selector", "toleration", "queue", "priority_class"),
+            "Account and volumes": ("service_account", "pvc", "python", "mailbox"),
+            "Roles of TensorFlow": ("ps", "chief", "evaluator"),
+        },
+    )
+
+    kind: Literal["job", "pytorchjob", "tfjob", "mpijob", "trainjob"] = Field(
+        default="job",
+        title="Kind",
+        description="What is made in the cluster. job: an Indexed Job, for which nothing has to be installed "
+        "there. The others are Kubeflow's, and need its operators. With mpijob Horovod and mpi4py meet by "
+        "MPI. Default: job",
+    )
+    runtime: Name = Field(
+        default=_RUNTIME,
+        title="Runtime",
+        description="With --kind trainjob: the ClusterTrainingRuntime of Kubeflow's Trainer, whose pods "
+        f"these are. Default: {_RUNTIME}",
+        json_schema_extra={"metavar": "NAME"},
+    )
+    context: Line = Field(
+        default=None,
+        title="Context",
+        description="The context of your kubeconfig. Default: the current one; inside a pod without a "
+        "kubeconfig, the pod's own service account",
+        json_schema_extra={"metavar": "NAME", "wanted": "the name of a context"},
+    )
+    namespace: Name = Field(
+        default=None,
+        title="Namespace",
+        description="Where the pods are made. Default: the context's, or the pod's own",
+        json_schema_extra={"metavar": "NAME"},
+    )
+    image: Line = Field(
+        default=None,
+        title="Image",
+        description="What the pods run: any image with the notebook's version of Python and your libraries. "
+        f"Default: python:{sys.version_info[0]}.{sys.version_info[1]}, which has no libraries",
+        json_schema_extra={"metavar": "IMAGE", "wanted": "the name of an image"},
+    )
+    processes_per_host: int = Field(
+        default=1,
+        ge=1,
+        title="Ranks per pod",
+        description="How many ranks share a pod, as torchrun's --nproc-per-node. Default: 1",
+        json_schema_extra={"metavar": "N", "ranks": True},
+    )
+    gpus_per_worker: GpusPerWorker = Field(
+        default=0,
+        title="GPUs per worker",
+        description="GPUs that are asked for, for each rank (nvidia.com/gpu). Default: 0",
+        json_schema_extra={"metavar": "N", "wanted": "a whole number of at least 0, or a part such as 0.5"},
+    )
+    cpus_per_worker: float = Field(
+        default=1,
+        ge=0,
+        title="CPUs per worker",
+        description="CPUs that are asked for, for each rank; it may use more where they are free. Default: 1",
+        json_schema_extra={"metavar": "N"},
+    )
+    memory: Quantity = Field(
+        default=None,
+        title="Memory per worker",
+        description="Memory for each rank, such as 8Gi: so much is reserved, and more is not given",
+        json_schema_extra={"metavar": "SIZE", "wanted": "an amount such as 8Gi or 500M"},
+    )
+    node_selector: dict[str, str] = Field(
+        default_factory=dict,
+        title="Node selector",
+        description="Only on nodes with this label. Repeatable",
+        json_schema_extra={"metavar": "LABEL=VALUE"},
+    )
+    toleration: Annotated[tuple[str, ...], BeforeValidator(_several), AfterValidator(_tolerations)] = Field(
+        default=(),
+        title="Tolerations",
+        description="Also on nodes with this taint: KEY, KEY=VALUE, KEY=VALUE:NoSchedule. Repeatable",
+        json_schema_extra={"metavar": "TAINT", "wanted": "KEY, KEY=VALUE or KEY=VALUE:NoSchedule"},
+    )
+    service_account: Name = Field(
+        default=None,
+        title="Service account",
+        description="The service account that the pods have. Default: the namespace's",
+        json_schema_extra={"metavar": "NAME"},
+    )
+    pvc: Annotated[tuple[str, ...], BeforeValidator(_several), AfterValidator(_claims)] = Field(
+        default=(),
+        title="Volumes",
+        description="A PersistentVolumeClaim and its place: data:/data, or data:/data:ro. Repeatable",
+        json_schema_extra={"metavar": "NAME:/path", "wanted": "NAME:/path or NAME:/path:ro"},
+    )
+    shm_size: Quantity = Field(
+        default=None,
+        title="Shared memory",
+        description="How large /dev/shm may grow, which a DataLoader's workers need. Default: as the memory",
+        json_schema_extra={"metavar": "SIZE", "wanted": "an amount such as 8Gi or 500M"},
+    )
+    queue: Name = Field(
+        default=None,
+        title="Queue",
+        description="The LocalQueue of Kueue that admits the Job",
+        json_schema_extra={"metavar": "NAME"},
+    )
+    priority_class: Name = Field(
+        default=None,
+        title="Priority class",
+        description="The PriorityClass of the pods",
+        json_schema_extra={"metavar": "NAME"},
+    )
+    pod_template: LocalFile = Field(
+        default=None,
+        title="Pod template",
+        description="A YAML file with a Pod, of which all is kept that these options do not say. Its first "
+        "container is the ranks'",
+        json_schema_extra={"metavar": "FILE", "wanted": "the path of a YAML file"},
+    )
+    python: Line = Field(
+        default=None,
+        title="Python",
+        description="The Python in the image. Default: one of the notebook's version on its PATH",
+        json_schema_extra={"metavar": "PATH", "wanted": "the path of a Python"},
+    )
+    mailbox: Annotated[Line, AfterValidator(_mailbox)] = Field(
+        default=None,
+        title="Mailbox",
+        description="Where the pods and the notebook leave mail for each other, where exec into pods is not "
+        "allowed: s3://BUCKET/PREFIX, which the pods reach with an account of their own, or a folder that "
+        "both see, such as a volume's",
+        json_schema_extra={"metavar": "URL", "wanted": "s3://BUCKET/PREFIX or the path of a folder"},
+    )
+    remote_dir: Annotated[Line, AfterValidator(_absolute)] = Field(
+        default=_REMOTE_DIR,
+        title="Remote folder",
+        description=f"Where the run's files lie in the pods while it runs. Default: {_REMOTE_DIR}",
+        json_schema_extra={"metavar": "DIR", "wanted": "the path of a folder"},
+    )
+    ps: ParameterServers = 0
+    chief: Chief = False
+    evaluator: Evaluator = False
+
+    def agent_settings(self) -> HostSettings:
+        return HostSettings(self.remote_dir or _REMOTE_DIR, self.grace)
+
+    def wanted(self) -> Wanted:
+        """What concerns the ranks' environments. A pod's GPUs are its own, and nobody else's. But it sees all
+        CPUs of its node, of which it has asked for some."""
+        return Wanted(
+            self.gpus_per_worker,
+            share_gpus=True,
+            ps=self.ps,
+            chief=self.chief,
+            evaluator=self.evaluator,
+            threads=math.ceil(self.cpus_per_worker) or None,
+            horovod=self.kind != "mpijob",  # which meets by MPI there
+        )
+
+    def limits(self, world_size: int) -> Elastic | None:
+        """None where the ranks are to stay. Torch's begin anew when there are more or fewer of them."""
+        limits = super().limits(world_size)
+        return None if limits is None else dataclasses.replace(limits, anew=True)
+
+    def slots(self, world_size: int) -> list[int]:
+        """How many ranks each pod has."""
+        each = self.processes_per_host
+        return [min(each, world_size - first) for first in range(0, world_size, each)]
+
+    def most(self, world_size: int) -> list[int]:
+        """How many ranks each pod has that is asked for; an elastic run begins before it has them all."""
+        return self.slots(max(world_size, self.max_np or 0))
+
+    def claims(self) -> list[tuple[str, str, bool]]:
+        """Of each volume the claim, the path, and whether it is only read."""
+        found = [_PVC.fullmatch(each) for each in self.pvc]
+        return [(one[1], one[2], one[3] is not None) for one in found if one is not None]
+
+    def tolerations(self) -> list[dict[str, Any]]:
+        """As a pod has them; a node that does not answer is waited for as long as our agents are."""
+        found: list[dict[str, Any]] = []
+        for each in self.toleration:
+            words = _TOLERATION.fullmatch(each)
+            assert words is not None
+            how = {"operator": "Exists"} if words[2] is None else {"operator": "Equal", "value": words[2]}
+            found.append({"key": words[1], **how, **({"effect": words[3]} if words[3] else {})})
+        for taint in ("not-ready", "unreachable"):
+            waits = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": round(self.grace)}
+            found.append({"key": f"node.kubernetes.io/{taint}", **waits})
+        return found
+
+    def template(self) -> dict[str, Any]:
+        """The user's own pod, as `metadata` and `spec`. Raises InputError."""
+        if self.pod_template is None:
+            return {}
+        path = Path(self.pod_template)
+        import yaml
+
+        try:
+            found = yaml.safe_load(path.read_text())
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"--pod-template: {str(path)!r} cannot be read: {error}") from None
+        except yaml.YAMLError as error:
+            said = " ".join(str(error).split())
+            raise InputError(f"--pod-template: {str(path)!r} is no YAML: {said}") from None
+        if isinstance(found, dict) and found.get("kind") == "PodTemplate":
+            found = found.get("template")
+        spec = found.get("spec") if isinstance(found, dict) else None
+        if not isinstance(spec, dict) or not isinstance(spec.get("containers", []), list):
+            raise InputError(
+                f"--pod-template: {str(path)!r} has to be a Pod, with metadata and spec: "
+                "`kubectl run try --image=python --dry-run=client -o yaml` writes one"
+            )
+        return {"metadata": found.get("metadata") or {}, "spec": spec}
+
+    def check_ranks(self, world_size: int) -> None:
+        """Raises InputError where the ranks cannot be shared out."""
+        self.check_elastic(world_size)
+        if self.is_elastic and self.kind != "pytorchjob":
+            raise InputError(
+                "--min-np and --max-np are for --kind pytorchjob: "
+                f"the pods of --kind {self.kind} have to stay"
+            )
+        if self.is_elastic and self.wanted().has_roles:
+            raise InputError(
+                "with --min-np and --max-np no rank may have a role of its own: leave "
+                "--chief, --ps and --evaluator out"
+            )
+        if self.kind == "tfjob" and self.wanted().has_roles and self.processes_per_host > 1:
+            raise InputError("--kind tfjob has a pod for each role: leave --processes-per-host out")
+        given = [name for name in (*_OF_RUNTIME, "pod_template") if getattr(self, name)]
+        if self.kind == "trainjob" and given:
+            flag = "--" + given[0].replace("_", "-")
+            raise InputError(f"{flag} has no place in a TrainJob: its runtime, {self.runtime!r}, says that")
+        if self.kind != "trainjob" and self.runtime != _RUNTIME:
+            raise InputError("--runtime is for --kind trainjob")
+        for slots in set(self.most(world_size)):
+            if self.gpus_per_worker * slots % 1:
+                total = self.gpus_per_worker * slots
+                raise InputError(
+                    f"--gpus-per-worker {self.gpus_per_worker:g} comes to {total:g} GPUs in a pod with "
+                    f"{slots} of the {world_size} ranks, and a pod has whole ones: share more of them, as in "
+                    "--gpus-per-worker 0.5 --processes-per-host 2"
+                )

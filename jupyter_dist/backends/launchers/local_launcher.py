@@ -1,0 +1,394 @@
+"""Ranks that a launcher starts on this machine (torchrun, horovodrun, mpirun, srun): start it, see, end it.
+
+A backend of this kind has its options, one pure function that makes the launcher's argv, and this:
+
+    submit   self._launched = Launched(job, folder, attempt)
+             self._launched.start(argv, environment("mpi", job, attempt, np), name="mpirun")
+    request  shown(argv, env)
+    poll, stop, stacks and release come from `Follower`
+
+With hosts, `Staged` (one launcher here) and `HostsLaunched` (one on each host) have the same methods.
+
+The argv ends in `worker_argv(job)`: what the launcher starts `np` times, with the working directory
+PACKAGE_ROOT. What a rank is, it learns from the launcher's own variables (worker/launchers/launched_rank.py).
+How each has ended is in its `exit.json`, so nothing here reads what a launcher prints, except to tell the
+user.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from ...errors import LaunchError
+from ...folder import RunFolder, make_private, open_private
+from ...job import Job, Poll, RankState, State
+from ...processes.leftovers import end_leftovers
+from ...processes.rank_processes import PACKAGE_ROOT
+from ...worker import layout
+from ...worker.launchers.launched_rank import LAUNCHER
+from ...worker.process_groups import kill_group
+from ..interface import Handle
+from ..ranks.default_environment import defaults
+from ..ranks.local_gpus import GpuTurn, gpu_wish, seen_by_all
+from ..shared_options.gpus import LauncherGpuOptions
+from .rank_control import Here, Reach
+from .rank_files import RankFiles, asked, judged, was_told
+
+__all__ = ["Follower", "Launched", "environment", "last_words", "shown", "worker_argv"]
+
+_EXIT_FILES_S = 2.0
+"""After the launcher's end, its ranks get that long to say how they ended; a rank that is gone as well."""
+_GENTLE_S = 10.0
+_LAST_BYTES = 4096
+_LINGER_S = 0.5
+"""After the end of all ranks, a launcher whose run has failed is waited for that long: some sleep a while."""
+
+_STALE = re.compile(
+    r"OMPI_COMM_WORLD_\w+|OMPI_UNIVERSE_SIZE|PMIX_(?!MCA_)\w+|PMI_(RANK|SIZE|FD|PORT|ID)|TORCHELASTIC_\w+|"
+    r"MPI_LOCAL(RANKID|NRANKS)|HOROVOD_((LOCAL_|CROSS_)?(RANK|SIZE)|HOSTNAME|(GLOO_)?RENDEZVOUS_\w+)|"
+    r"SLURM_(PROCID|LOCALID|NODEID|GTIDS|TASK_PID|STEP_\w+|STEPID|DISTRIBUTION)|"
+    r"(LOCAL_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|TF_CONFIG|JUPYTER_DIST_(GPUS|PARENT|TF_WORKERS)"
+)
+"""What a launcher tells its ranks: in a notebook that was itself started by one, it is another's."""
+
+
+def worker_argv(job: Job) -> list[str]:
+    """What the launcher is to start as a rank on this machine."""
+    return [job.python, "-m", "jupyter_dist.worker"]
+
+
+def environment(
+    launcher: str, job: Job, attempt: int, per_host: int, environ: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The variables with which a launcher is started, as far as they differ from the notebook's. Pure.
+
+    `launcher`: torchrun, horovod or mpi. `per_host`: the ranks that share this machine.
+    """
+    environ = os.environ if environ is None else environ
+    env = {
+        LAUNCHER: launcher,
+        "JUPYTER_DIST_RUN_ID": job.id,
+        "JUPYTER_DIST_ATTEMPT": str(attempt),
+        "JUPYTER_DIST_CWD": job.cwd,
+    }
+    return {**env, **defaults(max(1, per_host) * job.at_once, environ)}
+
+
+def shown(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
+    """A launcher's start as JSON, for `request`."""
+    return {"argv": list(argv), "cwd": PACKAGE_ROOT, "env": dict(env)}
+
+
+class Launched:
+    """One launcher, the child of this process, and its ranks. One object per attempt; not for threads.
+
+    `elastic`: how many ranks there are is the launcher's affair. `replaces`: it puts other ranks in the
+    place of failed ones. `restarts`: how often it starts all ranks again, each time as a new attempt.
+    `reach`: where the ranks are; on this machine by default.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        folder: RunFolder,
+        attempt: int,
+        *,
+        elastic: bool = False,
+        replaces: bool = False,
+        restarts: int = 0,
+        reach: Reach | None = None,
+    ) -> None:
+        self._reach = reach or Here()
+        self._job, self._folder, self._attempt = job, folder, attempt
+        self._elastic, self._replaces, self._restarts = elastic, replaces, restarts
+        self._files = RankFiles(folder, 0 if elastic else job.world_size, replaced=replaces)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._name = ""
+        self._explain: Callable[[str], str] = last_words
+        self._aborted: Callable[[str], int | None] = lambda log: None
+        self._to_launcher = self._gentle = self._killed = False
+        self._asked_at: float | None = None
+        self._over_at: float | None = None
+        self._done_at: float | None = None
+        self._gone: dict[tuple[str | None, int], float] = {}
+        self._told: set[int | None] = set()
+        self._final: Poll | None = None
+
+    @property
+    def log(self) -> Path:
+        """What the launcher itself prints."""
+        return self._folder.attempt(self._attempt) / layout.launcher_log()
+
+    def start(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        name: str,
+        stop_launcher: bool = False,
+        gentle: bool = False,
+        explain: Callable[[str], str] | None = None,
+        aborted: Callable[[str], int | None] | None = None,
+    ) -> dict[str, Any]:
+        """Start the launcher; returns the run's handle. Raises LaunchError when it cannot be started.
+
+        `name` is how messages call it. `stop_launcher`: SIGTERM goes to the launcher, which passes it on
+        (one that answers a rank's end with another rank must be told first); by default it goes to the
+        ranks. `gentle`: a launcher that, if killed, leaves something behind is given time to end by itself.
+        `explain` finds in what the launcher printed the lines that say why it failed. `aborted` finds in the
+        end of a rank's log the exit code with which it had the launcher kill all ranks, itself included.
+        """
+        self._name, self._to_launcher, self._gentle = name, stop_launcher, gentle
+        self._explain, self._aborted = explain or last_words, aborted or self._aborted
+        make_private(self.log.parent)
+        log = open_private(self.log, os.O_WRONLY | os.O_APPEND)
+        inherited = {name: value for name, value in os.environ.items() if not _STALE.fullmatch(name)}
+        umask = os.umask(0o077)
+        try:
+            self._process = subprocess.Popen(
+                list(argv),
+                env={**inherited, **self._own(umask), **env},
+                cwd=PACKAGE_ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise LaunchError(f"{name} cannot be started ({argv[0]!r}): {error.strerror or error}") from error
+        finally:
+            os.umask(umask)
+            os.close(log)
+        return {"launcher": self._process.pid}
+
+    def _own(self, umask: int) -> dict[str, str]:
+        return {"JUPYTER_DIST_RUN": str(self._folder.path), "JUPYTER_DIST_UMASK": f"{umask:o}"}
+
+    def poll(self) -> Poll:
+        """How the attempt stands: from the launcher's process and the ranks' files, without blocking."""
+        if self._final is not None:
+            return self._final
+        assert self._process is not None, "start comes first"
+        code = self._process.poll()
+        if code == -signal.SIGKILL and self._asked_at is None and self._done_at is None:
+            self._killed = True  # by somebody else
+        attempt = self._files.newest(self._attempt)
+        ranks = self._files.look(attempt)
+        running = [rank for rank in ranks if rank.state is State.RUNNING]
+        if code is not None:
+            if self._over(running):
+                ranks = self._files.look(attempt)  # to wait for them has brought the last of their files
+            else:
+                code = None
+        ranks = [self._as_aborted(rank, attempt, over=code is not None) for rank in ranks]
+        states = self._noticed(judged(ranks, self._asked_at, over=code is not None))
+        if self._killed:
+            states = [_died_along(rank) for rank in states]
+        if self._elastic:
+            states = _known(states)
+        newest = attempt if attempt > self._attempt else None
+        if code is None:
+            self._tell_late_ones(running)
+            pids = (self._process.pid, *(r.pid for r in running if r.pid is not None))
+            if not isinstance(self._reach, Here):
+                pids = pids[:1]
+            replaces = self._replaces or attempt - self._attempt < self._restarts
+            if not (replaces and self._asked_at is None):
+                self._do_not_linger(states)
+            return Poll(State.RUNNING, tuple(states), pids=pids, attempt=newest, replaces=replaces)
+        end_leftovers(self._job.id)  # what it has left behind may hold ports that the next attempt needs
+        state, detail = self._judge(code, states)
+        self._final = Poll(state, tuple(states), attempt=newest, detail=detail)
+        return self._final
+
+    def _as_aborted(self, rank: RankState, attempt: int, *, over: bool) -> RankState:
+        """Its end is in its log where nobody was left to write it down, and so is when it was: the others
+        fail after it, and may be able to tell while the launcher still runs."""
+        if rank.state is not State.RUNNING or not (over or (rank.host, rank.pid) in self._gone):
+            return rank
+        try:
+            with self._folder.rank(attempt, rank.rank).output.open("rb") as file:
+                about = os.fstat(file.fileno())
+                file.seek(max(0, about.st_size - _LAST_BYTES))
+                code = self._aborted(file.read().decode("utf-8", "replace"))
+        except OSError:
+            return rank
+        if code is None:
+            return rank
+        return dataclasses.replace(rank, state=State.FAILED, exit_code=code & 0xFF, ended=about.st_mtime)
+
+    def _tell_late_ones(self, running: Sequence[RankState]) -> None:
+        """Ranks that were on their way when the end was asked for have not heard of it."""
+        if self._asked_at is None or self._to_launcher or not isinstance(self._reach, Here):
+            return
+        late = [rank for rank in running if rank.pid not in self._told]
+        self._told |= {rank.pid for rank in late}
+        self._reach.signal(late, kill=False)
+
+    def _noticed(self, ranks: list[RankState]) -> list[RankState]:
+        """A rank that was killed together with the process that would tell of it is lost."""
+        now = time.time()
+        for index, rank in enumerate(ranks):
+            if rank.pid is None or rank.exit_code is not None or rank.signal is not None:
+                continue
+            if rank.state is State.RUNNING and self._reach.gone(rank):
+                self._gone.setdefault((rank.host, rank.pid), now)
+            since = self._gone.get((rank.host, rank.pid))
+            if since is not None and now - since > _EXIT_FILES_S and not asked(since, self._asked_at):
+                ranks[index] = dataclasses.replace(rank, state=State.LOST, ended=since)
+        return ranks
+
+    def _do_not_linger(self, ranks: Sequence[RankState]) -> None:
+        states = {rank.state for rank in ranks}
+        if states == {State.SUCCEEDED} or not all(state.ended for state in states):
+            self._done_at = None
+            return
+        assert self._process is not None
+        self._done_at = self._done_at or time.monotonic()
+        waited = time.monotonic() - self._done_at
+        if waited > (_GENTLE_S if self._gentle else 2 * _LINGER_S):
+            kill_group(self._process.pid)
+        elif waited > _LINGER_S:
+            self._process.terminate()
+
+    def _over(self, running: Sequence[RankState]) -> bool:
+        """The launcher has ended: whether all is known of its ranks. They are ended, if need be."""
+        now = time.monotonic()
+        self._over_at = self._over_at or now
+        return self._reach.settled(running, now - self._over_at)
+
+    def _judge(self, code: int, ranks: Sequence[RankState]) -> tuple[State, str | None]:
+        states = {rank.state for rank in ranks}
+        if code == 0 and (self._elastic or states == {State.SUCCEEDED}):
+            return State.SUCCEEDED, None
+        if code == -signal.SIGPIPE and states == {State.SUCCEEDED}:
+            return State.SUCCEEDED, None  # so MPICH's may end after Comm.Spawn
+        # Where one has succeeded and others were lost, the launcher has ended those, and knows why.
+        if State.FAILED in states or (State.LOST in states and State.SUCCEEDED not in states):
+            return State.FAILED, None
+        if self._killed:
+            return State.FAILED, f"{self._name} was ended by SIGKILL, and its ranks with it"
+        if self._asked_at is not None:
+            return State.STOPPED, None
+        how = f"exit code {code}" if code >= 0 else f"signal {-code}"
+        try:
+            said = self._explain(self.log.read_text("utf-8", "replace"))
+        except OSError:
+            said = ""
+        return State.FAILED, f"{self._name} ended with {how}" + (f": {said}" if said else "")
+
+    def signal(self, *, kill: bool) -> None:
+        """Ask the ranks to end (`kill`: end them, and the launcher)."""
+        process = self._process
+        if process is None or self._final is not None:
+            return
+        self._asked_at = self._asked_at or time.time()
+        ranks = self._running()
+        self._told |= {rank.pid for rank in ranks}
+        if kill:
+            if process.poll() is None and not (self._gentle and len(ranks) == self._job.world_size):
+                kill_group(process.pid)
+            self._reach.signal(ranks, kill=True)
+        elif self._to_launcher or not ranks or not self._reach.signal(ranks, kill=False):
+            process.terminate()
+
+    def stacks(self) -> None:
+        """Have every running rank append its stacks to `stacks.txt`."""
+        self._reach.stacks(self._running())
+
+    def _running(self) -> list[RankState]:
+        ranks = self._files.look(self._files.newest(self._attempt))
+        return [rank for rank in ranks if rank.state is State.RUNNING]
+
+    def release(self) -> str | None:
+        """Nothing is held beyond the processes."""
+        return None
+
+
+class _Attempt(Protocol):
+    """What `Follower` asks of ranks, wherever they run."""
+
+    def poll(self) -> Poll: ...
+    def signal(self, *, kill: bool) -> bool | None: ...
+    def stacks(self) -> None: ...
+    def release(self) -> str | None: ...
+
+
+class Follower:
+    """The part of a backend that follows what its `submit` has started and kept as `_launched`."""
+
+    _launched: _Attempt | None = None
+    _turn: GpuTurn | None = None
+
+    def start_with_gpus(
+        self,
+        job: Job,
+        asked: LauncherGpuOptions,
+        start: Callable[[Sequence[str], Mapping[str, str]], Handle],
+        *,
+        takers: int | None = None,
+    ) -> Handle:
+        """Start a launcher on this machine once its ranks, of which `takers` want GPUs, have theirs.
+
+        `start` gets the names of the GPUs, and what the launcher's environment has to say of them.
+        """
+        self._turn = self._turn or GpuTurn()
+        return self._turn.submit(
+            job,
+            gpu_wish(asked, job.world_size if takers is None else takers, job),
+            wait=asked.wait_for_gpus,
+            start=lambda gpus, env: start(gpus, {**env, **seen_by_all(gpus)}),
+        )
+
+    def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
+        return None  # the launcher ends with its supervisor
+
+    def poll(self, handle: Handle, cursor: Any) -> Poll:
+        waiting = None if self._turn is None else self._turn.poll()
+        if waiting is not None:
+            return waiting
+        assert self._launched is not None, "submit comes first"
+        return self._launched.poll()
+
+    def stop(self, handle: Handle, *, kill: bool) -> None:
+        if self._turn is not None and self._turn.stop():
+            return
+        assert self._launched is not None, "submit comes first"
+        self._launched.signal(kill=kill)
+
+    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+        if verb == "stacks" and self._launched is not None:
+            self._launched.stacks()
+
+    def release(self, handle: Handle) -> str | None:
+        told = None if self._launched is None else self._launched.release()
+        if self._turn is not None:
+            self._turn.release()
+        return told
+
+
+def _died_along(rank: RankState) -> RankState:
+    along = rank.state is State.LOST or (rank.state is State.FAILED and was_told(rank))
+    return dataclasses.replace(rank, state=State.STOPPED) if along else rank
+
+
+def _known(ranks: list[RankState]) -> list[RankState]:
+    """Without those at the end of which nothing was ever seen: an elastic run may be smaller than asked."""
+    while len(ranks) > 1 and ranks[-1].started is None:
+        ranks = ranks[:-1]
+    return ranks
+
+
+def last_words(text: str) -> str:
+    """The last line that says something."""
+    lines = [line.strip() for line in text.split("\n")]
+    said = [line for line in lines if re.search(r"\w", line)]
+    return said[-1][:300] if said else ""

@@ -1,0 +1,144 @@
+"""How the ranks that a launcher has started are reached: on this machine, or by the agents of other hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from ...errors import LaunchError
+from ...folder import RunFolder
+from ...hosts.fleet import Fleet, FleetPoll, Start
+from ...job import Job, RankState
+from ...record.process_identity import start_ticks
+from ...worker.boot import STACK_SIGNAL
+from ...worker.process_groups import kill_group
+from ..shared_options.hosts import HostOptions
+
+__all__ = ["Here", "Reach", "There"]
+
+_EXIT_FILES_S = 2.0
+_QUICK_S = 0.5
+_FLUSH_S = 30.0
+
+
+class Reach(Protocol):
+    """The processes of running ranks, wherever they are."""
+
+    def signal(self, ranks: Sequence[RankState], *, kill: bool) -> bool:
+        """SIGTERM to the ranks, SIGKILL to all they have started as well; returns whether all are reached."""
+        ...
+
+    def stacks(self, ranks: Sequence[RankState]) -> None:
+        """Have the ranks append their stacks to `stacks.txt`."""
+        ...
+
+    def gone(self, rank: RankState) -> bool:
+        """Whether its process is known not to be there any more."""
+        ...
+
+    def settled(self, ranks: Sequence[RankState], waited_s: float) -> bool:
+        """The launcher has ended `waited_s` seconds ago, and these ranks have not said that they have:
+        whether that is all that will be heard of them."""
+        ...
+
+
+class Here:
+    """Ranks on this machine; one that a launcher has started elsewhere is out of reach."""
+
+    def signal(self, ranks: Sequence[RankState], *, kill: bool) -> bool:
+        for pid in _here(ranks):
+            if kill:
+                kill_group(pid)
+            else:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
+        return len(_here(ranks)) == len(ranks)
+
+    def stacks(self, ranks: Sequence[RankState]) -> None:
+        for pid in _here(ranks):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, STACK_SIGNAL)
+
+    def gone(self, rank: RankState) -> bool:
+        return any(start_ticks(pid) is None for pid in _here([rank]))
+
+    def settled(self, ranks: Sequence[RankState], waited_s: float) -> bool:
+        if not ranks:
+            return True
+        if waited_s == 0:
+            self.signal(ranks, kill=True)
+        alive = any(start_ticks(pid) is not None for pid in _here(ranks))
+        return waited_s > (_EXIT_FILES_S if alive else _QUICK_S)
+
+
+def _here(ranks: Sequence[RankState]) -> list[int]:
+    name = socket.gethostname()
+    return [rank.pid for rank in ranks if rank.pid is not None and rank.host == name]
+
+
+class There:
+    """The hosts of a run whose one launcher is on this machine: set up before it, cleaned after it."""
+
+    def __init__(
+        self, job: Job, folder: RunFolder, asked: HostOptions, hosts: Sequence[Mapping[str, Any]]
+    ) -> None:
+        self.names = [str(host["name"]) for host in hosts]
+        self.fleet = Fleet(job, folder, hosts, asked.settings())
+        self._attempt = 0
+        self._began = self._flushing = False
+
+    def begin(self, attempt: int, ports: Mapping[str, int]) -> None:
+        """Set the hosts up, or what has to be set up anew for another attempt; see `poll`."""
+        self._attempt, self._flushing = attempt, False
+        if self._began:
+            self.fleet.renew()
+        else:
+            self.fleet.begin()
+            self._began = True
+        self.fleet.ask_for_ports(ports)
+
+    def poll(self) -> FleetPoll:
+        """Has to be called often: it also brings what the ranks have written."""
+        return self.fleet.poll()
+
+    def start_script(self) -> str:
+        """What the launcher starts as a rank on every host, once `fleet.prepare` was called.
+
+        Raises LaunchError where the hosts do not have it at one and the same place.
+        """
+        paths = {name: self.fleet.facts(name).start for name in self.names}
+        if len(set(paths.values())) > 1:
+            told = ", ".join(f"{name}: {path!r}" for name, path in paths.items())
+            raise LaunchError(
+                "the launcher starts the same program on every host, and the home folders differ "
+                f"({told}): name a folder that is the same everywhere with --remote-dir /tmp/jupyter-dist"
+            )
+        return paths[self.names[0]]
+
+    def signal(self, ranks: Sequence[RankState], *, kill: bool) -> bool:
+        self.fleet.stop(kill=kill)
+        return True
+
+    def stacks(self, ranks: Sequence[RankState]) -> None:
+        self.fleet.stacks()
+
+    def gone(self, rank: RankState) -> bool:
+        return False
+
+    def settled(self, ranks: Sequence[RankState], waited_s: float) -> bool:
+        # The end of a process is told after all that was written before it.
+        if not self._flushing:
+            self._flushing = True
+            marks = [Start(name, ("/bin/sh", "-c", ":"), {}) for name in self.names]
+            self.fleet.start(self._attempt, marks)
+            return False
+        processes = self.fleet.poll().processes
+        return (len(processes) >= len(self.names) and all(p.over for p in processes)) or waited_s > _FLUSH_S
+
+    def release(self) -> str | None:
+        self._began = False
+        return self.fleet.release()

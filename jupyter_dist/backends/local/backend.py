@@ -1,0 +1,162 @@
+"""The backend `local`: processes and GPUs of this machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from ...errors import InputError
+from ...folder import RunFolder
+from ...job import Job, Poll
+from ...processes.rank_processes import Processes, RankSpec
+from ...worker.gpus.devices import visible_gpus
+from ...worker.gpus.lease import Wish
+from ...worker.host.ports import free_ports
+from ..interface import Capabilities, Handle, Options
+from ..ranks.default_environment import cores, crowded, defaults, loopback
+from ..ranks.local_gpus import GpuTurn, check_gpus, detected_gpus, gpu_ranks, gpu_wish, would_take
+from ..ranks.server_ranks import Serving
+from ..ranks.tensorflow_roles import roles, tf_configs
+from .options import LocalOptions
+
+__all__ = ["Local"]
+
+
+class Local:
+    """Ranks are children of the supervisor; their environment is what torchrun's and TF's users expect."""
+
+    name: ClassVar[str] = "local"
+    options: ClassVar[type[Options]] = LocalOptions
+    capabilities: ClassVar[Capabilities] = Capabilities(warm=True)
+    poll_interval_s: ClassVar[float] = 0.05
+
+    def __init__(self) -> None:
+        self._processes = Processes()
+        self._serving: Serving | None = None
+        self._turn = GpuTurn()
+
+    def default_np(self) -> int:
+        return gpu_ranks() or 2
+
+    def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
+        asked = LocalOptions(**options)
+        wanted = asked.gpus_per_worker
+        roles(world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
+        gpus = len(visible_gpus())
+        takers = world_size - asked.ps  # a parameter server gets no GPU
+        if wanted is None and gpus and takers > gpus:
+            raise InputError(
+                f"{takers} workers, but only {_count(gpus)} visible here: "
+                f"use -np {gpus + asked.ps}, or --gpus-per-worker 0 to train on the CPU."
+            )
+        wish = gpu_wish(asked, takers)
+        needed = 0 if wish is None or wanted is None else wish.least(gpus)
+        if needed > gpus:
+            raise InputError(
+                f"{takers} workers with --gpus-per-worker {wanted} need {needed} GPUs, "
+                f"but {_count(gpus)} visible here."
+            )
+        return [*check_gpus(asked, takers), *crowded(world_size)]
+
+    def detect(self) -> dict[str, Any]:
+        return {"python": platform.python_version(), "cores": cores(), **detected_gpus()}
+
+    def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
+        gpus, told = would_take(_wish(job))
+        # Ports are reserved when the ranks are about to start; 0 stands for "any free one".
+        specs = _specs(job, attempt, [0] * (1 + job.world_size), [gpu.name for gpu in gpus], os.environ)
+        return {
+            "argv": [job.python, "-m", "jupyter_dist.worker"],
+            "cwd": job.cwd,
+            **told,
+            "ranks": [{"rank": spec.rank, "env": spec.env} for spec in specs],
+        }
+
+    def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
+        self._serving = Serving(folder, attempt)
+
+        def start(gpus: Sequence[str], env: Mapping[str, str]) -> Handle:
+            specs = _specs(job, attempt, free_ports(1 + job.world_size), gpus, os.environ, env)
+            return self._processes.start(job, folder, attempt, specs)
+
+        wait = LocalOptions(**job.options).wait_for_gpus
+        return self._turn.submit(job, _wish(job), wait=wait, start=start)
+
+    def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
+        return None  # its processes end with their supervisor
+
+    def poll(self, handle: Handle, cursor: Any) -> Poll:
+        waiting = self._turn.poll()
+        if waiting is not None:
+            return waiting
+        poll = self._processes.poll()
+        return poll if self._serving is None else self._serving.settle(poll, self._processes.signal)
+
+    def stop(self, handle: Handle, *, kill: bool) -> None:
+        if not self._turn.stop():
+            self._processes.signal(kill=kill)
+
+    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+        if verb == "stacks":
+            self._processes.stacks()
+
+    def release(self, handle: Handle) -> None:
+        self._turn.release()
+
+
+def _count(gpus: int) -> str:
+    return "no GPU is" if gpus == 0 else "1 GPU is" if gpus == 1 else f"{gpus} GPUs are"
+
+
+def _wish(job: Job) -> Wish | None:
+    asked = LocalOptions(**job.options)
+    return gpu_wish(asked, job.world_size - asked.ps, job)  # a parameter server gets no GPU
+
+
+def _specs(
+    job: Job,
+    attempt: int,
+    ports: list[int],
+    gpus: Sequence[str],
+    environ: Mapping[str, str],
+    more: Mapping[str, str] | None = None,
+) -> list[RankSpec]:
+    """The environment of each rank, as far as it differs from the notebook's.
+
+    `ports`: one for MASTER_PORT, then one per rank for TF_CONFIG. `gpus`: those that the run has taken.
+    `more`: what each rank is told beside the rest.
+    """
+    size = job.world_size
+    asked = LocalOptions(**job.options)
+    tasks = roles(size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
+    wish = _wish(job)
+    shares = iter([] if wish is None else wish.shares_out(gpus))
+    configs = tf_configs(tasks, [f"127.0.0.1:{port}" for port in ports[1:]])
+    # Asked once: where there is a GPU, a rank that has none must be told so.
+    told = bool(gpus) or bool(visible_gpus())
+    specs = []
+    for rank, task in enumerate(tasks):
+        own = next(shares, ()) if task.type != "ps" else ()
+        env = {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(size),
+            "LOCAL_WORLD_SIZE": str(size),
+            "GROUP_RANK": "0",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(ports[0]),
+            "TF_CONFIG": configs[rank],
+            "JUPYTER_DIST_RUN_ID": job.id,
+            "JUPYTER_DIST_ATTEMPT": str(attempt),
+            "JUPYTER_DIST_GPUS": str(len(own)),
+            **defaults(size * job.at_once, environ),
+            **loopback(environ),
+            **(more or {}),
+        }
+        if told:
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(own) or "-1"
+        specs.append(RankSpec(rank, rank, socket.gethostname(), env))
+    return specs

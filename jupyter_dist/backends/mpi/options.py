@@ -1,0 +1,84 @@
+"""Options of the backend."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from ...cluster_form import Form
+from ..shared_options.gpus import LauncherGpuOptions
+from ..shared_options.hosts import LauncherHostOptions
+
+__all__ = ["MpiOptions"]
+
+
+_HOSTS = "give -H or --hostfile outside it, so that the hosts are made ready"
+_OURS = {
+    **dict.fromkeys(("-n", "-np", "--np", "--n", "--ntasks"), "give -np outside it"),
+    **dict.fromkeys(("-H", "-host", "--host", "-hosts", "-hostfile", "--hostfile"), _HOSTS),
+    **dict.fromkeys(("-machinefile", "--machinefile", "-f"), _HOSTS),
+}
+"""What has to be known here, and is therefore a flag of its own."""
+_THEIRS = frozenset(
+    "A N account am bind-to bootstrap c constraint cpu-bind cpus-per-task display display-map distribution "
+    "env exclusive genv gpus-per-task gpus-per-node gres iface launcher-exec m map-by mca mem mpi nodelist "
+    "nodes npernode npersocket ntasks-per-node oversubscribe output p partition perhost ppn prefix qos "
+    "rank-by rankfile report-bindings rf t tag-output time tune use-hwthread-cpus w x".split()
+)
+"""Flags that their users know, without dashes."""
+
+
+def _words(value: str) -> str:
+    try:
+        words = shlex.split(value)
+    except ValueError:
+        raise ValueError(
+            f"needs arguments quoted as in a shell, got {value!r}: a quote is not closed"
+        ) from None
+    for word in words:
+        if word.partition("=")[0] in _OURS:
+            raise ValueError(f"cannot take {word}: {_OURS[word.partition('=')[0]]}")
+    return value
+
+
+def _absolute(value: str) -> str:
+    """A path from the notebook's folder; a bare name is looked for on PATH."""
+    return os.path.abspath(os.path.expanduser(value)) if "/" in value else value
+
+
+class MpiOptions(LauncherHostOptions, LauncherGpuOptions):
+    """Options of the backend `mpi`."""
+
+    form: ClassVar[Form] = Form(
+        first=("np", "hosts", "gpus_per_worker", "mpi_args", "env"),
+        sections={
+            "MPI": ("launcher", "mpirun"),
+        },
+    )
+
+    launcher: Literal["auto", "openmpi", "mpich", "intel", "slurm"] = Field(
+        default="auto",
+        title="MPI",
+        description="Whose mpirun it is. Default: what it says about itself",
+    )
+    mpirun: Annotated[str, AfterValidator(_absolute)] | None = Field(
+        default=None,
+        title="mpirun",
+        description="The mpirun, mpiexec or srun to use. Default: the first of them beside the notebook's "
+        "Python or on PATH",
+        json_schema_extra={"metavar": "PATH", "wanted": "the path or the name of a program"},
+    )
+    mpi_args: Annotated[str, AfterValidator(_words)] = Field(
+        default="",
+        title="More arguments",
+        description="Further arguments for mpirun or srun, as in --mpi-args '--map-by node --bind-to core'",
+        json_schema_extra={"metavar": "ARGS", "verbatim": True},
+    )
+
+    @classmethod
+    def instead_of(cls, flag: str) -> str | None:
+        known = flag.lstrip("-") in _THEIRS
+        return f"is for mpirun or srun itself: give it as in --mpi-args '{flag} …'" if known else None

@@ -1,0 +1,143 @@
+"""The backend `ray`: ranks on the nodes of a Ray, which give the room and the GPUs."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from ...errors import InputError, LaunchError, MissingEngine, Unreachable
+from ...folder import RunFolder
+from ...job import Job, Poll
+from ..allocation import InRooms
+from ..interface import Capabilities, Handle, Options
+from ..ranks.placement import environments, places
+from ..ranks.tensorflow_roles import roles
+from . import cluster_discovery, connection, local_cluster
+from .allocation import Room
+from .elastic import ElasticRay
+from .options import Placement, RayOptions
+
+__all__ = ["Ray"]
+
+
+class Ray(InRooms[Room]):
+    """A placement group holds the room, and an actor on each node our place there. The ranks are processes of
+    their own, which an agent starts that Ray does not know. They outlive their driver a while."""
+
+    name: ClassVar[str] = "ray"
+    options: ClassVar[type[Options]] = RayOptions
+    capabilities: ClassVar[Capabilities] = Capabilities(outlives=True, apart=True, visible=False)
+    _rooms = Room
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._elastic = ElasticRay()
+
+    def default_np(self) -> int:
+        return 1
+
+    def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
+        asked = RayOptions(**options)
+        if importlib.util.find_spec("ray") is None:
+            raise MissingEngine("the backend 'ray' needs Ray: pip install \"jupyter-dist[ray]\"")
+        roles(world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
+        asked.read_runtime_env()
+        asked.check_elastic(world_size)
+        if asked.is_elastic and asked.wanted(0).has_roles:
+            raise InputError("--min-np and --max-np are for Horovod, whose ranks have no roles of TensorFlow")
+        if asked.is_elastic and asked.placement_strategy is not Placement.PACK:
+            raise InputError(
+                f"--placement-strategy {asked.placement_strategy.value} speaks of all ranks at once, and Ray "
+                "places them one by one with --min-np or --max-np: leave it out"
+            )
+        return []
+
+    def detect(self) -> dict[str, Any]:
+        return cluster_discovery.detect()
+
+    def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
+        asked = RayOptions(**job.options)
+        gpus = asked.gpus_per_worker
+        where = places(job.world_size, [{"name": "<a node>", "slots": job.world_size}])
+        envs = environments(job, attempt, asked.wanted(gpus or 0), where, None, {})
+        return {
+            "address": asked.address
+            or "RAY_ADDRESS, else the Ray of this machine, else one of the run's own",
+            "placement_group": {
+                "name": _called(job, attempt),
+                "bundles": [asked.bundle(gpus or 0)] * job.world_size,
+                "strategy": asked.placement_strategy.value,
+                **({"gpus": "1 for each rank where the cluster has some"} if gpus is None else {}),
+            },
+            "runtime_env": asked.read_runtime_env(),
+            "ranks": [{"rank": place.rank, "env": env} for place, env in zip(where, envs, strict=True)],
+        }
+
+    def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
+        if RayOptions(**job.options).is_elastic:
+            return self._elastic.submit(job, folder, attempt, _gpus)
+        return super().submit(job, folder, attempt)
+
+    def _new_room(self, job: Job, folder: RunFolder, attempt: int, before: Room | None) -> Room:
+        asked = RayOptions(**job.options)
+        if before is not None:
+            address, own = before.handle["address"], before.handle["embedded"]
+        else:
+            address, own = connection.find_address(asked.address), None
+        if address is None:
+            address, own = local_cluster.start(folder, asked, job.world_size)
+        try:
+            connection.connect(address, asked.read_runtime_env)
+        except Unreachable as error:
+            raise LaunchError(f"{error}. Nothing was started.") from None
+        handle = {"folder": str(folder.path), "address": address, "embedded": own}
+        return Room({**handle, "group": _called(job, attempt), "gpus": _gpus(asked)}, job)
+
+    def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
+        if RayOptions(**job.options).is_elastic:
+            return self._elastic.find(job, folder, attempt)
+        return super().find(job, folder, attempt)
+
+    def poll(self, handle: Handle, cursor: Any) -> Poll:
+        return self._elastic.poll(handle) if handle.get("elastic") else super().poll(handle, cursor)
+
+    def stop(self, handle: Handle, *, kill: bool) -> None:
+        if handle.get("elastic"):
+            self._elastic.stop(handle, kill=kill)
+        else:
+            super().stop(handle, kill=kill)
+
+    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+        if handle.get("elastic"):
+            self._elastic.ask(handle, rank, verb)
+        else:
+            super().ask(handle, rank, verb)
+
+    def release(self, handle: Handle) -> str | None:
+        if handle.get("elastic"):
+            return self._elastic.release(handle)
+        with self._lock:
+            room, _, _ = self._known(handle)
+            told = self._hosted.release(handle) if room.settled else None
+            try:
+                room.give_back()
+            except Exception as error:  # our actors give it back themselves, when nobody needs it
+                print(f"Ray was not told that the run has ended: {error}", flush=True)
+            if handle["embedded"] is not None:
+                local_cluster.end(handle["embedded"])
+            return told
+
+
+def _called(job: Job, attempt: int) -> str:
+    """The name of a placement group, in our namespace."""
+    return f"{job.id}-{attempt}"
+
+
+def _gpus(asked: RayOptions) -> float:
+    """How many GPUs each rank gets: by default one, where the cluster has some."""
+    if asked.gpus_per_worker is not None:
+        return asked.gpus_per_worker
+    import ray
+
+    return 1 if ray.cluster_resources().get("GPU", 0) >= 1 else 0

@@ -1,0 +1,135 @@
+"""The backend `ray` in an elastic run: nodes come and go, and Horovod's ranks with them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+from ...errors import LaunchError, Unreachable
+from ...folder import RunFolder, make_private, write_json
+from ...job import Job, Poll
+from ...worker import layout
+from ..hosted import Hosted, Hosting, by_pipe
+from ..interface import Handle
+from . import connection, local_cluster
+from .elastic_allocation import SingleRooms
+from .options import RayOptions
+
+__all__ = ["ElasticRay"]
+
+_ROOMS = layout.hidden("rooms.json")
+"""In an attempt's folder: where its ranks may be, as far as that is known."""
+
+
+class ElasticRay:
+    """Its methods are a backend's. A run's handle has the word `elastic` where it is one of these."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._hosted = Hosted(self._hosting)
+        self._handle: Handle = {}
+        self._rooms: SingleRooms | None = None
+
+    def submit(self, job: Job, folder: RunFolder, attempt: int, gpus: Any) -> Handle:
+        """`gpus` tells how many each rank gets, once this process is a driver."""
+        with self._lock:
+            asked = RayOptions(**job.options)
+            if self._rooms is None:
+                own = None
+                address = connection.find_address(asked.address)
+                if address is None:
+                    address, own = local_cluster.start(folder, asked, asked.max_np or job.world_size)
+                try:
+                    connection.connect(address, asked.read_runtime_env)
+                except Unreachable as error:
+                    raise LaunchError(f"{error}. Nothing was started.") from None
+                self._handle = {"elastic": True, "address": address, "embedded": own, "gpus": gpus(asked)}
+                self._handle |= {"folder": str(folder.path), "first": attempt}
+                self._make_rooms(job)
+            self._handle = {**self._handle, "attempt": attempt}
+            self._write_down()
+            self._hosted.submit(job, folder, attempt)
+            return self._handle
+
+    def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
+        known = self._recall(folder, attempt)
+        return None if known is None else known["handle"]
+
+    def poll(self, handle: Handle) -> Poll:
+        with self._lock:
+            if self._ours(handle).turn():
+                self._write_down()
+        return self._hosted.poll(handle)
+
+    def stop(self, handle: Handle, *, kill: bool) -> None:
+        with self._lock:
+            self._ours(handle)
+        self._hosted.stop(handle, kill=kill)
+
+    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+        self._hosted.ask(handle, rank, verb)
+
+    def release(self, handle: Handle) -> str | None:
+        with self._lock:
+            rooms = self._ours(handle)
+            told = self._hosted.release(handle)
+            rooms.release()
+            self._rooms = None
+            if handle.get("embedded"):
+                local_cluster.end(handle["embedded"])
+            return told
+
+    def _ours(self, handle: Handle) -> SingleRooms:
+        """The rooms of the run, found again where another process has asked for them."""
+        if self._rooms is None:
+            folder = RunFolder(Path(handle["folder"]))
+            known = self._recall(folder, handle["attempt"])
+            assert known is not None
+            self._handle = handle
+            rooms = self._make_rooms(Job.from_json(json.loads(folder.job.read_bytes())))
+            rooms.recall(known["rooms"])
+        assert self._rooms is not None
+        return self._rooms
+
+    def _make_rooms(self, job: Job) -> SingleRooms:
+        asked, about = RayOptions(**job.options), self._handle
+        self._rooms = SingleRooms(
+            f"{job.id}-{about['first']}",
+            asked.max_np or job.world_size,
+            asked.bundle(about["gpus"]),
+            about["gpus"],
+            asked.environment(),
+            about["address"],
+            functools.partial(connection.connect, about["address"], asked.read_runtime_env),
+        )
+        return self._rooms
+
+    def _write_down(self) -> None:
+        assert self._rooms is not None
+        place = RunFolder(Path(self._handle["folder"])).attempt(self._handle["attempt"])
+        make_private(place)
+        write_json(place / _ROOMS, {"handle": self._handle, "rooms": self._rooms.to_json()})
+
+    @staticmethod
+    def _recall(folder: RunFolder, attempt: int) -> Any:
+        try:
+            return json.loads((folder.attempt(attempt) / _ROOMS).read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def _hosting(self, job: Job, folder: RunFolder) -> Hosting:
+        asked, rooms = RayOptions(**job.options), self._rooms
+        assert rooms is not None
+        return Hosting(
+            hosts=(),
+            settings=asked.agent_settings(),
+            reach=by_pipe(rooms.take),
+            wanted=asked.wanted(self._handle["gpus"]),
+            trouble=rooms.trouble,
+            gone=rooms.gone,
+            elastic=asked.limits(job.world_size),
+            now=rooms.hosts,
+        )

@@ -1,0 +1,190 @@
+"""The options of the backend `ray`."""
+
+from __future__ import annotations
+
+import enum
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from ...cluster_form import Form
+from ...errors import InputError
+from ..elastic.options import ElasticOptions
+from ..ranks.placement import Wanted
+from ..ranks.tensorflow_roles import Chief, Evaluator, ParameterServers
+from ..shared_options.agent import AgentOptions, Line, LocalFile
+from ..shared_options.gpus import GpusPerWorker
+
+__all__ = ["Communicator", "Placement", "RayOptions"]
+
+_ADDRESS = re.compile(r"auto|local|(ray://)?(\[[0-9a-fA-F:.]+\]|[^\s:/@]+):\d{1,5}")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+
+
+class Placement(str, enum.Enum):
+    """How Ray places the workers over the nodes."""
+
+    PACK = "PACK"
+    SPREAD = "SPREAD"
+    STRICT_PACK = "STRICT_PACK"
+    STRICT_SPREAD = "STRICT_SPREAD"
+
+
+class Communicator(str, enum.Enum):
+    """What torch calls its backend."""
+
+    GLOO = "gloo"
+    NCCL = "nccl"
+
+
+def _address(value: str | None) -> str | None:
+    if value is not None and not _ADDRESS.fullmatch(value):
+        raise ValueError(f"needs auto, local, HOST:6379, or ray://HOST:10001, got {value!r}")
+    return value
+
+
+def _size(value: object) -> object:
+    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        return value
+    base = 1024 if found[3] else 1000
+    return round(float(found[1]) * base ** " kmgt".index(found[2].lower() or " "))
+
+
+def _resources(value: dict[str, float]) -> dict[str, float]:
+    own = {"CPU": "--cpus-per-worker", "GPU": "--gpus-per-worker", "memory": "--memory-per-worker"}
+    for name, amount in value.items():
+        if name in own:
+            raise ValueError(f"needs a resource of your own cluster: {name} is asked for with {own[name]}")
+        if amount <= 0 or (amount > 1 and amount != int(amount)):
+            raise ValueError(
+                f"needs amounts above 0, whole ones where they are above 1, got {name}={amount:g}"
+            )
+    return value
+
+
+class RayOptions(AgentOptions, ElasticOptions):
+    """Options of the backend `ray`."""
+
+    form: ClassVar[Form] = Form(
+        first=("address", "np", "gpus_per_worker", "cpus_per_worker", "runtime_env"),
+        sections={
+            "Resources": ("memory_per_worker", "resources", "accelerator_type", "placement_strategy"),
+            "Communication": ("communicator",),
+            "Roles of TensorFlow": ("ps", "chief", "evaluator"),
+        },
+    )
+
+    address: Annotated[str | None, AfterValidator(_address)] = Field(
+        default=None,
+        title="Address",
+        description="The Ray to run on: HOST:6379 where this machine is one of its nodes, ray://HOST:10001 "
+        "from elsewhere, auto for the one that runs here, local for one of the run's own. Default: "
+        "RAY_ADDRESS, else the one that runs here, else local",
+        json_schema_extra={"metavar": "ADDRESS", "wanted": "auto, local, HOST:6379 or ray://HOST:10001"},
+    )
+    gpus_per_worker: GpusPerWorker | None = Field(
+        default=None,
+        title="GPUs per worker",
+        description="GPUs that Ray gives to each rank, numbered from 0 in the rank; 0.5: two ranks share "
+        "one. Default: 1 where the cluster has GPUs. 0 trains on the CPU.",
+        json_schema_extra={"metavar": "N", "wanted": "a whole number of at least 0, or a part such as 0.5"},
+    )
+    cpus_per_worker: float = Field(
+        default=1,
+        ge=0,
+        title="CPUs per worker",
+        description="CPUs that Ray reserves for each rank. Default: 1",
+        json_schema_extra={"metavar": "N"},
+    )
+    memory_per_worker: Annotated[int | None, BeforeValidator(_size)] = Field(
+        default=None,
+        ge=1,
+        title="Memory per worker",
+        description="Memory that Ray reserves for each rank: 4G, 512M, or bytes",
+        json_schema_extra={"metavar": "SIZE", "wanted": "a size such as 4G or 512M"},
+    )
+    resources: Annotated[dict[str, float], AfterValidator(_resources)] = Field(
+        default_factory=dict,
+        title="Resources",
+        description="A resource of your own cluster that each rank needs. Repeatable",
+        json_schema_extra={"metavar": "NAME=AMOUNT"},
+    )
+    accelerator_type: Line = Field(
+        default=None,
+        title="Accelerator type",
+        description="The kind of GPU that the ranks need, as Ray calls it: A100, H100, T4, …",
+        json_schema_extra={"metavar": "TYPE", "wanted": "a kind of GPU, such as A100"},
+    )
+    placement_strategy: Placement = Field(
+        default=Placement.PACK,
+        title="Placement",
+        description="PACK: few nodes. SPREAD: many. STRICT_PACK: one. STRICT_SPREAD: a node for each rank",
+        json_schema_extra={"metavar": "STRATEGY"},
+    )
+    runtime_env: LocalFile = Field(
+        default=None,
+        title="Runtime environment",
+        description="A YAML or JSON file with Ray's runtime_env for the ranks: pip, env_vars, working_dir, …",
+        json_schema_extra={"metavar": "FILE", "wanted": "the path of a YAML or JSON file"},
+    )
+    communicator: Communicator | None = Field(
+        default=None,
+        title="Communicator",
+        description="What dist.init() opens torch.distributed with: gloo or nccl. Default: nccl where every "
+        "rank has a GPU, else gloo",
+        json_schema_extra={"metavar": "NAME"},
+    )
+    ps: ParameterServers = 0
+    chief: Chief = False
+    evaluator: Evaluator = False
+
+    def bundle(self, gpus: float) -> dict[str, float]:
+        """What Ray reserves for one rank that gets so many GPUs."""
+        asked: dict[str, float] = {
+            "CPU": self.cpus_per_worker,
+            "GPU": gpus,
+            "memory": self.memory_per_worker or 0,
+            **self.resources,
+        }
+        if self.accelerator_type is not None:
+            # Nodes have 1 of it, and a small part is enough to be placed there:
+            # https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html
+            asked[f"accelerator_type:{self.accelerator_type}"] = 0.001
+        return {name: amount for name, amount in asked.items() if amount}
+
+    def wanted(self, gpus: float) -> Wanted:
+        """What concerns the ranks' environments. The GPUs are Ray's to give, and nobody else's."""
+        return Wanted.of(self, gpus_per_worker=gpus, share_gpus=True)
+
+    def environment(self) -> dict[str, str]:
+        """What agents, and so the ranks, are told beside what every backend tells them."""
+        return {} if self.communicator is None else {"JUPYTER_DIST_COMMUNICATOR": self.communicator.value}
+
+    def read_runtime_env(self) -> dict[str, Any]:
+        """Raises InputError."""
+        if self.runtime_env is None:
+            return {}
+        path = Path(self.runtime_env)
+        try:
+            text = path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"--runtime-env: {str(path)!r} cannot be read: {error}") from None
+        import yaml
+
+        try:
+            found = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            said = " ".join(str(error).split())
+            raise InputError(f"--runtime-env: {str(path)!r} is no YAML: {said}") from None
+        if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+            raise InputError(
+                f"--runtime-env: {str(path)!r} has to hold fields such as pip, env_vars or working_dir"
+            )
+        folder = found.get("working_dir")
+        if isinstance(folder, str) and "://" not in folder:
+            found["working_dir"] = str((path.parent / os.path.expanduser(folder)).resolve())
+        return found

@@ -1,0 +1,108 @@
+"""The backend `sagemaker`: ranks in an Amazon SageMaker training job, from a JupyterLab anywhere.
+
+A job's containers run our host program in place of a training script (backends/platform_entrypoint.py), and
+it our agent. All that passes between a host and this machine lies in S3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ...errors import DistError
+from ...folder import RunFolder
+from ...job import Job
+from ...search.spec import Search
+from ..interface import Capabilities, Options
+from ..platform_job import PlatformJob
+from ..platform_trial import adopted_job
+from .account import AwsAccount
+from .checks import check_training, region_for
+from .client import JobErrands, request_of, tuning_of
+from .jobs import TrainingJob
+from .model_download import fetch_model
+from .options import SageMakerOptions
+from .request import host_list, mailbox_of, script_arguments
+from .tuning_request import check_search
+
+__all__ = ["SageMaker"]
+
+
+def _shown_env(url: str, run: str) -> dict[str, str]:
+    return {
+        "JUPYTER_DIST_MAILBOX": url,
+        "JUPYTER_DIST_MAILBOX_RUN": run,
+        "JUPYTER_DIST_MAILBOX_KEY": "<the run's key>",
+        "JUPYTER_DIST_MAILBOX_CODE": "<the code's hash>",
+    }
+
+
+class SageMaker(PlatformJob[TrainingJob]):
+    """One run's hosts are the containers of one training job, which serves all of the run's attempts."""
+
+    name: ClassVar[str] = "sagemaker"
+    options: ClassVar[type[Options]] = SageMakerOptions
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        outlives=True, apart=True, visible=False, submit_limit_s=300.0, stop_grace_s=30.0
+    )
+
+    def __init__(self) -> None:
+        super().__init__(TrainingJob, "training_job", _errands)
+
+    def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
+        return check_training(world_size, SageMakerOptions(**options))
+
+    def detect(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        with contextlib.suppress(metadata.PackageNotFoundError, DistError):
+            found["boto3"] = metadata.version("boto3")
+            import botocore.session
+
+            found["profiles"] = ", ".join(botocore.session.Session().available_profiles) or "none"
+        return found
+
+    def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
+        asked = SageMakerOptions(**job.options)
+        region = region_for(asked)
+        url = mailbox_of(asked, region)
+        env = _shown_env(url, job.id)
+        return {
+            "hosts": host_list(asked, job.world_size),
+            "mailbox": url,
+            "create_training_job": request_of(job, attempt, asked, region, env),
+        }
+
+    @staticmethod
+    def fetch_model(job: Job, folder: RunFolder, into: Path) -> None:
+        """Unpack what was put into dist.model_dir(), which SageMaker keeps. Blocks. Raises DistError."""
+        asked = SageMakerOptions(**job.options)
+        account = AwsAccount(asked.profile, region_for(asked))
+        errands = JobErrands(account, asked, job.id, adopted_job(job, "training_job"))
+        fetch_model(account, errands.names(folder.attempts()[::-1]), into)
+
+    @staticmethod
+    def arguments(options: Mapping[str, Any]) -> list[str]:
+        """What a script finds on its command line there: the hyperparameters."""
+        return script_arguments(SageMakerOptions(**options).hyperparameters)
+
+    @staticmethod
+    def check_search(search: Search, options: Mapping[str, Any]) -> None:
+        """Raises InputError for what a tuning job cannot search."""
+        check_search(search, SageMakerOptions(**options))
+
+    @staticmethod
+    def request_search(search: Search, trial: Job, timeout_s: float | None) -> dict[str, Any]:
+        """The request that starts the tuning job of trials like this one, which starts them. Pure."""
+        asked = SageMakerOptions(**trial.options)
+        region = region_for(asked)
+        env = _shown_env(mailbox_of(asked, region), trial.id)
+        return {"create_hyper_parameter_tuning_job": tuning_of(search, trial, trial.id, asked, region, env)}
+
+
+def _errands(job: Job, folder: RunFolder) -> JobErrands:
+    asked = SageMakerOptions(**job.options)
+    account, adopted = AwsAccount(asked.profile, region_for(asked)), adopted_job(job, "training_job")
+    return JobErrands(account, asked, folder.id, adopted)

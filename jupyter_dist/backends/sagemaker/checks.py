@@ -1,0 +1,145 @@
+"""What can be told of a training job before anybody is asked, and before anything costs."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+
+from ...errors import InputError, MissingEngine
+from ..ranks.tensorflow_roles import roles
+from .account import region_of
+from .channels import needs_vpc
+from .images import OWN_PYTHON, python_of
+from .instance_types import cost_line, gpus_of
+from .options import SageMakerOptions
+from .request import image_for, instances
+
+__all__ = ["check_training", "region_for"]
+
+
+def region_for(asked: SageMakerOptions) -> str:
+    """The region of the options, the profile or the environment. Raises InputError."""
+    found = region_of(asked.region, asked.profile)
+    if found is None:
+        raise InputError("the backend 'sagemaker' needs a region: --region us-east-1, or AWS_REGION")
+    return found
+
+
+def check_training(world_size: int, asked: SageMakerOptions) -> list[str]:
+    """Returns what the user has to know. Raises InputError."""
+    if importlib.util.find_spec("boto3") is None:
+        raise MissingEngine("the backend 'sagemaker' needs boto3: pip install \"jupyter-dist[sagemaker]\"")
+    if asked.role is None:
+        raise InputError("the backend 'sagemaker' needs --role, the ARN of the role that the job has")
+    if asked.instance_type is None:
+        raise InputError("the backend 'sagemaker' needs --instance-type, such as ml.g5.xlarge")
+    region = region_for(asked)
+    _check_instance_type(asked.instance_type)
+    _check_python(asked)
+    image_for(asked, region)
+    _check_ranks(world_size, asked)
+    _check_pairs(asked)
+    _check_hyperparameters(asked)
+    count = instances(asked, world_size)
+    told = [
+        cost_line(
+            asked.instance_type,
+            count,
+            region,
+            spot=asked.spot,
+            keep_alive_s=int(asked.keep_alive),
+        )
+    ]
+    if count < asked.instance_count:
+        told.append(
+            f"{world_size} ranks need {count} of {asked.instance_count} instances; no more are started"
+        )
+    if asked.distribution in ("smddp", "smmp"):
+        told.append(
+            f"--distribution {asked.distribution} needs an image that has AWS's library, and is not "
+            "tested here"
+        )
+    return told
+
+
+def _check_instance_type(name: str) -> None:
+    import botocore.session
+
+    known = botocore.session.Session().get_service_model("sagemaker").shape_for("TrainingInstanceType").enum
+    if name not in known:
+        near = [each for each in known if each.split(".")[:2] == name.split(".")[:2]]
+        cure = f"; of that family there are {', '.join(near)}" if near else ", such as ml.g5.xlarge"
+        raise InputError(f"--instance-type needs a training instance type, got {name!r:.80}{cure}")
+
+
+def _check_python(asked: SageMakerOptions) -> None:
+    """What travels is pickled, which only the same Python reads."""
+    if asked.image is not None:
+        return
+    version = asked.framework_version
+    python = asked.py_version or (python_of(asked.used_framework, version) if version else None)
+    if python is not None and python != OWN_PYTHON:
+        raise InputError(
+            f"the container of {asked.used_framework} {version or ''} has {python}, and the "
+            f"notebook's Python is {OWN_PYTHON}: leave --framework-version out, or run the notebook with "
+            f"{python}"
+        )
+
+
+def _check_ranks(world_size: int, asked: SageMakerOptions) -> None:
+    count = instances(asked, world_size)
+    if world_size % count and asked.by_mpi:
+        raise InputError(
+            f"--distribution {asked.distribution} has as many ranks on each instance, and {world_size} are "
+            f"not {count} times anything: -np {count * (world_size // count + 1)}"
+        )
+    roles(world_size, ps=asked.servers)
+    each = -(-world_size // count)
+    if asked.processes_per_host is not None and each != asked.processes_per_host:
+        raise InputError(
+            f"-np {world_size} on {count} instances is {each} ranks on each, and --processes-per-host says "
+            f"{asked.processes_per_host}: leave one of them out"
+        )
+    gpus = gpus_of(asked.instance_type or "")
+    if asked.distribution in ("smddp", "smmp") and gpus == 0:
+        raise InputError(
+            f"--distribution {asked.distribution} needs instances with GPUs, such as ml.p4d.24xlarge"
+        )
+
+
+def _check_pairs(asked: SageMakerOptions) -> None:
+    """Options that mean nothing, or something else, without another one."""
+    if bool(asked.subnets) != bool(asked.security_group_ids):
+        one, other = ("--subnets", "--security-group-ids")[:: 1 if asked.subnets else -1]
+        raise InputError(f"{one} needs {other} beside it")
+    system = needs_vpc(asked.input)
+    if system is not None and not asked.subnets:
+        raise InputError(
+            f"the input {system!r} lies on a file system, which instances reach inside of its VPC only: give "
+            "--subnets and --security-group-ids as well"
+        )
+    if asked.max_wait is not None and not asked.spot:
+        raise InputError("--max-wait is for spot instances: add --spot, or leave it out")
+    if asked.max_wait is not None and asked.max_wait < asked.max_run:
+        raise InputError(
+            f"--max-wait ({asked.max_wait:g} s) counts the run as well: it has to be at least --max-run "
+            f"({asked.max_run:g} s)"
+        )
+    if asked.spot and asked.keep_alive:
+        raise InputError("--keep-alive is for instances on demand: leave out --spot or --keep-alive")
+    if asked.checkpoint_local_path and not asked.checkpoint_s3:
+        raise InputError("--checkpoint-local-path needs --checkpoint-s3 beside it")
+    if asked.mpi_options and not asked.by_mpi:
+        raise InputError(
+            f"--mpi-options is for mpirun: add --distribution mpi, got {shlex.quote(asked.mpi_options)[:80]}"
+        )
+    if asked.mp_parameters and asked.distribution != "smmp":
+        raise InputError("--mp-parameters needs --distribution smmp beside it")
+    if (asked.trial or asked.trial_component) and not asked.experiment:
+        raise InputError("--trial and --trial-component are of an --experiment: name it")
+
+
+def _check_hyperparameters(asked: SageMakerOptions) -> None:
+    for name in asked.hyperparameters:
+        if name.startswith("sagemaker_") or name in ("mp_parameters", "model_dir"):
+            raise InputError(f"--hyperparameters {name}=… is SageMaker's own: choose another name")

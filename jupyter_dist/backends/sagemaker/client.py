@@ -1,0 +1,231 @@
+"""What a run asks of its account: a training job started, found again, and ended with all that is left."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gzip
+import hashlib
+import io
+import math
+import shlex
+import tarfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import DistError
+from ...folder import RunFolder
+from ...hosts.bootstrap import courier_program
+from ...hosts.links.mailbox import Mailbox
+from ...hosts.stores.s3_bucket import BucketStore
+from ...job import Job
+from ...record import reader
+from ...search.spec import Search
+from .. import platform_entrypoint
+from ..hosted import Wanted
+from ..platform_job import leave_files
+from ..platform_trial import take_key
+from .account import AwsAccount, InUse, NotThere
+from .billing import bill, so_far
+from .experiments import begin_entry, end_entry, entry_name, trial_name
+from .jobs import TrainingJob, end_job, look_again, look_at
+from .options import SageMakerOptions
+from .request import CHECKPOINTS, Asked, default_bucket, host_list, job_name, mailbox_of, training_request
+from .tuning_request import tuning_name, tuning_request
+
+__all__ = ["JobErrands", "code_archive", "code_name", "job_env", "request_of", "tuning_of"]
+
+_END_S = 15.0
+_MPI_END_S = 40.0
+"""There the container's toolkit waits for half a minute first."""
+
+
+@functools.cache
+def code_archive() -> bytes:
+    """What SageMaker's toolkit unpacks and runs: the same bytes for the same code."""
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as archive:
+        for name, text in (
+            (platform_entrypoint.PROGRAM, Path(platform_entrypoint.__file__).read_text("utf-8")),
+            (platform_entrypoint.COURIER, courier_program()),
+        ):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(text.encode()), 0o644
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return gzip.compress(plain.getvalue(), mtime=0)
+
+
+def code_name() -> str:
+    """Where it lies below the mailbox."""
+    return f"code/{hashlib.sha256(code_archive()).hexdigest()}/sourcedir.tar.gz"
+
+
+def job_env(asked: SageMakerOptions, mailbox: dict[str, str]) -> dict[str, str]:
+    """The container's environment. Values of --env are not in it: the agents give them to the ranks."""
+    env = {name: value for name, value in mailbox.items() if name != "JUPYTER_DIST_MAILBOX_NODE"}
+    env["JUPYTER_DIST_MAILBOX_ECHO"] = "1"
+    if asked.checkpoint_s3:
+        env["JUPYTER_DIST_CHECKPOINTS"] = asked.checkpoint_local_path or CHECKPOINTS
+    return env
+
+
+def request_of(
+    job: Job, attempt: int, asked: SageMakerOptions, region: str, mailbox: dict[str, str]
+) -> dict[str, Any]:
+    """The CreateTrainingJob request. `mailbox`: of the environment that a host's program has. Pure."""
+    sent = Asked(
+        job_name(asked.base_job_name, job.id, attempt),
+        job.world_size,
+        region,
+        platform_entrypoint.PROGRAM,
+        f"{mailbox_of(asked, region)}/{code_name()}",
+        job_env(asked, mailbox),
+        job.metrics,
+        entry_name(asked, job.id),
+        trial_name(asked) if asked.experiment else None,
+    )
+    return training_request(asked, sent)
+
+
+def tuning_of(
+    search: Search, trial: Job, run: str, asked: SageMakerOptions, region: str, mailbox: dict[str, str]
+) -> dict[str, Any]:
+    """The CreateHyperParameterTuningJob request of a tuning run, whose trials are like this one. Pure."""
+    # Each training job has a folder in the mailbox that is called as the job is.
+    env = job_env(asked, {**mailbox, "JUPYTER_DIST_MAILBOX_RUN": "$TRAINING_JOB_NAME"})
+    code = f"{mailbox_of(asked, region)}/{code_name()}"
+    name = tuning_name(run)
+    sent = Asked(name, trial.world_size, region, platform_entrypoint.PROGRAM, code, env, trial.metrics)
+    return tuning_request(search, asked, sent, run)
+
+
+class JobErrands:
+    """One run's: `Errands` of a platform's job."""
+
+    look_every_s = 3.0
+    why_s = 20.0
+
+    def __init__(
+        self, account: AwsAccount, asked: SageMakerOptions, run: str, adopted: str | None = None
+    ) -> None:
+        """`adopted`: the training job, where a tuning job has started it."""
+        self._account, self._asked, self._run = account, asked, run
+        self._adopted = adopted
+        self.settings = asked.agent_settings()
+        self.end_s = _MPI_END_S if asked.by_mpi else _END_S
+        # Under mpirun, Horovod meets by MPI.
+        self.wanted = Wanted(horovod=not asked.by_mpi, ps=asked.servers)
+
+    def mailbox(self, folder: RunFolder) -> Mailbox:
+        if self._adopted is not None:
+            take_key(folder)
+        return Mailbox(
+            mailbox_of(self._asked, self._account.region),
+            folder,
+            # Instances may be waited for as long as it takes: SageMaker says what becomes of the job.
+            opening_s=math.inf,
+            store=self.store,
+            run=self._adopted,
+        )
+
+    def store(self) -> BucketStore:
+        """The mailbox as this machine reaches it."""
+        asking = functools.partial(self._account.asking, service="s3")
+        return BucketStore(asking, mailbox_of(self._asked, self._account.region))
+
+    def hosts(self, job: Job, seen: TrainingJob) -> Sequence[Mapping[str, Any]]:
+        return host_list(self._asked, job.world_size)
+
+    def submit(self, job: Job, attempt: int, mailbox: Mailbox, before: TrainingJob | None) -> TrainingJob:
+        if self._adopted is not None:
+            return look_at(self._account, self._adopted)
+        _, env = mailbox.host_program(None)
+        request = request_of(job, attempt, self._asked, self._account.region, env)
+        self.upload_code(mailbox)
+        leave_files(mailbox)
+        begin_entry(self._account, self._asked, job)
+        name = request["TrainingJobName"]
+        with contextlib.suppress(InUse), self._account.asking("start a training job") as client:
+            client.create_training_job(**request)
+        return look_at(self._account, name)
+
+    def tuning(self, search: Search, trial: Job, run: str, mailbox: Mailbox) -> dict[str, Any]:
+        """The CreateHyperParameterTuningJob request of a tuning run, whose trials are like this one."""
+        _, env = mailbox.host_program(None)
+        return tuning_of(search, trial, run, self._asked, self._account.region, env)
+
+    def upload_code(self, mailbox: Mailbox) -> None:
+        """Leave in S3 what the containers run. Raises DistError."""
+        self._have_bucket()
+        # Not by the mailbox's own store: where S3 refuses, the user has to be told which right is missing.
+        with self._account.asking(f"write to {mailbox.url}", "s3") as s3:
+            bucket, _, prefix = mailbox.url.removeprefix("s3://").partition("/")
+            key = "/".join(filter(None, (prefix, code_name())))
+            s3.put_object(Bucket=bucket, Key=key, Body=code_archive())
+
+    def _have_bucket(self) -> None:
+        """Make the account's SageMaker bucket where it is not there, as the SDK does."""
+        asked, region = self._asked, self._account.region
+        assert asked.role is not None
+        if asked.code_location is not None:
+            return
+        bucket = default_bucket(asked.role, region)
+        try:
+            with self._account.asking(f"look for the bucket {bucket!r}", "s3") as s3:
+                s3.head_bucket(Bucket=bucket)
+        except NotThere:
+            where = (
+                {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+            )
+            with self._account.asking(f"make the bucket {bucket!r}", "s3") as s3:
+                s3.create_bucket(Bucket=bucket, **where)
+
+    def find(self, job: Job, attempt: int) -> TrainingJob | None:
+        """The newest job that serves this attempt, or one before. A job's name is the run's: a submission
+        that is still on its way comes to the job of that name, or to nothing, for its files are gone."""
+        for name in self.names(range(attempt, -1, -1)):
+            with contextlib.suppress(NotThere):
+                seen = look_at(self._account, name)
+                if seen.active:
+                    return seen
+        return None
+
+    def look(self, seen: TrainingJob) -> TrainingJob:
+        return look_again(self._account, seen)
+
+    def away(self, first: TrainingJob, seen: TrainingJob) -> str | None:
+        return seen.lost_since(first)
+
+    def so_far(self, seen: TrainingJob) -> str | None:
+        return so_far(seen, time.time()) if seen.secondary == "Training" else None
+
+    def names(self, attempts: Iterable[int]) -> list[str]:
+        """What the jobs of these attempts are called."""
+        if self._adopted is not None:
+            return [self._adopted]
+        return [job_name(self._asked.base_job_name, self._run, number) for number in attempts]
+
+    def tell_all(self, seen: TrainingJob) -> None:
+        pass  # its experiment is told at the end
+
+    def end(self, seen: TrainingJob, folder: RunFolder, *, wait_s: float) -> str | None:
+        try:
+            found = end_job(self._account, seen.name, wait_s=wait_s)
+        except NotThere:
+            return None
+        entry = end_entry(self._account, self._asked, reader.job(folder), folder, found.model)
+        return "; ".join(filter(None, (bill(found), entry)))
+
+    def how_to_stop(self, seen: TrainingJob) -> str:
+        profile = [] if self._asked.profile is None else ["--profile", self._asked.profile]
+        named = ["--training-job-name", seen.name, "--region", self._account.region, *profile]
+        return shlex.join(["aws", "sagemaker", "stop-training-job", *named])
+
+    def tidy(self, seen: TrainingJob | None = None) -> None:
+        try:
+            store = self.store()
+            store.remove(store.names(f"{self._adopted or self._run}/"))
+        except (DistError, OSError) as error:
+            print(f"what the run has left in S3 stays there: {error}", flush=True)

@@ -1,0 +1,158 @@
+"""A run's entry in SageMaker Experiments: parameters, metrics and artifacts, as the SDK's `Run` keeps them.
+
+An experiment holds trials, a trial holds components, and the run is one of these, called as the SDK calls its
+own: EXPERIMENT-RUN in the trial Default-Run-Group-EXPERIMENT. The training job is told of it.
+https://sagemaker.readthedocs.io/en/v2.257.0/experiments/sagemaker.experiments.html
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...errors import DistError
+from ...folder import RunFolder
+from ...job import Job, State
+from ...record import reader
+from ...record.metrics import points as metric_points
+from .account import AwsAccount
+from .options import SageMakerOptions
+
+__all__ = ["begin_entry", "end_entry", "entry_name", "trial_name"]
+
+_MOST = 120
+_TAG = {"Key": "sagemaker:trial-component-source", "Value": "run"}
+"""With it, the console lists a component as a run."""
+_BATCH = 10
+"""Values that one call takes."""
+_MOST_METRICS, _MOST_POINTS = 20, 100
+_STATES = {State.SUCCEEDED: "Completed", State.STOPPED: "Stopped"}
+
+
+def entry_name(asked: SageMakerOptions, run: str) -> str | None:
+    """The component of a run; None where it is to have none."""
+    return None if asked.experiment is None else f"{asked.experiment[:59]}-{run}".lower()
+
+
+def trial_name(asked: SageMakerOptions) -> str:
+    return asked.trial or f"Default-Run-Group-{asked.experiment}"[:_MOST]
+
+
+def begin_entry(account: AwsAccount, asked: SageMakerOptions, job: Job) -> None:
+    """Make the entry, with the experiment and the trial where they are not there. Repeatable; raises
+    DistError."""
+    name = entry_name(asked, job.id)
+    if name is None:
+        return
+    experiment, trial = str(asked.experiment), trial_name(asked)
+    _have(account, "experiment", ExperimentName=experiment)
+    _have(account, "trial", {"ExperimentName": experiment}, TrialName=trial)
+    about = {
+        "DisplayName": asked.trial_component or job.id,
+        "Status": {"PrimaryStatus": "InProgress"},
+        "StartTime": _time(job.created),
+        "Parameters": _parameters(asked, job),
+        "InputArtifacts": {name: {"Value": text.split(",")[0]} for name, text in asked.input.items()},
+        "Tags": [_TAG],
+    }
+    _have(account, "trial_component", about, TrialComponentName=name)
+    with account.asking(f"list the run in the trial {trial!r}") as client:
+        client.associate_trial_component(TrialComponentName=name, TrialName=trial)
+
+
+def end_entry(
+    account: AwsAccount, asked: SageMakerOptions, job: Job, folder: RunFolder, model: str | None
+) -> str | None:
+    """Write down how the run has ended, and what its ranks have logged. Returns what to tell the user;
+    never raises. `model`: where its model lies."""
+    name = entry_name(asked, job.id)
+    if name is None:
+        return None
+    status = reader.status(folder)
+    final = status.state if status.verdict is None else status.verdict.state
+    reason = status.reason if status.verdict is None else status.verdict.reason
+    told: dict[str, Any] = {"PrimaryStatus": _STATES.get(final, "Failed")}
+    if reason:
+        told["Message"] = reason[:1024]
+    artifacts = {} if model is None else {"SageMaker.ModelArtifact": {"Value": model}}
+    try:
+        with account.asking("write to the experiment") as client:
+            client.update_trial_component(
+                TrialComponentName=name,
+                Status=told,
+                EndTime=datetime.datetime.now(datetime.timezone.utc),
+                OutputArtifacts=artifacts,
+            )
+        with account.asking("write metrics to the experiment", "sagemaker-metrics") as client:
+            points = _points(folder)
+            for begin in range(0, len(points), _BATCH):
+                client.batch_put_metrics(TrialComponentName=name, MetricData=points[begin : begin + _BATCH])
+    except (DistError, OSError) as error:
+        return f"its entry in experiment {asked.experiment!r} is not whole: {error}"
+    return f"in experiment {asked.experiment!r} as {name}"
+
+
+def _have(account: AwsAccount, kind: str, about: Mapping[str, Any] | None = None, **name: str) -> None:
+    """Make what is called so, where it is not there."""
+    what = f"{kind.replace('_', ' ')} {next(iter(name.values()))!r}"
+    with contextlib.suppress(_AlreadyThere), account.asking(f"make the {what}") as client:
+        try:
+            getattr(client, f"create_{kind}")(**name, **(about or {}))
+        except client.exceptions.ClientError as error:
+            if "already exist" in str(error) or "must be unique" in str(error):
+                raise _AlreadyThere from error
+            raise
+
+
+class _AlreadyThere(DistError):
+    """Somebody else has made it meanwhile."""
+
+
+def _parameters(asked: SageMakerOptions, job: Job) -> dict[str, Any]:
+    given: dict[str, Any] = {
+        **{name: _read(text) for name, text in asked.hyperparameters.items()},
+        "np": job.world_size,
+        "instance_type": asked.instance_type,
+        "instance_count": asked.instance_count,
+    }
+    return {
+        name: {"NumberValue": float(value)}
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else {"StringValue": str(value)[:2500]}
+        for name, value in given.items()
+    }
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _points(folder: RunFolder) -> Sequence[dict[str, Any]]:
+    """Of each metric the series of the lowest rank that has logged it, thinned."""
+    series: dict[str, dict[int, list[Any]]] = {}
+    for point in metric_points.points(folder):
+        if math.isfinite(point.value):
+            series.setdefault(point.name, {}).setdefault(point.rank, []).append(point)
+    found = []
+    for name, ranks in list(series.items())[:_MOST_METRICS]:
+        points = ranks[min(ranks)]
+        every = -(-len(points) // _MOST_POINTS)
+        for index, point in enumerate(points):
+            if index % every and index + 1 < len(points):
+                continue
+            step = index if point.step is None else point.step
+            when = _time(point.time)
+            value = {"MetricName": name[:255], "Timestamp": when, "Value": point.value}
+            found.append({**value, "Step": max(0, min(step, 2**31 - 1))})
+    return found
+
+
+def _time(when: float) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(when, datetime.timezone.utc)

@@ -1,0 +1,172 @@
+"""Training jobs: seen and ended. Every call may block.
+
+https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..platform_job import JobView, see_to_its_end
+from .account import AwsAccount, NotThere
+
+__all__ = ["TrainingJob", "describe", "end_job", "look_again", "look_at", "read"]
+
+_WAITS = {
+    "Starting": "starts its instances",
+    "Pending": "waits for its instances",
+    "LaunchingMLInstances": "starts its instances",
+    "PreparingTrainingStack": "sets its instances up",
+    "DownloadingTrainingImage": "downloads the image",
+    "Downloading": "downloads its inputs",
+    "Training": "runs, and has to start its hosts",
+    "Uploading": "uploads what it has written",
+    "Interrupted": "was interrupted: its spot instances were taken away",
+    "Restarting": "starts again",
+    "Updating": "is updated",
+    "Stopping": "is stopping",
+}
+_STOPPED = {
+    "MaxRuntimeExceeded": "has run for as long as it may (--max-run)",
+    "MaxWaitTimeExceeded": "has waited for as long as it may (--max-wait)",
+    "Interrupted": "was interrupted: its spot instances were taken away",
+}
+_AWAY = ("Interrupted", "Restarting")
+
+
+@dataclass(frozen=True)
+class TrainingJob(JobView):
+    """A training job as SageMaker tells of it."""
+
+    name: str
+    status: str
+    secondary: str
+    instances: int = 1
+    training_s: int | None = None
+    billed_s: int | None = None
+    spot: bool = False
+    instance_type: str = ""
+    phases: Sequence[Sequence[Any]] = ()
+    """Its secondary states so far, each with the second of the epoch at which it began."""
+    began: float | None = None
+    """When its instances began to cost."""
+    over: float | None = None
+    model: str | None = None
+    """Where in S3 what was in dist.model_dir() lies."""
+    interruptions: int = 0
+    """How often its instances were taken away, for others."""
+
+    @property
+    def active(self) -> bool:
+        """Whether it has not ended, and is not about to."""
+        return self.status == "InProgress"
+
+    def lost_since(self, first: TrainingJob) -> str | None:
+        """Why the hosts that there were at first are no more, for the user; None while they may be there."""
+        if self.ended is None and self.interruptions > first.interruptions:
+            return f"{self.called} {_STOPPED['Interrupted']}"
+        return self.ended
+
+
+def read(told: Mapping[str, Any], region: str) -> TrainingJob:
+    """Of an answer of DescribeTrainingJob. Pure."""
+    name, status = str(told["TrainingJobName"]), str(told["TrainingJobStatus"])
+    secondary = str(told.get("SecondaryStatus", ""))
+    suffix = "amazonaws.cn" if region.startswith("cn-") else "aws.amazon.com"
+    page = f"https://{region}.console.{suffix}/sagemaker/home?region={region}#/jobs/{name}"
+    waits = _WAITS.get(secondary, f"is {secondary or status}")
+    transitions = told.get("SecondaryStatusTransitions") or []
+    message = str(transitions[-1].get("StatusMessage", "")) if transitions else ""
+    if message and secondary in ("Starting", "Pending"):
+        waits += f": {message[:200]}"
+    artifacts = told.get("ModelArtifacts") or {}
+    seen = TrainingJob(
+        name,
+        status,
+        secondary,
+        called=f"job {name}",
+        page=page,
+        waits_for=waits,
+        # By somebody on its page, or by the tuning job that has started it.
+        stopped=(status, secondary) == ("Stopped", "Stopped"),
+        instances=int(told.get("ResourceConfig", {}).get("InstanceCount") or 1),
+        training_s=told.get("TrainingTimeInSeconds"),
+        billed_s=told.get("BillableTimeInSeconds"),
+        spot=bool(told.get("EnableManagedSpotTraining")),
+        instance_type=str(told.get("ResourceConfig", {}).get("InstanceType") or ""),
+        phases=[
+            [str(each["Status"]), _second(each["StartTime"])] for each in transitions if "StartTime" in each
+        ],
+        began=_second(told.get("TrainingStartTime")),
+        over=_second(told.get("TrainingEndTime")),
+        model=artifacts.get("S3ModelArtifacts"),
+        interruptions=_interruptions([str(each.get("Status")) for each in transitions]),
+    )
+    if status in ("InProgress", "Stopping"):
+        return seen
+    reason = " ".join(str(told.get("FailureReason") or "").split()).rstrip(".")
+    if status == "Completed":
+        why = "has ended"
+    elif status == "Stopped":
+        why = _STOPPED.get(secondary, "was stopped")
+    else:
+        why = "has failed"
+    ended = f"job {name} {why}" + (f": {reason[:1000]}" if reason else "") + f"; see {page}"
+    if reason.startswith("CapacityError"):
+        ended += ". Other instance types or regions may have room, or the same ones later"
+    return dataclasses.replace(seen, ended=ended, final=reason.startswith("ClientError"))
+
+
+def _second(when: Any) -> float | None:
+    return None if when is None else float(when.timestamp())
+
+
+def _interruptions(states: list[str]) -> int:
+    """Of a history: who looks now and then does not see each of its states. `Interrupted` and then
+    `Restarting` are one."""
+    return sum(
+        now in _AWAY and before not in _AWAY for before, now in zip(["", *states], states, strict=False)
+    )
+
+
+def describe(account: AwsAccount, name: str) -> Mapping[str, Any]:
+    """What SageMaker tells of a job. Raises NotThere."""
+    with account.asking(f"look after the training job {name!r}") as client:
+        told: Mapping[str, Any] = client.describe_training_job(TrainingJobName=name)
+        return told
+
+
+def look_at(account: AwsAccount, name: str) -> TrainingJob:
+    """How a job stands. Raises NotThere."""
+    return read(describe(account, name), account.region)
+
+
+def look_again(account: AwsAccount, seen: TrainingJob) -> TrainingJob:
+    """How a job stands that was seen before. Raises DistError."""
+    try:
+        return look_at(account, seen.name)
+    except NotThere:
+        return dataclasses.replace(seen, ended=f"{seen.called} is gone: nobody knows it in {account.region}")
+
+
+def end_job(account: AwsAccount, name: str, *, wait_s: float) -> TrainingJob:
+    """As `see_to_its_end`."""
+
+    def stop() -> None:
+        with account.asking(f"stop the training job {name!r}") as client:
+            client.stop_training_job(TrainingJobName=name)
+
+    deadline = time.monotonic() + wait_s
+    return see_to_its_end(
+        lambda: look_at(account, name),
+        stop,
+        wait_s,
+        # What it costs is not known yet while its model is on its way.
+        is_over=lambda seen: (
+            not seen.active or (seen.secondary == "Uploading" and time.monotonic() >= deadline)
+        ),
+    )

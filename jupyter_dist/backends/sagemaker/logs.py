@@ -1,0 +1,95 @@
+"""Read what a training job has written to CloudWatch into a run's folder, each line as its rank's.
+
+https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_GetLogEvents.html
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...folder import RunFolder
+from ...worker import layout
+from ..attached_job import ShownLog
+from .account import AwsAccount, NotThere
+from .log_owners import Speakers, host_number
+
+__all__ = ["ConsoleLogs"]
+
+_GROUP = "/aws/sagemaker/TrainingJobs"
+_TURN_S = 10.0
+"""For one turn: a long log is read in several."""
+_MOST_RANKS = 10_000
+
+
+class ConsoleLogs:
+    """Not for several threads at once.
+
+    CloudWatch's lines do not change: who begins anew, after another process was ended, reads from the head,
+    and what stands in the files by then is passed over. So no line comes twice, and none is lost.
+    """
+
+    def __init__(self, account: AwsAccount, job: str, folder: RunFolder, speakers: Speakers) -> None:
+        self._account, self._job, self._folder, self._speakers = account, job, folder, speakers
+        self._tokens: dict[str, str] = {}
+        self._files: dict[Path, ShownLog] = {}
+        self.ranks: dict[int, tuple[float, float]] = {}
+        """Those that have said something: when first and when last."""
+
+    def read(self) -> bool:
+        """Read what is new; returns whether that is all there is by now. Blocks. Raises DistError."""
+        until = time.monotonic() + _TURN_S
+        return all(self._read_stream(stream, until) for stream in self._streams())
+
+    def _streams(self) -> list[str]:
+        """In the order of their hosts, and of a host that was started again in that of time."""
+        found: list[str] = []
+        more: dict[str, Any] = {}
+        while True:
+            try:
+                with self._account.asking("look for the job's log", "logs") as logs:
+                    told = logs.describe_log_streams(
+                        logGroupName=_GROUP, logStreamNamePrefix=f"{self._job}/", **more
+                    )
+            except NotThere:
+                return []  # there is no log before the first job has written one
+            found += [str(each["logStreamName"]) for each in told["logStreams"]]
+            if not told.get("nextToken"):
+                known = [name for name in found if host_number(name) is not None]
+                return sorted(known, key=lambda name: (host_number(name), len(name), name))
+            more = {"nextToken": told["nextToken"]}
+
+    def _read_stream(self, stream: str, until: float) -> bool:
+        while True:
+            token = self._tokens.get(stream)
+            given = {} if token is None else {"nextToken": token}
+            with self._account.asking("read the job's log", "logs") as logs:
+                told = logs.get_log_events(
+                    logGroupName=_GROUP, logStreamName=stream, startFromHead=True, **given
+                )
+            self._keep(stream, told["events"])
+            self._tokens[stream] = told["nextForwardToken"]
+            if not told["events"] and told["nextForwardToken"] == token:
+                return True
+            if time.monotonic() > until:
+                return False
+
+    def _keep(self, stream: str, events: list[Mapping[str, Any]]) -> None:
+        host = host_number(stream)
+        assert host is not None
+        pieces: dict[Path, list[tuple[float, bytes]]] = {}
+        for event in events:
+            when = float(event["timestamp"]) / 1000
+            lines = str(event["message"]).split("\n")
+            for rank, text in (part for line in lines for part in self._speakers.take_apart(host, line)):
+                if rank is not None and rank < _MOST_RANKS:
+                    place = self._folder.rank(0, rank).output
+                    first, last = self.ranks.get(rank, (when, when))
+                    self.ranks[rank] = min(first, when), max(last, when)
+                else:
+                    place = self._folder.attempt(0) / layout.launcher_log(f"algo-{host + 1}")
+                pieces.setdefault(place, []).append((when, text.encode() + b"\n"))
+        for place, told in pieces.items():
+            self._files.setdefault(place, ShownLog(place)).append(told)

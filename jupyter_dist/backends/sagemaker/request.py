@@ -1,0 +1,242 @@
+"""The CreateTrainingJob request of a run: what an estimator of the SageMaker SDK sends for the same.
+
+Pure. The entry point is ours (backends/platform_entrypoint.py): a program that has the agent of its host run,
+in place of the user's script. What the SDK adds for its Debugger and Profiler is left out: nothing here reads
+it. https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...errors import InputError
+from .channels import channel
+from .images import OWN_PYTHON, image_of, listed, newest_version, python_of
+from .options import SageMakerOptions
+
+__all__ = [
+    "CHECKPOINTS",
+    "Asked",
+    "default_bucket",
+    "host_list",
+    "image_for",
+    "instances",
+    "job_name",
+    "mailbox_of",
+    "script_arguments",
+    "training_request",
+]
+
+CHECKPOINTS = "/opt/ml/checkpoints"
+_MODEL = "/opt/ml/model"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a run asks for beside its options."""
+
+    name: str
+    """The job's: with it, it is found again."""
+    world_size: int
+    region: str
+    program: str
+    """What the container's toolkit runs of the code."""
+    code: str
+    """Where in S3 the code lies."""
+    env: Mapping[str, str]
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    entry: str | None = None
+    """What the run is called in SageMaker Experiments."""
+    trial: str | None = None
+    """Of which trial there, where the options name none."""
+
+
+def job_name(base: str, run: str, attempt: int) -> str:
+    """The name of a job. Names are unique in an account and region: submitted twice, there is one job."""
+    return f"{base}-{run}-{attempt}"
+
+
+def default_bucket(role: str, region: str) -> str:
+    """The bucket that the SDK makes for an account, which is the role's."""
+    return f"sagemaker-{region}-{role.split(':')[4]}"
+
+
+def mailbox_of(asked: SageMakerOptions, region: str) -> str:
+    """The URL of the folder in S3 that all runs leave their mail in."""
+    assert asked.role is not None
+    where = asked.code_location or f"s3://{default_bucket(asked.role, region)}/jupyter-dist"
+    return where.rstrip("/")
+
+
+def instances(asked: SageMakerOptions, world_size: int) -> int:
+    """How many machines there are: none without a rank, which would be idle, and paid for."""
+    return min(asked.instance_count, world_size)
+
+
+def host_list(asked: SageMakerOptions, world_size: int) -> list[dict[str, Any]]:
+    """The hosts as SageMaker calls them, with as many ranks each as -np comes to."""
+    count = instances(asked, world_size)
+    each = -(-world_size // count)
+    return [{"name": f"algo-{node + 1}", "slots": each} for node in range(count)]
+
+
+def image_for(asked: SageMakerOptions, region: str) -> str:
+    """The image that the options mean. Raises InputError."""
+    if asked.image is not None:
+        return asked.image
+    framework = asked.used_framework
+    version = asked.framework_version or newest_version(framework, asked.py_version or OWN_PYTHON)
+    if version is None:
+        raise InputError(
+            f"no container of {framework} with the notebook's Python ({asked.py_version or OWN_PYTHON}) is "
+            f"known here; there are {listed(framework)}. Run the notebook with one of those, or name an "
+            "image that has this Python and SageMaker's training toolkit with --image"
+        )
+    python = asked.py_version or python_of(framework, version) or OWN_PYTHON
+    assert asked.instance_type is not None
+    return image_of(framework, version, python, asked.instance_type, region)
+
+
+def training_request(asked: SageMakerOptions, sent: Asked) -> dict[str, Any]:
+    """What boto3's `create_training_job` is given."""
+    role = asked.role or ""
+    output = (asked.output_path or f"s3://{default_bucket(role, sent.region)}/").rstrip()
+    algorithm: dict[str, Any] = {
+        "TrainingImage": image_for(asked, sent.region),
+        "TrainingInputMode": asked.input_mode,
+    }
+    if asked.image is None:
+        algorithm["EnableSageMakerMetricsTimeSeries"] = True
+    if sent.metrics:
+        algorithm["MetricDefinitions"] = [{"Name": n, "Regex": r} for n, r in sent.metrics.items()]
+    request: dict[str, Any] = {
+        "TrainingJobName": sent.name,
+        "AlgorithmSpecification": algorithm,
+        "RoleArn": role,
+        "OutputDataConfig": {"S3OutputPath": output, **_given(KmsKeyId=asked.kms_key)},
+        "ResourceConfig": {
+            "InstanceType": asked.instance_type,
+            "InstanceCount": instances(asked, sent.world_size),
+            "VolumeSizeInGB": asked.volume_size,
+            **_given(
+                VolumeKmsKeyId=asked.volume_kms_key, KeepAlivePeriodInSeconds=int(asked.keep_alive) or None
+            ),
+        },
+        "StoppingCondition": {"MaxRuntimeInSeconds": int(asked.max_run)},
+        "HyperParameters": _hyperparameters(asked, sent, output),
+        "Environment": dict(sent.env),
+    }
+    if asked.input:
+        request["InputDataConfig"] = [channel(name, text) for name, text in asked.input.items()]
+    if asked.subnets and asked.security_group_ids:
+        request["VpcConfig"] = {
+            "Subnets": asked.subnets.split(","),
+            "SecurityGroupIds": asked.security_group_ids.split(","),
+        }
+    if asked.tags:
+        request["Tags"] = [{"Key": key, "Value": value} for key, value in asked.tags.items()]
+    if asked.spot:
+        request["EnableManagedSpotTraining"] = True
+        request["StoppingCondition"]["MaxWaitTimeInSeconds"] = int(asked.max_wait or asked.max_run)
+    if asked.checkpoint_s3:
+        request["CheckpointConfig"] = {
+            "S3Uri": asked.checkpoint_s3,
+            **_given(LocalPath=asked.checkpoint_local_path),
+        }
+    if asked.max_retry_attempts is not None:
+        request["RetryStrategy"] = {"MaximumRetryAttempts": asked.max_retry_attempts}
+    if asked.encrypt_inter_container_traffic:
+        request["EnableInterContainerTrafficEncryption"] = True
+    experiment = _given(
+        ExperimentName=asked.experiment,
+        TrialName=asked.trial or sent.trial,
+        TrialComponentDisplayName=asked.trial_component,
+        RunName=sent.entry,
+    )
+    if experiment:
+        request["ExperimentConfig"] = experiment
+    return request
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _hyperparameters(asked: SageMakerOptions, sent: Asked, output: str) -> dict[str, str]:
+    """Values are JSON, which the container's toolkit reads them as.
+    https://github.com/aws/sagemaker-training-toolkit/blob/master/src/sagemaker_training/params.py"""
+    told: dict[str, Any] = {
+        **{name: _value(text) for name, text in asked.hyperparameters.items()},
+        **_distribution(asked, sent),
+        "sagemaker_submit_directory": sent.code,
+        "sagemaker_program": sent.program,
+        "sagemaker_container_log_level": 20,
+        "sagemaker_job_name": sent.name,
+        "sagemaker_region": sent.region,
+    }
+    if asked.used_framework == "tensorflow" and asked.image is None:
+        told["model_dir"] = _model_dir(asked, sent, output)
+    return {name: json.dumps(value) for name, value in told.items()}
+
+
+def _model_dir(asked: SageMakerOptions, sent: Asked, output: str) -> str:
+    """Where a TensorFlow script is told to write: a folder under mpirun."""
+    if asked.by_mpi:
+        return _MODEL
+    return f"{output.rstrip('/')}/{sent.name}/model"
+
+
+def _distribution(asked: SageMakerOptions, sent: Asked) -> dict[str, Any]:
+    kind = asked.distribution
+    each = -(-sent.world_size // instances(asked, sent.world_size))
+    mpi = {
+        "sagemaker_mpi_enabled": True,
+        "sagemaker_mpi_num_of_processes_per_host": each,
+        "sagemaker_mpi_custom_mpi_options": asked.mpi_options or "",
+    }
+    if kind is None:
+        return {}
+    if kind in ("mpi", "horovod"):
+        return mpi
+    if kind == "torchrun":
+        return {"sagemaker_torch_distributed_enabled": True, "sagemaker_instance_type": asked.instance_type}
+    if kind == "smddp":
+        return {
+            "sagemaker_distributed_dataparallel_enabled": True,
+            "sagemaker_instance_type": asked.instance_type,
+            "sagemaker_distributed_dataparallel_custom_mpi_options": asked.mpi_options or "",
+        }
+    if kind == "smmp":
+        return {
+            **mpi,
+            "mp_parameters": {name: _value(text) for name, text in asked.mp_parameters.items()},
+            "sagemaker_distributed_dataparallel_enabled": False,
+            "sagemaker_instance_type": asked.instance_type,
+        }
+    if kind == "mwms":
+        return {"sagemaker_multi_worker_mirrored_strategy_enabled": True}
+    return {"sagemaker_parameter_server_enabled": True}
+
+
+def script_arguments(hyperparameters: Mapping[str, str]) -> list[str]:
+    """The command line that SageMaker's toolkit makes of hyperparameters for a script.
+    https://github.com/aws/sagemaker-training-toolkit/blob/master/src/sagemaker_training/mapping.py"""
+    given: list[str] = []
+    for name, text in sorted(hyperparameters.items()):
+        value = _value(text)
+        if isinstance(value, dict):
+            value = ",".join(f"{key}={value[key]}" for key in sorted(value))
+        given += [f"--{name}" if len(name) > 1 else f"-{name}", "" if value is None else str(value)]
+    return given
+
+
+def _value(text: str) -> Any:
+    """A number, true, a list, where the text is JSON; else the text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return text if value != value else value  # NaN is no JSON

@@ -1,0 +1,163 @@
+"""A search as SageMaker's automatic model tuning wants it, and its values as ours. Pure.
+
+https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateHyperParameterTuningJob.html
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import InputError
+from ...search.dimensions import Choice, Dimension, Real, Value, Whole
+from ...search.spec import Search
+from .options import SageMakerOptions
+from .request import Asked, training_request
+
+__all__ = ["check_search", "objective_regex", "parameters_of", "tuning_name", "tuning_request"]
+
+_STRATEGIES = {"random": "Random", "bayesian": "Bayesian", "hyperband": "Hyperband", "grid": "Grid"}
+_MOST_VALUES, _MOST_PARAMETERS = 30, 30
+_NAME = re.compile(r"[^\s]{1,256}")
+_OF_TRAINING = (
+    *("RoleArn", "OutputDataConfig", "StoppingCondition", "InputDataConfig", "VpcConfig"),
+    *("EnableInterContainerTrafficEncryption", "EnableManagedSpotTraining", "CheckpointConfig"),
+    *("RetryStrategy", "Environment"),
+)
+"""What a definition of training jobs has as one training job has it."""
+
+
+def tuning_name(run: str) -> str:
+    """The tuning job of a run: with it, it is found again. 32 characters at most."""
+    return f"dist-{run}"
+
+
+def objective_regex(metric: str) -> str:
+    """Where the service finds the objective among what hosts print for the console (agent/console_output.py).
+
+    Where several ranks log it, the first one's counts, as it does here.
+    """
+    return rf"\[0\] (?:.* )?{re.escape(metric)}=([-+0-9.eE]+)"
+
+
+def check_search(search: Search, asked: SageMakerOptions) -> None:
+    """Raises InputError for what the service cannot search."""
+    if len(search.space) > _MOST_PARAMETERS:
+        raise InputError(f"a tuning job takes {_MOST_PARAMETERS} parameters at most, got {len(search.space)}")
+    for name, one in search.space.items():
+        points = one.points() if _is_categorical(one, search) else None
+        if points is not None and len(points) > _MOST_VALUES:
+            raise InputError(
+                f"--tune {name}={one} has {len(points):,} values, and a tuning job takes {_MOST_VALUES} at "
+                "most: leave out the step, or name fewer"
+            )
+        if points is not None and len(_texts(one)) < len(points):
+            raise InputError(f"--tune {name}={one}: to a tuning job two of these are the same text")
+        if name in asked.hyperparameters:
+            raise InputError(f"{name!r} is given with --hyperparameters and tuned: leave one out")
+        if name.startswith("sagemaker_"):
+            raise InputError(f"--tune {name}=… is SageMaker's own name: choose another one")
+    if search.strategy == "grid" and search.max_jobs < search.grid_size():
+        raise InputError(
+            f"a tuning job goes through the whole grid, which has {search.grid_size():g} points: leave "
+            "--max-jobs out, or name fewer values"
+        )
+    if search.strategy == "hyperband" and search.early_stopping:
+        raise InputError("--strategy hyperband ends trials by itself: leave --early-stopping out")
+    if asked.keep_alive:
+        raise InputError("--keep-alive is for training jobs alone: a tuning job keeps its own instances")
+    if asked.experiment:
+        raise InputError("--experiment is for training jobs alone: a tuning job has a page of its own")
+
+
+def tuning_request(search: Search, asked: SageMakerOptions, sent: Asked, run: str) -> dict[str, Any]:
+    """What boto3's `create_hyper_parameter_tuning_job` is given, for the tuning of that run."""
+    given = training_request(asked, sent)
+    algorithm = {
+        key: value
+        for key, value in given["AlgorithmSpecification"].items()
+        if key != "EnableSageMakerMetricsTimeSeries"
+    }
+    definitions = list(algorithm.get("MetricDefinitions", ()))
+    if not any(each["Name"] == search.metric for each in definitions):
+        definitions.append({"Name": search.metric, "Regex": objective_regex(search.metric)})
+    request: dict[str, Any] = {
+        "HyperParameterTuningJobName": tuning_name(run),
+        "HyperParameterTuningJobConfig": {
+            "Strategy": _STRATEGIES[search.strategy],
+            "HyperParameterTuningJobObjective": {
+                "Type": "Maximize" if search.goal == "max" else "Minimize",
+                "MetricName": search.metric,
+            },
+            "ResourceLimits": {
+                "MaxNumberOfTrainingJobs": search.max_jobs,
+                "MaxParallelTrainingJobs": search.parallel,
+            },
+            "ParameterRanges": _ranges(search),
+            "TrainingJobEarlyStoppingType": "Auto" if search.early_stopping else "Off",
+            **({} if search.seed is None else {"RandomSeed": search.seed}),
+        },
+        "TrainingJobDefinition": {
+            "StaticHyperParameters": given["HyperParameters"],
+            "AlgorithmSpecification": {**algorithm, "MetricDefinitions": definitions},
+            "HyperParameterTuningResourceConfig": given["ResourceConfig"],
+            **{key: given[key] for key in _OF_TRAINING if key in given},
+        },
+    }
+    if search.parent is not None:
+        request["WarmStartConfig"] = {
+            "ParentHyperParameterTuningJobs": [{"HyperParameterTuningJobName": tuning_name(search.parent)}],
+            "WarmStartType": "TransferLearning" if search.transfer else "IdenticalDataAndAlgorithm",
+        }
+    if "Tags" in given:
+        request["Tags"] = given["Tags"]
+    return request
+
+
+def parameters_of(search: Search, tuned: Mapping[str, str]) -> dict[str, Value]:
+    """What the service has chosen for a training job (`TunedHyperParameters`), as values of the search."""
+    return {name: _value(one, tuned[name], search) for name, one in search.space.items()}
+
+
+def _is_categorical(one: Dimension, search: Search) -> bool:
+    """Whether the service gets its points: it knows no steps, and a grid of nothing else."""
+    if isinstance(one, Choice) or search.strategy == "grid":
+        return True
+    return one.step not in (None, 1) if isinstance(one, Whole) else one.step is not None
+
+
+def _ranges(search: Search) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        f"{kind}ParameterRanges": [] for kind in ("Integer", "Continuous", "Categorical")
+    }
+    for name, one in search.space.items():
+        if _is_categorical(one, search):
+            values = list(_texts(one))
+            found["CategoricalParameterRanges"].append({"Name": name, "Values": values})
+            continue
+        assert isinstance(one, Real | Whole)
+        found["ContinuousParameterRanges" if isinstance(one, Real) else "IntegerParameterRanges"].append(
+            {
+                "Name": name,
+                "MinValue": str(one.low),
+                "MaxValue": str(one.high),
+                "ScalingType": "Logarithmic" if one.log else "Linear",
+            }
+        )
+    return found
+
+
+def _texts(one: Dimension) -> dict[str, Value]:
+    """The points by what the service is given for each, which is what the SDK gives it: the text of a value,
+    as JSON."""
+    return {json.dumps(str(value)): value for value in one.points() or ()}
+
+
+def _value(one: Dimension, text: str, search: Search) -> Value:
+    if _is_categorical(one, search):
+        values = _texts(one)
+        return values[text] if text in values else values[json.dumps(text)]
+    number = float(json.loads(text) if text.startswith('"') else text)
+    return int(number) if isinstance(one, Whole) else number

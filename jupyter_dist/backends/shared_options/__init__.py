@@ -1,0 +1,1 @@
+"""Option models that several backends share."""

@@ -1,0 +1,78 @@
+"""The options of every backend on whose hosts our agents look after the ranks."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from ...cluster_form import Form
+from ...hosts.settings import HostSettings
+from ...text.format import parse_duration
+from ..interface import Options
+
+__all__ = ["AgentOptions", "Duration", "Line", "LocalFile", "grace_field"]
+
+
+def _one_line(value: str | None) -> str | None:
+    if value is not None and ("\n" in value or "\0" in value or not value.strip()):
+        raise ValueError(f"needs one line of text, got {value!r}")
+    return value
+
+
+def _absolute(value: str | None) -> str | None:
+    return None if value is None else os.path.abspath(os.path.expanduser(value))
+
+
+Line = Annotated[str | None, AfterValidator(_one_line)]
+LocalFile = Annotated[Line, AfterValidator(_absolute)]
+"""A path on the notebook's machine, from its folder or `~`."""
+Duration = Annotated[float, BeforeValidator(parse_duration)]
+"""Seconds, also written as 90s or 10m."""
+
+
+def grace_field(seconds: int) -> Any:
+    """Another default for `AgentOptions.grace`."""
+    return Field(
+        default=float(seconds),
+        ge=5,
+        title="Grace",
+        description="How long ranks go on while their host and this machine cannot reach each other, "
+        f"before they are given up and end: 90, 90s, 10m. Default: {seconds}",
+        json_schema_extra={"metavar": "TIME", "wanted": "a time of at least 5 seconds, such as 90s or 10m"},
+    )
+
+
+def _own_first(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    """In the help and the form, a backend's own options come first, and these last."""
+    fields = schema["properties"]
+
+    def place(name: str) -> int:
+        return 2 if name in AgentOptions.model_fields else int(name not in model.__annotations__)
+
+    schema["properties"] = {name: fields[name] for name in sorted(fields, key=place)}
+
+
+class AgentOptions(Options):
+    """Where our agents keep a run's files, and how long they wait."""
+
+    model_config = ConfigDict(json_schema_extra=_own_first)
+
+    form: ClassVar[Form] = Form(
+        sections={
+            "Hosts": ("remote_dir", "grace"),
+        },
+    )
+
+    remote_dir: Line = Field(
+        default=HostSettings.remote_dir,
+        title="Remote folder",
+        description="Where the run's files lie on the hosts while it runs. "
+        f"Default: {HostSettings.remote_dir}",
+        json_schema_extra={"metavar": "DIR", "wanted": "the path of a folder"},
+    )
+    grace: Duration = grace_field(300)
+
+    def agent_settings(self) -> HostSettings:
+        return HostSettings(self.remote_dir or HostSettings.remote_dir, self.grace)

@@ -1,0 +1,65 @@
+"""Options about GPUs per rank."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator, Field, PlainSerializer
+
+from ...cluster_form import Form
+from ..interface import Options
+
+__all__ = ["GpuOptions", "GpusPerWorker", "LauncherGpuOptions"]
+
+
+def _whole_or_part(value: float) -> float:
+    if value >= 1 and value != int(value):
+        raise ValueError(f"needs a whole number, or one below 1 such as 0.5, got {value:g}")
+    return int(value) if value == int(value) else value
+
+
+# The serializer keeps 2 from being saved as 2.0.
+GpusPerWorker = Annotated[
+    float, Field(ge=0), AfterValidator(_whole_or_part), PlainSerializer(lambda value: value)
+]
+
+
+class GpuOptions(Options):
+    """For backends that give each rank GPUs of its own."""
+
+    form: ClassVar[Form] = Form(
+        sections={
+            "GPUs": ("gpus_per_worker", "share_gpus", "wait_for_gpus"),
+        },
+    )
+
+    gpus_per_worker: GpusPerWorker | None = Field(
+        default=None,
+        title="GPUs per worker",
+        description="GPUs that each rank sees, numbered from 0 in the rank; 0.5: two ranks share one. "
+        "Default: all of its machine that no other run has, shared out evenly. 0 trains on the CPU.",
+        json_schema_extra={"metavar": "N", "wanted": "a whole number of at least 0, or a part such as 0.5"},
+    )
+    share_gpus: bool = Field(
+        default=False,
+        title="Share GPUs",
+        description="Use GPUs beside other runs, which may then use those of this one as well: "
+        "by itself a run has its GPUs alone",
+    )
+    wait_for_gpus: bool = Field(
+        default=False,
+        title="Wait for GPUs",
+        description="Where other runs have the GPUs, wait until they are free: first come, first served",
+    )
+
+
+class LauncherGpuOptions(GpuOptions):
+    """For launchers, whose ranks all see what the run has, and choose by their local rank."""
+
+    gpus_per_worker: GpusPerWorker | None = Field(
+        default=None,
+        title="GPUs per worker",
+        description="How many GPUs a run takes for each rank. Each rank sees all that the run has on its "
+        "machine, and no others. Default: 1, or what the machine has. 0 trains on the CPU.",
+        json_schema_extra={"metavar": "N", "wanted": "a whole number of at least 0, or a part such as 0.5"},
+    )

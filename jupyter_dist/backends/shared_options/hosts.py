@@ -1,0 +1,100 @@
+"""The options of every backend that reaches other hosts by ssh."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict, Field
+
+from ...cluster_form import Form
+from ...errors import InputError, MissingEngine
+from ...hosts import rsync as _rsync
+from ...hosts.openssh import LOCAL, SshSettings
+from .agent import AgentOptions, Duration, Line, grace_field
+
+__all__ = ["HostOptions", "LauncherHostOptions", "check_hosts"]
+
+
+def _own_first(schema: dict[str, Any]) -> None:
+    """In the help and the form, what a backend adds stands before how its hosts are reached."""
+    fields = schema["properties"]
+    own = {name: field for name, field in fields.items() if name not in HostOptions.model_fields}
+    schema["properties"] = {**own, **fields}
+
+
+class HostOptions(AgentOptions):
+    """Which hosts, and how they are reached."""
+
+    model_config = ConfigDict(json_schema_extra=_own_first)
+
+    form: ClassVar[Form] = Form(
+        sections={
+            "Hosts": ("hostfile", "python", "rsync", "ssh_config", "ssh_port"),
+        },
+    )
+
+    hosts: tuple[dict[str, Any], ...] = Field(default=(), title="Hosts", json_schema_extra={"flags": []})
+    python: Line = Field(
+        default=None,
+        title="Python",
+        description="The Python on the hosts, of the notebook's version. Default: the notebook's own path, "
+        "where it is there too, else the one of that version on the host's PATH",
+        json_schema_extra={"metavar": "PATH", "wanted": "the path of a Python"},
+    )
+    rsync: tuple[str, ...] = Field(
+        default=(),
+        title="Files to copy",
+        description="Copy this file or folder to every host with rsync; the ranks then start where it "
+        "arrives. Repeatable, or several with commas",
+        json_schema_extra={"metavar": "PATHS", "wanted": "the path of a file or folder"},
+    )
+    ssh_config: Line = Field(
+        default=None,
+        title="ssh configuration",
+        description="A configuration file for ssh, in place of ~/.ssh/config",
+        json_schema_extra={"metavar": "FILE", "wanted": "the path of a file"},
+    )
+    ssh_port: int | None = Field(
+        default=None, ge=1, le=65535, title="ssh port", description="The port of the hosts' sshd"
+    )
+
+    @property
+    def rsync_paths(self) -> tuple[str, ...]:
+        return tuple(path.strip() for part in self.rsync for path in part.split(",") if path.strip())
+
+    def settings(self) -> SshSettings:
+        return SshSettings(
+            python=self.python,
+            remote_dir=self.remote_dir or SshSettings.remote_dir,
+            config=self.ssh_config,
+            port=self.ssh_port,
+            grace_s=self.grace,
+            rsync=self.rsync_paths,
+        )
+
+
+class LauncherHostOptions(HostOptions):
+    """For a launcher on this machine, which nothing takes on again: its ranks are not kept waiting."""
+
+    grace: Duration = grace_field(60)
+
+
+def check_hosts(asked: HostOptions, *, users: bool = True) -> None:
+    """What can be told before anything is connected. Raises InputError, MissingEngine.
+
+    `users`: whether a host may be named with one, as in me@node1.
+    """
+    for host in () if users else asked.hosts:
+        user, at, name = str(host["name"]).rpartition("@")
+        if at:
+            raise InputError(
+                f"the launcher does not take a user with a host: name {name}, and say `User {user}` for it "
+                "in ~/.ssh/config (or in the file of --ssh-config)"
+            )
+    if any(host["name"] != LOCAL for host in asked.hosts) and shutil.which("ssh") is None:
+        raise MissingEngine("other hosts need the OpenSSH client: apt-get install openssh-client")
+    if asked.ssh_config is not None and not Path(asked.ssh_config).expanduser().is_file():
+        raise InputError(f"--ssh-config: there is no file {asked.ssh_config!r}")
+    _rsync.check(asked.rsync_paths)

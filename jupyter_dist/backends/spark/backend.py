@@ -1,0 +1,224 @@
+"""The backend `spark`: ranks on the executors of a Spark cluster, in slots that a barrier stage holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ...folder import RunFolder
+from ...hosts.openssh import LOCAL
+from ...job import Job, Poll, RankState, State
+from ..hosted import Hosted, Hosting, LinkError, Pipe, Wanted, by_pipe, stage_program
+from ..interface import Capabilities, Handle, Options
+from ..ranks.placement import environments, places
+from . import notebook_session
+from .checks import check_spark, found_here
+from .driver_ranks import beside_us
+from .options import SparkOptions
+from .sessions import Door, Session, open_session
+from .slots import Slots, Step, end_forgotten
+
+__all__ = ["Spark"]
+
+_WORD = "jupyter-dist"
+_WHY_S = 5.0
+"""Spark ends its stage a moment after the task that has brought that about."""
+
+
+class Spark:
+    """An agent on each machine starts the ranks; tasks of a barrier stage hold their slots meanwhile."""
+
+    name: ClassVar[str] = "spark"
+    options: ClassVar[type[Options]] = SparkOptions
+    capabilities: ClassVar[Capabilities] = Capabilities(apart=True, visible=False)
+    poll_interval_s: ClassVar[float] = 0.05
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._slots: Slots | None = None
+        self._hosted: Hosted | None = None
+        self._submitted = False
+        """Whether the ranks' machines are known, and theirs is all that follows."""
+        self._stopping = False
+        self._session: Session | None = None
+        self._times = 0
+
+    def default_np(self) -> int:
+        return 2
+
+    def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
+        return check_spark(world_size, SparkOptions(**options))
+
+    def detect(self) -> dict[str, Any]:
+        return found_here()
+
+    @staticmethod
+    def inherited(options: Mapping[str, Any]) -> dict[str, str]:
+        """The way to the notebook's session, which is secret: it stands in no file and no argument."""
+        asked = SparkOptions(**options)
+        return {} if asked.master is not None or asked.on_driver else notebook_session.inherited()
+
+    def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
+        asked = SparkOptions(**job.options)
+        where = places(job.world_size, [{"name": "<a machine>", "slots": job.world_size}])
+        envs = environments(job, attempt, Wanted.of(asked), where, None, {})
+        told: dict[str, Any] = {"master": asked.master, "conf": asked.conf, "tasks": job.world_size}
+        if asked.on_driver:
+            told = {"hosts": [{"name": LOCAL, "slots": job.world_size}]}
+        return {
+            **told,
+            "argv": ["python", "-m", "jupyter_dist.worker"],
+            "ranks": [
+                {
+                    "rank": place.rank,
+                    "env": env | ({} if asked.on_driver else {"LOCAL_RANK": "<on its machine>"}),
+                }
+                for place, env in zip(where, envs, strict=True)
+            ],
+        }
+
+    def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
+        with self._lock:
+            self._stopping = False
+            if self._hosted is not None and (self._slots is None or self._slots.look() is Step.HELD):
+                return self._hand_over(job, folder, attempt)
+            self._give_back()
+            asked = SparkOptions(**job.options)
+            self._hosted = Hosted(self._hosting)
+            if asked.on_driver:
+                return self._hand_over(job, folder, attempt)
+            self._slots = Slots(
+                job.world_size,
+                _stage_name(job.id, attempt),
+                lambda: self._opened(job),
+                driver_address=asked.driver_address,
+                program=stage_program(),
+                word=_WORD,
+                grace_s=asked.grace,
+                wait_s=asked.wait_for_slots,
+            )
+            self._times += 1
+            self._slots.begin()
+            return self._handle(folder, attempt)
+
+    def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
+        """Whatever another process has begun ended with it, or is ended here."""
+        _end_forgotten(job, attempt)
+        return None
+
+    def poll(self, handle: Handle, cursor: Any) -> Poll:
+        with self._lock:
+            if self._hosted is None:
+                return self._forgotten(handle)
+            if self._slots is not None and not self._submitted:
+                step, job, folder = self._slots.look(), _job(handle), RunFolder(Path(handle["folder"]))
+                if self._stopping or step is Step.ENDED:
+                    self._slots.end()
+                    ended = State.STOPPED if self._stopping else State.FAILED
+                    return _nothing_ran(job, ended, self._slots.ended, final=self._slots.final)
+                if step is not Step.HELD:
+                    ranks = tuple(RankState(rank, State.PENDING) for rank in range(job.world_size))
+                    return Poll(State.PENDING, ranks, detail=self._slots.detail)
+                self._hand_over(job, folder, int(handle["attempt"]))
+            return self._hosted.poll(handle, cursor, wait_s=self.poll_interval_s)
+
+    def stop(self, handle: Handle, *, kill: bool) -> None:
+        self._stopping = True
+        if self._hosted is not None and self._submitted:
+            self._hosted.stop(handle, kill=kill)
+
+    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+        if self._hosted is not None and self._submitted:
+            self._hosted.ask(handle, rank, verb)
+
+    def release(self, handle: Handle) -> None:
+        with self._lock:
+            if self._hosted is None:
+                _end_forgotten(_job(handle), int(handle["attempt"]))
+                return
+            self._give_back(handle)
+            session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def _handle(self, folder: RunFolder, attempt: int) -> Handle:
+        return {"folder": str(folder.path), "attempt": attempt}
+
+    def _hand_over(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
+        """From now on the ranks are those of known machines."""
+        assert self._hosted is not None
+        self._submitted = True
+        return self._hosted.submit(job, folder, attempt)
+
+    def _give_back(self, handle: Handle | None = None) -> None:
+        """Release the machines that there were, and their slots."""
+        if self._hosted is not None and self._submitted:
+            self._hosted.release({} if handle is None else handle)
+        if self._slots is not None:
+            self._slots.end()
+        self._hosted, self._slots, self._submitted = None, None, False
+
+    def _hosting(self, job: Job, folder: RunFolder) -> Hosting:
+        asked, slots = SparkOptions(**job.options), self._slots
+        settings = asked.agent_settings()
+        if slots is None:
+            hosts = [{"name": LOCAL, "slots": job.world_size}]
+            return Hosting(hosts, settings, by_pipe(beside_us(_WORD)), Wanted.of(asked))
+        found = [{"name": machine.name, "slots": len(machine.partitions)} for machine in slots.machines]
+        # Agents of an attempt whose slots are gone may still be about to end.
+        if self._times > 1:
+            settings = dataclasses.replace(settings, remote_dir=f"{settings.remote_dir}/{self._times}")
+
+        def dialled(name: str) -> Pipe:
+            connection = slots.take(name)
+            if connection is None:
+                raise LinkError("its Spark task has not dialled again", busy=True)
+            return Pipe.of_socket(connection, _WORD)
+
+        def gone() -> dict[str, str]:
+            if slots.look() is not Step.ENDED:
+                return {}
+            return {machine.name: f"Spark says: {slots.ended}" for machine in slots.machines}
+
+        return Hosting(found, settings, by_pipe(dialled), Wanted.of(asked), gone=gone, why_s=_WHY_S)
+
+    def _opened(self, job: Job) -> Session:
+        """The session of the run, which all its attempts share."""
+        if self._session is None:
+            self._session = open_session(_door(job))
+        return self._session
+
+    def _forgotten(self, handle: Handle) -> Poll:
+        """The process that held the slots is dead: lifelines have ended the ranks, or Spark does."""
+        job = _job(handle)
+        _end_forgotten(job, int(handle["attempt"]))
+        return _nothing_ran(
+            job, State.FAILED, "the process that held its Spark tasks has ended, and the ranks with it"
+        )
+
+
+def _nothing_ran(job: Job, state: State, detail: str | None, *, final: bool = False) -> Poll:
+    ranks = tuple(RankState(rank, State.STOPPED) for rank in range(job.world_size))
+    return Poll(state, ranks, detail=detail, final=final)
+
+
+def _stage_name(run: str, attempt: int) -> str:
+    return f"jupyter-dist-{run}-{attempt}"
+
+
+def _job(handle: Handle) -> Job:
+    return Job.from_json(json.loads(RunFolder(Path(handle["folder"])).job.read_bytes()))
+
+
+def _door(job: Job) -> Door:
+    asked = SparkOptions(**job.options)
+    return Door(job.id, asked.master, asked.conf, asked.python, job.world_size)
+
+
+def _end_forgotten(job: Job, attempt: int) -> None:
+    if not SparkOptions(**job.options).on_driver:
+        end_forgotten(_door(job), _stage_name(job.id, attempt))

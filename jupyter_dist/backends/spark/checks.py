@@ -1,0 +1,74 @@
+"""What is told of a Spark before anything starts: whether it can be had like that, and what is here."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+from typing import Any
+
+from ...errors import InputError, MissingEngine
+from ..ranks.tensorflow_roles import roles
+from . import notebook_session
+from .options import SparkOptions, host_and_port
+
+__all__ = ["check_spark", "found_here"]
+
+
+def check_spark(world_size: int, asked: SparkOptions) -> list[str]:
+    """What the user has to know. Raises InputError, and MissingEngine with what to install."""
+    roles(world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
+    if asked.on_driver:
+        return []
+    if importlib.util.find_spec("pyspark") is None:
+        raise MissingEngine("backend 'spark' needs PySpark: pip install \"jupyter-dist[spark]\"")
+    if asked.driver_address is not None:
+        host_and_port(asked.driver_address)
+    url, here = asked.master or notebook_session.connected_here() or "", None
+    if not url:
+        here = notebook_session.master_here()
+        url = "" if here else os.environ.get("SPARK_REMOTE", "")
+    there = here or (url.partition(";")[0] if url.startswith("sc://") else None)
+    for flag, given in (("--conf", asked.conf), ("--python", asked.python)):
+        if given and there is not None:
+            raise InputError(
+                f"{flag} is for a session of the run's own, and that of {there} is there already: leave "
+                f"{flag} out, or name with --master a cluster that is reached without Spark Connect"
+            )
+    if here is not None:
+        return [
+            f"the ranks run in the notebook's Spark session ({here}), and end with its kernel; with "
+            "--master a run has a session of its own, and goes on"
+        ]
+    if not url.startswith("sc://") and _java() is None:
+        raise MissingEngine(
+            "backend 'spark' needs Java for a session of its own: apt-get install default-jre-headless "
+            "(Spark 4 takes Java 17 or 21), or set JAVA_HOME. Spark Connect, --master sc://…, needs none"
+        )
+    return []
+
+
+def found_here() -> dict[str, Any]:
+    """For people: PySpark's version, the notebook's session and its slots. Never raises."""
+    found: dict[str, Any] = {}
+    try:
+        found["PySpark"] = importlib.metadata.version("pyspark")
+    except importlib.metadata.PackageNotFoundError:
+        return found
+    if _java() is None:
+        found["Java"] = "none"
+    connected, here = notebook_session.connected_here(), notebook_session.master_here()
+    if connected is not None or here is not None:
+        found["session"] = connected or here
+        slots = None if connected else notebook_session.slots_here()
+        found |= {} if slots is None else {"task slots": slots}
+    return found
+
+
+def _java() -> str | None:
+    """The Java that Spark's scripts take."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        return shutil.which("java", path=os.path.join(home, "bin"))
+    return shutil.which("java")

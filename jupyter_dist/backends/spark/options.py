@@ -1,0 +1,136 @@
+"""The options of the backend `spark`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, Field
+
+from ...cluster_form import Form
+from ...errors import InputError
+from ..ranks.tensorflow_roles import Chief, Evaluator, ParameterServers
+from ..shared_options.agent import AgentOptions, Duration, Line, grace_field
+from ..shared_options.gpus import GpuOptions
+from . import notebook_session
+
+__all__ = ["SparkOptions", "host_and_port"]
+
+_MASTER = re.compile(
+    r"local(\[(\d+|\*)(,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|yarn|k8s://\S+"
+    r"|spark://[^\s:,/]+:\d+(,[^\s:,/]+:\d+)*/?|sc://\S+"
+)
+_SECRET = re.compile(r"(?i)secret|password|token|access[.]?key|credential")
+"""What Spark itself hides of its settings (spark.redaction.regex)."""
+
+
+def _master(value: str | None) -> str | None:
+    if value is not None and not _MASTER.fullmatch(value):
+        raise ValueError(
+            "needs local[4], local-cluster[2,1,1024], spark://HOST:7077, yarn, k8s://…, or sc://HOST for "
+            f"Spark Connect, got {value!r}"
+        )
+    if value is not None and value.startswith("sc://") and re.search(r"(?i)[;/]token=", value):
+        raise ValueError(
+            "cannot take a token, which would be written into the run's folder: leave --master out and set "
+            "the variable SPARK_REMOTE to the whole URL, before the notebook starts or with %env"
+        )
+    return value
+
+
+def _conf(value: dict[str, str]) -> dict[str, str]:
+    for name in value:
+        if not re.fullmatch(r"spark\.\S+", name):
+            raise ValueError(f"needs NAME=VALUE with a name that begins with spark., got the name {name!r}")
+        if _SECRET.search(name):
+            raise ValueError(
+                f"cannot take {name}, whose value would be written into the run's folder: put it into "
+                "$SPARK_HOME/conf/spark-defaults.conf, or open the session in the notebook and leave "
+                "--master out"
+            )
+    return value
+
+
+class SparkOptions(AgentOptions, GpuOptions):
+    """Options of the backend `spark`."""
+
+    form: ClassVar[Form] = Form(
+        first=("master", "np", "gpus_per_worker", "python", "conf"),
+        sections={
+            "Session": ("wait_for_slots", "driver_address", "on_driver"),
+            "Roles of TensorFlow": ("ps", "chief", "evaluator"),
+        },
+    )
+
+    master: Annotated[str | None, AfterValidator(_master)] = Field(
+        default=None,
+        title="Master",
+        description="The cluster: spark://HOST:7077, yarn, k8s://…, local[4], or sc://HOST for Spark "
+        "Connect. Default: the notebook's own Spark session, else SPARK_REMOTE, else spark-defaults.conf",
+        json_schema_extra={
+            "metavar": "URL",
+            "flags": ["--master", "--remote"],
+            "wanted": "the URL of a Spark",
+        },
+    )
+    conf: Annotated[dict[str, str], AfterValidator(_conf)] = Field(
+        default_factory=dict,
+        title="Settings",
+        description="A setting of the session that --master makes. Repeatable",
+        json_schema_extra={"metavar": "NAME=VALUE", "secrets": True},
+    )
+    python: Line = Field(
+        default=None,
+        title="Python",
+        description="The Python of the executors, of the notebook's version. Default: PYSPARK_PYTHON, else "
+        "python3; the notebook's own where the executors are on its machine",
+        json_schema_extra={"metavar": "PATH", "wanted": "the path of a Python"},
+    )
+    on_driver: bool = Field(
+        default=False,
+        title="On the driver",
+        description="No Spark at all: as many processes on this machine, as a negative -np asks for",
+    )
+    wait_for_slots: Duration = Field(
+        default=600.0,
+        ge=0,
+        title="Wait for slots",
+        description="How long to wait where the cluster has fewer task slots than workers: 90, 10m. "
+        "Default: 10m",
+        json_schema_extra={"metavar": "TIME", "wanted": "a time, such as 90s or 10m"},
+    )
+    driver_address: Line = Field(
+        default=None,
+        title="Driver's address",
+        description="How executors reach this machine: HOST or HOST:PORT. Default: as they reach Spark's "
+        "driver, at a free port",
+        json_schema_extra={"metavar": "HOST[:PORT]", "wanted": "a host, or a host and a port"},
+    )
+    grace: Duration = grace_field(60)
+    ps: ParameterServers = 0
+    chief: Chief = False
+    evaluator: Evaluator = False
+
+    @classmethod
+    def meant_by(cls, np: int) -> dict[str, Any]:
+        """HorovodRunner's: a negative number is so many processes on the driver, 0 all slots of the cluster
+        (https://docs.databricks.com/aws/en/machine-learning/train-model/distributed-training/horovod-runner)."""
+        if np < 0:
+            return {"np": -np, "on_driver": True}
+        slots = notebook_session.slots_here()
+        if not slots:
+            raise InputError(
+                "-np 0 means all task slots, which only the notebook's own Spark session tells before the "
+                "start, and there is none. HorovodRunner has deprecated it: name the number, such as -np 4"
+            )
+        return {"np": slots}
+
+
+def host_and_port(text: str) -> tuple[str, int]:
+    """`HOST` or `HOST:PORT`, port 0 where none is named. Raises InputError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        return text.strip("[]"), 0
+    if not port.isdecimal() or not host or not 0 < int(port) < 65536:
+        raise InputError(f"--driver-address needs HOST or HOST:PORT, got {text!r}")
+    return host.strip("[]"), int(port)

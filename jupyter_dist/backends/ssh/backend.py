@@ -1,0 +1,99 @@
+"""The backend `ssh`: ranks on any hosts that can be logged in to, with nothing installed there but Python."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from ...errors import InputError
+from ...folder import RunFolder
+from ...hosts import openssh
+from ...job import Job, Poll
+from ..hosted import Hosted, Hosting
+from ..interface import Capabilities, Handle, Options
+from ..ranks.placement import environments, places
+from ..ranks.tensorflow_roles import roles
+from ..shared_options.hosts import check_hosts
+from .options import SshOptions
+
+__all__ = ["Ssh"]
+
+
+class Ssh:
+    """An agent on each host starts the ranks and sends on what they write. It outlives its driver a while."""
+
+    name: ClassVar[str] = "ssh"
+    options: ClassVar[type[Options]] = SshOptions
+    capabilities: ClassVar[Capabilities] = Capabilities(hosts=True, outlives=True)
+    poll_interval_s: ClassVar[float] = 0.05
+
+    def __init__(self) -> None:
+        self._hosted = Hosted(_hosting)
+
+    def default_np(self) -> int:
+        return 1
+
+    def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
+        asked = SshOptions(**options)
+        if not asked.hosts:
+            raise InputError(
+                "the backend 'ssh' needs hosts: -H node1:4,node2:4 (the number of workers each takes), "
+                "or --hostfile FILE"
+            )
+        check_hosts(asked)
+        roles(world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
+        asked.check_elastic(world_size)
+        if asked.is_elastic and asked.wanted().has_roles:
+            raise InputError("--min-np and --max-np are for Horovod, whose ranks have no roles of TensorFlow")
+        slots = sum(int(host["slots"]) for host in asked.hosts)
+        if world_size > slots:
+            raise InputError(f"{world_size} workers, but the hosts take {slots}: name more slots with -H")
+        return []
+
+    def detect(self) -> dict[str, Any]:
+        version = openssh.version()
+        return {} if version is None else {"OpenSSH": version.removeprefix("OpenSSH_").split()[0]}
+
+    def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
+        asked = SshOptions(**job.options)
+        settings = asked.settings()
+        where = places(job.world_size, asked.hosts)
+        envs = environments(job, attempt, asked.wanted(), where, None, {})
+        return {
+            "hosts": [
+                {**host, "argv": openssh.command(str(host["name"]), settings)[:-1]}
+                for host in asked.hosts
+                if any(place.host == host["name"] for place in where)
+            ],
+            "pythons": list(openssh.pythons(settings)),
+            "argv": [settings.python or sys.executable, "-m", "jupyter_dist.worker"],
+            "ranks": [
+                {"rank": place.rank, "host": place.host, "env": env}
+                for place, env in zip(where, envs, strict=True)
+            ],
+        }
+
+    def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
+        return self._hosted.submit(job, folder, attempt)
+
+    def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
+        return self._hosted.find(job, folder, attempt)
+
+    def poll(self, handle: Handle, cursor: Any) -> Poll:
+        return self._hosted.poll(handle, cursor)
+
+    def stop(self, handle: Handle, *, kill: bool) -> None:
+        self._hosted.stop(handle, kill=kill)
+
+    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+        self._hosted.ask(handle, rank, verb)
+
+    def release(self, handle: Handle) -> str | None:
+        return self._hosted.release(handle)
+
+
+def _hosting(job: Job, folder: RunFolder) -> Hosting:
+    asked = SshOptions(**job.options)
+    limits = asked.limits(job.world_size)
+    return Hosting(asked.hosts, asked.settings(), wanted=asked.wanted(), elastic=limits)

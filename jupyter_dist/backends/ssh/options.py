@@ -1,0 +1,49 @@
+"""Options of the backend."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from pydantic import Field
+
+from ...cluster_form import Form
+from ...hosts.openssh import SshSettings
+from ..elastic.options import ElasticOptions
+from ..ranks.placement import Wanted
+from ..ranks.tensorflow_roles import Chief, Evaluator, ParameterServers
+from ..shared_options.agent import Line
+from ..shared_options.gpus import GpuOptions
+from ..shared_options.hosts import HostOptions
+
+__all__ = ["SshOptions"]
+
+
+class SshOptions(HostOptions, GpuOptions, ElasticOptions):
+    """Options of the backend `ssh`."""
+
+    form: ClassVar[Form] = Form(
+        first=("np", "hosts", "python", "gpus_per_worker", "env"),
+        sections={
+            "Hosts": ("hostfile", "interface"),
+            "Roles of TensorFlow": ("ps", "chief", "evaluator"),
+        },
+    )
+
+    interface: Line = Field(
+        default=None,
+        title="Network interface",
+        description="The network interface by which the hosts reach each other (MASTER_ADDR, gloo, NCCL), "
+        "or several with commas, where it has another name on some. Default: the one that ssh comes in by",
+        json_schema_extra={"metavar": "NAME", "wanted": "the name of a network interface, such as eth1"},
+    )
+    ps: ParameterServers = 0
+    chief: Chief = False
+    evaluator: Evaluator = False
+
+    def settings(self) -> SshSettings:
+        return dataclasses.replace(super().settings(), interface=self.interface)
+
+    def wanted(self) -> Wanted:
+        """What concerns the environments of the ranks."""
+        return Wanted.of(self, synced=bool(self.rsync_paths))

@@ -1,0 +1,211 @@
+"""The options of the backend `torchrun`, and how many ranks they come to on each host."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from ...cluster_form import Form
+from ...errors import InputError
+from ...worker.gpus.devices import visible_gpus
+from ..ranks.default_environment import cores
+from ..shared_options.gpus import LauncherGpuOptions
+from ..shared_options.hosts import LauncherHostOptions
+
+__all__ = ["LAST_CALL_S", "Layout", "TorchrunOptions", "layout"]
+
+LAST_CALL_S = 2
+"""How long a rendezvous with enough nodes waits for more. torch's 30 s would pass at every restart."""
+_MEETING = "is for --rdzv-backend static: --rdzv-endpoint HOST:PORT says where the nodes meet"
+_OUTPUT = "has nothing to do here: each rank's output is in a log of its own, run.log(rank)"
+_PROGRAM = "has nothing to do here: the cell is what the workers run"
+_INSTEAD = {
+    **dict.fromkeys(("--master-addr", "--master-port", "--node-rank"), _MEETING),
+    **dict.fromkeys(("--redirects", "-r", "--tee", "-t", "--log-dir", "--logs-specs"), _OUTPUT),
+    **dict.fromkeys(("--local-ranks-filter", "--duplicate-stdout-filters"), _OUTPUT),
+    "--duplicate-stderr-filters": _OUTPUT,
+    **dict.fromkeys(("--module", "-m", "--no-python", "--run-path", "--start-method"), _PROGRAM),
+    "--local-addr": "is found out for each host",
+    "--event-log-handler": "has nothing to do here: what torchrun says is in its own log, beside the ranks'",
+    "--signals-to-handle": "has nothing to do here: a run is told to end with `%dist stop`",
+}
+"""What torchrun's users know, and what to do instead."""
+
+
+def _nodes(value: object) -> object:
+    text = str(value)
+    match = re.fullmatch(r"(\d+)(?::(\d+))?", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2] or match[1]):
+        raise ValueError(f"needs a number of nodes such as 2, or MIN:MAX such as 1:4, got {text!r}")
+    return text
+
+
+def _processes(value: object) -> object:
+    """torchrun's words for what the machine has."""
+    counts = {"gpu": len(visible_gpus()), "cpu": cores(), "auto": len(visible_gpus()) or cores()}
+    if isinstance(value, str) and value in counts:
+        if not counts[value]:
+            raise ValueError(f"is {value!r}, but there is none on this machine")
+        return counts[value]
+    return value
+
+
+def _pairs(value: str) -> str:
+    for part in filter(None, value.split(",")):
+        if not re.fullmatch(r"\w+=[^=]+", part.strip()):
+            raise ValueError(
+                f"needs NAME=VALUE pairs such as last_call_timeout=5,join_timeout=60, got {value!r}"
+            )
+    return value
+
+
+class TorchrunOptions(LauncherHostOptions, LauncherGpuOptions):
+    """Options of the backend `torchrun`, under torchrun's own names."""
+
+    form: ClassVar[Form] = Form(
+        first=("np", "hosts", "nproc_per_node", "max_restarts", "env"),
+        sections={
+            "Nodes": ("nnodes", "standalone", "role"),
+            "Rendezvous": ("rdzv_backend", "rdzv_endpoint", "rdzv_conf", "rdzv_id"),
+            "Processes": ("monitor_interval", "shutdown_timeout", "numa_binding", "virtual_local_rank"),
+        },
+    )
+    nnodes: Annotated[str, BeforeValidator(_nodes)] | None = Field(
+        default=None,
+        title="Nodes",
+        description="How many hosts, or MIN:MAX for a run that goes on with fewer when hosts are lost: "
+        "it has a restart for each of them. Default: all that are given",
+        json_schema_extra={
+            "metavar": "N|MIN:MAX",
+            "wanted": "a number of nodes such as 2, or 1:4",
+            "ranks": True,
+        },
+    )
+    nproc_per_node: Annotated[int, BeforeValidator(_processes), Field(ge=1)] | None = Field(
+        default=None,
+        title="Workers per node",
+        description="How many workers each host has, or gpu, cpu or auto: as many as it has of them",
+        json_schema_extra={
+            "metavar": "N|gpu|cpu|auto",
+            "wanted": "a whole number of at least 1, gpu, cpu or auto",
+            "ranks": True,
+        },
+    )
+    rdzv_backend: str = Field(
+        default="c10d", title="Rendezvous", description="Where the nodes meet: c10d (torch's own), etcd-v2, …"
+    )
+    rdzv_endpoint: str | None = Field(
+        default=None,
+        title="Rendezvous endpoint",
+        description="HOST:PORT of the rendezvous. Default: a free port of the first host",
+        json_schema_extra={"metavar": "HOST:PORT"},
+    )
+    rdzv_conf: Annotated[str, AfterValidator(_pairs)] = Field(
+        default="",
+        title="Rendezvous settings",
+        description=f"More settings of the rendezvous. Default: last_call_timeout={LAST_CALL_S}",
+        json_schema_extra={"metavar": "K=V,K=V"},
+    )
+    monitor_interval: float = Field(
+        default=0.1,
+        gt=0,
+        title="Monitor interval",
+        description="How often torchrun looks after its workers, in seconds",
+    )
+    standalone: bool = Field(
+        default=False, title="Standalone", description="This machine alone, as it is where no hosts are given"
+    )
+    rdzv_id: str | None = Field(
+        default=None,
+        title="Rendezvous id",
+        description="The name under which the nodes meet. Default: the run's",
+        json_schema_extra={"metavar": "ID"},
+    )
+    role: str | None = Field(
+        default=None, title="Role", description="What torchrun calls the workers: ROLE_NAME"
+    )
+    shutdown_timeout: int | None = Field(
+        default=None,
+        ge=0,
+        title="Shutdown timeout",
+        description="How long torchrun lets workers end by themselves before it kills them, in seconds",
+    )
+    numa_binding: Literal["node", "socket", "exclusive", "core-complex"] | None = Field(
+        default=None, title="NUMA binding", description="Bind workers to the CPUs that are near their GPU"
+    )
+    virtual_local_rank: bool = Field(
+        default=False,
+        title="Virtual local rank",
+        description="Every worker sees its GPU alone, with LOCAL_RANK 0",
+    )
+
+    @classmethod
+    def instead_of(cls, flag: str) -> str | None:
+        return _INSTEAD.get(flag.replace("_", "-"))
+
+    @property
+    def ranks(self) -> int | None:
+        try:
+            return layout(None, self).ranks
+        except InputError:
+            return 1  # `check` tells what is wrong
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How many ranks there are on each host, and of how many hosts."""
+
+    per_node: tuple[int, ...]
+    least: int
+    """The hosts without which the run cannot go on."""
+
+    @property
+    def ranks(self) -> int | None:
+        return sum(self.per_node) or None
+
+    @property
+    def nodes(self) -> str:
+        most = len(self.per_node)
+        return str(most) if self.least == most else f"{self.least}:{most}"
+
+
+def layout(np: int | None, options: TorchrunOptions) -> Layout:
+    """Where the ranks are. With neither -np nor other numbers they are not counted yet (0).
+
+    Raises InputError when the numbers given contradict each other.
+    """
+    hosts, each = options.hosts, options.nproc_per_node
+    least, _, most = (options.nnodes or "1").partition(":")
+    here = max(1, len(hosts))
+    if options.nnodes is None:
+        nodes = least_nodes = here
+        if np is not None and each is None and hosts:
+            # As mpirun does: host after host, each up to its slots.
+            filled: list[int] = []
+            for host in hosts:
+                filled.append(min(int(host["slots"]), np - sum(filled)))
+            filled = [count for count in filled if count]
+            return Layout(tuple(filled), len(filled))
+        if each is not None and np is not None and np % each == 0:
+            nodes = least_nodes = min(np // each, here)
+    else:
+        least_nodes, nodes = int(least), min(int(most or least), here)
+    if least_nodes > here:
+        where = "this machine is the only one" if not hosts else f"{len(hosts)} are given"
+        raise InputError(f"--nnodes {options.nnodes} needs more hosts: {where} (-H node1:4,node2:4)")
+    if each is None and np is None:
+        return Layout(tuple(int(host["slots"]) for host in hosts[:nodes]), least_nodes)
+    if each is None:
+        assert np is not None
+        if np % nodes:
+            raise InputError(f"-np {np} cannot be shared out evenly among --nnodes {nodes}")
+        each = np // nodes
+    elif np is not None and each * nodes != np:
+        raise InputError(
+            f"-np {np} is not --nnodes {nodes} times --nproc-per-node {each}, which is {nodes * each}: "
+            "leave one of them out"
+        )
+    return Layout((each,) * nodes, least_nodes)

@@ -1,0 +1,383 @@
+"""Capture a cell or a call with all that it needs from the notebook, ready to travel.
+
+Nothing is copied on the way: the buffers of a payload are views of the live arrays and tensors.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import linecache
+import os
+import pickle
+import re
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import CaptureError
+from ..worker import payload
+from ..worker.pickling import Dumped, Pickler, Trace, dump
+from ..worker.pickling.reducers.spark_frames import collected_once
+from ..worker.settings import OBJECTS
+from ..worker.tensorflow.strategies import kind_of, spans_ranks
+from . import keras_checks, kernel_settings, parameters, preflight
+from . import modules as _ship
+from . import source as _source
+from .modules import ShippedFile
+
+__all__ = ["Payload", "ShippedFile", "capture_call", "capture_cell"]
+
+_LARGE = 100_000_000
+_IPYTHON = {"In", "Out", "get_ipython", "_", "__", "___", "_i", "_ii", "_iii", "_ih", "_oh", "_dh"}
+_OF_A_MODULE = {"__builtins__", "__builtin__", "__doc__", "__file__", "__loader__", "__name__", "__package__"}
+_OF_A_MODULE |= {"__spec__", "__annotations__", "__annotate__", "__conditional_annotations__"}
+_NUMBERED = re.compile(r"_i?\d+")
+_KERAS = {"keras", "tf_keras"}
+_NEED_LEGACY_KERAS = {
+    *("MultiWorkerMirroredStrategy", "ParameterServerStrategy", "ParameterServerStrategyV2"),
+    "CollectiveAllReduceStrategy",  # what the first one is called inside
+}
+_CALLS_STRATEGY = re.compile(
+    r"""^[^#\n]*\bstrategy\(\s*(?:kind\s*=\s*)?(?:['"]([\w. -]+)['"])?""", re.MULTILINE
+)
+_OUR_STRATEGY = "`fit` over several ranks, as with dist.strategy(),"
+_HOROVODS_KERAS = ("horovod.keras", "horovod.tensorflow.keras", "horovod._keras")
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What travels. `buffers` are views of live arrays: write it before those change."""
+
+    header: dict[str, Any]
+    body: bytes
+    buffers: tuple[memoryview, ...]
+    modules: tuple[ShippedFile, ...]
+    nbytes: int
+    """About how much will be written."""
+    notes: tuple[str, ...]
+    """What the user should know, one line each."""
+    imports: tuple[str, ...]
+    """Installed modules that the code uses, which a process may import before the code is there."""
+    words: frozenset[str] = frozenset()
+    """Every name that stands in the code, in what it calls, and in the modules that go along."""
+    parameters: Mapping[str, parameters.Value] = field(default_factory=dict)
+    """The small values that the code uses."""
+
+    def write(self, path: Path) -> None:
+        """Write the container: `path`, and its buffers beside it, both with mode 0600.
+
+        An OSError, such as a full disk, passes through with nothing left behind.
+        """
+        payload.write(path, self.header, self.body, self.buffers)
+
+
+@collected_once()
+def capture_cell(
+    source: str,
+    namespace: dict[str, Any],
+    *,
+    label: str,
+    directory: Path,
+    sources: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    ship_modules: str = "auto",
+    flags: int = 0,
+    argv: Sequence[str] = (),
+) -> Payload:
+    """Capture a cell with the names of `namespace` that it uses, and what those use in turn.
+
+    `label` is how tracebacks call the cell; `labels` (file name → label) and `sources` (file name →
+    text) tell about earlier cells, whose text is otherwise taken from `linecache`; `flags` are the
+    compiler flags that earlier cells have set. `directory` is the notebook's folder; `argv` becomes the
+    rank's `sys.argv`. Raises CaptureError, with everything that is wrong; nothing is written.
+    """
+    cell = _source.parse(source, label, flags)
+    hidden = _hidden(namespace)
+    first_use = {name: _position(name, cell.source) for name in cell.reads}
+    wanted = sorted(cell.reads & namespace.keys() - hidden, key=lambda name: (first_use[name], name))
+    values = {name: namespace[name] for name in wanted}
+    capture = _Capture(namespace, hidden, _ship.stays_behind(ship_modules, directory))
+    capture.take(values, optional=cell.optional)
+    capture.trace.imports |= cell.imports
+    capture.trace.words |= cell.words
+    capture.body = cell.body
+    header = {
+        "kind": "cell",
+        "source": cell.source,
+        "filename": cell.filename,
+        "flags": cell.flags,
+        "argv": list(argv) or [cell.filename],
+        "sources": {cell.filename: cell.source},
+        "labels": {cell.filename: label},
+    }
+    return capture.payload(header, label, directory, sources or {}, labels or {}, ship_modules)
+
+
+@collected_once()
+def capture_call(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    label: str,
+    directory: Path,
+    sources: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    ship_modules: str = "auto",
+) -> Payload:
+    """Capture `fn(*args, **kwargs)`; the function may come from a notebook, a script or a module.
+
+    The arguments are as for `capture_cell`; the container's value is {"fn", "args", "kwargs"}.
+    """
+    main = sys.modules["__main__"].__dict__
+    capture = _Capture(main, _hidden(main), _ship.stays_behind(ship_modules, directory))
+    name = getattr(fn, "__qualname__", type(fn).__name__).rpartition(".")[2]
+    capture.take({"fn": fn, "args": tuple(args), "kwargs": dict(kwargs)}, called=name)
+    header = {
+        "kind": "call",
+        "source": "",
+        "filename": f"<{label}>",
+        "flags": 0,
+        "argv": [f"<{label}>"],
+        "sources": {},
+        "labels": {},
+    }
+    return capture.payload(header, label, directory, sources or {}, labels or {}, ship_modules)
+
+
+class _Capture:
+    """One capture on its way from values to a payload."""
+
+    def __init__(
+        self, namespace: dict[str, Any], hidden: Collection[str], doubtful: Callable[[str], bool]
+    ) -> None:
+        # Functions of the notebook have the real namespace, even where we were given a copy.
+        self._mains = [namespace, sys.modules["__main__"].__dict__]
+        self._hidden = hidden
+        self._doubtful = doubtful
+        self._shown: dict[str, Any] = {}
+        self._notes: list[str] = []
+        self._dumped = Dumped(b"", (), 0)
+        self._values: dict[str, Any] = {}
+        self.trace = Trace()
+        self.body: Sequence[ast.stmt] = ()
+        """Of a cell."""
+
+    def take(self, values: dict[str, Any], *, optional: Collection[str] = (), called: str = "") -> None:
+        """Pickle the values, without those `optional` ones that cannot be pickled.
+
+        Raises CaptureError for any other one that cannot.
+        """
+        self._shown = {called if name == "fn" else name: value for name, value in values.items()}
+        failure = self._dump(values)
+        if failure is None:
+            return
+        where = "inside the function" if called else "inside the cell, or in a function that it calls"
+        behind, notes = preflight.sort_out(self._shown, optional, self._mains, self._hidden, where)
+        self._notes += notes
+        self._shown = {name: value for name, value in self._shown.items() if name not in behind}
+        failure = self._dump(self._shown)
+        if failure is not None:  # each can be pickled, but not all together
+            raise CaptureError(f"cannot pickle what is used: {failure}. Nothing was started.") from failure
+
+    def _dump(self, values: dict[str, Any]) -> Exception | None:
+        self._values = values
+        self.trace = Trace()
+        try:
+            self._dumped = dump(
+                values, mains=self._mains, hidden=self._hidden, trace=self.trace, doubtful=self._doubtful
+            )
+        except Exception as error:  # pickling runs the values' own code
+            return error
+        return None
+
+    def payload(
+        self,
+        header: dict[str, Any],
+        label: str,
+        directory: Path,
+        sources: Mapping[str, str],
+        labels: Mapping[str, str],
+        ship_modules: str,
+    ) -> Payload:
+        used = self.trace.modules | self.trace.imports
+        shipment = _ship.ship(ship_modules, used, directory)
+        settings = self._settings({name.partition(".")[0] for name in used | shipment.imports}, directory)
+        if settings.objects and not (more := self.trace.modules | self.trace.imports) <= used:
+            used |= more
+            shipment = _ship.ship(ship_modules, used, directory)
+        trace, dumped = self.trace, self._dumped
+        words = trace.words | shipment.words
+        used |= shipment.imports
+        legacy_keras = _needs_legacy_keras(words, used)
+        keras_checks.check(legacy_keras, trace.modules)
+        header["sources"].update(_texts(trace.files, sources))
+        header["labels"].update({file: labels[file] for file in sorted(trace.files) if file in labels})
+        texts = [*header["sources"].values(), *_decoded(shipment.files)]
+        spans = _asks_for_a_spanning_strategy(words, used, texts)
+        header |= {
+            "sys_path": _sys_path(),
+            "origins": {file.path: file.origin for file in shipment.files if file.path.endswith(".py")},
+            "names": list(self._shown) if header["kind"] == "cell" else [],
+            "submodules": _ship.reached(trace.modules | trace.imports, trace.words),
+            "settings": settings.header,
+            "legacy_keras": legacy_keras,
+            "legacy_keras_if_several": _OUR_STRATEGY if spans and _uses_keras(words, used) else "",
+            "spanning_strategy": spans or bool(_NEED_LEGACY_KERAS & words),
+        }
+        size = len(dumped.body) + sum(view.nbytes for view in dumped.buffers)
+        size += sum(len(file.data) for file in shipment.files)
+        notes = [*self._notes, *dict.fromkeys(trace.notes), *shipment.notes, *settings.notes]
+        if size > _LARGE:
+            notes.append(f"the payload is {_bytes(size)}: {self._biggest()}")
+        if dumped.cuda_tensors:
+            count = dumped.cuda_tensors
+            some = "1 CUDA tensor travels" if count == 1 else f"{count} CUDA tensors travel"
+            notes.append(f"{some} through CPU memory")
+        return Payload(
+            header=header,
+            body=dumped.body,
+            buffers=dumped.buffers,
+            modules=tuple(shipment.files),
+            nbytes=size,
+            notes=tuple(notes),
+            imports=_ship.installed(used),
+            words=frozenset(words),
+            parameters=self._parameters(header),
+        )
+
+    def _parameters(self, header: Mapping[str, Any]) -> dict[str, parameters.Value]:
+        inner = self.trace.globals
+        if header["kind"] == "cell":
+            return parameters.of_cell(self.body, self._shown, inner)
+        fn, args, kwargs = (self._values[part] for part in ("fn", "args", "kwargs"))
+        return parameters.of_call(fn, args, kwargs, inner)
+
+    def _settings(self, modules: Collection[str], directory: Path) -> kernel_settings.Settings:
+        """What was set in the notebook; objects among it are pickled with the values, and may share some."""
+        settings = kernel_settings.read(
+            self._mains[0], directory, modules, mains=self._mains, hidden=self._hidden
+        )
+        if settings.objects:
+            values, trace, dumped = self._values, self.trace, self._dumped
+            failure = self._dump({**values, OBJECTS: settings.objects})
+            self.trace.imports |= trace.imports  # the cell's own, which no function has
+            self.trace.words |= trace.words
+            if failure is not None:  # each can be pickled, but not all together
+                self._values, self.trace, self._dumped = values, trace, dumped
+                settings.objects = {}
+                settings.notes.append(f"what was set on modules stays behind: {failure}")
+        return settings
+
+    def _biggest(self) -> str:
+        """The largest values with their sizes."""
+        values = {**self._shown, **{n: v for n, v in self.trace.globals.items() if n not in self._shown}}
+        counter = _Counter()
+        pickler = Pickler(counter, buffer_callback=counter.aside, mains=self._mains, hidden=self._hidden)
+        sizes = {}
+        # Data first, with one memory of what was there already: a function that uses X is not as big as X.
+        for name in sorted(values, key=lambda name: callable(values[name])):
+            before = counter.size
+            pickler.dump(values[name])
+            sizes[name] = counter.size - before
+        largest = sorted(sizes.items(), key=lambda item: -item[1])[:3]
+        return ", ".join(f"{name} {_bytes(size)}" for name, size in largest if size > _LARGE / 100)
+
+
+def _needs_legacy_keras(words: Collection[str], modules: Collection[str]) -> str:
+    """What in the code cannot do with Keras 3; empty when nothing is."""
+    if any(f"{name}.".startswith(f"{own}.") for name in modules for own in _HOROVODS_KERAS):
+        return "Horovod's Keras API"
+    found = sorted(_NEED_LEGACY_KERAS & set(words)) if _uses_keras(words, modules) else []
+    return f"{found[0]} with Keras" if found else ""
+
+
+def _uses_keras(words: Collection[str], modules: Collection[str]) -> bool:
+    return bool(_KERAS & set(words)) or any(_KERAS & set(name.split(".")) for name in modules)
+
+
+def _asks_for_a_spanning_strategy(
+    words: Collection[str], modules: Collection[str], texts: Collection[str]
+) -> bool:
+    """Whether `dist.strategy` is called, and not by the name of a strategy that stays within a rank."""
+    ours = any(name.partition(".")[0] == "jupyter_dist" for name in modules)
+    if not (ours and "strategy" in words):
+        return False
+    for match in (match for text in texts for match in _CALLS_STRATEGY.finditer(text)):
+        with contextlib.suppress(ValueError):  # the rank says which names there are
+            if match[1] is None or spans_ranks(kind_of(match[1])):
+                return True
+    return False
+
+
+def _decoded(files: Collection[ShippedFile]) -> list[str]:
+    return [bytes(file.data).decode(errors="replace") for file in files if file.path.endswith(".py")]
+
+
+class _Counter:
+    """A file that keeps nothing but its size."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def write(self, data: Any) -> int:
+        self.size += len(data)
+        return len(data)
+
+    def aside(self, buffer: pickle.PickleBuffer) -> bool:
+        self.size += buffer.raw().nbytes
+        return False
+
+
+def _hidden(namespace: Mapping[str, Any]) -> set[str]:
+    """Names that the shell or the interpreter put into the notebook; a rank has its own or none."""
+    return {
+        name
+        for name, value in namespace.items()
+        if name in _IPYTHON
+        or name in _OF_A_MODULE
+        or _NUMBERED.fullmatch(name)
+        or (name in ("exit", "open", "quit") and _is_ipythons(value))
+    }
+
+
+def _is_ipythons(value: Any) -> bool:
+    # Its `open` claims to be from `io`; the globals of a function cannot lie.
+    space = getattr(value, "__globals__", {"__name__": type(value).__module__})
+    return str(space.get("__name__")).partition(".")[0] in ("IPython", "ipykernel")
+
+
+def _position(name: str, source: str) -> int:
+    found = re.search(rf"\b{re.escape(name)}\b", source)
+    return len(source) if found is None else found.start()
+
+
+def _texts(files: Collection[str], known: Mapping[str, str]) -> dict[str, str]:
+    """The text of earlier cells, and of the script that is running."""
+    texts = {}
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    for file in sorted(files):
+        entry = linecache.cache.get(file)
+        if file in known:
+            texts[file] = known[file]
+        elif entry is not None and len(entry) == 4 and entry[1] is None:  # no file on a disk
+            texts[file] = "".join(entry[2])
+        elif file == script:
+            texts[file] = "".join(linecache.getlines(file))
+    return {file: text for file, text in texts.items() if text}
+
+
+def _sys_path() -> list[str]:
+    """Where this process looks for modules, without relative entries."""
+    return list(dict.fromkeys(os.path.abspath(entry) for entry in sys.path if isinstance(entry, str)))
+
+
+def _bytes(size: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} GB"

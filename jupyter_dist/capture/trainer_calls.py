@@ -1,0 +1,135 @@
+"""Note in the kernel how trainers are made, so that a rank can make them again.
+
+Nothing is imported for it. The constructors of the classes in `worker/pickling/reducers/trainer_kinds.py` are
+wrapped when somebody imports their module; what they do, raise and answer stays as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import threading
+import weakref
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from ..worker.import_hooks import AfterImport
+from ..worker.output import events
+from ..worker.pickling.reducers import NOTES
+from ..worker.pickling.reducers.recorded_calls import Made, note
+from ..worker.pickling.reducers.trainer_kinds import TRAINERS, Kind
+
+__all__ = ["install", "remove"]
+
+_order = itertools.count(1)
+_wrapped: weakref.WeakSet[type] = weakref.WeakSet()
+
+
+class _Making(threading.local):
+    """The objects whose constructors run in this thread, the outermost first."""
+
+    def __init__(self) -> None:
+        self.objects: list[Any] = []
+
+
+_making = _Making()
+
+
+def install() -> None:
+    """Note from now on how trainers are made. Repeatable."""
+    _finder.install()
+
+
+def remove() -> None:
+    """Leave the classes as they were. Trainers that are there keep their notes."""
+    _finder.remove()
+    for cls in list(_wrapped):
+        own: Any = vars(cls).get("__init__")
+        if getattr(own, NOTES, None) is own is not None:
+            cls.__init__ = own.__wrapped__  # type: ignore[misc]
+        if hasattr(vars(cls).get("__init_subclass__"), NOTES):
+            del cls.__init_subclass__
+    _wrapped.clear()
+
+
+def _hook(name: str, module: ModuleType) -> None:
+    for kind in TRAINERS:
+        if kind.module == name:
+            # An import of the user's must not fail because of us; what is not noted is refused later.
+            with contextlib.suppress(Exception):
+                _watch(getattr(module, kind.name), kind)
+
+
+_finder = AfterImport({kind.module for kind in TRAINERS}, _hook)
+
+
+def _watch(cls: Any, kind: Kind) -> None:
+    if cls in _wrapped:
+        return
+    _wrap(cls, kind)
+    if kind.shared or "__init_subclass__" in vars(cls):
+        return
+
+    def __init_subclass__(sub: Any, **options: Any) -> None:
+        super(cls, sub).__init_subclass__(**options)
+        with contextlib.suppress(Exception):
+            _wrap(sub, kind)
+
+    hook: Any = classmethod(__init_subclass__)  # type: ignore[arg-type]
+    setattr(hook, NOTES, True)
+    cls.__init_subclass__ = hook
+    for sub in _below(cls):
+        _wrap(sub, kind)
+
+
+def _below(cls: Any) -> list[Any]:
+    return [found for sub in cls.__subclasses__() for found in (sub, *_below(sub))]
+
+
+def _wrap(cls: Any, kind: Kind) -> None:
+    """Note what the class's own constructor, if it has one, is called with."""
+    original = vars(cls).get("__init__")
+    if original is None or hasattr(original, NOTES):
+        return
+    cls.__init__ = _noting(original, kind)
+    _wrapped.add(cls)
+
+
+def _noting(original: Callable[..., None], kind: Kind) -> Callable[..., None]:
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        made = _begin(self, kind, args, kwargs)
+        if made is None:
+            original(self, *args, **kwargs)
+            return
+        if type(self).__init__ is not __init__:
+            made.trouble = "the constructor of its class was put there in a way that is not seen"
+        _making.objects.append(self)
+        try:
+            original(self, *args, **kwargs)
+        finally:
+            _making.objects.pop()
+        _end(self, kind, made)
+
+    setattr(__init__, NOTES, __init__)
+    return __init__
+
+
+def _begin(obj: Any, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Made | None:
+    """What was given; None where a constructor of the same object has said so, or nobody will ask."""
+    if any(obj is other for other in _making.objects) or events.writer() is not None:
+        return None
+    if kind.shared and getattr(type(obj), "_shared_state", None):
+        return None  # it is there already, and this call changes nothing in it
+    return Made(kind, next(_order), bool(_making.objects), args, kwargs)
+
+
+def _end(obj: Any, kind: Kind, made: Made) -> None:
+    try:
+        made.settle(obj, kind)
+    except Exception as error:  # the object is made, and that is what its owner wants
+        made.trouble = f"{type(error).__name__}: {error}"
+    with contextlib.suppress(Exception):
+        note(obj, made)

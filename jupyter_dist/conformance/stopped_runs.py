@@ -1,0 +1,156 @@
+"""Runs that are ended from outside: stopped, killed, bereft of their supervisor."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from .. import backends, start
+from ..errors import InputError, RunStopped
+from ..job import State, Status
+from ..manage import removal
+from ..record import reader
+from ..showing.run import Run
+from . import cells
+from .failed_runs import _processes
+from .run_control import Runs, assert_state, wait_until
+from .target import Target
+
+__all__ = ["Ended", "Stopped"]
+
+
+def _children(run: Run) -> list[tuple[str, int]]:
+    """What the ranks have started, by the host of each rank and the pid it printed."""
+    found = []
+    for rank in run.status.ranks:
+        match = re.search(r"^child (\d+)$", reader.output(run.folder, rank.rank).decode(), re.MULTILINE)
+        assert match is not None, f"rank {rank.rank} has started nothing"
+        found.append((str(rank.host), int(match[1])))
+    return found
+
+
+def _arguments() -> bytes:
+    """The arguments of every process on this machine."""
+    found = b""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found += path.read_bytes() + b"\n"
+        except OSError:
+            continue
+    return found
+
+
+@dataclass(frozen=True)
+class _StoppedRun:
+    """A run that one process started and another stopped, and what was seen meanwhile."""
+
+    run: Run
+    status: Status
+    """While it ran."""
+    stacks: dict[int, str]
+    secret_in_argv: bool
+    children: list[tuple[str, int]]
+    told: list[str]
+    """What the process that stopped it saw as its states."""
+
+
+class Stopped:
+    """What is left of a run that another process has stopped."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def stopped(cls, runs: Runs) -> _StoppedRun:
+        secret = secrets.token_hex(16)
+        given = runs.given(env={"CONFORMANCE_SECRET": secret})
+        run = runs.adopt(runs.elsewhere(cells.DETACHED, **given).split("\n")[-1])
+        runs.until_up(run)
+        status = run.status
+        dumps = {}
+        if backends.declared(runs.target.backend).capabilities.stacks:
+            dumps = {rank: repr(dump) for rank, dump in run.stacks(runs.target.patience_s).dumps.items()}
+        in_argv = secret.encode() in _arguments()
+        children = _children(run)
+        told = runs.elsewhere(cells.STOPS_IT, run.id, str(runs.target.patience_s / 2)).split("\n")
+        return _StoppedRun(run, status, dumps, in_argv, children, told)
+
+    def test_a_detached_run_goes_on_and_says_where(self, stopped: _StoppedRun, target: Target) -> None:
+        status = stopped.status
+        assert status.state is State.RUNNING
+        assert {rank.state for rank in status.ranks} == {State.RUNNING}
+        assert [(rank.host, rank.pid) for rank in status.ranks if not rank.host or not rank.pid] == []
+        assert len({(rank.host, rank.pid) for rank in status.ranks}) == target.np
+
+    def test_another_process_attaches_and_stops_it(self, stopped: _StoppedRun) -> None:
+        assert stopped.told == ["running", "stopped"]
+        assert stopped.run.status.reason == "stopped by the user"
+        assert {rank.state for rank in stopped.run.status.ranks} == {State.STOPPED}
+        assert stopped.run.errors == []
+        with pytest.raises(RunStopped):
+            stopped.run.raise_for_state()
+
+    def test_a_stop_lets_finally_blocks_run(self, stopped: _StoppedRun, target: Target) -> None:
+        for rank in range(target.np):
+            assert stopped.run.log(rank).split("\n")[-2:] == ["saved", ""]
+
+    def test_what_the_ranks_have_started_ends_with_them(self, stopped: _StoppedRun, runs: Runs) -> None:
+        runs.gone(*_processes(stopped.run), *stopped.children)
+
+    def test_stacks_of_ranks_that_hang(self, stopped: _StoppedRun, target: Target) -> None:
+        if not backends.declared(target.backend).capabilities.stacks:
+            assert stopped.stacks == {}
+            return
+        assert sorted(stopped.stacks) == list(range(target.np))
+        assert [rank for rank, text in stopped.stacks.items() if "waits_here" not in text] == []
+
+    def test_no_value_of_a_variable_stands_in_an_argument(self, stopped: _StoppedRun) -> None:
+        """`ps` shows those to every user of the machine."""
+        assert not stopped.secret_in_argv
+
+
+class Ended:
+    """What is left of a run that is killed, or whose supervisor is."""
+
+    def test_a_kill_ends_ranks_that_ignore_sigterm(self, runs: Runs) -> None:
+        run = runs.until_up(runs.start(cells.STUBBORN))
+        run.stop()
+        run.stop(kill=True)
+        runs.wait(run)
+        assert_state(run, State.STOPPED)
+        assert run.status.reason in ("killed by the user", "stopped by the user")
+        runs.gone(*_processes(run))
+
+    def test_a_run_whose_supervisor_is_killed(self, runs: Runs, target: Target) -> None:
+        """Its ranks are gone with all they started; or go on, and a new supervisor takes them on."""
+        # Long enough for the first line to be seen while the ranks run, however far away they are.
+        lines = max(200, round(50 * target.startup_s))
+        run = runs.until_up(runs.start(cells.COUNTS, {"LINES": lines}))
+        children, supervisor = _children(run), run.status.supervisor
+        assert supervisor is not None
+        os.kill(supervisor.pid, signal.SIGKILL)
+        outlives = backends.declared(target.backend).capabilities.outlives
+        without = State.UNWATCHED if outlives else State.LOST
+        wait_until(lambda: run.state is without, f"the state {without}", run, target.patience_s)
+        if outlives:
+            with runs.here():
+                # Its folder is all that finds the ranks again.
+                with pytest.raises(InputError, match="is not at its end"):
+                    removal.remove([run.folder])
+                start.attach(run.id)
+            runs.wait(run)
+            assert_state(run, State.SUCCEEDED)
+            assert list(run.results) == [lines - 1] * target.np
+        runs.gone(*_processes(run), *children)
+        for rank in range(target.np):
+            log = [line for line in run.log(rank).split("\n") if line.startswith("line ")]
+            assert log == [f"line {number}" for number in range(lines if outlives else len(log))]
+            steps = [
+                e.data["step"] for e in reader.events(run.folder) if (e.rank, e.kind) == (rank, "metric")
+            ]
+            assert steps == list(range(len(steps)))
+            assert abs(len(steps) - len(log)) <= 1

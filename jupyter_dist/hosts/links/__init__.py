@@ -1,0 +1,1 @@
+"""The two kinds of link to an agent."""

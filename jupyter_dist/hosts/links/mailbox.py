@@ -1,0 +1,400 @@
+"""The mailbox link: frames as objects in a store that the driver and the hosts can reach.
+
+What an object is, how it is named, sealed and put into order is told in agent/mailbox_objects.py; the other
+side is agent/mailbox_relay.py. One thread per run does what may block. The driver lists what the hosts have
+written, all of them at once, takes what is new, and removes what it has taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...agent.frames import Frame, FrameError, Frames, encode
+from ...agent.mailbox_objects import Inbox, letter_name, parse, sealed, unsealed
+from ...agent.stores.store import StoreError
+from ...folder import RunFolder, write_bytes
+from ...worker import layout
+from ...worker.jitter import jitter
+from ..bootstrap import courier_program
+from ..staged_files import Shipped, bundle, shipped
+from ..stores.object_store import BulkStore, driver_store
+from .link import LinkError
+
+__all__ = ["Mailbox", "MailboxLink", "run_key"]
+
+_LOOK_S, _BRISK_LOOK_S = 0.5, 0.1
+_BRISK_S = 5.0
+_SILENT_S = 180.0
+"""Without any sign from an agent, which answers a ping every 15 s. A store may be a minute late each way."""
+_HOLE_S = 8.0
+"""After that, what is missing is asked for again: the agent still has it."""
+_IDLE_S = 120.0
+"""How long an agent waits that was never given anything to start."""
+_TROUBLE_SHOWN_S = 3.0
+_SWEEP_EVERY_S, _JOIN_S = 5.0, 20.0
+_CLEAR_S = 20.0
+"""How long the store may refuse to have a run's objects removed, from one removal to the next."""
+
+
+def run_key(folder: RunFolder) -> bytes:
+    """The key of a run, made when it is asked for first: in its folder here, and never in a store."""
+    path = folder.path / layout.KEY
+    if not path.exists():
+        write_bytes(path, secrets.token_hex(32).encode())
+    return bytes.fromhex(path.read_text())
+
+
+class Mailbox:
+    """A run's folder in a store, with the links to its hosts."""
+
+    def __init__(
+        self,
+        url: str,
+        folder: RunFolder,
+        options: Mapping[str, Any] | None = None,
+        *,
+        opening_s: float = 600.0,
+        store: Callable[[], BulkStore] | None = None,
+        run: str | None = None,
+    ) -> None:
+        """`url`: `s3://bucket/prefix`, or any that fsspec knows; `options`: fsspec's storage options.
+        `opening_s`: how long a host may take until it looks into its mailbox. `store`: opens the same folder
+        where only hosts reach it by the URL. `run`: what the folder in the store is called, where hosts know
+        another name than the run's. Touches nothing yet."""
+        self.url, self._folder, self._options = url.rstrip("/"), folder, dict(options or {})
+        self.run, self.key, self.opening_s = run or folder.id, run_key(folder), opening_s
+        self.wake = threading.Event()
+        self._links: list[MailboxLink] = []
+        self._files = shipped(folder)
+        self._code = bundle(self._files)
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._trouble: tuple[float, str] | None = None
+        self._make_store = store or (lambda: driver_store(self.url, self._options))
+        self._store: BulkStore | None = None
+        self._uploaded: dict[str, str] | None = None
+        self._taken: set[str] = set()
+        self._swept = time.monotonic()
+
+    @property
+    def code(self) -> str:
+        """The hash of the code that hosts run."""
+        return hashlib.sha256(self._code).hexdigest()
+
+    @property
+    def trouble(self) -> str | None:
+        """What the store has been saying for a while, in place of doing its work."""
+        if self._trouble is None or time.monotonic() - self._trouble[0] < _TROUBLE_SHOWN_S:
+            return None
+        return f"{self._trouble[1]}; trying again"
+
+    def reach(self, host: str, wish: Mapping[str, Any], files: Sequence[Shipped]) -> MailboxLink:
+        """A `Reach`, for the fleet."""
+        link = MailboxLink(self, host, wish)
+        self._links.append(link)
+        return link
+
+    def host_program(self, node: int | None, python: str = "python3") -> tuple[list[str], dict[str, str]]:
+        """What a host has to run, as arguments and environment: it needs nothing but that Python. The
+        environment holds the run's key, which belongs into no argument and no file; the store's own
+        credentials have to be there as well. `node` None: the platform tells."""
+        env = {
+            "JUPYTER_DIST_MAILBOX": self.url,
+            "JUPYTER_DIST_MAILBOX_RUN": self.run,
+            "JUPYTER_DIST_MAILBOX_KEY": self.key.hex(),
+            "JUPYTER_DIST_MAILBOX_NODE": "" if node is None else str(node),
+            "JUPYTER_DIST_MAILBOX_CODE": self.code,
+        }
+        return [python, "-I", "-c", courier_program()], env
+
+    def upload(self) -> dict[str, str]:
+        """Put into the store what hosts need and the store has not, each content once: `code/HASH` is for all
+        runs. Returns the hashes of the run's own files by path. Blocks; repeatable. Raises StoreError."""
+        if self._uploaded is None:
+            store = self._open()
+            if f"code/{self.code}" not in store.names(f"code/{self.code}"):
+                store.put(f"code/{self.code}", self._code)
+            own = {file.path: file.content for file in self._files if isinstance(file.content, Path)}
+            hashes = {}
+            there = set(store.names(f"{self.run}/files/"))
+            for path, content in own.items():
+                data = content.read_bytes()
+                hashes[path] = digest = hashlib.sha256(data).hexdigest()
+                if f"{self.run}/files/{digest}" not in there:
+                    store.put(f"{self.run}/files/{digest}", data)
+            self._uploaded = hashes
+        return self._uploaded
+
+    def wish(self, mode: str) -> dict[str, Any]:
+        """What a stage program is told of the files, once they are uploaded."""
+        assert self._uploaded is not None
+        files = [[file.path, file.size, self._uploaded.get(file.path)] for file in self._files]
+        return {"mode": mode, "files": files if mode == "stage" else [], "code": self.code, "idle_s": _IDLE_S}
+
+    def rest(self, node: int) -> list[Frame]:
+        """All that lies there of a host and was not taken, whatever is missing in between.
+
+        Raises StoreError."""
+        store = self._open()
+        names = [name for name in store.names(f"{self.run}/up/{node}-") if parse(name)]
+        frames: list[Frame] = []
+        for name, data in sorted(store.get_all(names).items()):
+            content = unsealed(self.key, name, data)
+            with contextlib.suppress(FrameError):
+                frames += Frames().feed(content or b"")
+        return frames
+
+    def start(self) -> None:
+        """Have the thread run."""
+        if self._thread is None or not self._thread.is_alive():
+            self._closing = False
+            self._thread = threading.Thread(target=self._work, name="jupyter-dist mailbox", daemon=True)
+            self._thread.start()
+
+    def leave(self) -> None:
+        """This process has no more to do with it: end the thread. Repeatable; never raises."""
+        self._closing = True
+        self.wake.set()
+        if self._thread is not None:
+            self._thread.join(_JOIN_S)
+            self._thread = None
+
+    def close(self) -> None:
+        """The run is over: leave, and remove what it has in the store. Repeatable; never raises."""
+        self.leave()
+        try:
+            for part in ("up", "down", "files"):
+                self._clear(f"{self.run}/{part}/")
+        except StoreError as error:
+            print(f"mailbox: what the run has left in {self.url} stays there: {error}", flush=True)
+
+    def _clear(self, part: str) -> None:
+        """Remove what lies below, asking again while the store is busy. Raises StoreError."""
+        until, pause_s = time.monotonic() + _CLEAR_S, 0.2
+        while True:
+            try:
+                store = self._open()
+                store.remove(store.names(part))
+                return
+            except StoreError:
+                if time.monotonic() + pause_s > until:
+                    raise
+            time.sleep(pause_s * jitter(0.5, 1))
+            pause_s = min(pause_s * 2, 4.0)
+
+    def _open(self) -> BulkStore:
+        if self._store is None:
+            self._store = self._make_store()
+        return self._store
+
+    def _work(self) -> None:
+        backoff_s = 0.2
+        while not self._closing:
+            try:
+                self._turn()
+            except Exception as error:  # a client library's, too: the hosts go on, and so does this thread
+                self._trouble = self._trouble or (time.monotonic(), "")
+                self._trouble = self._trouble[0], str(error) or type(error).__name__
+                time.sleep(backoff_s * jitter(1, 2))
+                backoff_s = min(backoff_s * 2, 4.0)
+                continue
+            self._trouble, backoff_s = None, 0.2
+            brisk = any(link.brisk for link in self._links)
+            self.wake.wait(_BRISK_LOOK_S if brisk else _LOOK_S)
+            self.wake.clear()
+
+    def _turn(self) -> None:
+        store = self._open()
+        self.upload()
+        links = {link.node: link for link in self._links if link.opened}
+        for link in links.values():
+            link.post(store)
+        numbers: dict[tuple[int, str], list[int]] = {}
+        for name in store.names(f"{self.run}/up/") if links else ():
+            if (found := parse(name)) is not None:
+                numbers.setdefault((found[1], found[2]), []).append(found[3])
+        for link in links.values():
+            # Until it is swept, the same object is listed, and named here, at every look.
+            self._taken.update(link.collect(store, numbers.get((link.node, link.session), [])))
+        if len(self._taken) > 100 or time.monotonic() - self._swept > _SWEEP_EVERY_S:
+            self._swept = time.monotonic()
+            taken, self._taken = self._taken, set()
+            store.remove(sorted(taken))
+
+
+class MailboxLink:
+    """One session at a time with one host's courier. The thread of the mailbox fills it."""
+
+    ping_every_s = 15.0
+    exact_clock = False
+    pid = None
+
+    def __init__(self, mailbox: Mailbox, host: str, wish: Mapping[str, Any]) -> None:
+        self.host, self.node = host, int(wish["node"])
+        self._mailbox, self._wish = mailbox, dict(wish)
+        self.stage: str | None = None
+        self.up = self.opened = False
+        self.sent = self.to_send = 0
+        self.session = ""
+        self._lock = threading.Lock()
+        self._woken, self._waker = os.pipe()
+        for descriptor in (self._woken, self._waker):
+            os.set_blocking(descriptor, False)
+        self._sign = self._asked = time.monotonic()
+        self._begin("")
+
+    def _begin(self, mode: str) -> None:
+        self._mode = mode
+        self._out: deque[bytes] = deque()
+        self._posting: tuple[str, bytes] | None = None
+        self._number = 0
+        self._inbox = Inbox()
+        self._cutter = Frames()
+        self._came: list[Frame] = []
+        self._why: LinkError | None = None
+        self._sign = self._asked = time.monotonic()
+
+    @property
+    def silent_s(self) -> float:
+        return time.monotonic() - self._sign
+
+    @property
+    def brisk(self) -> bool:
+        """Whether answers are expected soon."""
+        return self.opened and time.monotonic() - self._asked < _BRISK_S
+
+    def open(self, mode: str) -> None:
+        with self._lock:
+            self._begin(mode)
+            self.session, self.opened, self.up = "", True, False
+        self._mailbox.start()
+        self._mailbox.wake.set()
+
+    def send(self, header: Mapping[str, Any]) -> None:
+        if not self.up:
+            return
+        with self._lock:
+            self._out.append(encode(header))
+        if header.get("do") != "ping":
+            self._asked = time.monotonic()
+            self._mailbox.wake.set()
+
+    def close(self) -> None:
+        self.opened = self.up = False
+
+    def rest(self) -> list[Frame]:
+        try:
+            return self._mailbox.rest(self.node)
+        except StoreError as error:
+            print(f"mailbox: what host {self.host} wrote last cannot be read: {error}", flush=True)
+            return []
+
+    def register(self, poll: select.poll) -> None:
+        poll.register(self._woken, select.POLLIN)
+
+    def pump(self) -> list[Frame]:
+        if not self.opened:
+            return []
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._woken, 4096)
+        with self._lock:
+            came, self._came = self._came, []
+            why = self._why
+        frames = []
+        for header, body in came:
+            if header.get("is") == "refused":
+                why = LinkError(str(header.get("why")), final=bool(header.get("final")))
+            elif header.get("is") == "closed":
+                why = LinkError("its agent has ended the connection")
+            else:
+                if header.get("is") == "connected":
+                    self.stage, self.up = str(header["stage"]), True
+                frames.append((header, body))
+        limit_s = _SILENT_S if self.up else self._mailbox.opening_s
+        if why is None and self.silent_s > limit_s:
+            why = LinkError(self._mailbox.trouble or "no answer")
+        if why is not None and not frames:
+            self.close()
+            raise why
+        if why is not None:
+            with self._lock:
+                self._why = why
+        return frames
+
+    def post(self, store: BulkStore) -> None:
+        """Write what there is to say as one object. In the thread. Raises StoreError."""
+        if not self.session:
+            known = store.names(f"{self._mailbox.run}/down/{self.node}-")
+            newest = max((found[2] for name in known if (found := parse(name))), default="0")
+            with self._lock:
+                # Later than any before, whatever the clocks of their drivers were.
+                begun = max(int(time.time() * 1000), int(newest[:12], 16) + 1)
+                self.session = f"{begun:012x}{secrets.token_hex(3)}"
+                self._out.appendleft(encode({**self._wish, **self._mailbox.wish(self._mode)}))
+                self._sign = self._asked = time.monotonic()
+        with self._lock:
+            if self._posting is None and self._out:
+                name = letter_name(self._mailbox.run, "down", self.node, self.session, self._number)
+                self._posting = name, sealed(self._mailbox.key, name, b"".join(self._out))
+                self._number += 1
+                self._out.clear()
+            posting = self._posting
+        if posting is not None:
+            store.put(*posting)  # said again, the same name has the same content
+            with self._lock:
+                if self._posting == posting:
+                    self._posting = None
+
+    def collect(self, store: BulkStore, numbers: Sequence[int]) -> list[str]:
+        """Take the objects whose turn it is; returns the names of all that need not be there any more.
+        In the thread. Raises StoreError."""
+        session, inbox = self.session, self._inbox
+        run, key = self._mailbox.run, self._mailbox.key
+        done = [n for n in numbers if n < inbox.next]
+        due = inbox.due(numbers)[:32]
+        there = store.get_all([letter_name(run, "up", self.node, session, number) for number in due])
+        for number in due:
+            name = letter_name(run, "up", self.node, session, number)
+            if name not in there:
+                break  # listed before it can be read: the next look may find it
+            content = unsealed(key, name, there[name])
+            if content is None:
+                print(f"mailbox: {name} is not sealed with the run's key; it is not read", flush=True)
+                store.remove([name])
+                break
+            if not self._keep(session, number, content):
+                break
+            done.append(number)
+        if inbox.hole_s > _HOLE_S:
+            missing = letter_name(run, "up", self.node, session, inbox.next)
+            print(f"mailbox: {missing} has not come for {_HOLE_S:g} s; asking for what it held", flush=True)
+            with self._lock:
+                if session == self.session:
+                    self._why = LinkError(f"a part of what it wrote has not come for {_HOLE_S:g} s")
+        return [letter_name(run, "up", self.node, session, number) for number in done]
+
+    def _keep(self, session: str, number: int, content: bytes) -> bool:
+        with self._lock:
+            if session != self.session:
+                return False
+            try:
+                frames = self._cutter.feed(content)
+            except FrameError as error:
+                self._why = LinkError(f"host {self.host} sent {error}")
+                return False
+            self._inbox.took(number)
+            self._came += frames
+            self._sign = time.monotonic()
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._waker, b"+")
+        return True

@@ -1,0 +1,58 @@
+"""The door that ssh opens: a login whose streams are the pipe to a stage program."""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .. import openssh
+from ..openssh import SshSettings
+from ..staged_files import Shipped
+from .link import LinkError, Reach
+from .stream import Pipe, StreamLink
+
+__all__ = ["SshDoor", "by_ssh"]
+
+
+def by_ssh(settings: SshSettings) -> Reach:
+    """Links over ssh; the host `localhost` needs none."""
+
+    def reach(host: str, wish: Mapping[str, Any], files: Sequence[Shipped]) -> StreamLink:
+        return StreamLink(host, SshDoor(host, settings), wish, files)
+
+    return reach
+
+
+class SshDoor:
+    """Logs in to one host, anew each time."""
+
+    def __init__(self, host: str, settings: SshSettings) -> None:
+        self._host, self._settings = host, settings
+
+    def open(self) -> Pipe:
+        word = secrets.token_hex(12)
+        argv = openssh.command(self._host, self._settings)
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise LinkError(f"cannot run {argv[0]}: {error.strerror or error}", final=True) from None
+        return Pipe.of_process(process, word, openssh.opening(word, openssh.pythons(self._settings)))
+
+    def unanswered(self, code: int | None, said: str, printed: str) -> LinkError:
+        why = openssh.diagnose(self._host, self._settings, code, said, printed)
+        return LinkError(why, busy=openssh.turned_away(said))
+
+    def refused(self, words: Sequence[str]) -> LinkError:
+        if words[:1] == ["python"]:
+            others = words[1] if len(words) > 1 else ""
+            return LinkError(openssh.no_python(self._settings, others), final=True)
+        return LinkError(openssh.EATEN, final=True)

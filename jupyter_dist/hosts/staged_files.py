@@ -1,0 +1,111 @@
+"""What is sent to a host: the worker's code with cloudpickle, and the run's payload and modules."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..folder import RunFolder
+from ..worker import layout
+
+__all__ = ["Shipped", "bundle", "kept_checkpoints", "shipped"]
+
+_PACKAGE = Path(__file__).parents[1]
+_STUB = '''"""The part of jupyter_dist that ranks need, as it was sent to this host."""
+
+__version__ = {version!r}
+
+
+def __getattr__(name):
+    from .worker import api
+    from .worker.api import trial_parameters
+
+    try:
+        return getattr(trial_parameters if name == "parameters" else api, name)
+    except AttributeError:
+        raise AttributeError(f"module 'jupyter_dist' has no attribute {{name!r}} on a rank") from None
+'''
+
+
+# What a function for HorovodRunner imports on the rank.
+_DATABRICKS = b'''"""The part of jupyter_dist.databricks that ranks need, as it was sent to this host."""
+
+from .worker.output.driver_log import __getattr__, log_to_driver
+'''
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """One file: where it goes below the stage folder, and its bytes or the file that holds them."""
+
+    path: str
+    size: int
+    content: bytes | Path
+    modified: float | None = None
+    """Of a checkpoint: when it was written (seconds since the epoch), which the host's file says as well."""
+
+
+def shipped(folder: RunFolder) -> list[Shipped]:
+    """All that a host needs for a run, small files first. Reads none of the run's own files."""
+    code = [
+        _of_bytes("code/jupyter_dist/__init__.py", _stub()),
+        _of_bytes("code/jupyter_dist/databricks.py", _DATABRICKS),
+    ]
+    code += [
+        _of_bytes(f"code/jupyter_dist/{path.relative_to(_PACKAGE)}", path.read_bytes())
+        for part in ("agent", "worker")
+        for path in sorted((_PACKAGE / part).rglob("*.py"))
+    ]
+    import cloudpickle
+
+    home = Path(cloudpickle.__file__).parent
+    code += [
+        _of_bytes(f"code/cloudpickle/{path.relative_to(home)}", path.read_bytes())
+        for path in sorted(home.rglob("*.py"))
+    ]
+    own = [folder.job, folder.payload, folder.payload.with_suffix(layout.BUFFERS)]
+    if folder.modules.is_dir():
+        own += sorted(path for path in folder.modules.rglob("*") if path.is_file())
+    run = [
+        Shipped(f"run/{path.relative_to(folder.path)}", path.stat().st_size, path)
+        for path in own
+        if path.exists()
+    ]
+    return [*code, *run]
+
+
+def kept_checkpoints(folder: RunFolder) -> list[Shipped]:
+    """What earlier attempts have left in `dist.checkpoint_dir()` and is here: for hosts that never had it."""
+    found = []
+    for path in sorted(folder.checkpoints.rglob("*")) if folder.checkpoints.is_dir() else ():
+        if path.is_file() and not path.is_symlink() and not path.name.endswith(".part"):
+            info = path.stat()
+            name = f"run/{path.relative_to(folder.path)}"
+            found.append(Shipped(name, info.st_size, path, info.st_mtime))
+    return found
+
+
+def bundle(files: Sequence[Shipped]) -> bytes:
+    """The code among the files as a zip that Python can import from: the same bytes for the same code."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in files:
+            if file.path.startswith("code/") and isinstance(file.content, bytes):
+                entry = zipfile.ZipInfo(file.path.removeprefix("code/"), (1980, 1, 1, 0, 0, 0))
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                archive.writestr(entry, file.content)
+    return out.getvalue()
+
+
+def _of_bytes(path: str, content: bytes) -> Shipped:
+    return Shipped(path, len(content), content)
+
+
+def _stub() -> bytes:
+    # Read, not imported: this layer knows nothing of the package's public face.
+    found = re.search(r'^__version__ = "(.*)"', (_PACKAGE / "__init__.py").read_text(), re.MULTILINE)
+    return _STUB.format(version=found[1] if found else "?").encode()

@@ -1,0 +1,1 @@
+"""Object stores as the driver sees them."""

@@ -1,0 +1,79 @@
+"""The store of a mailbox that is a container of Azure Blob Storage, as the driver sees it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ...agent.stores.blob_store import container_of
+from ...agent.stores.store import StoreError
+from ...errors import DistError
+from .object_store import ByRequests
+
+__all__ = ["ContainerStore"]
+
+_TIMES = {"connection_timeout": 5, "read_timeout": 20}
+_TRIES = 2
+"""More of them, a second apart: of many that are got at once one may be refused, where blobs are busy.
+Whoever asks here asks again by himself for much longer, and tells meanwhile what hinders him."""
+
+
+class ContainerStore(ByRequests):
+    """A folder of a container. What is uploaded is seen whole or not at all."""
+
+    def __init__(self, url: str, credential: Callable[[], Any]) -> None:
+        """`url`: as `container_of` takes it. `credential`: what Azure's own client takes as such, asked for
+        anew after the store has refused the one before; it may raise a DistError."""
+        self._container, self._prefix = container_of(url)
+        self._credential, self._client = credential, None
+
+    def put(self, name: str, data: bytes) -> None:
+        with self._blobs("write to") as blobs:
+            blobs.upload_blob(self._prefix + name, data, overwrite=True)
+
+    def get(self, name: str) -> bytes | None:
+        with self._blobs("read from") as blobs:
+            from azure.core.exceptions import ResourceNotFoundError
+
+            try:
+                data: bytes = blobs.download_blob(self._prefix + name).readall()
+                return data
+            except ResourceNotFoundError:
+                return None
+
+    def names(self, prefix: str) -> list[str]:
+        with self._blobs("list") as blobs:
+            listed = blobs.list_blob_names(name_starts_with=self._prefix + prefix)
+            return [name[len(self._prefix) :] for name in listed]
+
+    # A batch request needs rights that a signature for a container does not give.
+    def discard(self, name: str) -> None:
+        with self._blobs("remove from") as blobs:
+            from azure.core.exceptions import ResourceNotFoundError
+
+            with contextlib.suppress(ResourceNotFoundError):
+                blobs.delete_blob(self._prefix + name)
+
+    @contextlib.contextmanager
+    def _blobs(self, what: str) -> Iterator[Any]:
+        from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
+        from azure.storage.blob import ContainerClient, LinearRetry
+
+        try:
+            if self._client is None:
+                again = LinearRetry(backoff=1, retry_total=_TRIES, random_jitter_range=1)
+                self._client = ContainerClient.from_container_url(
+                    self._container, credential=self._credential(), retry_policy=again, **_TIMES
+                )
+            yield self._client
+        except DistError as error:
+            raise StoreError(str(error)) from error
+        except AzureError as error:
+            status = getattr(error, "status_code", None)
+            if isinstance(error, ClientAuthenticationError) or status in (401, 403):
+                self._client = None
+            code = error.error_code if isinstance(error, HttpResponseError) else type(error).__name__
+            code = getattr(code, "value", code)
+            said = str(error.message).strip().split("\n")[0][:300]
+            raise StoreError(f"cannot {what} {self._container}: {code or status}: {said}") from error

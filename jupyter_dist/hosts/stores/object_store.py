@@ -1,0 +1,140 @@
+"""The store of a mailbox as the driver sees it: any that fsspec reaches."""
+
+from __future__ import annotations
+
+import abc
+import urllib.parse
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ...agent.stores.folder_store import FolderStore
+from ...agent.stores.store import Store, StoreError
+from ...errors import MissingEngine
+
+_AT_ONCE = 8
+_S3 = {
+    "config_kwargs": {
+        "connect_timeout": 5,
+        "read_timeout": 20,
+        # Whoever asks here asks again by himself, and tells meanwhile what hinders him.
+        "retries": {"max_attempts": 1, "mode": "standard"},
+    }
+}
+
+__all__ = ["BulkStore", "ByRequests", "ObjectStore", "driver_store"]
+
+
+class BulkStore:
+    """A store that is asked for many objects at once; here it gets them one by one."""
+
+    def __init__(self, store: Store) -> None:
+        self.put, self.get, self.names, self.remove = store.put, store.get, store.names, store.remove
+
+    def get_all(self, names: Sequence[str]) -> dict[str, bytes]:
+        """Those that are there. Raises StoreError."""
+        found = {name: self.get(name) for name in names}
+        return {name: data for name, data in found.items() if data is not None}
+
+
+class ByRequests(BulkStore, abc.ABC):
+    """One that takes a request for each object: several of them are under way at once. A class of its own
+    has `put`, `get`, `names` and `discard`."""
+
+    @abc.abstractmethod
+    def discard(self, name: str) -> None:
+        """Remove one, which may be gone. Raises StoreError."""
+
+    def get_all(self, names: Sequence[str]) -> dict[str, bytes]:
+        found = zip(names, _each(self.get, names), strict=True)
+        return {name: data for name, data in found if data is not None}
+
+    def remove(self, names: list[str]) -> None:
+        _each(self.discard, names)
+
+
+def _each(do: Callable[[str], Any], names: Sequence[str]) -> list[Any]:
+    """A request takes a tenth of a second, and some runs leave hundreds of objects."""
+    if len(names) < 2:
+        return [do(name) for name in names]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(do, names))
+
+
+class ObjectStore(BulkStore):
+    """A folder of any file system of fsspec's. https://filesystem-spec.readthedocs.io/en/latest/api.html"""
+
+    def __init__(self, url: str, options: Mapping[str, Any]) -> None:
+        try:
+            import fsspec
+        except ImportError as error:
+            raise MissingEngine(f"the store {url!r} needs fsspec: pip install fsspec") from error
+        known = _S3 if url.startswith(("s3://", "s3a://")) else {}
+        try:
+            # fsspec would give the instance that was made first, whatever the environment says by now.
+            self._system, root = fsspec.core.url_to_fs(
+                url, **{"skip_instance_cache": True, **known, **options}
+            )
+        except (ImportError, ValueError) as error:
+            raise MissingEngine(f"the store {url!r} cannot be used: {error}") from error
+        self._root = root.rstrip("/")
+
+    def put(self, name: str, data: bytes) -> None:
+        self._do("pipe_file", f"{self._root}/{name}", data)
+
+    def get(self, name: str) -> bytes | None:
+        return self.get_all([name]).get(name)
+
+    def get_all(self, names: Sequence[str]) -> dict[str, bytes]:
+        paths = [f"{self._root}/{name}" for name in names]
+        told = self._do("cat", paths, on_error="return") if paths else {}
+        found = {}
+        for name, path in zip(names, paths, strict=True):
+            data = told.get(path)
+            if isinstance(data, bytes):
+                found[name] = data
+            elif data is not None and not isinstance(data, FileNotFoundError):
+                raise StoreError(f"the store does not give {name}: {data}")
+        return found
+
+    def names(self, prefix: str) -> list[str]:
+        folder, _, begin = prefix.rpartition("/")
+        try:
+            # Without `refresh` some of fsspec's file systems answer what they knew before.
+            self._system.invalidate_cache()
+            paths = self._system.ls(f"{self._root}/{folder}", detail=False)
+        except FileNotFoundError:
+            return []
+        except Exception as error:
+            raise _failure("list", error) from error
+        names = (f"{folder}/{path.rstrip('/').rpartition('/')[2]}" for path in paths)
+        return [name for name in names if name.startswith(f"{folder}/{begin}")]
+
+    def remove(self, names: list[str]) -> None:
+        if names:
+            try:
+                self._system.rm([f"{self._root}/{name}" for name in names])
+            except FileNotFoundError:
+                return
+            except Exception as error:
+                raise _failure("rm", error) from error
+
+    def _do(self, call: str, *arguments: Any, **named: Any) -> Any:
+        try:
+            return getattr(self._system, call)(*arguments, **named)
+        except Exception as error:
+            raise _failure(call, error) from error
+
+
+def _failure(call: str, error: Exception) -> StoreError:
+    # Each file system raises what its client library raises.
+    return StoreError(f"the store did not do {call!r}: {type(error).__name__}: {str(error)[:200]}")
+
+
+def driver_store(url: str, options: Mapping[str, Any]) -> BulkStore:
+    """Raises MissingEngine, with what to install."""
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme == "file":
+        # fsspec writes files there that others see before they are whole.
+        return BulkStore(FolderStore(urllib.parse.unquote(parts.path)))
+    return ObjectStore(url, options)

@@ -1,0 +1,60 @@
+"""A run's model: what its ranks have put into `dist.model_dir()`, fetched where it lies elsewhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from .. import backends
+from ..errors import DistError
+from ..folder import RunFolder, make_private
+from ..record import reader
+from ..worker import layout
+
+__all__ = ["model"]
+
+
+def model(folder: RunFolder) -> Path:
+    """The folder with the files. Fetched once: a backend whose platform keeps them has a `fetch_model`.
+
+    Blocks while it fetches. Raises DistError.
+    """
+    status, job = reader.status(folder), reader.job(folder)
+    if job.tuning is not None:
+        raise DistError(f"run {folder.id} is a tuning run, and its trials have models: run.best.model")
+    if not status.state.ended:
+        raise DistError(f"run {folder.id} is still {status.state}: its model comes at its end. run.wait()")
+    if folder.model.is_dir():
+        return folder.model
+    fetch = getattr(backends.declared(job.backend), "fetch_model", None)
+    if fetch is None:
+        found = folder.checkpoints / layout.MODEL  # dist.model_dir() of worker/api/folders.py
+        if not _has_files(found):
+            raise _none(folder)
+        return found
+    unpacked = folder.path / layout.hidden(f"{layout.MODEL}-{os.getpid()}")
+    shutil.rmtree(unpacked, ignore_errors=True)
+    try:
+        make_private(unpacked)
+        fetch(job, folder, unpacked)
+        if not _has_files(unpacked):
+            raise _none(folder)
+        if not folder.model.is_dir():
+            unpacked.rename(folder.model)
+    except OSError as error:
+        raise DistError(f"the model of run {folder.id} cannot be written: {error}") from error
+    finally:
+        shutil.rmtree(unpacked, ignore_errors=True)
+    return folder.model
+
+
+def _has_files(place: Path) -> bool:
+    return any(names for _, _, names in os.walk(place))
+
+
+def _none(folder: RunFolder) -> DistError:
+    return DistError(
+        f"run {folder.id} has no model: no rank has put a file into dist.model_dir(), as in "
+        'torch.save(model.state_dict(), dist.model_dir() / "model.pt")'
+    )

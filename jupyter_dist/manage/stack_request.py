@@ -1,0 +1,43 @@
+"""Ask a run's ranks where they are in their code, and wait for their answers."""
+
+from __future__ import annotations
+
+import time
+
+from ..errors import DistError
+from ..folder import RunFolder
+from ..job import State
+from ..record import reader
+from ..record.failures import stacks
+
+__all__ = ["take"]
+
+
+def take(folder: RunFolder, timeout_s: float = 5.0, *, all_threads: bool = False) -> stacks.Stacks:
+    """Ask every running rank for its stack and wait until all have given it, at most `timeout_s`.
+
+    The ranks go on running. Raises DistError when the run has ended or cannot be asked.
+    """
+    attempt, live = stacks.running(folder)
+    status = reader.status(folder)
+    if status.state.ended:
+        raise DistError(f"run {folder.id} has ended ({status.state}): there are no stacks to take.")
+    if status.state is State.UNWATCHED:
+        raise DistError(f"run {folder.id} is unwatched: nobody can ask its ranks. Attach to the run first.")
+    before = stacks.sizes(folder, attempt, live)
+    try:
+        folder.request("stacks")
+    except OSError as error:
+        raise DistError(f"cannot ask run {folder.id} for its stacks: {error}") from error
+    deadline = time.monotonic() + timeout_s
+    last: dict[int, int] = {}
+    waiting = set(live)
+    while waiting and time.monotonic() < deadline:
+        time.sleep(0.02)
+        now = stacks.sizes(folder, attempt, sorted(waiting))
+        # A dump is many small writes: it is whole when the file has stopped growing.
+        waiting -= {rank for rank, size in now.items() if size > before[rank] and size == last.get(rank)}
+        last |= now
+    found = stacks.read_after(folder, attempt, before)
+    missing = tuple(rank for rank in live if rank not in found)
+    return stacks.Stacks(found, missing, timeout_s, all_threads)

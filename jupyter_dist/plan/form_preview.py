@@ -1,0 +1,121 @@
+"""What the form of a cluster means as it stands: the line of a cell that says the same, and what is wrong.
+
+The line is made of the flags that the magic reads, and read again before it is shown: a line is shown only
+where reading it gives what stands in the form.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .. import backends, clusters
+from ..backends import Backend
+from ..errors import DistError, MissingEngine
+from ..flags import Flag, build, flags_of, problems_of, written
+from ..options import NOT_SAVED, RunOptions
+from ..queries.answers.forms import FieldProblem, FormMeaning
+from .run_plan import make_plan, read_command_line, run_flags
+
+__all__ = ["as_line", "meaning"]
+
+_MAGIC = "%%distribute"
+_VARIABLE = re.compile(r"\$[A-Za-z_]|\{[A-Za-z_]\w*\}")
+_FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
+
+
+def meaning(backend: str, options: Mapping[str, Any]) -> FormMeaning:
+    """What the form with these values means. Never raises; starts and writes nothing.
+
+    `problems`: of each field at most one, and one of the whole where the fields are right by themselves; then
+    there is a line. That an engine is missing here is none: it is said of the backend as a whole.
+    """
+    given = {key: value for key, value in options.items() if value is not None}
+    try:
+        found = backends.load(backend)
+    except DistError as error:
+        return {"line": None, "note": None, "problems": [{"field": "backend", "text": str(error)}]}
+    wrong = _wrong_fields(found, given)
+    problems = wrong or _wrong_together(found, given)
+    line, note = (None, None) if wrong else _line(found, given)
+    return {"line": line, "note": note, "problems": problems}
+
+
+def as_line(backend: Backend, given: Mapping[str, Any]) -> str | None:
+    """The first line of a cell that says what is given; None where no line can, such as two lines of text."""
+    flags = _flags(backend)
+    words = ["--backend", backend.name, *written(flags, given)]
+    if any("\n" in word or "\r" in word for word in words):
+        return None
+    line = " ".join(map(shlex.quote, words))
+    try:
+        read = dict(read_command_line(line).given)
+        read.pop("backend")
+        if _models(backend, read) != _models(backend, given):
+            return None
+    except DistError:
+        return None
+    return f"{_MAGIC} {line}"
+
+
+def _line(backend: Backend, given: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    line = as_line(backend, given)
+    if line is None:
+        return None, "One line cannot say this: save it, and use the cluster by its name."
+    flags = [flag for flag in _flags(backend) if not flag.verbatim]
+    replaced = [flag.names[0] for flag in flags if _has_variable(given.get(flag.field))]
+    if not replaced:
+        return line, None
+    return line, (
+        f"In a cell, $name and {{name}} in {' and '.join(replaced)} stand for variables of the notebook; a "
+        "saved cluster keeps them as they are."
+    )
+
+
+def _has_variable(value: object) -> bool:
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else [value]
+    return any(isinstance(part, str) and _VARIABLE.search(part) is not None for part in parts)
+
+
+def _flags(backend: Backend) -> list[Flag]:
+    """How many workers, and where, comes first, as people write it."""
+    run = [flag for flag in run_flags() if flag.field not in NOT_SAVED]
+    first = [flag for flag in run if flag.field in ("np", "hosts", "hostfile")]
+    return [*first, *flags_of(backend.options), *(flag for flag in run if flag not in first)]
+
+
+def _models(backend: Backend, given: Mapping[str, Any]) -> tuple[Any, Any]:
+    run, own = clusters.split(backend, given)
+    return build(RunOptions, run, str), build(backend.options, own, str)
+
+
+def _wrong_fields(backend: Backend, given: Mapping[str, Any]) -> list[FieldProblem]:
+    """What is wrong with fields by themselves, or within the options of the run or of the backend."""
+    run, own = clusters.split(backend, given)
+    found = {name: f"{name!r} belongs to one cell and cannot be saved" for name in given if name in NOT_SAVED}
+    # What a backend says of a secret of its own is more to the point.
+    found |= clusters.secrets_in(given) | problems_of(RunOptions, run) | problems_of(backend.options, own)
+    flags = _flags(backend)
+    return [{"field": name or _field_in(text, flags), "text": text} for name, text in found.items()]
+
+
+def _wrong_together(backend: Backend, given: Mapping[str, Any]) -> list[FieldProblem]:
+    """What is wrong, or missing, though each field is right."""
+    try:
+        make_plan({**given, "backend": backend.name}, spelled_as_flags=False, cluster=False, now=False)
+    except MissingEngine:
+        return []
+    except DistError as error:
+        return [{"field": _field_in(str(error), _flags(backend)), "text": str(error)}]
+    return []
+
+
+def _field_in(message: str, flags: Sequence[Flag]) -> str | None:
+    """The field that a message is about: the one it begins with, else the first flag that stands in it."""
+    [first] = re.findall(r"^\w*", message)
+    by_name = {name: flag.field for flag in flags for name in flag.names}
+    if any(flag.field == first for flag in flags):
+        return str(first)
+    return next((by_name[name] for name in _FLAG.findall(message) if name in by_name), None)

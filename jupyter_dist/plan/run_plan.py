@@ -1,0 +1,223 @@
+"""From flags, a saved cluster and defaults to one checked plan: what to start and where.
+
+What is given beats the cluster (`--cluster`, else the one of `%dist use`), which beats the
+defaults. Nothing here starts or writes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from .. import backends, clusters
+from ..backends import Backend
+from ..errors import Busy, DistError, InputError
+from ..flags import Flag, build, find_value, flags_of, scan, split_line, unknown_flag
+from ..options import Host, RunOptions, parse_hosts, read_hostfile
+from ..search.spec import Search
+from .search_plan import make_search
+
+__all__ = ["CommandLine", "Plan", "backend_of", "make_plan", "read_command_line", "run_flags"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to start, checked. `warnings` are for the user, once."""
+
+    backend: Backend
+    run: RunOptions
+    options: BaseModel
+    world_size: int
+    warnings: tuple[str, ...] = ()
+    search: Search | None = None
+    """What the trials of a tuning run try; the rest of the plan is then that of each trial."""
+    cluster: str | None = None
+    """The saved cluster whose options are in it."""
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """What a command line gives, by field name, and which backend's flags it was read with."""
+
+    given: Mapping[str, Any]
+    backend: Backend
+    rest: tuple[str, ...] = ()
+    help: bool = False
+
+
+def run_flags() -> tuple[Flag, ...]:
+    """The flags that every backend has."""
+    return flags_of(RunOptions)
+
+
+def backend_of(tokens: Sequence[str], expand: Callable[[str], str] = str) -> Backend:
+    """The backend that a command line chooses, itself or with a cluster. Raises DistError."""
+    named = {name: find_value(tokens, f"--{name}", run_flags()) for name in ("backend", "cluster")}
+    return _backend_for({name: expand(value) for name, value in named.items() if value is not None})
+
+
+def read_command_line(
+    line: str | Sequence[str],
+    *,
+    expand: Callable[[str], str] | None = None,
+    leave_out: Sequence[str] = (),
+    more: Sequence[Flag] = (),
+    first_word_ends: bool = False,
+) -> CommandLine:
+    """Read the flags of a run and of its backend. Raises InputError with one clear message."""
+    tokens = split_line(line) if isinstance(line, str) else list(line)
+    common = [flag for flag in run_flags() if flag.field not in leave_out] + list(more)
+    backend = backend_of(tokens, expand or str)
+    found = scan(
+        tokens,
+        [*common, *flags_of(backend.options)],
+        expand=expand,
+        unknown=lambda name: _unknown(name, common, backend),
+        first_word_ends=first_word_ends,
+    )
+    return CommandLine(found.values, backend, found.rest, found.help)
+
+
+def _unknown(name: str, common: Sequence[Flag], backend: Backend) -> InputError:
+    cure = backend.options.instead_of(name)
+    if cure is not None:
+        return InputError(f"{name} {cure}")
+    for other in backends.names():
+        if other == backend.name:
+            continue
+        try:
+            theirs = flags_of(backends.declared(other).options)
+        except Exception:
+            continue  # nothing can be said of its flags, and this message is not about it
+        if any(name in flag.names for flag in theirs):
+            return InputError(f"{name} is a flag of the backend {other!r}, and this is {backend.name!r}")
+    return unknown_flag(name, [n for flag in (*common, *flags_of(backend.options)) for n in flag.names])
+
+
+def _saved(given: Mapping[str, Any]) -> clusters.Cluster | None:
+    """The cluster whose options apply: the one named, else the kernel's, if it fits the backend."""
+    if given.get("cluster") is not None:
+        cluster = clusters.get(given["cluster"])
+        if given.get("backend") not in (None, cluster.backend):
+            raise InputError(
+                f"the cluster {cluster.name!r} is for the backend {cluster.backend!r}, "
+                f"not {given['backend']!r}: give one of the two"
+            )
+        return cluster
+    name = clusters.used()
+    if name is None:
+        return None
+    try:
+        cluster = clusters.get(name)
+    except InputError as error:
+        if given.get("backend") is not None:
+            return None
+        raise InputError(
+            f"this notebook is to use the cluster {name!r}: {error} `%dist use --none` has it use none"
+        ) from None
+    return cluster if given.get("backend") in (None, cluster.backend) else None
+
+
+def _backend_for(given: Mapping[str, Any]) -> Backend:
+    if given.get("backend") is not None:
+        backends.load(given["backend"])  # an unknown one is the clearer error
+    cluster = _saved(given)
+    return backends.load(given.get("backend") or (cluster.backend if cluster else "local"))
+
+
+def make_plan(
+    given: Mapping[str, Any], *, spelled_as_flags: bool = True, cluster: bool = True, now: bool = True
+) -> Plan:
+    """Check what is given and fill in the rest. Raises InputError, MissingEngine.
+
+    `spelled_as_flags`: whether errors say `-np` (a command line) or `np` (a call from Python).
+    `cluster=False` leaves the saved clusters out of it. `now=False`: the plan is not for now, and that
+    others use what it needs at the moment is a warning.
+    """
+    backend = _backend_for(given)
+    saved = _saved(given) if cluster else None
+    merged = {**(saved.options if saved else {}), **given}
+    if saved:
+        for name in ("env", "metric"):
+            if name in given and name in saved.options:
+                merged[name] = {**saved.options[name], **given[name]}
+        if "hosts" in given or "hostfile" in given:
+            merged = {k: v for k, v in merged.items() if k in given or k not in ("hosts", "hostfile")}
+    merged["backend"] = backend.name
+    merged |= _meant(backend, merged.get("np"))
+    run_values, own_values = clusters.split(backend, merged)
+    spelled = _spelling(backend) if spelled_as_flags else str
+    run = build(RunOptions, run_values, spelled)
+    hosts = _hosts(run, backend, spelled)
+    if run.max_restarts and not backend.capabilities.restarts:
+        raise InputError(f"{spelled('max_restarts')}: the backend {backend.name!r} cannot restart ranks")
+    if hosts:
+        own_values["hosts"] = [{"name": host.name, "slots": host.slots} for host in hosts]
+    search = make_search(run, backend.name, spelled)
+    if search is not None and search.parallel > 1 and "wait_for_gpus" in backend.options.model_fields:
+        # A trial that finds none free waits for its turn.
+        own_values.setdefault("wait_for_gpus", not own_values.get("share_gpus"))
+    options = build(backend.options, own_values, spelled)
+    check_search = getattr(backend, "check_search", None)
+    if search is not None and check_search is not None:
+        check_search(search, options.model_dump(mode="json"))
+    slots = sum(host.slots for host in hosts)
+    world_size = run.np or getattr(options, "ranks", None) or slots or backend.default_np()
+    if slots and world_size > slots:
+        raise InputError(f"{spelled('np')} {world_size} needs more than the {slots} slots of the hosts given")
+    try:
+        warnings = backend.check(world_size, options.model_dump(mode="json"))
+    except Busy as error:
+        if now:
+            raise
+        warnings = [str(error)]
+    # A backend's own name chooses it with nothing set: that is no saved cluster.
+    chosen = saved.name if saved and saved.name not in backends.names() else None
+    return Plan(backend, run, options, world_size, tuple(warnings), search, chosen)
+
+
+def _meant(backend: Backend, np: Any) -> Mapping[str, Any]:
+    """What a backend takes a number of ranks below 1 for; such a number is an error elsewhere."""
+    try:
+        number = int(np)
+    except (TypeError, ValueError):
+        return {}
+    return {} if number >= 1 else backend.options.meant_by(number) or {}
+
+
+def _spelling(backend: Backend) -> Callable[[str], str]:
+    names = {flag.field: flag.names[0] for flag in (*flags_of(backend.options), *run_flags())}
+    return lambda field: names.get(field, field)
+
+
+def _hosts(run: RunOptions, backend: Backend, spelled: Callable[[str], str]) -> tuple[Host, ...]:
+    given = [name for name in ("hosts", "hostfile") if getattr(run, name) is not None]
+    if not given:
+        return ()
+    if not backend.capabilities.hosts:
+        able = ", ".join(_with_hosts())
+        raise InputError(
+            f"{spelled(given[0])} cannot be used with the backend {backend.name!r}"
+            + (", which runs on this machine only" if backend.name == "local" else "")
+            + (f". These take hosts: {able}" if able else "")
+        )
+    if len(given) == 2:
+        raise InputError(f"{spelled('hosts')} and {spelled('hostfile')} say the same thing: give one of them")
+    if run.hosts is not None:
+        return parse_hosts(run.hosts)
+    try:
+        return read_hostfile(str(run.hostfile))
+    except ValueError as error:
+        raise InputError(f"{spelled('hostfile')} {error}") from None
+
+
+def _with_hosts() -> Iterator[str]:
+    for name in backends.names():
+        try:
+            if backends.declared(name).capabilities.hosts:
+                yield name
+        except DistError:
+            continue

@@ -1,0 +1,103 @@
+"""From the flags of a tuning to a checked search; None for a run that tunes nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from importlib.util import find_spec
+
+from ..errors import InputError, MissingEngine
+from ..options import OF_TUNING, RunOptions
+from ..search.early_stopping import ALONE
+from ..search.notation import read_dimension
+from ..search.spec import Search, Strategy, read_objective, read_parent
+
+__all__ = ["make_search"]
+
+_TRIALS = 10
+_MOST = 100_000
+_WITH_POLICIES = "azureml"
+
+
+def make_search(run: RunOptions, backend: str, spelled: Callable[[str], str]) -> Search | None:
+    """What is to be tried, by trials on this backend. `spelled` turns a field's name into what the user
+    wrote.
+
+    A parent's id is checked where it is looked for (tuning/warm_start.py). Raises InputError, and
+    MissingEngine where what chooses is not installed.
+    """
+    if not run.tune:
+        given = [name for name in OF_TUNING if getattr(run, name) not in (None, False)]
+        if given:
+            raise InputError(f"{spelled(given[0])} is for tuning: say what to try, {_example(spelled)}")
+        return None
+    if run.objective is None:
+        raise InputError(
+            f"{spelled('tune')} needs {spelled('objective')}: max:METRIC or min:METRIC, which ranks log"
+        )
+    goal, metric = read_objective(run.objective)
+    strategy: Strategy = run.strategy or "bayesian"
+    parent, transfer = (None, False) if run.warm_start is None else read_parent(run.warm_start)
+    search = Search(
+        space={name: read_dimension(text) for name, text in run.tune.items()},
+        goal=goal,
+        metric=metric,
+        max_jobs=run.max_jobs or _TRIALS,
+        parallel=run.parallel or 1,
+        strategy=strategy,
+        early_stopping=run.early_stopping is not None,
+        policy=None if run.early_stopping == ALONE else run.early_stopping,
+        parent=parent,
+        transfer=transfer,
+        seed=run.seed,
+    )
+    if search.policy is not None and backend != _WITH_POLICIES:
+        raise InputError(
+            f"{spelled('early_stopping')} {search.policy:.80} is for the backend {_WITH_POLICIES!r}: others "
+            "have one rule, and are told no more than that there is to be one"
+        )
+    if parent is not None and strategy in ("grid", "random"):
+        raise InputError(
+            f"{spelled('strategy')} {strategy} learns nothing from {spelled('warm_start')}: "
+            "take bayesian or hyperband, or leave it out"
+        )
+    if strategy == "grid":
+        search = _grid(search, run, spelled)
+    for name, install in _needed(backend, strategy):
+        if find_spec(name.lower()) is None:
+            raise MissingEngine(f"{spelled('tune')} needs {name}: {install}")
+    return search
+
+
+def _needed(backend: str, strategy: Strategy) -> list[tuple[str, str]]:
+    """What the engine for a backend (tuning/engines) has to find installed, and how it gets there."""
+    if backend == "sagemaker":
+        return [("boto3", 'pip install "jupyter-dist[sagemaker]"')]
+    if backend == "azureml":
+        return []  # the service chooses
+    optuna = [("Optuna", 'pip install "jupyter-dist[tune]"')]
+    if backend != "ray":
+        return optuna
+    # Ray Tune does these by itself; the others with Optuna.
+    own = strategy in ("random", "grid")
+    return [(name, 'pip install "ray[tune]"') for name in ("pandas", "pyarrow")] + ([] if own else optuna)
+
+
+def _grid(search: Search, run: RunOptions, spelled: Callable[[str], str]) -> Search:
+    for name, one in search.space.items():
+        if one.points() is None:
+            raise InputError(
+                f"a grid has no end of {name}={one}: write the points that you mean, as in "
+                f"{name}=choice(0.001,0.01) or {name}=quniform(0,1,0.25)"
+            )
+    size = search.grid_size()
+    if run.max_jobs is None and size > _MOST:
+        raise InputError(f"the grid has {size:,.0f} points; {spelled('max_jobs')} says how many to try")
+    number = int(min(size, run.max_jobs or math.inf))
+    return Search(**{**search.__dict__, "max_jobs": number})
+
+
+def _example(spelled: Callable[[str], str]) -> str:
+    if spelled("tune") != "tune":
+        return "as in --tune 'lr=loguniform(1e-5,1e-1)'"
+    return "as in tune={'lr': 'loguniform(1e-5,1e-1)'}"

@@ -1,0 +1,155 @@
+"""Ranks as children of this process: start or fork them, see them end, end them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import LaunchError
+from ..folder import RunFolder, open_private
+from ..job import Job, Poll, RankState, State
+from ..worker.boot import STACK_SIGNAL
+from ..worker.process_groups import kill_group, peak_memory_bytes
+from . import forking
+
+__all__ = ["PACKAGE_ROOT", "Processes", "RankSpec"]
+
+PACKAGE_ROOT = str(Path(__file__).parents[2])
+"""The folder that holds the package: `python -m` started there finds it, installed or not."""
+
+
+@dataclass(frozen=True)
+class RankSpec:
+    """One rank to start: what it is, and the variables it has beyond this process's own."""
+
+    rank: int
+    local_rank: int
+    host: str
+    env: Mapping[str, str]
+
+
+class Processes:
+    """The ranks of one attempt. Not for several threads."""
+
+    def __init__(self) -> None:
+        self._ranks: list[RankState] = []
+        self._signalled: set[int] = set()
+
+    def start(self, job: Job, folder: RunFolder, attempt: int, specs: list[RankSpec]) -> dict[str, Any]:
+        """Start all ranks; forks them where this process is a fork of the template itself.
+
+        Raises LaunchError, with none left running, where the machine has no room for all of them.
+        """
+        self._ranks, self._signalled = [], set()
+        own = {
+            "JUPYTER_DIST_RUN": str(folder.path),
+            "JUPYTER_DIST_PARENT": str(os.getpid()),
+            "JUPYTER_DIST_CWD": job.cwd,
+        }
+        for spec in specs:
+            started = time.time()
+            try:
+                pid = _start(job.python, folder, attempt, spec.rank, {**os.environ, **own, **spec.env})
+            except OSError as error:
+                self._give_up()
+                raise LaunchError(
+                    f"rank {spec.rank} of {len(specs)} could not be started: {error}. All were ended."
+                ) from error
+            self._ranks.append(
+                RankState(spec.rank, State.RUNNING, pid, spec.host, spec.local_rank, started=started)
+            )
+        return {"pids": [rank.pid for rank in self._ranks]}
+
+    def _give_up(self) -> None:
+        self.signal(kill=True)
+        for rank in self._ranks:
+            if rank.pid is not None:
+                os.waitpid(rank.pid, 0)
+        self._ranks = []
+
+    def poll(self) -> Poll:
+        """Collect what has ended, without blocking."""
+        for index, rank in enumerate(self._ranks):
+            if rank.state is State.RUNNING and rank.pid is not None:
+                self._ranks[index] = self._reap(rank, rank.pid)
+        running = tuple(r.pid for r in self._ranks if r.state is State.RUNNING and r.pid is not None)
+        return Poll(_overall(self._ranks), tuple(self._ranks), running)
+
+    def _reap(self, rank: RankState, pid: int) -> RankState:
+        try:
+            done, status, usage = os.wait4(pid, os.WNOHANG)
+        except ChildProcessError:
+            return dataclasses.replace(rank, state=State.LOST, ended=time.time())
+        if not done:
+            return rank
+        kill_group(pid)  # what the rank left behind
+        code = os.waitstatus_to_exitcode(status)
+        state = State.SUCCEEDED if code == 0 else State.STOPPED if pid in self._signalled else State.FAILED
+        return dataclasses.replace(
+            rank,
+            state=state,
+            exit_code=code if code >= 0 else None,
+            signal=-code if code < 0 else None,
+            ended=time.time(),
+            peak_memory_bytes=peak_memory_bytes(usage),
+        )
+
+    def signal(self, *, kill: bool) -> None:
+        """SIGTERM to every rank that runs; `kill`: SIGKILL to its whole group."""
+        for rank in self._ranks:
+            if rank.state is not State.RUNNING or rank.pid is None:
+                continue
+            self._signalled.add(rank.pid)
+            if kill:
+                kill_group(rank.pid)
+                with contextlib.suppress(ProcessLookupError):  # before it had a group of its own
+                    os.kill(rank.pid, signal.SIGKILL)
+            else:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(rank.pid, signal.SIGTERM)
+
+    def stacks(self) -> None:
+        """Have every running rank append its stacks to `stacks.txt`."""
+        for rank in self._ranks:
+            if rank.state is State.RUNNING and rank.pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(rank.pid, STACK_SIGNAL)
+
+
+def _start(python: str, folder: RunFolder, attempt: int, rank: int, env: Mapping[str, str]) -> int:
+    log = open_private(folder.rank(attempt, rank).output, os.O_WRONLY | os.O_APPEND)
+    try:
+        return forking.fork_rank(env) if forking.is_warm() else _spawn(python, env, log)
+    finally:
+        os.close(log)
+
+
+def _spawn(python: str, env: Mapping[str, str], log: int) -> int:
+    process = subprocess.Popen(
+        [python, "-m", "jupyter_dist.worker"],
+        env=env,
+        cwd=PACKAGE_ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
+    process.returncode = 0  # reaped by wait4 here, which tells the memory as well
+    return process.pid
+
+
+def _overall(ranks: list[RankState]) -> State:
+    states = {rank.state for rank in ranks}
+    if State.RUNNING in states:
+        return State.RUNNING
+    if states == {State.SUCCEEDED}:
+        return State.SUCCEEDED
+    return State.FAILED if State.FAILED in states or State.LOST in states else State.STOPPED

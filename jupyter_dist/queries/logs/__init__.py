@@ -1,0 +1,1 @@
+"""Logs for the views: pages, search, downloads."""

@@ -1,0 +1,309 @@
+"""Pages, searches and downloads of a run's logs, read from the disk.
+
+`rank` None is the view of all ranks (merged_log.py): by time, equal lines folded. `launcher` names the
+log of a launcher (queries/files.py) in place of the ranks' ones; its lines have no rank. Line numbers are
+stable: a log only grows at its end. A line without a newline is a line once its rank has ended (in
+the view of all ranks: once the attempt has); before that it is in a page's `partial`.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import DistError, InputError
+from ...folder import RunFolder
+from ...job import Status, rank_count
+from ...record import reader
+from ...text import pattern_process
+from ...text import pattern_search as _search
+from ...text.fold import ranges
+from .. import files
+from ..answers.logs import LogLine, LogPage, PartialLine, SearchResult
+from ..answers.media import Place
+from .line_index import MAX_CHARS, LineIndex, RawLine, cut_text
+from .merged_log import AllIndex
+from .time_index import times_of
+
+__all__ = ["AttemptLogs", "OneLog", "download", "opened", "page", "page_of", "search"]
+
+_MAX_COUNT = 1000
+_MAX_HITS = 10_000
+_MAX_QUERY = 2000
+_PAGE_CHARS = 2_000_000
+_CROWDED_CHARS = 500
+"""What is shown of a line in a page whose lines before it hold two million characters."""
+_KEPT = 32
+_CHUNK = 1 << 20
+_known: OrderedDict[tuple[Path, int], AttemptLogs] = OrderedDict()
+_known_lock = threading.Lock()
+
+
+class AttemptLogs:
+    """The logs of one attempt: line indexes that are kept between requests."""
+
+    def __init__(self, folder: RunFolder, attempt: int, world_size: int) -> None:
+        self.attempt, self.world_size = attempt, world_size
+        self.folders = [folder.rank(attempt, rank) for rank in range(world_size)]
+        self.ranks = [LineIndex(rank.output) for rank in self.folders]
+        self.all = AllIndex(self.folders, self.ranks, folder.moment)
+        self._folder = folder
+        self._launchers: dict[str, LineIndex] = {}
+        self.places: dict[tuple[int, int, int], Place] = {}
+        """By `log_places.key_of`: where displays stand, of those that can move no more."""
+
+    def launcher(self, name: str) -> LineIndex:
+        """The log of one launcher. Raises InputError when there is none of that name."""
+        if name not in self._launchers:
+            self._launchers[name] = LineIndex(files.launcher_log(self._folder, self.attempt, name))
+        return self._launchers[name]
+
+    @staticmethod
+    def of(folder: RunFolder, attempt: int, world_size: int) -> AttemptLogs:
+        """The one kept by this process, or a new one."""
+        key = (folder.path, attempt)
+        world_size = max(1, world_size)  # a tuning run has no rank, and an empty log
+        with _known_lock:
+            found = _known.pop(key, None)
+            if found is None or found.world_size != world_size:
+                found = AttemptLogs(folder, attempt, world_size)
+            _known[key] = found
+            while len(_known) > _KEPT:
+                _known.popitem(last=False)
+        return found
+
+    def ended(self, status: Status, rank: int | None) -> float | None:
+        """When a rank (None: all of them) wrote for the last time; None while it may go on."""
+        if self.attempt < status.attempt or status.state.ended:
+            return status.ended or time.time()
+        if rank is not None and rank < len(status.ranks) and status.ranks[rank].state.ended:
+            return status.ranks[rank].ended or time.time()
+        return None
+
+    def total(self, status: Status, rank: int | None, launcher: str | None = None) -> int:
+        """How many lines there are. The status must be older than this call."""
+        if launcher is None and rank is None and self.world_size > 1:
+            return self.all.refresh(ended=self.ended(status, None)).total
+        log = self.one(status, rank, launcher)
+        return log.index.refresh(ended=log.ended is not None)
+
+    def one(self, status: Status, rank: int | None, launcher: str | None) -> OneLog:
+        """The log of a launcher, or else of a rank (None: of the only one)."""
+        if launcher is not None:
+            index = self.launcher(launcher)
+            return OneLog(None, index, index.path.with_suffix(".idx"), self.ended(status, None))
+        rank = rank or 0
+        return OneLog(rank, self.ranks[rank], self.folders[rank].times, self.ended(status, rank))
+
+
+@dataclass(frozen=True)
+class OneLog:
+    """One log file: its lines, and the index of their times (that of a launcher's log does not exist)."""
+
+    rank: int | None
+    index: LineIndex
+    times: Path
+    ended: float | None
+
+
+def opened(
+    folder: RunFolder, attempt: int | None, rank: int | None = None, launcher: str | None = None
+) -> tuple[AttemptLogs, Status]:
+    """The logs of an attempt (None: the last one), and how the run stands.
+
+    Raises InputError where there is no such attempt or rank."""
+    if rank is not None and launcher is not None:
+        raise InputError(f"either a rank or a launcher can be asked for, got {rank} and {launcher[:80]!r}")
+    status = reader.status(folder)  # before the logs: with a final one they are complete
+    size = rank_count(reader.job(folder), status)
+    if rank is not None and not 0 <= rank < size:
+        known = "rank 0" if size == 1 else f"ranks 0 to {size - 1}"
+        raise InputError(f"run {folder.id} has {known}, not {rank}")
+    if attempt is None:
+        attempt = status.attempt
+    elif attempt not in folder.attempts():
+        raise InputError(f"run {folder.id} has no attempt {attempt}; it has {folder.attempts()}")
+    return AttemptLogs.of(folder, attempt, size), status
+
+
+def page(
+    folder: RunFolder,
+    rank: int | None = None,
+    attempt: int | None = None,
+    start: int = 0,
+    count: int = 200,
+    launcher: str | None = None,
+) -> LogPage:
+    """Lines from number `start` on (negative: counted from the end), at most 1,000.
+
+    `settled`: rows before this one are final; later ones may still gain `ranks`, nothing else
+    but that a line that stands for a picture may come to say that the ranks differ in it.
+    """
+    logs, status = opened(folder, attempt, rank, launcher)
+    if not 1 <= count <= _MAX_COUNT:
+        raise InputError(f"count must be 1 to {_MAX_COUNT}, got {count}")
+    return page_of(logs, status, rank, start, count, launcher)
+
+
+def page_of(
+    logs: AttemptLogs, status: Status, rank: int | None, start: int, count: int, launcher: str | None = None
+) -> LogPage:
+    """The same of logs that are at hand. The status must be older than this call."""
+    if rank is not None and not 0 <= rank < logs.world_size:
+        raise InputError(f"there is no rank {rank}")
+    total = logs.total(status, rank, launcher)
+    start = max(0, total + start) if start < 0 else min(start, total)
+    complete = logs.ended(status, rank) is not None
+    folded = rank is None and launcher is None
+    rows: list[tuple[tuple[int, ...], float, RawLine]]
+    if folded and logs.world_size > 1:
+        columns = logs.all.refresh(ended=logs.ended(status, None))
+        rows = [
+            (row.ranks, row.time, RawLine(row.data, 0, row.whole))
+            for row in logs.all.rows(columns, start, count)
+        ]
+        settled = total if complete else min(columns.stable, total)
+    else:
+        log = logs.one(status, rank, launcher)
+        ranks = () if log.rank is None else (log.rank,)
+        rows = [(ranks, *timed) for timed in _lines(log, start, count)]
+        settled = total
+    return {
+        "attempt": logs.attempt,
+        "start": start,
+        "total": total,
+        "settled": settled,
+        "complete": complete,
+        "lines": list(_shown(rows, start, folded=folded)),
+        "partial": [] if complete or start + count < total else _partial(logs, status, rank, launcher),
+    }
+
+
+def _lines(log: OneLog, start: int, count: int) -> list[tuple[float, RawLine]]:
+    lines = list(log.index.read(start, count))
+    if log.ended is not None and len(lines) < count and start + len(lines) == log.index.count:
+        lines += log.index.rest()
+    times = times_of(log.times, [line.end for line in lines], log.ended or time.time())
+    return list(zip(times, lines, strict=True))
+
+
+def _shown(
+    rows: Iterable[tuple[tuple[int, ...], float, RawLine]], start: int, *, folded: bool
+) -> Iterator[LogLine]:
+    room = _PAGE_CHARS
+    for number, (ranks, when, raw) in enumerate(rows, start):
+        text, cut = cut_text(raw, MAX_CHARS if room > 0 else _CROWDED_CHARS)
+        room -= len(text)
+        line: LogLine = {
+            "n": number,
+            "rank": ranks[0] if ranks else None,
+            "time": when,
+            "text": text,
+        }
+        if folded:
+            line["ranks"] = list(ranks)
+        if cut:
+            line["cut"] = True
+        yield line
+
+
+def _partial(logs: AttemptLogs, status: Status, rank: int | None, launcher: str | None) -> list[PartialLine]:
+    """The unfinished lines, such as progress bars, of ranks whose last lines are none yet."""
+    found: list[PartialLine] = []
+    every = rank is None and launcher is None
+    for number in range(logs.world_size) if every else [rank]:
+        log = logs.one(status, number, launcher)
+        log.index.refresh()
+        for raw in log.index.rest():
+            text, cut = cut_text(raw)
+            (when,) = times_of(log.times, [raw.end], time.time())
+            found.append({"rank": number, "time": when, "text": text, "cut": cut})
+    return found
+
+
+def search(
+    folder: RunFolder,
+    rank: int | None = None,
+    attempt: int | None = None,
+    query: str = "",
+    regex: bool = False,
+    case: bool = False,
+    limit: int = 1000,
+    launcher: str | None = None,
+) -> SearchResult:
+    """Search a whole log: how many lines hold the query, and the numbers of the first ones.
+
+    Raises InputError for an expression that is none, or that takes longer than 10 s.
+    """
+    if not 0 < len(query) <= _MAX_QUERY:
+        raise InputError(f"a search needs 1 to {_MAX_QUERY} characters, got {len(query)}")
+    if not 1 <= limit <= _MAX_HITS:
+        raise InputError(f"limit must be 1 to {_MAX_HITS}, got {limit}")
+    try:
+        pattern = _search.compiled(query, regex=regex, case=case)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InputError(f"not a regular expression: {error}") from None
+    logs, status = opened(folder, attempt, rank, launcher)
+    if rank is None and launcher is None and logs.world_size > 1:
+        columns = logs.all.refresh(ended=logs.ended(status, None))
+        chunks, unfinished = logs.all.text(columns), True
+    else:
+        log = logs.one(status, rank, launcher)
+        log.index.refresh(ended=log.ended is not None)
+        chunks, unfinished = log.index.log.chunks(), log.ended is not None
+    if not regex:
+        here: SearchResult = _search.search(chunks, pattern, limit=limit, unfinished=unfinished)
+        return here
+    try:
+        found: SearchResult = pattern_process.in_child(
+            chunks, query=query, case=case, limit=limit, unfinished=unfinished
+        )
+    except TimeoutError as error:
+        raise InputError(f"this expression {error}") from None
+    except OSError as error:
+        raise DistError(f"the search failed: {error}; try again") from None
+    return found
+
+
+def _file(path: Path) -> Iterator[bytes]:
+    """A log as it is now, in pieces."""
+    try:
+        with open(path, "rb") as file:
+            left = file.seek(0, 2)
+            file.seek(0)
+            while left and (chunk := file.read(min(_CHUNK, left))):
+                left -= len(chunk)
+                yield chunk
+    except OSError:
+        return
+
+
+def download(
+    folder: RunFolder, rank: int | None = None, attempt: int | None = None, launcher: str | None = None
+) -> Iterator[bytes]:
+    """A rank's or launcher's log byte for byte, or all ranks' by time, each line behind `[ranks] `."""
+    logs, status = opened(folder, attempt, rank, launcher)
+    if rank is not None or launcher is not None:
+        return _file(logs.one(status, rank, launcher).index.path)
+    return _download_all(logs, status)
+
+
+def _download_all(logs: AttemptLogs, status: Status) -> Iterator[bytes]:
+    if logs.world_size == 1:
+        yield from _file(logs.folders[0].output)
+        return
+    columns = logs.all.refresh(ended=logs.ended(status, None))
+    piece: list[bytes] = []
+    size = 0
+    for row in logs.all.rows(columns, 0, columns.total):
+        piece.append(b"[%s] %s\n" % (ranges(row.ranks).encode(), row.data))
+        size += len(row.data)
+        if size >= _CHUNK:
+            yield b"".join(piece)
+            piece, size = [], 0
+    yield b"".join(piece)

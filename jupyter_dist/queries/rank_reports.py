@@ -1,0 +1,218 @@
+"""What ranks said besides their logs and metrics: progress, notes, results, and what they show."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+from ..folder import RunFolder
+from ..record.growing_file import Appended
+from ..record.metrics.digest_file import KeptCurves
+from ..record.outputs import result_outlines
+from ..record.reader import parse_lines
+from ..text.progress_bar import Bar
+from ..text.safe import one_line
+from .answers.ranks import Progress, RankProgress
+from .rank_displays import RanksShown
+
+__all__ = ["Said", "said", "slowest"]
+
+_PROGRESS_TAIL = 64 << 10
+_MAX_BARS = 16
+_MAX_INNER = 4
+_MAX_NOTES = 50
+_MAX_REPR = 20_000
+_KEPT = 64
+_METRIC = b'"kind":"metric","step":'
+_WORDS = (b'"progress"', b'"note"', b'"result"')
+_known: OrderedDict[tuple[Path, int], Said] = OrderedDict()
+_known_lock = threading.Lock()
+
+
+class Said:
+    """The events of one attempt other than metrics, up to the last `refresh`. Used by several threads."""
+
+    def __init__(self, folder: RunFolder, attempt: int, world_size: int) -> None:
+        self._lock = threading.Lock()
+        self._folder, self._attempt = folder, attempt
+        self._files: list[Appended] = []
+        self._bars: list[dict[int, Bar]] = []
+        self._shown_to: list[int] = []
+        """Up to which byte of each rank's events it is known what is shown there."""
+        self._in_digest: bool | None = None
+        """Whether a digest tells where; None before it was looked for."""
+        self.shown = RanksShown()
+        """What they show besides text."""
+        self.grow(world_size)
+        self.notes: dict[str, list[int]] = {}
+        """Text → the ranks that said it."""
+        self.results: dict[int, dict[str, Any]] = {}
+        """Rank → `repr`, `bytes`, `error`, `content`, `outline`."""
+
+    def grow(self, world_size: int) -> None:
+        """Read that many ranks from now on: to an elastic run some are added."""
+        with self._lock:
+            for rank in range(len(self._files), world_size):
+                folder = self._folder.rank(self._attempt, rank)
+                self._files.append(Appended(folder.events))
+                self.shown.grow(folder)
+                self._bars.append({})
+                self._shown_to.append(0)
+
+    def refresh(self, *, progress_only: bool = False) -> Said:
+        """Read what is new. `progress_only`: of files not read yet only the end, for a list of runs."""
+        with self._lock:
+            for rank, file in enumerate(self._files):
+                if progress_only and file.offset == 0:
+                    tail = Appended(file.path)
+                    tail.skip_to_tail(_PROGRESS_TAIL)
+                    if tail.offset:
+                        self._bars[rank].clear()
+                        self._take(rank, tail.read())
+                        continue
+                while data := file.read():
+                    if data.count(_METRIC) == data.count(b"\n"):
+                        continue  # nothing else, as mostly where much comes
+                    self._take(rank, data)
+                    self._take_shown(rank, data, file.offset - len(data))
+        return self
+
+    def refresh_shown(self) -> Said:
+        """What they show alone: where a digest tells in which lines it stands, the others are not read."""
+        if not self._has_digest():
+            return self.refresh()
+        with self._lock:
+            for rank, file in enumerate(self._files):
+                rest = Appended(file.path)
+                rest.offset = max(self._shown_to[rank], file.offset)
+                while data := rest.read():
+                    self._take_shown(rank, data, rest.offset - len(data))
+                self._shown_to[rank] = rest.offset
+        return self
+
+    def _has_digest(self) -> bool:
+        with self._lock:
+            if self._in_digest is None and not any(file.offset for file in self._files):
+                kept = KeptCurves(self._folder, self._attempt, len(self._files))
+                self._in_digest = kept.load()
+                for rank, places in enumerate(kept.shown):
+                    for first, end in places:
+                        self._take_shown(rank, _read(self._files[rank].path, first, end), first)
+                    self._shown_to[rank] = kept.offsets[rank]
+            return bool(self._in_digest)
+
+    def _take_shown(self, rank: int, data: bytes, offset: int) -> None:
+        known = max(0, self._shown_to[rank] - offset)
+        self.shown.take(rank, data[known:], offset + known)
+
+    def _take(self, rank: int, data: bytes) -> None:
+        if not any(word in data for word in _WORDS):
+            return
+        lines = [line for line in data.split(b"\n") if any(word in line[:200] for word in _WORDS)]
+        for event in parse_lines(lines):
+            kind = event.get("kind")
+            if kind == "progress":
+                self._take_progress(rank, event)
+            elif kind == "note" and (text := event.get("text")) and len(self.notes) < _MAX_NOTES:
+                ranks = self.notes.setdefault(one_line(str(text), 500), [])
+                if rank not in ranks:
+                    ranks.append(rank)
+            elif kind == "result":
+                error = event.get("error")
+                self.results[rank] = {
+                    "repr": str(event.get("repr", ""))[:_MAX_REPR],
+                    "error": None if error is None else str(error)[:_MAX_REPR],
+                    "bytes": _number(event.get("bytes")),
+                    "content": event.get("content"),
+                    "outline": result_outlines.checked(event.get("outline")),
+                }
+
+    def _take_progress(self, rank: int, event: dict[str, Any]) -> None:
+        key, n, when = event.get("id"), _number(event.get("n")), _number(event.get("time"))
+        if not isinstance(key, int) or n is None or when is None:
+            return  # ranks write what they like
+        bars = self._bars[rank]
+        total = _number(event.get("total"))
+        desc = one_line(str(event.get("desc") or ""), 80)
+        bar = bars.setdefault(key, Bar())
+        bar.take(when, n, total if total and total > 0 else None, desc)
+        note, unit = event.get("note") or "", event.get("unit") or ""
+        bar.say(one_line(str(note), 80), one_line(str(unit), 20), event.get("closed") is True)
+        if len(bars) > _MAX_BARS:
+            del bars[min(bars, key=lambda k: bars[k].samples[-1][0])]
+
+    def progress(self) -> list[RankProgress]:
+        """Each rank's bar: the outermost under way, with those in it; else the one that moved last."""
+        found: list[RankProgress] = []
+        with self._lock:
+            for rank, bars in enumerate(self._bars):
+                if not bars:
+                    continue
+                active = [key for key in sorted(bars) if not bars[key].done]
+                key = active[0] if active else max(bars, key=lambda k: bars[k].samples[-1][0])
+                inner = [_shown(bars[within]) for within in active[1 : 1 + _MAX_INNER]]
+                bar: RankProgress = {"rank": rank, "id": key, "inner": inner, **_shown(bars[key])}
+                if not inner:
+                    del bar["inner"]
+                found.append(bar)
+        return found
+
+
+def _read(path: Path, first: int, end: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return os.pread(file.fileno(), end - first, first)
+    except OSError:
+        return b""  # it is being removed
+
+
+def _shown(bar: Bar) -> Progress:
+    shown: Progress = {
+        "n": _short(bar.n),
+        "total": None if bar.total is None else _short(bar.total),
+        "desc": bar.desc,
+        "rate": bar.rate(),
+    }
+    if bar.note:
+        shown["note"] = bar.note
+    if bar.unit:
+        shown["unit"] = bar.unit
+    return shown
+
+
+def said(folder: RunFolder, attempt: int, world_size: int) -> Said:
+    """What this process keeps of an attempt; not refreshed."""
+    key = (folder.path, attempt)
+    with _known_lock:
+        found = _known.pop(key, None) or Said(folder, attempt, world_size)
+        _known[key] = found
+        while len(_known) > _KEPT:
+            _known.popitem(last=False)
+    found.grow(world_size)
+    return found
+
+
+def slowest(bars: list[RankProgress]) -> RankProgress | None:
+    """The bar of the rank that is least far."""
+    if not bars:
+        return None
+    least = min(bars, key=lambda bar: (bar["n"] / bar["total"] if bar["total"] else bar["n"], bar["rank"]))
+    told = least.copy()
+    told.pop("id", None)
+    told.pop("inner", None)
+    return told
+
+
+def _number(value: object) -> float | None:
+    """The number that it is; None for anything else, and for what no view can show."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+        return None
+    return value if -1e15 < value < 1e15 else None
+
+
+def _short(value: float) -> float:
+    return int(value) if value == int(value) else value

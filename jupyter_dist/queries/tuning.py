@@ -1,0 +1,69 @@
+"""What a tuning run has tried, as JSON for the views."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..folder import RunFolder
+from ..record import trials
+from ..search.dimensions import Choice, Dimension
+from .answers.runs import Parameter, TrialInfo, TrialOf, Tuning
+
+__all__ = ["trial_of", "tuning_of"]
+
+_MOST = 5000
+"""More trials than that nobody reads in a table; the best one is always there."""
+
+
+def tuning_of(folder: RunFolder, about: Mapping[str, Any]) -> Tuning:
+    """`about`: the job's `tuning`."""
+    search = trials.search_of(about)
+    told = trials.read(folder)
+    best = trials.best(told.trials, search)
+    shown = told.trials[-_MOST:]
+    if best is not None and best.number < shown[0].number:
+        shown = [best, *shown]
+    return {
+        "metric": search.metric,
+        "goal": search.goal,
+        "strategy": search.strategy,
+        "max_jobs": search.max_jobs,
+        "parallel": search.parallel,
+        "parameters": [_parameter(name, one) for name, one in search.space.items()],
+        "trials": [_trial(trial) for trial in shown],
+        "best": None if best is None else best.number,
+        "importance": dict(told.importance),
+    }
+
+
+def trial_of(about: Mapping[str, Any]) -> TrialOf:
+    """`about`: the job's `trial`."""
+    return {"of": str(about["of"]), "number": int(about["number"]), "parameters": dict(about["parameters"])}
+
+
+def _parameter(name: str, one: Dimension) -> Parameter:
+    if isinstance(one, Choice):
+        return {
+            "name": name,
+            "kind": "choice",
+            "low": None,
+            "high": None,
+            "log": False,
+            "values": [*one.values],
+        }
+    kind = one.to_json()["kind"]
+    return {"name": name, "kind": kind, "low": one.low, "high": one.high, "log": one.log, "values": []}
+
+
+def _trial(trial: trials.Trial) -> TrialInfo:
+    return {
+        "number": trial.number,
+        "id": trial.run_id,
+        "state": trial.state,
+        "value": trial.value,
+        "parameters": dict(trial.parameters),
+        "reason": trial.reason,
+        "started": trial.started,
+        "ended": trial.ended,
+    }

@@ -1,0 +1,134 @@
+"""Why a run failed: every rank's failure, the root cause first."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from ...folder import RunFolder
+from ...job import RankState, State
+from .. import reader
+from . import stacks
+
+__all__ = ["RankError", "failures", "traceback_of"]
+
+# What a rank says when another one has gone: never the root cause while there is another failure.
+_COLLATERAL = re.compile(
+    r"connection (was )?(reset|closed|refused|aborted)|broken pipe|closed by peer|socket closed|"
+    r"remote process exited|NCCL communicator was aborted|ncclRemoteError|ncclSystemError|"
+    r"UNAVAILABLE:|CANCELLED:|ABORTED:|Connecting to .*failed|store.*(timed out|timeout)|"
+    r"timed out waiting .*(recv|send|clients)|will never reach this barrier|Horovod has been shut down",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class RankError:
+    """How one rank failed.
+
+    `kind` is "exception", "exit" (non-zero code without an exception), "signal" or "lost" (with its host).
+    `text` is the traceback with the cell's own lines, or what Python said of a crash; empty without either.
+    `collateral` says that the rank failed, or was ended, because another one had failed.
+    """
+
+    rank: int
+    time: float
+    kind: Literal["exception", "exit", "signal", "lost"]
+    type: str
+    message: str
+    text: str = ""
+    frames: tuple[Mapping[str, Any], ...] = ()
+    exit_code: int | None = None
+    signal: int | None = None
+    peak_memory_bytes: int | None = None
+    host: str | None = None
+    collateral: bool = False
+
+
+def failures(
+    folder: RunFolder, attempt: int | None = None, ranks: Sequence[RankState] | None = None
+) -> list[RankError]:
+    """The failures of an attempt, by default the newest: root cause first, then by time, collateral last.
+
+    `ranks`: those of the attempt, from who knows them better than state.json, which is not read then.
+    """
+    alone = True
+    if ranks is None or attempt is None:
+        status = reader.status(folder)
+        attempt = status.attempt if attempt is None else attempt
+        ranks, alone = reader.ranks(folder, attempt), status.state is not State.LOST
+    found = []
+    asked: set[int] = set()
+    for rank in ranks:
+        error = _of_rank(folder, attempt, rank, asked, alone=alone)
+        if error is not None:
+            found.append(error)
+    if any(not error.collateral for error in found):
+        # Judged by what it says only when somebody else said something better.
+        marked = [replace(e, collateral=e.collateral or e.rank in asked or _blames_another(e)) for e in found]
+        if any(not error.collateral for error in marked):
+            found = marked
+    return sorted(found, key=lambda error: (error.collateral, error.time, error.rank))
+
+
+def traceback_of(folder: RunFolder, attempt: int, rank: int) -> str:
+    """The traceback that a rank has written down, which its log ends with; empty while it has none."""
+    written = _error_file(folder, attempt, rank)
+    return "" if written is None else str(written["text"])
+
+
+def _blames_another(error: RankError) -> bool:
+    return error.kind == "exception" and bool(_COLLATERAL.search(f"{error.type}: {error.message}"))
+
+
+def _of_rank(
+    folder: RunFolder, attempt: int, rank: RankState, asked: set[int], *, alone: bool
+) -> RankError | None:
+    """`alone`: a rank that is lost is so by itself, and not with the whole run. To `asked` it is added if it
+    raised while it was asked to end."""
+    stopped = rank.state is State.STOPPED
+    common: dict[str, Any] = {
+        "rank": rank.rank,
+        "exit_code": rank.exit_code,
+        "signal": rank.signal,
+        "peak_memory_bytes": rank.peak_memory_bytes,
+        "host": rank.host,
+        "collateral": stopped,
+    }
+    written = _error_file(folder, attempt, rank.rank)
+    if written is not None:
+        if written.pop("asked_to_end"):
+            asked.add(rank.rank)
+        return RankError(kind="exception", **{**common, **written})
+    when = rank.ended or 0.0
+    if rank.state is State.LOST and alone:
+        message = f"nothing more was heard of it on host {rank.host}"
+        return RankError(time=when, kind="lost", type="", message=message, **common)
+    if rank.state is not State.FAILED:
+        return None
+    if rank.signal is not None:
+        message = f"ended by signal {rank.signal}"
+        text = stacks.of_crash(folder, folder.rank(attempt, rank.rank).output)
+        return RankError(time=when, kind="signal", type="", message=message, text=text, **common)
+    return RankError(time=when, kind="exit", type="", message=f"exit code {rank.exit_code}", **common)
+
+
+def _error_file(folder: RunFolder, attempt: int, rank: int) -> dict[str, Any] | None:
+    try:
+        data = json.loads(folder.rank(attempt, rank).error.read_bytes())
+        found = {
+            "time": float(data["time"]),
+            "type": str(data["type"]),
+            "message": str(data["message"]),
+            "text": str(data["text"]),
+            "frames": tuple(data.get("frames", ())),
+            "asked_to_end": data.get("asked_to_end") is True,
+        }
+        if isinstance(data.get("exit_code"), int):
+            found["exit_code"] = data["exit_code"]
+        return found
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # no error, or a torn file: the exit code still tells that it failed

@@ -1,0 +1,193 @@
+"""What to do about a failure whose cause is well known, or perhaps known; a hint says which."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from ...folder import RunFolder
+from ...job import Job
+from ...text.safe import one_line
+from .. import reader
+from ..logs.last_lines import last_lines
+from .failures import RankError
+
+__all__ = ["hints", "of_run"]
+
+_SIMPLE = (
+    (
+        r"in this cell keras is tf_keras, which lacks it",
+        "what the cell uses is of Keras 3, and this rank has tf_keras: put import os; "
+        'os.environ["TF_USE_LEGACY_KERAS"] = "1" at the top of the notebook, so that it has tf_keras as well',
+    ),
+    (
+        r"invalid device ordinal|CUDA_ERROR_INVALID_DEVICE",
+        "each rank sees only its own GPUs, numbered from 0: use dist.device() and no index of your own",
+    ),
+    (
+        r"EADDRINUSE|[Aa]ddress already in use|errno: 98",
+        "another process has the port. A run gets a free one in MASTER_PORT: use it and run the cell again",
+    ),
+    (
+        r"CUDA out of memory|torch\.\S*OutOfMemoryError",
+        "the GPU is full: a smaller batch per rank, or fewer ranks on each GPU (--gpus-per-worker 1)",
+    ),
+    (
+        r"not compiled with CUDA enabled|No CUDA GPUs are available|Found no NVIDIA driver",
+        "no GPU can be used here: dist.device() is the rank's GPU where there is one, else the CPU",
+    ),
+    (
+        r"have NCCL built in|NCCL support is not compiled",
+        "this torch has no NCCL: dist.init() takes gloo where there is no GPU",
+    ),
+    (
+        r"Default process group has not been initialized",
+        "call dist.init() (import jupyter_dist as dist) before the first collective",
+    ),
+    (
+        r"\bEOFError: EOF when reading a line\s*$",
+        "nobody can type into a rank: ask in a cell before this one, and use the answer here",
+    ),
+    (
+        r"\bBdbQuit\b",
+        "a debugger waits for what is typed, and nobody can type into a rank: run the cell without "
+        "%%distribute to debug it in the notebook; print() and `%dist stacks` show where the ranks are",
+    ),
+)
+"""What the failure means, and what to do."""
+_UNSURE = (
+    (
+        r"client socket has timed out",
+        "the rank that this one was to meet never came, or the TCP ports between their hosts are closed",
+    ),
+    (
+        r"(?<!CUDA )out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED",
+        "the GPU is full: a smaller batch per rank, or fewer ranks on each GPU (--gpus-per-worker 1)",
+    ),
+    (
+        r"re-initialize CUDA in forked subprocess",
+        "run the cell with --cold, so that its ranks start without a fork. Processes that the cell itself "
+        "starts, such as a DataLoader's workers, need the start method 'spawn' to use CUDA",
+    ),
+    (
+        r"[Cc]an't pickle|cannot pickle",
+        "something that goes to another process (a DataLoader's worker, a queue) cannot be pickled: "
+        "define it at the top level of a cell or in a module",
+    ),
+    (
+        r"\bEOFError\s*$",
+        "the process at the other end of a pipe or a queue has ended",
+    ),
+)
+"""What it may mean: other things say the same."""
+_PERHAPS = "perhaps "
+_LOG_LINES = 40
+_NO_MODULE = re.compile(r"No module named '([\w.]+)'(?!: in this cell)")
+_NO_NAME = re.compile(r"name '(\w+)' is not defined")
+_SPAWNED = re.compile(r"Can't get attribute '(\w+)' on <module '__(?:mp_)?main__'")
+_LACKING = re.compile(
+    r"(?:multiprocessing/\w+|concurrent/futures/process)\.py.*?NameError: name '(\w+)' is not defined",
+    re.DOTALL,
+)
+
+
+def of_run(folder: RunFolder, attempt: int, first: RankError) -> list[str]:
+    """The advice about the failure that a run's attempt began with; reads the end of that rank's log."""
+    return hints(first, reader.job(folder), last_lines(folder.rank(attempt, first.rank).output)[-_LOG_LINES:])
+
+
+def hints(error: RankError, job: Job, log: Sequence[str]) -> list[str]:
+    """At most three pieces of advice; none where the cause is not known. `log`: how the rank's log ends."""
+    own = f"{error.type}: {error.message}"
+    said = f"{own}\n{error.text}"[-20_000:]
+    log_text = "\n".join(log)
+    # Of a rank that did not say what it was, the last lines may tell, or be of something else.
+    text = said if error.text else f"{said}\n{log_text}"
+    found = _known(own, text)
+    missing = _NO_MODULE.search(text)
+    if missing:
+        advice, sure = _missing_module(missing[1], job, error.host)
+        found.append(advice if sure and _NO_MODULE.search(own) else _perhaps(advice))
+    unknown = _NO_NAME.match(error.message) if error.type == "NameError" else None
+    if unknown and job.label.startswith("In[") and _is_in_a_cell(error):
+        found.append(_missing_name(unknown[1]))
+    spawned = _SPAWNED.search(f"{said}\n{log_text}")  # said by the process that was spawned
+    if spawned:
+        found.append(
+            _perhaps(
+                "a process that is spawned has what there was when it started, and could be pickled: define "
+                f"{spawned[1]!r} before, at the top level of a cell, or in a module beside the notebook"
+            )
+        )
+    lacking = _LACKING.search(f"{said}\n{log_text}")
+    if lacking:
+        found.append(
+            _perhaps(
+                f"a process that was spawned, not forked, has no {lacking[1]!r} where that cannot be "
+                "pickled, is on a GPU or is one rank's connection: pass it to the process, or make it in the "
+                "function"
+            )
+        )
+    return found[:3]
+
+
+def _known(own: str, text: str) -> list[str]:
+    """What is known of the error itself is sure; what stands elsewhere may have been dealt with."""
+    found: list[str] = []
+    for pattern, advice in _SIMPLE:
+        if re.search(pattern, own):
+            found.append(advice)
+        elif re.search(pattern, text):
+            found.append(_perhaps(advice))
+    known = [advice.removeprefix(_PERHAPS) for advice in found]
+    return found + [
+        _perhaps(advice) for pattern, advice in _UNSURE if advice not in known and re.search(pattern, text)
+    ]
+
+
+def _perhaps(advice: str) -> str:
+    return f"{_PERHAPS}{advice}"
+
+
+def _is_in_a_cell(error: RankError) -> bool:
+    return bool(error.frames) and error.frames[-1].get("label") != error.frames[-1].get("file")
+
+
+def _missing_name(name: str) -> str:
+    if name == "dist":
+        return "import jupyter_dist as dist, in the notebook or in this cell"
+    return (
+        f"{name!r} is neither in the notebook nor made by this cell. What an earlier %%distribute cell made "
+        "is gone with its ranks: import in the notebook, and take values from that run's results"
+    )
+
+
+def _missing_module(name: str, job: Job, host: str | None) -> tuple[str, bool]:
+    """The advice, and whether it is sure."""
+    top = name.partition(".")[0]
+    places = [Path(job.cwd), *([Path(job.notebook).parent] if job.notebook else [])]
+    if any((place / f"{top}.py").is_file() or (place / top / "__init__.py").is_file() for place in places):
+        return f"{top!r} lies beside the notebook: --ship-modules {top} sends it along", name == top
+    remote = bool(job.options.get("hosts"))
+    python = "the Python that runs the ranks" if remote else one_line(job.python, 200)
+    if name != top:
+        # A part of a package that is there: what is wrong is another version, or another module of that name.
+        return f"{top!r} is there for {python}, in a version that has no {name!r}", False
+    if remote:
+        return (
+            f"{top!r} is not installed for the Python that runs the ranks on host {host}: install it there, "
+            "or name a Python that has it with --python"
+        ), True
+    if job.python == sys.executable and _is_here(top):
+        return f"{top!r} is installed for {python}, and something on the rank hides it", False
+    return f"{top!r} is not installed for {python}, which runs the ranks", True
+
+
+def _is_here(top: str) -> bool:
+    try:
+        return PathFinder.find_spec(top) is not None
+    except Exception:  # finders that others have put on the path may raise anything
+        return False

@@ -1,0 +1,267 @@
+"""The Python stacks that a run's ranks have written: read, grouped, rendered.
+
+Each rank's faulthandler appends a dump of its threads to `stacks.txt` when the supervisor signals
+it. That works while the rank waits in C code and holds the GIL, which is where most hangs are.
+"""
+
+from __future__ import annotations
+
+import html
+import linecache
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...folder import RunFolder
+from ...job import State
+from ...text.fold import ranges
+from ...text.safe import clean, one_line, preformatted
+from ...text.stack_dumps import Dump, Frame, Thread, escaped, parse
+from .. import reader
+
+__all__ = ["Dump", "Frame", "Stacks", "Thread", "kept", "of_crash", "read", "read_after", "running", "sizes"]
+
+_OURS = re.compile(r"(^|[/\\])jupyter_dist[/\\](worker|agent|supervise|launch|backends)\b")
+_STARTERS = ("<frozen runpy>", "runpy.py", "<frozen importlib._bootstrap>")
+_NO_FRAME = "(no Python frame)"
+_FATAL = "Fatal Python error: "
+_MAX_DUMP = 1 << 20
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """The stacks of a run's ranks. `str()` gives them as text, grouped; shown side by side in a notebook.
+
+    `missing` are ranks that gave none in time.
+    """
+
+    dumps: Mapping[int, Dump]
+    missing: tuple[int, ...] = ()
+    timeout_s: float | None = None
+    all_threads: bool = False
+    groups: list[tuple[tuple[int, ...], tuple[Frame, ...]]] = field(init=False)
+    """(ranks, frames of their main thread). Where most ranks are at one place, the others come first."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "groups", _group(self.dumps))
+
+    @property
+    def hint(self) -> str:
+        """`rank 1 is elsewhere`, where most ranks are at one place and a few are not; else empty."""
+        if not _has_majority(self.groups):
+            return ""
+        others = [rank for ranks, _ in self.groups[:-1] for rank in ranks]
+        if not others:
+            return ""
+        return f"{_ranks(others)} {'is' if len(others) == 1 else 'are'} elsewhere"
+
+    @property
+    def missing_text(self) -> str:
+        if not self.missing:
+            return ""
+        within = f" within {self.timeout_s:g} s" if self.timeout_s is not None else ""
+        return f"{_ranks(self.missing)} gave no stack{within}"
+
+    def __str__(self) -> str:
+        parts = [text for text in (self.hint, self.missing_text) if text]
+        for ranks, frames in self.groups:
+            parts.append(f"{_ranks(ranks)} ({len(ranks)})\n{_indented(frames)}")
+            if self.all_threads:
+                parts += [self._thread_text(rank) for rank in ranks]
+        return "\n".join(parts) if parts else "no rank is running"
+
+    def _thread_text(self, rank: int) -> str:
+        blocks = []
+        for number, thread in enumerate(self.dumps[rank].threads[1:], 1):
+            name = f" {thread.name!r}" if thread.name else ""
+            blocks.append(f"rank {rank}, thread {number}{name}\n{_indented(thread.frames)}")
+        return "\n".join(blocks) or f"rank {rank} has no other thread"
+
+    def __repr__(self) -> str:
+        return f"<Stacks of {len(self.dumps)} ranks in {len(self.groups)} groups>"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        columns = []
+        for ranks, frames in self.groups[:12]:
+            body = _indented(frames).removeprefix("  ").replace("\n  ", "\n")
+            columns.append(
+                '<div style="flex:1 1 20em;min-width:0"><div style="font-weight:600">'
+                f"{html.escape(_ranks(ranks))} ({len(ranks)})</div>"
+                f"{preformatted(body, 'margin:0.3em 0 0;overflow-x:auto')}</div>"
+            )
+        notes = [text for text in (self.hint, self.missing_text) if text]
+        if len(self.groups) > 12:
+            notes.append(f"{len(self.groups) - 12} more groups: print(run.stacks())")
+        head = "".join(f"<div>{html.escape(note)}</div>" for note in notes)
+        if not columns and not notes:
+            head = "<div>no rank is running</div>"
+        return (
+            f'<div style="font-size:0.9em">{head}'
+            f'<div style="display:flex;flex-wrap:wrap;gap:1.5em;align-items:flex-start">{"".join(columns)}'
+            "</div></div>"
+        )
+
+
+def _indented(frames: Iterable[Frame]) -> str:
+    return "\n".join(f"  {line}" for frame in frames for line in str(frame).split("\n"))
+
+
+def _ranks(ranks: Iterable[int]) -> str:
+    listed = sorted(ranks)
+    return f"{'rank' if len(listed) == 1 else 'ranks'} {ranges(listed, 60)}"
+
+
+def _group(dumps: Mapping[int, Dump]) -> list[tuple[tuple[int, ...], tuple[Frame, ...]]]:
+    by_frames: dict[tuple[Frame, ...], list[int]] = {}
+    for rank in sorted(dumps):
+        by_frames.setdefault(dumps[rank].main.frames, []).append(rank)
+    groups = [(tuple(ranks), frames) for frames, ranks in by_frames.items()]
+    largest_last = sorted(groups, key=lambda group: len(group[0]))
+    return largest_last if _has_majority(largest_last) else groups
+
+
+def _has_majority(groups: list[tuple[tuple[int, ...], tuple[Frame, ...]]]) -> bool:
+    total = sum(len(ranks) for ranks, _ in groups)
+    return bool(groups) and 2 * len(groups[-1][0]) > total
+
+
+class _Sources:
+    """Names and source lines of the run's files: the cell's from the payload, others from the disk."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._labels: Mapping[str, str] = {}
+        self._sources: Mapping[str, str] = {}
+        from ...worker import payload
+
+        try:
+            header = payload.read_header(folder.payload)
+            self._labels = {escaped(file): str(label) for file, label in header["labels"].items()}
+            self._sources = {escaped(file): str(text) for file, text in header["sources"].items()}
+        except Exception:  # the stacks are worth showing without it, whatever is wrong with the file
+            return
+
+    def dump(self, found: Dump) -> Dump:
+        return Dump(tuple(self._thread(thread) for thread in found.threads))
+
+    def _thread(self, thread: Thread) -> Thread:
+        frames = tuple(self._frame(frame) for frame in self._users(thread.frames))
+        return Thread(frames or (Frame("", None, _NO_FRAME),), one_line(thread.name, 40), thread.current)
+
+    def _users(self, frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+        """Without the calls of the worker that lead to the cell."""
+        for i, frame in enumerate(frames):
+            if frame.file in self._sources:
+                return frames[i:]
+        for i, frame in enumerate(frames):
+            if not _OURS.search(frame.file) and not frame.file.endswith(_STARTERS):
+                return frames[i:]
+        return frames
+
+    def _frame(self, frame: Frame) -> Frame:
+        if not frame.file:
+            return frame
+        return Frame(
+            clean(frame.file, limit=300, colour=False),
+            frame.line,
+            one_line(frame.function, 120),
+            one_line(self._labels.get(frame.file, ""), 60),
+            one_line(self._source(frame), 160),
+        )
+
+    def _source(self, frame: Frame) -> str:
+        if frame.line is None:
+            return ""
+        text = self._sources.get(frame.file)
+        if text is None:
+            return linecache.getline(frame.file, frame.line)
+        lines = text.splitlines()
+        return lines[frame.line - 1] if 0 < frame.line <= len(lines) else ""
+
+
+def running(folder: RunFolder) -> tuple[int, list[int]]:
+    """The current attempt and its ranks that run: those that can give a stack."""
+    status = reader.status(folder)
+    return status.attempt, [rank.rank for rank in status.ranks if rank.state is State.RUNNING]
+
+
+def _tail(path: Path, start: int = 0) -> str:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(start, size - _MAX_DUMP))
+            return file.read(_MAX_DUMP).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def read(folder: RunFolder, *, since: float = 0.0) -> Stacks:
+    """The newest stacks on disk of the ranks that run, asking nobody; older than `since` is missing."""
+    attempt, live = running(folder)
+    sources = _Sources(folder)
+    found = {}
+    for rank in live:
+        path = folder.rank(attempt, rank).stacks
+        try:
+            recent = path.stat().st_mtime >= since
+        except OSError:
+            continue
+        dumps = parse(_tail(path)) if recent else []
+        if dumps:
+            found[rank] = sources.dump(dumps[-1])
+    return Stacks(found, tuple(rank for rank in live if rank not in found))
+
+
+def kept(folder: RunFolder) -> tuple[Stacks, float]:
+    """The newest stacks that the ranks of the newest attempt have written, also of a run that has ended, and
+    when the last of them was (0 where there are none). Asks nobody."""
+    status = reader.status(folder)
+    sources = _Sources(folder)
+    found, newest = {}, 0.0
+    for rank in status.ranks:
+        path = folder.rank(status.attempt, rank.rank).stacks
+        if _size(path) and (dumps := parse(_tail(path))):
+            found[rank.rank] = sources.dump(dumps[-1])
+            newest = max(newest, path.stat().st_mtime)
+    silent = [rank.rank for rank in status.ranks if found and rank.rank not in found]
+    return Stacks(found, tuple(silent)), newest
+
+
+def of_crash(folder: RunFolder, log: Path) -> str:
+    """The fatal error that a rank's log ends with, and where the rank was; empty where it has none."""
+    text = _tail(log)
+    begin = text.rfind(_FATAL)
+    if begin < 0:
+        return ""
+    text = text[begin:]
+    where = [thread for dump in parse(text) for thread in dump.threads if thread.current]
+    frames = _Sources(folder).dump(Dump(tuple(where[:1]))).main.frames if where else ()
+    return "\n".join(filter(None, [one_line(text.partition("\n")[0], 200), _indented(frames)]))
+
+
+def sizes(folder: RunFolder, attempt: int, ranks: Iterable[int]) -> dict[int, int]:
+    """How many bytes of stacks each of these ranks has written so far."""
+    return {rank: _size(folder.rank(attempt, rank).stacks) for rank in ranks}
+
+
+def read_after(folder: RunFolder, attempt: int, before: Mapping[int, int]) -> dict[int, Dump]:
+    """The newest stack of each rank that has written more than the `sizes` from before."""
+    sources = _Sources(folder)
+    found = {}
+    for rank, size in before.items():
+        path = folder.rank(attempt, rank).stacks
+        dumps = parse(_tail(path, size)) if _size(path) > size else []
+        if dumps:
+            found[rank] = sources.dump(dumps[-1])
+    return found

@@ -1,0 +1,223 @@
+"""What a page about a run shows of its metrics, made as points come: short curves and last values.
+
+The digest of many points is the same in whatever pieces they come, and after ten million of them as large as
+after ten thousand. It needs no numpy, as the supervisor has none (supervise/digest_update.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["LINES", "Band", "Digest", "Line", "Metric"]
+
+LINES = 8
+"""So many ranks have a line each. Of more, a band is shown."""
+_STRETCHES = 128
+_BAND_ROWS = 64
+
+Point = tuple[float, float]
+
+
+@dataclass
+class Line:
+    """A curve of finite values: the lowest and the highest point of each stretch of so many points."""
+
+    width: int = 1
+    """Points in a stretch, a power of two."""
+    filled: int = 0
+    """Points in the last stretch."""
+    stretches: list[tuple[float, float, float, float]] = field(default_factory=list)
+    """Step and value of two points, in the order in which they came; twice the same point where all of a
+    stretch have one value. Of equal values the first counts."""
+
+    def extend(self, steps: Sequence[float], values: Sequence[float]) -> None:
+        at, stretches = 0, self.stretches
+        while at < len(values):
+            if not stretches or self.filled == self.width:
+                if len(stretches) == _STRETCHES:
+                    self._widen()
+                    continue
+                end = min(len(values), at + self.width)
+                stretches.append(_extremes(steps, values, at, end))
+                self.filled = end - at
+            else:
+                end = min(len(values), at + self.width - self.filled)
+                stretches[-1] = _joined(stretches[-1], _extremes(steps, values, at, end))
+                self.filled += end - at
+            at = end
+
+    def _widen(self) -> None:
+        """Two stretches become one. All of them are full, and so are the new ones."""
+        pairs = zip(self.stretches[::2], self.stretches[1::2], strict=True)
+        self.stretches[:] = [_joined(*pair) for pair in pairs]
+        self.width *= 2
+        self.filled = self.width
+
+    def points(self) -> list[Point]:
+        found: list[Point] = []
+        for x1, y1, x2, y2 in self.stretches:
+            found.append((x1, y1))
+            if y1 != y2:
+                found.append((x2, y2))
+        return found
+
+
+def _extremes(
+    steps: Sequence[float], values: Sequence[float], start: int, end: int
+) -> tuple[float, float, float, float]:
+    if end == start + 1:
+        return steps[start], values[start], steps[start], values[start]
+    part = values[start:end]
+    low, high = start + part.index(min(part)), start + part.index(max(part))
+    first, second = min(low, high), max(low, high)
+    return steps[first], values[first], steps[second], values[second]
+
+
+def _joined(
+    one: tuple[float, float, float, float], two: tuple[float, float, float, float]
+) -> tuple[float, float, float, float]:
+    ordered = ((one[0], one[1]), (one[2], one[3]), (two[0], two[1]), (two[2], two[3]))
+    values = [y for _, y in ordered]
+    low, high = values.index(min(values)), values.index(max(values))
+    return (*ordered[min(low, high)], *ordered[max(low, high)])
+
+
+@dataclass
+class Band:
+    """Of many ranks together: how many values, their mean, least and greatest, by stretches of steps."""
+
+    width: float = 1.0
+    """Steps in a stretch, a power of two. The first stretch of them begins at step 0."""
+    rows: dict[float, tuple[float, int, float, float, float]] = field(default_factory=dict)
+    """By the number of the stretch: its first step that occurred, count, mean, least, greatest."""
+
+    def extend(self, steps: Sequence[float], values: Sequence[float]) -> None:
+        """Finite values."""
+        at, end = 0, len(values)
+        while at < end:
+            place, first = steps[at] // self.width, at
+            low_step = steps[at]
+            while at < end and steps[at] // self.width == place:
+                low_step = min(low_step, steps[at])
+                at += 1
+            part = values[first:at]
+            # Divided before they are added: the sum of huge values is no float.
+            mean = sum(value / len(part) for value in part)
+            self._put(place, (low_step, len(part), mean, min(part), max(part)))
+            if len(self.rows) > _BAND_ROWS:
+                self._widen(2 * self.width)
+
+    def absorb(self, other: Band) -> None:
+        """What a band of other points has."""
+        self._widen(max(self.width, other.width))
+        for row in other.rows.values():
+            self._put(row[0] // self.width, row)
+        while len(self.rows) > _BAND_ROWS:
+            self._widen(2 * self.width)
+
+    def _widen(self, width: float) -> None:
+        rows, self.width, self.rows = self.rows, width, {}
+        for row in rows.values():
+            self._put(row[0] // width, row)
+
+    def _put(self, place: float, row: tuple[float, int, float, float, float]) -> None:
+        was = self.rows.get(place)
+        if was is None:
+            self.rows[place] = row
+            return
+        count = was[1] + row[1]
+        mean = was[2] * (was[1] / count) + row[2] * (row[1] / count)
+        self.rows[place] = (min(was[0], row[0]), count, mean, min(was[3], row[3]), max(was[4], row[4]))
+
+    def points(self) -> list[tuple[float, float, float, float]]:
+        """Step, least, mean, greatest, in the order of the steps."""
+        found = (self.rows[place] for place in sorted(self.rows))
+        return [(step, low, mean, high) for step, _, mean, low, high in found]
+
+
+@dataclass
+class Metric:
+    """One metric of one attempt."""
+
+    first: float = math.inf
+    """When it came first."""
+    last: dict[int, tuple[int, float, float]] = field(default_factory=dict)
+    """By rank: how many points there are, and the last one's step and value, which may be NaN or infinite."""
+    lines: dict[int, Line] = field(default_factory=dict)
+    """By rank; none where there are more than `LINES` ranks."""
+    band: Band | None = None
+    """Of all ranks, where a run has more than `LINES` of them."""
+
+
+class Digest:
+    """The metrics of one attempt of a run with `ranks` ranks."""
+
+    def __init__(self, ranks: int, most_names: int) -> None:
+        self.banded = ranks > LINES
+        self.metrics: dict[str, Metric] = {}
+        self.left_out = False
+        """There were more names than `most_names`."""
+        self._most_names = most_names
+
+    def add(
+        self,
+        rank: int,
+        name: str,
+        steps: Sequence[float | None],
+        values: Sequence[float],
+        times: Iterable[float],
+    ) -> None:
+        """Points of one metric and rank, in their order. A step that is None is the point's number."""
+        metric = self.metrics.get(name)
+        if metric is None:
+            if len(self.metrics) >= self._most_names:
+                self.left_out = True
+                return
+            metric = self.metrics[name] = Metric(band=Band() if self.banded else None)
+        count = metric.last[rank][0] if rank in metric.last else 0
+        if not count:
+            metric.first = min(metric.first, next(iter(times)))
+        numbered = [float(count + i) if step is None else step for i, step in enumerate(steps)]
+        metric.last[rank] = (count + len(values), numbered[-1], values[-1])
+        if not all(map(math.isfinite, values)):
+            kept = [(x, y) for x, y in zip(numbered, values, strict=True) if math.isfinite(y)]
+            numbered, values = [x for x, _ in kept], [y for _, y in kept]
+        if len(metric.last) > LINES:
+            metric.lines.clear()
+        else:
+            metric.lines.setdefault(rank, Line()).extend(numbered, values)
+        if metric.band is not None:
+            metric.band.extend(numbered, values)
+
+    def to_json(self) -> list[Any]:
+        """NaN and infinity stand in it as Python writes them."""
+        return [
+            [
+                name,
+                metric.first,
+                [[rank, *last] for rank, last in metric.last.items()],
+                [
+                    [rank, line.width, line.filled, [number for four in line.stretches for number in four]]
+                    for rank, line in metric.lines.items()
+                ],
+                None
+                if metric.band is None
+                else [metric.band.width, [[place, *row] for place, row in metric.band.rows.items()]],
+            ]
+            for name, metric in self.metrics.items()
+        ]
+
+    def take(self, data: Any) -> None:
+        """Go on from what `to_json` gave. ValueError, TypeError or IndexError where it is something else."""
+        for name, first, last, lines, band in data:
+            metric = self.metrics[str(name)] = Metric(float(first))
+            metric.last = {int(rank): (int(n), float(x), float(y)) for rank, n, x, y in last}
+            for rank, width, filled, numbers in lines:
+                each = [iter(numbers)] * 4
+                metric.lines[int(rank)] = Line(int(width), int(filled), list(zip(*each, strict=True)))
+            if self.banded:
+                rows = {place: (x, int(n), mean, low, high) for place, x, n, mean, low, high in band[1]}
+                metric.band = Band(float(band[0]), rows)

@@ -1,0 +1,199 @@
+"""The digest of an attempt's metrics, `curves.json`: read, brought up to what the ranks have written, kept.
+
+The supervisor keeps it while points come (supervise/digest_update.py). Whoever shows the run reads it, and of
+the ranks' events only what it does not cover yet. It tells of each rank how far it has come, and the sum of
+the bytes before: where the events are others than those, it counts for nothing, and all of them are read. It
+also tells where between the points something stands that ranks show, as that is looked for there, too.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import time
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ...folder import RunFolder, write_bytes
+from ...worker import layout
+from ..growing_file import Appended
+from ..outputs.rich_output import KINDS
+from ..reader import parse_lines
+from .digest import LINES, Digest
+
+__all__ = ["KeptCurves"]
+
+_VERSION = 1
+_CHECKED = 1024
+_PIECE = 64 << 10
+_MOST_NAMES = 500
+_MOST_PLACES = 1000
+_METRIC = b'"metric"'
+_LINE = re.compile(
+    rb'\{"seq":\d+,"time":\d+\.\d+,"kind":"metric","step":-?\d{1,15},"values":\{((?:"[^"\\\n]+":[-+.eE\d]+,?)+)\}\}'
+)
+_NAME = re.compile(rb'"([^"]+)":[^,]+')
+
+
+class KeptCurves:
+    """For one attempt."""
+
+    def __init__(self, folder: RunFolder, attempt: int, ranks: int, most_names: int = _MOST_NAMES) -> None:
+        self._folder, self._attempt, self._most_names = folder, attempt, most_names
+        self._path = folder.attempt(attempt) / layout.CURVES
+        self._begin(ranks)
+
+    def _begin(self, ranks: int) -> None:
+        self.digest = Digest(ranks, self._most_names)
+        self.shown: list[list[tuple[int, int]]] = []
+        """By rank the bytes of the events in which something is shown, first and after the last."""
+        self._events: list[Appended] = []
+        self.grow(ranks)
+
+    def grow(self, ranks: int) -> None:
+        """So many ranks there are by now."""
+        if ranks > LINES and not self.digest.banded:
+            self._begin(ranks)  # a band is made of all points
+            return
+        for rank in range(len(self._events), ranks):
+            self._events.append(Appended(self._folder.rank(self._attempt, rank).events))
+            self.shown.append([])
+
+    @property
+    def offsets(self) -> list[int]:
+        """How far each rank's events have been read."""
+        return [events.offset for events in self._events]
+
+    def load(self) -> bool:
+        """Begin where the file has come to; false where there is none that fits."""
+        try:
+            data = json.loads(self._path.read_bytes())
+            if data["version"] != _VERSION or data["banded"] != self.digest.banded:
+                return False
+            read = [(int(offset), int(check)) for offset, check in data["read"]]
+            if len(read) > len(self._events) or any(
+                _check(events.path, offset) != check
+                for events, (offset, check) in zip(self._events, read, strict=False)
+            ):
+                return False
+            digest = Digest(len(self._events), self._most_names)
+            digest.take(data["metrics"])
+            shown = [[(int(first), int(end)) for first, end in places] for places in data["shown"]]
+        except (OSError, ValueError, TypeError, KeyError, IndexError):
+            return False
+        self.digest = digest
+        self.shown[: len(shown)] = shown
+        for events, (offset, _) in zip(self._events, read, strict=False):
+            events.offset = offset
+        return True
+
+    def store(self) -> None:
+        """Readers see the whole file or the one before. OSError passes through."""
+        read = [[events.offset, _check(events.path, events.offset)] for events in self._events]
+        data = {"version": _VERSION, "banded": self.digest.banded, "read": read, "shown": self.shown}
+        write_bytes(self._path, json.dumps({**data, "metrics": self.digest.to_json()}).encode())
+
+    def read(self, seconds: float = math.inf) -> int:
+        """Take in what is new; returns how many bytes. After `seconds` of this thread's time it leaves the
+        rest for the next call."""
+        done, until = 0, time.thread_time() + seconds
+        unread = list(enumerate(self._events))
+        while unread and time.thread_time() < until:
+            rest = []
+            for rank, events in unread:
+                # All ranks in turn, and little of each: a MB takes 20 ms.
+                data = events.read(_PIECE)
+                if data:
+                    done += len(data)
+                    self._take(rank, data, events.offset - len(data))
+                    rest.append((rank, events))
+                    if time.thread_time() > until:
+                        break
+            unread = rest
+        return done
+
+    def _take(self, rank: int, data: bytes, offset: int) -> None:
+        if not _of_one_make(self.digest, rank, data):
+            _one_by_one(self.digest, rank, data)
+        if not any(kind in data for kind in KINDS):
+            return
+        places = self.shown[rank]
+        for line in data.split(b"\n"):
+            end = offset + len(line) + 1
+            if any(kind in line for kind in KINDS):
+                if places and (places[-1][1] == offset or len(places) == _MOST_PLACES):
+                    places[-1] = (places[-1][0], end)
+                else:
+                    places.append((offset, end))
+            offset = end
+
+
+def _of_one_make(digest: Digest, rank: int, data: bytes) -> bool:
+    """A rank that logs in a loop writes lines that differ in their numbers alone: they are taken apart by one
+    pattern. False where any metric's line is of another make, and then nothing was taken."""
+    at = data.find(_METRIC)
+    if at < 0:
+        return True
+    start = data.rfind(b"\n", 0, at) + 1
+    first = _LINE.fullmatch(data[start : data.find(b"\n", at)])
+    if first is None:
+        return False
+    names = _NAME.findall(first[1])
+    values = b",".join(b'"' + re.escape(name) + rb'":([-+.eE\d]+)' for name in names)
+    line = (
+        rb'^\{"seq":\d+,"time":(\d+\.\d+),"kind":"metric","step":(-?\d{1,15}),"values":\{'
+        + values
+        + rb"\}\}\n"
+    )
+    rows = re.findall(line, data, re.MULTILINE)
+    if len(rows) != data.count(_METRIC):
+        return False
+    columns = list(zip(*rows, strict=True))
+    try:
+        times, steps, *found = [list(map(float, column)) for column in columns]
+        spelled = [name.decode() for name in names]
+    except ValueError:
+        return False
+    for name, one in zip(spelled, found, strict=True):
+        digest.add(rank, name, steps, one, times)
+    return True
+
+
+def _one_by_one(digest: Digest, rank: int, data: bytes) -> None:
+    lines = [line for line in data.split(b"\n") if _METRIC in line]
+    found: dict[str, tuple[list[float | None], list[float], list[float]]] = {}
+    for event in parse_lines(lines):
+        for name, step, value, when in _points(event):
+            steps, values, times = found.setdefault(name, ([], [], []))
+            steps.append(step)
+            values.append(value)
+            times.append(when)
+    for name, columns in found.items():
+        digest.add(rank, name, *columns)
+
+
+def _points(event: dict[str, Any]) -> Iterable[tuple[str, float | None, float, float]]:
+    values, step, when = event.get("values"), event.get("step"), event.get("time")
+    if event.get("kind") != "metric" or not isinstance(values, dict) or type(when) is not float:
+        return
+    for name, value in values.items():
+        try:
+            # A number that is none is "NaN" or "Infinity", which float knows.
+            yield name, float(step) if type(step) is int else None, float(value), when
+        except (TypeError, ValueError, OverflowError):
+            continue
+
+
+def _check(path: Path, offset: int) -> int:
+    """A sum of the last bytes before `offset`. OSError where they are not there."""
+    if not offset:
+        return 0
+    with open(path, "rb") as file:
+        data = os.pread(file.fileno(), min(_CHECKED, offset), max(0, offset - _CHECKED))
+    if len(data) < min(_CHECKED, offset):
+        raise FileNotFoundError(path)
+    return zlib.crc32(data)

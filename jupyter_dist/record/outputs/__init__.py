@@ -1,0 +1,1 @@
+"""What ranks returned, displayed and logged besides numbers."""

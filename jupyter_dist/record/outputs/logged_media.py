@@ -1,0 +1,89 @@
+"""What ranks logged besides numbers, read back: pictures, texts, tables, histograms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, overload
+
+from ...folder import RunFolder
+from ...text.safe import one_line
+from . import media_html, rich_output
+from .rich_output import Shown
+
+__all__ = ["Item", "Media", "media_of"]
+
+
+class Item:
+    """One thing that a rank logged: `name`, `step`, `rank`, `type` (image, text, table or histogram), `time`
+    (seconds since the epoch). Its content is read when it is asked for."""
+
+    def __init__(self, rank: int, shown: Shown, media: Path) -> None:
+        self.rank, self.name, self.step, self.type = rank, shown.name, shown.step, shown.type
+        self.time = shown.time
+        self._shown, self._media = shown, media
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """By MIME type: a picture's bytes, a text, or what JSON holds; without what was lost."""
+        return rich_output.decoded(self._media, self._shown)
+
+    def __repr__(self) -> str:
+        return f"<{self.type} {one_line(self.name, 60)!r} of rank {self.rank} at step {self.step}>"
+
+    def _repr_html_(self) -> str:
+        return media_html.item_html(self._shown, self._media)
+
+
+class Media(Sequence[Item]):
+    """What the ranks logged besides numbers, in the order of names, steps and ranks.
+
+    `media.of("samples", step=3, rank=0)` leaves out what is not meant; `media.names` are the names.
+    """
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self._items = list(items)
+
+    @property
+    def names(self) -> list[str]:
+        return list(dict.fromkeys(item.name for item in self._items))
+
+    def of(self, name: str | None = None, step: int | None = None, rank: int | None = None) -> Media:
+        """Those of a name, a step, a rank."""
+        asked = {"name": name, "step": step, "rank": rank}
+        return Media(
+            [
+                item
+                for item in self._items
+                if all(value is None or getattr(item, key) == value for key, value in asked.items())
+            ]
+        )
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> Media: ...
+    def __getitem__(self, index: int | slice) -> Item | Media:
+        return Media(self._items[index]) if isinstance(index, slice) else self._items[index]
+
+    def __repr__(self) -> str:
+        told = [f"{name!r}: {len(self.of(name))}" for name in self.names[:50]]
+        return f"<Media {{{', '.join(told)}}}>"
+
+    def _repr_html_(self) -> str:
+        return media_html.media_html([(item.rank, item._shown, item._media) for item in self._items])
+
+
+def media_of(folder: RunFolder, attempt: int) -> Media:
+    """All that was logged in an attempt; of a step that a rank logged twice the later."""
+    found: dict[tuple[int, str, int, int], Item] = {}
+    order: dict[str, int] = {}
+    for rank in folder.ranks(attempt):
+        files = folder.rank(attempt, rank)
+        for shown in rich_output.read(files, rich_output.KINDS[2:]):
+            place = order.setdefault(shown.name, len(order))
+            found[place, shown.name, shown.step, rank] = Item(rank, shown, files.media)
+    return Media([found[key] for key in sorted(found)])

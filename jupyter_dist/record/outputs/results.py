@@ -1,0 +1,175 @@
+"""The results of a run by rank, unpickled one by one when they are asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+from ...errors import DistError, ResultError, UntrustedFile
+from ...folder import RunFolder, check_owner
+from ...job import State, Status
+from ...text.safe import one_line
+from .. import reader
+from ..logs.last_lines import last_bytes
+from . import result_html, result_outlines, rich_output
+
+__all__ = ["MissingResult", "Results", "alike", "result_events"]
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_END_BYTES = 256 << 10
+"""A result is among a rank's last events, and its repr is cut to 10,000 characters."""
+
+
+def result_events(folder: RunFolder, attempt: int, world_size: int) -> dict[int, Mapping[str, Any]]:
+    """What each rank said of its result: "repr", "bytes", "error", "content".
+
+    Ranks that said nothing are left out. Reads the ends of the files: metrics may be a million lines.
+    """
+    return {
+        rank: event
+        for rank in range(world_size)
+        for event in _last_events(folder.rank(attempt, rank).events)
+        if event.get("kind") == "result"
+    }
+
+
+def _last_events(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Those among a rank's last that have to do with its result."""
+    lines = last_bytes(path, _END_BYTES)[0].split(b"\n")
+    # The beginning of the first one was not read.
+    yield from reader.parse_lines([line for line in lines if b"result" in line])
+
+
+def alike(event: Mapping[str, Any]) -> tuple[object, ...]:
+    """What results have in common that are shown as one: they look the same and, as far as is known, are."""
+    text, content = str(event.get("repr", "")), event.get("content")
+    # Where an object lies in its process says nothing of what it holds, which `content` does.
+    return (_ADDRESS.sub("", text) if content else text, event.get("error"), event.get("bytes"), content)
+
+
+class MissingResult:
+    """Stands for the result of a rank that has none, where results are listed."""
+
+    def __init__(self, rank: int, reason: str) -> None:
+        self.rank = rank
+        self.reason = reason
+
+    def __repr__(self) -> str:
+        return f"<rank {self.rank}: {self.reason}>"
+
+
+class Results(Sequence[Any]):
+    """The results of an ended run by rank.
+
+    `results[rank]` raises ResultError for a rank that has none. Iterating gives a MissingResult
+    there, so that one rank's failure does not hide the others' results.
+    """
+
+    def __init__(self, folder: RunFolder, status: Status, world_size: int) -> None:
+        self._folder = folder
+        self._status = status
+        self._size = world_size
+        self._loaded: dict[int, Any] = {}
+        self._events = result_events(folder, status.attempt, world_size)
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, rank: int) -> Any: ...
+    @overload
+    def __getitem__(self, rank: slice) -> list[Any]: ...
+    def __getitem__(self, rank: int | slice) -> Any:
+        if isinstance(rank, slice):
+            return [self[i] for i in range(self._size)[rank]]
+        try:
+            rank = range(self._size)[rank]
+        except IndexError:
+            raise IndexError(f"run {self._folder.id} has ranks 0 to {self._size - 1}, not {rank}") from None
+        if rank not in self._loaded:
+            self._loaded[rank] = self._load(rank)
+        return self._loaded[rank]
+
+    def __iter__(self) -> Iterator[Any]:
+        for rank in range(self._size):
+            try:
+                yield self[rank]
+            except DistError:
+                yield MissingResult(rank, self._reason(rank) or "its result cannot be read")
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, (Results, list, tuple)):
+            return list(self) == list(other)
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """Made of what the ranks said of their results: nothing is unpickled for it."""
+        parts = []
+        for rank in range(min(self._size, 100)):
+            reason = self._reason(rank)
+            parts.append(f"<rank {rank}: {reason}>" if reason else self._text(rank, 1000))
+        if self._size > 100:
+            parts.append(f"… {self._size - 100} more")
+        return f"[{', '.join(parts)}]"
+
+    def _repr_html_(self) -> str:
+        """A table of numbers and texts by rank, frames and pictures as they are. Nothing is unpickled."""
+        return result_html.results_html([self._told(rank) for rank in range(self._size)])
+
+    def _told(self, rank: int) -> result_html.Told:
+        files = self._folder.rank(self._status.attempt, rank)
+        event = self._events.get(rank, {})
+        shown = [
+            one
+            for told in _last_events(files.events)
+            if told.get("kind") == "display"
+            and (one := rich_output.from_event(told)) is not None
+            and one.result
+        ]
+        return result_html.Told(
+            str(event.get("repr", "…")),
+            self._reason(rank),
+            result_outlines.checked(event.get("outline")),
+            shown[-1] if shown else None,
+            files.media,
+        )
+
+    def _text(self, rank: int, limit: int) -> str:
+        return one_line(str(self._events.get(rank, {}).get("repr", "…")), limit)
+
+    def _reason(self, rank: int) -> str:
+        """Why a rank has no result; empty when it has one."""
+        event = self._events.get(rank)
+        if event is not None:
+            error = event.get("error")
+            return f"{one_line(str(error), 300)}; its repr: {self._text(rank, 300)}" if error else ""
+        if self._path(rank).exists():
+            return ""
+        state = self._status.ranks[rank].state if rank < len(self._status.ranks) else self._status.state
+        return f"no result, it {'is lost' if state is State.LOST else state}"
+
+    def _path(self, rank: int) -> Path:
+        return self._folder.rank(self._status.attempt, rank).result
+
+    def _load(self, rank: int) -> Any:
+        reason = self._reason(rank)
+        if reason:
+            raise ResultError(f"rank {rank} of run {self._folder.id}: {reason}")
+        from ...worker import payload
+
+        path = self._path(rank)
+        try:
+            check_owner(path)
+            return payload.load(path)
+        except UntrustedFile:
+            raise
+        except Exception as error:
+            # Whatever a class's own unpickling raises: it concerns this rank alone.
+            raise ResultError(
+                f"rank {rank} of run {self._folder.id}: its result cannot be read back "
+                f"({type(error).__name__}: {one_line(str(error), 300)}); its repr: {self._text(rank, 300)}"
+            ) from error

@@ -1,0 +1,165 @@
+"""The trials of a tuning run as a table: for Python a DataFrame, for people the best ones in a few lines."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from ..errors import DistError
+from ..folder import RunFolder
+from ..job import Job
+from ..record import reader, trials
+from ..record.trials import RUNNING, SUCCEEDED, Trial
+from ..search.spec import Search
+from ..text.format import duration, number
+from ..text.safe import one_line
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["TrialsTold", "best", "frame", "headline", "parameters_line", "rows"]
+
+
+_FIRST, _LAST = ("number", "state", "value"), ("reason", "started", "ended", "run")
+_SHOWN = 12
+_VALUE = 40
+
+
+def _tuning(folder: RunFolder) -> tuple[Search, list[Trial]]:
+    about = reader.job(folder).tuning
+    if about is None:
+        raise DistError(f"run {folder.id} tunes nothing: it was started without --tune")
+    return trials.search_of(about), trials.read(folder).trials
+
+
+def frame(folder: RunFolder) -> pandas.DataFrame:
+    """See `Run.trials`."""
+    import pandas
+
+    search, found = _tuning(folder)
+    # A parameter may be called as one of our columns; ours keep their names.
+    shown = {name: name if name not in (*_FIRST, *_LAST) else f"{name}_" for name in search.space}
+    table = [
+        {
+            "number": trial.number,
+            "state": trial.state,
+            "value": trial.value,
+            **{shown[name]: trial.parameters.get(name) for name in search.space},
+            "reason": trial.reason,
+            "started": trial.started,
+            "ended": trial.ended,
+            "run": trial.run_id,
+        }
+        for trial in found
+    ]
+    typed: pandas.DataFrame = pandas.DataFrame(table, columns=[*_FIRST, *shown.values(), *_LAST]).astype(
+        {"number": "int64", "value": "float64", "started": "float64", "ended": "float64"}
+    )
+    return typed
+
+
+def best(folder: RunFolder) -> RunFolder:
+    """The folder of the best trial. Raises DistError."""
+    search, found = _tuning(folder)
+    trial = trials.best(found, search)
+    if trial is None:
+        why = next((f"; trial {one.number}: {one.reason}" for one in found if one.reason), "")
+        raise DistError(f"no trial of run {folder.id} has succeeded{why or ' yet'}")
+    return RunFolder(folder.path.parent / trial.run_id)
+
+
+def headline(job: Job, folder: RunFolder) -> str:
+    """`9 of 12 trials (1 failed, 2 pruned), 1 runs; best val_accuracy 0.93: lr=0.01, batch=32 (trial 4)`."""
+    assert job.tuning is not None
+    search, found = trials.search_of(job.tuning), trials.read(folder).trials
+    states = [trial.state for trial in found]
+    ended = len(states) - states.count(RUNNING)
+    odd = [f"{states.count(state)} {state}" for state in ("failed", "pruned", "stopped") if state in states]
+    text = f"{ended} of {search.max_jobs} trials"
+    if odd:
+        text += f" ({', '.join(odd)})"
+    if RUNNING in states:
+        text += f", {states.count(RUNNING)} running"
+    first = trials.best(found, search)
+    if first is not None and first.value is not None:
+        value = f"{one_line(search.metric, 60)} {number(first.value)}"
+        text += f"; best {value}: {parameters_line(first)} (trial {first.number})"
+    return text
+
+
+def rows(job: Job, folder: RunFolder) -> tuple[tuple[str, ...], list[tuple[str, ...]], int]:
+    """The columns, the rows of the best trials and of those that run, and how many there are besides."""
+    assert job.tuning is not None
+    search, found = trials.search_of(job.tuning), trials.read(folder).trials
+    sign = -1.0 if search.goal == "max" else 1.0
+
+    def rank(trial: Trial) -> tuple[Any, ...]:
+        if trial.state == SUCCEEDED and trial.value is not None:
+            return (1, sign * trial.value, trial.number)
+        return (0 if trial.state == RUNNING else 2, 0.0, trial.number)
+
+    ordered = sorted(found, key=rank)
+    names = list(search.space)
+    columns = ("trial", "state", one_line(search.metric, 40), *names, "duration", "why")
+    return columns, [_row(trial, names) for trial in ordered[:_SHOWN]], max(0, len(ordered) - _SHOWN)
+
+
+def _row(trial: Trial, names: list[str]) -> tuple[str, ...]:
+    return (
+        str(trial.number),
+        one_line(trial.state, 20),
+        "" if trial.value is None else number(trial.value),
+        *(_shown(trial.parameters.get(name)) for name in names),
+        "" if trial.ended is None else duration(trial.ended - trial.started),
+        one_line(trial.reason or "", 80),
+    )
+
+
+def _shown(value: object) -> str:
+    return number(value) if isinstance(value, float) else one_line(str(value), _VALUE)
+
+
+class TrialsTold:
+    """Reads the ledger when it has grown. For a run that tunes nothing there is never anything new."""
+
+    def __init__(self, folder: RunFolder, job: Job) -> None:
+        self._folder = folder
+        self._search = None if job.tuning is None else trials.search_of(job.tuning)
+        self._size = 0
+        self._told: set[int] = set()
+
+    def new(self) -> list[str]:
+        """A line for each trial that has ended since the last call."""
+        if self._search is None:
+            return []
+        try:
+            size = os.stat(self._folder.trials).st_size
+        except OSError:
+            return []
+        if size == self._size:
+            return []
+        self._size = size
+        lines = []
+        for trial in trials.read(self._folder).trials:
+            if trial.state != RUNNING and trial.number not in self._told:
+                self._told.add(trial.number)
+                lines.append(_line(trial, self._search))
+        return lines
+
+
+def _line(trial: Trial, search: Search) -> str:
+    took = "" if trial.ended is None else f" in {duration(trial.ended - trial.started)}"
+    what = (
+        one_line(trial.reason or "", 200)
+        if trial.value is None
+        else f"{one_line(search.metric, 60)} {number(trial.value)}"
+    )
+    return f"trial {trial.number} {one_line(trial.state, 20)}{took}: {what} ({parameters_line(trial)})"
+
+
+def parameters_line(trial: Trial) -> str:
+    """`lr=0.01, batch=32`."""
+    return ", ".join(
+        f"{name}={number(value) if isinstance(value, float) else one_line(str(value), 40)}"
+        for name, value in trial.parameters.items()
+    )

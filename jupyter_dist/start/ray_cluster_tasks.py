@@ -1,0 +1,189 @@
+"""What the runs do that launch a Ray cluster, keep a way to it open, and take it down: see ray_clusters.py.
+
+Each function here is the cell of such a run. Ray's own launcher does the work, in child processes whose
+output goes into the run's log (https://docs.ray.io/en/latest/cluster/cli.html).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from .. import clusters
+from ..backends.ray import port_forward_program
+from ..backends.ray.cluster_file import LauncherFile
+from ..clusters import Cluster
+from ..errors import DistError
+from ..manage import stop
+from ..record import reader
+from . import ray_clusters
+
+__all__ = ["attach", "down", "up"]
+
+_RAY = (sys.executable, "-m", "ray.scripts.scripts")
+_DIRECT_S = 20.0
+"""The server for `ray://` comes up some seconds after the head."""
+_DIAL_S = 3.0
+_STOP_S = 10.0
+_QUICK_S = 60.0
+_AGAIN = (2.0, 5.0, 10.0, 30.0, 60.0)
+"""The pauses after connections that did not last, the last of which were lost within a minute each."""
+
+
+def up(path: str, *, cluster: str, client_port: int) -> str:
+    """Launch the cluster, or bring it to what the file says by now, and save it; returns its address.
+
+    Where this machine does not reach the head's port for `ray://`, as in a cloud, another run attaches to it.
+    """
+    try:
+        _run("`ray up`", [*_RAY, "up", "--yes", "--log-style", "pretty", path])
+    except BaseException:
+        print(f"\nnodes may be up: `%dist ray down {path}` ends them", flush=True)
+        raise
+    head = _head(path)
+    address = f"ray://{head}:{client_port}"
+    if _reached(head, client_port, _DIRECT_S):
+        _save(cluster, address, path)
+    else:
+        print(f"{head}:{client_port} is not reached from here: another run attaches to it", flush=True)
+        with _as_no_rank():
+            file = LauncherFile(Path(path), cluster, "", client_port)
+            run = ray_clusters.start("attach", file, cluster)
+        if not ray_clusters.wait_until_open(run, _QUICK_S):
+            raise DistError(f"run {run.id} does not reach the head: its log says why")
+        address = f"ray://127.0.0.1:{ray_clusters.port_of(cluster)}"
+        print(f"run {run.id} keeps the way open, and shows the autoscaler's log", flush=True)
+    print(f"{cluster} is up: %%distribute --cluster {cluster}", flush=True)
+    return address
+
+
+def attach(path: str, *, cluster: str, client_port: int, local_port: int) -> None:
+    """Keep a port of this machine leading to the head's port for `ray://`, and show the autoscaler's log.
+
+    It goes on until it is stopped. A lost connection is made again; raises DistError where that fails.
+    """
+    head = _head(path)
+    direct = f"ray://{head}:{client_port}"
+    known = clusters.load().get(cluster)
+    keeps = known is not None and known.options.get("address") == direct and _reached(head, client_port, 0.0)
+    told = False
+
+    def look() -> None:
+        nonlocal told
+        if not told and _reached("127.0.0.1", local_port, 0.0):
+            told = True
+            _save(cluster, direct if keeps else f"ray://127.0.0.1:{local_port}", path)
+            print(f"ray://127.0.0.1:{local_port} leads to the head of {cluster}", flush=True)
+
+    program = [sys.executable, port_forward_program.__file__, path, str(local_port), str(client_port)]
+    failures = 0
+    while True:
+        began = time.monotonic()
+        try:
+            _run("the connection", program, look)
+            said = "the connection has ended"
+        except DistError as error:
+            said = str(error)
+        failures = failures + 1 if time.monotonic() - began < _QUICK_S else 0
+        if failures > len(_AGAIN):
+            raise DistError(f"{said}, {failures} times within a minute each: is the cluster up?")
+        pause = _AGAIN[max(0, failures - 1)]
+        print(f"{said}; it is made again in {pause:g} s", flush=True)
+        time.sleep(pause)
+
+
+def down(path: str, *, cluster: str) -> None:
+    """End the cluster's nodes, and forget the cluster that was saved for it."""
+    for folder in ray_clusters.under_way(Path(path)):
+        if reader.job(folder).label.startswith("ray attach "):
+            stop.stop(folder, wait_s=_STOP_S)
+    _run("`ray down`", [*_RAY, "down", "--yes", path])
+    known = clusters.load().get(cluster)
+    if known is not None and known.launched_from == path:
+        clusters.remove(cluster)
+        print(f"{cluster} is down, and no longer among the saved clusters", flush=True)
+
+
+def _save(name: str, address: str, path: str) -> None:
+    """What else is set for the cluster stays."""
+    known = clusters.load().get(name)
+    options = {**(known.options if known is not None else {}), "address": address}
+    clusters.add(Cluster(name, "ray", options, path), replace=True)
+
+
+def _head(path: str) -> str:
+    """The head's address. Raises DistError where the cluster is not up."""
+    done = subprocess.run(
+        [*_RAY, "get-head-ip", path], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False
+    )
+    lines = done.stdout.split()
+    if done.returncode or not lines:
+        raise DistError(f"{Path(path).name} has no head that runs: `%dist ray up {path}` starts it")
+    return lines[-1]
+
+
+def _reached(host: str, port: int, limit_s: float) -> bool:
+    """Whether Ray's server for `ray://` answers there, which is waited for while nobody listens.
+
+    The server speaks first, as HTTP/2 has it. A forwarded port takes connections whatever is behind it."""
+    until = time.monotonic() + limit_s
+    while True:
+        try:
+            with socket.create_connection((host, port), timeout=_DIAL_S) as connection:
+                if connection.recv(1):
+                    return True
+        except (ConnectionRefusedError, ConnectionResetError):
+            pass
+        except OSError:  # nobody there, or a firewall that drops: waiting changes nothing
+            return False
+        if time.monotonic() >= until:
+            return False
+        time.sleep(0.3)
+
+
+def _run(what: str, argv: Sequence[str], look: Callable[[], None] | None = None) -> None:
+    """Run a program to its end, its output in ours; where we end before, it does. Raises DistError."""
+    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+    try:
+        while child.poll() is None:
+            if look is not None:
+                look()
+            try:
+                child.wait(0.3)
+            except subprocess.TimeoutExpired:
+                continue
+    except BaseException:
+        child.send_signal(signal.SIGTERM)
+        try:
+            child.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+        raise
+    if child.returncode:
+        how = f"signal {-child.returncode}" if child.returncode < 0 else f"exit code {child.returncode}"
+        raise DistError(f"{what} ended with {how}: see above")
+
+
+@contextlib.contextmanager
+def _as_no_rank() -> Iterator[None]:
+    """Take out of the environment what says that we are a rank: what is started meanwhile is a run of its
+    own, and would be ended with this one."""
+    kept = ("JUPYTER_DIST_RUNS", "JUPYTER_DIST_CLUSTERS")
+    ours = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("JUPYTER_DIST_") and name not in kept
+    }
+    for name in ours:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(ours)

@@ -1,0 +1,173 @@
+"""A plan and a cell, a script or a call, to a run that has started."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..capture import notebook_history, payload_builder
+from ..errors import InputError
+from ..launch import provenance, submission
+from ..plan.rerun_flags import flags_to_keep
+from ..plan.run_plan import Plan
+from ..showing import display
+from ..text.format import size
+from .last_run import remember
+from .origin import Origin
+
+if TYPE_CHECKING:
+    from ..showing.run import Run
+
+__all__ = ["describe", "start_call", "start_cell", "warn"]
+
+_ALL_PARAMETERS = re.compile(r"\b(dist|jupyter_dist)\.parameters\(|\bimport .*\bparameters\b")
+"""A cell that asks for all that is tuned need not name it."""
+_WORTH_SAYING = 1_000_000
+"""The size in bytes from which the user is told how much travels with the cell."""
+
+
+def start_cell(source: str, namespace: dict[str, Any], plan: Plan, origin: Origin) -> Run:
+    """Start a run of a cell; returns at once. Raises DistError with nothing started."""
+    payload = _capture_cell(source, namespace, plan, origin)
+    plan = _for_trials(plan, payload)
+    _warn_of_variables(namespace, plan)
+    return _launch(payload, _request(plan, source.removeprefix("\n"), origin), origin.directory)
+
+
+def start_call(
+    fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], plan: Plan, origin: Origin
+) -> Run:
+    """Start a run of `fn(*args, **kwargs)`; returns at once. Raises DistError with nothing started."""
+    payload = payload_builder.capture_call(
+        fn, tuple(args), dict(kwargs), ship_modules=plan.run.ship_modules, **origin.for_capture()
+    )
+    plan = _for_trials(plan)
+    _warn_of_variables(sys.modules["__main__"].__dict__, plan)
+    return _launch(payload, _request(plan, getattr(fn, "__qualname__", repr(fn)), origin), origin.directory)
+
+
+def _for_trials(plan: Plan, payload: payload_builder.Payload | None = None) -> Plan:
+    """The plan with its search held against what else there is: its parent, and (with the payload of a cell)
+    the names in the cell. Raises DistError."""
+    if plan.search is None:
+        return plan
+    from ..tuning import warm_start
+
+    if payload is not None and not any(map(_ALL_PARAMETERS.search, payload.header["sources"].values())):
+        for name in plan.search.space:
+            # Misspelt, every trial would be the same.
+            if name not in payload.words:
+                raise InputError(f"--tune {name}: nothing in the cell or in what it calls has this name")
+        _refuse_overwritten(payload.header["source"], plan.search.space)
+    return dataclasses.replace(plan, search=warm_start.check(plan.search))
+
+
+def _refuse_overwritten(source: str, names: Collection[str]) -> None:
+    """A cell that sets what it is to be given tries the same in every trial. Raises InputError."""
+    try:
+        lines = ast.parse(source).body
+    except SyntaxError:
+        return  # the ranks say so, with its line
+    for line in lines:
+        if not isinstance(line, ast.Assign | ast.AnnAssign) or line.value is None:
+            continue
+        used = {node.id for node in ast.walk(line.value) if isinstance(node, ast.Name)}
+        for target in line.targets if isinstance(line, ast.Assign) else [line.target]:
+            for node in ast.walk(target):
+                if isinstance(node, ast.Name) and node.id in names and node.id not in used:
+                    raise InputError(
+                        f"--tune {node.id}: line {line.lineno} of the cell sets {node.id} itself, so that "
+                        "every trial would be the same: take that line out. The cell has what is tried as a "
+                        "variable"
+                    )
+
+
+def _warn_of_variables(namespace: Mapping[str, Any], plan: Plan) -> None:
+    """Ranks of this machine have the notebook's environment. Other hosts have their own, and no value of
+    ours is written down for them unasked: it may be a secret."""
+    if plan.run.hosts is None and plan.run.hostfile is None:
+        return
+    missing = [name for name in notebook_history.variables(namespace) if name not in plan.run.env]
+    if missing:
+        names, flags = ", ".join(missing), " ".join(f"--env {name}=…" for name in missing)
+        display.tell(f"note: {names}: set in the notebook, not on other hosts. Give {flags}")
+
+
+def _capture_cell(
+    source: str, namespace: dict[str, Any], plan: Plan, origin: Origin
+) -> payload_builder.Payload:
+    return payload_builder.capture_cell(
+        source,
+        namespace,
+        flags=origin.flags,
+        argv=_argv(plan, origin),
+        ship_modules=plan.run.ship_modules,
+        **origin.for_capture(),
+    )
+
+
+def _argv(plan: Plan, origin: Origin) -> tuple[str, ...]:
+    """The ranks' `sys.argv`: a script and its arguments, after those that the platform itself gives."""
+    tell = getattr(plan.backend, "arguments", None)
+    given = () if tell is None else tuple(tell(plan.options.model_dump(mode="json")))
+    if not given:
+        return origin.argv
+    script, *own = origin.argv or (f"<{origin.label}>",)
+    return (script, *given, *own)
+
+
+def _request(plan: Plan, source: str, origin: Origin) -> submission.Request:
+    return submission.Request(
+        backend=plan.backend.name,
+        world_size=plan.world_size,
+        source=source,
+        label=origin.label,
+        options=plan.options.model_dump(mode="json"),
+        run=plan.run,
+        notebook=origin.notebook,
+        line=None if origin.line is None else flags_to_keep(origin.line),
+        cluster=plan.cluster,
+        search=plan.search,
+    )
+
+
+def _launch(payload: payload_builder.Payload, request: submission.Request, directory: Path) -> Run:
+    from ..showing.run import Run
+
+    notes = payload.notes
+    if payload.nbytes >= _WORTH_SAYING:
+        notes = (f"{size(payload.nbytes)} travel with the cell", *notes)
+    # Before the start, which for a large payload takes a while.
+    for note in notes:
+        display.tell(f"note: {note}")
+    place = submission.launch(request, payload)
+    provenance.note_down(place, directory, payload.imports)
+    return remember(Run(place))
+
+
+def describe(source: str, namespace: dict[str, Any], plan: Plan, origin: Origin) -> dict[str, Any]:
+    """What `start_cell` would start, as JSON; the cell is checked as well. Starts and writes nothing."""
+    payload = _capture_cell(source, namespace, plan, origin)
+    return {
+        "backend": plan.backend.name,
+        "np": plan.world_size,
+        "options": plan.options.model_dump(mode="json"),
+        "payload": {
+            "names": list(payload.header["names"]),
+            "bytes": payload.nbytes,
+            "modules": [shipped.path for shipped in payload.modules],
+            "notes": list(payload.notes),
+        },
+        "request": submission.dry_run(_request(plan, source, origin)),
+    }
+
+
+def warn(plan: Plan) -> None:
+    """Tell the user what the plan's check had to say."""
+    for warning in plan.warnings:
+        display.tell(f"warning: {warning}")

@@ -1,0 +1,1 @@
+"""A backend in a child process of its own (`apart`)."""

@@ -1,0 +1,131 @@
+"""Keep a sparse time index beside each rank's log, so that views can interleave ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from pathlib import Path
+
+from ..folder import RankFolder, RunFolder
+from ..record.file_changes import FileChanges
+from ..worker.output import time_index
+from .digest_update import Digester
+
+__all__ = ["Indexer"]
+
+_QUICK_S = 0.02
+_HEARD_S = 0.01
+"""No quicker than that where changes are heard of: what comes meanwhile is noted in one go."""
+_FLOOD_BYTES = 32 << 10
+_REST = 30.0
+
+
+class Indexer:
+    """Appends (offset, time) to `times.idx` whenever a log has grown: at most one record per tick.
+
+    The times of a log that comes from another host come from there as well: an index whose first record is at
+    offset 0 (agent/line_times.py) is not touched. What all of it is known to reach is noted as well, which is
+    how readers hear that there is something new.
+
+    With `digests` what the ranks log is taken in as well (digest_update.py).
+    """
+
+    def __init__(
+        self, folder: RunFolder, attempt: int, changes: FileChanges | None = None, *, digests: bool = False
+    ) -> None:
+        self._folder, self._attempt = folder, attempt
+        self._digester = Digester(folder, attempt) if digests else None
+        self._changes = changes or FileChanges()
+        self._hears = self._changes.fileno() is not None
+        self._watched: set[Path] = set()
+        self._grew = 0.0
+        self._folders: list[RankFolder] = []
+        self._sizes: list[int] = []
+        self._event_sizes: list[int] = []
+        self._of_host: list[bool | None] = []
+        """Whether each rank's index comes from its host; None before its log has grown."""
+        self.pause_s = _QUICK_S
+        """After which time another tick is worth its cost: soon where somebody may read along, later in a
+        flood, or where ranks are many."""
+
+    @property
+    def heard(self) -> tuple[int, float] | None:
+        """A descriptor that is readable when a log has grown, and in how many seconds it is worth a look;
+        None where nothing is heard, or nobody could read along."""
+        descriptor = self._changes.fileno()
+        if descriptor is None or not self._hears or self.pause_s == math.inf:
+            return None
+        return descriptor, max(0.0, self._grew + self.pause_s - time.monotonic())
+
+    def tick(self, now: float, ranks: int) -> bool:
+        """Record what has grown since the last tick; returns whether anything has.
+
+        `ranks`: how many there are by now.
+        """
+        for rank in range(len(self._folders), ranks):
+            folder = self._folder.rank(self._attempt, rank)
+            self._folders.append(folder)
+            self._sizes.append(time_index.covered(folder.times))
+            self._event_sizes.append(0)
+            self._of_host.append(None)
+        grown, more, moment = False, 0, now
+        began = time.thread_time()
+        self._listen()
+        for rank, folder in enumerate(self._folders):
+            size = _size(folder.output)
+            if size > self._sizes[rank]:
+                grown = True
+                more += size - self._sizes[rank]
+                self._sizes[rank] = size
+                self._append(rank, size, now)
+                if self._of_host[rank]:
+                    moment = 0.0  # by another clock, and perhaps not all of it
+            events = _size(folder.events)
+            if events > self._event_sizes[rank]:
+                grown = True
+                more += events - self._event_sizes[rank]
+                self._event_sizes[rank] = events
+        if grown:
+            self._grew = time.monotonic()
+            with contextlib.suppress(OSError):
+                time_index.note_complete(self._folder.moment, moment)
+        quick = _HEARD_S if self._hears else _QUICK_S
+        self.pause_s = math.inf if more > _FLOOD_BYTES else max(quick, _REST * (time.thread_time() - began))
+        self._digest()
+        return grown
+
+    def finish(self, now: float, ranks: int) -> None:
+        """The last tick: no rank writes any more."""
+        self.tick(now, ranks)
+        self._digest(last=True)
+
+    def _digest(self, *, last: bool = False) -> None:
+        if self._digester is not None and self._folders:
+            self._digester.tick(len(self._folders), sum(self._event_sizes), last=last)
+
+    def _listen(self) -> None:
+        """Before the look: what comes after it is heard of then."""
+        if not self._hears:
+            return
+        self._watched -= self._changes.take()
+        for folder in self._folders:
+            for path in (folder.output, folder.events):
+                if path not in self._watched and self._changes.watch(path, once=True):
+                    self._watched.add(path)
+
+    def _append(self, rank: int, size: int, now: float) -> None:
+        if self._of_host[rank] is None:
+            self._of_host[rank] = time_index.is_of_host(self._folders[rank].times)
+        if not self._of_host[rank]:
+            # A full disk costs the times of these lines, not the run.
+            with contextlib.suppress(OSError):
+                time_index.append(self._folders[rank].times, (size, now))
+
+
+def _size(path: os.PathLike[str]) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0

@@ -1,0 +1,367 @@
+"""What a cell calls on a rank: `import jupyter_dist as dist`, then `dist.rank()`, `dist.log(loss=…)`, ….
+
+Everything here also works outside a run, as the only rank of a world of one, so that the same
+code runs in the notebook itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ..data import sharding
+from ..output import events
+from ..output.progress_meter import Meter
+from ..output.scalars import number, step_number
+from . import file_barrier as _barrier
+from .folders import checkpoint_dir, input, model_dir
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    import torch
+
+    from ..output.logged_media import Medium
+
+__all__ = [
+    "attempt",
+    "barrier",
+    "checkpoint_dir",
+    "device",
+    "init",
+    "input",
+    "local_rank",
+    "local_world_size",
+    "log",
+    "model_dir",
+    "progress",
+    "rank",
+    "shard",
+    "strategy",
+    "world_size",
+]
+
+
+T = TypeVar("T")
+
+_STEPS = 1 << 63
+_NUMBERS = (bool, int, float)
+_step = -1
+_ours = False
+
+
+def rank() -> int:
+    """This process's index in the run, from 0. Outside a run: 0."""
+    return int(os.environ.get("RANK", 0))
+
+
+def world_size() -> int:
+    """How many ranks the run has. Outside a run: 1."""
+    return int(os.environ.get("WORLD_SIZE", 1))
+
+
+def local_rank() -> int:
+    """This process's index among the ranks on its host, from 0. Outside a run: 0."""
+    return int(os.environ.get("LOCAL_RANK", 0))
+
+
+def local_world_size() -> int:
+    """How many ranks run on this host. Outside a run: 1."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+
+
+def attempt() -> int:
+    """How often the run has been restarted: 0 the first time. Outside a run: 0."""
+    return int(os.environ.get("JUPYTER_DIST_ATTEMPT", 0))
+
+
+def log(values: Mapping[str, Any] | None = None, /, *, step: int | None = None, **scalars: Any) -> None:
+    """Record metrics of this rank: `log(loss=0.3, step=10)` or `log({"val/loss": 0.3}, step=10)`.
+
+    A value is an int, a float, a bool or a 0-d numpy, torch or TensorFlow value; NaN and infinities
+    are kept. `step` None is the step of this rank's last call plus one, at first 0. They are in the
+    run folder when the call returns: a rank that is killed afterwards loses none.
+
+    Pictures, texts, tables and histograms are logged as well: `log(image=figure, step=10)`, `text=…`,
+    `table=…`, `histogram=…`; several of them with a dict, `image={"input": x, "output": y}`. Under any other
+    name a figure, a PIL image, a data frame and an array that looks like a picture are taken for what they
+    are. Up to 100 MB of them are kept for each rank.
+
+    Outside a run the values are checked and nothing is recorded. Raises TypeError naming the value
+    and its type, ValueError for what is no picture and for a step of more than 64 bits, OSError when the
+    disk is full.
+    """
+    global _step
+    if values is not None:
+        scalars = _merged(values, scalars)
+    others: list[Medium] = []
+    for value in scalars.values():
+        # numpy's float64 is a float too, and its repr is not a number: exact types only.
+        kind = type(value)
+        if kind is not float and kind is not int:
+            scalars, others = _with_media(scalars)
+            break
+    if step is None:
+        step = _step + 1
+    elif type(step) is not int:
+        step = step_number(step)
+    if not -_STEPS <= step < _STEPS:
+        raise ValueError(f"step is {step}; it must fit in 64 bits")
+    writer = events.writer()
+    if writer is not None and scalars:
+        writer.metric(scalars, step)
+    if others:
+        _write_media(others, step)
+    _step = step
+
+
+def _with_media(values: dict[str, Any]) -> tuple[dict[str, Any], list[Medium]]:
+    if all(type(value) in _NUMBERS or getattr(value, "shape", None) == () for value in values.values()):
+        return {name: number(name, value) for name, value in values.items()}, []
+    from ..output import logged_media
+
+    return logged_media.split(values)
+
+
+def _write_media(others: list[Medium], step: int) -> None:
+    from ..output import media
+
+    writer = media.of_rank()
+    if writer is not None:
+        for name, kind, data in others:
+            writer.media(name, step, kind, data)
+
+
+def _merged(values: Mapping[str, Any], scalars: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(values, Mapping):
+        raise TypeError(
+            f"log() takes a dict of metrics or keywords, not a {type(values).__name__}: log(loss=0.3)"
+        )
+    for name in values:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a metric is a str, not {name!r} ({type(name).__name__})")
+    return {**values, **scalars}
+
+
+class _Progress(Generic[T]):
+    def __init__(self, iterable: Iterable[T], total: int | None, desc: str) -> None:
+        self._iterable = iterable
+        self._total = total
+        self._desc = desc
+
+    def __iter__(self) -> Iterator[T]:
+        meter = Meter(_length(self._iterable) if self._total is None else self._total, self._desc)
+        n = 0
+        try:
+            for item in self._iterable:
+                yield item
+                n += 1
+                meter.update(n)
+        finally:
+            meter.close()
+
+    def __len__(self) -> int:
+        return len(self._iterable)  # type: ignore[arg-type]
+
+
+def progress(iterable: Iterable[T], total: int | None = None, desc: str = "") -> Iterable[T]:
+    """Iterate as over `iterable` and report how far this rank is.
+
+    The count is of items whose turn is over. `total` is taken from `len()` where there is one.
+    Reports the start, the place where the loop ends (also by `break` or an exception) and at most
+    about ten counts a second between. May be nested, and iterated again where `iterable` may.
+    Outside a run it only iterates.
+    """
+    if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
+        raise TypeError(f"progress() needs something to iterate over, not a {type(iterable).__name__}")
+    return _Progress(iterable, total, desc)
+
+
+def _length(iterable: Any) -> int | None:
+    try:
+        return len(iterable)
+    except (TypeError, NotImplementedError):
+        # tf.data and torch have a __len__ that refuses where the length is not known.
+        return None
+
+
+def device() -> torch.device:
+    """The torch device of this rank: its first GPU, or the CPU where it has none.
+
+    A rank sees only its own share of the GPUs, so this is `cuda:0` on each of them. Outside a run:
+    the first GPU, if there is one. Raises ModuleNotFoundError when PyTorch is not installed.
+    """
+    torch = _torch("device")
+    if not _has_gpu(torch):
+        return torch.device("cpu")
+    # Under a launcher that is not ours every rank sees all GPUs.
+    index = 0 if "JUPYTER_DIST_GPUS" in os.environ else local_rank() % torch.cuda.device_count()
+    return torch.device("cuda", index)
+
+
+def init(communicator: str | None = None, timeout_s: float | None = None) -> None:
+    """Open torch.distributed's default process group; returns at once when it is open already.
+
+    `communicator`: what torch calls its backend, such as "gloo"; by default "nccl" where every rank
+    has a GPU, else "gloo". Also makes `device()` the current CUDA device. `timeout_s`: how long a
+    collective waits for the other ranks, in seconds (default: torch's). Waits until every rank has
+    called it. The group is closed for you when the cell has succeeded.
+
+    Outside a run: a group of this process alone. Raises ModuleNotFoundError when PyTorch is
+    not installed, RuntimeError when a group with another communicator is open.
+    """
+    global _ours
+    torch = _torch("init")
+    from datetime import timedelta
+
+    import torch.distributed as group
+
+    if not group.is_available():
+        raise RuntimeError("dist.init() needs a PyTorch that was built with torch.distributed")
+    place = device()
+    chosen = os.environ.get("JUPYTER_DIST_COMMUNICATOR")  # --communicator
+    wanted = communicator or chosen or ("nccl" if place.type == "cuda" else "gloo")
+    if group.is_initialized():
+        if communicator is not None and group.get_backend() != communicator:
+            raise RuntimeError(
+                f"torch.distributed is already open with {group.get_backend()!r}; "
+                f"it cannot be opened again with {communicator!r}"
+            )
+        return
+    if place.type == "cuda":
+        torch.cuda.set_device(place)
+    options: dict[str, Any] = {} if timeout_s is None else {"timeout": timedelta(seconds=timeout_s)}
+    if "WORLD_SIZE" not in os.environ:
+        options["store"] = group.HashStore()
+    group.init_process_group(wanted, rank=rank(), world_size=world_size(), **options)
+    _ours = True
+
+
+def strategy(kind: str | None = None, **options: Any) -> tf.distribute.Strategy:
+    """The tf.distribute strategy that fits where this rank runs; a printed line says which and why.
+
+    By TF_CONFIG, which every rank has on backends that know TensorFlow's roles:
+
+    - with parameter servers (`--ps`): ParameterServerStrategy on the chief, its ClusterCoordinator as
+      `strategy.coordinator`. On workers and parameter servers the call serves and does not return; the
+      run ends them when the others are done, and their result is None. So all ranks run the same cell,
+      and what stands below the call is the chief's. Without a chief worker 0 takes its place;
+    - several workers without: MultiWorkerMirroredStrategy, which waits for all of them;
+    - else, and on an evaluator, by what this rank has: TPUStrategy, MirroredStrategy on several GPUs
+      (or logical CPUs), OneDeviceStrategy on one GPU or the CPU.
+
+    `kind` asks for one: "one_device", "mirrored", "multi_worker_mirrored", "parameter_server",
+    "central_storage" or "tpu"; TensorFlow's class names are understood too. `options` go to the class:
+    `devices=["CPU:0", "CPU:1"]` for "mirrored" also divides the CPU into that many devices. Call it before
+    anything else of TensorFlow; again with the same kind and no options it returns the same strategy.
+
+    Raises ModuleNotFoundError when TensorFlow is not installed, ValueError for another name or one that
+    does not fit TF_CONFIG, RuntimeError where there is no TPU.
+    """
+    from ..tensorflow import strategies
+
+    return strategies.make(kind, options, world_size())
+
+
+def shard(data: Any, even: bool = False) -> Any:
+    """This rank's share of `data`: every item goes to exactly one rank.
+
+    - list, tuple and other sequences, numpy arrays, torch tensors, pandas DataFrame and Series:
+      `data[rank::world_size]` along the first axis, of the same type (a view where slicing gives one);
+    - torch map-style Dataset: a `Subset`; torch IterableDataset: an IterableDataset of every
+      world_size-th item; anything else with `__len__` and `__getitem__`: a sequence that reads its
+      items when they are asked for;
+    - what has a `shard` method (tf.data.Dataset, Hugging Face datasets): `data.shard(world_size, rank)`;
+      of a Hugging Face IterableDataset with too few files: every world_size-th item;
+    - a Ray Dataset: a `ray.data.DataIterator` that streams this rank's part. All ranks read one
+      `streaming_split`, each the same number of rows: up to world_size - 1 are left out. They iterate over
+      it together, and one that leaves early has the others wait. Of several datasets that ranks make
+      themselves, all ranks call this for the same ones in the same order;
+    - a Spark DataFrame: a `pyarrow.Table` of neighbouring rows, partition after partition;
+    - an iterator: an iterator over every world_size-th item.
+
+    `even=True` leaves out up to world_size - 1 items at the end, so that all ranks get equally many
+    (collectives in a training loop otherwise wait for a batch that one rank does not have).
+
+    Every rank must hold the same data in the same order. Raises TypeError for a dict, a set, a
+    DataLoader, a string, a number or None, and for `even` where a data set does not know its length.
+    """
+    return sharding.share(data, rank(), world_size(), even)
+
+
+def barrier(timeout_s: float | None = None) -> None:
+    """Wait until every rank is here. Outside a run it returns at once.
+
+    Goes through torch.distributed where a process group is open, else through the run folder; there a
+    rank that has ended without coming raises RuntimeError instead of waiting for ever. Raises
+    TimeoutError after `timeout_s` seconds.
+    """
+    group = _open_group()
+    run = os.environ.get("JUPYTER_DIST_RUN")
+    if group is None:
+        if world_size() == 1:
+            return
+        if run is None:
+            raise RuntimeError("dist.barrier() has no run folder to meet in here: call dist.init() first")
+        _barrier.meet(run, attempt(), rank(), world_size(), timeout_s)
+    elif timeout_s is not None and group.get_backend() == "gloo":
+        _timed_barrier(group, timeout_s)
+    elif timeout_s is not None and run is not None:
+        # NCCL cannot give up on a barrier without ending the process: wait for the GPU, then meet in files.
+        if group.get_backend() == "nccl":
+            sys.modules["torch"].cuda.synchronize(device())
+        _barrier.meet(run, attempt(), rank(), world_size(), timeout_s)
+    elif group.get_backend() == "nccl":
+        group.barrier(device_ids=[device().index])
+    else:
+        group.barrier()
+
+
+def _timed_barrier(group: Any, timeout_s: float) -> None:
+    from datetime import timedelta
+
+    start = time.monotonic()
+    try:
+        group.monitored_barrier(timeout=timedelta(seconds=timeout_s), wait_all_ranks=True)
+    except RuntimeError as error:
+        if time.monotonic() - start < timeout_s:
+            raise
+        raise TimeoutError(f"rank {rank()} waited {timeout_s:g} s at a barrier: {error}") from error
+
+
+def _torch(caller: str) -> Any:
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ModuleNotFoundError(
+            f"dist.{caller}() needs PyTorch on every rank: pip install torch", name="torch"
+        ) from None
+    return torch
+
+
+def _has_gpu(torch: Any) -> bool:
+    return os.environ.get("JUPYTER_DIST_GPUS", "") != "0" and bool(torch.cuda.is_available())
+
+
+def _open_group() -> Any:
+    """torch.distributed if its default group is open, else None. Imports nothing."""
+    group = sys.modules.get("torch.distributed")
+    if group is not None and group.is_available() and group.is_initialized():
+        return group
+    return None
+
+
+def _finish(ok: bool) -> None:
+    """At the end of a cell: close the process group, if `init` opened it and the cell succeeded.
+
+    After a failure it stays open: closing can wait for ranks that no longer answer.
+    """
+    global _ours
+    group = _open_group()
+    if _ours and ok and group is not None:
+        group.destroy_process_group()
+    _ours = False

@@ -1,0 +1,145 @@
+"""Let all ranks of a run meet through files, where no torch.distributed group is open."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from .. import layout
+
+__all__ = ["meet", "outlast"]
+
+_FIRST_PAUSE_S = 0.001
+_LONGEST_PAUSE_S = 0.02
+_LOOK_EVERY_S = 0.1
+_QUICK_RANKS = 16
+_ENDED = frozenset(("succeeded", "failed", "stopped", "lost"))
+
+_meetings = 0
+
+
+def meet(run: str, attempt: int, rank: int, world_size: int, timeout_s: float | None) -> None:
+    """Return once every rank has called this as often as this rank has.
+
+    Raises RuntimeError when a rank has ended without coming or the ranks are on several hosts,
+    TimeoutError after `timeout_s` seconds.
+    """
+    global _meetings
+    if int(os.environ.get("LOCAL_WORLD_SIZE", world_size)) < world_size:
+        raise RuntimeError(
+            "dist.barrier() without a process group meets in files, and these ranks are on several hosts: "
+            "call dist.init() first (with NCCL, leave out timeout_s)"
+        )
+    place = os.path.join(layout.attempt_path(run, attempt), "barriers")
+    here = os.path.join(place, str(_meetings))
+    _make(place)
+    _make(here)
+    _touch(os.path.join(here, str(rank)))
+    start = time.monotonic()
+    # Every rank looks for every other one: 200 that did so as often as 2 would wait for nothing else.
+    calm = max(1.0, world_size / _QUICK_RANKS)
+    next_look = start + _LOOK_EVERY_S * calm**2
+    pause = _FIRST_PAUSE_S * calm
+    while missing := _missing(here, world_size):
+        now = time.monotonic()
+        if timeout_s is not None and now - start >= timeout_s:
+            raise TimeoutError(
+                f"rank {rank} waited {timeout_s:g} s at a barrier; {_ranks(missing)} did not come"
+            )
+        if now >= next_look:
+            next_look = now + _LOOK_EVERY_S * calm**2
+            ended = _ended(run, attempt, missing)
+            # One that came and then ended, between our two looks, is not missing.
+            gone = [r for r in _missing(here, world_size) if r in ended]
+            if gone:
+                verb = "has" if len(gone) == 1 else "have"
+                raise RuntimeError(f"{_ranks(gone)} {verb} ended and will never reach this barrier")
+        time.sleep(pause)
+        pause = min(pause * 1.5, _LONGEST_PAUSE_S * calm)
+    _meetings += 1
+    if rank == 0 and _meetings > 1:
+        # All have come here, so none is still looking at the meeting before.
+        _remove(os.path.join(place, str(_meetings - 2)))
+
+
+def outlast(run: str, attempt: int, rank: int, world_size: int, timeout_s: float) -> None:
+    """Return once every other rank is done with its cell, or after `timeout_s` seconds.
+
+    Returns at once where the ranks are on several hosts, which cannot see each other's files.
+    """
+    if int(os.environ.get("LOCAL_WORLD_SIZE", world_size)) < world_size:
+        return
+    others = [other for other in range(world_size) if other != rank]
+    deadline = time.monotonic() + timeout_s
+    while others and time.monotonic() < deadline:
+        ended = _ended(run, attempt, others)
+        others = [other for other in others if other not in ended]
+        if others:
+            time.sleep(_LONGEST_PAUSE_S)
+
+
+def _make(path: str) -> None:
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        return
+    os.chmod(path, 0o700)
+
+
+def _touch(path: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(fd, 0o600)
+    finally:
+        os.close(fd)
+
+
+def _remove(path: str) -> None:
+    try:
+        for name in os.listdir(path):
+            os.unlink(os.path.join(path, name))
+        os.rmdir(path)
+    except OSError:
+        # What stays is a few empty files in the run's own folder.
+        return
+
+
+def _missing(here: str, world_size: int) -> list[int]:
+    came = set(os.listdir(here))
+    return [rank for rank in range(world_size) if str(rank) not in came]
+
+
+def _ranks(ranks: list[int]) -> str:
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+
+
+def _ended(run: str, attempt: int, ranks: list[int]) -> set[int]:
+    """Which of these ranks have ended, by the supervisor's word or by what they left behind."""
+    told = _told(run, attempt)
+    return {rank for rank in ranks if rank in told or _left(run, attempt, rank)}
+
+
+def _told(run: str, attempt: int) -> set[int]:
+    try:
+        with open(os.path.join(run, layout.STATE), "rb") as file:
+            status = json.load(file)
+        if status.get("attempt", 0) != attempt:
+            return set()
+        return {int(r["rank"]) for r in status.get("ranks", ()) if r.get("state") in _ENDED}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        # Not written yet: there is nothing to be told.
+        return set()
+
+
+def _left(run: str, attempt: int, rank: int) -> bool:
+    folder = layout.rank_path(run, attempt, rank)
+    if any(os.path.exists(os.path.join(folder, name)) for name in (layout.RESULT, layout.ERROR)):
+        return True
+    try:
+        with open(os.path.join(folder, layout.EVENTS), "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 65536))
+            # In a string the quotes would be escaped: this is the event's kind and nothing else.
+            return b'"kind": "result"' in file.read()
+    except OSError:
+        return False

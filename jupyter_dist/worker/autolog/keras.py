@@ -1,0 +1,166 @@
+"""Metrics and progress of `Model.fit`, for Keras 3 and tf_keras."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+from ..output.progress_meter import Meter
+from ..output.scalars import loose
+from . import guarded, keras_bars, quietly, record, wrap
+
+__all__ = ["patch"]
+
+_EVERY_S = 0.1
+
+
+def patch(keras: ModuleType) -> None:
+    """Give every `fit` of `keras` a callback of ours, and take nothing of what its own one gives TensorBoard.
+
+    `keras` is keras or tf_keras.
+    """
+    callback = _callback_class(keras)
+    wrap(keras.Model, "fit", lambda original: _fit(original, keras, callback))
+    keras_bars.patch(keras)
+    for name in ("on_epoch_end", "on_train_batch_end", "on_test_end"):
+        wrap(keras.callbacks.TensorBoard, name, quietly)
+
+
+def _fit(original: Callable[..., Any], keras: ModuleType, callback: type) -> Callable[..., Any]:
+    signature = inspect.signature(original)
+
+    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            bound = signature.bind(self, *args, **kwargs)
+        except TypeError:
+            # Keras has the better message for it.
+            return original(self, *args, **kwargs)
+        ours = callback()
+        given = bound.arguments.get("callbacks")
+        if isinstance(given, keras.callbacks.CallbackList):
+            # The user keeps this list: it goes back as it came.
+            given.callbacks.append(ours)
+            ours.set_model(self)
+            ours.set_params(getattr(given, "params", None) or {})
+            try:
+                with keras_bars.fitting():
+                    return original(*bound.args, **bound.kwargs)
+            finally:
+                ours.close()
+                given.callbacks.remove(ours)
+        if given is None:
+            given = []
+        elif not isinstance(given, (list, tuple)):
+            given = [given]
+        # After the user's, which may add to the logs.
+        bound.arguments["callbacks"] = [*given, ours]
+        try:
+            with keras_bars.fitting():
+                return original(*bound.args, **bound.kwargs)
+        finally:
+            ours.close()
+
+    return fit
+
+
+def _summed_replicas(model: Any) -> int:
+    """Over how many replicas tf_keras adds up what it tells callbacks at the end of a batch."""
+    strategy = model.distribute_strategy
+    reduction = model.distribute_reduction_method
+    if reduction == "auto" and not type(strategy).__name__.startswith("TPUStrategy"):
+        reduction = "sum"
+    return int(strategy.num_replicas_in_sync) if reduction == "sum" else 1
+
+
+def _callback_class(keras: ModuleType) -> type:
+    base: Any = keras.callbacks.Callback
+    # Steps go on counting when a model is fitted again.
+    steps: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+    report = guarded(keras.__name__)
+    legacy = keras.__name__ == "tf_keras"
+
+    # tf_keras times callbacks whose class name it does not know, and warns about slow ones.
+    class Callback(base):  # type: ignore[misc]
+        # Keras 3 then goes on dispatching the callbacks of a batch in a thread.
+        async_safe = True
+
+        def __init__(self) -> None:
+            super().__init__()
+            # Called with what the step returned and not with numbers: no step waits for us, and tf_keras
+            # allows it beside a ParameterServerStrategy, whose steps return what is still to come.
+            self._supports_tf_logs = True
+            self._lock = threading.Lock()
+            self._meter: Meter | None = None
+            self._before = 0
+            self._batches = 0
+            self._done = 0
+            self._next = 0.0
+            self._last: dict[str, Any] = {}
+
+        @report
+        def on_train_begin(self, logs: Any = None) -> None:
+            self._before = steps.get(self.model, 0)
+            self._meter = Meter(self._total(self.params.get("steps")), "")
+
+        @report
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self._batches = 0
+            if self._meter is not None:
+                self._meter.desc = f"epoch {epoch + 1}/{self.params.get('epochs', '?')}"
+
+        @report
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            # Keras may call this from several threads at once.
+            with self._lock:
+                self._batches = max(self._batches, batch + 1)
+                now = time.monotonic()
+                # The last batch of an epoch is left to the epoch's own values.
+                if now < self._next or batch + 1 == self.params.get("steps"):
+                    return
+                self._next = now + _EVERY_S
+                if self._meter is not None:
+                    self._meter.update(self._done + batch + 1)
+                # Not those of a step that a ParameterServerStrategy has only sent on its way.
+                known = logs if isinstance(logs, Mapping) else {}
+                record(self._of_one_replica(known), self._before + self._done + batch + 1)
+
+        @report
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            with self._lock:
+                # tf_keras leaves batch calls out when the user's own CallbackList has no use for them.
+                self._done += self._batches or self._uncounted()
+                steps[self.model] = step = self._before + self._done
+                if self._meter is not None:
+                    if self._meter.total is None:
+                        self._meter.total = self._total(self._batches)
+                    self._meter.update(self._done)
+                record(logs or {}, step)
+
+        @report
+        def close(self) -> None:
+            """At the end of `fit`, however it ends."""
+            if self._meter is not None:
+                self._meter.close()
+
+        def _uncounted(self) -> int:
+            iterations = int(getattr(self.model.optimizer, "iterations", 0))
+            return max(1, iterations - self._before - self._done)
+
+        def _of_one_replica(self, logs: Mapping[str, Any]) -> Mapping[str, Any]:
+            # Keras 3 averages over the replicas of a strategy. tf_keras does so at an epoch's end, but
+            # has their sum at a batch's: an accuracy of 2.
+            replicas = _summed_replicas(self.model) if legacy else 1
+            if replicas == 1:
+                return logs
+            return {name: value / replicas for name, value in loose(logs).items()}
+
+        def _total(self, steps_in_epoch: int | None) -> int | None:
+            epochs = self.params.get("epochs")
+            return steps_in_epoch * epochs if steps_in_epoch and epochs else None
+
+    return Callback

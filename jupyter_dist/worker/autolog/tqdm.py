@@ -1,0 +1,129 @@
+"""Bars of tqdm on a rank: reported as progress, which views draw live, instead of drawn into the log.
+
+A bar that is drawn into a log is thousands of lines that a terminal would write over each other. Here the log
+gets what a bar leaves when it is over: its last line, unless it has `leave=False`. Bars that go to a file of
+the user's stay as they are.
+
+`tqdm.notebook` draws with widgets, which a rank cannot: there it is tqdm's own bar.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from ..output.progress_meter import Meter
+from . import wrap
+
+__all__ = ["patch", "patch_notebook", "writes_to_the_log"]
+
+_OF_WIDGETS = ("status_printer", "display", "colour", "__iter__", "update", "close", "clear", "reset")
+_OURS = "_jupyter_dist_bar"
+_MAX_TEXT = 80
+
+
+class _Bar:
+    """What we keep of a tqdm bar."""
+
+    def __init__(self) -> None:
+        self.meter: Meter | None = None
+        self.closing = False
+
+    def show(self, bar: Any) -> None:
+        desc = str(bar.desc or "").removesuffix(": ")[:_MAX_TEXT]
+        n, total = _plain(bar.n) or 0, _plain(bar.total)
+        if self.meter is None:
+            self.meter = Meter(total, desc, "" if bar.unit == "it" else str(bar.unit)[:20])
+        self.meter.total, self.meter.desc = total, desc
+        self.meter.note = bar.postfix[:_MAX_TEXT] if isinstance(bar.postfix, str) else ""
+        self.meter.update(n)
+
+    def close(self, bar: Any) -> None:
+        if self.meter is not None:
+            self.show(bar)
+            self.meter.close()
+
+
+def patch(std: ModuleType) -> None:
+    """Have the bars of `tqdm.std`, and of all classes made from it, report instead of draw."""
+    for name, make in (("display", _display), ("clear", _clear), ("close", _close)):
+        wrap(std.tqdm, name, make)
+
+
+def patch_notebook(notebook: ModuleType) -> None:
+    """Make the bar of `tqdm.notebook` one of `tqdm.std`, in place: `tqdm.auto` may have it already."""
+    bar = notebook.tqdm_notebook
+    for name in _OF_WIDGETS:
+        if name in vars(bar):
+            delattr(bar, name)
+
+    def __init__(self: Any, *args: Any, **options: Any) -> None:
+        options.pop("display", None)
+        options["disable"] = bool(options.get("disable"))
+        super(bar, self).__init__(*args, **options)
+
+    bar.__init__ = __init__
+
+
+def writes_to_the_log(file: Any) -> bool:
+    """Whether what is written to this file comes into the rank's log."""
+    try:
+        return file.fileno() in (1, 2)
+    except (AttributeError, OSError, ValueError, io.UnsupportedOperation):
+        return False
+
+
+def _of(bar: Any) -> _Bar | None:
+    """What we keep of a bar; None for one that draws itself elsewhere."""
+    known = vars(bar)
+    if _OURS not in known:
+        known[_OURS] = None if known.get("gui") or not writes_to_the_log(known.get("fp")) else _Bar()
+    found: _Bar | None = known[_OURS]
+    return found
+
+
+def _display(original: Callable[..., Any]) -> Callable[..., Any]:
+    def display(self: Any, msg: Any = None, pos: Any = None) -> Any:
+        ours = _of(self)
+        if ours is None:
+            return original(self, msg, pos)
+        if not ours.closing:
+            ours.show(self)
+        elif msg != "":  # what it leaves; else it would be wiped away
+            self.fp.write(str(self) if msg is None else str(msg))
+            return True
+        return False
+
+    return display
+
+
+def _clear(original: Callable[..., Any]) -> Callable[..., Any]:
+    def clear(self: Any, *args: Any, **options: Any) -> Any:
+        return original(self, *args, **options) if self.disable or _of(self) is None else None
+
+    return clear
+
+
+def _close(original: Callable[..., Any]) -> Callable[..., Any]:
+    def close(self: Any) -> Any:
+        ours = vars(self).get(_OURS)
+        if ours is None or self.disable:
+            return original(self)
+        ours.closing = True
+        try:
+            return original(self)
+        finally:
+            ours.close(self)
+
+    return close
+
+
+def _plain(value: Any) -> float | None:
+    """A count as JSON can hold it: it may be one of numpy's."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return int(number) if number.is_integer() else number

@@ -1,0 +1,93 @@
+"""Metrics and progress of Hugging Face's Trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+from ..output.progress_meter import Meter
+from . import guarded, quietly, record, wrap
+
+__all__ = ["patch_tensorboard", "patch_trainer"]
+
+
+def patch_trainer(trainer: ModuleType) -> None:
+    """Give every Trainer a callback of ours. `trainer` is transformers.trainer."""
+    callback = _callback_class(trainer)
+    wrap(trainer.Trainer, "__init__", lambda original: _init(original, callback))
+
+
+def patch_tensorboard(integrations: ModuleType) -> None:
+    """Keep the values of `on_log`, which we have, from coming again as `train/…` from its SummaryWriter."""
+    wrap(integrations.TensorBoardCallback, "on_log", quietly)
+
+
+def _init(original: Callable[..., Any], callback: type) -> Callable[..., Any]:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        _add(self, callback)
+        _have_one_order(self)
+
+    return __init__
+
+
+@guarded("transformers.Trainer")
+def _have_one_order(trainer: Any) -> None:
+    """Have all ranks shuffle alike, each for its own part of the rows, whatever is seeded after this.
+
+    accelerate's sampler takes torch's initial seed when training begins. A Trainer has set that to
+    `args.seed`, but one from an earlier cell is made before a rank gets random numbers of its own: some rows
+    were then trained on twice, and others never.
+    https://github.com/huggingface/accelerate/blob/main/src/accelerate/data_loader.py
+    """
+    config = trainer.accelerator.dataloader_config
+    if config.data_seed is None:
+        config.data_seed = trainer.args.seed
+
+
+@guarded("transformers.Trainer")
+def _add(trainer: Any, callback: type) -> None:
+    if not any(isinstance(found, callback) for found in trainer.callback_handler.callbacks):
+        trainer.add_callback(callback())
+
+
+def _callback_class(trainer: ModuleType) -> type:
+    base: Any = trainer.TrainerCallback
+    report = guarded("transformers.Trainer")
+
+    class JupyterDistCallback(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._meter: Meter | None = None
+
+        @report
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            # A Trainer that raised had no on_train_end.
+            self._close()
+            total = state.max_steps if state.max_steps > 0 else None
+            self._meter = Meter(total, "")
+
+        @report
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if self._meter is not None:
+                self._meter.update(state.global_step)
+
+        @report
+        def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            self._close()
+
+        @report
+        def on_log(
+            self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any
+        ) -> None:
+            # The epoch is where a value was measured, not what was measured.
+            record(
+                {name: value for name, value in (logs or {}).items() if name != "epoch"}, state.global_step
+            )
+
+        def _close(self) -> None:
+            if self._meter is not None:
+                self._meter.close()
+                self._meter = None
+
+    return JupyterDistCallback

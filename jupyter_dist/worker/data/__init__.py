@@ -1,0 +1,1 @@
+"""Data sets on a rank."""

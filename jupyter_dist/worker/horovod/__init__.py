@@ -1,0 +1,1 @@
+"""Horovod on a rank."""

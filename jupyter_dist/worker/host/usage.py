@@ -1,0 +1,245 @@
+"""What the ranks of one host take of it: CPU, memory, GPUs and network, written beside what they write.
+
+One process per host asks for all ranks there: the supervisor on its own machine, the agent on another. A
+rank has no thread for it and writes nothing for it. It is found by its first event, and is a process of this
+host if its standard output is the log in its folder. Its own processes are those of its session.
+
+All comes from /proc (https://man7.org/linux/man-pages/man5/proc.5.html), and of GPUs from NVML; where there
+is no /proc nothing is written. A line of `usage.jsonl` is such as
+`{"time":1700000000.0,"values":{"cpu":98.5,"memory":734003200,"net_in":0.0,"net_out":0.0}}`:
+CPU in percent of a core, memory in bytes, the host's network in bytes a second, GPUs as nvml.py has them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from .. import layout
+from ..gpus import nvml
+
+__all__ = ["HostUsage"]
+
+_SHARE = 0.002
+"""Of a core, at most: the more it costs to ask, the less often it is done."""
+_PACE = ((120.0, 1.0), (600.0, 2.0), (7200.0, 5.0))
+"""Until this many seconds after the first rank began, how far apart; afterwards `_LAST_PACE_S`."""
+_LAST_PACE_S = 15.0
+_LETTERS_APART_S = 10.0
+_HEAD = 4096
+"""A rank's first event is within so many bytes."""
+_FORGET_EVERY = 60
+
+
+@dataclass
+class _Rank:
+    folder: str
+    pid: int
+    gpus: tuple[str, ...]
+    clock_offset_s: float
+    """What is added to this host's clock for that of the machine that the run was started from."""
+    seen: tuple[float, int] | None = None
+    """When it was looked at, and its processes' clock ticks until then."""
+    processes: set[int] = field(default_factory=set)
+
+
+class HostUsage:
+    """Not for several threads."""
+
+    def __init__(self, run: str) -> None:
+        self._attempts = os.path.join(run, layout.ATTEMPTS)
+        # Through a mailbox each sample is a letter, which costs money.
+        self._least_s = _LETTERS_APART_S if "JUPYTER_DIST_MAILBOX" in os.environ else 0.0
+        self._due = self._began = 0.0
+        self._ranks: dict[str, _Rank | None] = {}
+        """By folder; None for one that is not of this host, or has ended."""
+        self._others: set[int] = set()
+        """Processes that belong to no rank."""
+        self._ticks = 0
+        self._network: tuple[float, int, int] | None = None
+        self._nvml: nvml.Nvml | None = None
+        self._asked_nvml = False
+        self._hertz = os.sysconf("SC_CLK_TCK")
+        self._page = os.sysconf("SC_PAGE_SIZE")
+
+    def tick(self, now: float) -> None:
+        """Look at the ranks, if it is time for it; to be called often. `now`: of the monotonic clock."""
+        if now < self._due:
+            return
+        began = time.thread_time()
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            self._sample(now)
+        self._due = now + max(self._pace(now), (time.thread_time() - began) / _SHARE)
+
+    def _pace(self, now: float) -> float:
+        age = now - self._began if self._began else 0.0
+        pace = next((pace for until, pace in _PACE if age < until), _LAST_PACE_S)
+        return max(self._least_s, pace)
+
+    def _sample(self, now: float) -> None:
+        self._find()
+        ranks = {rank.pid: rank for rank in self._ranks.values() if rank is not None}
+        if not ranks:
+            return
+        self._began = self._began or now
+        self._find_processes(ranks)
+        network = self._of_network(now)
+        for rank in ranks.values():
+            taken = self._of_rank(rank, now)
+            if taken is None:
+                self._ranks[rank.folder] = None
+            elif taken:
+                self._write(rank, {**taken, **self._of_gpus(rank), **network})
+
+    def _write(self, rank: _Rank, values: dict[str, float]) -> None:
+        line = {"time": round(time.time() + rank.clock_offset_s, 3), "values": values}
+        path = os.path.join(rank.folder, layout.USAGE)
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        finally:
+            os.close(fd)
+
+    def _find(self) -> None:
+        """Ranks of the newest attempt that have begun since the last look."""
+        numbers = [int(name) for name in _names(self._attempts)]
+        if not numbers:
+            return
+        place = os.path.join(self._attempts, str(max(numbers)), layout.RANKS)
+        for name in _names(place):
+            folder = os.path.join(place, name)
+            if folder not in self._ranks:
+                began = _first_event(folder)
+                if began is not None:
+                    # Its process may have been there before it said so, and been taken for nobody's.
+                    self._others.clear()
+                    self._ranks[folder] = began if _is_of(began.pid, folder) else None
+
+    def _find_processes(self, ranks: dict[int, _Rank]) -> None:
+        """Sort the processes that are new into the sessions of the ranks."""
+        self._ticks += 1
+        if self._ticks % _FORGET_EVERY == 0:
+            self._others.clear()  # numbers of processes are used again
+        there = set(map(int, _names("/proc")))
+        self._others &= there
+        known = self._others.union(*(rank.processes for rank in ranks.values()))
+        for pid in there - known:
+            stat = _stat(pid)
+            if stat is None:
+                continue
+            rank = ranks.get(int(stat[3]))
+            if rank is None:
+                self._others.add(pid)
+            else:
+                rank.processes.add(pid)
+        for rank in ranks.values():
+            rank.processes &= there
+
+    def _of_rank(self, rank: _Rank, now: float) -> dict[str, float] | None:
+        """What the rank and its processes take; nothing at the first look, None where it has ended."""
+        ticks = memory = 0
+        for pid in list(rank.processes):
+            stat = _stat(pid)
+            if stat is None or int(stat[3]) != rank.pid:
+                rank.processes.discard(pid)
+                continue
+            # Its own time, and that of its children that have ended.
+            ticks += sum(map(int, stat[11:15]))
+            own, shared = _memory(pid)
+            # What its children share with it counts once.
+            memory += self._page * (own if pid == rank.pid else max(0, own - shared))
+        if rank.pid not in rank.processes:
+            return None
+        before, rank.seen = rank.seen, (now, ticks)
+        if before is None or now <= before[0]:
+            return {}
+        share = max(0, ticks - before[1]) / self._hertz / (now - before[0])
+        return {"cpu": round(100 * share, 1), "memory": memory}
+
+    def _of_gpus(self, rank: _Rank) -> dict[str, float]:
+        if not rank.gpus:
+            return {}
+        if not self._asked_nvml:
+            self._asked_nvml = True
+            self._nvml = nvml.load()
+        return {} if self._nvml is None else self._nvml.usage(rank.gpus)
+
+    def _of_network(self, now: float) -> dict[str, float]:
+        """Of all that this host sends and receives; what it sends to itself is left out."""
+        came = left = 0
+        with open("/proc/self/net/dev") as file:
+            for line in file.readlines()[2:]:
+                name, _, numbers = line.partition(":")
+                if name.strip() != "lo":
+                    words = numbers.split()
+                    came, left = came + int(words[0]), left + int(words[8])
+        before, self._network = self._network, (now, came, left)
+        if before is None or now <= before[0]:
+            return {}
+        seconds = now - before[0]
+        return {
+            "net_in": round(max(0, came - before[1]) / seconds, 1),
+            "net_out": round(max(0, left - before[2]) / seconds, 1),
+        }
+
+
+def _names(folder: str) -> Iterator[str]:
+    try:
+        return filter(str.isdigit, os.listdir(folder))
+    except OSError:
+        return iter(())
+
+
+def _first_event(folder: str) -> _Rank | None:
+    """What the rank says of itself; None as long as it has not begun."""
+    try:
+        with open(os.path.join(folder, layout.EVENTS), "rb") as file:
+            lines = file.read(_HEAD).split(b"\n")[:-1]
+    except OSError:
+        return None
+    for line in lines:
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+            event = json.loads(line)
+            if event["kind"] == "started":
+                gpus = tuple(map(str, event.get("gpus") or ()))
+                return _Rank(folder, int(event["pid"]), gpus, float(event.get("clock_offset_s") or 0))
+    return None
+
+
+def _is_of(pid: int, folder: str) -> bool:
+    """Whether that process is the rank, and not one of that number on this host, which is not the rank's."""
+    for fd in (1, 2):
+        with contextlib.suppress(OSError):
+            if os.path.samefile(f"/proc/{pid}/fd/{fd}", os.path.join(folder, layout.OUTPUT)):
+                return True
+    return False
+
+
+def _stat(pid: int) -> list[bytes] | None:
+    """The fields of /proc/PID/stat behind the process's name: its state, its parent, its group, its session,
+    …; None where it has ended."""
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fields = os.read(fd, 1024).rpartition(b")")[2].split()
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return None if len(fields) < 15 or fields[0] == b"Z" else fields
+
+
+def _memory(pid: int) -> tuple[int, int]:
+    """Pages in memory, and how many of them are shared."""
+    try:
+        with open(f"/proc/{pid}/statm") as file:
+            words = file.read().split()
+        return int(words[1]), int(words[2])
+    except (OSError, ValueError, IndexError):
+        return 0, 0

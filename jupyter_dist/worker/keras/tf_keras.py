@@ -1,0 +1,123 @@
+"""Make tf_keras answer to the name keras, for cells that Keras 3 cannot serve."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+__all__ = ["HOROVOD", "adapt", "arrange"]
+
+
+HOROVOD = "Horovod's Keras API"
+_WHY = "what it uses"
+_MISSING = (
+    "this cell needs tf_keras, the Keras 2 of this TensorFlow: {why} does not work with Keras 3. Install it "
+    "on the workers with `pip install tf_keras`; where TensorFlow is tensorflow-cpu, with "
+    "`pip install --no-deps tf_keras`, because otherwise pip brings the full tensorflow along."
+)
+_TOO_LATE = (
+    "tf_keras cannot take the place of Keras 3 here: Keras 3 is already imported in this process "
+    "({names}). Nothing may import keras, nor tensorflow without TF_USE_LEGACY_KERAS=1, before the cell."
+)
+
+
+def arrange(why: str = _WHY) -> None:
+    """Make `import keras`, `from tensorflow import keras` and `tf.keras` all be tf_keras. Repeatable.
+
+    `why`: what cannot do with Keras 3, for the messages. Imports tensorflow. Raises RuntimeError when
+    tf_keras is not installed, saying what to install, and when Keras 3 is imported in this process already.
+    """
+    if any(isinstance(finder, _Alias) for finder in sys.meta_path):
+        return
+    modern = [name for name, module in sys.modules.items() if _is_keras(name) and not _is_legacy(module)]
+    if modern:
+        raise RuntimeError(_TOO_LATE.format(names=", ".join(sorted(modern)[:3])))
+    if "tf_keras" not in sys.modules and importlib.util.find_spec("tf_keras") is None:
+        raise RuntimeError(_MISSING.format(why=why))
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    # TensorFlow reads the variable now, and imports the optimizers of tf_keras by itself.
+    importlib.import_module("tensorflow")
+    importlib.import_module("tf_keras")
+    for name, module in list(sys.modules.items()):
+        if name == "tf_keras" or name.startswith("tf_keras."):
+            sys.modules[name[3:]] = module
+    sys.meta_path.insert(0, _Alias())
+    if why == HOROVOD:
+        adapt()
+
+
+class _Alias:
+    """Finds `keras.X` as `X`: without it a submodule imported later would be a second copy."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if not fullname.startswith("keras."):
+            return None
+        try:
+            module = importlib.import_module("tf_" + fullname)
+        except ModuleNotFoundError as error:
+            if error.name != "tf_" + fullname:
+                raise
+            raise ModuleNotFoundError(
+                f"No module named {fullname!r}: in this cell keras is tf_keras, which lacks it", name=fullname
+            ) from None
+        return importlib.machinery.ModuleSpec(fullname, _Found(module))  # type: ignore[arg-type]
+
+
+class _Found:
+    """Hands out a module that is imported under another name."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+        self._spec = module.__spec__
+        self._loader = module.__loader__
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        # The import system has just written the alias into the module; it stays what it was.
+        module.__spec__ = self._spec
+        module.__loader__ = self._loader
+
+
+def _is_keras(name: str) -> bool:
+    return name == "keras" or name.startswith("keras.")
+
+
+def _is_legacy(module: ModuleType) -> bool:
+    return getattr(module, "__name__", "").partition(".")[0] == "tf_keras"
+
+
+def adapt() -> None:
+    """Imports Horovod's Keras API, where it is installed; where not, the cell's own import says so.
+
+    The callbacks correct the momentum while they change the rate. An optimizer that keeps its momentum as a
+    plain number has compiled it in: nothing can correct it, and the callbacks would fail trying.
+    """
+    try:
+        from horovod._keras import callbacks
+    except ImportError:
+        return
+    adjust = callbacks.LearningRateScheduleCallbackImpl._adjust_learning_rate
+
+    def adjusted(self: Any, epoch: float) -> None:
+        momentum = getattr(self.model.optimizer, "momentum", None)
+        if self.momentum_correction and isinstance(momentum, (int, float)):
+            self.momentum_correction = False
+            if momentum:
+                print(
+                    f"jupyter_dist: {type(self).__name__} changes the learning rate without momentum "
+                    "correction, which this optimizer cannot do; one of keras.optimizers.legacy can",
+                    file=sys.stderr,
+                )
+        adjust(self, epoch)
+
+    callbacks.LearningRateScheduleCallbackImpl._adjust_learning_rate = adjusted

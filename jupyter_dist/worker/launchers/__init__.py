@@ -1,0 +1,1 @@
+"""Ranks that a launcher started."""

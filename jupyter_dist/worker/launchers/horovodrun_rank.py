@@ -1,0 +1,104 @@
+"""What a rank that horovodrun has started does first: find its network, its folder, its GPUs."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import os
+import re
+import socket
+import sys
+from collections.abc import MutableMapping
+from pathlib import Path
+
+from .. import layout
+
+__all__ = ["GPUS", "SLOTS", "claim", "leave", "prepare", "take_over"]
+
+SLOTS = "JUPYTER_DIST_HOROVOD_SLOTS"
+"""The folder in which the ranks of an elastic run write down whose rank folder is whose."""
+GPUS = "JUPYTER_DIST_HOROVOD_GPUS"
+"""The GPUs of this machine, to be shared out among the slots of an elastic run: `0,1;2,3`."""
+
+
+def prepare(environ: MutableMapping[str, str]) -> None:
+    """Complete a rank's variables; in an elastic run, find its folder, and clear it of the rank before."""
+    interfaces = environ.get("GLOO_SOCKET_IFNAME", "").split(",")
+    if "JUPYTER_DIST_STAGE" in environ and interfaces[0] and "HOROVOD_GLOO_IFACE" in environ:
+        # horovodrun knows what they are called on its own host.
+        there = {name for _, name in socket.if_nameindex()}
+        chosen = next((name for name in interfaces if name in there), interfaces[0])
+        environ["HOROVOD_GLOO_IFACE"] = environ["GLOO_SOCKET_IFNAME"] = chosen
+    from ..horovod import output_files
+    from . import rank_folder
+
+    slots, gpus = environ.pop(SLOTS, None), environ.pop(GPUS, None)
+    if slots is None:
+        told = re.search(r"~\d+\.(\d+)\.\d+$", environ.get("HOROVOD_HOSTNAME", ""))
+        if told is not None:  # elastic over several hosts: horovodrun has said which folder it is
+            _share(environ, gpus, int(told[1]))
+            take_over(rank_folder.rank_folder(environ), int(environ[rank_folder.FOLDER]))
+            output_files.place(environ, rank_folder.rank_folder(environ))
+        return
+    # A slot of this machine gets another spelling of 127.0.0.1 with each failure
+    # (backends/horovod/host_discovery.py).
+    host = re.sub(r"^(127\.0+\.0)\.0*1$", r"\1.1", environ["HOROVOD_HOSTNAME"])
+    slot = f"{host}:{environ['HOROVOD_LOCAL_RANK']}"
+    index = claim(Path(slots), slot, int(environ["HOROVOD_RANK"]))
+    environ[rank_folder.FOLDER] = str(index)
+    _share(environ, gpus, index)
+    take_over(rank_folder.rank_folder(environ), index)
+    output_files.place(environ, rank_folder.rank_folder(environ))
+
+
+def _share(environ: MutableMapping[str, str], gpus: str | None, index: int) -> None:
+    if gpus is not None:
+        shares = gpus.split(";")
+        share = shares[index % len(shares)]
+        environ["CUDA_VISIBLE_DEVICES"] = share or "-1"
+        environ["JUPYTER_DIST_GPUS"] = str(len(share.split(",")) if share else 0)
+
+
+def claim(slots: Path, slot: str, rank: int) -> int:
+    """The rank folder of a slot: the one it had before, else that of its rank, if it is free yet.
+
+    Ranks change when others go or come, folders do not.
+    """
+    slots.mkdir(0o700, exist_ok=True)
+    for name in os.listdir(slots):
+        if (slots / name).read_text() == slot:
+            return int(name)
+    for index in itertools.count(rank):
+        try:
+            fd = os.open(slots / str(index), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            continue
+        with os.fdopen(fd, "w") as file:
+            file.write(slot)
+        return index
+    raise AssertionError
+
+
+def take_over(place: Path, index: int) -> None:
+    """Go on in the folder of a rank that has ended: its log and metrics stay, its end is not ours."""
+    if not (place / layout.EVENTS).exists():
+        return
+    for name in (layout.ERROR, layout.RESULT):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(place / name)
+    text = f"rank {index} has ended and was replaced: a new process goes on here"
+    fd = os.open(place / layout.OUTPUT, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, f"jupyter_dist: {text}\n".encode())
+    finally:
+        os.close(fd)
+
+
+def leave() -> None:
+    """Spare a rank that failed Horovod's shutdown at exit, which waits for the others, and makes them
+    fail with its own words before this rank has ended with the ones that matter."""
+    for name in ("horovod.torch.mpi_ops", "horovod.tensorflow.mpi_ops"):
+        basics = getattr(sys.modules.get(name), "_basics", None)
+        if basics is not None:
+            atexit.unregister(basics.shutdown)

@@ -1,0 +1,295 @@
+"""Write what a rank shows besides text: bytes into its `media.bin`, and an event that names them.
+
+The bytes are written first, so that whoever reads an event finds what it names, or sees that the rank was
+killed, or that an agent has yet to bring them. The same content is written once. Two bounds hold: what stands
+in the view at a time, which updates replace and `clear_output` takes away, and what is written over all.
+Past a bound one note says so, and nothing more of that sort is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .. import layout
+from . import events
+
+__all__ = ["MEDIA_TYPES", "Form", "MediaWriter", "encoded", "form_of", "is_data", "of_rank"]
+
+Form = Literal["text", "json", "binary"]
+
+MEDIA_TYPES = ("image", "text", "table", "histogram")
+"""What `dist.log` takes besides numbers."""
+
+_INLINE_BYTES = 2048
+_MOST_TYPES = 20
+_SHOWN_BYTES, _SHOWN = 10_000_000, 200
+"""Of displays, at a time."""
+_WRITTEN_BYTES, _WRITTEN = 100_000_000, 20_000
+"""Of displays over all, updates and what was cleared included; of `dist.log`'s media as many again."""
+
+
+def form_of(mime: str) -> Form:
+    """How content of a MIME type is held in a bundle: as text, as a JSON value, or as bytes."""
+    if mime == "application/json" or mime.endswith(("+json", ".json")):
+        return "json"
+    if mime.startswith("text/") or mime in ("image/svg+xml", "application/javascript"):
+        return "text"
+    return "binary"
+
+
+def is_data(mime: str) -> bool:
+    """Whether it is the data of a chart: what else there is of it, such as HTML, is made of that, and may be
+    different each time."""
+    return mime.startswith("application/vnd.") and mime.endswith("json")
+
+
+def encoded(mime: str, value: Any) -> bytes:
+    """The content as bytes. Binary content may come in base64, as formatters of pictures give it.
+
+    Raises TypeError or ValueError for what a bundle cannot hold under that type.
+    """
+    form = form_of(mime)
+    if form == "json":
+        return json.dumps(value, ensure_ascii=True).encode()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, (list, tuple)):  # as in a notebook's file: lines
+        value = "".join(map(str, value))
+    if not isinstance(value, str):
+        raise TypeError(f"{mime} is {type(value).__name__}, not text or bytes")
+    if form == "text":
+        return value.encode("utf-8", "replace")
+    import base64
+
+    return base64.b64decode(value)
+
+
+@dataclass
+class _Budget:
+    """What was written so far of one sort."""
+
+    what: str
+    bytes: int = 0
+    number: int = 0
+    spent: bool = False
+
+
+@dataclass
+class _Standing:
+    """What stands in the view: the bytes of each display, and under which id."""
+
+    sizes: list[tuple[str | None, int]] = field(default_factory=list)
+    clear_at_next: bool = False
+
+    def after(self, display_id: str | None, size: int, update: bool) -> list[tuple[str | None, int]]:
+        if update:  # of an id that nothing has: nothing is shown
+            return [(known, size if known == display_id else old) for known, old in self.sizes]
+        before = [] if self.clear_at_next else self.sizes
+        return [*before, (display_id, size)]
+
+
+class MediaWriter:
+    """Writes for one rank. Every method returns when all is in the files, and False past a bound.
+
+    Raises OSError where the disk is full.
+    """
+
+    def __init__(self, events_path: str) -> None:
+        folder = os.path.dirname(events_path)
+        self._path = os.path.join(folder, layout.MEDIA)
+        self._output = os.path.join(folder, layout.OUTPUT)
+        self._known: dict[str, dict[str, Any]] = {}
+        self._standing = _Standing()
+        self._displays, self._media = _Budget("displays"), _Budget("media of dist.log")
+
+    def output_size(self) -> int:
+        """How much the rank's log holds now: what is shown next comes behind that."""
+        import sys
+
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        try:
+            return os.stat(self._output).st_size
+        except OSError:
+            return 0
+
+    def display(
+        self,
+        data: Mapping[str, Any],
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        display_id: str | None = None,
+        update: bool = False,
+        at: int | None = None,
+        text_bytes: int = 0,
+        line: int | None = None,
+        result: bool = False,
+    ) -> bool:
+        """A MIME bundle, shown behind the log's byte `at` (default: its end).
+
+        `text_bytes`: how much of the log from there on stands for it in views of text. `line`: of the cell,
+        where it is shown. `result`: it is what the cell's last expression gave.
+        """
+        contents = _contents(data)
+        size = sum(len(content) for _, content in contents)
+        standing = self._standing.after(display_id, size, update)
+        if self._displays.spent:
+            return False
+        if len(standing) > _SHOWN or sum(each for _, each in standing) > _SHOWN_BYTES:
+            self._displays.spent = True
+            _tell(f"this rank shows {_SHOWN} displays or {_SHOWN_BYTES // 1_000_000} MB: more are not kept")
+            return False
+        if not self._has_room(self._displays, size):
+            return False
+        self._standing = _Standing(standing)
+        self._write(
+            "display",
+            {
+                "at": self.output_size() if at is None else at,
+                "text_bytes": text_bytes,
+                "line": line,
+                "display_id": display_id,
+                "update": update,
+                "result": result,
+                "data": self._parts(contents),
+                "metadata": _plain(metadata),
+            },
+        )
+        return True
+
+    def clear(self, wait: bool = False) -> bool:
+        """Take away what stands there; with `wait`, once something else comes."""
+        if not self._has_room(self._displays, 0):
+            return False
+        if wait:
+            self._standing.clear_at_next = True
+        else:
+            self._standing = _Standing()
+        self._write("clear_output", {"wait": bool(wait), "at": self.output_size()})
+        return True
+
+    def media(
+        self,
+        name: str,
+        step: int,
+        type: str,
+        data: Mapping[str, Any],
+        metadata: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """A picture, text, table or histogram of one step, as `dist.log` takes them."""
+        if type not in MEDIA_TYPES:
+            raise ValueError(f"type is {type!r}, not one of {', '.join(MEDIA_TYPES)}")
+        contents = _contents(data)
+        if not self._has_room(self._media, sum(len(content) for _, content in contents)):
+            return False
+        self._write(
+            "media",
+            {
+                "name": str(name),
+                "step": int(step),
+                "type": type,
+                "data": self._parts(contents),
+                "metadata": _plain(metadata),
+            },
+        )
+        return True
+
+    def _has_room(self, budget: _Budget, size: int) -> bool:
+        if budget.spent:
+            return False
+        if budget.bytes + size > _WRITTEN_BYTES or budget.number >= _WRITTEN:
+            budget.spent = True
+            _tell(
+                f"this rank has written {_WRITTEN_BYTES // 1_000_000} MB or {_WRITTEN:,} of its "
+                f"{budget.what}: more are not kept"
+            )
+            return False
+        budget.bytes += size
+        budget.number += 1
+        return True
+
+    def _parts(self, contents: list[tuple[str, bytes]]) -> dict[str, Any]:
+        return {mime: self._part(mime, content) for mime, content in contents}
+
+    def _part(self, mime: str, content: bytes) -> dict[str, Any]:
+        form = form_of(mime)
+        if form != "binary" and len(content) <= _INLINE_BYTES:
+            text = content.decode("utf-8", "replace")
+            return {"text": text} if form == "text" else {"json": json.loads(text)}
+        import hashlib  # which loads OpenSSL: not at a rank's start
+
+        name = hashlib.sha256(content).hexdigest()
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = {
+                "offset": _append(self._path, content),
+                "bytes": len(content),
+                "hash": name,
+            }
+        return known
+
+    @staticmethod
+    def _write(kind: str, data: Mapping[str, Any]) -> None:
+        writer = events.writer()
+        if writer is not None:
+            writer.event(kind, data)
+
+
+def _tell(text: str) -> None:
+    writer = events.writer()
+    if writer is not None:
+        writer.note(text)
+
+
+def _contents(data: Mapping[str, Any]) -> list[tuple[str, bytes]]:
+    return [
+        (str(mime), encoded(str(mime), value))
+        for mime, value in list(data.items())[:_MOST_TYPES]
+        if value is not None
+    ]
+
+
+def _plain(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What of it is JSON and small: it only says how to draw."""
+    found: dict[str, Any] = {}
+    for name, value in (metadata or {}).items():
+        with contextlib.suppress(TypeError, ValueError):
+            if len(json.dumps(value, allow_nan=False)) <= _INLINE_BYTES:
+                found[str(name)] = value
+    return found
+
+
+def _append(path: str, content: bytes) -> int:
+    """Where it begins. A process that the rank has forked may write there at the same time."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        with contextlib.suppress(OSError):  # some network disks have no locks
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        offset = os.fstat(fd).st_size
+        view = memoryview(content)
+        while view:
+            view = view[os.write(fd, view) :]
+        return offset
+    finally:
+        os.close(fd)
+
+
+_of_rank: tuple[str, MediaWriter] | None = None
+
+
+def of_rank() -> MediaWriter | None:
+    """This rank's writer; None outside a run."""
+    global _of_rank
+    writer = events.writer()
+    if writer is None:
+        return None
+    if _of_rank is None or _of_rank[0] != writer.path:
+        _of_rank = (writer.path, MediaWriter(writer.path))
+    return _of_rank[1]

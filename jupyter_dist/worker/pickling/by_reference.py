@@ -1,0 +1,311 @@
+"""What goes by name: the other process imports the same module, and uses what is its own.
+
+A module goes by name when the other process can import it: an import finds it where it was found here. A
+module that the notebook made itself (`types.ModuleType`, a file loaded by its path) goes by value, with its
+functions.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import sys
+import types
+from collections.abc import Callable, Collection, Iterable
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+from . import namespaces
+
+__all__ = ["ByName", "is_installed", "reached"]
+
+Rule = Callable[[Any], Any]
+
+_OF_NO_FILE = ("built-in", "frozen")
+_OF_A_SPACE = ("__package__", "__name__", "__path__", "__file__")
+_NEVER = {"__main__", "__mp_main__"}
+_CONTAINERS = {dict, list, set, bytearray, collections.deque}
+_CONTAINERS |= {collections.Counter, collections.defaultdict, collections.OrderedDict}
+_SYNC = {"_thread", "threading", "queue", "_queue", "_contextvars"}
+
+
+class ByName:
+    """What one pickler knows about modules.
+
+    `doubtful` says of a module that a rank may lack it; `named` takes each module that is referred to.
+    """
+
+    def __init__(self, doubtful: Callable[[str], bool] | None, named: Callable[[str], None]) -> None:
+        self._doubtful = doubtful or (lambda _: False)
+        self._named = named
+        self._importable: dict[str, bool] = {}
+        self._shells: dict[int, namespaces.Shell] = {}
+        self._places: dict[int, tuple[str, str]] | None = None
+        self._at_home: dict[int, namespaces.Placed] | None = None
+        self._folders: frozenset[str] | None = None
+        self._modules = sys.modules.copy()
+        self._odd = {
+            id(module): name
+            for name, module in self._modules.items()
+            if not issubclass(type(module), types.ModuleType) and module is not None
+        }
+        self.odd_kinds = {type(self._modules[name]) for name in self._odd.values()}
+        """The classes of what stands in the place of a module without being one."""
+
+    def importable(self, name: Any) -> bool:
+        """Whether another process can import the module that has this name here."""
+        if not isinstance(name, str):
+            return False
+        known = self._importable.get(name)
+        if known is None:
+            known = self._importable[name] = name not in _NEVER and self._is_found(name)
+        return known
+
+    def _is_found(self, name: str) -> bool:
+        module = sys.modules.get(name)
+        parent = name.rpartition(".")[0]
+        if module is None or (parent and not self.importable(parent)):
+            return False
+        spec = getattr(module, "__spec__", None)
+        if parent:  # a spec without a loader is that of a module somebody has made up
+            made_up = isinstance(spec, ModuleSpec) and not (spec.loader or spec.submodule_search_locations)
+            return not made_up
+        if not isinstance(spec, ModuleSpec) or spec.name != name:
+            return _spec(name) is not None  # it has put something else in its place, or has two names
+        if spec.origin in _OF_NO_FILE:
+            return True
+        if spec.origin is None:
+            return bool(spec.submodule_search_locations)
+        return self._is_at_its_place(spec) or getattr(_spec(name), "origin", None) == spec.origin
+
+    def _is_at_its_place(self, spec: ModuleSpec) -> bool:
+        """Whether a top-level module's file is where the import path leads, judged by the paths alone."""
+        if self._folders is None:
+            self._folders = frozenset(os.path.abspath(path) for path in sys.path if isinstance(path, str))
+        folder, file = os.path.split(str(spec.origin))
+        if spec.submodule_search_locations is not None:
+            folder, file = os.path.split(folder)
+        return folder in self._folders and file.partition(".")[0] == spec.name
+
+    def reduce_module(self, module: Any) -> Any:
+        """Reduce a module, or what stands in the place of one."""
+        path = self._path_of(module)
+        if path is not None:
+            self._named(".".join(filter(None, path)))
+            return namespaces.reduce_place(*path)
+        if not issubclass(type(module), types.ModuleType):
+            return NotImplemented
+        if module.__name__ in _NEVER or any("__reduce__" in vars(base) for base in type(module).__mro__[:-1]):
+            return NotImplemented
+        return self._shell(module).filled({k: v for k, v in vars(module).items() if k != "__builtins__"})
+
+    def _path_of(self, module: Any) -> tuple[str, str] | None:
+        """The module to import and the attributes to follow from it; None for one that goes by value."""
+        name = self._odd.get(id(module))
+        if name is None:
+            with contextlib.suppress(Exception):  # whatever took the place of a module
+                name = object.__getattribute__(module, "__dict__").get("__name__")
+        if not isinstance(name, str):
+            return None
+        if sys.modules.get(name) is module:
+            return (name, "") if self.importable(name) else None
+        head, _, tail = name.rpartition(".")
+        parent = sys.modules.get(head)
+        if parent is not None and vars(parent).get(tail) is module and self.importable(head):
+            return head, tail  # torch.ops
+        for other, found in self._modules.items():
+            if found is module and self.importable(other):
+                return other, ""
+        now = getattr(sys.modules.get(name), "__spec__", None)
+        spec = getattr(module, "__spec__", None) if type(module) is types.ModuleType else None
+        if spec is not None and getattr(now, "origin", None) == spec.origin and self.importable(name):
+            return name, ""  # it was imported again since
+        return None
+
+    def space(self, space: dict[str, Any]) -> namespaces.Space | None:
+        """What stands for a function's globals that are a module's; None for globals of no module."""
+        name = space.get("__name__")
+        module = sys.modules.get(name) if isinstance(name, str) else None
+        shell = self._shells.get(id(space))
+        if getattr(module, "__dict__", None) is space:
+            assert isinstance(name, str)
+            if self.importable(name):
+                self._named(name)
+                copied = {key: space[key] for key in _OF_A_SPACE if key in space}
+                return namespaces.space_of_module(name, copied if self._doubtful(name) else None)
+            shell = None if name in _NEVER else self._shell(module)
+        return None if shell is None else namespaces.space_of_shell(shell)
+
+    def _shell(self, module: Any) -> namespaces.Shell:
+        space = vars(module)
+        shell = self._shells.get(id(space))
+        if shell is None:
+            name = str(space.get("__name__", "?"))
+            shell = self._shells[id(space)] = namespaces.Shell(name, sys.modules.get(name) is module)
+        return shell
+
+    def reduce_bound(self, method: Any) -> Any:
+        """Reduce a method that a module has among its names, as `random.random`, to that name."""
+        home: str = type(method.__self__).__module__
+        name = method.__name__
+        while home:
+            if getattr(sys.modules.get(home), "__dict__", {}).get(name) is method and self.importable(home):
+                self._named(home)
+                return namespaces.reduce_place(home, name)
+            home = home.rpartition(".")[0]
+        return NotImplemented
+
+    def rule_of_instances(self, kind: type, rule: Rule | None) -> Rule | None:
+        """`rule`, for those objects of a class that are not a name of a module that goes by name."""
+        if any(base.__module__ in _SYNC for base in kind.__mro__):
+            return lambda obj: self._reduce_placed(obj, rule)
+        name = kind.__module__
+        module = sys.modules.get(name)
+        if name == "builtins" or type(module) is not types.ModuleType or not self.importable(name):
+            return rule
+        there = {id(value): key for key, value in list(vars(module).items()) if type(value) is kind}
+        if not there:
+            return rule
+
+        def reduce(obj: Any) -> Any:
+            key = there.get(id(obj))
+            if key is not None:
+                return self._reduce_constant(obj, name, key)
+            return NotImplemented if rule is None else rule(obj)
+
+        return reduce
+
+    def _reduce_placed(self, obj: Any, rule: Rule | None) -> Any:
+        """A lock or a context variable of a module: any module may have it."""
+        if self._places is None:
+            self._places = self._index()
+        place = self._places.get(id(obj))
+        if place is not None and self.importable(place[0]) and not self._doubtful(place[0]):
+            self._named(place[0])
+            return namespaces.reduce_place(*place)
+        return NotImplemented if rule is None else rule(obj)
+
+    def at_home(self, names: dict[str, Any]) -> dict[str, Any]:
+        """The same names, with stand-ins for the lists, dicts and sets that a module of the user's has, too.
+
+        `from settings import CONFIG` gives the notebook the very dict that the module's functions read.
+        """
+        if not any(type(value) in _CONTAINERS for value in names.values()):
+            return names
+        if self._at_home is None:
+            self._at_home = self._own_containers()
+        homes = self._at_home
+        return {name: homes.get(id(value), value) for name, value in names.items()}
+
+    def registries(self, module: types.ModuleType) -> list[namespaces.Placed]:
+        """The dicts and lists of a module of the user's that hold functions or classes of the notebook."""
+        if is_installed(module.__name__):
+            return []
+        if self._at_home is None:
+            self._at_home = self._own_containers()
+        containers = {
+            k: v for k, v in vars(module).items() if type(v) in _CONTAINERS and id(v) in self._at_home
+        }
+        return [self._at_home[id(v)] for v in containers.values() if any(map(_is_of_notebook, _items(v)))]
+
+    def _own_containers(self) -> dict[int, namespaces.Placed]:
+        found: dict[int, namespaces.Placed] = {}
+        for name, module in self._modules.items():
+            if name in _NEVER or is_installed(name) or not issubclass(type(module), types.ModuleType):
+                continue
+            if not self.importable(name) or self._doubtful(name):
+                continue
+            for key, value in list(vars(module).items()):
+                if type(value) in _CONTAINERS and not key.startswith("__"):
+                    found.setdefault(id(value), namespaces.Placed(name, key, value, self._named))
+        return found
+
+    def _index(self) -> dict[int, tuple[str, str]]:
+        found: dict[int, tuple[str, str]] = {}
+        wanted: dict[type, bool] = {}
+        for name, module in self._modules.items():
+            if name in _NEVER or not issubclass(type(module), types.ModuleType):
+                continue
+            for key, value in list(vars(module).items()):
+                kind = type(value)
+                if kind not in wanted:
+                    wanted[kind] = any(base.__module__ in _SYNC for base in kind.__mro__)
+                if wanted[kind]:
+                    found.setdefault(id(value), (name, key))
+        return found
+
+    def _reduce_constant(self, obj: Any, module: str, key: str) -> Any:
+        """`dataclasses.MISSING`, `os.environ`; what the user's own module has keeps what was set on it."""
+        place = namespaces.reduce_place(module, key)
+        if is_installed(module):
+            self._named(module)
+            return place
+        if self._doubtful(module):
+            return NotImplemented
+        self._named(module)
+        made = obj.__reduce_ex__(5)
+        plain = made[0].__name__ == "__newobj__" and not any(made[3:])
+        if not plain or hasattr(obj, "__setstate__"):
+            return NotImplemented
+        state = made[2] if len(made) > 2 else None
+        if not isinstance(state, dict):
+            return NotImplemented if state else place
+        return *place, state, None, None, namespaces.updated
+
+
+def _items(container: Any) -> Iterable[Any]:
+    return list(container.values() if isinstance(container, dict) else container)
+
+
+def _is_of_notebook(value: Any) -> bool:
+    return isinstance(value, type | types.FunctionType) and value.__module__ == "__main__"
+
+
+def reached(values: Iterable[Any], words: Collection[str]) -> list[types.ModuleType]:
+    """The imported submodules that code may reach as attributes of those values that are packages.
+
+    `import xml` brings `xml.etree` only because something else has imported it, such as another cell.
+    """
+    packages = [value for value in values if type(value) is types.ModuleType and hasattr(value, "__path__")]
+    found = []
+    while packages:
+        package = packages.pop()
+        for word in sorted(vars(package).keys() & words):
+            module = sys.modules.get(f"{package.__name__}.{word}")
+            if type(module) is types.ModuleType:
+                found.append(module)
+                packages.append(module)
+    return found
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    """What an import of a top-level module would find. Finders that others have put there may raise."""
+    for finder in sys.meta_path:
+        with contextlib.suppress(Exception):
+            spec = finder.find_spec(name, None, None)
+            if spec is not None:
+                return spec
+    return None
+
+
+def is_installed(name: str) -> bool:
+    """Whether a module's top-level package comes with Python or was installed; not the user's own then."""
+    top = name.partition(".")[0]
+    if top in sys.stdlib_module_names:
+        return True
+    module = sys.modules.get(top)
+    known = _installed.get(top)
+    if known is None or known[0] != id(module):
+        known = _installed[top] = id(module), _lies_with_libraries(module)
+    return known[1]
+
+
+_installed: dict[str, tuple[int, bool]] = {}
+
+
+def _lies_with_libraries(module: Any) -> bool:
+    spec = getattr(module, "__spec__", None)
+    places = [getattr(spec, "origin", None), *(getattr(spec, "submodule_search_locations", None) or ())]
+    parts = {part for place in places if isinstance(place, str) for part in place.split(os.sep)}
+    return bool(parts & {"site-packages", "dist-packages"}) or getattr(spec, "origin", None) in _OF_NO_FILE

@@ -1,0 +1,201 @@
+"""What stands for modules and their namespaces in a pickle, and what the other process makes of it."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import importlib
+import sys
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from . import annotation_values
+from .reducers.torch_compile import copied_marks
+from .unpickling import current
+
+__all__ = [
+    "Cell",
+    "Placed",
+    "Shell",
+    "Space",
+    "attribute",
+    "function_state",
+    "reduce_place",
+    "same",
+    "set_function",
+    "space_of_main",
+    "space_of_module",
+    "space_of_shell",
+    "updated",
+]
+
+
+class Space(dict[str, Any]):
+    """Stands for the globals of functions in a pickle; never empty, or cloudpickle would fill it."""
+
+    def __init__(self, name: str, reduced: Any, *, of_module: bool = False, copied: bool = False) -> None:
+        super().__init__(__name__=name)
+        self.reduced = reduced
+        """What finds or makes them in the other process."""
+        self.of_module = of_module
+        """Whether they are those of a module that the other process imports."""
+        self.copied = copied
+        """Whether the names that a function uses travel as well, for a rank that has no such module."""
+
+
+class Shell:
+    """Stands for a module that travels by value, before it is filled."""
+
+    def __init__(self, name: str, registered: bool) -> None:
+        self.name = name
+        self.registered = registered
+        """Whether it can be imported by its name here, without being found by an import."""
+
+    def __reduce__(self) -> Any:
+        return _new_module, (self.name,)
+
+    def filled(self, names: Mapping[str, Any]) -> Any:
+        """How the module itself is reduced: the same one, whose functions may have been loaded before."""
+        return same, (self,), (dict(names), self.registered), None, None, _fill_module
+
+
+class Placed:
+    """Stands for a container that a module of the user's holds: that module's own, with what is in it now."""
+
+    def __init__(self, module: str, name: str, value: Any, named: Callable[[str], None]) -> None:
+        self._place = module, name
+        self._value = value
+        self._named = named
+
+    def __reduce__(self) -> Any:
+        self._named(self._place[0])
+        return _at, self._place, copy.copy(self._value), None, None, _refill
+
+
+class Cell:
+    """Stands for a variable that functions share, before it is filled."""
+
+    def __init__(self, cell: types.CellType) -> None:
+        self._cell = cell
+
+    def contents(self) -> list[Any]:
+        """What the variable is, if it is anything yet."""
+        try:
+            return [self._cell.cell_contents]
+        except ValueError:
+            return []
+
+    def filled(self) -> Any:
+        """How the cell itself is reduced."""
+        return same, (self,), self.contents(), None, None, _fill_cell
+
+
+def function_state(
+    function: Any, used: dict[str, Any], cells: tuple[Cell, ...] | None, reached: list[types.ModuleType]
+) -> Any:
+    """What a function has besides its code.
+
+    `used`: those of its globals that travel; `reached`: modules that only have to be imported for it.
+    """
+    attributes = {name: getattr(function, name) for name in _OF_A_FUNCTION}
+    attributes |= annotation_values.of_function(function)
+    own = {name: value for name, value in vars(function).items() if name not in copied_marks(function)}
+    return own, attributes, used, [(cell, cell.contents()) for cell in cells or ()], reached
+
+
+_OF_A_FUNCTION = ["__name__", "__qualname__", "__kwdefaults__", "__defaults__", "__module__", "__doc__"]
+
+
+def space_of_main() -> Space:
+    return Space("__main__", (_main, ()))
+
+
+def space_of_module(name: str, copied: Mapping[str, Any] | None) -> Space:
+    """`copied`: what a copy of the module's globals starts with, where a rank may have no such module."""
+    reduced = _globals_of, (name, None if copied is None else dict(copied))
+    return Space(name, reduced, of_module=True, copied=copied is not None)
+
+
+def space_of_shell(shell: Shell) -> Space:
+    return Space(shell.name, (vars, (shell,)))
+
+
+def reduce_place(module: str, path: str) -> Any:
+    """Reduce an object to an import and the attributes to follow from there; none for a module itself."""
+    return _at, (module, path)
+
+
+# What a pickle calls on the other side. Their names are part of the format.
+
+
+def _main() -> dict[str, Any]:
+    return current().main
+
+
+def _at(module: str, path: str) -> Any:
+    found = importlib.import_module(module)
+    return attribute(found, path) if path else found
+
+
+def attribute(found: Any, path: str) -> Any:
+    for part in path.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _globals_of(name: str, copy: dict[str, Any] | None) -> dict[str, Any]:
+    """A module's own globals; `copy`, to be filled, where there is no such module and it may be missing."""
+    try:
+        return importlib.import_module(name).__dict__
+    except ModuleNotFoundError as error:
+        if copy is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        return copy
+
+
+def set_function(function: Any, state: tuple[Any, ...]) -> None:
+    """Give a function its state, and leave the globals alone that are a module's own."""
+    own, attributes, used, cells, _ = state
+    vars(function).update(own)
+    space = function.__globals__
+    theirs = getattr(sys.modules.get(space.get("__name__")), "__dict__", None) is space
+    if used and (not theirs or space is current().main):
+        space.update(used)
+    for cell, contents in cells:
+        _fill_cell(cell, contents)
+    for name, value in attributes.items():
+        setattr(function, name, value)
+
+
+def _fill_cell(cell: types.CellType, contents: list[Any]) -> None:
+    for value in contents:
+        cell.cell_contents = value
+
+
+def _new_module(name: str) -> types.ModuleType:
+    return types.ModuleType(name)
+
+
+def same(obj: Any) -> Any:
+    return obj
+
+
+def updated(obj: Any, state: Mapping[str, Any]) -> None:
+    """Give an object of a module the attributes that it has in the notebook."""
+    vars(obj).update(state)
+
+
+def _refill(container: Any, value: Any) -> None:
+    if isinstance(container, list | bytearray):
+        container[:] = value
+    else:
+        container.clear()
+        (container.extend if isinstance(container, collections.deque) else container.update)(value)
+
+
+def _fill_module(module: types.ModuleType, state: tuple[dict[str, Any], bool]) -> None:
+    names, registered = state
+    vars(module).update(names)
+    if registered:
+        sys.modules.setdefault(module.__name__, module)

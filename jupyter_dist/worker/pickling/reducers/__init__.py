@@ -1,0 +1,175 @@
+"""Objects that a rank makes anew from what they are made of, instead of loading their insides.
+
+`KINDS` names the classes; each row's module has `reduce(obj, note)`, which answers what `object.__reduce__`
+would (a tuple), or NotImplemented to have the object pickled as usual, or raises `Refused`. `note` takes a
+line for the user. What a tuple calls on the rank stands in the same module, and its name is part of a
+payload's format. No library is imported to find a row: a class is known by its name and its bases' names.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ... import foreign_names
+
+__all__ = ["KINDS", "NOTES", "Note", "Refused", "reducer"]
+
+Note = Callable[[str], None]
+Reduce = Callable[[Any, Note], Any]
+
+_LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
+_FABRIC = ("lightning.fabric", "lightning_fabric")
+_PREPARED = ("optimizer.AcceleratedOptimizer", "scheduler.AcceleratedScheduler")
+_SPARK = (
+    *("sql.dataframe.DataFrame", "sql.column.Column", "sql.group.GroupedData", "sql.session.SparkSession"),
+    *("core.context.SparkContext", "context.SparkContext", "core.rdd.RDD", "rdd.RDD"),
+    *("pandas.frame.DataFrame", "core.broadcast.Broadcast"),
+)
+_SPARK_CONNECT = ("dataframe.DataFrame", "column.Column", "group.GroupedData", "session.SparkSession")
+
+KINDS: dict[str, str] = {
+    **{f"{home}.trainer.trainer.Trainer": "trainers" for home in _LIGHTNING},
+    **{f"{home}.core.datamodule.LightningDataModule": "trainers" for home in _LIGHTNING},
+    **{f"{home}.callbacks.progress.progress_bar.ProgressBar": "trainers" for home in _LIGHTNING},
+    **{f"{home}.strategies.strategy.Strategy": "trainers" for home in _LIGHTNING + _FABRIC},
+    **{f"{home}.fabric.Fabric": "trainers" for home in _FABRIC},
+    **{f"{home}.wrappers._Fabric{of}": "trainers" for home in _FABRIC for of in ("Module", "Optimizer")},
+    **{f"{home}.wrappers._FabricDataLoader": "trainers" for home in _FABRIC},
+    "accelerate.accelerator.Accelerator": "trainers",
+    **{f"accelerate.state.{of}State": "trainers" for of in ("Partial", "Accelerator", "Gradient")},
+    **{f"accelerate.{name}": "trainers" for name in _PREPARED},
+    "accelerate.data_loader.DataLoaderStateMixin": "trainers",
+    "transformers.trainer.Trainer": "trainers",
+    "transformers.training_args.TrainingArguments": "trainers",
+    "_thread.lock": "locks",
+    "_thread.RLock": "locks",
+    "threading._RLock": "locks",
+    "threading.Condition": "locks",
+    "_thread._local": "locks",
+    "_queue.SimpleQueue": "locks",
+    "queue._PySimpleQueue": "locks",
+    "_contextvars.ContextVar": "locks",
+    "concurrent.futures._base.Future": "pools",
+    "concurrent.futures._base.Executor": "pools",
+    "threading.Thread": "pools",
+    "subprocess.Popen": "pools",
+    "weakref.ReferenceType": "weak_references",
+    "weakref.ProxyType": "weak_references",
+    "weakref.CallableProxyType": "weak_references",
+    "weakref.WeakKeyDictionary": "weak_references",
+    "weakref.WeakValueDictionary": "weak_references",
+    "_weakrefset.WeakSet": "weak_references",
+    "typing.ParamSpec": "type_parameters",
+    "typing.TypeVarTuple": "type_parameters",
+    "typing.NewType": "type_parameters",
+    "typing.TypeAliasType": "type_parameters",
+    "typing_extensions.TypeAliasType": "type_parameters",
+    "annotationlib.ForwardRef": "type_parameters",
+    "typing_extensions.ParamSpec": "type_parameters",
+    "typing_extensions.TypeVarTuple": "type_parameters",
+    "typing_extensions.NewType": "type_parameters",
+    "functools.cached_property": "stdlib",
+    "functools.partialmethod": "stdlib",
+    "contextlib._GeneratorContextManager": "stdlib",
+    "builtins.memoryview": "stdlib",
+    "builtins.mappingproxy": "stdlib",
+    "builtins.dict_keys": "stdlib",
+    "builtins.dict_values": "stdlib",
+    "builtins.dict_items": "stdlib",
+    "tqdm.std.tqdm": "tqdm_bars",
+    "torch.nn.modules.module.Module": "torch_compile",
+    "torch._ops.OpOverloadPacket": "torch_operators",
+    "torch._ops.OpOverload": "torch_operators",
+    "keras.src.saving.keras_saveable.KerasSaveable": "keras",
+    "keras.src.backend.common.variables.Variable": "keras",
+    "keras.src.backend.common.keras_tensor.KerasTensor": "keras",
+    "keras.src.ops.node.Node": "keras",
+    "keras.src.utils.backend_utils.DynamicBackend": "keras",
+    "keras.src.utils.tracking.Tracker": "keras",
+    "keras.src.utils.tracking.TrackedList": "keras",
+    "keras.src.utils.tracking.TrackedDict": "keras",
+    "keras.src.utils.tracking.TrackedOrderedDict": "keras",
+    "keras.src.utils.tracking.TrackedSet": "keras",
+    "tensorflow.python.data.ops.dataset_ops.DatasetV2": "tensorflow",
+    "tensorflow.python.data.ops.iterator_ops.IteratorBase": "tensorflow",
+    "tensorflow.python.distribute.distribute_lib.StrategyBase": "tensorflow",
+    "tensorflow.python.framework.ops._EagerTensorBase": "tensorflow",
+    "tensorflow.python.ops.variables.Variable": "tensorflow",
+    "tensorflow.python.eager.polymorphic_function.polymorphic_function.Function": "tensorflow",
+    "ray.data.dataset.Dataset": "ray_data",
+    **{f"pyspark.{name}": "spark_frames" for name in _SPARK},
+    **{f"pyspark.sql.connect.{name}": "spark_frames" for name in _SPARK_CONNECT},
+}
+"""`module.Class` → the module here that reduces it and what is derived from it."""
+
+NOTES = "_jupyter_dist_notes"
+"""The attribute in which a function has itself that the kernel has put around a constructor, to note how
+objects are made. What others put around it in turn may have copied its attributes."""
+
+
+class Refused(pickle.PicklingError):
+    """An object that cannot travel without becoming something else; `cure` says what to do instead."""
+
+    def __init__(self, message: str, cure: str) -> None:
+        super().__init__(message)
+        self.cure = cure
+
+
+_found: weakref.WeakKeyDictionary[type, Reduce | None] = weakref.WeakKeyDictionary()
+
+
+def reducer(kind: type) -> Reduce | None:
+    """What reduces objects of a class; None for nearly all classes. Cheap when asked again."""
+    if kind not in _found:
+        _found[kind] = _refusing(kind) or _reduce_of(kind)
+    return _found[kind]
+
+
+def _place_of(kind: type) -> tuple[str, str] | None:
+    """The row's module for a class, and the library of the class that the row names."""
+    for base in kind.__mro__:
+        home = KINDS.get(f"{base.__module__}.{base.__qualname__}")
+        if home is not None:
+            return home, base.__module__.partition(".")[0]
+    return None
+
+
+def _reduce_of(kind: type) -> Reduce | None:
+    place = _place_of(kind)
+    return None if place is None else importlib.import_module(f".{place[0]}", __package__).reduce
+
+
+_HERE = "worker/pickling/reducers"
+
+
+def _refusing(kind: type) -> Reduce | None:
+    """What refuses objects of a class whose library has lost a private name, by which they are made anew.
+
+    A class of `KINDS` that was renamed is found by its module: its objects would travel as usual, in silence.
+    """
+    modules = {base.__module__ for base in kind.__mro__}
+    lost = [found for found in _lost(f"{_HERE}/__init__") if found[0].module in modules]
+    place = _place_of(kind)
+    if place is not None:
+        home, library = place
+        others = {name.partition(".")[0] for name, other in KINDS.items() if other == home} - {library}
+        users = [f"{_HERE}/{home}"]
+        if home == "trainers":
+            users += [f"{_HERE}/trainer_kinds", "capture/trainer_calls"]
+        lost += [found for user in users for found in _lost(user) if found[0].library not in others]
+    if not lost:
+        return None
+    row, names = lost[0]
+
+    def reduce(obj: Any, note: Note) -> Any:
+        raise Refused(foreign_names.why(row, names), foreign_names.cure(row))
+
+    return reduce
+
+
+def _lost(user: str) -> list[tuple[foreign_names.Row, list[str]]]:
+    return foreign_names.lost(user, consequence=foreign_names.Missing.REFUSE)

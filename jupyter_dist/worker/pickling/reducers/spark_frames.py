@@ -1,0 +1,132 @@
+"""Spark's DataFrames: their rows travel, as Arrow; what belongs to a Spark session itself is refused.
+
+The rows are collected while the cell is captured, before its ranks take Spark's task slots. Where the
+session's configuration names a folder that executors and ranks reach (`FOLDER`), executors write them there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import importlib
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from ...data.spark_rows import SparkRows, collect, is_dataframe
+from . import Note, Refused
+
+__all__ = ["FOLDER", "collected_once", "reduce"]
+
+FOLDER = "spark.jupyterDist.sharedFolder"
+
+_ROWS = "Make a DataFrame with it in the notebook; in the cell dist.shard(df) is this rank's rows."
+_CURES = {
+    **dict.fromkeys(("SparkSession", "SparkContext", "Column", "GroupedData"), _ROWS),
+    "DataFrame": "Send its Spark DataFrame instead: frame.to_spark().",  # that of pandas on Spark
+    "RDD": "Send rdd.toDF() instead, or rdd.collect().",
+    "Broadcast": "Send its value instead: broadcast.value.",
+}
+
+_collected: contextvars.ContextVar[dict[int, Any] | None] = contextvars.ContextVar("collected", default=None)
+
+
+@contextlib.contextmanager
+def collected_once() -> Iterator[None]:
+    """Within this, which may pickle values several times, a DataFrame is collected once."""
+    token = _collected.set({})
+    try:
+        yield
+    finally:
+        _collected.reset(token)
+
+
+def reduce(obj: Any, note: Note) -> Any:
+    if not is_dataframe(obj):
+        kind = next(base.__name__ for base in type(obj).__mro__ if base.__name__ in _CURES)
+        raise Refused(f"this {kind} belongs to the notebook's Spark driver, which no rank is", _CURES[kind])
+    known = _collected.get()
+    if known is None:
+        known = {}
+    if id(obj) not in known:
+        known[id(obj)] = obj, _rows_or_refusal(obj)  # the object too, so that the id stays its own
+    _, found = known[id(obj)]
+    if isinstance(found, Refused):
+        raise found
+    rows, said = found
+    note(said)
+    return rows.__reduce_ex__(5)
+
+
+def _rows_or_refusal(frame: Any) -> tuple[SparkRows, str] | Refused:
+    try:
+        return _rows_of(frame)
+    except Exception as error:
+        first = str(error).strip().partition("\n")[0]
+        return Refused(
+            f"the rows of this DataFrame cannot be had: {first or type(error).__name__}",
+            f"Where they are too many for the driver: spark.conf.set({FOLDER!r}, FOLDER) with a folder that "
+            "the executors and all ranks reach.",
+        )
+
+
+def _rows_of(frame: Any) -> tuple[SparkRows, str]:
+    folder = frame.sparkSession.conf.get(FOLDER, None)
+    if folder:
+        return _written(frame, folder)
+    table = collect(frame)
+    return SparkRows([_file(table)], frame.columns), (
+        f"a Spark DataFrame travels as its {table.num_rows:,} rows, {max(1, table.nbytes // 1000):,} kB"
+    )
+
+
+def _file(table: Any) -> Any:
+    arrow = importlib.import_module("pyarrow")
+    sink = arrow.BufferOutputStream()
+    with arrow.ipc.new_file(sink, table.schema) as file:
+        file.write_table(table)
+    return sink.getvalue()
+
+
+def _written(frame: Any, folder: str) -> tuple[SparkRows, str]:
+    """Have the executors write each partition into a file of its own."""
+    own = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
+    place = f"{folder.removeprefix('file://').rstrip('/')}/{own}"
+    written = frame.mapInArrow(_writer(place), "part int, path string, rows bigint").collect()
+    found = sorted((row for row in written if row.rows), key=lambda row: row.part)
+    rows = sum(row.rows for row in found)
+    files: list[Any] = [row.path for row in found] or [_file(collect(frame.limit(0)))]
+    return SparkRows(files, frame.columns), (
+        f"the {rows:,} rows of a Spark DataFrame are in {place}, {len(found)} files, and stay there"
+    )
+
+
+def _writer(place: str) -> Any:
+    # Inside of a function: so it is pickled as a whole, and executors need nothing of ours.
+    def write(batches: Iterator[Any]) -> Iterator[Any]:
+        import importlib
+        import os
+
+        pyarrow = importlib.import_module("pyarrow")
+        context = importlib.import_module("pyspark").TaskContext.get()
+        part, attempt = context.partitionId(), context.taskAttemptId()
+        os.makedirs(place, exist_ok=True)
+        # A task may run twice at a time; the file of the one whose answer counts is named in it.
+        path, rows, file = f"{place}/part-{part:05d}-{attempt}.arrow", 0, None
+        for batch in batches:
+            if file is None:
+                file = pyarrow.ipc.new_file(path, batch.schema)
+            file.write_batch(batch)
+            rows += batch.num_rows
+        if file is not None:
+            file.close()
+        yield pyarrow.RecordBatch.from_pydict(
+            {
+                "part": pyarrow.array([part], pyarrow.int32()),
+                "path": pyarrow.array([path], pyarrow.string()),
+                "rows": pyarrow.array([rows], pyarrow.int64()),
+            }
+        )
+
+    return write

@@ -1,0 +1,91 @@
+"""TensorFlow's compiled functions and datasets; strategies and iterators are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import deferred_variables
+from . import Refused
+
+__all__ = ["reduce"]
+
+_OPTIONS = ("_name", "_autograph", "_jit_compile", "_reduce_retracing", "_experimental_autograph_options")
+
+
+def reduce(obj: Any, note: Any) -> Any:
+    """As `remade` says."""
+    names = {base.__name__ for base in type(obj).__mro__}
+    if "Variable" in names or "_EagerTensorBase" in names:
+        made, args, *rest = obj.__reduce_ex__(5)
+        return _late, (made, args), *rest
+    if "DatasetV2" in names:
+        return _reduce_dataset(obj)
+    if "StrategyBase" in names:
+        import tensorflow as tf
+
+        if obj is tf.distribute.get_strategy() and not tf.distribute.has_strategy():
+            return _default_strategy, ()
+        name = type(obj).__name__
+        raise Refused(
+            f"a strategy ({name}) belongs to the process that made it",
+            f"Make it inside the cell: strategy = dist.strategy(), or tf.distribute.{name.rstrip('V12')}().",
+        )
+    if "Function" in names:
+        # What was traced here is traced again there: it has the variables of this process.
+        options = {name: getattr(obj, name) for name in _OPTIONS}
+        return _function, (obj._python_function, obj.input_signature, options)
+    raise Refused(
+        f"{type(obj).__name__} belongs to the process that made it",
+        "Send the dataset itself, and iterate there.",
+    )
+
+
+def _reduce_dataset(dataset: Any) -> Any:
+    import tensorflow as tf
+
+    try:
+        graph = tf.raw_ops.DatasetToGraphV2(
+            input_dataset=tf.data.experimental.to_variant(dataset),
+            external_state_policy=2,  # FAIL
+            strip_device_assignment=True,
+        ).numpy()
+    except tf.errors.OpError as error:
+        raise Refused(
+            f"this dataset cannot travel: {error.message.rpartition('}}')[2].strip().rstrip('.')}",
+            "Write a function that makes it, and call that inside the cell.",
+        ) from error
+    options = dataset.options()
+    return _dataset, (graph, dataset.element_spec, None if options == tf.data.Options() else options)
+
+
+# What a pickle calls on the other side. Their names are part of the format.
+
+
+def _late(make: Any, args: tuple[Any, ...]) -> Any:
+    deferred_variables.start_tensorflow()
+    return make(*args)
+
+
+def _function(python_function: Any, signature: Any, options: dict[str, Any]) -> Any:
+    import tensorflow as tf
+
+    plain = {name.lstrip("_"): value for name, value in options.items()}
+    name = plain.pop("name")
+    made = tf.function(python_function, input_signature=signature, **plain)
+    made._name = name
+    return made
+
+
+def _default_strategy() -> Any:
+    import tensorflow as tf
+
+    return tf.distribute.get_strategy()
+
+
+def _dataset(graph: bytes, spec: Any, options: Any) -> Any:
+    import tensorflow as tf
+
+    deferred_variables.start_tensorflow()
+    made = tf.data.experimental.from_variant(tf.raw_ops.DatasetFromGraph(graph_def=graph), spec)
+    # Strategies ask for them, such as for how to shard, and find none in the graph.
+    return made if options is None else made.with_options(options)

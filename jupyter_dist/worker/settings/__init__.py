@@ -1,0 +1,87 @@
+"""Make the settings of the notebook this rank's, each as soon as the library is here; imports none."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from functools import partial, reduce
+from typing import Any
+
+from .. import import_hooks
+from ..output import events
+from . import libraries, loggers, seeds
+
+__all__ = ["OBJECTS", "after_names", "before_names"]
+
+OBJECTS = " settings"
+"""Under which name the settings' objects stand among the cell's names; no name of the user's can be it."""
+
+_FOR_NAMES = ("sys", "tensorflow", "keras", "tf_keras")
+"""What names may need to be loaded: TensorFlow takes its settings before its first variable alone."""
+
+
+def before_names(settings: Mapping[str, Any]) -> None:
+    """Before the cell's names are loaded, for which modules are imported.
+
+    In a notebook imports come first and settings later, so only what has to be set is: a warning that is an
+    error by now was none when the notebook imported the module that gives it.
+    """
+    for library, values in settings.get("libraries", {}).items():
+        if library == "keras":
+            _choose_backend(values)
+        if library in _FOR_NAMES:
+            import_hooks.call(library, partial(_write, library, values))
+    if "filters" in settings:
+        loggers.apply_filters([item for item in settings["filters"] if item[0] != "error"])
+
+
+def after_names(settings: Mapping[str, Any], objects: Mapping[str, Any], rank: int) -> None:
+    """When the names are there, and before the cell: what came with them must not have the last word."""
+    kept = objects.get("kept", ())
+    for library, values in settings.get("libraries", {}).items():
+        import_hooks.call(library, partial(_write, library, values))
+        given: dict[str, Any] = {}
+        for name, key, index in values.get("kept", ()):
+            if key is None:
+                given[name] = kept[index]
+            else:
+                given.setdefault(name, {})[key] = kept[index]
+        if given:
+            import_hooks.call(library, partial(_write, library, given))
+    if "loggers" in settings:
+        loggers.apply_loggers(settings["loggers"], kept.__getitem__)
+    if "filters" in settings:
+        loggers.apply_filters(settings["filters"])
+    for module, path, value in objects.get("attributes", ()):
+        import_hooks.call(module, partial(_set, module, path, value))
+    attempt = int(os.environ.get("JUPYTER_DIST_ATTEMPT", 0))
+    seeds.apply(settings.get("seeds", {}), rank, attempt)
+
+
+def _write(library: str, values: Mapping[str, Any]) -> None:
+    libraries.write(library, sys.modules[library], values, partial(_failed, library))
+
+
+def _failed(library: str, name: str, error: Exception) -> None:
+    _note(f"{library}'s {name} is not as in the notebook here: {type(error).__name__}: {error}")
+
+
+def _set(module: str, path: tuple[str, ...], value: Any) -> None:
+    *owners, name = path
+    try:
+        setattr(reduce(getattr, owners, sys.modules[module]), name, value)
+    except Exception as error:  # the module has changed since the notebook imported it
+        _note(f"{'.'.join((module, *path))} is not as in the notebook here: {type(error).__name__}: {error}")
+
+
+def _choose_backend(values: Mapping[str, Any]) -> None:
+    # Keras reads the variable when it is imported; a file in the notebook's home says the same there alone.
+    if "backend" in values and "keras" not in sys.modules:
+        os.environ.setdefault("KERAS_BACKEND", values["backend"])
+
+
+def _note(text: str) -> None:
+    writer = events.writer()
+    if writer is not None:
+        writer.note(text)

@@ -1,0 +1,78 @@
+"""The settings of numpy, pandas and matplotlib."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from .setting import Setting, differing
+
+__all__ = ["ARRAYS"]
+
+
+_NUMPY_PRINTS = {
+    **{"edgeitems": 3, "threshold": 1000, "floatmode": "maxprec", "precision": 8, "suppress": False},
+    **{"linewidth": 75, "nanstr": "nan", "infstr": "inf", "sign": "-", "formatter": None, "legacy": False},
+}
+_NUMPY_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
+
+
+def _pandas_options(pandas: Any) -> dict[str, Any] | None:
+    """Read below `pd.get_option`, which warns of options that are on their way out, and tells no default."""
+    config = sys.modules["pandas._config.config"]
+    found = {}
+    for name, option in config._registered_options.items():
+        value = config._global_config
+        for part in name.split("."):
+            value = value[part]
+        if value is not option.defval and value != option.defval:
+            found[name] = value
+    return found or None
+
+
+def _set_pandas_options(pandas: Any, wanted: Mapping[str, Any]) -> None:
+    for name, value in wanted.items():
+        pandas.set_option(name, value)
+
+
+_NOT_A_RANKS = ("backend", "interactive", "toolbar", "webagg", "tk.", "macosx.", "savefig.directory")
+
+
+def _plot_settings(matplotlib: Any) -> dict[str, Any] | None:
+    """What differs from matplotlib's own, a style sheet's and a matplotlibrc's settings as well.
+
+    Not by `rcParams[...]`, which looks for a backend, nor what is about windows: a rank draws into files.
+    """
+    found = {}
+    usual = dict(dict.items(matplotlib.rcParamsDefault))
+    for name, value in dict.items(matplotlib.rcParams):
+        if name.startswith(_NOT_A_RANKS) or value == usual.get(name):
+            continue
+        found[name] = {"cycler": value.by_key()} if hasattr(value, "by_key") else value
+    return found or None
+
+
+def _set_plot_settings(matplotlib: Any, wanted: Mapping[str, Any]) -> None:
+    for name, value in wanted.items():
+        if isinstance(value, dict) and "cycler" in value:
+            value = sys.modules["cycler"].cycler(**value["cycler"])
+        matplotlib.rcParams[name] = value
+
+
+ARRAYS: dict[str, tuple[Setting, ...]] = {
+    "numpy": (
+        Setting(
+            "print options",
+            lambda numpy: differing(numpy.get_printoptions(), _NUMPY_PRINTS),
+            lambda numpy, wanted: numpy.set_printoptions(**wanted),
+        ),
+        Setting(
+            "seterr",
+            lambda numpy: differing(numpy.geterr(), _NUMPY_ERRORS),
+            lambda numpy, wanted: numpy.seterr(**wanted),
+        ),
+    ),
+    "pandas": (Setting("options", _pandas_options, _set_pandas_options),),
+    "matplotlib": (Setting("rcParams", _plot_settings, _set_plot_settings),),
+}

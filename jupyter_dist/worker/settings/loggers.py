@@ -1,0 +1,105 @@
+"""Loggers and filters of warnings on a rank, as the notebook has them."""
+
+from __future__ import annotations
+
+import builtins
+import logging
+import re
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from .. import import_hooks
+
+__all__ = ["apply_filters", "apply_loggers"]
+
+
+def apply_loggers(said: Mapping[str, Any], load: Callable[[Any], Any]) -> None:
+    """Set up loggers as `capture/kernel_logging.py` has found them. Repeatable.
+
+    Those of a module are set up right after its import, which sets them up in its own way. `load`
+    returns the formatter that a handler is told to have where it is not one of logging's own.
+    """
+    for level, name in said["levels"]:
+        logging.addLevelName(level, name)
+    if said["disabled_below"]:
+        logging.disable(said["disabled_below"])
+    if said["warnings"]:
+        logging.captureWarnings(True)
+    for name, home, settings in said["loggers"]:
+        set_up = partial(_set_up, name, settings, load)
+        if home is None:
+            set_up()
+        else:
+            import_hooks.call(home, set_up)
+
+
+def _set_up(name: str, settings: Mapping[str, Any], load: Callable[[Any], Any]) -> None:
+    logger = logging.getLogger(name)
+    if logger.level != settings["level"]:
+        logger.setLevel(settings["level"])
+    logger.propagate = settings["propagate"]
+    logger.disabled = settings["disabled"]
+    there = [_looks(handler) for handler in logger.handlers]
+    for handler in settings["handlers"]:
+        made: logging.StreamHandler[Any] = logging.StreamHandler(getattr(sys, handler["stream"]))
+        made.setLevel(handler["level"])
+        formatter = handler["formatter"]
+        if isinstance(formatter, tuple):
+            made.setFormatter(logging.Formatter(*formatter))
+        elif formatter is not None:
+            made.setFormatter(load(formatter))
+        if _looks(made) not in there:  # a module beside the notebook makes its own when it is imported
+            logger.addHandler(made)
+
+
+def _looks(handler: logging.Handler) -> tuple[Any, ...]:
+    formatter = handler.formatter
+    fmt = (type(formatter), getattr(formatter, "_fmt", None), getattr(formatter, "datefmt", None))
+    return getattr(handler, "stream", handler), handler.level, fmt
+
+
+def apply_filters(filters: Sequence[tuple[Any, ...]]) -> None:
+    """Put the notebook's filters of warnings before this process's own, in the notebook's order. Repeatable.
+
+    A filter for a library's own kind of warning comes with that library's import.
+    """
+    wanted = []
+    for place, item in enumerate(filters):
+        made = _filter(item)
+        if made is not None:
+            wanted.append(made)
+        elif item[2][0] not in sys.modules:
+            import_hooks.call(item[2][0], partial(_put_in, place, filters))
+    # `filters` is documented as a list without a way to write it: resetting tells the rest of the module.
+    others = [item for item in warnings.filters if item not in wanted]
+    warnings.resetwarnings()
+    warnings.filters.extend([*wanted, *others])  # type: ignore[attr-defined]
+
+
+def _filter(item: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """A filter as `warnings` has it; None where its kind of warning is not there (yet)."""
+    action, message, (module, kind), where, line = item
+    category: Any = builtins if module == "builtins" else sys.modules.get(module)
+    for name in kind.split("."):
+        category = getattr(category, name, None)
+    if not (isinstance(category, type) and issubclass(category, Warning)):
+        return None
+    return action, _pattern(message), category, _pattern(where), line
+
+
+def _put_in(place: int, filters: Sequence[tuple[Any, ...]]) -> None:
+    """Put a filter before those that come after it in the notebook; the cell's own stay before it."""
+    item = _filter(filters[place])
+    later = [made for made in map(_filter, filters[place + 1 :]) if made is not None]
+    there = list(warnings.filters)
+    if item is not None and item not in there:
+        at = min((there.index(other) for other in later if other in there), default=len(there))
+        warnings.resetwarnings()
+        warnings.filters.extend([*there[:at], item, *there[at:]])  # type: ignore[attr-defined]
+
+
+def _pattern(said: Any) -> Any:
+    return re.compile(*said) if isinstance(said, tuple) else said

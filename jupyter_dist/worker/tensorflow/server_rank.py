@@ -1,0 +1,54 @@
+"""A rank that only serves the others: it says so in its folder, and waits until it is ended."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+from .. import layout, payload
+from ..autolog import wrap
+from ..boot import Terminated
+from ..output import events
+
+__all__ = ["MARK", "patch", "serve"]
+
+MARK = "serving"
+"""The file in a rank's folder that says it only serves: the run does not wait for it."""
+
+
+def patch(server_lib: ModuleType) -> None:
+    """Have TensorFlow's `Server.join()`, which never returns, be `serve()` on a rank."""
+    wrap(server_lib.Server, "join", _join)
+
+
+def _join(original: Any) -> Any:
+    def join(self: Any) -> Any:
+        # `tf.distribute.Server` in the notebook's kernel is none of our business.
+        return original(self) if os.environ.get("JUPYTER_DIST_RUN") is None else serve()
+
+    return join
+
+
+def serve() -> NoReturn:
+    """Wait until the supervisor ends this rank, which it does when all that do not serve are done.
+
+    The result is then None. Waits in Python: TensorFlow's own join is deaf to signals.
+    """
+    folder = _rank_folder()
+    (folder / MARK).write_text("{}\n")
+    try:
+        while True:
+            threading.Event().wait()
+    except Terminated:
+        writer = events.writer()
+        if writer is not None:
+            writer.result("None", payload.write_value(folder / layout.RESULT, None), None)
+        raise
+
+
+def _rank_folder() -> Path:
+    run, attempt = os.environ["JUPYTER_DIST_RUN"], os.environ["JUPYTER_DIST_ATTEMPT"]
+    return Path(layout.rank_path(run, attempt, os.environ["RANK"]))

@@ -1,0 +1,1 @@
+"""Make trainers train over all ranks."""

@@ -1,0 +1,149 @@
+"""Have Lightning and accelerate train one model over all ranks of the run, as they do under torchrun."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from .. import api
+from ..autolog import wrap
+from ..output import events
+
+__all__ = ["patch_accelerate", "patch_lightning"]
+
+_OF_SEVERAL = "cluster_environment"
+"""What a strategy of Lightning's has when it is for several processes."""
+
+
+def patch_accelerate(state: ModuleType) -> None:
+    """Ranks without an accelerator share a model over gloo; by itself each would train its own.
+
+    `state` is accelerate.state. The Trainer of transformers goes through it.
+    """
+    wrap(state.PartialState, "__init__", _partial_state)
+
+
+def _partial_state(original: Callable[..., Any]) -> Callable[..., Any]:
+    def __init__(self: Any, cpu: bool = False, **kwargs: Any) -> None:
+        original(self, cpu or (api.world_size() > 1 and not _has_accelerator()), **kwargs)
+
+    return __init__
+
+
+def _has_accelerator() -> bool:
+    import torch
+
+    known = getattr(torch, "accelerator", None)  # from torch 2.6 on
+    return bool(torch.cuda.is_available() if known is None else known.is_available())
+
+
+def patch_lightning(connector: ModuleType) -> None:
+    """Take the run's ranks for the devices and nodes of every Trainer or Fabric.
+
+    `connector` is the module that turns their arguments into a strategy. By itself Lightning looks for
+    torchrun or Slurm, else counts this rank's devices: each rank would train its own model.
+    """
+    environment = _environment(connector.LightningEnvironment)
+    owner = getattr(connector, "_AcceleratorConnector", None) or connector._Connector
+    wrap(owner, "_check_device_config_and_set_final_flags", lambda original: _flags(original, environment))
+    wrap(owner, "_set_parallel_devices_and_init_accelerator", _devices)
+
+
+def _environment(base: Any) -> Any:
+    class RunEnvironment(base):  # type: ignore[misc]
+        """Who is who in the run. The base has the address, and that nobody is to be started."""
+
+        def __init__(self, per_node: int) -> None:
+            super().__init__()
+            self._per_node = per_node
+
+        def local_rank(self) -> int:
+            return api.local_rank() % self._per_node
+
+        def world_size(self) -> int:
+            return api.world_size()
+
+        def set_world_size(self, size: int) -> None:
+            pass
+
+        def global_rank(self) -> int:
+            return api.rank()
+
+        def set_global_rank(self, rank: int) -> None:
+            super().set_global_rank(api.rank())
+
+        def teardown(self) -> None:
+            pass  # the base would take WORLD_SIZE out of the environment, and the next fit trains alone
+
+    return RunEnvironment
+
+
+def _flags(original: Callable[..., Any], environment: Any) -> Callable[..., Any]:
+    def _check_device_config_and_set_final_flags(self: Any, devices: Any, num_nodes: Any) -> Any:
+        self._jupyter_dist_copies = 1
+        if not _spans(self, devices, num_nodes):
+            return original(self, devices=devices, num_nodes=num_nodes)
+        world, here = api.world_size(), api.local_world_size()
+        if world % here:
+            here = 1  # hosts of several sizes: as if each rank had one of its own
+        self._cluster_environment_flag = environment(here)
+        if isinstance(self._strategy_flag, str):
+            # The ranks are there: nothing is left to be forked or spawned.
+            for suffix in ("_spawn", "_fork", "_notebook"):
+                self._strategy_flag = self._strategy_flag.replace(suffix, "")
+        elif hasattr(self._strategy_flag, "_start_method"):
+            self._strategy_flag._start_method = "popen"  # how "ddp" by name begins
+        if "JUPYTER_DIST_GPUS" in os.environ or here == 1:
+            # This rank sees its own GPUs alone, and Lightning looks for its own behind those of its host.
+            self._jupyter_dist_copies = here
+            devices = 1
+        else:
+            devices = here
+        return original(self, devices=devices, num_nodes=world // here)
+
+    return _check_device_config_and_set_final_flags
+
+
+def _devices(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _set_parallel_devices_and_init_accelerator(self: Any) -> None:
+        original(self)
+        self._parallel_devices = [*self._parallel_devices] * self._jupyter_dist_copies
+
+    return _set_parallel_devices_and_init_accelerator
+
+
+def _spans(connector: Any, devices: Any, num_nodes: Any) -> bool:
+    """Whether it is to train over all ranks. Raises ValueError where another number was asked for."""
+    world = api.world_size()
+    if world == 1 or connector._cluster_environment_flag is not None or connector._parallel_devices:
+        return False
+    strategy = connector._strategy_flag
+    if strategy.startswith("single_") if isinstance(strategy, str) else not hasattr(strategy, _OF_SEVERAL):
+        return False
+    asked = _count(devices)
+    if asked == num_nodes == 1 and strategy == "auto":
+        events.tell(
+            f"Lightning: devices={devices!r} has each of the {world} ranks train for itself; "
+            "without it they train one model together"
+        )
+        return False
+    if asked is not None and asked * num_nodes not in (1, world):
+        raise ValueError(
+            f"Lightning was asked for {asked * num_nodes} processes (devices={devices!r}, "
+            f"num_nodes={num_nodes}), but this run has {world} ranks: leave both out, or start the cell "
+            f"with -np {asked * num_nodes}"
+        )
+    return True
+
+
+def _count(devices: Any) -> int | None:
+    """How many devices were asked for; None where all there are, or what only Lightning understands."""
+    if isinstance(devices, (list, tuple)):
+        return len(devices)
+    try:
+        count = int(devices)
+    except (TypeError, ValueError):
+        return None
+    return count if count > 0 else None
