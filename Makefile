@@ -20,7 +20,7 @@ GROUPS ?=
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PRE) $(CONSTRAINTS)
-SUITE := PYTHONPATH=tests $(BIN)/python tools/suite.py --jobs $(JOBS)
+SUITE := PYTHONPATH=. $(BIN)/python tools/suite.py --jobs $(JOBS)
 # npm's store holds packages by their hash: a fresh clone downloads nothing that was seen before.
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --cache "$${XDG_CACHE_HOME:-$$HOME/.cache}/jupyter-dist/npm"
 FRONTEND := $(shell find labextension -type f -not -path 'labextension/lib/*' -not -path 'labextension/tests/*')
@@ -146,21 +146,21 @@ $(HOROVOD): $(VENV)/.test jupyter_dist/commands/horovod_build.py jupyter_dist/co
 
 # AWS's own toolkits, which its containers run; kept under ~/.cache/jupyter-dist. Without them, the tests of
 # SageMaker are skipped.
-$(VENV)/.sagemaker: $(VENV)/.test tests/made_once.py tests/fakes/sagemaker/toolkits.py
-	if PYTHONPATH=tests $(BIN)/python -c 'import fakes.sagemaker.toolkits as t; t.toolkits()'; then touch $@; \
+$(VENV)/.sagemaker: $(VENV)/.test tests/rigs/made_once.py tests/rigs/sagemaker/toolkits.py
+	if $(BIN)/python -c 'from tests.rigs.sagemaker.toolkits import toolkits; toolkits()'; then touch $@; \
 	elif [ -n "$(filter-out 0,$(JUPYTER_DIST_REQUIRE_ALL))" ]; then exit 1; \
 	else echo "skipped: the tests of SageMaker" >&2; fi
 
 # A Kubernetes control plane of Debian's sources, in 4 minutes or more; kept under ~/.cache/jupyter-dist. Without
 # it, the tests of Kubernetes are skipped.
-$(VENV)/.kubernetes: $(VENV)/.test tests/made_once.py $(addprefix tests/kube_plane/,binaries.py build.sh indexed.patch)
-	if PYTHONPATH=tests $(BIN)/python -m kube_plane.binaries >/dev/null; then touch $@; \
+$(VENV)/.kubernetes: $(VENV)/.test tests/rigs/made_once.py $(addprefix tests/rigs/kubernetes/,binaries.py build.sh indexed.patch)
+	if $(BIN)/python -m tests.rigs.kubernetes.binaries >/dev/null; then touch $@; \
 	elif [ -n "$(filter-out 0,$(JUPYTER_DIST_REQUIRE_ALL))" ]; then exit 1; \
 	else echo "skipped: the tests of Kubernetes" >&2; fi
 
 # Azure's emulator of blobs; kept under ~/.cache/jupyter-dist. Without it, the tests of Azure ML are skipped.
-$(VENV)/.azurite: $(VENV)/.test tests/made_once.py tests/fakes/azureml/azurite.py
-	if PYTHONPATH=tests $(BIN)/python -c 'import fakes.azureml.azurite as a; a.azurite()'; then touch $@; \
+$(VENV)/.azurite: $(VENV)/.test tests/rigs/made_once.py tests/rigs/azureml/azurite.py
+	if $(BIN)/python -c 'from tests.rigs.azureml.azurite import azurite; azurite()'; then touch $@; \
 	elif [ -n "$(filter-out 0,$(JUPYTER_DIST_REQUIRE_ALL))" ]; then exit 1; \
 	else echo "skipped: the tests of Azure ML" >&2; fi
 

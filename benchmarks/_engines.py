@@ -14,14 +14,12 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 
+# Ports that no test and no other benchmark on this machine takes are given by a module of the tests.
+from tests.rigs.ports import take_port
+from tests.rigs.ray.start import RAY, ports_of_a_node
+
 from ._notebook import until
 from ._processes import Failed, Family, last_line
-
-# Ports that no test and no other benchmark on this machine takes are given by a module of the tests.
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
-
-from ports import take_port
-from ray_start import RAY, ports_of_a_node
 
 __all__ = ["Shared", "ray_head", "spark_master"]
 

@@ -5,21 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from playwright.sync_api import CDPSession, Error, expect, sync_playwright
 
-from ._processes import Failed
-
 # The driver is that of the tests, which are no package.
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from tests.rigs.run_maker import RunMaker
+from tests.ui.pages import LOAD, Lab, Notebook, RunView
+from tests.ui.server import JupyterServer
 
-from run_maker import RunMaker
-from ui.pages import LOAD, Lab, Notebook, RunView
-from ui.server import JupyterServer
+from ._processes import Failed
 
 __all__ = ["LOAD", "Browser", "Lab", "Notebook", "RunMaker", "RunView", "in_browser"]
 

@@ -11,14 +11,12 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+# The hosts are those of the tests, which are no package.
+from tests.rigs.hosts import Hosts, missing
+
 from ._contenders import answer, ours
 from ._processes import Failed
 from ._race import Benchmark, Column, Contender, Measure
-
-# The hosts are those of the tests, which are no package.
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
-
-from hosts import Hosts, missing
 
 __all__ = ["benchmark"]
 

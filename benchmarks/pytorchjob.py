@@ -11,7 +11,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -20,16 +19,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+# The cluster is that of the tests, which are no package.
+from tests.rigs.kubernetes.binaries import lacking
+from tests.rigs.kubernetes.control_plane import Plane, rules
+
 from ._contenders import ours
 from ._engines import Shared
 from ._processes import Failed, Family, last_line
 from ._race import Benchmark, Column, Contender, Measure
-
-# The cluster is that of the tests, which are no package.
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
-
-from kube_plane.binaries import lacking
-from kube_plane.plane import Plane, rules
 
 __all__ = ["benchmark"]
 

@@ -18,10 +18,8 @@ DistError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .showing.run import Run
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 __all__ = [
     "BrokenBackend",
@@ -90,8 +88,29 @@ class UntrustedFile(DistError):
     """A pickle whose owner or mode would let somebody else have written it."""
 
 
+class _EndedRun(Protocol):
+    """What the `run` of an error has: it is a `jupyter_dist.Run`. Declared here for type checkers alone."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def job(self) -> Any: ...
+    @property
+    def results(self) -> Any: ...
+    @property
+    def metrics(self) -> Any: ...
+    @property
+    def errors(self) -> Sequence[Any]: ...
+    def log(self, rank: int | None = None, attempt: int | None = None) -> str: ...
+    def _story_is_shown(self) -> bool: ...
+
+
 class _RunError(DistError):
-    def __init__(self, message: str, run: Run | None = None) -> None:
+    def __init__(self, message: str, run: _EndedRun | None = None) -> None:
         super().__init__(message)
         self.run = run
 

@@ -24,17 +24,17 @@ from queue import Empty
 from typing import Any
 
 import pytest
-from databricks_workspace import databricks_workspace  # noqa: F401  the fixture
-from hosts import hosts  # noqa: F401  the fixture
 from hypothesis import settings
-from nvidia import fake_gpus  # noqa: F401  the fixture
-from spark_rig import kept_session, spark_context  # noqa: F401  the fixtures
-from tier_plugin import TierPlugin
 
 from jupyter_dist.backends.platform_job import JobWatch
 from jupyter_dist.conformance.deadlines import PATIENCE_S, Deadline, end_all_by, wait_until
 from jupyter_dist.hosts.links.mailbox import Mailbox
 from jupyter_dist.worker.launchers import fast_horovodrun
+from tests.rigs.databricks.workspace import databricks_workspace  # noqa: F401  the fixture
+from tests.rigs.hosts import hosts  # noqa: F401  the fixture
+from tests.rigs.nvidia import fake_gpus  # noqa: F401  the fixture
+from tests.rigs.spark_rig import kept_session, spark_context  # noqa: F401  the fixtures
+from tests.tiers.pytest_plugin import TierPlugin
 
 # CI tries the same examples for the same code; elsewhere each run tries new ones. How long one takes says
 # what else the machine does.
@@ -399,7 +399,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """End what many modules share after the last test that may use it: it costs while it idles. And no test
     leaves this process in another folder, where the next one's ranks would look for their files."""
     # A module that no test has imported has started nothing, and may need packages that are not installed.
-    for shared in filter(None, map(sys.modules.get, ("ray_nodes", "kube_plane.plane"))):
+    rigs = ("tests.rigs.ray.nodes", "tests.rigs.kubernetes.control_plane")
+    for shared in filter(None, map(sys.modules.get, rigs)):
         if _in_group(item, shared.IN_SHARED) and not _in_group(nextitem, shared.IN_SHARED):
             shared.end_shared()
     # getcwd raises where that folder is gone.

@@ -11,7 +11,8 @@ import sys
 from importlib.util import find_spec
 
 import pytest
-from import_graph import MODULES, ROOT
+
+from tests.tiers.import_graph import MODULES, ROOT
 
 MACOS = """
 import ctypes, fcntl, importlib, json, os, select, signal, socket, sys, time

@@ -13,7 +13,6 @@ import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
-from stopwatch import Stopwatch
 
 import jupyter_dist
 from jupyter_dist import clusters, folder, magics, queries, start
@@ -25,6 +24,7 @@ from jupyter_dist.launch import template
 from jupyter_dist.manage import stop
 from jupyter_dist.showing.run import Run
 from jupyter_dist.start import last_run
+from tests.rigs.stopwatch import Stopwatch
 
 
 @pytest.fixture

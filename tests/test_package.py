@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from import_graph import MODULES, ROOT, imports
 
 import jupyter_dist
 from jupyter_dist import errors
 from jupyter_dist.worker import layout
+from tests.tiers.import_graph import MODULES, ROOT, imports
 
 ENGINES = {
     "boto3",
@@ -181,6 +181,33 @@ def _joined(node: ast.AST) -> Iterator[Any]:
     elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("os.path.join", "Path"):
         parts = node.args
     yield from (part for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str))
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports inside of functions, and those for type checkers, count too."""
+    left = {
+        module: {name for name in imports(path, everywhere=True, typing=True) if name in MODULES} - {module}
+        for module, path in MODULES.items()
+    }
+    # A module that imports none of those that are left is in no circle, nor is one that none of them imports.
+    while True:
+        outer = {module for module, found in left.items() if not found & left.keys()}
+        outer |= left.keys() - set().union(*left.values())
+        if not outer:
+            break
+        left = {module: found for module, found in left.items() if module not in outer}
+    assert left == {}
+
+
+def test_no_package_gives_the_name_of_its_own_module_to_something_else() -> None:
+    """Which of the two is found would depend on what was imported before."""
+    for name, path in MODULES.items():
+        own = {module.removeprefix(f"{name}.") for module in MODULES if module.startswith(f"{name}.")}
+        for node in ast.parse(path.read_text()).body if path.name == "__init__.py" else ():
+            if isinstance(node, ast.ImportFrom) and (node.level != 1 or node.module is not None):
+                assert {alias.asname or alias.name for alias in node.names} & own == set(), name
+            elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+                assert node.name not in own, name
 
 
 def test_no_folder_has_more_than_20_modules() -> None:

@@ -37,12 +37,17 @@ __all__ = ["Outcome", "Python", "found", "main", "outcome", "requirements"]
 ROOT = Path(__file__).resolve().parent.parent
 
 FILES = [
-    *("test_capture", "test_payload", "test_processes", "test_template", "test_supervisor", "test_magics"),
-    *("test_other_pythons", "test_macos", "test_tracebacks", "test_worker_api"),
+    *("test_macos", "test_magics", "capture/test_capture", "launch/test_template"),
+    *("supervise/test_supervisor", "worker/test_payload", "worker/api/test_api"),
+    *(
+        "worker/pickling/test_other_pythons",
+        "worker/rank/test_child_processes",
+        "worker/rank/test_tracebacks",
+    ),
 ]
 """Below tests/: what depends on the Python it runs on. Together they take one to two minutes of a core."""
 
-FILES_WITHOUT_PROCESSES = ["test_other_pythons"]
+FILES_WITHOUT_PROCESSES = ["worker/pickling/test_other_pythons"]
 """What also runs on a Python as WebAssembly, without conftest.py."""
 
 PYODIDE = "314.0.7"

@@ -5,7 +5,7 @@
     python tools/suite.py changed            what CI runs behind the core: the groups that the change touches,
                                              then a third of the others, first those green longest ago
 
-Started by make, in the environment, with the folder tests on PYTHONPATH.
+Started by make, in the environment, with this checkout on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ import subprocess
 import sys
 import time
 
-import second_look
-import tiers
-from last_green import Green, changed_files, head, note_green, read_green, touched_by
-from made_once import cache
-from tier_plugin import Ending, endings
+from tests.rigs.made_once import cache
+from tests.tiers import groups, second_look
+from tests.tiers.last_green import Green, changed_files, head, note_green, read_green, touched_by
+from tests.tiers.pytest_plugin import Ending, endings
 
 CI_MINUTES = 55.0
 """What CI may take, the core included. What does not fit is printed, and comes first the next time."""
@@ -40,7 +39,7 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.tier == "core":
         return _run({"core": None}, asked.jobs, not asked.note_nothing)
-    known = {group.name: group for group in tiers.GROUPS}
+    known = {group.name: group for group in groups.GROUPS}
     if unknown := [name for name in asked.groups if name not in known]:
         parser.error(f"no group is called {', '.join(unknown)}. The groups are {', '.join(known)}.")
     if asked.tier == "engines":
@@ -48,14 +47,14 @@ def main() -> int:
     return _run({group.name: group for group in _for_ci()}, asked.jobs, not asked.note_nothing)
 
 
-def _for_ci() -> list[tiers.Group]:
+def _for_ci() -> list[groups.Group]:
     """The groups whose turn it is."""
     green = read_green()
 
-    def age(group: tiers.Group) -> tuple[str, float]:
+    def age(group: groups.Group) -> tuple[str, float]:
         return green[group.name].at if group.name in green else "", group.minutes
 
-    oldest = sorted(tiers.GROUPS, key=age)
+    oldest = sorted(groups.GROUPS, key=age)
     why = {group.name: _touched(group, green.get(group.name)) for group in oldest}
     touched = [group for group in oldest if why[group.name]]
     others = [group for group in oldest if not why[group.name]]
@@ -71,7 +70,7 @@ def _for_ci() -> list[tiers.Group]:
     return chosen
 
 
-def _touched(group: tiers.Group, green: Green | None) -> str:
+def _touched(group: groups.Group, green: Green | None) -> str:
     """Why the group has to run; empty where nothing has changed that it depends on."""
     if green is None:
         return "it was never green"
@@ -83,11 +82,11 @@ def _touched(group: tiers.Group, green: Green | None) -> str:
     return f"{touching[0]}{more} changed since {green.commit}" if touching else ""
 
 
-def _minutes(group: tiers.Group, green: dict[str, Green]) -> float:
+def _minutes(group: groups.Group, green: dict[str, Green]) -> float:
     return green[group.name].minutes if group.name in green else group.minutes
 
 
-def _run(wanted: dict[str, tiers.Group | None], jobs: str, noted: bool) -> int:
+def _run(wanted: dict[str, groups.Group | None], jobs: str, noted: bool) -> int:
     """Run the core, or these groups; returns the exit code."""
     began, commit = time.monotonic(), head()
     listed = second_look.read_flaky()
@@ -129,7 +128,7 @@ def _pytest(jobs: str, environ: dict[str, str]) -> int:
     return subprocess.run(command, env={**os.environ, **environ}, check=False).returncode
 
 
-def _command(group: tiers.Group) -> bool:
+def _command(group: groups.Group) -> bool:
     print(f"--- {group.name}: {' '.join(group.command)}", flush=True)
     return subprocess.run([sys.executable, *group.command], check=False).returncode == 0
 
@@ -183,7 +182,7 @@ def _print_durations(ended: list[Ending]) -> None:
 def _print_not_run(ran: set[str]) -> None:
     green = read_green()
     print(f"--- not run now, at {head()}")
-    for group in tiers.GROUPS:
+    for group in groups.GROUPS:
         if group.name not in ran:
             last = green.get(group.name)
             told = f"last green at {last.commit}, {last.at}" if last else "never green so far"

@@ -336,7 +336,7 @@ class Agent:
         if now - self._touched > _TOUCH_EVERY_S:
             self._touched = now
             with contextlib.suppress(OSError):
-                os.utime(self._stage)  # a stage that is in use does not grow old (stage.py)
+                os.utime(self._stage)  # a stage that is in use does not grow old (stage_program.py)
         grace_s = self._grace_s if list(self._children) else self._idle_s
         if self._forsaken is None and now - self._heard > grace_s:
             _log(f"no driver for {grace_s:g} s")

@@ -18,8 +18,8 @@ import cloudpickle
 
 from ..errors import CaptureError
 from ..worker.pickling import Pickler, annotation_values, dump
-from ..worker.pickling.code_names import code_names
 from ..worker.pickling.reducers import Refused
+from ..worker.pickling.used_names import code_names
 
 __all__ = ["sort_out"]
 

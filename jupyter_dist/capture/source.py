@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import CaptureError
-from ..worker.pickling.code_names import code_names
+from ..worker.pickling.used_names import code_names
 
 __all__ = ["Cell", "parse"]
 

@@ -15,17 +15,18 @@ from typing import Any, overload
 from ..folder import find_exact
 from ..job import rank_count
 from ..record import reader
-from ..record.failures import failures, hints, stacks
+from ..record.failures import failures, hints
+from ..record.failures import stacks as rank_stacks
 from ..record.outputs.result_outlines import Cell, Outline
 from ..record.outputs.results import alike
 from ..record.run_list import disk_bytes
 from ..text.format import signal_name
 from . import files, media_pages, run_info
-from .answers import logs, metrics, ranks
+from .answers import logs as log_answers
 from .answers import media as media_answers
+from .answers import metrics as metric_answers
+from .answers import ranks as rank_answers
 from .answers import runs as run_answers
-from .answers.ranks import Cell as CellAnswer
-from .answers.ranks import Result
 from .changes import Watch
 from .forms import backend_list as backends
 from .forms import cluster_list as clusters
@@ -94,7 +95,7 @@ def log_page(
     start: int = 0,
     count: int = 200,
     launcher: str | None = None,
-) -> logs.LogPage:
+) -> log_answers.LogPage:
     """Lines of one rank's log, of a launcher's, or of all ranks by time; see `logs.page`."""
     return pages.page(find_exact(id), rank, attempt, start, count, launcher)
 
@@ -108,7 +109,7 @@ def log_search(
     case: bool = False,
     limit: int = 1000,
     launcher: str | None = None,
-) -> logs.SearchResult:
+) -> log_answers.SearchResult:
     """Search a whole log: `{count, hits: [line numbers], truncated}`."""
     return pages.search(find_exact(id), rank, attempt, query, regex, case, limit, launcher)
 
@@ -132,7 +133,7 @@ def curves(
     points: int = 2000,
     names: Sequence[str] | None = None,
     version: None = None,
-) -> metrics.Curves: ...
+) -> metric_answers.Curves: ...
 
 
 @overload
@@ -143,7 +144,7 @@ def curves(
     names: Sequence[str] | None = None,
     *,
     version: str,
-) -> metrics.Curves | metrics.CurvesUnchanged: ...
+) -> metric_answers.Curves | metric_answers.CurvesUnchanged: ...
 
 
 def curves(
@@ -152,17 +153,17 @@ def curves(
     points: int = 2000,
     names: Sequence[str] | None = None,
     version: str | None = None,
-) -> metrics.Curves | metrics.CurvesUnchanged:
+) -> metric_answers.Curves | metric_answers.CurvesUnchanged:
     """The run's metrics to draw; see `metric_curves.curves`."""
     return metric_curves.curves(find_exact(id), attempt, points, names, version)
 
 
-def usage(id: str, points: int = 120) -> metrics.Usage:
+def usage(id: str, points: int = 120) -> metric_answers.Usage:
     """What the ranks take of their hosts, and their last signs of life; see `usage_curves.usage`."""
     return usage_curves.usage(find_exact(id), points)
 
 
-def errors(id: str, attempt: int | None = None) -> list[ranks.RankError]:
+def errors(id: str, attempt: int | None = None) -> list[rank_answers.RankError]:
     """How ranks failed: the root cause first, what followed from it last."""
     place = find_exact(id)
     found = failures.failures(place, attempt)
@@ -189,7 +190,7 @@ def errors(id: str, attempt: int | None = None) -> list[ranks.RankError]:
     ]
 
 
-def _frame(frame: Mapping[str, Any]) -> ranks.Frame:
+def _frame(frame: Mapping[str, Any]) -> rank_answers.Frame:
     line = frame.get("line")
     return {
         "file": str(frame.get("file") or ""),
@@ -200,7 +201,7 @@ def _frame(frame: Mapping[str, Any]) -> ranks.Frame:
     }
 
 
-def results(id: str) -> list[Result]:
+def results(id: str) -> list[rank_answers.Result]:
     """What the ranks' results look like, equal ones together."""
     place = find_exact(id)
     status = reader.status(place)
@@ -211,8 +212,8 @@ def results(id: str) -> list[Result]:
     return [_result(ranks, heard.results[ranks[0]]) for ranks in folded.values()]
 
 
-def _result(ranks: list[int], found: Mapping[str, Any]) -> Result:
-    told: Result = {
+def _result(ranks: list[int], found: Mapping[str, Any]) -> rank_answers.Result:
+    told: rank_answers.Result = {
         "ranks": ranks,
         "repr": found["repr"],
         "error": found["error"],
@@ -226,8 +227,8 @@ def _result(ranks: list[int], found: Mapping[str, Any]) -> Result:
     return {**told, "cells": [_cell(cell) for cell in outline.cells]}
 
 
-def _cell(cell: Cell) -> CellAnswer:
-    told: CellAnswer = {"name": cell.name, "text": cell.text or ""}
+def _cell(cell: Cell) -> rank_answers.Cell:
+    told: rank_answers.Cell = {"name": cell.name, "text": cell.text or ""}
     return {**told, "number": cell.number} if cell.is_number else told
 
 
@@ -262,13 +263,13 @@ def environment(id: str) -> run_answers.Environment:
     return run_info.environment(find_exact(id))
 
 
-def kept_stacks(id: str) -> ranks.Stacks:
+def kept_stacks(id: str) -> rank_answers.Stacks:
     """The stacks that the run's ranks have written, in the newest attempt; asks nobody.
 
     Empty where none were taken: a run that stalls has them taken by itself.
     """
     place = find_exact(id)
-    found, time = stacks.kept(place)
+    found, time = rank_stacks.kept(place)
     return {**as_answer(found), "time": time}
 
 

@@ -63,7 +63,7 @@ _MOVED = {
     "media": "output.media",
     "meter": "output.progress_meter",
     "mime_forms": "output.mime_bundles",
-    "names": "pickling.code_names",
+    "names": "pickling.used_names",
     "no_terminal": "rank.debugger",
     "nvml": "gpus.nvml",
     "once_imported": "import_hooks",

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fakes.azureml import AzurePlane
 
 from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
+from tests.rigs.azureml import AzurePlane
 
 pytestmark = [
     pytest.mark.needs("azure.identity", "azure.storage.blob"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from databricks_workspace import DatabricksWorkspace
 
 from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
+from tests.rigs.databricks.workspace import DatabricksWorkspace
 
 pytestmark = [
     pytest.mark.needs("databricks.sdk", "pyspark"),

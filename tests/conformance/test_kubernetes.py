@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kube_plane.plane import IN_SHARED, Plane, shared_folder, shared_plane
 
 from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
+from tests.rigs.kubernetes.control_plane import IN_SHARED, Plane, shared_folder, shared_plane
 
 pytestmark = pytest.mark.xdist_group(IN_SHARED)
 

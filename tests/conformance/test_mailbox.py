@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tents import camp
 
 from jupyter_dist.conformance import BackendConformance, Target
+from tests.rigs.mailbox.platform import camp
 
 
 @pytest.fixture(scope="module")

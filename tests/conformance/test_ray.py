@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from ray_nodes import IN_SHARED, ray_nodes, shared_ray
 
 from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
+from tests.rigs.ray.nodes import IN_SHARED, ray_nodes, shared_ray
 
 pytestmark = pytest.mark.xdist_group(IN_SHARED)
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fakes.sagemaker import SageMakerPlane
 
 from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
+from tests.rigs.sagemaker import SageMakerPlane
 
 pytestmark = pytest.mark.needs("boto3", "moto")
 

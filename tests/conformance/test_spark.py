@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import spark_rig
 
 from jupyter_dist.backends.spark import notebook_session
 from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
 from jupyter_dist.record.reader import start_ticks
+from tests.rigs import spark_rig
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),

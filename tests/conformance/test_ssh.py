@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hosts import Hosts, missing
 
 from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
+from tests.rigs.hosts import Hosts, missing
 
 
 @pytest.fixture(scope="module")

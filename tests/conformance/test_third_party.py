@@ -15,7 +15,7 @@ from jupyter_dist import backends
 from jupyter_dist.conformance import BackendConformance, Target
 
 # Holds the module and its dist-info, as site-packages would.
-INSTALLED = Path(__file__).parents[1] / "sample_backend"
+INSTALLED = Path(__file__).parents[1] / "rigs" / "packages" / "nice_backend"
 
 
 @pytest.fixture(scope="module")

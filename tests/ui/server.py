@@ -14,9 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ports import take_port
-
 from jupyter_dist.conformance.deadlines import Deadline
+from tests.rigs.ports import take_port
 
 __all__ = ["JupyterServer"]
 

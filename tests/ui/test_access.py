@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
-from run_maker import RunMaker
 
 from jupyter_dist.job import State
+from tests.rigs.run_maker import RunMaker
 
 from .pages import LOAD, Lab, Sidebar
 from .test_run_view import ENDLESS, FAILS, HELLO

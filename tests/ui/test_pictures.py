@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
-from run_maker import RunMaker
 
 from jupyter_dist.job import State
+from tests.rigs.run_maker import RunMaker
 
 from .pages import LOAD, Lab
 from .server import JupyterServer

@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gates import Gates
 from PIL import Image
 from playwright.sync_api import Page, expect
+
+from tests.rigs.gates import Gates
 
 from .pages import ENDED, Lab, RunView
 from .server import JupyterServer

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gates import Gates
 from playwright.sync_api import Locator, Page, expect
 
 from jupyter_dist.conformance.deadlines import wait_until
+from tests.rigs.gates import Gates
 
 from .pages import LOAD, Lab
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Page, expect
-from run_maker import RunMaker
 
 from jupyter_dist.job import State
+from tests.rigs.run_maker import RunMaker
 
 from .pages import LOAD, Lab
 from .server import JupyterServer

@@ -31,7 +31,7 @@ from typing import Any
 if __name__ == "__main__":  # a file of its own has no package around it
     sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from ...worker import layout
+from jupyter_dist.worker import layout
 
 __all__ = ["find", "is_local", "local_name", "look_for_failures", "main", "offered", "parse", "spread"]
 

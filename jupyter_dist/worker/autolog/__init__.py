@@ -17,7 +17,7 @@ from ..import_hooks import AfterImport
 from ..output import events
 from ..output.scalars import loose, step_number
 
-__all__ = ["guarded", "install", "quiet", "quietly", "record", "wrap"]
+__all__ = ["guarded", "install", "quiet", "quietly", "record"]
 
 # Module → the module of ours that patches it, and its function. The hook runs right after the module
 # was executed for the first time, so each name must be one whose classes are then complete.
@@ -145,16 +145,6 @@ def guarded(framework: str) -> Callable[[Callable[..., None]], Callable[..., Non
         return call
 
     return decorate
-
-
-def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Replace `owner.name`, a class's method or a module's function, by `make(original)`, once."""
-    original = getattr(owner, name)
-    if getattr(original, "_jupyter_dist", False):
-        return
-    replacement = functools.wraps(original)(make(original))
-    replacement._jupyter_dist = True  # type: ignore[attr-defined]
-    setattr(owner, name, replacement)
 
 
 def _complain(framework: str, error: Exception) -> None:

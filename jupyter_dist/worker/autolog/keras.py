@@ -12,7 +12,8 @@ from typing import Any
 
 from ..output.progress_meter import Meter
 from ..output.scalars import loose
-from . import guarded, keras_bars, quietly, record, wrap
+from ..patching import wrap
+from . import guarded, keras_bars, quietly, record
 
 __all__ = ["patch"]
 

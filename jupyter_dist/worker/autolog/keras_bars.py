@@ -15,7 +15,8 @@ from types import ModuleType
 from typing import Any
 
 from ..output.progress_meter import Meter
-from . import guarded, wrap
+from ..patching import wrap
+from . import guarded
 
 __all__ = ["fitting", "patch"]
 

@@ -8,7 +8,8 @@ from types import ModuleType
 from typing import Any
 
 from ..output.progress_meter import Meter
-from . import guarded, quiet, record, wrap
+from ..patching import wrap
+from . import guarded, quiet, record
 
 __all__ = ["patch"]
 

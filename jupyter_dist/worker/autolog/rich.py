@@ -11,7 +11,8 @@ from types import ModuleType
 from typing import Any
 
 from ..output.progress_meter import Meter
-from . import guarded, wrap
+from ..patching import wrap
+from . import guarded
 from .tqdm import writes_to_the_log
 
 __all__ = ["patch"]

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from . import guarded, record, wrap
+from ..patching import wrap
+from . import guarded, record
 
 __all__ = ["patch", "patch_tensorflow"]
 

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from ..output.progress_meter import Meter
-from . import wrap
+from ..patching import wrap
 
 __all__ = ["patch", "patch_notebook", "writes_to_the_log"]
 

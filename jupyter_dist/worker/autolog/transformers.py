@@ -7,7 +7,8 @@ from types import ModuleType
 from typing import Any
 
 from ..output.progress_meter import Meter
-from . import guarded, quietly, record, wrap
+from ..patching import wrap
+from . import guarded, quietly, record
 
 __all__ = ["patch_tensorboard", "patch_trainer"]
 

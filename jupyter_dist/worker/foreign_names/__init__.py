@@ -2,7 +2,7 @@
 
 A private name may disappear in any release of its library. `ROWS` says for each name which module of ours
 depends on it and what happens without it; docs/changing.md has the table. Code that relies on a name asks
-`require` or `lost` first. tests/test_canaries.py forbids private names that no row has.
+`require` or `lost` first. tests/worker/foreign_names/test_canaries.py forbids private names that no row has.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..autolog import wrap
 from ..keras import shim
+from ..patching import wrap
 from .keras3 import came_reduced
 
 __all__ = ["patch", "patch_callbacks", "patch_package"]

@@ -7,17 +7,16 @@ that are patched are there; a Keras that has moved them cannot be helped, and tf
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
 
 from ..foreign_names import KERAS3
-from . import tf_keras
+from . import multi_worker, parameter_servers, tf_keras
+from .when_loaded import loaded, shim
 
 __all__ = [
     "HOROVOD",
@@ -76,29 +75,7 @@ def missing() -> list[str]:
     ]
 
 
-def loaded() -> bool:
-    """Whether Keras 3 is imported in this process and computes with TensorFlow."""
-    return "keras.src.backend.tensorflow.core" in sys.modules
-
-
-def shim(patch: Callable[[Any], None]) -> Callable[[ModuleType], None]:
-    """A hook that patches nothing without Keras 3.
-
-    A shim looks up all that it needs before it changes anything, because half of a shim trains in silence
-    what it should not. What it raises refuses the import, or the strategy (`worker/autolog`).
-    """
-
-    @functools.wraps(patch)
-    def call(module: ModuleType) -> None:
-        if loaded():
-            patch(module)
-
-    return call
-
-
 def patch_trainer(trainer: ModuleType) -> None:
     """Patch Keras 3's trainer for every strategy that spans ranks."""
-    from . import multi_worker, parameter_servers
-
     multi_worker.patch(trainer)
     parameter_servers.patch(trainer)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..autolog import wrap
-from . import shim
+from ..patching import wrap
+from .when_loaded import shim
 
 __all__ = ["patch", "patch_normalization"]
 

@@ -16,8 +16,8 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..autolog import wrap
-from . import shim
+from ..patching import wrap
+from .when_loaded import shim
 
 __all__ = ["patch", "patch_variable"]
 

@@ -44,29 +44,29 @@ def _replace(theirs: Any, ours: Any) -> None:
         theirs.__defaults__, theirs.__kwdefaults__ = ours.__defaults__, ours.__kwdefaults__
 
 
-# Their code runs with IPython's globals: each names what it needs itself.
+# Their code runs with the globals of IPython, so each imports absolutely what it needs.
 
 
 def _display(*objs, **options):  # type: ignore[no-untyped-def]
-    from . import displays
+    from jupyter_dist.worker.output import displays
 
     return displays.display(*objs, **options)
 
 
 def _update_display(obj, *, display_id, **options):  # type: ignore[no-untyped-def]
-    from . import displays
+    from jupyter_dist.worker.output import displays
 
     displays.update_display(obj, display_id=display_id, **options)
 
 
 def _publish_display_data(data, metadata=None, *_, transient=None, **options):  # type: ignore[no-untyped-def]
-    from . import displays
+    from jupyter_dist.worker.output import displays
 
     displays.display(data, metadata=metadata, raw=True, transient=transient, **options)
 
 
 def _clear_output(wait=False):  # type: ignore[no-untyped-def]
-    from . import displays
+    from jupyter_dist.worker.output import displays
 
     displays.clear_output(wait)
 

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 from . import by_reference, cloudpickle_parts, namespaces, reducers, singledispatch, tensors
 from .classes import _class, _set_class_state, name_classes, reduce_class  # noqa: F401
-from .code_names import code_names
 from .namespaces import _main  # noqa: F401
 from .reducers import torch_compile
 from .reducers.stdlib import _cached_property  # noqa: F401
 from .tensors import _cuda_storage, _storage, _typed_storage  # noqa: F401
 from .unpickling import later, loading, on_rank
+from .used_names import code_names
 
 __all__ = ["Dumped", "Pickler", "Trace", "dump", "later", "loading", "name_classes", "on_rank"]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import foreign_names, pickling
-from ..autolog import wrap
+from ..patching import wrap
 from ..tf_config import task
 
 __all__ = ["add", "expect_strategy", "patch", "patch_collective", "start_tensorflow", "wait"]

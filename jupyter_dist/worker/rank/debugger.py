@@ -10,7 +10,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from ..autolog import wrap
+from ..patching import wrap
 
 __all__ = ["patch"]
 

@@ -32,7 +32,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..autolog import wrap
+from ..patching import wrap
 from ..pickling import Pickler, Trace, name_classes
 from ..settings import OBJECTS
 

@@ -9,9 +9,9 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from .. import layout, payload
-from ..autolog import wrap
 from ..boot import Terminated
 from ..output import events
+from ..patching import wrap
 
 __all__ = ["MARK", "patch", "serve"]
 

@@ -8,8 +8,8 @@ from types import ModuleType
 from typing import Any
 
 from .. import api
-from ..autolog import wrap
 from ..output import events
+from ..patching import wrap
 
 __all__ = ["patch_accelerate", "patch_lightning"]
 

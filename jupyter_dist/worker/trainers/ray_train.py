@@ -14,8 +14,9 @@ from types import ModuleType
 from typing import Any
 
 from .. import api
-from ..autolog import guarded, record, wrap
+from ..autolog import guarded, record
 from ..output import events
+from ..patching import wrap
 from . import ray_train_checkpoints
 
 __all__ = ["patch", "patch_old", "patch_torch"]

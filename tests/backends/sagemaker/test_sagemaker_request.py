@@ -1,0 +1,301 @@
+"""What the backend `sagemaker` would send, and what it refuses before anything costs."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_dist.backends.platform_entrypoint import place_of, whole
+from jupyter_dist.backends.sagemaker.account import needed_statement
+from jupyter_dist.backends.sagemaker.backend import SageMaker
+from jupyter_dist.backends.sagemaker.billing import bill, so_far
+from jupyter_dist.backends.sagemaker.client import code_archive
+from jupyter_dist.backends.sagemaker.images import OWN_PYTHON, image_of
+from jupyter_dist.backends.sagemaker.instance_types import cost_line, gpus_of
+from jupyter_dist.backends.sagemaker.jobs import read
+from jupyter_dist.backends.sagemaker.options import SageMakerOptions
+from jupyter_dist.backends.sagemaker.request import Asked, image_for, training_request
+from jupyter_dist.errors import InputError
+from jupyter_dist.plan.run_plan import make_plan, read_command_line
+from jupyter_dist.worker.launchers.mpi_slot import LENT, take
+from tests.rigs.run_maker import RunMaker
+from tests.rigs.sagemaker import check
+
+pytestmark = pytest.mark.needs("boto3")
+
+ROLE = "arn:aws:iam::123456789012:role/Train"
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "sagemaker_estimators.json").read_text())
+BASE = {"role": ROLE, "instance_type": "ml.c5.xlarge", "image": "1.dkr.ecr.us-east-1.amazonaws.com/mine:1"}
+LINE = f"--backend sagemaker --role {ROLE} --region us-east-1 --image i:1"
+
+
+@pytest.fixture(autouse=True)
+def no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The developer's own profiles are none of the tests'."""
+    for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+
+
+def sent(name: str) -> dict[str, Any]:
+    """Our request for the arguments of an estimator."""
+    given = dict(GOLDEN["cases"][name]["options"])
+    metrics = given.pop("metric", {})
+    asked = SageMakerOptions(role=ROLE, **given)
+    code = "s3://sagemaker-us-east-1-123456789012/jupyter-dist/code/HASH/sourcedir.tar.gz"
+    return training_request(
+        asked, Asked("NAME", int(asked.ranks or 1), "us-east-1", "train.py", code, {"A": "b"}, metrics)
+    )
+
+
+@pytest.mark.parametrize("name", list(GOLDEN["cases"]))
+def test_the_request_is_what_the_sdks_estimator_sends(name: str) -> None:
+    """For the same arguments. What differs by design: `sagemaker_program` is our host program, which is the
+    same for every cell; the environment is its own (values of --env go to the ranks by the agents, in no
+    request); the SDK's Debugger and Profiler are not asked for."""
+    theirs, ours = dict(GOLDEN["cases"][name]["request"]), sent(name)
+    for left_out in ("DebugHookConfig", "ProfilerConfig"):
+        theirs.pop(left_out, None)
+        assert left_out not in ours
+    assert ours.pop("Environment") == {"A": "b"}
+    numbers = theirs.pop("HyperParameters"), ours.pop("HyperParameters")
+    theirs["HyperParameters"], ours["HyperParameters"] = (
+        {key: json.loads(value) for key, value in each.items()} for each in numbers
+    )
+    for each in (theirs, ours):  # the file has the options sorted
+        each.get("InputDataConfig", []).sort(key=lambda one: str(one["ChannelName"]))
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("name", list(GOLDEN["cases"]))
+def test_aws_takes_the_request(name: str) -> None:
+    """By botocore's own model of the service, and its checks."""
+    import botocore.session
+    from botocore.validate import ParamValidator
+
+    shape = botocore.session.Session().get_service_model("sagemaker").shape_for("CreateTrainingJobRequest")
+    request = sent(name)
+    report = ParamValidator().validate(request, shape)
+    assert not report.has_errors(), report.generate_report()
+    check(shape, request)
+
+
+def test_a_dry_run_prints_all_that_would_be_sent(tmp_path: Path) -> None:
+    options = SageMakerOptions(**BASE, region="us-east-1", instance_count=2, checkpoint_s3="s3://b/c")
+    job = RunMaker(tmp_path, 4, options=options.model_dump(mode="json")).job
+    told = SageMaker().request(job, 1)
+    request = told["create_training_job"]
+    assert told["hosts"] == [{"name": "algo-1", "slots": 2}, {"name": "algo-2", "slots": 2}]
+    assert told["mailbox"] == "s3://sagemaker-us-east-1-123456789012/jupyter-dist"
+    assert request["TrainingJobName"] == f"jupyter-dist-{job.id}-1"
+    assert request["Environment"]["JUPYTER_DIST_MAILBOX_RUN"] == job.id
+    assert request["Environment"]["JUPYTER_DIST_CHECKPOINTS"] == "/opt/ml/checkpoints"
+    assert json.loads(request["HyperParameters"]["sagemaker_program"]) == "jupyter_dist_host.py"
+    assert json.loads(json.dumps(told)) == told
+    again = SageMaker().request(job, 1)
+    assert again == told, "pure"
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(code_archive()))) as archive:
+        assert archive.getnames() == ["jupyter_dist_host.py", "jupyter_dist_courier.py"], "at the top level"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("", "needs --instance-type"),
+        ("--instance-type ml.g5.huge", "of that family there are ml.g5."),
+        (
+            "--instance-type ml.c5.xlarge --instance-count 2 -np 3 --distribution mpi",
+            "--distribution mpi has as many ranks on each instance, and 3 are not 2 times anything: -np 4",
+        ),
+        ("--instance-type ml.c5.xlarge --subnets subnet-1", "--subnets needs --security-group-ids"),
+        (
+            "--instance-type ml.c5.xlarge --input training=fsx://fs-01234567/mnt",
+            "reach inside of its VPC only",
+        ),
+        ("--instance-type ml.c5.xlarge --input training=/data", "'training' needs s3://BUCKET/PREFIX"),
+        ("--instance-type ml.c5.xlarge --input training=s3://b/p,sharded", "'sharded' is none of mode=…"),
+        ("--instance-type ml.c5.xlarge --input training=s3://b/p,mode=Fast", "mode is one of File, FastFile"),
+        ("--instance-type ml.c5.xlarge --max-wait 7200", "--max-wait is for spot instances"),
+        ("--instance-type ml.c5.xlarge --spot --max-wait 60", "has to be at least --max-run (86400 s)"),
+        ("--instance-type ml.c5.xlarge --spot --keep-alive 10m", "--keep-alive is for instances on demand"),
+        ("--instance-type ml.c5.xlarge --mpi-options=-verbose", "--mpi-options is for mpirun"),
+        ("--instance-type ml.c5.xlarge --distribution smddp", "needs instances with GPUs"),
+        ("--instance-type ml.c5.xlarge --hyperparameters sagemaker_program=x", "is SageMaker's own"),
+        ("--instance-type ml.c5.xlarge --aws-secret-access-key x", "would stand in the notebook"),
+        ("--instance-type ml.c5.xlarge --source-dir x", "--source-dir is not needed: the cell is what runs"),
+        ("--instance-type ml.c5.xlarge --profile nobody", "there is no profile 'nobody' in ~/.aws"),
+        ("--instance-type ml.c5.xlarge --trial t", "are of an --experiment: name it"),
+    ],
+)
+def test_bad_input_is_told_before_anything_is_asked(line: str, said: str) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
+        make_plan(read_command_line(f"{LINE} {line}").given)
+
+
+def test_what_has_to_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="needs --role"):
+        make_plan({"backend": "sagemaker", "instance_type": "ml.c5.xlarge", "region": "us-east-1"})
+    with pytest.raises(
+        InputError, match="needs the ARN of a role such as arn:aws:iam::123456789012:role/Train"
+    ):
+        make_plan({"backend": "sagemaker", "role": "Train"})
+    with pytest.raises(InputError, match="needs a region: --region us-east-1, or AWS_REGION"):
+        make_plan({"backend": "sagemaker", **BASE})
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    assert make_plan({"backend": "sagemaker", **BASE}).world_size == 1
+    plan = make_plan({"backend": "sagemaker", **BASE, "instance_type": "ml.g5.12xlarge", "instance_count": 2})
+    assert plan.world_size == 8, "one rank for each GPU"
+    plan = make_plan({"backend": "sagemaker", **BASE, "instance_count": 4, "np": 2})
+    assert "2 ranks need 2 of 4 instances; no more are started" in plan.warnings
+
+
+def test_the_image_is_found_by_region_and_framework() -> None:
+    found = image_of("pytorch", "2.6", "py312", "ml.p4d.24xlarge", "eu-south-1")
+    assert found == "692866216735.dkr.ecr.eu-south-1.amazonaws.com/pytorch-training:2.6-gpu-py312"
+    assert image_of("tensorflow", "2.19.0", "py312", "ml.c5.xlarge", "cn-north-1").startswith(
+        "727897471807.dkr.ecr.cn-north-1.amazonaws.com.cn/tensorflow-training:2.19.0-cpu-"
+    )
+    with pytest.raises(InputError, match=r"no container of pytorch 2.6 with py311 is known here; there are"):
+        image_of("pytorch", "2.6", "py311", "ml.c5.xlarge", "us-east-1")
+    with pytest.raises(InputError, match=r"in 'mars-1' is known here .*--image"):
+        image_of("pytorch", "2.6", "py312", "ml.c5.xlarge", "mars-1")
+    asked = SageMakerOptions(**{**BASE, "image": None}, framework="tensorflow", py_version="py311")
+    said = r"no container of tensorflow with .*py311\) is known here; there are 2.12.0 \(py310\), .* --image$"
+    with pytest.raises(InputError, match=said):
+        image_for(asked, "us-east-1")
+    other = "2.6.0" if sys.version_info[:2] != (3, 12) else "2.5.1"
+    given = {**BASE, "image": None, "region": "us-east-1", "framework_version": other}
+    with pytest.raises(InputError, match=f"and the notebook's Python is {OWN_PYTHON}"):
+        SageMaker().check(1, given)
+
+
+def test_what_it_costs_is_told_first_and_what_is_not_known_too() -> None:
+    told = cost_line("ml.g5.xlarge", 4, "us-east-1", spot=False, keep_alive_s=0)
+    assert told == "4 × ml.g5.xlarge: 5.63 USD/h on demand (list price of 2024 in us-east-1)"
+    told = cost_line("ml.g5.xlarge", 4, "eu-west-1", spot=True, keep_alive_s=600)
+    assert "at most 5.63 USD/h" in told
+    assert "yours in eu-west-1 differs" in told
+    assert "kept for 600 s" in told
+    assert "the price is not known here" in cost_line("ml.p4d.24xlarge", 1, None, spot=False, keep_alive_s=0)
+    assert (gpus_of("ml.p4d.24xlarge"), gpus_of("ml.c5.xlarge"), gpus_of("ml.g9.xlarge")) == (8, 0, None)
+
+
+def test_how_a_job_stands() -> None:
+    told: dict[str, Any] = {"TrainingJobName": "j", "TrainingJobStatus": "InProgress"}
+    assert read({**told, "SecondaryStatus": "Downloading"}, "us-east-1").waits_for == "downloads its inputs"
+    history = ["Starting", "Training", "Interrupted", "Restarting", "Starting", "Training", "Interrupted"]
+    transitions = [{"Status": each} for each in history]
+    assert read({**told, "SecondaryStatusTransitions": transitions}, "us-east-1").interruptions == 2
+    assert read({**told, "SecondaryStatusTransitions": transitions[:6]}, "us-east-1").interruptions == 1
+    over = {**told, "TrainingJobStatus": "Failed", "SecondaryStatus": "Failed"}
+    seen = read(
+        {**over, "FailureReason": "CapacityError: Unable to provision requested ML compute capacity."}, "r-1"
+    )
+    assert "has failed: CapacityError: Unable to provision" in str(seen.ended)
+    assert "Other instance types or regions may have room" in str(seen.ended)
+    assert not seen.final
+    assert read({**over, "FailureReason": "ClientError: Data download failed"}, "r-1").final
+    stopped = {**told, "TrainingJobStatus": "Stopped", "SecondaryStatus": "MaxRuntimeExceeded"}
+    assert "(--max-run)" in str(read(stopped, "r-1").ended)
+    times = {"TrainingTimeInSeconds": 100, "BillableTimeInSeconds": 30, "EnableManagedSpotTraining": True}
+    at = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    phases = [("Starting", 0), ("Downloading", 62), ("Training", 70), ("Uploading", 160), ("Completed", 162)]
+    spans = [{"Status": name, "StartTime": at + timedelta(seconds=second)} for name, second in phases]
+    hosts = {"InstanceCount": 2, "InstanceType": "ml.g5.xlarge"}
+    job = {**told, "ResourceConfig": hosts, "TrainingStartTime": at, "EnableManagedSpotTraining": True}
+    said = bill(
+        read({**job, "TrainingJobStatus": "Completed", "SecondaryStatusTransitions": spans, **times}, "r-1")
+    )
+    assert said.startswith(
+        "job j: Starting 1 min 2 s, Downloading 8.0 s, Training 1 min 30 s, Uploading 2.0 s; "
+        "billed 30 s of 2 × ml.g5.xlarge, 70 % saved by spot instances, 0.02 USD (list price); see https://r-1."
+    )
+    said = so_far(read({**job, "SecondaryStatus": "Training"}, "r-1"), at.timestamp() + 3600)
+    assert "2 × ml.g5.xlarge at up to 2.82 USD/h, up to 2.82 USD so far (list price); see http" in said
+    assert "what is billed is not known yet" in bill(read(job, "r-1"))
+
+
+def test_the_statement_that_a_policy_lacks() -> None:
+    said = (
+        "User: arn:aws:iam::1:user/ada is not authorized to perform: sagemaker:CreateTrainingJob on "
+        "resource: arn:aws:sagemaker:us-east-1:1:training-job/j because no identity-based policy allows it"
+    )
+    assert json.loads(str(needed_statement(said))) == {
+        "Effect": "Allow",
+        "Action": "sagemaker:CreateTrainingJob",
+        "Resource": "arn:aws:sagemaker:us-east-1:1:training-job/j",
+    }
+    assert json.loads(str(needed_statement("Access Denied", "PutObject")))["Action"] == "s3:PutObject"
+    assert needed_statement("Access Denied", "DescribeTrainingJob") is None
+
+
+def test_which_place_a_process_of_a_container_has(tmp_path: Path) -> None:
+    hosts = json.dumps([f"algo-{n}" for n in range(1, 12)])
+    assert place_of({"SM_HOSTS": hosts, "SM_CURRENT_HOST": "algo-10"}) == (9, 0)
+    assert place_of({"SM_HOSTS": hosts, "SM_CURRENT_HOST": "algo-2", "LOCAL_RANK": "3"}) == (1, 3)
+    mpi = {"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_LOCAL_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
+    assert place_of({"SM_HOSTS": hosts, "SM_CURRENT_HOST": "algo-1", **mpi}) == (1, 1), (
+        "SM_CURRENT_HOST is wrong"
+    )
+    toolkits = tmp_path / "71"
+    toolkits.mkdir()
+    (toolkits / "environ").write_bytes(b"JUPYTER_DIST_MAILBOX_RUN=r\0JUPYTER_DIST_MAILBOX_KEY=k\0A=b\0")
+    assert whole({"A": "c"}, str(tmp_path)) == {
+        "JUPYTER_DIST_MAILBOX_RUN": "r",
+        "JUPYTER_DIST_MAILBOX_KEY": "k",
+        "A": "c",
+    }
+
+
+def test_a_rank_takes_the_place_that_mpirun_has_for_it(tmp_path: Path) -> None:
+    (tmp_path / "1.json").write_text(json.dumps({"OMPI_COMM_WORLD_RANK": "5", "PMIX_RANK": "5", "A": "lent"}))
+    environ = {
+        LENT: str(tmp_path),
+        "LOCAL_RANK": "1",
+        "OMPI_COMM_WORLD_RANK": "4",
+        "OMPI_UNIVERSE": "x",
+        "A": "own",
+    }
+    take(environ)
+    assert environ == {"LOCAL_RANK": "1", "OMPI_COMM_WORLD_RANK": "5", "PMIX_RANK": "5", "A": "own"}
+
+
+_TAKES = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from jupyter_dist.worker.launchers.mpi_slot import take
+take(os.environ)
+import this_is_no_mpi
+import mpi4py.MPI
+print("began")
+"""
+
+
+def test_a_place_is_lent_once(tmp_path: Path) -> None:
+    """Another attempt is told so where it begins MPI, and nowhere else."""
+    (tmp_path / "1.json").write_text("{}")
+    for name in ("this_is_no_mpi.py", "mpi4py/__init__.py", "mpi4py/MPI.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    said = []
+    for attempt in ("0", "0", "1"):
+        env = {**os.environ, LENT: str(tmp_path), "LOCAL_RANK": "1", "JUPYTER_DIST_ATTEMPT": attempt}
+        argv = [sys.executable, "-c", _TAKES, str(tmp_path)]
+        done = subprocess.run(argv, env=env, capture_output=True, text=True)
+        said.append(done.stdout.strip() or done.stderr.strip().split("\n")[-1])
+    assert said[:2] == ["began", "began"]
+    assert said[2].startswith(
+        "RuntimeError: attempt 1 cannot use MPI: mpirun has lent this rank its place once"
+    )

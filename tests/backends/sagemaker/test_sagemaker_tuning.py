@@ -1,0 +1,200 @@
+"""Tuning jobs: what is asked of SageMaker, and trials that are runs of ours."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_dist.backends.sagemaker.options import SageMakerOptions
+from jupyter_dist.backends.sagemaker.request import Asked
+from jupyter_dist.backends.sagemaker.tuning_request import (
+    check_search,
+    objective_regex,
+    parameters_of,
+    tuning_request,
+)
+from jupyter_dist.conformance.run_control import Runs, story, wait_until
+from jupyter_dist.errors import InputError
+from jupyter_dist.folder import trials_of
+from jupyter_dist.job import State
+from jupyter_dist.plan.run_plan import make_plan
+from jupyter_dist.search.notation import read_dimension
+from jupyter_dist.search.spec import Search
+from jupyter_dist.showing.run import Run
+from jupyter_dist.start import Origin, attach, describe
+from tests.rigs.sagemaker import SageMakerPlane, check
+from tests.rigs.sagemaker.fixtures import GIVEN, kept_plane, plane, runs, signed_in, until  # noqa: F401
+
+pytestmark = [
+    pytest.mark.needs("boto3", "moto"),
+    pytest.mark.xdist_group("sagemaker"),  # they share its hosts
+]
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "sagemaker_tuners.json").read_text())
+CELL = """
+import jupyter_dist as dist
+import math
+loss = abs(math.log10(lr) + 2) + (0.1 if batch == 64 else 0)
+for step in range(2):
+    dist.log(loss=loss + 1 / (step + 1), unrelated=step)
+(lr, batch, dist.model_dir() is not None)
+"""
+
+
+def search_for(tune: dict[str, str], **more: Any) -> Search:
+    given = {"goal": "min", "metric": "loss", "max_jobs": 12, "parallel": 4, "strategy": "random", **more}
+    return Search(space={name: read_dimension(text) for name, text in tune.items()}, **given)
+
+
+def test_training_jobs_are_trials(plane: SageMakerPlane, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a run with results and metrics; the service sees the same objective."""
+    tune = {"lr": "loguniform(1e-5,1e-1)", "batch": "choice(32,64)"}
+    run = runs.finish(
+        CELL,
+        np=1,
+        tune=tune,
+        objective="min:loss",
+        max_jobs=3,
+        parallel=2,
+        strategy="random",
+    )
+    assert run.state is State.SUCCEEDED, story(run)
+    table = run.trials
+    assert list(table["state"]) == ["succeeded"] * 3
+    best = run.best
+    assert best.results[0][0] == table.sort_values("value")["lr"].iloc[0]
+    assert best.results[0][1] in (32, 64)
+    job = plane.tuning.jobs[f"dist-{run.id}"]
+    assert job.status == "Completed"
+    assert len(job.tried) == 3
+    for trial, (name, values) in enumerate(job.tried.items()):
+        assert float(values["lr"]) == table["lr"][trial]
+        assert plane.tuning.objective(job, name) == pytest.approx(table["value"][trial])
+        assert plane.jobs[name].status == "Completed"
+    name = list(job.tried)[1]
+    monkeypatch.setenv("JUPYTER_DIST_RUNS", str(run.folder.path.parent))
+    assert attach(f"sagemaker:{name}").id == f"{run.id}-t1", "whose it is"
+    left = [name for name in plane.names() if "-dist-" in name or "/up/" in name or "/down/" in name]
+    assert left == [], "what trials have left in S3"
+
+
+def test_a_tuning_that_is_stopped_calls_the_service_off(plane: SageMakerPlane, runs: Runs) -> None:
+    """And a trial that the service has ended early is one that was pruned."""
+    cell = """
+import time, jupyter_dist as dist
+for step in range(2000):
+    dist.log(loss=lr)
+    time.sleep(0.05)
+"""
+    given: dict[str, Any] = {"objective": "min:loss", "max_jobs": 8, "parallel": 2, "early_stopping": True}
+    run = runs.start(cell, np=1, tune={"lr": "uniform(0,1)"}, strategy="bayesian", **given)
+    until(lambda: len(run.trials) == 2, "two trials")
+    job = plane.tuning.jobs[f"dist-{run.id}"]
+    first = next(iter(job.tried))
+    until(lambda: any("loss=" in line for line in plane.jobs[first].lines.get("algo-1", [])), "its metrics")
+    plane.stop(first)
+    first_run = Run(trials_of(run.folder)[0])
+    wait_until(lambda: list(run.trials["state"])[:1] == ["pruned"], "its end", first_run)
+    run.stop()
+    runs.wait(run)
+    assert run.state is State.STOPPED
+    assert job.status in ("Stopping", "Stopped")
+    assert set(run.trials["state"]) <= {"pruned", "stopped"}
+    assert job.request["HyperParameterTuningJobConfig"]["TrainingJobEarlyStoppingType"] == "Auto"
+
+
+@pytest.mark.parametrize("name", list(GOLDEN["cases"]))
+def test_the_request_is_what_the_sdks_tuner_sends(name: str) -> None:
+    """For the same arguments. What differs by design: as in test_sagemaker_request.py, and that ours says
+    the job's name in no hyperparameter that the SDK leaves to its `attach`."""
+    case = GOLDEN["cases"][name]
+    theirs, about = dict(case["request"]), dict(case["search"])
+    asked = SageMakerOptions(role=SageMakerPlane.role, **case["options"])
+    search = search_for(about.pop("tune"), **about)
+    code = "s3://sagemaker-us-east-1-123456789012/jupyter-dist/code/HASH/sourcedir.tar.gz"
+    metrics = {"loss": "loss: ([0-9.]+)"}
+    sent = Asked("dist-NAME", int(asked.ranks or 1), "us-east-1", "train.py", code, {"A": "b"}, metrics)
+    ours = tuning_request(search, asked, sent, "NAME")
+    mine, other = ours["TrainingJobDefinition"], theirs["TrainingJobDefinition"]
+    assert mine.pop("Environment") == {"A": "b"}
+    static = [
+        {key: json.loads(value) for key, value in each.pop("StaticHyperParameters").items()}
+        for each in (mine, other)
+    ]
+    for key in ("sagemaker_estimator_class_name", "sagemaker_estimator_module"):
+        static[1].pop(key)
+    assert static[0] == static[1]
+    ranges = ours["HyperParameterTuningJobConfig"]["ParameterRanges"]
+    for kind, each in theirs["HyperParameterTuningJobConfig"]["ParameterRanges"].items():
+        assert sorted(ranges[kind], key=json.dumps) == sorted(each, key=json.dumps)
+    theirs["HyperParameterTuningJobConfig"]["ParameterRanges"] = ranges
+    assert ours == theirs
+
+
+def test_what_is_asked_is_what_the_service_takes(plane: SageMakerPlane) -> None:
+    asked = SageMakerOptions(**GIVEN)
+    sent = Asked("dist-x", 1, "us-east-1", "p.py", "s3://b/c", {"A": "b"})
+    tune = {"a": "float(0,1)", "b": "int(1,8)", "c": "choice(sgd,1.5,None)", "d": "quniform(0,1,0.25)"}
+    search = search_for({**tune, "e": "loguniform(1e-5,1)"}, strategy="hyperband", goal="max")
+    request = tuning_request(search, asked, sent, "20261122-171643-fbc982fd")
+    check(plane.shape("CreateHyperParameterTuningJobRequest"), request)
+    tuned = {"a": "0.5", "b": "3", "c": '"sgd"', "d": "0.25", "e": "1e-3"}
+    assert parameters_of(search, tuned) == {"a": 0.5, "b": 3, "c": "sgd", "d": 0.25, "e": 0.001}
+    grid = search_for({"a": "int(1,3)", "c": "choice(x,y)"}, strategy="grid", max_jobs=6)
+    config = tuning_request(grid, asked, sent, "r")["HyperParameterTuningJobConfig"]
+    assert config["ResourceLimits"] == {"MaxNumberOfTrainingJobs": 6, "MaxParallelTrainingJobs": 4}
+    assert parameters_of(grid, {"a": "2", "c": '"y"'}) == {"a": 2, "c": "y"}
+
+    found = re.search(objective_regex("val/acc"), "[0] loss=1.5 val/acc=0.25 n=1")
+    assert found is not None
+    assert found[1] == "0.25"
+    for other in ("[0] eval/acc=1.0", "[1] val/acc=1.0"):
+        assert re.search(objective_regex("val/acc"), other) is None
+
+
+@pytest.mark.parametrize(
+    ("tune", "options", "more", "said"),
+    [
+        ("quniform(0,1,0.01)", {}, {}, "has 101 values, and a tuning job takes 30"),
+        (
+            "uniform(0,1)",
+            {"hyperparameters": {"x": "1"}},
+            {},
+            "'x' is given with --hyperparameters and tuned",
+        ),
+        ("choice(1,'1')", {}, {}, "two of these are the same text"),
+        ("uniform(0,1)", {"keep_alive": 600}, {}, "--keep-alive is for training jobs alone"),
+        ("int(1,20)", {}, {"strategy": "grid"}, "goes through the whole grid, which has 20 points"),
+        ("uniform(0,1)", {"experiment": "e"}, {}, "--experiment is for training jobs alone"),
+        (
+            "uniform(0,1)",
+            {},
+            {"strategy": "hyperband", "early_stopping": True},
+            "--strategy hyperband ends trials by itself",
+        ),
+    ],
+)
+def test_what_cannot_be_searched(tune: str, options: dict[str, Any], more: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        check_search(search_for({"x": tune}, **more), SageMakerOptions(**{**GIVEN, **options}))
+
+
+def test_a_dry_run_shows_the_tuning_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    given = {"backend": "sagemaker", **GIVEN, "tune": {"x": "uniform(0,1)"}, "objective": "min:loss"}
+    told = describe("print(x)", {}, make_plan(given), Origin("In[1]", Path.cwd()))["request"]
+    request = told["create_hyper_parameter_tuning_job"]
+    assert request["HyperParameterTuningJobConfig"]["ParameterRanges"]["ContinuousParameterRanges"]
+    env = request["TrainingJobDefinition"]["Environment"]
+    assert env["JUPYTER_DIST_MAILBOX_KEY"] == "<the run's key>"
+
+
+def test_a_plan_is_refused_before_anything_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    given = {"backend": "sagemaker", **GIVEN, "tune": {"x": "quniform(0,1,0.01)"}, "objective": "min:loss"}
+    with pytest.raises(InputError, match="takes 30 at most"):
+        make_plan(given)

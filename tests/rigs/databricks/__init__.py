@@ -1,0 +1,1 @@
+"""An emulated Databricks workspace, with real Spark."""

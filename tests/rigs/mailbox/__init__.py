@@ -1,0 +1,1 @@
+"""A store with every fault, and a backend that reaches its hosts through it."""

@@ -1,0 +1,1 @@
+"""A real Ray over hosts in namespaces."""

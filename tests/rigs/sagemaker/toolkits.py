@@ -1,0 +1,53 @@
+"""AWS's own toolkits, which AWS's images have: a folder for PYTHONPATH, made once per set of versions.
+
+It is kept under ~/.cache/jupyter-dist. What these packages need beside it, the tests' environment has:
+without `--no-deps` they would ask for a numpy and a TensorFlow of years ago.
+https://github.com/aws/sagemaker-training-toolkit, -pytorch-training-toolkit, -tensorflow-training-toolkit
+"""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.rigs.made_once import made_once
+
+__all__ = ["lacking", "toolkits"]
+
+_WANTED = (
+    "sagemaker-training==5.1.4",
+    "sagemaker-pytorch-training==3.0.0",
+    "sagemaker-tensorflow-training==20.5.0",
+    "retrying==1.4.2",
+    "inotify_simple==1.2.1",
+    "paramiko==5.1.0",
+    "bcrypt==5.0.0",
+    "pynacl==1.6.2",
+    "invoke==3.0.3",
+)
+
+
+def toolkits() -> Path:
+    """The folder. Makes it, in about ten seconds, where it is not there; raises RuntimeError."""
+    what = "\n".join([*_WANTED, platform.machine(), sys.implementation.cache_tag or ""])
+    return made_once("sagemaker-toolkits", what, _install)
+
+
+def _install(folder: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    done = subprocess.run(
+        [*pip, "--no-deps", "--target", str(folder), *_WANTED], capture_output=True, text=True
+    )
+    if done.returncode:
+        raise RuntimeError(f"pip cannot install {', '.join(_WANTED)}:\n{done.stdout}{done.stderr}")
+
+
+def lacking() -> str | None:
+    """What a test is skipped for; None where the toolkits are there, or can be made."""
+    try:
+        toolkits()
+    except (OSError, RuntimeError) as error:
+        return f"AWS's toolkits are not to be had: {error}"
+    return None

@@ -1,0 +1,1 @@
+"""The core of the tests, and the groups that are run beside it."""
