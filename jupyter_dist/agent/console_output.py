@@ -14,14 +14,14 @@ from typing import Any
 
 from ..worker import layout
 
-__all__ = ["Echo"]
+__all__ = ["ConsoleOutput"]
 
 _PATH = re.compile(rf"{layout.ATTEMPTS}/(\d+)/{layout.RANKS}/(\d+)/([^/]+)")
 _MOST_BYTES = 8192
 """Of a line: what is longer, such as a bar that never ends its line, is cut into several."""
 
 
-class Echo:
+class ConsoleOutput:
     """Of one host. `write` takes several whole lines at a time."""
 
     def __init__(self, write: Callable[[str], Any]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..worker.gpus.devices import order
-from ..worker.gpus.lease import Lease, Refused, TooFew, Wish
+from ..worker.gpus.lease import GpuRequest, Lease, Refused, TooFew
 from ..worker.gpus.record import LEASE
 
 __all__ = ["HostGpus"]
@@ -29,7 +29,7 @@ class HostGpus:
             self._lease.release()
             return answer
         try:
-            gpus = self._lease.take(Wish.from_json(told["for"]), wait=bool(told["wait"]))
+            gpus = self._lease.take(GpuRequest.from_json(told["for"]), wait=bool(told["wait"]))
         except Refused as error:
             return {**answer, "why": str(error), "final": isinstance(error, TooFew)}
         held = {} if self._lease.path is None else {LEASE: self._lease.path}

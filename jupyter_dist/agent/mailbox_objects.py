@@ -17,7 +17,7 @@ import re
 import time
 from collections.abc import Iterable
 
-__all__ = ["MOST_BYTES", "Inbox", "letter_name", "parse", "sealed", "served_name", "unsealed"]
+__all__ = ["MOST_BYTES", "SessionOrder", "object_name", "parse", "session_name", "sign", "verify"]
 
 MOST_BYTES = 4 << 20
 """Of an object, more or less: it ends with the frame that goes beyond."""
@@ -25,11 +25,11 @@ _SEAL_BYTES = hashlib.sha256().digest_size
 _NAME = re.compile(r"[^/]+/(up|down)/(\d+)-([0-9a-z]+)-(\d{8,})")
 
 
-def letter_name(run: str, direction: str, node: int, session: str, number: int) -> str:
+def object_name(run: str, direction: str, node: int, session: str, number: int) -> str:
     return f"{run}/{direction}/{node}-{session}-{number:08d}"
 
 
-def served_name(run: str, node: int, session: str) -> str:
+def session_name(run: str, node: int, session: str) -> str:
     """Of what the courier leaves that serves a session. One that comes after it, such as on the machine that
     replaces one that was taken away, would do all over again what the session's letters ask for."""
     return f"{run}/down/{node}-{session}-served"
@@ -41,12 +41,12 @@ def parse(name: str) -> tuple[str, int, str, int] | None:
     return None if match is None else (match[1], int(match[2]), match[3], int(match[4]))
 
 
-def sealed(key: bytes, name: str, content: bytes) -> bytes:
+def sign(key: bytes, name: str, content: bytes) -> bytes:
     """An object: the seal, then the content."""
     return _seal(key, name, content) + content
 
 
-def unsealed(key: bytes, name: str, data: bytes) -> bytes | None:
+def verify(key: bytes, name: str, data: bytes) -> bytes | None:
     """The content; None where the seal is not the run's."""
     seal, content = data[:_SEAL_BYTES], data[_SEAL_BYTES:]
     return content if hmac.compare_digest(seal, _seal(key, name, content)) else None
@@ -56,7 +56,7 @@ def _seal(key: bytes, name: str, content: bytes) -> bytes:
     return hmac.new(key, name.encode() + b"\0" + content, hashlib.sha256).digest()
 
 
-class Inbox:
+class SessionOrder:
     """The order of one session's objects in one direction: each one once, and none before its turn."""
 
     def __init__(self) -> None:

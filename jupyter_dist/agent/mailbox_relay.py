@@ -23,14 +23,14 @@ from typing import Any
 
 from ..worker.jitter import jitter
 from ..worker.launchers.platform_environment import standing
-from .console_output import Echo
+from .console_output import ConsoleOutput
 from .frames import FrameError, Frames, encode
-from .mailbox_objects import MOST_BYTES, Inbox, letter_name, parse, sealed, served_name, unsealed
+from .mailbox_objects import MOST_BYTES, SessionOrder, object_name, parse, session_name, sign, verify
 from .stage_program import Refused, not_set_up, prepare
 from .stores.folder_store import open_store
 from .stores.store import DeniedError, Store, StoreError
 
-__all__ = ["Courier", "main"]
+__all__ = ["MailboxRelay", "main"]
 
 _LOOK_S, _BRISK_LOOK_S = 1.0, 0.15
 _LINGER_S, _BRISK_LINGER_S = 0.3, 0.03
@@ -49,14 +49,16 @@ _LAST_WORDS_S = 20.0
 """For the agent to end its ranks, once this place is given up."""
 
 
-class Courier:
+class MailboxRelay:
     """Serves one mailbox for one host."""
 
-    def __init__(self, store: Store, run: str, key: bytes, node: int, echo: Echo | None = None) -> None:
+    def __init__(
+        self, store: Store, run: str, key: bytes, node: int, echo: ConsoleOutput | None = None
+    ) -> None:
         self._store, self._run, self._key, self._node = store, run, key, node
         self._echo = echo
         self._session = ""
-        self._inbox = Inbox()
+        self._inbox = SessionOrder()
         self._agent: socket.socket | None = None
         self._from_driver, self._from_agent = Frames(), Frames()
         self._to_agent = b""
@@ -142,16 +144,16 @@ class Courier:
         if newest > self._session:
             if self._ended_at is not None:
                 return  # it is for whoever takes this place
-            if not self._session and self._store.get(served_name(self._run, self._node, newest)) is not None:
+            if not self._session and self._store.get(session_name(self._run, self._node, newest)) is not None:
                 return  # of one that was here before; the driver will notice, and open another
             self._begin(newest)
         numbers = [number for _, _, session, number in listed if session == self._session]
         for number in self._inbox.due(numbers):
-            name = letter_name(self._run, "down", self._node, self._session, number)
+            name = object_name(self._run, "down", self._node, self._session, number)
             data = self._store.get(name)
             if data is None:
                 return  # listed before it can be read: the next look may find it
-            content = unsealed(self._key, name, data)
+            content = verify(self._key, name, data)
             if content is None:
                 _log(f"{name} is not sealed with the run's key; it is passed over")
                 self._store.remove([name])
@@ -166,7 +168,7 @@ class Courier:
             for header, _ in frames:
                 self._obey(header)
         taken = [
-            letter_name(self._run, "down", self._node, session, number)
+            object_name(self._run, "down", self._node, session, number)
             for _, _, session, number in listed
             if session < self._session or number < self._inbox.next
         ]
@@ -176,7 +178,7 @@ class Courier:
     def _begin(self, session: str) -> None:
         """Another connection, which is the one that is there now."""
         self._hang_up()
-        self._session, self._inbox, self._number = session, Inbox(), 0
+        self._session, self._inbox, self._number = session, SessionOrder(), 0
         self._from_driver, self._to_agent, self._wish = Frames(), b"", None
         self._waiting.clear()
         self._object = None
@@ -288,13 +290,13 @@ class Courier:
         if self._object is None:
             if not self._is_time(now):
                 return
-            name = letter_name(self._run, "up", self._node, self._session, self._number)
-            self._object = name, sealed(self._key, name, bytes(self._waiting))
+            name = object_name(self._run, "up", self._node, self._session, self._number)
+            self._object = name, sign(self._key, name, bytes(self._waiting))
             self._waiting.clear()
             self._number += 1
         name, data = self._object
         if parse(name) == ("up", self._node, self._session, 0):
-            self._store.put(served_name(self._run, self._node, self._session), b"")
+            self._store.put(session_name(self._run, self._node, self._session), b"")
         self._store.put(name, data)  # said again, the same name has the same content
         self._object = None
         self._posted_at = time.monotonic()
@@ -355,10 +357,10 @@ def main() -> None:
     node = int(os.environ.get("JUPYTER_DIST_MAILBOX_NODE") or told.node or 0)
     for name in told.drop:
         del os.environ[name]
-    echo = Echo(_print) if os.environ.pop("JUPYTER_DIST_MAILBOX_ECHO", None) else None
+    echo = ConsoleOutput(_print) if os.environ.pop("JUPYTER_DIST_MAILBOX_ECHO", None) else None
     store = open_store(url, dict(os.environ))
     os.environ.pop("JUPYTER_DIST_MAILBOX_SAS", None)
-    courier = Courier(store, os.environ["JUPYTER_DIST_MAILBOX_RUN"], key, node, echo)
+    courier = MailboxRelay(store, os.environ["JUPYTER_DIST_MAILBOX_RUN"], key, node, echo)
     signal.signal(signal.SIGTERM, courier.give_up)
     _log(f"courier {os.getpid()} of node {node}")
     code = courier.serve()

@@ -97,13 +97,14 @@ SHOWING = {
 _INSIDE = {
     TRIALS: _Entry("jupyter_dist.tuning.trials_backend:Trials", 'pip install "jupyter-dist[tune]"'),
     "azureml-job": _Entry(
-        "jupyter_dist.backends.azureml.attached:SeenCommand", 'pip install "jupyter-dist[azureml]"'
+        "jupyter_dist.backends.azureml.attached:AttachedCommandJob", 'pip install "jupyter-dist[azureml]"'
     ),
     "kubernetes-job": _Entry(
-        "jupyter_dist.backends.kubernetes.attached:SeenPods", 'pip install "jupyter-dist[kubernetes]"'
+        "jupyter_dist.backends.kubernetes.attached:AttachedPods", 'pip install "jupyter-dist[kubernetes]"'
     ),
     "sagemaker-job": _Entry(
-        "jupyter_dist.backends.sagemaker.attached:SeenJob", 'pip install "jupyter-dist[sagemaker]"'
+        "jupyter_dist.backends.sagemaker.attached:AttachedTrainingJob",
+        'pip install "jupyter-dist[sagemaker]"',
     ),
 }
 """Backends that nobody asks for by name."""

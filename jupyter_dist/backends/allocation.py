@@ -17,10 +17,10 @@ from ..job import Job, Poll, RankState, State
 from .hosted import Hosted, Hosting
 from .interface import Handle
 
-__all__ = ["InRooms", "Room"]
+__all__ = ["AllocatedRanks", "Allocation"]
 
 
-class Room(Protocol):
+class Allocation(Protocol):
     """The room of one attempt, or of several that follow each other in it."""
 
     handle: Handle
@@ -33,7 +33,7 @@ class Room(Protocol):
         ...
 
     @property
-    def settled(self) -> bool:
+    def connected(self) -> bool:
         """Whether all of it was there, and known: what follows is between the agents and us."""
         ...
 
@@ -66,23 +66,23 @@ class Room(Protocol):
         """Look after it no longer."""
         ...
 
-    def give_back(self) -> None:
+    def free(self) -> None:
         """Leave it, and have all of it taken away. Repeatable; raises what tells why that cannot be now."""
         ...
 
 
-R = TypeVar("R", bound=Room)
+R = TypeVar("R", bound=Allocation)
 
 
-class InRooms(Generic[R]):
+class AllocatedRanks(Generic[R]):
     """The part of a backend that all such clusters have in common."""
 
     poll_interval_s: ClassVar[float] = 0.05
-    _rooms: type[R]
+    _allocation_type: type[R]
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._room: R | None = None
+        self._allocation: R | None = None
         self._hosted = Hosted(self._hosting)
         self._stopping = False
 
@@ -93,79 +93,85 @@ class InRooms(Generic[R]):
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
         with self._lock:
             self._stopping = False
-            before = (self._room or self._rooms.recall(folder, job, attempt - 1)) if attempt else None
+            before = (
+                (self._allocation or self._allocation_type.recall(folder, job, attempt - 1))
+                if attempt
+                else None
+            )
             if before is not None and before.whole():
                 before.write_down(attempt)
-                self._room = before
+                self._allocation = before
                 return self._begin(job, folder, attempt)
             if before is not None:
                 self._leave(before)
-            self._room = room = self._new_room(job, folder, attempt, before)
-            room.write_down(attempt)  # known before it is there: by that it is found again
-            room.ask()
-            return room.handle
+            self._allocation = allocation = self._new_room(job, folder, attempt, before)
+            allocation.write_down(attempt)  # known before it is there: by that it is found again
+            allocation.ask()
+            return allocation.handle
 
     def _begin(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
-        assert self._room is not None
-        return {**self._hosted.submit(job, folder, attempt), **self._room.handle}
+        assert self._allocation is not None
+        return {**self._hosted.submit(job, folder, attempt), **self._allocation.handle}
 
-    def _leave(self, room: R) -> None:
+    def _leave(self, allocation: R) -> None:
         """Have end what still runs in a room of which a part was lost, and give the rest back."""
-        if self._room is room and room.settled:
-            self._hosted.release(room.handle)
-        self._give_back(room)
+        if self._allocation is allocation and allocation.connected:
+            self._hosted.release(allocation.handle)
+        self._give_back(allocation)
         self._hosted = Hosted(self._hosting)
 
-    def _give_back(self, room: R) -> None:
-        room.give_back()
+    def _give_back(self, allocation: R) -> None:
+        allocation.free()
 
     def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
-        room = self._rooms.recall(folder, job, attempt)
-        if room is None:
+        allocation = self._allocation_type.recall(folder, job, attempt)
+        if allocation is None:
             return None
         try:
-            return room.handle if room.asked() else None
+            return allocation.handle if allocation.asked() else None
         finally:
-            room.leave()
+            allocation.leave()
 
     def poll(self, handle: Handle, cursor: Any) -> Poll:
         with self._lock:
-            room, job, folder = self._known(handle)
-            if not room.settled:
+            allocation, job, folder = self._known(handle)
+            if not allocation.connected:
                 if self._stopping:
                     return Poll(State.STOPPED, _all(job, State.STOPPED))
                 try:
-                    waits = room.wait(self.poll_interval_s)
+                    waits = allocation.wait(self.poll_interval_s)
                 except LaunchError as error:
                     return Poll(State.FAILED, _all(job, State.STOPPED), detail=str(error))
                 if waits is not None:
                     return Poll(State.PENDING, _all(job, State.PENDING), detail=waits)
-                room.write_down(handle["attempt"])
+                allocation.write_down(handle["attempt"])
                 self._begin(job, folder, handle["attempt"])
             return self._hosted.poll(handle, wait_s=self.poll_interval_s)
 
     def _known(self, handle: Handle) -> tuple[R, Job, RunFolder]:
         folder = RunFolder(Path(handle["folder"]))
         job = Job.from_json(json.loads(folder.job.read_bytes()))
-        if self._room is None:
-            self._room = self._rooms.recall(folder, job, handle["attempt"]) or self._rooms(handle, job)
-        return self._room, job, folder
+        if self._allocation is None:
+            self._allocation = self._allocation_type.recall(
+                folder, job, handle["attempt"]
+            ) or self._allocation_type(handle, job)
+        return self._allocation, job, folder
 
     def stop(self, handle: Handle, *, kill: bool) -> None:
         self._stopping = True  # before the lock: a poll may be waiting for the cluster
         with self._lock:
-            room, _, _ = self._known(handle)
-            if room.settled:
+            allocation, _, _ = self._known(handle)
+            if allocation.connected:
                 self._hosted.stop(handle, kill=kill)
 
     def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
         with self._lock:
-            if self._known(handle)[0].settled:
+            if self._known(handle)[0].connected:
                 self._hosted.ask(handle, rank, verb)
 
     def _hosting(self, job: Job, folder: RunFolder) -> Hosting:
-        assert self._room is not None
-        return self._room.hosting()
+        assert self._allocation is not None
+        return self._allocation.hosting()
 
 
 def _all(job: Job, state: State) -> tuple[RankState, ...]:

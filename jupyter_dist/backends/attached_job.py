@@ -15,10 +15,10 @@ from ..worker import layout
 from ..worker.output import time_index
 from .interface import Handle
 
-__all__ = ["ShownJob", "ShownLog", "seconds"]
+__all__ = ["AttachedJob", "AttachedLog", "seconds"]
 
 
-class ShownJob:
+class AttachedJob:
     """The handle of its run is the run's folder, its ranks as far as they are known, and its options."""
 
     def default_np(self) -> int:
@@ -49,7 +49,7 @@ def seconds(stamp: str | None) -> float | None:
         return None
 
 
-class ShownLog:
+class AttachedLog:
     """One file of the run's folder. Not for several threads at once.
 
     Who begins anew, after another process was ended, says up to which byte it knows what was written, and

@@ -19,7 +19,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..errors import LaunchError
 from ..folder import RunFolder, write_bytes
-from ..hosts.elastic_fleet import HostSet
+from ..hosts.elastic_fleet import ElasticFleet
 from ..hosts.fleet import Fleet, FleetPoll, Start
 from ..hosts.links.link import LinkError, Reach
 from ..hosts.links.mailbox import Mailbox
@@ -27,15 +27,15 @@ from ..hosts.links.stream import Pipe, by_pipe, stage_program
 from ..hosts.settings import HostSettings
 from ..job import Job, Poll, RankState, State
 from ..worker import layout
-from .elastic.live_resize import ElasticRanks
+from .elastic.live_resize import LiveResize
 from .elastic.options import ElasticOptions
-from .elastic.restart_resize import FreshRanks
+from .elastic.restart_resize import RestartResize
 from .elastic.rounds import Elastic
 from .interface import Handle
-from .ranks.host_gpus import HostsTurn
+from .ranks.host_gpus import HostGpuWait
 from .ranks.placement import (
-    Place,
-    Wanted,
+    RankEnvironmentOptions,
+    RankPlacement,
     addresses,
     environments,
     gpu_trouble,
@@ -58,7 +58,7 @@ __all__ = [
     "LinkError",
     "Mailbox",
     "Pipe",
-    "Wanted",
+    "RankEnvironmentOptions",
     "by_pipe",
     "stage_program",
 ]
@@ -95,7 +95,7 @@ class Hosting:
     settings: HostSettings
     reach: Reach | None = None
     """Makes the links to them, such as `Mailbox.reach`; None: by ssh, as `settings` say."""
-    wanted: Wanted = field(default_factory=Wanted)
+    wanted: RankEnvironmentOptions = field(default_factory=RankEnvironmentOptions)
     """GPUs per worker and TensorFlow's roles, where the backend has options for them."""
     trouble: Callable[[], str | None] = _no_trouble
     """What hinders the links at the moment, in a line for the user."""
@@ -132,9 +132,9 @@ class Hosted:
         self._told: tuple[RankState, ...] | None = None
         self._taken_at: float | None = None
         """Since when ranks are known to have been ended with our place on their hosts."""
-        self._turn: HostsTurn | None = None
+        self._turn: HostGpuWait | None = None
         self._serving: Serving | None = None
-        self._elastic: ElasticRanks | FreshRanks | None = None
+        self._elastic: LiveResize | RestartResize | None = None
 
     @_alone
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
@@ -259,7 +259,7 @@ class Hosted:
         if self._trouble is not None:
             return
         if self._turn is None:
-            self._turn = HostsTurn(gpu_wishes(job, asked, where, facts), wait=asked.wait_for_gpus)
+            self._turn = HostGpuWait(gpu_wishes(job, asked, where, facts), wait=asked.wait_for_gpus)
         try:
             if not self._turn.come(fleet):
                 return
@@ -282,7 +282,7 @@ class Hosted:
         where = self._places(job)
         return tuple(RankState(p.rank, State.PENDING, host=p.host, local_rank=p.local_rank) for p in where)
 
-    def _places(self, job: Job) -> list[Place]:
+    def _places(self, job: Job) -> list[RankPlacement]:
         assert self._hosting is not None
         return places(job.world_size, self._hosting.hosts)
 
@@ -290,13 +290,13 @@ class Hosted:
         assert self._hosting is not None
         return "; ".join(filter(None, (self._hosting.trouble(), state.detail))) or None
 
-    def _make_elastic(self, job: Job, folder: RunFolder, attempt: int) -> ElasticRanks | FreshRanks | None:
+    def _make_elastic(self, job: Job, folder: RunFolder, attempt: int) -> LiveResize | RestartResize | None:
         asked, fleet = self._hosting, self._fleet
         assert asked is not None
         self._elastic = None
         if asked.elastic is not None:
-            assert isinstance(fleet, HostSet)
-            kind = FreshRanks if asked.elastic.anew else ElasticRanks
+            assert isinstance(fleet, ElasticFleet)
+            kind = RestartResize if asked.elastic.anew else LiveResize
             self._elastic = kind(
                 job,
                 folder,
@@ -312,7 +312,7 @@ class Hosted:
     def _make_fleet(self, job: Job, folder: RunFolder) -> Fleet:
         self._hosting = asked = self._hosting_of(job, folder)
         if asked.elastic is not None:
-            return HostSet(job, folder, asked.settings, asked.reach)
+            return ElasticFleet(job, folder, asked.settings, asked.reach)
         used = {place.host for place in self._places(job)}
         hosts = [host for host in asked.hosts if host["name"] in used]
         return Fleet(job, folder, hosts, asked.settings, asked.reach)

@@ -2,7 +2,8 @@
 
 The job runs our host program on its machines. All that passes between a host and this machine lies in a
 mailbox, in a store that both reach. How a job is submitted, found again, seen and ended is the platform's
-(`Errands`). The rest is here: which attempts it serves, what is told while it waits, and what its end means.
+(`PlatformClient`). The rest is here: which attempts it serves, what is told while it waits, and what its end
+means.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ from ..errors import DistError, LaunchError, Unreachable
 from ..folder import RunFolder
 from ..job import Job, Poll, State
 from ..record import reader
-from .hosted import Hosted, Hosting, HostSettings, Mailbox, Wanted
+from .hosted import Hosted, Hosting, HostSettings, Mailbox, RankEnvironmentOptions
 from .interface import Handle
 
 __all__ = [
-    "Errands",
+    "CredentialsExpired",
     "JobView",
     "JobWatch",
+    "PlatformClient",
     "PlatformJob",
-    "SignedOut",
-    "ToldToEnd",
+    "StopAccepted",
     "leave_files",
-    "see_to_its_end",
+    "wait_or_stop",
 ]
 
 
-class SignedOut(LaunchError):
+class CredentialsExpired(LaunchError):
     """There are no credentials, or they are good no longer. What runs is not touched by that."""
 
 
-class ToldToEnd(DistError):
+class StopAccepted(DistError):
     """A job was told to end and has taken it, and cannot be looked after since."""
 
 
@@ -68,9 +69,9 @@ _HOSTS_S, _STOP_S, _TRIES_S, _RELEASE_S = 20.0, 44.0, 50.0, 56.0
 job that has not ended by itself is told to end; so long that is tried again; by then there is an answer."""
 
 
-class Errands(Protocol[_View]):
+class PlatformClient(Protocol[_View]):
     """What one run asks of its platform. Those that may block say so; they raise Unreachable where another
-    try may help, SignedOut where the user has to sign in, and any other DistError."""
+    try may help, CredentialsExpired where the user has to sign in, and any other DistError."""
 
     look_every_s: float
     why_s: float
@@ -82,7 +83,7 @@ class Errands(Protocol[_View]):
     def settings(self) -> HostSettings: ...
 
     @property
-    def wanted(self) -> Wanted: ...
+    def wanted(self) -> RankEnvironmentOptions: ...
 
     def mailbox(self, folder: RunFolder) -> Mailbox:
         """The run's, in a store that the job's hosts reach."""
@@ -109,8 +110,8 @@ class Errands(Protocol[_View]):
 
     def end(self, seen: _View, folder: RunFolder, *, wait_s: float) -> str | None:
         """Wait for a job to end by itself, and end it where that does not come. Returns what it has come to,
-        in a line for the user. It is asked again, with less time, after Unreachable or SignedOut. Blocks;
-        raises what `see_to_its_end` raises."""
+        in a line for the user. It is asked again, with less time, after Unreachable or CredentialsExpired.
+        Blocks; raises what `wait_or_stop` raises."""
         ...
 
     def how_to_stop(self, seen: _View) -> str:
@@ -143,11 +144,11 @@ def leave_files(mailbox: Mailbox) -> None:
         raise Unreachable(str(error)) from error
 
 
-def see_to_its_end(
+def wait_or_stop(
     look: Callable[[], _View], stop: Callable[[], None], wait_s: float, *, is_over: Callable[[_View], bool]
 ) -> _View:
     """Wait until a job ends by itself, as it does once its hosts are released, and `stop` it where that does
-    not come, also one that cannot be looked after then. Blocks; raises ToldToEnd, and what both raise."""
+    not come, also one that cannot be looked after then. Blocks; raises StopAccepted, and what both raise."""
     deadline, pause_s = time.monotonic() + wait_s, 0.2
     while True:
         late = time.monotonic() >= deadline
@@ -157,7 +158,7 @@ def see_to_its_end(
             if not late:
                 raise
             stop()
-            raise ToldToEnd(str(error)) from error
+            raise StopAccepted(str(error)) from error
         if is_over(seen):
             return seen
         if late:
@@ -165,12 +166,12 @@ def see_to_its_end(
             try:
                 return look()
             except DistError as error:
-                raise ToldToEnd(str(error)) from error
+                raise StopAccepted(str(error)) from error
         time.sleep(pause_s)
         pause_s = min(1.0, 1.5 * pause_s)
 
 
-def _aside(what: Callable[[], None]) -> threading.Thread:
+def _in_thread(what: Callable[[], None]) -> threading.Thread:
     """Do something that may hang, in a thread that need not be waited for."""
     thread = threading.Thread(target=what, name="jupyter-dist release", daemon=True)
     thread.start()
@@ -200,7 +201,7 @@ class JobWatch(Generic[_View]):
                 self.seen = self._look(self.seen)
                 self.trouble, self.signed_out = None, False
             except DistError as error:
-                self.trouble, self.signed_out = str(error), isinstance(error, SignedOut)
+                self.trouble, self.signed_out = str(error), isinstance(error, CredentialsExpired)
                 if isinstance(error, Unreachable):
                     self._closed.wait(self._every_s)  # it is busy: half as often
 
@@ -212,12 +213,15 @@ class PlatformJob(Generic[_View]):
     poll_interval_s: ClassVar[float] = 0.1
 
     def __init__(
-        self, view: type[_View], known_as: str, errands: Callable[[Job, RunFolder], Errands[_View]]
+        self,
+        view: type[_View],
+        known_as: str,
+        platform_client: Callable[[Job, RunFolder], PlatformClient[_View]],
     ) -> None:
         """`known_as`: under which name the job stands in the handle. `errands` must not block."""
-        self._type, self._known_as, self._errands_of = view, known_as, errands
+        self._type, self._known_as, self._errands_of = view, known_as, platform_client
         self._hosted = Hosted(self._hosting)
-        self._errands: Errands[_View] | None = None
+        self._platform_client: PlatformClient[_View] | None = None
         self._mailbox: Mailbox | None = None
         self._seen: _View | None = None
         self._watch: JobWatch[_View] | None = None
@@ -228,17 +232,17 @@ class PlatformJob(Generic[_View]):
         return 1
 
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
-        errands, mailbox = self._open(job, folder)
-        seen = errands.find(job, attempt)
+        platform_client, mailbox = self._open(job, folder)
+        seen = platform_client.find(job, attempt)
         if seen is not None and seen.ending:
             raise Unreachable(f"{seen.called} is still ending")
         if seen is None:
             try:
-                seen = errands.submit(job, attempt, mailbox, self._seen)
+                seen = platform_client.submit(job, attempt, mailbox, self._seen)
             except Unreachable:
                 raise
             except DistError:
-                errands.tidy()
+                platform_client.tidy()
                 raise
             if seen.ended is not None:
                 raise LaunchError(seen.ended)
@@ -248,14 +252,14 @@ class PlatformJob(Generic[_View]):
         return {**self._hosted.submit(job, folder, attempt), **self._known(seen)}
 
     def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
-        errands, _ = self._open(job, folder)
+        platform_client, _ = self._open(job, folder)
         try:
-            seen = errands.find(job, attempt)
-        except SignedOut as error:  # the job goes on, and its user may sign in meanwhile
+            seen = platform_client.find(job, attempt)
+        except CredentialsExpired as error:  # the job goes on, and its user may sign in meanwhile
             raise Unreachable(str(error)) from error
         if seen is None:
             if attempt == 0:  # no hosts have ever been there, and another submission uploads anew
-                errands.tidy()
+                platform_client.tidy()
                 self._mailbox = None
             return None
         self._follow(seen)
@@ -274,8 +278,8 @@ class PlatformJob(Generic[_View]):
             return dataclasses.replace(poll, state=State.STOPPED, final=True)
         if poll.state is not State.PENDING:
             self._served = True
-            assert self._errands is not None
-            cost = self._errands.so_far(seen) if poll.state is State.RUNNING else None
+            assert self._platform_client is not None
+            cost = self._platform_client.so_far(seen) if poll.state is State.RUNNING else None
             return poll if cost is None else _telling(poll, poll.detail, cost)
         if seen.ended is not None:
             return dataclasses.replace(poll, state=State.FAILED, detail=seen.ended, final=seen.final)
@@ -294,22 +298,22 @@ class PlatformJob(Generic[_View]):
         keep it from being told to end in time; and where it is not, the user is told how."""
         begun = time.monotonic()
         seen, folder = self._adopt(handle), RunFolder(Path(handle["folder"]))
-        errands, _ = self._open(reader.job(folder), folder)
+        platform_client, _ = self._open(reader.job(folder), folder)
 
         def left_s(limit_s: float) -> float:
             return max(0.0, begun + limit_s - time.monotonic())
 
         def part() -> None:
-            errands.tell_all(seen)
+            platform_client.tell_all(seen)
             self._hosted.release(handle)
 
-        parting = _aside(part)
+        parting = _in_thread(part)
         parting.join(_HOSTS_S)
         stop_s = left_s(_STOP_S)
         if not self._served:
             stop_s = 0.0
         elif not parting.is_alive():  # else its files are still coming
-            stop_s = min(errands.end_s, stop_s)
+            stop_s = min(platform_client.end_s, stop_s)
         stop_at = time.monotonic() + stop_s
         told: list[str | None] = []
         trouble = "it does not answer"
@@ -318,12 +322,17 @@ class PlatformJob(Generic[_View]):
             nonlocal trouble
             while True:
                 try:
-                    told.append(errands.end(seen, folder, wait_s=max(0.0, stop_at - time.monotonic())))
+                    told.append(
+                        platform_client.end(seen, folder, wait_s=max(0.0, stop_at - time.monotonic()))
+                    )
                     return
-                except ToldToEnd as error:
+                except StopAccepted as error:
                     told.append(f"{seen.called} was told to end; {error}; see {seen.page}")
                     return
-                except (Unreachable, SignedOut) as error:  # it is busy, or its user may sign in meanwhile
+                except (
+                    Unreachable,
+                    CredentialsExpired,
+                ) as error:  # it is busy, or its user may sign in meanwhile
                     trouble = str(error)
                     if not left_s(_TRIES_S):
                         return
@@ -332,14 +341,14 @@ class PlatformJob(Generic[_View]):
                     return
                 time.sleep(1.0)
 
-        _aside(end).join(left_s(_RELEASE_S))
+        _in_thread(end).join(left_s(_RELEASE_S))
         if not told:
             why = trouble.rstrip(".")
-            how = f"To end it, in a terminal: {errands.how_to_stop(seen)}"
+            how = f"To end it, in a terminal: {platform_client.how_to_stop(seen)}"
             told.append(f"{seen.called} may go on, and be paid for: {why}. {how}; see {seen.page}")
         if told[0] is not None:
             print(told[0], flush=True)
-        _aside(lambda: errands.tidy(seen)).join(left_s(_RELEASE_S))
+        _in_thread(lambda: platform_client.tidy(seen)).join(left_s(_RELEASE_S))
         return told[0]
 
     def _known(self, seen: _View) -> dict[str, Any]:
@@ -358,25 +367,25 @@ class PlatformJob(Generic[_View]):
             self._watch = self._watching(seen)
 
     def _watching(self, seen: _View) -> JobWatch[_View]:
-        assert self._errands is not None
-        return JobWatch(self._errands.look, seen, self._errands.look_every_s)
+        assert self._platform_client is not None
+        return JobWatch(self._platform_client.look, seen, self._platform_client.look_every_s)
 
-    def _open(self, job: Job, folder: RunFolder) -> tuple[Errands[_View], Mailbox]:
-        if self._errands is None or self._mailbox is None:
-            self._errands = self._errands_of(job, folder)
-            self._mailbox = self._errands.mailbox(folder)
-        return self._errands, self._mailbox
+    def _open(self, job: Job, folder: RunFolder) -> tuple[PlatformClient[_View], Mailbox]:
+        if self._platform_client is None or self._mailbox is None:
+            self._platform_client = self._errands_of(job, folder)
+            self._mailbox = self._platform_client.mailbox(folder)
+        return self._platform_client, self._mailbox
 
     def _hosting(self, job: Job, folder: RunFolder) -> Hosting:
-        errands, mailbox = self._open(job, folder)
+        platform_client, mailbox = self._open(job, folder)
         assert self._seen is not None
         self._watch = begun = self._watching(self._seen)
-        hosts = errands.hosts(job, self._seen)
+        hosts = platform_client.hosts(job, self._seen)
 
         def gone() -> dict[str, str]:
             watch = self._watch or begun
             # Before that, whoever starts in place of a host that was taken away has its letters as well.
-            why = errands.away(watch.first, watch.seen) if self._served else watch.seen.ended
+            why = platform_client.away(watch.first, watch.seen) if self._served else watch.seen.ended
             return {} if why is None else {str(host["name"]): why for host in hosts}
 
         def close() -> None:
@@ -385,12 +394,12 @@ class PlatformJob(Generic[_View]):
 
         return Hosting(
             hosts,
-            errands.settings,
+            platform_client.settings,
             mailbox.reach,
-            errands.wanted,
+            platform_client.wanted,
             trouble=lambda: (self._watch or begun).trouble or mailbox.trouble,
             gone=gone,
-            why_s=errands.why_s,
+            why_s=platform_client.why_s,
             close=close,
         )
 

@@ -11,10 +11,10 @@ from .host import Host
 from .links.link import Reach
 from .settings import HostSettings
 
-__all__ = ["HostSet", "Member"]
+__all__ = ["ElasticFleet", "ElasticHost"]
 
 
-class Member(Host):
+class ElasticHost(Host):
     """One of them. What its ranks are told while they run is kept for the time when it is there again."""
 
     _notices: Mapping[str, str] = {}
@@ -34,17 +34,17 @@ class Member(Host):
         super()._resend(known)
 
 
-class HostSet(Fleet):
+class ElasticFleet(Fleet):
     """All hosts that there were. Not for several threads."""
 
     def __init__(
         self, job: Job, folder: RunFolder, settings: HostSettings, reach: Reach | None = None
     ) -> None:
         super().__init__(job, folder, (), settings, reach)
-        self._members: list[Member] = []
+        self._members: list[ElasticHost] = []
 
     @property
-    def members(self) -> Sequence[Member]:
+    def members(self) -> Sequence[ElasticHost]:
         """In the order in which they were added."""
         return self._members
 
@@ -68,7 +68,9 @@ class HostSet(Fleet):
         super().give_up({name: why for name, why in gone.items() if name in there})
 
     def _put(self, node: int, name: str, slots: int) -> None:
-        made = Member(name, node, slots, self._run, self._settings, self._reach, self._files, self._arrivals)
+        made = ElasticHost(
+            name, node, slots, self._run, self._settings, self._reach, self._files, self._arrivals
+        )
         self._hosts[node:] = [made, *self._hosts[node + 1 :]]
         self._members[node:] = [made, *self._members[node + 1 :]]
 

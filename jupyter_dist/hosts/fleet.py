@@ -24,7 +24,7 @@ from ..job import Job
 from ..worker import layout
 from .arrivals import Arrivals
 from .host import Host, HostFacts, HostProcess
-from .host_messages import cut_off, missing, out_of_space, progress, story
+from .host_messages import missing, out_of_space, progress, story, unreachable_pairs
 from .links.link import Reach
 from .links.ssh_transport import by_ssh
 from .openssh import SshSettings, options
@@ -334,7 +334,7 @@ class Fleet:
             for process in host.processes.values()
             if process.lost and process.attempt == self._attempt
         )
-        parts += cut_off(self._hosts, self._meeting, self._meeting_place)
+        parts += unreachable_pairs(self._hosts, self._meeting, self._meeting_place)
         killed = self._killed_at is not None
         for host in away:
             if not host.is_gone and (killed or now - (host.away or now) >= _AWAY_SHOWN_S):

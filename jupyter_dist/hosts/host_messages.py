@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from .facts import HostProcess
 from .host import Host
 
-__all__ = ["cut_off", "missing", "out_of_space", "progress", "story"]
+__all__ = ["missing", "out_of_space", "progress", "story", "unreachable_pairs"]
 
 _FULL_BYTES = 64 << 10
 
@@ -40,7 +40,7 @@ def missing(host: Host, attempt: int, grace_s: float, *, killed: bool) -> str:
     return told + f"trying again for {grace_s:g} s"
 
 
-def cut_off(hosts: Sequence[Host], meeting: str, where: str) -> Iterator[str]:
+def unreachable_pairs(hosts: Sequence[Host], meeting: str, where: str) -> Iterator[str]:
     """Which hosts cannot connect to which. `meeting`: the host where the ranks meet, `where` its address."""
     cure = "open the TCP ports between the hosts, or name another network with --interface"
     to_meeting = [host for host in hosts if meeting in host.no_way]

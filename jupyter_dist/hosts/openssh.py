@@ -24,6 +24,7 @@ __all__ = [
     "SshSettings",
     "bare",
     "command",
+    "connection_refused",
     "diagnose",
     "finding_python",
     "no_python",
@@ -31,7 +32,6 @@ __all__ = [
     "options",
     "own_version",
     "pythons",
-    "turned_away",
     "version",
 ]
 
@@ -155,7 +155,7 @@ EATEN = (
 )
 
 
-def turned_away(said: str) -> bool:
+def connection_refused(said: str) -> bool:
     """Whether an sshd, the host's or that of a machine on the way, has closed the connection unheard: by
     default it does so at random when more than ten logins are under way."""
     return re.search(r"(kex_exchange_identification|banner exchange): .*(closed|reset)", said) is not None
@@ -187,7 +187,7 @@ def diagnose(host: str, settings: SshSettings, code: int | None, said: str, prin
     if re.search(r"Bad owner or permissions|Bad configuration option|terminating, .* bad config|"
                  r"Can't open user config file", said):  # fmt: skip
         return f"ssh does not accept its configuration ({'; '.join(lines[-2:])})"
-    if turned_away(said):
+    if connection_refused(said):
         return (
             f"it closes connections before the login ({last}): its sshd, or that of a machine on the way, "
             "takes fewer at once (MaxStartups), or none from this machine"

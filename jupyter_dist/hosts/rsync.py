@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import InputError
-from .openssh import LOCAL, SshSettings, options, turned_away
+from .openssh import LOCAL, SshSettings, connection_refused, options
 from .settings import HostSettings
 
 __all__ = ["Sync", "check", "failure", "start"]
@@ -97,7 +97,7 @@ class Sync:
         assert ended.stderr is not None
         with contextlib.closing(ended.stderr):
             said = ended.stderr.read().decode(errors="replace")
-        if ended.returncode and turned_away(said) and self._tries_left:
+        if ended.returncode and connection_refused(said) and self._tries_left:
             self._tries_left -= 1
             self.begin(self._work)
         elif ended.returncode:

@@ -24,7 +24,7 @@ from ..search.spec import Search
 from ..worker import keras
 from . import template
 
-__all__ = ["Request", "dry_run", "launch", "launch_watch", "or_nothing_of", "resume", "start_supervisor"]
+__all__ = ["Request", "dry_run", "launch", "launch_watch", "remove_on_failure", "resume", "start_supervisor"]
 
 _RESUME_LIMIT_S = 15.0
 
@@ -64,7 +64,7 @@ def launch(request: Request, payload: Payload) -> RunFolder:
     root = folder.runs_root()
     place = _create(root, request, payload)
     try:
-        with or_nothing_of(place):
+        with remove_on_failure(place):
             _write(place, request, payload)
             secret = backends.inherited(request.backend, request.options)  # its trials' as well
             env = {**os.environ, **request.run.env, **secret}
@@ -81,7 +81,7 @@ def launch(request: Request, payload: Payload) -> RunFolder:
 
 
 @contextlib.contextmanager
-def or_nothing_of(place: RunFolder) -> Iterator[None]:
+def remove_on_failure(place: RunFolder) -> Iterator[None]:
     """Write a run's folder and start its supervisor in here: where the disk or the start fails, the folder is
     gone. Raises LaunchError."""
     try:
@@ -98,7 +98,7 @@ def launch_watch(job: Job) -> RunFolder:
     """Start the run of a job that somebody else has started, which only shows it; returns as soon as its
     supervisor is on its way. Raises LaunchError with nothing left."""
     place = folder.create(folder.runs_root(), job.id, job.world_size)
-    with or_nothing_of(place):
+    with remove_on_failure(place):
         folder.write_json(place.job, job.to_json())
         _start_cold(place, os.environ, "it shows what runs elsewhere")
     return place

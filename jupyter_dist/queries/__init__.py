@@ -27,7 +27,7 @@ from .answers import media as media_answers
 from .answers import metrics as metric_answers
 from .answers import ranks as rank_answers
 from .answers import runs as run_answers
-from .changes import Watch
+from .changes import RunChanges
 from .forms import backend_list as backends
 from .forms import cluster_list as clusters
 from .logs import pages
@@ -37,7 +37,7 @@ from .rank_reports import said
 from .stacks import as_answer
 
 __all__ = [
-    "Watch",
+    "RunChanges",
     "backends",
     "clusters",
     "content",

@@ -18,12 +18,12 @@ from . import files
 from .answers.logs import LogChange
 from .answers.metrics import UsageChange
 from .answers.runs import Change, RunChanged, RunSummary
-from .logs.followed_log import ReadAlong
+from .logs.followed_log import FollowedLog
 from .logs.pages import AttemptLogs
 from .rank_reports import said
 from .run_info import full, short
 
-__all__ = ["LIST", "Watch"]
+__all__ = ["LIST", "RunChanges"]
 
 LIST = "runs"
 """What to watch for the list of runs."""
@@ -36,7 +36,7 @@ _MAX_TAILS = 50
 _FLOOD_S, _FLOOD_BYTES = 0.1, 32 << 10
 
 
-class Watch:
+class RunChanges:
     """Some runs, and perhaps the list of them. `poll` says what changed since the last time; the first
     time everything has. Blocks on the disk only; not for several threads at once, except `set`."""
 
@@ -120,7 +120,7 @@ class _WatchedRun:
         self._progress_due = False
         self._log: tuple[Any, ...] | None = None
         self._log_at = 0.0
-        self._along: dict[tuple[object, object], ReadAlong] = {}
+        self._along: dict[tuple[object, object], FollowedLog] = {}
         self._events: list[int] = []
         self._shown = (0, 0)
         self._usage: list[int] = []
@@ -132,7 +132,7 @@ class _WatchedRun:
 
     def read_along(self, wanted: Iterable[Mapping[str, Any]]) -> None:
         """Tell the last lines of these logs, and of no others. What was told of them before is remembered."""
-        named = {(tail.get("rank"), tail.get("launcher")): ReadAlong.of(tail) for tail in wanted}
+        named = {(tail.get("rank"), tail.get("launcher")): FollowedLog.of(tail) for tail in wanted}
         self._along = {key: self._along.get(key, new) for key, new in named.items() if new is not None}
 
     def poll(self, *, tails: bool) -> Iterator[Change]:

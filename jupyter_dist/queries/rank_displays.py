@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ..folder import RankFolder
 from ..record.outputs import rich_output
-from ..record.outputs.rich_output import Part, Shown
+from ..record.outputs.rich_output import Part, ShownOutput
 from ..record.reader import parse_lines
 from .answers.media import Content, Display, Exhibit, Logged, MediaSeries
 
@@ -56,9 +56,9 @@ class _Series:
 class _Rank:
     def __init__(self, folder: RankFolder) -> None:
         self.folder = folder
-        self.waiting: list[tuple[Shown, _Place]] = []
+        self.waiting: list[tuple[ShownOutput, _Place]] = []
         """Whose bytes are not here yet, and all that came after them."""
-        self.shown: list[Shown] = []
+        self.shown: list[ShownOutput] = []
 
     @property
     def reached(self) -> int:
@@ -83,7 +83,7 @@ class RanksShown:
         """New whole lines of a rank's events, which begin at that byte."""
         if not any(kind in data for kind in rich_output.KINDS):
             return
-        found: list[tuple[Shown, _Place]] = []
+        found: list[tuple[ShownOutput, _Place]] = []
         for line in data.split(b"\n"):
             if any(kind in line[:120] for kind in rich_output.KINDS):
                 shown = _shown_in(line)
@@ -110,18 +110,18 @@ class RanksShown:
                     self.version += 1
             return self.version
 
-    def _give_out(self, number: int, one: _Rank, shown: Shown, place: _Place) -> None:
+    def _give_out(self, number: int, one: _Rank, shown: ShownOutput, place: _Place) -> None:
         if shown.kind != "media":
             one.shown.append(shown)
         elif shown.name in self._series or len(self._series) < _MOST_NAMES:
             self._series.setdefault(shown.name, _Series(shown.type)).add(number, shown.step, place)
 
-    def displays(self) -> list[tuple[Display, list[tuple[int, Shown]]]]:
+    def displays(self) -> list[tuple[Display, list[tuple[int, ShownOutput]]]]:
         """What stands there now, by the places of the cell, in the order in which they came; of each the
         ranks that show it, and what they show."""
         with self._lock:
             of_ranks = [rich_output.standing(one.shown) for one in self._ranks]
-        rows: dict[_Key, list[tuple[int, Shown]]] = {}
+        rows: dict[_Key, list[tuple[int, ShownOutput]]] = {}
         orders: list[list[_Key]] = []
         for rank, shown in enumerate(of_ranks):
             # The same line may show several: the first of one rank stands beside the first of another.
@@ -134,7 +134,7 @@ class RanksShown:
                 orders[-1].append(key)
                 rows.setdefault(key, []).append((rank, one))
         came = {key: min(one.time for _, one in group) for key, group in rows.items()}
-        found: list[tuple[Display, list[tuple[int, Shown]]]] = []
+        found: list[tuple[Display, list[tuple[int, ShownOutput]]]] = []
         for key in _merged(orders, came):
             group, (line, result, nth) = rows[key], key
             folded, more = self._folded(group)
@@ -149,8 +149,8 @@ class RanksShown:
             found.append((display, group))
         return found
 
-    def _folded(self, shown: Sequence[tuple[int, Shown]]) -> tuple[list[Exhibit], int]:
-        groups: dict[str, list[tuple[int, Shown]]] = {}
+    def _folded(self, shown: Sequence[tuple[int, ShownOutput]]) -> tuple[list[Exhibit], int]:
+        groups: dict[str, list[tuple[int, ShownOutput]]] = {}
         for rank, one in shown:
             groups.setdefault(one.content_key, []).append((rank, one))
         kept = list(groups.values())[:_MOST_EXHIBITS]
@@ -224,7 +224,7 @@ def _merged(orders: list[list[_Key]], came: dict[_Key, float]) -> list[_Key]:
     return placed
 
 
-def _read(path: Path, place: _Place) -> Shown | None:
+def _read(path: Path, place: _Place) -> ShownOutput | None:
     try:
         with path.open("rb") as file:
             line = os.pread(file.fileno(), place.length, place.offset)
@@ -233,7 +233,7 @@ def _read(path: Path, place: _Place) -> Shown | None:
     return _shown_in(line)
 
 
-def _shown_in(line: bytes) -> Shown | None:
+def _shown_in(line: bytes) -> ShownOutput | None:
     events = parse_lines([line])
     return rich_output.from_event(events[0]) if events else None
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..folder import RunFolder
-from ..record.growing_file import Appended
-from ..record.metrics.digest_file import KeptCurves
+from ..record.growing_file import GrowingFile
+from ..record.metrics.digest_file import DigestFile
 from ..record.outputs import result_outlines
 from ..record.reader import parse_lines
 from ..text.progress_bar import Bar
@@ -19,7 +19,7 @@ from ..text.safe import one_line
 from .answers.ranks import Progress, RankProgress
 from .rank_displays import RanksShown
 
-__all__ = ["Said", "said", "slowest"]
+__all__ = ["RankReports", "said", "slowest"]
 
 _PROGRESS_TAIL = 64 << 10
 _MAX_BARS = 16
@@ -29,17 +29,17 @@ _MAX_REPR = 20_000
 _KEPT = 64
 _METRIC = b'"kind":"metric","step":'
 _WORDS = (b'"progress"', b'"note"', b'"result"')
-_known: OrderedDict[tuple[Path, int], Said] = OrderedDict()
+_known: OrderedDict[tuple[Path, int], RankReports] = OrderedDict()
 _known_lock = threading.Lock()
 
 
-class Said:
+class RankReports:
     """The events of one attempt other than metrics, up to the last `refresh`. Used by several threads."""
 
     def __init__(self, folder: RunFolder, attempt: int, world_size: int) -> None:
         self._lock = threading.Lock()
         self._folder, self._attempt = folder, attempt
-        self._files: list[Appended] = []
+        self._files: list[GrowingFile] = []
         self._bars: list[dict[int, Bar]] = []
         self._shown_to: list[int] = []
         """Up to which byte of each rank's events it is known what is shown there."""
@@ -58,17 +58,17 @@ class Said:
         with self._lock:
             for rank in range(len(self._files), world_size):
                 folder = self._folder.rank(self._attempt, rank)
-                self._files.append(Appended(folder.events))
+                self._files.append(GrowingFile(folder.events))
                 self.shown.grow(folder)
                 self._bars.append({})
                 self._shown_to.append(0)
 
-    def refresh(self, *, progress_only: bool = False) -> Said:
+    def refresh(self, *, progress_only: bool = False) -> RankReports:
         """Read what is new. `progress_only`: of files not read yet only the end, for a list of runs."""
         with self._lock:
             for rank, file in enumerate(self._files):
                 if progress_only and file.offset == 0:
-                    tail = Appended(file.path)
+                    tail = GrowingFile(file.path)
                     tail.skip_to_tail(_PROGRESS_TAIL)
                     if tail.offset:
                         self._bars[rank].clear()
@@ -81,13 +81,13 @@ class Said:
                     self._take_shown(rank, data, file.offset - len(data))
         return self
 
-    def refresh_shown(self) -> Said:
+    def refresh_shown(self) -> RankReports:
         """What they show alone: where a digest tells in which lines it stands, the others are not read."""
         if not self._has_digest():
             return self.refresh()
         with self._lock:
             for rank, file in enumerate(self._files):
-                rest = Appended(file.path)
+                rest = GrowingFile(file.path)
                 rest.offset = max(self._shown_to[rank], file.offset)
                 while data := rest.read():
                     self._take_shown(rank, data, rest.offset - len(data))
@@ -97,7 +97,7 @@ class Said:
     def _has_digest(self) -> bool:
         with self._lock:
             if self._in_digest is None and not any(file.offset for file in self._files):
-                kept = KeptCurves(self._folder, self._attempt, len(self._files))
+                kept = DigestFile(self._folder, self._attempt, len(self._files))
                 self._in_digest = kept.load()
                 for rank, places in enumerate(kept.shown):
                     for first, end in places:
@@ -184,11 +184,11 @@ def _shown(bar: Bar) -> Progress:
     return shown
 
 
-def said(folder: RunFolder, attempt: int, world_size: int) -> Said:
+def said(folder: RunFolder, attempt: int, world_size: int) -> RankReports:
     """What this process keeps of an attempt; not refreshed."""
     key = (folder.path, attempt)
     with _known_lock:
-        found = _known.pop(key, None) or Said(folder, attempt, world_size)
+        found = _known.pop(key, None) or RankReports(folder, attempt, world_size)
         _known[key] = found
         while len(_known) > _KEPT:
             _known.popitem(last=False)

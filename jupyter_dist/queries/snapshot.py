@@ -30,7 +30,7 @@ def snapshot(run_id: str, *, lines: int, points: int, each: int, final: bool) ->
 
     `final`: nothing more will come. Raises RunNotFound.
     """
-    grown = [change for change in queries.Watch([run_id]).poll() if change["kind"] == "log"]
+    grown = [change for change in queries.RunChanges([run_id]).poll() if change["kind"] == "log"]
     run = queries.run(run_id)
     run["source"] = run["source"][:_MAX_SOURCE]
     page = queries.log_page(run_id, start=-lines, count=lines)

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from ..folder import RankFolder, RunFolder
 from ..job import Status
-from ..text.log_rendering import Unroll
+from ..text.log_rendering import LogRendering
 from ..worker.output.time_index import Times
 from . import reader
 from .reader import Event, Line
@@ -49,7 +49,7 @@ class _RankTail:
         self.folder, self.rank, self.attempt = folder, rank, attempt
         self.events = events
         self._times = Times(folder.times)
-        self._unroll = Unroll(output)
+        self._unroll = LogRendering(output)
 
     @property
     def output(self) -> int:
@@ -75,7 +75,7 @@ class _RankTail:
             file.seek(size - tail_bytes)
             file.readline(_MAX_LINE)  # the rest of a line that began before
             skipped = file.tell() - unroll.done
-            unroll = self._unroll = Unroll(file.tell())
+            unroll = self._unroll = LogRendering(file.tell())
         file.seek(unroll.read)
         start = unroll.done
         pieces = unroll.feed(file.read(_MAX_READ))

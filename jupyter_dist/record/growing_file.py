@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["Appended"]
+__all__ = ["GrowingFile"]
 
 _MAX_READ = 1 << 20
 
 
-class Appended:
+class GrowingFile:
     """Gives a file's new whole lines, a MB at a time."""
 
     def __init__(self, path: Path) -> None:

@@ -20,7 +20,7 @@ from ..folder import RunFolder, trial_id
 from ..search.spec import Search
 from .metrics.points import to_number
 
-__all__ = ["Told", "Trial", "best", "read", "search_of"]
+__all__ = ["Trial", "TrialLedger", "best", "read", "search_of"]
 
 RUNNING, SUCCEEDED, PRUNED, FAILED, STOPPED = "running", "succeeded", "pruned", "failed", "stopped"
 
@@ -45,19 +45,19 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Told:
+class TrialLedger:
     """What a ledger says: the trials by number, and how much each parameter matters, where that is known."""
 
     trials: list[Trial]
     importance: Mapping[str, float]
 
 
-def read(folder: RunFolder) -> Told:
+def read(folder: RunFolder) -> TrialLedger:
     """The ledger as it is now. Empty while there is none; lines that are torn or not ours are passed over."""
     try:
         data = folder.trials.read_bytes()
     except OSError:
-        return Told([], {})
+        return TrialLedger([], {})
     trials: dict[int, Trial] = {}
     importance: Mapping[str, float] = {}
     for line in data.split(b"\n"):
@@ -75,7 +75,7 @@ def read(folder: RunFolder) -> Told:
                 trials[number] = _ended(trials[number], said)
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
-    return Told([trials[number] for number in sorted(trials)], importance)
+    return TrialLedger([trials[number] for number in sorted(trials)], importance)
 
 
 def _ended(trial: Trial, said: Mapping[str, Any]) -> Trial:

@@ -19,7 +19,7 @@ from jupyter_server.base.handlers import JupyterHandler
 from jupyter_server.base.websocket import WebSocketMixin
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
-from ..queries import Watch
+from ..queries import RunChanges
 from ..record.file_changes import FileChanges
 
 __all__ = ["WatchSocket"]
@@ -46,7 +46,7 @@ class WatchSocket(WebSocketMixin, JupyterHandler, WebSocketHandler):
         if not self.request.headers.get("Origin"):
             # Every browser sends it, and it was checked. Without it a cookie needs its XSRF token.
             self.check_xsrf_cookie()
-        self._watch = Watch()
+        self._watch = RunChanges()
         self._wake = asyncio.Event()
         self._changes = FileChanges()
         self._heard_of: set[Path] = set()

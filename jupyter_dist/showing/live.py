@@ -23,7 +23,7 @@ from ..text.safe import one_line
 from . import failure_report
 from .display import command, in_kernel, kernel_is_ending
 from .screens import KernelScreen, PlainScreen
-from .summary_curves import CurvesAhead
+from .summary_curves import SummaryCurves
 from .view import View
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class _Follower:
         self._screen = screen
         self._view = View(folder, job, keep=screen.keep, colour=screen.colour, raises=screen.raises)
         self._tail = Tail(folder, tail_bytes=share, metrics=False)
-        self._curves = CurvesAhead(folder)
+        self._curves = SummaryCurves(folder)
         self._pause = _QUICK_S
         self._quick_until = time.monotonic() + _STAY_QUICK_S
         self._answered = 0

@@ -10,17 +10,17 @@ from ..folder import RunFolder
 from ..job import rank_count
 from ..record import reader
 from ..record.metrics.digest import Band, Digest, Metric
-from ..record.metrics.digest_file import KeptCurves
+from ..record.metrics.digest_file import DigestFile
 from ..text.safe import one_line
 from ..text.svg import Curves, Series
 
-__all__ = ["CurvesAhead", "curves"]
+__all__ = ["SummaryCurves", "curves"]
 
 _EVERY_S = 0.25
 _MOST_NAMES = 500
 
 
-class CurvesAhead:
+class SummaryCurves:
     """For one run that is followed, and whose metrics are found in what its ranks print: of these there is no
     digest. They are read while it goes on, so that the summary at its end has little left to read."""
 
@@ -62,7 +62,7 @@ def curves(folder: RunFolder) -> dict[str, Curves]:
 
 
 def _of_attempt(folder: RunFolder, attempt: int, ranks: int) -> Digest:
-    kept = KeptCurves(folder, attempt, ranks)
+    kept = DigestFile(folder, attempt, ranks)
     kept.load()
     kept.read()
     return kept.digest

@@ -12,7 +12,7 @@ from ..folder import RunFolder
 from ..record.failures.failures import failures, traceback_of
 from ..text.safe import clean, clean_lines
 
-__all__ = ["ToldBelow"]
+__all__ = ["TracebackFilter"]
 
 
 @dataclass
@@ -28,7 +28,7 @@ class _Held:
         return len(self.lines) == len(self.expected)
 
 
-class ToldBelow:
+class TracebackFilter:
     """Holds back the tracebacks in the logs of one attempt until it is known which of them is told below."""
 
     def __init__(self, folder: RunFolder, attempt: int, limit: int) -> None:

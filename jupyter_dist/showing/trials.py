@@ -17,7 +17,7 @@ from ..text.safe import one_line
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["TrialsTold", "best", "frame", "headline", "parameters_line", "rows"]
+__all__ = ["TrialLines", "best", "frame", "headline", "parameters_line", "rows"]
 
 
 _FIRST, _LAST = ("number", "state", "value"), ("reason", "started", "ended", "run")
@@ -119,7 +119,7 @@ def _shown(value: object) -> str:
     return number(value) if isinstance(value, float) else one_line(str(value), _VALUE)
 
 
-class TrialsTold:
+class TrialLines:
     """Reads the ledger when it has grown. For a run that tunes nothing there is never anything new."""
 
     def __init__(self, folder: RunFolder, job: Job) -> None:

@@ -15,8 +15,8 @@ from ..text.fold import Entry, Fold
 from ..text.format import count, duration, signal_name, size
 from ..text.safe import clean, one_line
 from .progress import Progress
-from .traceback_filter import ToldBelow
-from .trials import TrialsTold
+from .traceback_filter import TracebackFilter
+from .trials import TrialLines
 
 __all__ = ["View"]
 
@@ -49,13 +49,13 @@ class View:
         self.feed_limit = max(400, 4 * job.world_size)
         self._colour = colour
         self._raises = raises
-        self._tracebacks: ToldBelow | None = None
+        self._tracebacks: TracebackFilter | None = None
         self._attempt: int | None = None
         self._restarted: str | None = None
         """Why this attempt was started, which its mark among the lines says."""
         self._stall: tuple[float, str] | None = None
         self._stall_read = 0.0
-        self._trials = TrialsTold(folder, job)
+        self._trials = TrialLines(folder, job)
 
     def feed(self, batch: Batch, now: float) -> bool:
         """Take a batch; true when there is something new to show besides the time."""
@@ -96,7 +96,7 @@ class View:
         self._new_attempt(line.attempt, now)
         text = clean(line.text, limit=_MAX_TEXT, colour=self._colour)
         if self._raises and self._tracebacks is None:
-            self._tracebacks = ToldBelow(self.folder, line.attempt, _MAX_TEXT)
+            self._tracebacks = TracebackFilter(self.folder, line.attempt, _MAX_TEXT)
         for shown in [text] if self._tracebacks is None else self._tracebacks.take(line.rank, text):
             self.fold.add(line.rank, shown, now)
 

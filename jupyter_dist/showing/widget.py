@@ -209,7 +209,7 @@ class RunWidget(anywidget.AnyWidget):
 
     def _feed(self) -> None:
         """Tell what changes, ten times a second at most, while somebody is there to see it."""
-        watch = queries.Watch([self.run])
+        watch = queries.RunChanges([self.run])
         began = time.monotonic()
         ended = False
         while self._is_wanted(ended):

@@ -20,10 +20,10 @@ from ..worker import layout
 from .backend_calls import Failure
 from .failure_reason import first_failed, why, why_again, why_failed
 from .phases import Event, Phase, after
-from .retry import Retried
-from .run_context import Held, Outcome
+from .retry import RetriedCall
+from .run_context import Outcome, RunContext
 from .status_writer import log
-from .termination import Ending, Push
+from .termination import Ending, Termination
 
 __all__ = ["Attempt", "pending"]
 
@@ -36,26 +36,31 @@ class Attempt:
     """`handle`, `cursor`: from the supervisor before. `searching`: that one was killed while it submitted."""
 
     def __init__(
-        self, held: Held, handle: Mapping[str, Any] | None, *, cursor: Any = None, searching: bool = False
+        self,
+        context: RunContext,
+        handle: Mapping[str, Any] | None,
+        *,
+        cursor: Any = None,
+        searching: bool = False,
     ) -> None:
-        self._held, self._keeper = held, held.keeper
+        self._context, self._writer = context, context.writer
         self.handle, self._cursor = handle, cursor
         self.phase = Phase.SUBMITTING if handle is None else Phase.PENDING
         self._may_submit = True
         if handle is None and searching:
             self.phase = Phase.SEARCHING
-            self._may_submit = not held.job.env_names
+            self._may_submit = not context.job.env_names
         self.outcome: Outcome | None = None
-        self._number, self._base = self._keeper.status.attempt, self._keeper.status.reason
-        self._indexer = self._held.indexer(self._number)
+        self._number, self._base = self._writer.status.attempt, self._writer.status.reason
+        self._indexer = self._context.indexer(self._number)
         self._ending: Ending | None = None
         self._active: float | None = None
         self._indexed = 0.0
         self._poll_due = 0.0
         self._poll: Poll | None = None
-        self._push = Push(held.caller, held.grace_s)
+        self._push = Termination(context.caller, context.grace_s)
         self._submit, self._find, self._poll_call, self._ask = (
-            Retried(held.caller, name, held.grace_s) for name in ("submit", "find", "poll", "ask")
+            RetriedCall(context.caller, name, context.grace_s) for name in ("submit", "find", "poll", "ask")
         )
 
     def tick(self, now: float, *, woken: bool) -> None:
@@ -75,7 +80,7 @@ class Attempt:
             self._push_on(now)
         elif self.phase is Phase.RUNNING:
             self._look_for_stall(now)
-        if self.phase.submitted and self._held.requests.asked_for_stacks():
+        if self.phase.submitted and self._context.requests.asked_for_stacks():
             self._ask_for_stacks()
         self._take_ask(now)
         if not self.phase.over:
@@ -93,9 +98,9 @@ class Attempt:
         if self.phase is Phase.WITHDRAWING and began is not None:
             assert self._ending is not None
             hurried = self._ending.kill_at is not None
-            if hurried or now - began > self._held.able.submit_limit_s:
+            if hurried or now - began > self._context.able.submit_limit_s:
                 log("the submission is cut off")
-                self._held.caller.renew()
+                self._context.caller.renew()
         call = self._submit.take(now)
         if call is None:
             if self.phase is Phase.WITHDRAWING and not self._submit.under_way:
@@ -112,10 +117,10 @@ class Attempt:
             self._go(Event.DOUBT)
 
     def _look_for_it(self, now: float) -> None:
-        able = self._held.able
+        able = self._context.able
         if not (able.outlives or able.apart):
             # Its processes are ours, and known by the run's id.
-            end_leftovers(self._held.job.id)
+            end_leftovers(self._context.job.id)
             self._found_nothing(now)
             return
         if self._find.ready(now):
@@ -152,8 +157,8 @@ class Attempt:
     def _has_handle(self, handle: Mapping[str, Any]) -> None:
         self.handle = handle
         self._go(Event.HANDLE)
-        if self._held.able.outlives:
-            self._keeper.update(handle=handle, submitting=None)
+        if self._context.able.outlives:
+            self._writer.update(handle=handle, submitting=None)
 
     def _look(self, now: float) -> None:
         self._begin_poll(now)
@@ -165,46 +170,46 @@ class Attempt:
             if not call.failure.may_pass:
                 self._backend_failed("poll", call.failure, now)
             elif self._poll_call.exhausted(now):
-                reason = f"the backend has not answered for {self._held.grace_s:.0f} s ({call.failure})"
+                reason = f"the backend has not answered for {self._context.grace_s:.0f} s ({call.failure})"
                 self._end_with(
-                    Ending(State.FAILED, reason, now, self._held.able.stop_grace_s, of_backend=True)
+                    Ending(State.FAILED, reason, now, self._context.able.stop_grace_s, of_backend=True)
                 )
         if self.phase is Phase.PENDING or (self.phase.submitted and self._lively):
             self._begin_poll(now)  # one that took its time is followed by the next
 
     def _begin_poll(self, now: float) -> None:
         if now >= self._poll_due and self._poll_call.ready(now):
-            self._poll_due = now + self._held.poll_interval_s
+            self._poll_due = now + self._context.poll_interval_s
             self._poll_call.begin(handle=self.handle, cursor=self._cursor)
 
     def _take(self, poll: Poll, now: float) -> None:
-        status = self._keeper.status
+        status = self._writer.status
         if poll.attempt is not None and poll.attempt > self._number:
             self._indexer.finish(time.time(), len(status.ranks))
-            self._base = why_again(self._held.folder, status.ranks, self._number)
+            self._base = why_again(self._context.folder, status.ranks, self._number)
             self._number = poll.attempt
             log(self._base)
-            make_attempt(self._held.folder, self._number, self._held.job.world_size)
-            self._keeper.update(attempt=self._number, reason=self._base, ranks=pending(self._held.job))
-            self._indexer = self._held.indexer(self._number)
+            make_attempt(self._context.folder, self._number, self._context.job.world_size)
+            self._writer.update(attempt=self._number, reason=self._base, ranks=pending(self._context.job))
+            self._indexer = self._context.indexer(self._number)
         ranks = self._judged(poll)
-        carrier = self._held.caller.pid
-        self._held.guard.watch((*poll.pids, *(() if carrier is None else (carrier,))))
+        carrier = self._context.caller.pid
+        self._context.guard.watch((*poll.pids, *(() if carrier is None else (carrier,))))
         changes: dict[str, Any] = {"ranks": ranks}
         if _has_begun(poll) and self.phase in (Phase.PENDING, Phase.ENDING):
             self._active, self._poll_due = now, 0.0  # its first lines are on their way
             self._go(Event.BEGUN)
             started = status.started or time.time()
-            self._held.requests.begin(started)
+            self._context.requests.begin(started)
             changes |= {"state": State.RUNNING, "started": started}
         self._indexed = now
         if self._indexer.tick(time.time(), len(ranks)):
             self._active = now
             changes["stall"] = None
         self._cursor = poll.cursor
-        if self._held.able.outlives:
-            self._keeper.note(cursor=poll.cursor)
-        self._keeper.update(**changes)
+        if self._context.able.outlives:
+            self._writer.note(cursor=poll.cursor)
+        self._writer.update(**changes)
         self._poll = poll
         if poll.state.ended:
             self._go(Event.ENDED)
@@ -226,7 +231,7 @@ class Attempt:
 
     def _index(self, now: float) -> None:
         """Between two polls as well, so that a line is soon seen."""
-        status = self._keeper.status
+        status = self._writer.status
         if (
             self.phase is Phase.RUNNING
             and self._indexed != now
@@ -234,7 +239,7 @@ class Attempt:
         ):
             self._active = now
             if status.stall is not None:
-                self._keeper.update(stall=None)
+                self._writer.update(stall=None)
 
     def _judged(self, poll: Poll) -> tuple[RankState, ...]:
         """A rank that reported an error before it was told to end has failed by itself."""
@@ -250,16 +255,16 @@ class Attempt:
 
     def _reported(self, rank: int, before: float = math.inf) -> bool:
         try:
-            return os.stat(self._held.folder.rank(self._number, rank).error).st_mtime <= before
+            return os.stat(self._context.folder.rank(self._number, rank).error).st_mtime <= before
         except OSError:
             return False
 
     def _decide(self, now: float) -> None:
         if self._ending is not None:
-            if self._held.requests.asked("kill"):
+            if self._context.requests.asked("kill"):
                 self._ending.hurry(now)
             return
-        ending = self._held.requests.why_end(now) or self._why_end(now)
+        ending = self._context.requests.why_end(now) or self._why_end(now)
         if ending is not None:
             if ending.stacks and self.phase is Phase.RUNNING:
                 self._ask_for_stacks()
@@ -269,7 +274,7 @@ class Attempt:
         """A rank's failure ends the others, unless the launcher answers it: by another one, or all anew."""
         if self._poll is None or self._poll.replaces or not self.phase.submitted:
             return None
-        ranks = self._keeper.status.ranks
+        ranks = self._writer.status.ranks
         failed = first_failed(ranks)
         if failed is None:
             for rank in ranks:
@@ -279,7 +284,7 @@ class Attempt:
                     break
         if failed is None:
             return None
-        reason, able = why(self._held.folder, failed, self._number), self._held.able
+        reason, able = why(self._context.folder, failed, self._number), self._context.able
         return Ending(State.FAILED, reason, now + able.settle_s, able.failure_grace_s, of_rank=True)
 
     def _end_with(self, ending: Ending) -> None:
@@ -290,7 +295,7 @@ class Attempt:
     def _backend_failed(self, name: str, failure: Failure, now: float) -> None:
         log(f"the backend's `{name}` failed: {failure}\n{failure.trace}")
         reason = f"the backend's `{name}` failed: {failure} (see {layout.SUPERVISOR_LOG})"
-        self._end_with(Ending(State.FAILED, reason, now, self._held.able.stop_grace_s, of_backend=True))
+        self._end_with(Ending(State.FAILED, reason, now, self._context.able.stop_grace_s, of_backend=True))
 
     def _push_on(self, now: float) -> None:
         assert self._ending is not None
@@ -302,18 +307,18 @@ class Attempt:
             self._give_up(hopeless)
 
     def _look_for_stall(self, now: float) -> None:
-        limit = self._held.job.stall_timeout_s
-        if limit is None or self._active is None or self._keeper.status.stall is not None:
+        limit = self._context.job.stall_timeout_s
+        if limit is None or self._active is None or self._writer.status.stall is not None:
             return
         if now - self._active < limit:
             return
         log(f"no rank has printed or logged for {limit:g} s")
         self._ask_for_stacks()
         noticed = time.time()
-        self._keeper.update(stall=Stall(since=noticed - (now - self._active), noticed=noticed))
+        self._writer.update(stall=Stall(since=noticed - (now - self._active), noticed=noticed))
 
     def _ask_for_stacks(self) -> None:
-        if self._held.able.stacks and not self._ask.under_way:
+        if self._context.able.stacks and not self._ask.under_way:
             self._ask.begin(handle=self.handle, rank=None, verb="stacks")
 
     def _take_ask(self, now: float) -> None:
@@ -340,14 +345,14 @@ class Attempt:
             line.trouble(now) for line in (self._submit, self._find, self._poll_call, *self._push.lines)
         ]
         told = list(dict.fromkeys(text for text in (shown, *troubles[::-1]) if text))
-        self._keeper.update(reason="; ".join(told[:2]) or None)
+        self._writer.update(reason="; ".join(told[:2]) or None)
 
     # How it has ended.
 
     def _nothing_runs(self) -> None:
         self._go(Event.NOTHING)
-        ranks = (dataclasses.replace(rank, state=State.STOPPED) for rank in pending(self._held.job))
-        self._keeper.update(ranks=tuple(ranks))
+        ranks = (dataclasses.replace(rank, state=State.STOPPED) for rank in pending(self._context.job))
+        self._writer.update(ranks=tuple(ranks))
         ending = self._ending
         assert ending is not None
         self.outcome = Outcome(ending.state, ending.reason, again=not ending.of_backend, detail=ending.reason)
@@ -365,7 +370,7 @@ class Attempt:
         if poll.state is State.STOPPED and poll.final:
             self.outcome = Outcome(State.STOPPED, told, again=False)
             return
-        reason = why_failed(self._held.folder, ranks, self._number, told)
+        reason = why_failed(self._context.folder, ranks, self._number, told)
         self.outcome = Outcome(State.FAILED, reason, again=not poll.final, detail=poll.detail)
 
     def _give_up(self, failure: Failure) -> None:
@@ -373,18 +378,18 @@ class Attempt:
         self._go(Event.GIVEN_UP)
         ending = self._ending
         assert ending is not None
-        able = self._held.able
+        able = self._context.able
         if able.outlives or able.apart:
             reason = f"{ending.reason}; whether the ranks have ended could not be learned: {failure}"
-            self._keeper.note(handle=self.handle, cursor=self._cursor)
+            self._writer.note(handle=self.handle, cursor=self._cursor)
             self.outcome = Outcome(State.UNWATCHED, reason, again=False)
             return
-        end_leftovers(self._held.job.id)
+        end_leftovers(self._context.job.id)
         ranks = tuple(
             rank if rank.state.ended else dataclasses.replace(rank, state=State.STOPPED, ended=time.time())
-            for rank in self._keeper.status.ranks
+            for rank in self._writer.status.ranks
         )
-        self._keeper.update(ranks=ranks)
+        self._writer.update(ranks=ranks)
         self.outcome = Outcome(ending.state, ending.reason, again=False)
 
 

@@ -1,7 +1,7 @@
 """A backend's calls: how one is made, what it came to, and whether a failure may pass.
 
-A backend lives in the supervisor's process (`Here`), or, where it declares `apart`, in a carrier of its own
-(supervise/backend_process/client.py). Both answer through the same `Call`, so that the attempt never asks
+A backend lives in the supervisor's process (`InProcess`), or, where it declares `apart`, in a carrier of its
+own (supervise/backend_process/client.py). Both answer through the same `Call`, so that the attempt never asks
 where its backend is.
 """
 
@@ -21,7 +21,7 @@ from ..errors import DistError, Unreachable
 from ..folder import RunFolder
 from ..job import Job
 
-__all__ = ["Call", "Caller", "Failure", "Here", "failure_of", "may_pass", "perform"]
+__all__ = ["Call", "Caller", "Failure", "InProcess", "failure_of", "may_pass", "perform"]
 
 _NETWORK = {
     getattr(errno, name)
@@ -157,7 +157,7 @@ class Caller(Protocol):
         ...
 
 
-class Here:
+class InProcess:
     """A backend in this process: each call has been answered when `begin` returns."""
 
     generation = 0

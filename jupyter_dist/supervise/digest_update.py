@@ -6,9 +6,9 @@ import contextlib
 import time
 
 from ..folder import RunFolder
-from ..record.metrics.digest_file import KeptCurves
+from ..record.metrics.digest_file import DigestFile
 
-__all__ = ["Digester"]
+__all__ = ["DigestUpdater"]
 
 _WORTH_BYTES = 256 << 10
 """What is read in a few milliseconds needs no digest."""
@@ -24,12 +24,12 @@ _MOST_NAMES = 64
 """Of so many metrics a page shows a chart at most. With more no digest is kept."""
 
 
-class Digester:
+class DigestUpdater:
     """For one attempt."""
 
     def __init__(self, folder: RunFolder, attempt: int) -> None:
         self._folder, self._attempt = folder, attempt
-        self._kept: KeptCurves | None = None
+        self._kept: DigestFile | None = None
         self._next = self._store_next = 0.0
         self._stored = True
 
@@ -40,7 +40,7 @@ class Digester:
             return
         began = time.thread_time()
         if self._kept is None:
-            self._kept = KeptCurves(self._folder, self._attempt, ranks, _MOST_NAMES)
+            self._kept = DigestFile(self._folder, self._attempt, ranks, _MOST_NAMES)
             self._kept.load()
         kept = self._kept
         if kept.digest.left_out:

@@ -11,9 +11,9 @@ from pathlib import Path
 from ..folder import RankFolder, RunFolder
 from ..record.file_changes import FileChanges
 from ..worker.output import time_index
-from .digest_update import Digester
+from .digest_update import DigestUpdater
 
-__all__ = ["Indexer"]
+__all__ = ["LogIndexWriter"]
 
 _QUICK_S = 0.02
 _HEARD_S = 0.01
@@ -22,7 +22,7 @@ _FLOOD_BYTES = 32 << 10
 _REST = 30.0
 
 
-class Indexer:
+class LogIndexWriter:
     """Appends (offset, time) to `times.idx` whenever a log has grown: at most one record per tick.
 
     The times of a log that comes from another host come from there as well: an index whose first record is at
@@ -36,7 +36,7 @@ class Indexer:
         self, folder: RunFolder, attempt: int, changes: FileChanges | None = None, *, digests: bool = False
     ) -> None:
         self._folder, self._attempt = folder, attempt
-        self._digester = Digester(folder, attempt) if digests else None
+        self._digester = DigestUpdater(folder, attempt) if digests else None
         self._changes = changes or FileChanges()
         self._hears = self._changes.fileno() is not None
         self._watched: set[Path] = set()

@@ -1,4 +1,4 @@
-"""Where an attempt stands, and what brings it from one phase to the next: the table of the state machine."""
+"""The state machine of an attempt, as a table. docs/architecture.md draws it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ __all__ = ["TABLE", "Event", "Phase", "after"]
 
 
 class Phase(enum.Enum):
-    """Where one attempt stands."""
+    """The phases of one attempt."""
 
-    SUBMITTING = "the backend is asked to start the ranks"
-    SEARCHING = "a submission was cut off: the backend is asked what came of it, to go on with that"
-    WITHDRAWING = "the attempt is to be ended, and its submission is still under way"
-    TRACING = "the attempt is to be ended, and the backend is asked whether there is anything to end"
-    PENDING = "submitted; no rank runs yet"
-    RUNNING = "ranks run"
-    ENDING = "the ranks are to be ended"
-    OVER = "nothing of the attempt runs"
-    UNKNOWN = "nobody can tell whether the ranks have ended"
+    SUBMITTING = "The supervisor is asking the backend to start the ranks."
+    SEARCHING = (
+        "A submission was interrupted. The supervisor is asking the backend whether it started the ranks."
+    )
+    WITHDRAWING = "The attempt is to end while its submission is still running."
+    TRACING = "The attempt is to end. The supervisor is asking the backend whether anything was started."
+    PENDING = "The backend accepted the job. No rank is running yet."
+    RUNNING = "Ranks are running."
+    ENDING = "The supervisor is stopping the ranks."
+    OVER = "Nothing of the attempt is running."
+    UNKNOWN = "The supervisor cannot find out whether the ranks have ended."
 
     @property
     def over(self) -> bool:
@@ -26,20 +28,20 @@ class Phase(enum.Enum):
 
     @property
     def submitted(self) -> bool:
-        """There is a handle, with which the backend is polled."""
+        """Whether there is a handle with which to poll the backend."""
         return self in (Phase.PENDING, Phase.RUNNING, Phase.ENDING)
 
 
 class Event(enum.Enum):
-    """What happens to an attempt."""
+    """What changes the phase of an attempt."""
 
-    HANDLE = "the backend has given a handle"
-    NOTHING = "nothing of the attempt runs, nor will: the backend says so, or was never asked to start it"
-    DOUBT = "the submission failed in a way that leaves open whether it has come to anything"
-    BEGUN = "the backend no longer says pending"
-    END = "the attempt is to be ended: the user says so, a time is over, a rank or the backend fails"
-    ENDED = "the backend says that all ranks have ended"
-    GIVEN_UP = "the backend could not be asked for so long, or so often, that nothing more is to be learned"
+    HANDLE = "The backend returned a handle."
+    NOTHING = "Nothing of the attempt is running, and nothing will start."
+    DOUBT = "The submission failed, and the backend may have started the ranks anyway."
+    BEGUN = "The backend no longer reports pending."
+    END = "The attempt is to end: a user stopped it, a time limit passed, or a rank or the backend failed."
+    ENDED = "The backend reports that all ranks have ended."
+    GIVEN_UP = "The backend has not answered for so long that the supervisor stops asking."
 
 
 _P, _E = Phase, Event
@@ -66,9 +68,9 @@ TABLE: dict[tuple[Phase, Event], Phase] = {
     (_P.ENDING, _E.ENDED): _P.OVER,
     (_P.ENDING, _E.GIVEN_UP): _P.UNKNOWN,
 }
-"""What is not listed cannot happen: `after` raises."""
+"""A pair that is not listed cannot happen: `after` raises."""
 
 
 def after(phase: Phase, event: Event) -> Phase:
-    """The phase that follows. Raises KeyError for what cannot happen in this phase."""
+    """Return the next phase. Raises KeyError for an event that cannot happen in this phase."""
     return TABLE[phase, event]

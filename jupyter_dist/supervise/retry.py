@@ -7,14 +7,14 @@ from typing import Any
 from ..worker.jitter import jitter
 from .backend_calls import Call, Caller, Failure
 
-__all__ = ["Retried"]
+__all__ = ["RetriedCall"]
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 10.0
 _TRIES = 3
 """How often in a row a call may fail in a way that does not pass, where there is reason to try it again."""
 
 
-class Retried:
+class RetriedCall:
     """At most one call of its kind is under way. Times are by the monotonic clock."""
 
     def __init__(self, caller: Caller, name: str, grace_s: float) -> None:

@@ -10,22 +10,22 @@ from ..job import Job, State
 from ..record.file_changes import FileChanges
 from .backend_calls import Caller
 from .guard import Guard
-from .log_index import Indexer
+from .log_index import LogIndexWriter
 from .requests import Requests
-from .status_writer import Keeper
+from .status_writer import StatusWriter
 
-__all__ = ["Held", "Outcome"]
+__all__ = ["Outcome", "RunContext"]
 
 
 @dataclass(frozen=True)
-class Held:
+class RunContext:
     """What the supervisor holds of its run, for all attempts."""
 
     job: Job
     folder: RunFolder
     able: Capabilities
     caller: Caller
-    keeper: Keeper
+    writer: StatusWriter
     requests: Requests
     guard: Guard
     poll_interval_s: float
@@ -34,9 +34,9 @@ class Held:
     changes: FileChanges = field(default_factory=FileChanges)
     """Of the files that ranks write."""
 
-    def indexer(self, attempt: int) -> Indexer:
+    def indexer(self, attempt: int) -> LogIndexWriter:
         # Of what --metric finds in logs there is no digest, and so none of such a run.
-        return Indexer(self.folder, attempt, self.changes, digests=not self.job.metrics)
+        return LogIndexWriter(self.folder, attempt, self.changes, digests=not self.job.metrics)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import time
 from ..folder import RunFolder, write_json
 from ..job import Status
 
-__all__ = ["Keeper", "log"]
+__all__ = ["StatusWriter", "log"]
 
 _HEARTBEAT_S = 2.0
 
@@ -20,7 +20,7 @@ def log(text: str) -> None:
     print(time.strftime("%H:%M:%S"), text, flush=True)
 
 
-class Keeper:
+class StatusWriter:
     """Holds the status, and writes it when it has changed and with each heartbeat."""
 
     def __init__(self, folder: RunFolder, status: Status) -> None:

@@ -31,15 +31,15 @@ from ..worker.boot import set_name
 from ..worker.host.usage import HostUsage
 from ..worker.process_groups import kill_group
 from .attempt import Attempt, pending
-from .backend_calls import Caller, Here
-from .backend_process.client import Carried
+from .backend_calls import Caller, InProcess
+from .backend_process.client import BackendProcessClient
 from .failure_reason import port_was_taken
 from .guard import Guard
 from .requests import Requests
-from .retry import Retried
-from .run_context import Held, Outcome
-from .status_writer import Keeper, log
-from .wakeup import Alarm
+from .retry import RetriedCall
+from .run_context import Outcome, RunContext
+from .status_writer import StatusWriter, log
+from .wakeup import Wakeup
 
 __all__ = ["main", "supervise"]
 
@@ -61,33 +61,33 @@ class _Supervision:
         self._able = able = backend.capabilities
         guard = Guard(job.id, outlives=able.outlives, prepared=prepared)
         requests = Requests(folder, job, able.stop_grace_s)
-        self._alarm = Alarm(requests.terminate)
+        self._alarm = Wakeup(requests.terminate)
         self._usage = HostUsage(str(folder.path))
         self._oom_kills = _oom_kills()
         fresh = Status(job.id, State.PENDING, created=job.created, warm=warm, ranks=pending(job))
         ticks = start_ticks(os.getpid()) or 0
         me = Supervisor(os.getpid(), ticks, socket.gethostname(), boot_id())
-        self._keeper = Keeper(folder, dataclasses.replace(resumed or fresh, supervisor=me))
+        self._writer = StatusWriter(folder, dataclasses.replace(resumed or fresh, supervisor=me))
         if resumed is not None:
             state = State.PENDING if resumed.started is None else State.RUNNING
-            self._keeper.note(state=state)
+            self._writer.note(state=state)
             if resumed.started is not None:
                 requests.begin(resumed.started)
             if resumed.carrier is not None:
                 _end_carrier(*resumed.carrier)
         caller: Caller = (
-            Carried(folder, self._note_carrier, may_fork=bool(able.client))
+            BackendProcessClient(folder, self._note_carrier, may_fork=bool(able.client))
             if able.apart
-            else Here(backends.load(job.backend), job, folder)
+            else InProcess(backends.load(job.backend), job, folder)
         )
         grace_s = job.options.get("grace")
         self._turn_s = min(backend.poll_interval_s, _LONGEST_TURN_S)
-        self._held = Held(
+        self._context = RunContext(
             job=job,
             folder=folder,
             able=able,
             caller=caller,
-            keeper=self._keeper,
+            writer=self._writer,
             requests=requests,
             guard=guard,
             poll_interval_s=backend.poll_interval_s,
@@ -118,44 +118,44 @@ class _Supervision:
         if was is None:
             return None
         if was.handle is None:
-            return Attempt(self._held, None, searching=True)
-        self._keeper.write()
-        return Attempt(self._held, was.handle, cursor=was.cursor)
+            return Attempt(self._context, None, searching=True)
+        self._writer.write()
+        return Attempt(self._context, was.handle, cursor=was.cursor)
 
     def _begun(self) -> Attempt:
         """A new attempt. That it is being submitted is written down first: a supervisor that takes the run on
         again asks for it by its name, which follows from the run's id and the attempt."""
         if self._able.outlives:
-            self._keeper.note(handle=None, cursor=None, submitting=time.time())
-        self._keeper.write()
-        return Attempt(self._held, None)
+            self._writer.note(handle=None, cursor=None, submitting=time.time())
+        self._writer.write()
+        return Attempt(self._context, None)
 
     def _follow(self, attempt: Attempt) -> Outcome:
         woken = False
         while True:
-            self._held.caller.look()
+            self._context.caller.look()
             attempt.tick(time.monotonic(), woken=woken)
             if attempt.outcome is not None:
                 return attempt.outcome
-            self._held.requests.removed = self._keeper.removed
+            self._context.requests.removed = self._writer.removed
             self._usage.tick(time.monotonic())
-            self._keeper.beat()
+            self._writer.beat()
             pause_s = min(self._turn_s, attempt.pause_s)
-            woken = self._alarm.wait(pause_s, self._held.caller.fileno(), attempt.heard)
+            woken = self._alarm.wait(pause_s, self._context.caller.fileno(), attempt.heard)
 
     def _note_carrier(self, pid: int) -> None:
         if self._able.outlives:
-            self._keeper.update(carrier=(pid, start_ticks(pid) or 0))
+            self._writer.update(carrier=(pid, start_ticks(pid) or 0))
 
     def _another(self, outcome: Outcome) -> bool:
         """Prepare another attempt, where there is to be one."""
-        able, job, attempt = self._held.able, self._job, self._keeper.status.attempt
+        able, job, attempt = self._context.able, self._job, self._writer.status.attempt
         if outcome.state is not State.FAILED or not outcome.again or not able.restarts:
             return False
         # A second supervisor does not know the values of --env, which are nowhere on the disk.
         if self._resumed is not None and job.env_names:
             return False
-        retries, restarts = self._keeper.status.port_retries, self._keeper.status.restarts
+        retries, restarts = self._writer.status.port_retries, self._writer.status.restarts
         if retries < _PORT_RETRIES and port_was_taken(self._folder, attempt, outcome.detail):
             retries += 1
             why = f"a port was taken by another process; attempt {attempt + 1} takes others"
@@ -164,37 +164,37 @@ class _Supervision:
             why = f"{outcome.reason}; restart {restarts} of {job.max_restarts}"
         else:
             return False
-        if self._held.requests.stopped():
+        if self._context.requests.stopped():
             return False
         log(why)
         make_attempt(self._folder, attempt + 1, job.world_size)
-        self._keeper.note(attempt=attempt + 1, reason=why, ranks=pending(job), stall=None)
-        self._keeper.note(port_retries=retries, restarts=restarts)
+        self._writer.note(attempt=attempt + 1, reason=why, ranks=pending(job), stall=None)
+        self._writer.note(port_retries=retries, restarts=restarts)
         return True
 
     def _leave(self, outcome: Outcome) -> None:
         """Nobody can tell whether ranks still run: that is no end, and what finds them again is kept."""
         log(outcome.reason or "")
-        self._held.caller.close()
-        self._held.guard.release()
+        self._context.caller.close()
+        self._context.guard.release()
         free_room(self._folder)
-        self._keeper.update(state=State.UNWATCHED, reason=outcome.reason)
+        self._writer.update(state=State.UNWATCHED, reason=outcome.reason)
 
     def _end(self, handle: Mapping[str, Any] | None, verdict: Verdict) -> None:
         reason, told = verdict.reason, None
         if handle is not None:
             if self._able.outlives:
                 # The hosts may be gone, and this process dead, before the final state is written.
-                self._keeper.note(handle=handle)
-                self._keeper.update(verdict=verdict)
+                self._writer.note(handle=handle)
+                self._writer.update(verdict=verdict)
             told = self._release(handle)
-        self._held.caller.close()
+        self._context.caller.close()
         end_leftovers(self._job.id)
-        self._held.guard.release()
+        self._context.guard.release()
         free_room(self._folder)
-        if self._keeper.unwritable is not None and verdict.state is not State.SUCCEEDED:
-            reason = f"{reason}; the run's folder could not be written: {self._keeper.unwritable}"
-        self._keeper.update(
+        if self._writer.unwritable is not None and verdict.state is not State.SUCCEEDED:
+            reason = f"{reason}; the run's folder could not be written: {self._writer.unwritable}"
+        self._writer.update(
             state=verdict.state,
             reason=reason,
             told=told,
@@ -208,10 +208,10 @@ class _Supervision:
 
     def _release(self, handle: Mapping[str, Any]) -> str | None:
         """Returns what the backend has to tell of it."""
-        release = Retried(self._held.caller, "release", _RELEASE_LIMIT_S)
+        release = RetriedCall(self._context.caller, "release", _RELEASE_LIMIT_S)
         until = time.monotonic() + _RELEASE_LIMIT_S
         while (now := time.monotonic()) < until:
-            self._held.caller.look()
+            self._context.caller.look()
             if release.ready(now):
                 release.begin(handle=handle)
             call = release.take(now)
@@ -221,8 +221,8 @@ class _Supervision:
                 log(f"the backend's `release` failed: {call.failure}\n{call.failure.trace}")
                 if not call.failure.may_pass:
                     return None
-            self._keeper.beat()
-            self._alarm.wait(self._turn_s, self._held.caller.fileno())
+            self._writer.beat()
+            self._alarm.wait(self._turn_s, self._context.caller.fileno())
         log(f"the backend's `release` was not done within {_RELEASE_LIMIT_S:g} s")
         return None
 
@@ -292,13 +292,13 @@ def _broke_down(folder: RunFolder, job: Job, warm: bool, error: BaseException) -
     status = Status(job.id, State.PENDING, created=job.created, warm=warm)
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         status = Status.from_json(json.loads(folder.state.read_bytes()))
-    keeper = Keeper(folder, status)
+    writer = StatusWriter(folder, status)
     reason = f"the supervisor failed: {error} (see {folder.supervisor_log.name})"
     if _is_somewhere(status):
-        keeper.update(state=State.UNWATCHED, reason=reason)
+        writer.update(state=State.UNWATCHED, reason=reason)
     else:
         end_leftovers(job.id)
-        keeper.update(state=State.FAILED, reason=reason, ended=time.time())
+        writer.update(state=State.FAILED, reason=reason, ended=time.time())
 
 
 def _open_log(folder: RunFolder) -> None:

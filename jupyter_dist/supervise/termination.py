@@ -8,26 +8,26 @@ from typing import Any
 
 from ..job import State
 from .backend_calls import Caller, Failure
-from .retry import Retried
+from .retry import RetriedCall
 from .status_writer import log
 
-__all__ = ["Ending", "Push"]
+__all__ = ["Ending", "Termination"]
 
 
-class Push:
+class Termination:
     """The two calls of `stop`. A kill is made although a gentle one is still under way."""
 
     def __init__(self, caller: Caller, grace_s: float) -> None:
         self._caller = caller
         self._generation = caller.generation
-        self._term, self._kill = (Retried(caller, "stop", grace_s) for _ in range(2))
+        self._term, self._kill = (RetriedCall(caller, "stop", grace_s) for _ in range(2))
 
     @property
     def under_way(self) -> bool:
         return self._term.under_way or self._kill.under_way
 
     @property
-    def lines(self) -> tuple[Retried, ...]:
+    def lines(self) -> tuple[RetriedCall, ...]:
         return self._term, self._kill
 
     def turn(self, ending: Ending, handle: Mapping[str, Any], now: float) -> bool:
@@ -71,7 +71,7 @@ class Push:
             ending.killed = delivered = True
         return delivered
 
-    def hopeless(self, ending: Ending, poll: Retried, now: float) -> Failure | None:
+    def hopeless(self, ending: Ending, poll: RetriedCall, now: float) -> Failure | None:
         """Why nothing more is to be learned of ranks that are to end; None while there is."""
         if self._kill.exhausted(now):
             return self._kill.failure

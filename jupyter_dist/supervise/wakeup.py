@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from ..worker.boot import STACK_SIGNAL
 
-__all__ = ["Alarm"]
+__all__ = ["Wakeup"]
 
 
-class Alarm:
+class Wakeup:
     """A pipe that signals write into. Changes the signal handlers of this process; one object per process."""
 
     def __init__(self, on_term: Callable[[], None]) -> None:

@@ -1,9 +1,9 @@
 """Find out what stays of lines that a program rewrites by moving the cursor up: nested tqdm bars, Rich.
 
 Such a program writes its bars anew many times a second: "up three lines", three lines. In a terminal that is
-three lines; in a file it is thousands. `Unroll` reads a log as it grows and says which of its bytes are shown
-as they are, and what is shown in place of the others. It holds back the lines at the end that may still be
-rewritten, so that what it has let go is final: pages of a view keep their numbers, and a line that was
+three lines; in a file it is thousands. `LogRendering` reads a log as it grows and says which of its bytes are
+shown as they are, and what is shown in place of the others. It holds back the lines at the end that may still
+be rewritten, so that what it has let go is final: pages of a view keep their numbers, and a line that was
 printed need not be taken back.
 
 Where a bar ends is not written anywhere. A line is let go when the cursor is further below it than the
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from .safe import clean, column
 
-__all__ = ["WINDOW", "Piece", "Unroll", "unrolled"]
+__all__ = ["WINDOW", "LogRendering", "Piece", "unrolled"]
 
 WINDOW = 100
 _BEGIN = re.compile(rb"\x1b\[(?:[0-9]*[AF]|\?25l)")
@@ -88,7 +88,7 @@ def _width(text: bytes) -> int:
     return len(text.decode("utf-8", "replace").lstrip("\r"))
 
 
-class Unroll:
+class LogRendering:
     """Takes a log's bytes from `start` on, in pieces of any size, and gives `Piece`s in their order."""
 
     def __init__(self, start: int = 0) -> None:
@@ -339,7 +339,7 @@ class Unroll:
 
 def unrolled(data: bytes) -> bytes:
     """What is shown of a whole log, or of a part of one."""
-    unroll = Unroll()
+    unroll = LogRendering()
     pieces, parts = [*unroll.feed(data), *unroll.flush()], list[bytes]()
     start = 0
     for end, text in pieces:

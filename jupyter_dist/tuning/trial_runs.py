@@ -30,7 +30,7 @@ def start(tuning: RunFolder, job: Job, one: Trial, options: Mapping[str, Any] | 
     about = job.tuning
     assert about is not None
     place = RunFolder(tuning.path.parent / one.run_id)
-    with submission.or_nothing_of(place):
+    with submission.remove_on_failure(place):
         trial = {**about["trial"], "options": {**about["trial"]["options"], **(options or {})}}
         if not place.job.exists():
             _make(tuning, trial, search_of(about).parallel, one, place)

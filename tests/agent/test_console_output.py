@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from jupyter_dist.agent.console_output import Echo
+from jupyter_dist.agent.console_output import ConsoleOutput
 
 LOG = "attempts/0/ranks/3/output.log"
 
 
 def told(*frames: tuple[str, int, bytes]) -> list[str]:
     out: list[str] = []
-    echo = Echo(out.append)
+    echo = ConsoleOutput(out.append)
     for path, offset, body in frames:
         echo.take({"is": "chunk", "path": path, "offset": offset}, body)
     echo.finish()

@@ -19,7 +19,13 @@ import pytest
 
 from jupyter_dist import folder as folders
 from jupyter_dist.agent import stage_program as stage
-from jupyter_dist.backends.ranks.placement import Wanted, environments, gpu_trouble, places, ports_needed
+from jupyter_dist.backends.ranks.placement import (
+    RankEnvironmentOptions,
+    environments,
+    gpu_trouble,
+    places,
+    ports_needed,
+)
 from jupyter_dist.backends.ssh.backend import Ssh
 from jupyter_dist.backends.ssh.options import SshOptions
 from jupyter_dist.conformance.deadlines import wait_for_exit
@@ -32,13 +38,13 @@ from jupyter_dist.hosts import openssh
 from jupyter_dist.hosts.arrivals import Arrivals
 from jupyter_dist.hosts.facts import HostFacts, host_facts
 from jupyter_dist.hosts.fleet import Fleet, FleetPoll, Start
-from jupyter_dist.hosts.host_messages import cut_off
+from jupyter_dist.hosts.host_messages import unreachable_pairs
 from jupyter_dist.hosts.links.link import LinkError
-from jupyter_dist.hosts.links.stream import Pipe, PlainDoor, StreamLink, by_pipe, stage_program
+from jupyter_dist.hosts.links.stream import FunctionTransport, Pipe, StreamLink, by_pipe, stage_program
 from jupyter_dist.hosts.openssh import SshSettings, diagnose
 from jupyter_dist.hosts.settings import HostSettings
 from jupyter_dist.job import Job, State
-from jupyter_dist.supervise.log_index import Indexer
+from jupyter_dist.supervise.log_index import LogIndexWriter
 from jupyter_dist.worker.host.machine import unreached
 from jupyter_dist.worker.output.time_index import RECORD, Times
 
@@ -205,11 +211,11 @@ def test_lines_have_the_time_they_were_printed_at_not_that_of_their_arrival(fold
     told = b"".join(RECORD.pack(*record) for record in ((0, 100.0), (4, 100.0), (8, 160.0)))
     arrivals.take({"is": "chunk", "path": log, "offset": 0}, b"one\ntwo\n", 5.0)
     # A supervisor looks in between, and must not write an index of its own then.
-    Indexer(folder, 0).tick(999.0, 2)
+    LogIndexWriter(folder, 0).tick(999.0, 2)
     arrivals.take({"is": "chunk", "path": times, "offset": 0}, told[:40], 5.0)
     arrivals.take({"is": "chunk", "path": times, "offset": 0}, told, 5.0)
     arrivals.take({"is": "chunk", "path": times, "offset": 32}, told[32:], 5.0)
-    Indexer(folder, 0).tick(999.0, 2)
+    LogIndexWriter(folder, 0).tick(999.0, 2)
     seen = Times(rank.times)
     seen.refresh()
     assert [seen.at(0, 0.0), seen.at(4, 0.0), seen.at(8, 7.0)] == [105.0, 165.0, 7.0]
@@ -275,7 +281,7 @@ def test_what_a_stage_program_of_another_version_says(folder: RunFolder, tmp_pat
     with subprocess.Popen(argv, stdin=theirs.fileno(), stdout=theirs.fileno()):
         theirs.close()
         wish = {"dir": str(tmp_path / "there"), "run": folder.id, "node": 0, "version": "3.8"}
-        link = StreamLink("far", PlainDoor(lambda: Pipe.of_socket(ours, "a-word")), wish, [])
+        link = StreamLink("far", FunctionTransport(lambda: Pipe.of_socket(ours, "a-word")), wish, [])
         link.open("stage")
 
         def wait() -> None:
@@ -318,7 +324,7 @@ def test_all_ways_between_hosts_are_told() -> None:
             self.name, self.no_way = name, no_way
 
     hosts: Any = [Cut("a"), Cut("b", a="No route to host", c="timed out"), Cut("c", a="No route to host")]
-    first, second = cut_off(hosts, "a", "a at 10.0.0.1, port 7")
+    first, second = unreachable_pairs(hosts, "a", "a at 10.0.0.1, port 7")
     assert first.startswith(
         "b, c cannot connect to a at 10.0.0.1, port 7 (No route to host), where the ranks"
     )
@@ -429,7 +435,7 @@ def test_one_machine_under_two_names_is_refused_where_it_has_gpus(folder: RunFol
     job = Job(folder.id, "ssh", 2, 0.0, "/tmp", sys.executable, "1")
     for gpus, told in ((1, "a and b are the same machine"), (0, "None")):
         facts = {name: about(name, node, gpus, machine="one") for node, name in enumerate("ab")}
-        assert str(gpu_trouble(job, Wanted(), where, facts)).startswith(told)
+        assert str(gpu_trouble(job, RankEnvironmentOptions(), where, facts)).startswith(told)
 
 
 def test_a_dry_run_shows_hosts_and_environments(folder: RunFolder) -> None:
@@ -512,7 +518,7 @@ def test_values_of_env_reach_the_ranks_and_no_file(
     job = Job(folder.id, "ssh", 2, 0.0, "/tmp", sys.executable, "1", env_names=("TOKEN",))
     where = places(2, HERE)
     facts = {"localhost": fleet.facts("localhost")}
-    envs = environments(job, 0, Wanted(), where, facts, {"localhost": [1, 2, 3, 4]})
+    envs = environments(job, 0, RankEnvironmentOptions(), where, facts, {"localhost": [1, 2, 3, 4]})
     assert [env["TOKEN"] for env in envs] == ["hush"] * 2
     assert envs[0]["MASTER_ADDR"] == "127.0.0.1"
     assert envs[0]["GLOO_SOCKET_IFNAME"] == "lo"

@@ -24,7 +24,7 @@ from hypothesis import strategies as some
 from jupyter_dist import folder as folders
 from jupyter_dist.agent import mailbox_relay
 from jupyter_dist.agent.frames import encode
-from jupyter_dist.agent.mailbox_objects import Inbox, letter_name, parse, sealed, served_name, unsealed
+from jupyter_dist.agent.mailbox_objects import SessionOrder, object_name, parse, session_name, sign, verify
 from jupyter_dist.agent.stores.folder_store import FolderStore, open_store
 from jupyter_dist.agent.stores.s3_store import S3Store, signed
 from jupyter_dist.agent.stores.store import Store, StoreError
@@ -49,7 +49,7 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "some", "AWS_SECRET_ACCESS_KEY": "body"}
 @given(some.lists(some.lists(some.integers(0, 12), max_size=8), max_size=12))
 def test_each_object_is_taken_once_and_in_its_turn(listings: list[list[int]]) -> None:
     """Whatever a listing shows and whenever: late, doubled, out of order."""
-    inbox = Inbox()
+    inbox = SessionOrder()
     taken: list[int] = []
     for listing in listings:
         for number in inbox.due(listing):
@@ -61,7 +61,7 @@ def test_each_object_is_taken_once_and_in_its_turn(listings: list[list[int]]) ->
 
 
 def test_a_hole_is_known_for_as_long_as_it_stays() -> None:
-    inbox = Inbox()
+    inbox = SessionOrder()
     assert inbox.due([1, 2]) == []
     time.sleep(0.01)
     assert inbox.hole_s > 0
@@ -77,30 +77,30 @@ def test_a_courier_leaves_alone_what_another_one_has_served(
     """On a machine in place of one that was taken away it would do all over again what letters ask for."""
     monkeypatch.setenv("JUPYTER_DIST_LIFELINE", "")
     store = FolderStore(str(tmp_path))
-    here = mailbox_relay.Courier(store, "run", b"key", 0)
-    store.put(letter_name("run", "down", 0, "a1", 5), b"")
-    store.put(served_name("run", 0, "a1"), b"")
+    here = mailbox_relay.MailboxRelay(store, "run", b"key", 0)
+    store.put(object_name("run", "down", 0, "a1", 5), b"")
+    store.put(session_name("run", 0, "a1"), b"")
     here._look()
     assert here._session == ""
-    store.put(letter_name("run", "down", 0, "a2", 5), b"")
+    store.put(object_name("run", "down", 0, "a2", 5), b"")
     here._look()
     assert here._session == "a2"
     here.give_up()
-    store.put(letter_name("run", "down", 0, "a3", 5), b"")
+    store.put(object_name("run", "down", 0, "a3", 5), b"")
     here._look()
     assert here._session == "a2", "one that ends serves nobody new"
 
 
 def test_an_object_is_sealed_with_its_name() -> None:
-    name = letter_name(RUN, "up", 1, "00ab", 7)
+    name = object_name(RUN, "up", 1, "00ab", 7)
     assert parse(name) == ("up", 1, "00ab", 7)
     assert parse(f"{RUN}/files/00ab") is None
-    data = sealed(b"key", name, b"content")
-    assert unsealed(b"key", name, data) == b"content"
-    assert unsealed(b"other", name, data) is None
-    assert unsealed(b"key", letter_name(RUN, "up", 1, "00ab", 8), data) is None
-    assert unsealed(b"key", name, data[:-1] + b"!") is None
-    assert unsealed(b"key", name, b"short") is None
+    data = sign(b"key", name, b"content")
+    assert verify(b"key", name, data) == b"content"
+    assert verify(b"other", name, data) is None
+    assert verify(b"key", object_name(RUN, "up", 1, "00ab", 8), data) is None
+    assert verify(b"key", name, data[:-1] + b"!") is None
+    assert verify(b"key", name, b"short") is None
 
 
 def test_requests_are_signed_as_amazon_s_own_library_does() -> None:
@@ -312,10 +312,10 @@ def test_what_is_not_sealed_with_the_run_s_key_is_not_read(
     far.start(wait_for, "sh", "-c", "echo mine; sleep 3; echo again; sleep 600")
     far.until(wait_for, lambda: far.log == "mine\n", "the first line")
     link = far.mailbox._links[0]
-    name = letter_name(RUN, "up", 0, link.session, link._inbox.next)
+    name = object_name(RUN, "up", 0, link.session, link._inbox.next)
     chunk = {"is": "chunk", "path": "attempts/0/ranks/0/result.pkl", "offset": 0, "size": 1, "time": 0}
     frame = encode({**chunk, "is": "whole"}, 1) + b"!"
-    (tmp_path / "the store" / name).write_bytes(sealed(b"another key", name, frame))
+    (tmp_path / "the store" / name).write_bytes(sign(b"another key", name, frame))
     far.until(wait_for, lambda: far.log == "mine\nagain\n", "the second line")
     assert not far.folder.rank(0, 0).result.exists()
 
@@ -396,7 +396,7 @@ def test_what_nobody_takes_is_bounded(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("JUPYTER_DIST_LIFELINE", "")  # so that what it sets below is gone after the test
     for name, value in {"MOST_BYTES": 4000, "_COUNT_EVERY_BYTES": 8000, "_MOST_LEFT_BYTES": 40_000}.items():
         monkeypatch.setattr(mailbox_relay, name, value)
-    here = mailbox_relay.Courier(FolderStore(str(tmp_path)), RUN, b"key", 0)
+    here = mailbox_relay.MailboxRelay(FolderStore(str(tmp_path)), RUN, b"key", 0)
     monkeypatch.setenv("JUPYTER_DIST_LIFELINE", "")  # which it has set, for its agent
     ours, agent = socket.socketpair()
     here._agent, here._session = ours, "00"

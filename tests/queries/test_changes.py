@@ -15,7 +15,7 @@ import pytest
 from jupyter_dist import queries
 from jupyter_dist.queries.logs import merged_log
 from jupyter_dist.record.file_changes import FileChanges
-from jupyter_dist.supervise.log_index import Indexer
+from jupyter_dist.supervise.log_index import LogIndexWriter
 from jupyter_dist.worker.output import time_index
 from tests.rigs.run_maker import BEGAN, RunMaker
 
@@ -58,7 +58,7 @@ def test_where_nothing_can_be_heard_files_are_looked_at(
     deaf = FileChanges()
     assert (deaf.fileno(), deaf.watch(own_folders), deaf.take()) == (None, False, set())
     run = RunMaker(own_folders)
-    index = Indexer(run.folder, 0, deaf)
+    index = LogIndexWriter(run.folder, 0, deaf)
     run.print(0, "line\n")
     assert index.tick(BEGAN, 2)
     assert (index.heard, index.pause_s) == (None, 0.02)
@@ -68,7 +68,7 @@ def test_a_line_wakes_who_notes_its_time(own_folders: Path) -> None:
     run = RunMaker(own_folders)
     for rank in range(2):
         run.print(rank, "")
-    index = Indexer(run.folder, 0)
+    index = LogIndexWriter(run.folder, 0)
     assert not index.tick(BEGAN, 2)
     assert not run.folder.moment.exists(), "nothing new"
     assert index.heard is not None
@@ -95,7 +95,7 @@ def test_what_comes_from_a_host_is_news_but_no_moment(own_folders: Path) -> None
     run = RunMaker(own_folders)
     time_index.append(run.rank(0).times, (0, BEGAN))
     run.print(0, "line\n")
-    assert Indexer(run.folder, 0).tick(BEGAN + 2, 2)
+    assert LogIndexWriter(run.folder, 0).tick(BEGAN + 2, 2)
     assert run.folder.moment.exists()
     assert time_index.complete_until(run.folder.moment) == 0
 
@@ -125,7 +125,7 @@ def numbers(tail: dict[str, Any]) -> list[int]:
 
 def test_only_what_is_new_comes_along(own_folders: Path) -> None:
     run = RunMaker(own_folders)
-    watch: Any = queries.Watch()
+    watch: Any = queries.RunChanges()
     of = {"id": run.folder.id, "rank": None, "launcher": None}
     watch.set([run.folder.id], [of, {**of, "rank": 1}, {**of, "rank": 7}, {**of, "rank": "x"}])
     run.print(0, "one\ntwo\n", BEGAN + 1)

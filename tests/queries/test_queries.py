@@ -547,7 +547,7 @@ def kinds(messages: list[dict[str, Any]]) -> list[str]:
 
 def test_watch_tells_what_changed(make: Callable[..., RunMaker], wait_for: Callable[..., Any]) -> None:
     run = make()
-    watch: Any = queries.Watch([run.folder.id])
+    watch: Any = queries.RunChanges([run.folder.id])
     assert not watch.idle
     assert kinds(watch.poll()) == ["run", "log", "curves"]
     assert kinds(watch.poll()) == []
@@ -580,7 +580,7 @@ def test_who_hears_of_an_end_has_heard_of_every_line(
 ) -> None:
     """Also where the run ends between the look at its state and what is told of it."""
     run = make()
-    watch: Any = queries.Watch([run.folder.id])
+    watch: Any = queries.RunChanges([run.folder.id])
     watch.poll()
 
     def at_its_end(folder: RunFolder) -> Any:
@@ -614,7 +614,7 @@ def test_rows_are_read_while_others_are_added(make: Callable[..., RunMaker]) -> 
 
 
 def test_watch_the_list(make: Callable[..., RunMaker], wait_for: Callable[..., Any]) -> None:
-    watch: Any = queries.Watch(["runs"])
+    watch: Any = queries.RunChanges(["runs"])
     watch.poll()
     run = make()
     assert kinds(wait_for(watch.poll, what="the new run")) == ["runs"]

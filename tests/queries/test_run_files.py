@@ -116,7 +116,7 @@ def test_a_launcher_is_none_of_the_ranks(make: Callable[..., RunMaker]) -> None:
 
 def test_views_are_told_of_launchers_and_files(make: Callable[..., RunMaker]) -> None:
     run = make()
-    watch: Any = queries.Watch([run.folder.id])
+    watch: Any = queries.RunChanges([run.folder.id])
     told: dict[str, Any] = {change["kind"]: change for change in watch.poll()}
     assert told["log"]["launchers"] == {}
     assert watch.poll() == []
@@ -191,7 +191,7 @@ def test_a_rank_that_joined_is_shown_like_the_others(make: Callable[..., RunMake
     assert sorted(texts(queries.log_page(id_))) == ["of the second", "of the third"]
     (curve,) = queries.curves(id_)["curves"]
     assert [rank["rank"] for rank in curve["ranks"]] == [2]
-    told: dict[str, Any] = {change["kind"]: change for change in queries.Watch([id_]).poll()}
+    told: dict[str, Any] = {change["kind"]: change for change in queries.RunChanges([id_]).poll()}
     assert told["log"]["ranks"] == {"0": 0, "1": 1, "2": 1}
     run.event(2, "result", repr="3", bytes=None, error=None)
     run.end()

@@ -19,7 +19,7 @@ from jupyter_dist.record.metrics import points as metrics
 from jupyter_dist.record.metrics.digest import LINES
 from jupyter_dist.showing import summary, summary_curves
 from jupyter_dist.supervise import digest_update
-from jupyter_dist.supervise.log_index import Indexer
+from jupyter_dist.supervise.log_index import LogIndexWriter
 from jupyter_dist.text.safe import one_line
 from jupyter_dist.text.svg import Curves
 from jupyter_dist.worker import layout
@@ -118,7 +118,7 @@ def test_what_is_kept_while_points_come_is_what_a_whole_reading_gives(
     monkeypatch.setattr(digest_update, "_REST", 0.0)
     made = RunMaker(tmp_path, ranks)
     writers = {rank: _Rank(made.rank(rank).events, rank) for rank in (0, ranks - 1)}
-    indexer = Indexer(made.folder, 0, digests=True)
+    indexer = LogIndexWriter(made.folder, 0, digests=True)
     try:
         for what, which, piece, tear in actions:
             if what == "write":
@@ -127,12 +127,12 @@ def test_what_is_kept_while_points_come_is_what_a_whole_reading_gives(
             elif what == "read":
                 indexer.tick(1.0, ranks)
             elif what == "killed":
-                indexer = Indexer(made.folder, made.status.attempt, digests=True)
+                indexer = LogIndexWriter(made.folder, made.status.attempt, digests=True)
             else:
                 indexer.finish(1.0, ranks)
                 made.next_attempt()
                 writers = {rank: _Rank(made.rank(rank).events, rank) for rank in writers}
-                indexer = Indexer(made.folder, made.status.attempt, digests=True)
+                indexer = LogIndexWriter(made.folder, made.status.attempt, digests=True)
         same(summary_curves.curves(made.folder), whole(made.folder))
         indexer.finish(1.0, ranks)
         same(summary_curves.curves(made.folder), whole(made.folder))
@@ -170,7 +170,7 @@ def bytes_read() -> int:
 def logged(root: Path, points: int, *, names: int = 1) -> RunMaker:
     """A run of 4 ranks, whose digest its supervisor kept while they logged."""
     made = RunMaker(root, 4)
-    indexer = Indexer(made.folder, 0, digests=True)
+    indexer = LogIndexWriter(made.folder, 0, digests=True)
     writers = [EventWriter(str(made.rank(rank).events)) for rank in range(4)]
     for start in range(0, points, 2000):
         for rank, writer in enumerate(writers):
@@ -201,7 +201,7 @@ def test_a_page_about_many_points_reads_few_bytes(own_folders: Path) -> None:
 
 def test_what_is_shown_between_points_is_found_by_the_digest(own_folders: Path) -> None:
     made = RunMaker(own_folders, 1)
-    indexer = Indexer(made.folder, 0, digests=True)
+    indexer = LogIndexWriter(made.folder, 0, digests=True)
     for step in range(6000):
         made.metric(0, step, {"loss": 1.0})
         if step in (2000, 2001, 5000):

@@ -23,13 +23,13 @@ from jupyter_dist.record import reader
 from jupyter_dist.record.cursor import Tail
 from jupyter_dist.record.logs import terminal_log
 from jupyter_dist.record.logs.last_lines import last_lines
-from jupyter_dist.record.logs.rendered_log import UnrolledLog
+from jupyter_dist.record.logs.rendered_log import RenderedLog
 from jupyter_dist.showing import live
 from jupyter_dist.showing.run import Run
 from jupyter_dist.showing.screens import PlainScreen, kernel_text
 from jupyter_dist.showing.view import View
 from jupyter_dist.text import log_rendering
-from jupyter_dist.text.log_rendering import WINDOW, Unroll, unrolled
+from jupyter_dist.text.log_rendering import WINDOW, LogRendering, unrolled
 from jupyter_dist.text.safe import clean_lines
 from tests.rigs.run_maker import BEGAN, RunMaker
 
@@ -41,7 +41,7 @@ def bytes_read() -> int:
 
 def fed(data: bytes, sizes: list[int]) -> bytes:
     """What is shown when the log comes in pieces of these sizes, again and again."""
-    reading, shown, at, start, turn = Unroll(), b"", 0, 0, 0
+    reading, shown, at, start, turn = LogRendering(), b"", 0, 0, 0
     pieces = []
     while at < len(data):
         size = sizes[turn % len(sizes)]
@@ -237,7 +237,7 @@ def test_places_in_what_is_shown_and_in_the_log(tmp_path: Path) -> None:
     path = tmp_path / "log"
     data = b"first\nbar\n\x1b[A\x1b[2Kbar 2\nlast\n"
     path.write_bytes(data)
-    log = UnrolledLog(path)
+    log = RenderedLog(path)
     log.refresh(ended=True)
     assert log.read(0, 99) == b"first\nbar 2\nlast\n" == b"".join(log.chunks())
     assert [log.read(at, 1) for at in range(log.size)] == [b"%c" % c for c in b"first\nbar 2\nlast\n"]
@@ -254,7 +254,7 @@ def test_places_of_lines_far_behind_a_bar(tmp_path: Path) -> None:
     data, shown = b"first\nbar\n\x1b[A\x1b[2Kbar 2\n" + plain, b"first\nbar 2\n" + plain
     path = tmp_path / "log"
     path.write_bytes(data)
-    log = UnrolledLog(path)
+    log = RenderedLog(path)
     log.refresh(ended=True)
     assert log.read(0, len(data)) == shown
     for number in (WINDOW + 50, 2 * WINDOW - 1):
@@ -275,7 +275,7 @@ def test_a_log_that_is_rewritten_more_than_is_kept_is_shown_as_it_was_written(
 ) -> None:
     monkeypatch.setattr("jupyter_dist.record.logs.rendered_log._MAX_TEXTS", 10)
     path = tmp_path / "log"
-    log = UnrolledLog(path)
+    log = RenderedLog(path)
     bar = b"bar\n\x1b[A\x1b[2Kbar that is done\n"
     for _ in range(4):
         with path.open("ab") as file:
@@ -451,5 +451,5 @@ def test_it_costs_what_a_search_costs_where_nothing_is_rewritten() -> None:
     log_rendering._BEGIN.search(data)
     least = time.process_time() - began
     began = time.process_time()
-    assert Unroll().feed(data) == [log_rendering.Piece(len(data))]
+    assert LogRendering().feed(data) == [log_rendering.Piece(len(data))]
     assert time.process_time() - began < 20 * least + 0.2

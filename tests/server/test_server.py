@@ -78,7 +78,7 @@ def test_answers_fit_their_schemas(own_folders: Path) -> None:
         "ClusterList": queries.clusters(),
     }
     several: dict[str, list[Any]] = {
-        "Change": [*queries.Watch([run.folder.id, "runs"]).poll()],
+        "Change": [*queries.RunChanges([run.folder.id, "runs"]).poll()],
         "Result": [*queries.results(run.folder.id)],
         "Backend": [*queries.backends()],
     }

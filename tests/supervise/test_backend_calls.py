@@ -12,7 +12,7 @@ import pytest
 
 from jupyter_dist.errors import InputError, LaunchError, Unreachable
 from jupyter_dist.supervise.backend_calls import Call, Failure, failure_of, may_pass
-from jupyter_dist.supervise.retry import Retried
+from jupyter_dist.supervise.retry import RetriedCall
 
 
 def client_error(base: type[Exception] = Exception, name: str = "ApiException", **carries: Any) -> Exception:
@@ -93,7 +93,7 @@ PASSES = Failure("ConnectionError", "503", may_pass=True)
 STAYS = Failure("KeyError", "phase", may_pass=False)
 
 
-def fail(line: Retried, caller: Answers, now: float, failure: Failure) -> None:
+def fail(line: RetriedCall, caller: Answers, now: float, failure: Failure) -> None:
     line.begin()
     caller.made[-1].fail(failure)
     assert line.take(now) is caller.made[-1]
@@ -101,7 +101,7 @@ def fail(line: Retried, caller: Answers, now: float, failure: Failure) -> None:
 
 def test_pauses_grow_and_end_with_a_success() -> None:
     caller = Answers()
-    line = Retried(caller, "poll", 300.0)  # type: ignore[arg-type]
+    line = RetriedCall(caller, "poll", 300.0)  # type: ignore[arg-type]
     now = 1000.0
     pauses = []
     for _ in range(10):
@@ -125,11 +125,11 @@ def test_pauses_grow_and_end_with_a_success() -> None:
 
 def test_it_is_given_up_after_the_grace_or_three_times_what_does_not_pass() -> None:
     caller = Answers()
-    line = Retried(caller, "poll", 10.0)  # type: ignore[arg-type]
+    line = RetriedCall(caller, "poll", 10.0)  # type: ignore[arg-type]
     fail(line, caller, 100.0, PASSES)
     assert not line.exhausted(109.0)
     assert line.exhausted(110.0)
-    line = Retried(caller, "stop", 10.0)  # type: ignore[arg-type]
+    line = RetriedCall(caller, "stop", 10.0)  # type: ignore[arg-type]
     for _ in range(2):
         fail(line, caller, 100.0, STAYS)
         assert not line.exhausted(100.0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from pathlib import Path
 
 import pytest
 
@@ -81,3 +83,14 @@ def test_what_is_called_off_never_goes_on() -> None:
     """Once an attempt is to be ended, no event brings it back to running or submits it again."""
     ending = {Phase.WITHDRAWING, Phase.TRACING, Phase.ENDING, Phase.OVER, Phase.UNKNOWN}
     assert {follows for (phase, _), follows in TABLE.items() if phase in ending} <= ending
+
+
+def test_the_documentation_draws_this_table() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
+    drawn = {
+        (Phase[start], Event[event]): Phase[follows]
+        for start, follows, event in re.findall(r"^    (\w+) --> (\w+): (\w+)$", text, re.MULTILINE)
+    }
+    assert drawn == TABLE
+    for each in (*Phase, *Event):
+        assert f"| {each.name} | {each.value} |" in text

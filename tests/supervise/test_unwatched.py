@@ -220,7 +220,7 @@ def test_the_server_goes_on_while_unwatched_runs_are_stopped(tmp_path: Path, han
 
 def test_a_page_that_watches_hears_of_it(own_folders: Path, wait_for: Callable[..., Any]) -> None:
     made = RunMaker(own_folders, 2)
-    watch = queries.Watch([made.folder.id, "runs"])
+    watch = queries.RunChanges([made.folder.id, "runs"])
     watch.poll()
     gone = dataclasses.replace(GONE, host=os.uname().nodename, boot_id=reader.boot_id())
     made.write(supervisor=gone, handle={"hosts": []})

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from ...errors import InputError
 from ...folder import RunFolder
 from ...job import Job, Poll, RankState, State
-from ..attached_job import ShownJob
+from ..attached_job import AttachedJob
 from ..interface import Capabilities, Handle, Options
 from ..platform_job import JobWatch
 from .checks import check_packages, whereabouts
@@ -24,9 +24,9 @@ from .jobs import CommandJob, end_job, look_again, look_at
 from .log_owners import ranks_asked_for, workers_of
 from .logs import JobLogs
 from .options import AzureMlOptions
-from .workspace import MlWorkspace, NotAllowed, NotThere, Whereabouts
+from .workspace import MlWorkspace, NotAllowed, NotThere, WorkspaceId
 
-__all__ = ["SeenCommand", "SeenCommandOptions"]
+__all__ = ["AttachedCommandJob", "SeenCommandOptions"]
 
 _LOOK_EVERY_S = 3.0
 _LAG_S = 5.0
@@ -51,7 +51,7 @@ class SeenCommandOptions(Options):
     job: str
 
 
-class SeenCommand(ShownJob):
+class AttachedCommandJob(AttachedJob):
     """Shows one job. Its handle is the run's folder and the job's name."""
 
     name: ClassVar[str] = "azureml-job"
@@ -200,11 +200,11 @@ class SeenCommand(ShownJob):
         self._watch = JobWatch(functools.partial(look_again, workspace), seen, _LOOK_EVERY_S)
 
 
-def _where(told: Mapping[str, Any]) -> Whereabouts:
-    return Whereabouts(told["subscription"], told["resource_group"], told["workspace"])
+def _where(told: Mapping[str, Any]) -> WorkspaceId:
+    return WorkspaceId(told["subscription"], told["resource_group"], told["workspace"])
 
 
-def _written(name: str, where: Whereabouts, about: Mapping[str, Any]) -> str:
+def _written(name: str, where: WorkspaceId, about: Mapping[str, Any]) -> str:
     """What stands for the run's cell."""
     lines = [f"# the job {name} in the workspace {where.workspace}, which was started elsewhere"]
     for title in ("displayName", "experimentName", "environmentId"):

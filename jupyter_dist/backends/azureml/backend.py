@@ -22,7 +22,7 @@ from ..interface import Capabilities, Options
 from ..platform_job import PlatformJob
 from ..platform_trial import adopted_job
 from .checks import check_command, whereabouts
-from .client import CommandErrands, code_id, mailbox_of
+from .client import AzureMlClient, code_id, mailbox_of
 from .jobs import CommandJob
 from .mailbox_access import LIFE
 from .options import AzureMlOptions
@@ -43,7 +43,7 @@ class AzureMl(PlatformJob[CommandJob]):
     )
 
     def __init__(self) -> None:
-        super().__init__(CommandJob, "command_job", _errands)
+        super().__init__(CommandJob, "command_job", _platform_client)
 
     def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
         return check_command(world_size, AzureMlOptions(**options))
@@ -90,7 +90,7 @@ def _life_s(asked: AzureMlOptions) -> float | None:
     return LIFE.total_seconds() if asked.identity is None else None
 
 
-def _errands(job: Job, folder: RunFolder) -> CommandErrands:
+def _platform_client(job: Job, folder: RunFolder) -> AzureMlClient:
     asked = AzureMlOptions(**job.options)
     workspace = MlWorkspace(whereabouts(asked, Path(job.cwd)))
-    return CommandErrands(workspace, asked, folder, adopted_job(job, "command_job"))
+    return AzureMlClient(workspace, asked, folder, adopted_job(job, "command_job"))

@@ -10,12 +10,12 @@ from ...errors import InputError, MissingEngine
 from ..ranks.tensorflow_roles import roles
 from .options import SERVERLESS, AzureMlOptions
 from .request import environment_id, instances
-from .workspace import Whereabouts, workspace_here
+from .workspace import WorkspaceId, workspace_here
 
 __all__ = ["check_command", "check_packages", "whereabouts"]
 
 
-def whereabouts(asked: AzureMlOptions, folder: Path) -> Whereabouts:
+def whereabouts(asked: AzureMlOptions, folder: Path) -> WorkspaceId:
     """The workspace of the options, or the one that is known in the notebook's folder. Raises InputError."""
     given = {
         "subscription": asked.subscription,
@@ -29,7 +29,7 @@ def whereabouts(asked: AzureMlOptions, folder: Path) -> Whereabouts:
             f"the backend 'azureml' needs a workspace: {' '.join(missing)}; or a config.json above the "
             "notebook, which the studio gives for download"
         )
-    return Whereabouts(**found)
+    return WorkspaceId(**found)
 
 
 def check_packages() -> None:

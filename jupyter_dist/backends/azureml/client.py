@@ -24,14 +24,14 @@ from .. import platform_entrypoint
 from ..platform_job import leave_files
 from ..platform_trial import take_key
 from .jobs import CommandJob, end_job, look_again, look_at
-from .mailbox_access import MailAccess
+from .mailbox_access import MailboxAccess
 from .options import AzureMlOptions
 from .request import command_job, environment_id, host_list, job_name, longest_s
 from .studio_metrics import StudioMetrics
 from .sweep_request import sweep_job, sweep_name
 from .workspace import InUse, MlWorkspace, NotThere
 
-__all__ = ["CommandErrands", "code_id", "mailbox_of"]
+__all__ = ["AzureMlClient", "code_id", "mailbox_of"]
 
 _OURS = uuid.UUID("5f0e7a55-6f0b-4f5c-9c0e-6a1d3f2f7a11")
 
@@ -51,8 +51,8 @@ def mailbox_of(asked: AzureMlOptions) -> str:
     return f"azureml://datastores/{asked.datastore}/paths/jupyter-dist"
 
 
-class CommandErrands:
-    """One run's: `Errands` of a platform's job."""
+class AzureMlClient:
+    """The `PlatformClient` of one run."""
 
     look_every_s = 3.0
     why_s = 20.0
@@ -65,7 +65,7 @@ class CommandErrands:
         self._workspace, self._asked, self._run = workspace, asked, folder.id
         self._adopted = adopted
         self._metrics, self._telling = StudioMetrics(workspace, folder), threading.Lock()
-        self._mail = MailAccess(workspace, asked.datastore)
+        self._mail = MailboxAccess(workspace, asked.datastore)
         self.settings, self.wanted = asked.agent_settings(), asked.wanted()
 
     def mailbox(self, folder: RunFolder) -> Mailbox:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import DistError
-from ..platform_job import JobView, see_to_its_end
+from ..platform_job import JobView, wait_or_stop
 from .workspace import MlWorkspace, NotThere
 
 __all__ = ["CommandJob", "end_job", "look_again", "look_at", "read"]
@@ -107,8 +107,8 @@ def _explained(workspace: MlWorkspace, seen: CommandJob) -> CommandJob:
 
 
 def end_job(workspace: MlWorkspace, name: str, *, wait_s: float) -> CommandJob:
-    """As `see_to_its_end`."""
-    return see_to_its_end(
+    """As `wait_or_stop`."""
+    return wait_or_stop(
         lambda: look_at(workspace, name),
         lambda: workspace.jobs("POST", f"{name}/cancel", f"cancel the job {name!r}"),
         wait_s,

@@ -20,7 +20,7 @@ from typing import Any
 from ...errors import DistError, Unreachable
 from ...folder import RunFolder
 from ...worker import layout
-from ..attached_job import ShownLog, seconds
+from ..attached_job import AttachedLog, seconds
 from .log_owners import logs_of
 from .workspace import MlWorkspace, NotAllowed
 
@@ -58,7 +58,7 @@ class _OneLog:
     """Of one who speaks: a blob, or several in turn. `known`: what `position` was in another process."""
 
     def __init__(self, path: Path, known: Mapping[str, Any]) -> None:
-        self._path, self._file = path, ShownLog(path, int(known.get("size", 0)))
+        self._path, self._file = path, AttachedLog(path, int(known.get("size", 0)))
         self._turn, self._at = int(known.get("turn", 0)), int(known.get("at", 0))
 
     @property

@@ -19,7 +19,7 @@ from ...errors import DistError, LaunchError, Unreachable
 from ...hosts.stores.azure_container import ContainerStore
 from .workspace import MlWorkspace, NotAllowed
 
-__all__ = ["LIFE", "MailAccess", "life_of"]
+__all__ = ["LIFE", "MailboxAccess", "life_of"]
 
 _FOLDER = "jupyter-dist"
 LIFE = datetime.timedelta(days=7)
@@ -42,7 +42,7 @@ def life_of(signature: str) -> float | None:
     return (until - datetime.datetime.now(datetime.timezone.utc)).total_seconds()
 
 
-class MailAccess:
+class MailboxAccess:
     """To the folder of a datastore that all runs leave their mail in. For several threads."""
 
     def __init__(self, workspace: MlWorkspace, datastore: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from ...cluster_form import Form
-from ..hosted import Wanted
+from ..hosted import RankEnvironmentOptions
 from ..ranks.tensorflow_roles import Chief, ParameterServers
 from ..shared_options.agent import AgentOptions, Duration, Line, grace_field
 from .inputs import check_inputs
@@ -152,9 +152,9 @@ class AzureMlOptions(AgentOptions):
         """Whether mpirun starts a process for each rank, which lends it its place."""
         return self.distribution == "mpi"
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> RankEnvironmentOptions:
         """What concerns the ranks' environments. Under mpirun, Horovod meets by MPI."""
-        return Wanted.of(self, horovod=not self.by_mpi)
+        return RankEnvironmentOptions.of(self, horovod=not self.by_mpi)
 
     @classmethod
     def instead_of(cls, flag: str) -> str | None:

@@ -16,7 +16,7 @@ from ...errors import DistError, Unreachable
 from ...folder import RunFolder
 from ...record import reader
 from ...record.metrics.points import to_number
-from ..platform_job import SignedOut
+from ..platform_job import CredentialsExpired
 from .workspace import MlWorkspace
 
 __all__ = ["StudioMetrics"]
@@ -53,7 +53,7 @@ class StudioMetrics:
                     self._workspace.mlflow("runs/log-batch", "write metrics to the studio", asked)
                     del self._waiting[: len(batch)]
         except DistError as error:
-            self._refused = not isinstance(error, (Unreachable, SignedOut))
+            self._refused = not isinstance(error, (Unreachable, CredentialsExpired))
             if self._refused or all_of_it:
                 print(f"the studio does not have all metrics of {job}: {error}", flush=True)
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DistError, InputError, LaunchError, Unreachable
-from ..platform_job import SignedOut
+from ..platform_job import CredentialsExpired
 
-__all__ = ["InUse", "MlWorkspace", "NotAllowed", "NotThere", "Whereabouts", "workspace_here"]
+__all__ = ["InUse", "MlWorkspace", "NotAllowed", "NotThere", "WorkspaceId", "workspace_here"]
 
 _TIMES = (5.0, 30.0)
 """Seconds to connect, and for an answer. Whoever calls here asks again for much longer."""
@@ -50,7 +50,7 @@ class InUse(LaunchError):
 
 
 @dataclass(frozen=True)
-class Whereabouts:
+class WorkspaceId:
     """Which workspace."""
 
     subscription: str
@@ -100,7 +100,7 @@ class MlWorkspace:
     """A workspace. It is signed in to when it is asked first, and again once it has refused: its user may
     have signed in anew meanwhile. For several threads."""
 
-    def __init__(self, where: Whereabouts) -> None:
+    def __init__(self, where: WorkspaceId) -> None:
         self.where = where
         cloud = os.environ.get("AZUREML_CURRENT_CLOUD") or "AzureCloud"
         if cloud not in _CLOUDS:
@@ -177,8 +177,8 @@ class MlWorkspace:
     def _ask(self, method: str, url: str, what: str, body: Any, more: Mapping[str, str]) -> Any:
         """What it answers. `what` is told after `cannot` where it fails, such as `start a job`.
 
-        Raises InUse, NotAllowed, NotThere, SignedOut, LaunchError for any other answer that will not change
-        by itself, and Unreachable."""
+        Raises InUse, NotAllowed, NotThere, CredentialsExpired, LaunchError for any other answer that will not
+        change by itself, and Unreachable."""
         import requests
 
         wait_s = self._not_before - time.monotonic()
@@ -206,13 +206,13 @@ class MlWorkspace:
         except AzureError as error:
             raise Unreachable(f"nobody can be signed in to Azure at the moment: {error.message}") from error
 
-    def _signed_out(self, what: str, said: str) -> SignedOut:
+    def _signed_out(self, what: str, said: str) -> CredentialsExpired:
         with self._lock:
             self._credential = None
         lines = [line.strip() for line in said.splitlines() if line.strip()]
         # What does the chain of credentials say of the last one, which is the user's own?
         line = next((each for each in reversed(lines) if "az login" in each), lines[0] if lines else "")
-        return SignedOut(
+        return CredentialsExpired(
             f"cannot {what}: Azure knows no such user now: {line.rstrip('.')[:300]}. In a terminal: az "
             "login; or set AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET where JupyterLab is "
             "started, and never in a notebook"

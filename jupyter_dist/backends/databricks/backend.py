@@ -17,7 +17,7 @@ from ...folder import RunFolder
 from ...job import Job
 from ..interface import Capabilities, Options
 from ..platform_job import PlatformJob
-from .client import JobRunErrands, program_path
+from .client import DatabricksClient, program_path
 from .jobs import JobRun
 from .options import DatabricksOptions
 from .request import check_cluster, host_list, job_request, spread
@@ -36,7 +36,7 @@ class Databricks(PlatformJob[JobRun]):
     )
 
     def __init__(self) -> None:
-        super().__init__(JobRun, "job_run", _errands)
+        super().__init__(JobRun, "job_run", _platform_client)
 
     def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
         return check_cluster(world_size, DatabricksOptions(**options))
@@ -56,6 +56,6 @@ class Databricks(PlatformJob[JobRun]):
         return {"hosts": told, "mailbox": asked.mailbox, "submit": body}
 
 
-def _errands(job: Job, folder: RunFolder) -> JobRunErrands:
+def _platform_client(job: Job, folder: RunFolder) -> DatabricksClient:
     asked = DatabricksOptions(**job.options)
-    return JobRunErrands(Workspace(asked.host, asked.profile), asked, folder.id)
+    return DatabricksClient(Workspace(asked.host, asked.profile), asked, folder.id)

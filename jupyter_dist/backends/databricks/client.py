@@ -15,7 +15,7 @@ from ...folder import RunFolder
 from ...hosts.links.mailbox import Mailbox
 from ...hosts.stores.databricks_volume import VolumeStore
 from ...job import Job
-from ..hosted import Wanted
+from ..hosted import RankEnvironmentOptions
 from ..platform_job import leave_files
 from .barrier_program import program_text
 from .jobs import JobRun, active_run, end_run, look_at, remove_program, see, submit_run, upload_program
@@ -23,7 +23,7 @@ from .options import DatabricksOptions
 from .request import cluster_hosts, host_list, job_request, run_name, spread
 from .workspace import NotThere, Workspace
 
-__all__ = ["JobRunErrands", "program_path"]
+__all__ = ["DatabricksClient", "program_path"]
 
 _SLOTS_WAIT_S = 600.0
 
@@ -33,8 +33,8 @@ def program_path(user: str, run: str, attempt: int) -> str:
     return f"/Users/{user}/.jupyter-dist/{run}-{attempt}.py"
 
 
-class JobRunErrands:
-    """One run's: `Errands` of a platform's job."""
+class DatabricksClient:
+    """The `PlatformClient` of one run."""
 
     look_every_s = 2.0
     why_s = 15.0
@@ -42,7 +42,7 @@ class JobRunErrands:
 
     def __init__(self, workspace: Workspace, asked: DatabricksOptions, run: str) -> None:
         self._workspace, self._asked, self._run = workspace, asked, run
-        self.settings, self.wanted = asked.agent_settings(), Wanted.of(asked)
+        self.settings, self.wanted = asked.agent_settings(), RankEnvironmentOptions.of(asked)
 
     def mailbox(self, folder: RunFolder) -> Mailbox:
         # On the cluster, the Volume is a folder; here, the same is asked of the workspace.

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..platform_job import JobView, see_to_its_end
+from ..platform_job import JobView, wait_or_stop
 from .workspace import NotThere, Workspace
 
 __all__ = [
@@ -113,7 +113,7 @@ def look_at(workspace: Workspace, seen: JobRun) -> JobRun:
 
 
 def end_run(workspace: Workspace, number: int, *, wait_s: float) -> None:
-    """As `see_to_its_end`; one that has not begun need not be waited for."""
+    """As `wait_or_stop`; one that has not begun need not be waited for."""
 
     def look() -> JobRun:
         with workspace.asking(f"look after job run {number}") as client:
@@ -125,7 +125,7 @@ def end_run(workspace: Workspace, number: int, *, wait_s: float) -> None:
 
     if wait_s and look().life not in ("RUNNING", "TERMINATING"):
         wait_s = 0.0
-    see_to_its_end(look, stop, wait_s, is_over=lambda seen: seen.ended is not None)
+    wait_or_stop(look, stop, wait_s, is_over=lambda seen: seen.ended is not None)
 
 
 def upload_program(client: Any, path: str, text: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DistError, InputError, LaunchError, Unreachable
-from ..platform_job import SignedOut
+from ..platform_job import CredentialsExpired
 
 __all__ = ["NotThere", "Workspace", "check_profile", "profiles"]
 
@@ -40,7 +40,7 @@ class Workspace:
         self._client: Any = None
 
     def client(self) -> Any:
-        """The `databricks.sdk.WorkspaceClient`. Raises SignedOut where there are no credentials."""
+        """The `databricks.sdk.WorkspaceClient`. Raises CredentialsExpired where there are no credentials."""
         with self._lock:
             if self._client is None:
                 self._client = self._sign_in()
@@ -50,8 +50,8 @@ class Workspace:
     def asking(self, what: str) -> Iterator[Any]:
         """The client, for what is told after `cannot` where it fails, such as `read the cluster 'c'`.
 
-        Raises NotThere, SignedOut, LaunchError for any other answer that will not change by itself, and
-        Unreachable.
+        Raises NotThere, CredentialsExpired, LaunchError for any other answer that will not change by itself,
+        and Unreachable.
         """
         try:
             yield self.client()
@@ -73,7 +73,9 @@ class Workspace:
             )
             return WorkspaceClient(config=config)
         except ValueError as error:
-            raise SignedOut(f"no sign-in for the workspace: {_first(error)}. {self._cure()}") from error
+            raise CredentialsExpired(
+                f"no sign-in for the workspace: {_first(error)}. {self._cure()}"
+            ) from error
 
     def _cure(self) -> str:
         login = ["databricks", "auth", "login"]
@@ -91,7 +93,9 @@ class Workspace:
         if isinstance(error, errors.Unauthenticated):
             with self._lock:
                 self._client = None
-            return SignedOut(f"cannot {what}: the workspace knows no such user (401): {said}. {self._cure()}")
+            return CredentialsExpired(
+                f"cannot {what}: the workspace knows no such user (401): {said}. {self._cure()}"
+            )
         if isinstance(error, errors.PermissionDenied):
             with self._lock:
                 self._client = None

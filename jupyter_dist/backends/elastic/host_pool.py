@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...errors import LaunchError
-from ...hosts.elastic_fleet import HostSet, Member
+from ...hosts.elastic_fleet import ElasticFleet, ElasticHost
 from ...job import Job
 from ..ranks.local_gpus import gpu_wish
-from ..ranks.placement import Wanted, addresses
+from ..ranks.placement import RankEnvironmentOptions, addresses
 
-__all__ = ["HostKeeper", "name_of"]
+__all__ = ["HostPool", "name_of"]
 
 _AWAY_S = 15.0
 """A host that does not answer for so long, while others do, is taken away."""
@@ -29,7 +29,7 @@ def name_of(key: str) -> str:
     return key.rpartition("~")[0]
 
 
-class HostKeeper:
+class HostPool:
     """Not for several threads.
 
     A host that is taken up again, after it was away, has another *generation*: nobody knows the ranks that
@@ -39,8 +39,8 @@ class HostKeeper:
     def __init__(
         self,
         job: Job,
-        fleet: HostSet,
-        wanted: Wanted,
+        fleet: ElasticFleet,
+        wanted: RankEnvironmentOptions,
         hosts: Callable[[], Sequence[Mapping[str, Any]]],
         gone: Callable[[], Mapping[str, str]],
     ) -> None:
@@ -93,7 +93,7 @@ class HostKeeper:
         ready = [host for host in self._fleet.members if host.settled or host.failed]
         return len(ready) >= wanted or (bool(ready) and time.monotonic() - self._began > _FIRST_S)
 
-    def _is_out(self, host: Member, wanted: bool) -> bool:
+    def _is_out(self, host: ElasticHost, wanted: bool) -> bool:
         """Whether it cannot be used; where that may change, begins anew with it after a while."""
         if host.failed or host.lost:
             now = time.monotonic()
@@ -103,7 +103,7 @@ class HostKeeper:
             return True
         return not wanted or self._is_silent(host)
 
-    def _is_silent(self, host: Member) -> bool:
+    def _is_silent(self, host: ElasticHost) -> bool:
         """Whether nothing is to be expected of it. Where none of them answers, the trouble is here: its ranks
         go on without us, for the time of grace."""
         if host.away is None or self._resumed or time.monotonic() < self._patient_until:
@@ -111,7 +111,7 @@ class HostKeeper:
         answer = any(other.away is None for other in self._fleet.members if other.name in self._usable)
         return answer and time.time() - host.away > _AWAY_S
 
-    def _take_up(self, host: Member) -> bool:
+    def _take_up(self, host: ElasticHost) -> bool:
         """Whether it can be used from now on."""
         if host.away is not None or not host.settled or not self._has_gpus(host):
             return False
@@ -121,12 +121,12 @@ class HostKeeper:
         self._usable.add(host.name)
         return True
 
-    def _drop(self, host: Member) -> None:
+    def _drop(self, host: ElasticHost) -> None:
         if host.name in self._usable:
             self._usable.discard(host.name)
             host.signal(kill=True)
 
-    def _has_gpus(self, host: Member) -> bool:
+    def _has_gpus(self, host: ElasticHost) -> bool:
         """Whether the host's agent has taken what its slots need; where it cannot, the host has failed."""
         assert host.facts is not None
         wish = gpu_wish(self._wanted, host.slots, self._job) if host.facts.gpus else None
@@ -147,7 +147,7 @@ class HostKeeper:
         failed = [host for host in self._fleet.members if host.failed and host.name not in gone]
         return [f"host {host.name}: {host.failed}" for host in failed]
 
-    def member(self, name: str) -> Member:
+    def member(self, name: str) -> ElasticHost:
         return next(host for host in self._fleet.members if host.name == name)
 
     def address(self, name: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...folder import RunFolder, make_private, write_json
-from ...hosts.elastic_fleet import HostSet
+from ...hosts.elastic_fleet import ElasticFleet
 from ...hosts.facts import HostFacts, HostProcess
 from ...hosts.fleet import Start
 from ...job import Job, Poll, RankState, State
@@ -24,11 +24,17 @@ from ...worker.horovod import gpus as horovod_gpus
 from ...worker.horovod.rendezvous import HOW, PROCESS
 from ...worker.launchers.rank_folder import FOLDER
 from ..ranks.local_gpus import gpu_wish
-from ..ranks.placement import Place, Wanted, horovod_network, host_environment, taken_gpus
-from .host_pool import HostKeeper, name_of
-from .rounds import Elastic, Rounds, Seat, Seen, Stand, Turn
+from ..ranks.placement import (
+    RankEnvironmentOptions,
+    RankPlacement,
+    horovod_network,
+    host_environment,
+    taken_gpus,
+)
+from .host_pool import HostPool, name_of
+from .rounds import Elastic, Rounds, RoundStep, Seat, SeatStatus, Stand
 
-__all__ = ["ElasticRanks"]
+__all__ = ["LiveResize"]
 
 _END_EVERY_S = 1.0
 _KILL_S = 5.0
@@ -62,7 +68,7 @@ class _Asked:
         return self._said.get(number, (0, 0))
 
 
-class ElasticRanks:
+class LiveResize:
     """One attempt. Not for several threads."""
 
     def __init__(
@@ -70,17 +76,17 @@ class ElasticRanks:
         job: Job,
         folder: RunFolder,
         attempt: int,
-        fleet: HostSet,
+        fleet: ElasticFleet,
         *,
         limits: Elastic,
-        wanted: Wanted,
+        wanted: RankEnvironmentOptions,
         hosts: Callable[[], Sequence[Mapping[str, Any]]],
         gone: Callable[[], Mapping[str, str]],
     ) -> None:
         """`hosts`: those there are at the moment. `gone`: those that have ended, as the platform says."""
         self._job, self._folder, self._attempt, self._fleet = job, folder, attempt, fleet
         self._wanted = wanted
-        self._keeper = HostKeeper(job, fleet, wanted, hosts, gone)
+        self._pool = HostPool(job, fleet, wanted, hosts, gone)
         self._rounds = Rounds(job.world_size, limits)
         self._place = folder.attempt(attempt)
         self._asked: dict[int, _Asked] = {}
@@ -100,7 +106,7 @@ class ElasticRanks:
             return False
         self._notice = told["notice"]
         self._rounds.recall(told["rounds"])
-        self._keeper.recall(told["hosts"])
+        self._pool.recall(told["hosts"])
         starts = [
             Start(name_of(seat.host), (), {}, place, number=seat.number)
             for place, seat in enumerate(self._rounds.seats)
@@ -115,7 +121,7 @@ class ElasticRanks:
 
     def _write_down(self) -> None:
         make_private(self._place)
-        about = {"notice": self._notice, "hosts": self._keeper.to_json(), "rounds": self._rounds.to_json()}
+        about = {"notice": self._notice, "hosts": self._pool.to_json(), "rounds": self._rounds.to_json()}
         write_json(self._memory, about)
 
     def poll(self, trouble: str | None) -> Poll:
@@ -123,15 +129,15 @@ class ElasticRanks:
         state = self._fleet.poll()
         found = {process.id: process for process in state.processes}
         if self.stopping or self._verdict is not None:
-            turn = Turn()
+            turn = RoundStep()
             for place, seat in enumerate(self._rounds.seats):
                 self._rounds.look(seat, True, self._seen(place, seat, found), time.time())
         else:
-            turn = self._turn(self._keeper.tend(), found)
+            turn = self._turn(self._pool.tend(), found)
         ranks = tuple(self._rank(place, seat, found) for place, seat in enumerate(self._rounds.seats))
         overall = self._overall(turn, ranks)
         told = self._verdict[1] if self._verdict is not None else turn.detail
-        detail = "; ".join(filter(None, (told, trouble, *self._keeper.failures(), state.detail))) or None
+        detail = "; ".join(filter(None, (told, trouble, *self._pool.failures(), state.detail))) or None
         return Poll(
             overall,
             (*ranks, *self._missing(len(ranks), overall)),
@@ -140,7 +146,7 @@ class ElasticRanks:
             detail=detail,
         )
 
-    def _turn(self, hosts: Mapping[str, int], found: Mapping[str, HostProcess]) -> Turn:
+    def _turn(self, hosts: Mapping[str, int], found: Mapping[str, HostProcess]) -> RoundStep:
         seats = self._rounds.seats
         seen = {place: self._seen(place, seat, found) for place, seat in enumerate(seats)}
         before = len(seats), [seat.stand for seat in seats]
@@ -161,7 +167,7 @@ class ElasticRanks:
             self._fleet.stop(kill=False)
         return turn
 
-    def _overall(self, turn: Turn, ranks: Sequence[RankState]) -> State:
+    def _overall(self, turn: RoundStep, ranks: Sequence[RankState]) -> State:
         alive = any(rank.state in (State.RUNNING, State.PENDING) and rank.pid for rank in ranks)
         if self._verdict is not None:
             if not alive:
@@ -183,14 +189,14 @@ class ElasticRanks:
         number = self._rounds.seats[place].number
         return f"{self._attempt}.{place}" + (f".{number}" if number else "")
 
-    def _seen(self, place: int, seat: Seat, found: Mapping[str, HostProcess]) -> Seen:
+    def _seen(self, place: int, seat: Seat, found: Mapping[str, HostProcess]) -> SeatStatus:
         process = found.get(self._id(place))
         if process is None:
-            return Seen()
+            return SeatStatus()
         path = self._folder.rank(self._attempt, place).path / layout.MEETING
         asked, _ = self._asked.setdefault(place, _Asked(str(path))).of(seat.number)
         lost = process.lost is not None
-        return Seen(asked, over=process.over, ok=process.exit_code == 0 and not lost, lost=lost)
+        return SeatStatus(asked, over=process.over, ok=process.exit_code == 0 and not lost, lost=lost)
 
     def _rank(self, place: int, seat: Seat, found: Mapping[str, HostProcess]) -> RankState:
         process = found.get(self._id(place))
@@ -230,8 +236,8 @@ class ElasticRanks:
         self._fleet.start(self._attempt, starts)
 
     def _environment(self, place: int, seat: Seat, facts: HostFacts) -> dict[str, str]:
-        slots = self._keeper.member(facts.name).slots
-        there = Place(place, facts.name, facts.node, seat.slot, slots)
+        slots = self._pool.member(facts.name).slots
+        there = RankPlacement(place, facts.name, facts.node, seat.slot, slots)
         wish = gpu_wish(self._wanted, slots, self._job)
         gpus: tuple[str, ...] = ()
         if wish is not None and facts.gpus:
@@ -250,7 +256,7 @@ class ElasticRanks:
             "JUPYTER_DIST_RUN_ID": self._job.id,
             "JUPYTER_DIST_ATTEMPT": str(self._attempt),
             "JUPYTER_DIST_CWD": self._job.cwd,
-            **host_environment(there, self._wanted, facts, self._keeper.address(facts.name), gpus),
+            **host_environment(there, self._wanted, facts, self._pool.address(facts.name), gpus),
         }
         env |= horovod_network(env)
         horovod_gpus.offer(env, taken_gpus(facts))
@@ -283,7 +289,7 @@ class ElasticRanks:
         first = rounds.members[0]
         if self._notice.get("round") != rounds.number:
             port = self._asked[first].of(members[0].number)[1]
-            self._notice |= {"address": self._keeper.address(name_of(members[0].host)), "port": port}
+            self._notice |= {"address": self._pool.address(name_of(members[0].host)), "port": port}
         # By their slots, and so by the GPUs they have there: their ranks change their order in each round.
         beside = [sum(b.host == seat.host and b.slot < seat.slot for b in members) for seat in members]
         hosts = list(dict.fromkeys(seat.host for seat in members))
@@ -306,7 +312,7 @@ class ElasticRanks:
         """Name the addresses from which nothing more will come, so that nobody waits for it; returns whether
         there are others than before."""
         lost = [name_of(seat.host) for seat in self._rounds.seats if seat.stand is Stand.LOST]
-        gone = self._keeper.left(lost)
+        gone = self._pool.left(lost)
         before: list[str] = self._notice.get("gone", [])
         self._notice["gone"] = gone
         return gone != before

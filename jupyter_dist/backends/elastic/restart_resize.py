@@ -18,17 +18,25 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...folder import RunFolder, make_private, write_json
-from ...hosts.elastic_fleet import HostSet
+from ...hosts.elastic_fleet import ElasticFleet
 from ...hosts.facts import HostProcess
 from ...hosts.fleet import Start
 from ...job import Job, Poll, RankState, State
 from ...worker import layout
-from ..ranks.placement import Place, Wanted, environments, gpu_trouble, places, ports_needed, rank_starts
+from ..ranks.placement import (
+    RankEnvironmentOptions,
+    RankPlacement,
+    environments,
+    gpu_trouble,
+    places,
+    ports_needed,
+    rank_starts,
+)
 from ..ranks.rank_states import overall, rank_state
-from .host_pool import HostKeeper, name_of
+from .host_pool import HostPool, name_of
 from .rounds import Elastic
 
-__all__ = ["FreshRanks"]
+__all__ = ["RestartResize"]
 
 _QUIET_S = 1.0
 """Without a change of the hosts for so long, a round begins with those that are there."""
@@ -49,7 +57,7 @@ class _Phase(enum.Enum):
     OVER = "it has come to something without any ranks"
 
 
-class FreshRanks:
+class RestartResize:
     """Those of one attempt that was asked for, and of the rounds that follow from it, which are the next
     attempts. Not for several threads."""
 
@@ -58,23 +66,23 @@ class FreshRanks:
         job: Job,
         folder: RunFolder,
         attempt: int,
-        fleet: HostSet,
+        fleet: ElasticFleet,
         *,
         limits: Elastic,
-        wanted: Wanted,
+        wanted: RankEnvironmentOptions,
         hosts: Callable[[], Sequence[Mapping[str, Any]]],
         gone: Callable[[], Mapping[str, str]],
     ) -> None:
         """`hosts`: those there are at the moment. `gone`: those that have ended, as the platform says."""
         self._job, self._fleet, self._limits, self._wanted = job, fleet, limits, wanted
         self._gone = gone
-        self._keeper = HostKeeper(job, fleet, wanted, hosts, gone)
+        self._pool = HostPool(job, fleet, wanted, hosts, gone)
         self._first = self._number = attempt
         self._rounds = 0
         """How many there were."""
         self._place = folder.attempt(attempt)
         self._phase = _Phase.GATHERING
-        self._where: list[Place] = []
+        self._where: list[RankPlacement] = []
         self._keys: dict[str, str] = {}
         """The hosts of the newest round by name: each with its generation."""
         self._last: tuple[RankState, ...] = self._pending()
@@ -101,9 +109,9 @@ class FreshRanks:
         except (OSError, ValueError):
             return False
         self._number, self._rounds, self._why = told["number"], told["rounds"], told["why"]
-        self._where = [Place(**place) for place in told["where"]]
+        self._where = [RankPlacement(**place) for place in told["where"]]
         self._keys = dict(told["keys"])
-        self._keeper.recall(told["hosts"])
+        self._pool.recall(told["hosts"])
         if told["phase"] in (_Phase.TRAINING.name, _Phase.CLEARING.name):
             self._fleet.expect(self._number, [Start(p.host, (), {}, p.rank) for p in self._where])
             self._phase = _Phase.TRAINING
@@ -119,7 +127,7 @@ class FreshRanks:
         told: dict[str, Any] = {"number": self._number, "rounds": self._rounds, "phase": self._phase.name}
         told |= {"lost": self._lost, "why": self._why}
         told |= {"where": [dataclasses.asdict(place) for place in self._where], "keys": dict(self._keys)}
-        told["hosts"] = self._keeper.to_json()
+        told["hosts"] = self._pool.to_json()
         if told != self._written:
             make_private(self._place)
             write_json(self._memory, told)
@@ -132,14 +140,14 @@ class FreshRanks:
             return dataclasses.replace(self._verdict, pids=state.pids)
         self._found = {process.rank: process for process in state.processes}
         if not self.stopping:
-            hosts = self._keeper.tend()
+            hosts = self._pool.tend()
             if hosts != self._hosts:
                 self._hosts, self._changed_at = hosts, time.monotonic()
         ranks, waits = self._turn()
         self._write_down()
         if self._verdict is not None:
             return dataclasses.replace(self._verdict, pids=state.pids)
-        told = (waits, trouble, *self._keeper.failures(), state.detail)
+        told = (waits, trouble, *self._pool.failures(), state.detail)
         return Poll(
             self._overall(ranks),
             ranks,
@@ -191,7 +199,7 @@ class FreshRanks:
         size = min(sum(self._hosts.values()), most)
         members = [host for host in self._fleet.members if host.name not in self._gone()]
         if members and all(host.failed and host.final for host in members):
-            self._end(State.FAILED, "; ".join(self._keeper.failures()), final=True)
+            self._end(State.FAILED, "; ".join(self._pool.failures()), final=True)
             return None
         if size < need:
             self._enough_since = now
@@ -235,7 +243,7 @@ class FreshRanks:
         if any(key not in self._hosts for key in self._keys.values()):
             self._phase = _Phase.GATHERING
             return False
-        if not all(self._keeper.member(name).settled for name in self._keys):
+        if not all(self._pool.member(name).settled for name in self._keys):
             return False
         facts = {name: self._fleet.facts(name) for name in self._keys}
         job = dataclasses.replace(self._job, world_size=len(self._where))
@@ -266,7 +274,7 @@ class FreshRanks:
             self._begin_anew(lost)
         elif any(rank.state is State.FAILED for rank in ranks):
             self._failed_at = self._failed_at or now
-            away = any(self._keeper.member(name).away is not None for name in self._keys)
+            away = any(self._pool.member(name).away is not None for name in self._keys)
             self._has_failed = not away and now - self._failed_at > _NOTICED_S
         elif not any(rank.state.ended for rank in ranks) and self._may_grow(now):
             self._begin_anew(())

@@ -16,7 +16,7 @@ from typing import Any
 
 from ...job import State
 
-__all__ = ["Elastic", "Rounds", "Seat", "Seen", "Stand", "Turn"]
+__all__ = ["Elastic", "RoundStep", "Rounds", "Seat", "SeatStatus", "Stand"]
 
 _PATIENCE = 5
 """A seat whose processes have failed so often is given up."""
@@ -74,7 +74,7 @@ class Seat:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeatStatus:
     """What is known of a seat's newest process."""
 
     asked: int = 0
@@ -85,7 +85,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Turn:
+class RoundStep:
     """What is to be done now."""
 
     starts: Sequence[int] = ()
@@ -125,20 +125,20 @@ class Rounds:
         self._announced = [list(each) for each in told["announced"]]
         self.seats = [Seat(**{**seat, "stand": Stand[seat["stand"]]}) for seat in told["seats"]]
 
-    def turn(self, hosts: Mapping[str, int], seen: Mapping[int, Seen], now: float) -> Turn:
+    def turn(self, hosts: Mapping[str, int], seen: Mapping[int, SeatStatus], now: float) -> RoundStep:
         """`hosts`: the slots of those that can be used now. `seen`: by seat."""
         for place, seat in enumerate(self.seats):
-            self.look(seat, seat.host in hosts, seen.get(place, Seen()), now)
+            self.look(seat, seat.host in hosts, seen.get(place, SeatStatus()), now)
         if any(seat.stand is Stand.DONE for seat in self.seats):
             return self._finish()
         starts = self._fill(hosts, now)
         trouble = self._trouble(hosts)
         if trouble is not None:
-            return Turn(state=State.FAILED, detail=trouble)
+            return RoundStep(state=State.FAILED, detail=trouble)
         waiting, need = self._seats(Stand.WAITING), self._need
         if self._seats(Stand.MEMBER):
             self._short_since = None
-            return Turn(starts, changed=self._announce(waiting))
+            return RoundStep(starts, changed=self._announce(waiting))
         self._short_since = self._short_since or now
         waited_s = now - self._short_since
         patient = self.number == 0 and waited_s < _FIRST_S and len(waiting) < self._limits.max_np
@@ -146,13 +146,13 @@ class Rounds:
             limit = self._limits.reset_limit
             if limit is not None and self.number > limit:
                 why = f"the ranks have changed more than {limit} times (--reset-limit)"
-                return Turn(state=State.FAILED, detail=why)
+                return RoundStep(state=State.FAILED, detail=why)
             self._begin(waiting, seen)
-            return Turn(starts, changed=True)
+            return RoundStep(starts, changed=True)
         if waited_s > self._limits.timeout_s:
             why = f"{len(waiting)} of {need} ranks were there after {self._limits.timeout_s:g} s"
-            return Turn(state=State.FAILED, detail=f"{why} (--elastic-timeout)")
-        return Turn(starts, detail=f"{len(waiting)} of {need} ranks wait for the others to come")
+            return RoundStep(state=State.FAILED, detail=f"{why} (--elastic-timeout)")
+        return RoundStep(starts, detail=f"{len(waiting)} of {need} ranks wait for the others to come")
 
     @property
     def _need(self) -> int:
@@ -162,7 +162,7 @@ class Rounds:
         return [place for place, seat in enumerate(self.seats) if seat.stand in stands]
 
     @staticmethod
-    def look(seat: Seat, there: bool, seen: Seen, now: float) -> None:
+    def look(seat: Seat, there: bool, seen: SeatStatus, now: float) -> None:
         """Take in what is known of a seat's process. `there`: whether its host can be used."""
         if not seat.stand.lives:
             return
@@ -175,16 +175,16 @@ class Rounds:
         if not seat.stand.lives and seat.stand is not Stand.DONE:
             seat.failures.append(now)
 
-    def _finish(self) -> Turn:
+    def _finish(self) -> RoundStep:
         """One has succeeded: all are about to, and for a process without a place nobody is there any more."""
         ends = self._seats(Stand.COMING, Stand.WAITING)
         for place in ends:
             self.seats[place].stand = Stand.SENT_AWAY
         ends = self._seats(Stand.SENT_AWAY)
         if self._seats(Stand.MEMBER):
-            return Turn(ends=ends)
+            return RoundStep(ends=ends)
         failed = any(self.seats[place].stand is Stand.FAILED for place in self.members)
-        return Turn(ends=ends, state=State.FAILED if failed else State.SUCCEEDED)
+        return RoundStep(ends=ends, state=State.FAILED if failed else State.SUCCEEDED)
 
     def _fill(self, hosts: Mapping[str, int], now: float) -> list[int]:
         """Give each slot a seat, as far as ranks are wanted, and each seat a process; returns those seats."""
@@ -231,7 +231,7 @@ class Rounds:
             return f"{given_up} ranks have failed {_PATIENCE} times, and fewer than {self._need} are left"
         return None
 
-    def _begin(self, waiting: Sequence[int], seen: Mapping[int, Seen]) -> None:
+    def _begin(self, waiting: Sequence[int], seen: Mapping[int, SeatStatus]) -> None:
         """A new round. Who was there before comes first: rank 0 tells the others how far training has come.
         The ranks of a host are neighbours."""
         before = [place for place in self.members if place in waiting and self.seats[place].answered]

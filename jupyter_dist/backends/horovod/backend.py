@@ -27,14 +27,19 @@ from ...worker.host.machine import interface_of
 from ...worker.host.ports import free_ports
 from ...worker.launchers.fast_horovodrun import ANY_INTERFACE, EXPORTED, PLACES, SENT, START
 from ..interface import Capabilities, Handle, Options
-from ..launchers.local_launcher import Follower, Launched, environment, last_words, shown, worker_argv
-from ..launchers.multi_host_launcher import Staged, hosts_argument, launcher_environment, rank_environments
-from ..launchers.rank_control import There
+from ..launchers.local_launcher import Follower, LocalLauncher, environment, last_words, shown, worker_argv
+from ..launchers.multi_host_launcher import (
+    MultiHostLauncher,
+    hosts_argument,
+    launcher_environment,
+    rank_environments,
+)
+from ..launchers.rank_control import RemoteRanks
 from ..ranks.default_environment import cores, crowded, loopback
 from ..ranks.local_gpus import check_gpus, detected_gpus, gpu_ranks, gpu_wish, would_take
 from ..shared_options.hosts import check_hosts
 from . import elastic_local as elastic
-from .elastic_hosts import ElasticHosts
+from .elastic_hosts import ElasticLauncher
 from .host_discovery import is_local
 from .options import HorovodOptions, flags, interfaces
 
@@ -62,7 +67,7 @@ class Horovod(Follower):
         importlib.invalidate_caches()
         if importlib.util.find_spec("horovod") is None:
             raise MissingEngine(_MISSING.format(python=sys.executable))
-        self._launched: Launched | Staged | ElasticHosts | None = None
+        self._launched: LocalLauncher | MultiHostLauncher | ElasticLauncher | None = None
         self._copies: Callable[[], Iterator[tuple[Path, Path]]] = lambda: iter(())
 
     def default_np(self) -> int:
@@ -102,7 +107,7 @@ class Horovod(Follower):
         place = folder.attempt(attempt)
         make_private(place)
         self._copies = functools.partial(_copies, job, options, folder, attempt)
-        if isinstance(self._launched, Staged | ElasticHosts):
+        if isinstance(self._launched, MultiHostLauncher | ElasticLauncher):
             return self._launched.submit(attempt)
         if options.elastic and (options.host_discovery_script or _far(options)):
             self._launched = _elastic_hosts(job, folder, options)
@@ -112,7 +117,7 @@ class Horovod(Follower):
         if _far(options):
             self._launched = _staged(job, folder, _with_here(options))
             return self._launched.submit(attempt)
-        launched = Launched(job, folder, attempt, elastic=options.elastic, replaces=options.elastic)
+        launched = LocalLauncher(job, folder, attempt, elastic=options.elastic, replaces=options.elastic)
         self._launched = launched
 
         def start(gpus: Sequence[str], more: Mapping[str, str]) -> Handle:
@@ -235,19 +240,19 @@ def _common(
     return argv, env, True
 
 
-def _staged(job: Job, folder: RunFolder, options: HorovodOptions) -> Staged:
-    def start(there: There, attempt: int) -> Launched:
+def _staged(job: Job, folder: RunFolder, options: HorovodOptions) -> MultiHostLauncher:
+    def start(there: RemoteRanks, attempt: int) -> LocalLauncher:
         facts = [there.fleet.facts(name) for name in there.names]
         client = next((about.client for about in facts if about.client), None)
         interface = interface_of(client) if client else None
         run = Path(facts[0].stage, "run")
         argv, env = _over_hosts(job, options, attempt, run, [there.start_script()], interface)
-        launched = Launched(job, folder, attempt, reach=there)
+        launched = LocalLauncher(job, folder, attempt, reach=there)
         env |= launcher_environment(job, folder, options)
         launched.start(argv, env, name="horovodrun", explain=_explain)
         return launched
 
-    return Staged(
+    return MultiHostLauncher(
         job,
         folder,
         options,
@@ -259,15 +264,15 @@ def _staged(job: Job, folder: RunFolder, options: HorovodOptions) -> Staged:
     )
 
 
-def _elastic_hosts(job: Job, folder: RunFolder, options: HorovodOptions) -> ElasticHosts:
-    def launch(there: ElasticHosts, attempt: int, address: str) -> Launched:
+def _elastic_hosts(job: Job, folder: RunFolder, options: HorovodOptions) -> ElasticLauncher:
+    def launch(there: ElasticLauncher, attempt: int, address: str) -> LocalLauncher:
         argv, env = _over_hosts(job, options, attempt, folder.path, [], interface_of(address))
         env |= launcher_environment(job, folder, options, always=True)
-        launched = Launched(job, folder, attempt, elastic=True, replaces=True, reach=there)
+        launched = LocalLauncher(job, folder, attempt, elastic=True, replaces=True, reach=there)
         launched.start(argv, env, name="horovodrun", explain=_explain)
         return launched
 
-    return ElasticHosts(
+    return ElasticLauncher(
         job, folder, options, look=lambda place: elastic.command(job, options, place), launch=launch
     )
 

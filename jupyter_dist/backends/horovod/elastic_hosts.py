@@ -24,19 +24,19 @@ from typing import Any
 
 from ...errors import DistError
 from ...folder import RunFolder, make_private, write_json
-from ...hosts.elastic_fleet import HostSet
+from ...hosts.elastic_fleet import ElasticFleet
 from ...hosts.fleet import FleetPoll, Start
 from ...hosts.host import Host
 from ...hosts.openssh import LOCAL
 from ...job import Job, Poll, RankState, State
 from ...worker.launchers.horovodrun_rank import GPUS
-from ..launchers.local_launcher import Launched
+from ..launchers.local_launcher import LocalLauncher
 from ..launchers.per_host_launcher import environment_there
 from ..ranks.local_gpus import gpu_wish
 from .host_discovery import is_local
 from .options import HorovodOptions, interfaces
 
-__all__ = ["ElasticHosts"]
+__all__ = ["ElasticLauncher"]
 
 _AWAY_S = 10.0
 """A host that does not answer for so long is taken away. A connection may be gone for a moment."""
@@ -48,8 +48,8 @@ _TIMEOUT_S = 600.0
 _FLUSH_S = 20.0
 
 
-class ElasticHosts:
-    """The hosts of an elastic run, horovodrun here, and its ranks there; to be used as `Launched` is.
+class ElasticLauncher:
+    """The hosts of an elastic run, horovodrun here, and its ranks there; to be used as `LocalLauncher` is.
 
     `look` is the command that writes `wanted.json`. `launch` starts horovodrun, given this object as the
     `Reach` of its ranks, the attempt, and this machine's address as the hosts see it.
@@ -62,11 +62,11 @@ class ElasticHosts:
         options: HorovodOptions,
         *,
         look: Callable[[Path], Sequence[str]],
-        launch: Callable[[ElasticHosts, int, str], Launched],
+        launch: Callable[[ElasticLauncher, int, str], LocalLauncher],
     ) -> None:
         self._job, self._folder, self._options = job, folder, options
         self._look, self._launch = look, launch
-        self._fleet = HostSet(job, folder, options.settings())
+        self._fleet = ElasticFleet(job, folder, options.settings())
         self._generation: dict[str, int] = {}
         self._retry_at: dict[str, float] = {}
         self._ask_at: dict[str, float] = {}
@@ -79,7 +79,7 @@ class ElasticHosts:
     def _reset(self, attempt: int) -> None:
         self._attempt = attempt
         self._place = self._folder.attempt(attempt)
-        self._launched: Launched | None = None
+        self._launched: LocalLauncher | None = None
         self._prepared: set[str] = set()
         self._ready: dict[str, int] = {}
         self._offered: dict[str, int] = {}

@@ -23,16 +23,16 @@ from ...worker import layout
 from ..hosted import Hosting
 from ..interface import Handle
 from .api_server import Cluster, Refusal
-from .exec_transport import ExecDoor, Site
+from .exec_transport import ExecTransport, Site
 from .job_kinds import KINDS, index_of
-from .mailbox import PodMail
+from .mailbox import PodMailbox
 from .manifests import called, job_object, labelled, replicas, service_object
 from .options import KubernetesOptions
 from .permissions import refused
 from .pod_status import ending_of, failure_of, is_up, never_starts, unready, waits_for
 from .pod_watch import PodWatch
 
-__all__ = ["PodRoom", "new_handle"]
+__all__ = ["PodAllocation", "new_handle"]
 
 _ASK_WHY_EVERY_S = 2.0
 _WHY_S = 5.0
@@ -40,7 +40,7 @@ _WHY_S = 5.0
 _RECORD = layout.hidden("kubernetes.json")
 
 
-class PodRoom:
+class PodAllocation:
     """The pods of one attempt, or of several that follow each other in them. Not for several threads."""
 
     def __init__(self, handle: Handle, job: Job) -> None:
@@ -56,25 +56,25 @@ class PodRoom:
         self._attempts: list[int] = [handle["attempt"]]
         self._watch: PodWatch | None = None
         where = self._options.mailbox
-        self._mail = None if where is None else PodMail(where, RunFolder(Path(handle["folder"])))
+        self._mail = None if where is None else PodMailbox(where, RunFolder(Path(handle["folder"])))
         self._words: dict[str, str] = {}
         self._told, self._looked = "the cluster is asked for pods", 0.0
 
     @classmethod
-    def recall(cls, folder: RunFolder, job: Job, attempt: int) -> PodRoom | None:
+    def recall(cls, folder: RunFolder, job: Job, attempt: int) -> PodAllocation | None:
         """What is known of an attempt's pods; None where none were asked for."""
         try:
             known = json.loads((folder.attempt(attempt) / _RECORD).read_bytes())
         except FileNotFoundError:
             return None
-        room = cls(known["handle"], job)
-        room._sites = [Site(**site) for site in known["sites"]]
-        if room._sites:
-            room._look_after()
-        return room
+        allocation = cls(known["handle"], job)
+        allocation._sites = [Site(**site) for site in known["sites"]]
+        if allocation._sites:
+            allocation._look_after()
+        return allocation
 
     @property
-    def settled(self) -> bool:
+    def connected(self) -> bool:
         """Whether all pods were up, and known: what follows is between the agents and us."""
         return bool(self._sites)
 
@@ -89,7 +89,7 @@ class PodRoom:
         nobody makes pods for them any more."""
         for site, why in self._ended(ranks=False):
             return f"the launcher's pod, {site.name} on node {site.node}, {why}"
-        if self._limits is not None and self.settled:
+        if self._limits is not None and self.connected:
             gone = self.gone
             if sum(site.slots for site in self._sites if site.host not in gone) < self._limits.min_np:
                 return self._why_closed()
@@ -139,7 +139,7 @@ class PodRoom:
 
     def whole(self) -> bool:
         """Whether another attempt can be made in them."""
-        return self.settled and (self._limits is not None or not self.gone) and self.stranded is None
+        return self.connected and (self._limits is not None or not self.gone) and self.stranded is None
 
     def write_down(self, attempt: int) -> None:
         """Have them known, as those of an attempt."""
@@ -191,7 +191,7 @@ class PodRoom:
 
     def asked(self) -> bool:
         """Whether the cluster knows of the Job, as far as we know."""
-        if self.settled:
+        if self.connected:
             return True
         try:
             self._cluster.ask("GET", f"{self._jobs}/{self.handle['name']}")
@@ -322,7 +322,7 @@ class PodRoom:
         site = next(site for site in self._sites if site.host == host)
         if self._mail is not None:
             return self._mail.reach(site, wish, files)
-        return StreamLink(host, ExecDoor(self._cluster, site, self._options.python), wish, files)
+        return StreamLink(host, ExecTransport(self._cluster, site, self._options.python), wish, files)
 
     def _end_mail(self) -> None:
         if self._mail is not None:
@@ -333,10 +333,10 @@ class PodRoom:
         if self._watch is not None:
             self._watch.close()
 
-    def give_back(self) -> None:
+    def free(self) -> None:
         """Have all of it taken away. Repeatable; raises what tells why it cannot be done now."""
         self.leave()
-        if not self.settled:
+        if not self.connected:
             self._end_mail()
         self._delete()
 

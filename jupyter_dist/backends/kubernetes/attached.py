@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from ...errors import DistError
 from ...folder import RunFolder
 from ...job import Job, Poll, RankState, State
-from ..attached_job import ShownJob, seconds
+from ..attached_job import AttachedJob, seconds
 from ..interface import Capabilities, Handle, Options
 from .api_server import Cluster, Refusal, check_context
 from .job_kinds import KINDS
@@ -35,7 +35,7 @@ from .logs import RankLog, Rest, told_of
 from .pod_status import waits_for
 from .pod_watch import PodWatch
 
-__all__ = ["SeenPods", "SeenPodsOptions"]
+__all__ = ["AttachedPods", "SeenPodsOptions"]
 
 _LOOK_EVERY_S = 1.0
 _AFTER_END_S = {Rest.GOES_ON: 5.0, Rest.REFUSED: 1.0, Rest.HINDERED: 300.0}
@@ -59,7 +59,7 @@ class SeenPodsOptions(Options):
     uid: str
 
 
-class SeenPods(ShownJob):
+class AttachedPods(AttachedJob):
     """Shows the pods of one job, each as a rank. Its handle is the run's folder and the job's name."""
 
     name: ClassVar[str] = "kubernetes-job"

@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 from ...errors import DistError, MissingEngine
 from ...folder import RunFolder
 from ...job import Job, Poll, State
-from ..allocation import InRooms
+from ..allocation import AllocatedRanks
 from ..interface import Capabilities, Handle, Options
 from ..ranks.placement import environments, places
 from ..ranks.tensorflow_roles import roles
 from . import permissions
-from .allocation import PodRoom, new_handle
+from .allocation import PodAllocation, new_handle
 from .api_server import Cluster, Refusal, check_context
 from .job_kinds import KINDS
 from .manifests import job_object, service_object
@@ -25,7 +25,7 @@ from .options import KubernetesOptions
 __all__ = ["Kubernetes"]
 
 
-class Kubernetes(InRooms[PodRoom]):
+class Kubernetes(AllocatedRanks[PodAllocation]):
     """Our agent in each pod starts the ranks and sends on what they write. It is reached by exec, and
     outlives its driver a while, as the pods do."""
 
@@ -37,7 +37,7 @@ class Kubernetes(InRooms[PodRoom]):
         client=("kubernetes.client", "kubernetes.config", "urllib3", "websockets.asyncio.client"),
         visible=False,
     )
-    _rooms = PodRoom
+    _rooms = PodAllocation
 
     def default_np(self) -> int:
         return 1
@@ -98,29 +98,31 @@ class Kubernetes(InRooms[PodRoom]):
             "ranks": [{"rank": place.rank, "env": env} for place, env in zip(where, envs, strict=True)],
         }
 
-    def _new_room(self, job: Job, folder: RunFolder, attempt: int, before: PodRoom | None) -> PodRoom:
-        return PodRoom(new_handle(folder, job, attempt), job)
+    def _new_room(
+        self, job: Job, folder: RunFolder, attempt: int, before: PodAllocation | None
+    ) -> PodAllocation:
+        return PodAllocation(new_handle(folder, job, attempt), job)
 
-    def _give_back(self, room: PodRoom) -> None:
+    def _give_back(self, allocated: PodAllocation) -> None:
         try:
-            room.give_back()
+            allocated.free()
         except Refusal as refusal:
-            print(f"{room.handle['name']} stays there: {refusal}", flush=True)
+            print(f"{allocated.handle['name']} stays there: {refusal}", flush=True)
 
     def poll(self, handle: Handle, cursor: Any) -> Poll:
         with self._lock:
-            poll, room = super().poll(handle, cursor), self._known(handle)[0]
+            poll, allocated = super().poll(handle, cursor), self._known(handle)[0]
             if poll.attempt is not None:
-                room.goes_on(poll.attempt)
-            return _unless_stranded(poll, room.stranded)
+                allocated.goes_on(poll.attempt)
+            return _unless_stranded(poll, allocated.stranded)
 
     def release(self, handle: Handle) -> str | None:
         with self._lock:
-            room, _, _ = self._known(handle)
-            if room.settled:
+            allocated, _, _ = self._known(handle)
+            if allocated.connected:
                 self._hosted.release(handle)
             try:
-                room.give_back()
+                allocated.free()
             except (DistError, Refusal) as error:
                 # The pods end themselves when nobody needs them, and what made them goes a day later.
                 print(f"it was not taken away: {error}", flush=True)

@@ -25,7 +25,7 @@ from ...hosts.links.stream import Pipe
 from ...hosts.openssh import SshSettings
 from .api_server import Cluster
 
-__all__ = ["NOT_OURS", "ExecDoor", "Site"]
+__all__ = ["NOT_OURS", "ExecTransport", "Site"]
 
 _PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 _STDIN, _STDOUT, _STDERR, _STATUS = 0, 1, 2, 3
@@ -66,7 +66,7 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-class ExecDoor:
+class ExecTransport:
     """Runs the stage program in one pod, anew each time."""
 
     def __init__(self, cluster: Cluster, site: Site, python: str | None) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DistError
-from ..attached_job import ShownLog
+from ..attached_job import AttachedLog
 from .api_server import Cluster, Refusal
 from .log_position import LogPlace, LogReading
 
@@ -94,7 +94,7 @@ class RankLog:
     ) -> None:
         known = known or {}
         self._cluster, self._pods, self._container = cluster, pods, container
-        self._file = ShownLog(path, int(known.get("size", 0)))
+        self._file = AttachedLog(path, int(known.get("size", 0)))
         self._place = LogPlace(*known.get("place", ()))
         self._of: tuple[str, int] | None = tuple(known["of"]) if known.get("of") else None
         self._over: dict[str, int] = dict(known.get("over", {}))

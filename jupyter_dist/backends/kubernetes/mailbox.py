@@ -19,7 +19,7 @@ from ...hosts.links.mailbox import Mailbox
 from ...hosts.staged_files import Shipped
 from .exec_transport import NOT_OURS, Site
 
-__all__ = ["NUMBERED", "PodMail", "mail_env", "number_of"]
+__all__ = ["NUMBERED", "PodMailbox", "mail_env", "number_of"]
 
 _OPENING_S = 120.0
 """For a pod that is up to fetch our code, and to answer."""
@@ -57,7 +57,7 @@ def mail_env(name: str) -> list[dict[str, Any]]:
     ]
 
 
-class PodMail:
+class PodMailbox:
     """The mailbox, as a run's driver has it."""
 
     def __init__(self, url: str, folder: RunFolder) -> None:

@@ -17,7 +17,7 @@ from ...errors import InputError
 from ...hosts.settings import HostSettings
 from ..elastic.options import ElasticOptions
 from ..elastic.rounds import Elastic
-from ..ranks.placement import Wanted
+from ..ranks.placement import RankEnvironmentOptions
 from ..ranks.tensorflow_roles import Chief, Evaluator, ParameterServers
 from ..shared_options.agent import AgentOptions, Line, LocalFile
 from ..shared_options.gpus import GpusPerWorker
@@ -255,10 +255,10 @@ class KubernetesOptions(AgentOptions, ElasticOptions):
     def agent_settings(self) -> HostSettings:
         return HostSettings(self.remote_dir or _REMOTE_DIR, self.grace)
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> RankEnvironmentOptions:
         """What concerns the ranks' environments. A pod's GPUs are its own, and nobody else's. But it sees all
         CPUs of its node, of which it has asked for some."""
-        return Wanted(
+        return RankEnvironmentOptions(
             self.gpus_per_worker,
             share_gpus=True,
             ps=self.ps,

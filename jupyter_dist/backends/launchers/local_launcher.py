@@ -7,7 +7,7 @@ A backend of this kind has its options, one pure function that makes the launche
     request  shown(argv, env)
     poll, stop, stacks and release come from `Follower`
 
-With hosts, `Staged` (one launcher here) and `HostsLaunched` (one on each host) have the same methods.
+With hosts, `Staged` (one launcher here) and `PerHostLauncher` (one on each host) have the same methods.
 
 The argv ends in `worker_argv(job)`: what the launcher starts `np` times, with the working directory
 PACKAGE_ROOT. What a rank is, it learns from the launcher's own variables (worker/launchers/launched_rank.py).
@@ -37,12 +37,12 @@ from ...worker.launchers.launched_rank import LAUNCHER
 from ...worker.process_groups import kill_group
 from ..interface import Handle
 from ..ranks.default_environment import defaults
-from ..ranks.local_gpus import GpuTurn, gpu_wish, seen_by_all
+from ..ranks.local_gpus import GpuWait, gpu_wish, seen_by_all
 from ..shared_options.gpus import LauncherGpuOptions
-from .rank_control import Here, Reach
+from .rank_control import LocalRanks, RankControl
 from .rank_files import RankFiles, asked, judged, was_told
 
-__all__ = ["Follower", "Launched", "environment", "last_words", "shown", "worker_argv"]
+__all__ = ["Follower", "LocalLauncher", "environment", "last_words", "shown", "worker_argv"]
 
 _EXIT_FILES_S = 2.0
 """After the launcher's end, its ranks get that long to say how they ended; a rank that is gone as well."""
@@ -87,7 +87,7 @@ def shown(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
     return {"argv": list(argv), "cwd": PACKAGE_ROOT, "env": dict(env)}
 
 
-class Launched:
+class LocalLauncher:
     """One launcher, the child of this process, and its ranks. One object per attempt; not for threads.
 
     `elastic`: how many ranks there are is the launcher's affair. `replaces`: it puts other ranks in the
@@ -104,9 +104,9 @@ class Launched:
         elastic: bool = False,
         replaces: bool = False,
         restarts: int = 0,
-        reach: Reach | None = None,
+        reach: RankControl | None = None,
     ) -> None:
-        self._reach = reach or Here()
+        self._reach = reach or LocalRanks()
         self._job, self._folder, self._attempt = job, folder, attempt
         self._elastic, self._replaces, self._restarts = elastic, replaces, restarts
         self._files = RankFiles(folder, 0 if elastic else job.world_size, replaced=replaces)
@@ -198,7 +198,7 @@ class Launched:
         if code is None:
             self._tell_late_ones(running)
             pids = (self._process.pid, *(r.pid for r in running if r.pid is not None))
-            if not isinstance(self._reach, Here):
+            if not isinstance(self._reach, LocalRanks):
                 pids = pids[:1]
             replaces = self._replaces or attempt - self._attempt < self._restarts
             if not (replaces and self._asked_at is None):
@@ -227,7 +227,7 @@ class Launched:
 
     def _tell_late_ones(self, running: Sequence[RankState]) -> None:
         """Ranks that were on their way when the end was asked for have not heard of it."""
-        if self._asked_at is None or self._to_launcher or not isinstance(self._reach, Here):
+        if self._asked_at is None or self._to_launcher or not isinstance(self._reach, LocalRanks):
             return
         late = [rank for rank in running if rank.pid not in self._told]
         self._told |= {rank.pid for rank in late}
@@ -326,7 +326,7 @@ class Follower:
     """The part of a backend that follows what its `submit` has started and kept as `_launched`."""
 
     _launched: _Attempt | None = None
-    _turn: GpuTurn | None = None
+    _turn: GpuWait | None = None
 
     def start_with_gpus(
         self,
@@ -340,7 +340,7 @@ class Follower:
 
         `start` gets the names of the GPUs, and what the launcher's environment has to say of them.
         """
-        self._turn = self._turn or GpuTurn()
+        self._turn = self._turn or GpuWait()
         return self._turn.submit(
             job,
             gpu_wish(asked, job.world_size if takers is None else takers, job),

@@ -12,18 +12,18 @@ from ...folder import RunFolder
 from ...hosts.fleet import ssh_script
 from ...hosts.openssh import LOCAL
 from ...job import Job, Poll, RankState, State
-from ..ranks.host_gpus import HostsTurn, launcher_turn
+from ..ranks.host_gpus import HostGpuWait, launcher_turn
 from ..ranks.placement import places
 from ..shared_options.hosts import HostOptions
-from .local_launcher import Launched
+from .local_launcher import LocalLauncher
 from .per_host_launcher import addresses_of, environment_there
-from .rank_control import There
+from .rank_control import RemoteRanks
 
-__all__ = ["Staged", "hosts_argument", "launcher_environment", "rank_environments"]
+__all__ = ["MultiHostLauncher", "hosts_argument", "launcher_environment", "rank_environments"]
 
 
-class Staged:
-    """The hosts of a run, its launcher, and its ranks; to be used as `Launched` is. Not for several threads.
+class MultiHostLauncher:
+    """The hosts of a run, its launcher, and its ranks. Used like `LocalLauncher`. Not for several threads.
 
     `environments` are the variables of the ranks on each host, where the launcher brings none but its own.
     `start` starts the launcher, with `Launched(…, reach=there)`. Both are called when the hosts are ready.
@@ -35,19 +35,19 @@ class Staged:
         folder: RunFolder,
         asked: HostOptions,
         *,
-        environments: Callable[[There, int], Mapping[str, Mapping[str, str]]],
-        start: Callable[[There, int], Launched],
+        environments: Callable[[RemoteRanks, int], Mapping[str, Mapping[str, str]]],
+        start: Callable[[RemoteRanks, int], LocalLauncher],
     ) -> None:
         self._job, self._environments, self._start = job, environments, start
         counts: dict[str, int] = {}
         for place in places(job.world_size, asked.hosts):
             counts[place.host] = counts.get(place.host, 0) + 1
         self._asked, self._ranks = asked, counts
-        self._turn: HostsTurn | None = None
+        self._turn: HostGpuWait | None = None
         self._ports = {name: 1 + count for name, count in counts.items()}
         hosts = [host for host in asked.hosts if host["name"] in counts]
-        self._there = There(job, folder, asked, hosts)
-        self._launched: Launched | None = None
+        self._there = RemoteRanks(job, folder, asked, hosts)
+        self._launched: LocalLauncher | None = None
         self._attempt = 0
         self._prepared = self._stopping = False
         self._trouble: str | None = None
@@ -110,7 +110,7 @@ class Staged:
 
 
 def rank_environments(
-    launcher: str, job: Job, attempt: int, asked: HostOptions, there: There
+    launcher: str, job: Job, attempt: int, asked: HostOptions, there: RemoteRanks
 ) -> dict[str, dict[str, str]]:
     """The variables of the ranks on each host: where they meet, and what is the host's own.
 

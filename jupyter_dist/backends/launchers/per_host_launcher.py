@@ -15,13 +15,13 @@ from ...hosts.fleet import Fleet, FleetPoll, Start
 from ...hosts.host import HostFacts, HostProcess
 from ...job import Job, Poll, RankState, State
 from ...worker import layout
-from ..ranks.host_gpus import HostsTurn, gpus_there, launcher_turn
+from ..ranks.host_gpus import HostGpuWait, gpus_there, launcher_turn
 from ..ranks.placement import addresses, network
 from ..shared_options.hosts import HostOptions
 from .local_launcher import environment
 from .rank_files import RankFiles, asked, judged, was_told
 
-__all__ = ["Elastic", "HostsLaunched", "addresses_of", "environment_there"]
+__all__ = ["Elastic", "PerHostLauncher", "addresses_of", "environment_there"]
 
 _UNNOTICED_S = 10.0
 """A host may be gone for that long before its driver sees it; its ranks' companions see it at once."""
@@ -41,7 +41,7 @@ class Elastic:
     """Whether all meet on the first host: without it they are started anew, and meet on another."""
 
 
-class HostsLaunched:
+class PerHostLauncher:
     """The launchers and ranks of a run over several hosts. Not for several threads.
 
     `ranks`: how many each host has. `starts` says what to start once the hosts are ready: one launcher on
@@ -63,7 +63,7 @@ class HostsLaunched:
     ) -> None:
         self._job, self._folder, self._name, self._elastic = job, folder, name, elastic
         self._asked, self._ranks = asked, ranks
-        self._turn: HostsTurn | None = None
+        self._turn: HostGpuWait | None = None
         self._starts, self._explain = starts, explain
         self._fleet = Fleet(job, folder, hosts, asked.settings())
         self._names = [str(host["name"]) for host in hosts]

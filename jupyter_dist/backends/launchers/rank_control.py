@@ -18,14 +18,14 @@ from ...worker.boot import STACK_SIGNAL
 from ...worker.process_groups import kill_group
 from ..shared_options.hosts import HostOptions
 
-__all__ = ["Here", "Reach", "There"]
+__all__ = ["LocalRanks", "RankControl", "RemoteRanks"]
 
 _EXIT_FILES_S = 2.0
 _QUICK_S = 0.5
 _FLUSH_S = 30.0
 
 
-class Reach(Protocol):
+class RankControl(Protocol):
     """The processes of running ranks, wherever they are."""
 
     def signal(self, ranks: Sequence[RankState], *, kill: bool) -> bool:
@@ -46,7 +46,7 @@ class Reach(Protocol):
         ...
 
 
-class Here:
+class LocalRanks:
     """Ranks on this machine; one that a launcher has started elsewhere is out of reach."""
 
     def signal(self, ranks: Sequence[RankState], *, kill: bool) -> bool:
@@ -80,7 +80,7 @@ def _here(ranks: Sequence[RankState]) -> list[int]:
     return [rank.pid for rank in ranks if rank.pid is not None and rank.host == name]
 
 
-class There:
+class RemoteRanks:
     """The hosts of a run whose one launcher is on this machine: set up before it, cleaned after it."""
 
     def __init__(

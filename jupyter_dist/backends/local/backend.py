@@ -13,11 +13,11 @@ from ...folder import RunFolder
 from ...job import Job, Poll
 from ...processes.rank_processes import Processes, RankSpec
 from ...worker.gpus.devices import visible_gpus
-from ...worker.gpus.lease import Wish
+from ...worker.gpus.lease import GpuRequest
 from ...worker.host.ports import free_ports
 from ..interface import Capabilities, Handle, Options
 from ..ranks.default_environment import cores, crowded, defaults, loopback
-from ..ranks.local_gpus import GpuTurn, check_gpus, detected_gpus, gpu_ranks, gpu_wish, would_take
+from ..ranks.local_gpus import GpuWait, check_gpus, detected_gpus, gpu_ranks, gpu_wish, would_take
 from ..ranks.server_ranks import Serving
 from ..ranks.tensorflow_roles import roles, tf_configs
 from .options import LocalOptions
@@ -36,7 +36,7 @@ class Local:
     def __init__(self) -> None:
         self._processes = Processes()
         self._serving: Serving | None = None
-        self._turn = GpuTurn()
+        self._turn = GpuWait()
 
     def default_np(self) -> int:
         return gpu_ranks() or 2
@@ -111,7 +111,7 @@ def _count(gpus: int) -> str:
     return "no GPU is" if gpus == 0 else "1 GPU is" if gpus == 1 else f"{gpus} GPUs are"
 
 
-def _wish(job: Job) -> Wish | None:
+def _wish(job: Job) -> GpuRequest | None:
     asked = LocalOptions(**job.options)
     return gpu_wish(asked, job.world_size - asked.ps, job)  # a parameter server gets no GPU
 

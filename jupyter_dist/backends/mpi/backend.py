@@ -19,9 +19,14 @@ from ...worker.host.machine import interface_of
 from ...worker.host.ports import free_ports
 from ...worker.launchers.launched_rank import SRUN
 from ..interface import Capabilities, Handle, Options
-from ..launchers.local_launcher import Follower, Launched, environment, last_words, shown, worker_argv
-from ..launchers.multi_host_launcher import Staged, hosts_argument, launcher_environment, rank_environments
-from ..launchers.rank_control import There
+from ..launchers.local_launcher import Follower, LocalLauncher, environment, last_words, shown, worker_argv
+from ..launchers.multi_host_launcher import (
+    MultiHostLauncher,
+    hosts_argument,
+    launcher_environment,
+    rank_environments,
+)
+from ..launchers.rank_control import RemoteRanks
 from ..ranks.default_environment import crowded, loopback
 from ..ranks.local_gpus import check_gpus, detected_gpus, gpu_wish, would_take
 from ..shared_options.hosts import check_hosts
@@ -52,7 +57,7 @@ class Mpi(Follower):
     poll_interval_s: ClassVar[float] = 0.05
 
     def __init__(self) -> None:
-        self._launched: Launched | Staged | None = None
+        self._launched: LocalLauncher | MultiHostLauncher | None = None
 
     def default_np(self) -> int:
         return 2
@@ -101,11 +106,11 @@ class Mpi(Follower):
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
         options = MpiOptions(**job.options)
         if options.hosts:
-            if not isinstance(self._launched, Staged):
+            if not isinstance(self._launched, MultiHostLauncher):
                 self._launched = _staged(job, folder, options)
             return self._launched.submit(attempt)
         argv, env = _request(job, options, attempt, free_ports(1 + job.world_size))
-        self._launched = launched = Launched(job, folder, attempt)
+        self._launched = launched = LocalLauncher(job, folder, attempt)
         name = os.path.basename(argv[0])
         # A killed srun leaves its allocation to whoever waits for it.
         gentle = name == "srun"
@@ -242,16 +247,16 @@ def _argv(job: Job, options: MpiOptions, start: str, interface: str | None = Non
     return [program, *argv, *more, start]
 
 
-def _staged(job: Job, folder: RunFolder, options: MpiOptions) -> Staged:
-    def start(there: There, attempt: int) -> Launched:
+def _staged(job: Job, folder: RunFolder, options: MpiOptions) -> MultiHostLauncher:
+    def start(there: RemoteRanks, attempt: int) -> LocalLauncher:
         client = next((there.fleet.facts(n).client for n in there.names if there.fleet.facts(n).client), None)
         argv = _argv(job, options, there.start_script(), interface_of(client) if client else None)
-        launched = Launched(job, folder, attempt, reach=there)
+        launched = LocalLauncher(job, folder, attempt, reach=there)
         env = launcher_environment(job, folder, options, path=_path_with(argv[0]))
         launched.start(argv, env, name=os.path.basename(argv[0]), explain=_explain, aborted=_aborted)
         return launched
 
-    return Staged(
+    return MultiHostLauncher(
         job,
         folder,
         options,

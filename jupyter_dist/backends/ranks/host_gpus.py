@@ -10,13 +10,13 @@ from ...errors import LaunchError
 from ...hosts.facts import HostFacts
 from ...hosts.fleet import Fleet
 from ...job import Job
-from ...worker.gpus.lease import Wish
+from ...worker.gpus.lease import GpuRequest
 from ...worker.jitter import jitter
 from ..shared_options.gpus import GpuOptions
 from ..shared_options.hosts import HostOptions
 from .local_gpus import gpu_wish
 
-__all__ = ["HostsTurn", "gpus_there", "launcher_turn"]
+__all__ = ["HostGpuWait", "gpus_there", "launcher_turn"]
 
 _ASK_EVERY_S = 1.0
 
@@ -28,13 +28,13 @@ class _At(enum.Enum):
     TAKEN = enum.auto()
 
 
-class HostsTurn:
+class HostGpuWait:
     """The turn of one attempt on the GPUs of its hosts. An agent that has taken some keeps them for the next.
 
     While a host's GPUs are waited for, none are kept on the others: two runs would wait for each other.
     """
 
-    def __init__(self, wishes: Mapping[str, Wish], *, wait: bool) -> None:
+    def __init__(self, wishes: Mapping[str, GpuRequest], *, wait: bool) -> None:
         """`wishes`: by host; those that are not named need none."""
         self._wishes = {name: {"for": wish.to_json(), "wait": wait} for name, wish in wishes.items()}
         self._wait = wait
@@ -66,13 +66,13 @@ class HostsTurn:
         return self._at is _At.TAKEN
 
 
-def launcher_turn(job: Job, asked: HostOptions, ranks: Mapping[str, int], fleet: Fleet) -> HostsTurn:
+def launcher_turn(job: Job, asked: HostOptions, ranks: Mapping[str, int], fleet: Fleet) -> HostGpuWait:
     """The turn of launchers whose hosts have so many ranks each."""
     if not isinstance(asked, GpuOptions):
-        return HostsTurn({}, wait=False)
+        return HostGpuWait({}, wait=False)
     there = {name: gpu_wish(asked, count, job) for name, count in ranks.items() if fleet.facts(name).gpus}
     wishes = {name: wish for name, wish in there.items() if wish is not None}
-    return HostsTurn(wishes, wait=asked.wait_for_gpus)
+    return HostGpuWait(wishes, wait=asked.wait_for_gpus)
 
 
 def gpus_there(asked: HostOptions, facts: HostFacts) -> dict[str, str]:

@@ -11,11 +11,11 @@ from ...errors import Busy, DistError, InputError, LaunchError
 from ...job import Job, Poll, RankState, State
 from ...worker.gpus import record
 from ...worker.gpus.devices import Gpu, named, order, visible_gpus
-from ...worker.gpus.lease import Lease, Refused, TooFew, Wish, free_gpus, preview, standing
+from ...worker.gpus.lease import GpuRequest, Lease, Refused, TooFew, free_gpus, preview, standing
 from ..interface import Handle
 from ..shared_options.gpus import GpuOptions, LauncherGpuOptions
 
-__all__ = ["GpuTurn", "check_gpus", "detected_gpus", "gpu_ranks", "gpu_wish", "seen_by_all", "would_take"]
+__all__ = ["GpuWait", "check_gpus", "detected_gpus", "gpu_ranks", "gpu_wish", "seen_by_all", "would_take"]
 
 
 _LOOK_EVERY_S = 0.25
@@ -30,14 +30,14 @@ class _Asked(Protocol):
     def share_gpus(self) -> bool: ...
 
 
-def gpu_wish(asked: _Asked, takers: int, job: Job | None = None) -> Wish | None:
+def gpu_wish(asked: _Asked, takers: int, job: Job | None = None) -> GpuRequest | None:
     """What a run wants of a machine's GPUs; None: nothing. `takers`: its ranks there that use GPUs."""
     if asked.gpus_per_worker == 0 or not takers:
         return None
     notebook = None if job is None or job.notebook is None else os.path.basename(job.notebook)
     spare = asked.gpus_per_worker is None and isinstance(asked, LauncherGpuOptions)
     run = "" if job is None else job.id
-    return Wish(run, notebook, takers, asked.gpus_per_worker, asked.share_gpus, spare)
+    return GpuRequest(run, notebook, takers, asked.gpus_per_worker, asked.share_gpus, spare)
 
 
 def seen_by_all(gpus: Sequence[str]) -> dict[str, str]:
@@ -57,7 +57,7 @@ def gpu_ranks(asked: GpuOptions | None = None) -> int | None:
     each = None if asked is None else asked.gpus_per_worker
     if each is not None and each >= 1:
         return max(1, count // int(each))
-    return count * (1 if asked is None else Wish("", None, 1, each).to_one)
+    return count * (1 if asked is None else GpuRequest("", None, 1, each).to_one)
 
 
 def check_gpus(asked: GpuOptions, takers: int) -> list[str]:
@@ -83,7 +83,7 @@ def check_gpus(asked: GpuOptions, takers: int) -> list[str]:
     return []
 
 
-def would_take(wish: Wish | None) -> tuple[tuple[Gpu, ...], dict[str, Any]]:
+def would_take(wish: GpuRequest | None) -> tuple[tuple[Gpu, ...], dict[str, Any]]:
     """What a run would take now, and how that is shown: for a dry run. Takes nothing."""
     if wish is None or not visible_gpus():
         return (), {}
@@ -102,7 +102,7 @@ def detected_gpus() -> dict[str, Any]:
     return {"gpus": len(gpus), **({"gpus_in_use": told} if told else {})}
 
 
-class GpuTurn:
+class GpuWait:
     """The GPUs of a run on this machine: taken before its first rank starts, if need be waited for, and kept
     for all of its attempts. Not for several threads."""
 
@@ -110,7 +110,7 @@ class GpuTurn:
         self._lease = Lease()
         self._start: Callable[[Sequence[str], Mapping[str, str]], Handle] | None = None
         """What is to be done once there are GPUs; None: it was done."""
-        self._wish: Wish | None = None
+        self._wish: GpuRequest | None = None
         self._ranks = 0
         self._why = ""
         self._looked = 0.0
@@ -119,7 +119,7 @@ class GpuTurn:
     def submit(
         self,
         job: Job,
-        wish: Wish | None,
+        wish: GpuRequest | None,
         *,
         wait: bool,
         start: Callable[[Sequence[str], Mapping[str, str]], Handle],

@@ -12,7 +12,7 @@ from ...hosts.facts import HostFacts
 from ...hosts.fleet import Start
 from ...hosts.openssh import LOCAL
 from ...job import Job
-from ...worker.gpus.lease import Wish
+from ...worker.gpus.lease import GpuRequest
 from ...worker.horovod import gpus as horovod_gpus
 from ...worker.horovod.rendezvous import HOW
 from ...worker.host.machine import interface_of
@@ -22,8 +22,8 @@ from .local_gpus import gpu_wish
 from .tensorflow_roles import Role, roles, tf_configs
 
 __all__ = [
-    "Place",
-    "Wanted",
+    "RankEnvironmentOptions",
+    "RankPlacement",
     "addresses",
     "environments",
     "gpu_trouble",
@@ -40,7 +40,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlacement:
     """Where a rank runs."""
 
     rank: int
@@ -51,7 +51,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RankEnvironmentOptions:
     """What a backend's options say of the environments of its ranks."""
 
     gpus_per_worker: float | None = None
@@ -71,7 +71,7 @@ class Wanted:
     """Whether the ranks are told how to meet in `hvd.init()`. Without it, each would train alone."""
 
     @classmethod
-    def of(cls, options: Options, **more: Any) -> Wanted:
+    def of(cls, options: Options, **more: Any) -> RankEnvironmentOptions:
         """What such options say by the names of their fields, and `more`."""
         named = {field.name for field in dataclasses.fields(cls)} & type(options).model_fields.keys()
         return cls(**{**{name: getattr(options, name) for name in named}, **more})
@@ -82,17 +82,17 @@ class Wanted:
         return bool(self.ps or self.chief or self.evaluator)
 
 
-def places(world_size: int, hosts: Sequence[Mapping[str, Any]]) -> list[Place]:
+def places(world_size: int, hosts: Sequence[Mapping[str, Any]]) -> list[RankPlacement]:
     """Ranks fill the hosts in the order they were named, each up to its slots."""
-    found: list[Place] = []
+    found: list[RankPlacement] = []
     for node, host in enumerate(hosts):
         size = min(int(host["slots"]), world_size - len(found))
         first = len(found)
-        found += [Place(first + local, str(host["name"]), node, local, size) for local in range(size)]
+        found += [RankPlacement(first + local, str(host["name"]), node, local, size) for local in range(size)]
     return found
 
 
-def ports_needed(where: Sequence[Place]) -> dict[str, int]:
+def ports_needed(where: Sequence[RankPlacement]) -> dict[str, int]:
     """How many TCP ports are needed by host: one per rank for TF_CONFIG, and on the first host one each for
     MASTER_PORT and for Horovod's store."""
     counts: dict[str, int] = {}
@@ -126,8 +126,8 @@ def network(facts: HostFacts, address: str) -> dict[str, str]:
 def environments(
     job: Job,
     attempt: int,
-    asked: Wanted,
-    where: Sequence[Place],
+    asked: RankEnvironmentOptions,
+    where: Sequence[RankPlacement],
     facts: Mapping[str, HostFacts] | None,
     ports: Mapping[str, Sequence[int]],
 ) -> list[dict[str, str]]:
@@ -180,12 +180,14 @@ def _in_url(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def _takers(where: Sequence[Place], tasks: Sequence[Role], host: str) -> list[int]:
+def _takers(where: Sequence[RankPlacement], tasks: Sequence[Role], host: str) -> list[int]:
     """The ranks of a host that get GPUs: a parameter server takes none from them."""
     return [p.rank for p in where if p.host == host and tasks[p.rank].type != "ps"]
 
 
-def _gpus(job: Job, place: Place, asked: Wanted, takers: Sequence[int], about: HostFacts) -> tuple[str, ...]:
+def _gpus(
+    job: Job, place: RankPlacement, asked: RankEnvironmentOptions, takers: Sequence[int], about: HostFacts
+) -> tuple[str, ...]:
     """The GPUs of one rank, of those that the host's agent has taken for the run."""
     wish = gpu_wish(asked, len(takers), job)
     if wish is None or place.rank not in takers:
@@ -199,8 +201,8 @@ def taken_gpus(about: HostFacts) -> tuple[str, ...]:
 
 
 def gpu_wishes(
-    job: Job, asked: Wanted, where: Sequence[Place], facts: Mapping[str, HostFacts]
-) -> dict[str, Wish]:
+    job: Job, asked: RankEnvironmentOptions, where: Sequence[RankPlacement], facts: Mapping[str, HostFacts]
+) -> dict[str, GpuRequest]:
     """What the ranks want of the GPUs of each host that has some."""
     tasks = roles(job.world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
     wishes = {
@@ -212,7 +214,7 @@ def gpu_wishes(
 
 
 def gpu_trouble(
-    job: Job, asked: Wanted, where: Sequence[Place], facts: Mapping[str, HostFacts]
+    job: Job, asked: RankEnvironmentOptions, where: Sequence[RankPlacement], facts: Mapping[str, HostFacts]
 ) -> str | None:
     """Why the ranks cannot share out the GPUs of the hosts."""
     wanted = asked.gpus_per_worker
@@ -238,7 +240,7 @@ def gpu_trouble(
 
 
 def host_environment(
-    place: Place, asked: Wanted, facts: HostFacts, address: str, gpus: tuple[str, ...]
+    place: RankPlacement, asked: RankEnvironmentOptions, facts: HostFacts, address: str, gpus: tuple[str, ...]
 ) -> dict[str, str]:
     """What a rank finds there because of where it runs. `address`: the host's, as the others see it."""
     env = {
@@ -276,7 +278,7 @@ def horovod_network(network: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def horovod_environments(where: Sequence[Place], address: str, port: str) -> list[dict[str, str]]:
+def horovod_environments(where: Sequence[RankPlacement], address: str, port: str) -> list[dict[str, str]]:
     """Of each rank, in the words of horovodrun. `address`, `port`: where rank 0 serves the store.
 
     https://github.com/horovod/horovod/blob/v0.28.1/horovod/runner/gloo_run.py
@@ -307,7 +309,7 @@ _READ_AT_START = ("DYLD_", "GLIBC_", "LD_", "MALLOC_", "PYTHON")
 
 
 def rank_starts(
-    where: Sequence[Place], facts: Mapping[str, HostFacts], envs: Sequence[Mapping[str, str]]
+    where: Sequence[RankPlacement], facts: Mapping[str, HostFacts], envs: Sequence[Mapping[str, str]]
 ) -> list[Start]:
     """One process for each rank. `envs`: as their places are."""
     fork = not any(name.startswith(_READ_AT_START) for env in envs for name in env)

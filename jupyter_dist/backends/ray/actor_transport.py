@@ -14,7 +14,7 @@ from ...hosts.links.link import LinkError
 from ...hosts.links.stream import Pipe
 from .node_actor import PIECE, WORD, proof
 
-__all__ = ["Wire", "ending_of"]
+__all__ = ["ActorTransport", "ending_of"]
 
 _DIAL_S = 3.0
 _CALL_S = 30.0
@@ -24,7 +24,7 @@ _CALLS_DOWN, _CALLS_UP = 4, 16
 """Calls that are under way at once: several, because each takes some milliseconds to be answered."""
 
 
-class Wire:
+class ActorTransport:
     """Makes pipes to one foothold. TCP is tried first: then neither Ray nor the actor handles what passes.
 
     Where no connection comes about, the actor's methods carry the bytes, wherever Ray itself reaches.

@@ -20,13 +20,13 @@ from ...job import Job
 from ...worker import layout
 from ..hosted import Hosting, by_pipe
 from ..interface import Handle
-from .actor_transport import Wire, ending_of
+from .actor_transport import ActorTransport, ending_of
 from .connection import check_listening, connect
-from .node_watch import Watch
+from .node_watch import NodeWatch
 from .options import RayOptions
-from .placement_group import Group, Site
+from .placement_group import PlacementGroup, Site
 
-__all__ = ["Room"]
+__all__ = ["RayAllocation"]
 
 _LOOK_EVERY_S = 1.0
 _WHY_S = 5.0
@@ -34,7 +34,7 @@ _WHY_S = 5.0
 _RECORD = layout.hidden("ray.json")
 
 
-class Room:
+class RayAllocation:
     """The room of one attempt, or of several that follow each other in it. Not for several threads.
 
     What its methods ask of Ray they may wait for, some seconds where this process has no connection yet; they
@@ -44,26 +44,26 @@ class Room:
     def __init__(self, handle: Handle, job: Job) -> None:
         self.handle, self._job = handle, job
         self._asked = RayOptions(**job.options)
-        self._group: Group | None = None
+        self._group: PlacementGroup | None = None
         self._sites: list[Site] = []
-        self._wires: dict[str, Wire] = {}
-        self._watch: Watch | None = None
+        self._wires: dict[str, ActorTransport] = {}
+        self._watch: NodeWatch | None = None
         self._told, self._looked = "Ray is asked for room", time.monotonic()
 
     @classmethod
-    def recall(cls, folder: RunFolder, job: Job, attempt: int) -> Room | None:
+    def recall(cls, folder: RunFolder, job: Job, attempt: int) -> RayAllocation | None:
         """What is known of an attempt's room; None where Ray was not asked for one."""
         try:
             known = json.loads((folder.attempt(attempt) / _RECORD).read_bytes())
         except FileNotFoundError:
             return None
-        room = cls(known["handle"], job)
+        allocation = cls(known["handle"], job)
         if known["sites"]:
-            room._settle([Site(**site) for site in known["sites"]])
-        return room
+            allocation._settle([Site(**site) for site in known["sites"]])
+        return allocation
 
     @property
-    def settled(self) -> bool:
+    def connected(self) -> bool:
         """Whether it is there, and our footholds in it: what follows is between the agents and us."""
         return self._watch is not None
 
@@ -79,7 +79,7 @@ class Room:
 
     def whole(self) -> bool:
         """Whether another attempt can be made in it."""
-        if not self.settled or self.gone:
+        if not self.connected or self.gone:
             return False
         try:
             for site in self._sites:
@@ -93,7 +93,7 @@ class Room:
         self.handle = {**self.handle, "attempt": attempt}
         path = RunFolder(Path(self.handle["folder"])).attempt(attempt)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        sites = [dataclasses.asdict(site) for site in self._sites] if self.settled else []
+        sites = [dataclasses.asdict(site) for site in self._sites] if self.connected else []
         write_json(path / _RECORD, {"handle": self.handle, "sites": sites})
 
     def ask(self) -> None:
@@ -102,7 +102,7 @@ class Room:
 
     def asked(self) -> bool:
         """Whether Ray knows of it, as far as we know."""
-        return self.settled or self._ray().exists()
+        return self.connected or self._ray().exists()
 
     def wait(self, seconds: float) -> str | None:
         """Go on with what can go on; what is waited for, or None: it is settled. Waits for nothing itself.
@@ -111,13 +111,15 @@ class Room:
             self._look_for_room()
         elif not self._wires:
             self._look_at_footholds()
-        elif all(wire.ready for wire in self._wires.values()):
+        elif all(transport.ready for transport in self._wires.values()):
             self._settle(self._sites)
             return None
         else:
-            for wire in self._wires.values():
-                wire.dial()
-            hindered = [f"host {name}: {wire.why}" for name, wire in self._wires.items() if wire.why]
+            for transport in self._wires.values():
+                transport.dial()
+            hindered = [
+                f"host {name}: {transport.why}" for name, transport in self._wires.items() if transport.why
+            ]
             self._told = "; ".join(hindered) or "the nodes are being connected to"
         return self._told
 
@@ -144,18 +146,20 @@ class Room:
             self._told = f"Ray is starting our actor on {waits}"
 
     def _connect(self) -> None:
-        def foothold(site: Site) -> Any:
+        def node_actor(site: Site) -> Any:
             return self._ray().actor(site)
 
-        self._wires = {site.name: Wire(site.name, functools.partial(foothold, site)) for site in self._sites}
-        for wire in self._wires.values():
-            wire.dial()
+        self._wires = {
+            site.name: ActorTransport(site.name, functools.partial(node_actor, site)) for site in self._sites
+        }
+        for transport in self._wires.values():
+            transport.dial()
 
     def _settle(self, sites: Sequence[Site]) -> None:
         self._sites = list(sites)
         if not self._wires:
             self._connect()
-        self._watch = Watch(self.handle["address"], self._ray, sites)
+        self._watch = NodeWatch(self.handle["address"], self._ray, sites)
 
     def hosting(self) -> Hosting:
         """The hosts that it is, for our agents; it is settled."""
@@ -171,22 +175,22 @@ class Room:
 
     def leave(self) -> None:
         """Look after it no longer."""
-        for wire in self._wires.values():
-            wire.close()
+        for transport in self._wires.values():
+            transport.close()
         if self._watch is not None:
             self._watch.close()
 
-    def give_back(self) -> None:
+    def free(self) -> None:
         """Leave it, and have Ray take it back with all that is still there. Repeatable."""
         self.leave()
         check_listening(self.handle["address"])  # Ray's client would wait for a minute, and end this process
         self._ray().remove()
 
-    def _ray(self) -> Group:
+    def _ray(self) -> PlacementGroup:
         """Ray's view of it, connected to."""
         connect(self.handle["address"], self._asked.read_runtime_env)
         if self._group is None:
-            self._group = Group(self.handle["group"], self._job.world_size)
+            self._group = PlacementGroup(self.handle["group"], self._job.world_size)
         return self._group
 
     @property

@@ -9,26 +9,26 @@ from typing import Any, ClassVar
 from ...errors import InputError, LaunchError, MissingEngine, Unreachable
 from ...folder import RunFolder
 from ...job import Job, Poll
-from ..allocation import InRooms
+from ..allocation import AllocatedRanks
 from ..interface import Capabilities, Handle, Options
 from ..ranks.placement import environments, places
 from ..ranks.tensorflow_roles import roles
 from . import cluster_discovery, connection, local_cluster
-from .allocation import Room
+from .allocation import RayAllocation
 from .elastic import ElasticRay
 from .options import Placement, RayOptions
 
 __all__ = ["Ray"]
 
 
-class Ray(InRooms[Room]):
+class Ray(AllocatedRanks[RayAllocation]):
     """A placement group holds the room, and an actor on each node our place there. The ranks are processes of
     their own, which an agent starts that Ray does not know. They outlive their driver a while."""
 
     name: ClassVar[str] = "ray"
     options: ClassVar[type[Options]] = RayOptions
     capabilities: ClassVar[Capabilities] = Capabilities(outlives=True, apart=True, visible=False)
-    _rooms = Room
+    _rooms = RayAllocation
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,9 @@ class Ray(InRooms[Room]):
             return self._elastic.submit(job, folder, attempt, _gpus)
         return super().submit(job, folder, attempt)
 
-    def _new_room(self, job: Job, folder: RunFolder, attempt: int, before: Room | None) -> Room:
+    def _new_room(
+        self, job: Job, folder: RunFolder, attempt: int, before: RayAllocation | None
+    ) -> RayAllocation:
         asked = RayOptions(**job.options)
         if before is not None:
             address, own = before.handle["address"], before.handle["embedded"]
@@ -92,7 +94,7 @@ class Ray(InRooms[Room]):
         except Unreachable as error:
             raise LaunchError(f"{error}. Nothing was started.") from None
         handle = {"folder": str(folder.path), "address": address, "embedded": own}
-        return Room({**handle, "group": _called(job, attempt), "gpus": _gpus(asked)}, job)
+        return RayAllocation({**handle, "group": _called(job, attempt), "gpus": _gpus(asked)}, job)
 
     def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
         if RayOptions(**job.options).is_elastic:
@@ -118,10 +120,10 @@ class Ray(InRooms[Room]):
         if handle.get("elastic"):
             return self._elastic.release(handle)
         with self._lock:
-            room, _, _ = self._known(handle)
-            told = self._hosted.release(handle) if room.settled else None
+            allocated, _, _ = self._known(handle)
+            told = self._hosted.release(handle) if allocated.connected else None
             try:
-                room.give_back()
+                allocated.free()
             except Exception as error:  # our actors give it back themselves, when nobody needs it
                 print(f"Ray was not told that the run has ended: {error}", flush=True)
             if handle["embedded"] is not None:

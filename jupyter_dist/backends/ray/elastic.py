@@ -15,7 +15,7 @@ from ...worker import layout
 from ..hosted import Hosted, Hosting, by_pipe
 from ..interface import Handle
 from . import connection, local_cluster
-from .elastic_allocation import SingleRooms
+from .elastic_allocation import PerRankAllocations
 from .options import RayOptions
 
 __all__ = ["ElasticRay"]
@@ -31,13 +31,13 @@ class ElasticRay:
         self._lock = threading.RLock()
         self._hosted = Hosted(self._hosting)
         self._handle: Handle = {}
-        self._rooms: SingleRooms | None = None
+        self._allocations: PerRankAllocations | None = None
 
     def submit(self, job: Job, folder: RunFolder, attempt: int, gpus: Any) -> Handle:
         """`gpus` tells how many each rank gets, once this process is a driver."""
         with self._lock:
             asked = RayOptions(**job.options)
-            if self._rooms is None:
+            if self._allocations is None:
                 own = None
                 address = connection.find_address(asked.address)
                 if address is None:
@@ -74,29 +74,29 @@ class ElasticRay:
 
     def release(self, handle: Handle) -> str | None:
         with self._lock:
-            rooms = self._ours(handle)
+            allocations = self._ours(handle)
             told = self._hosted.release(handle)
-            rooms.release()
-            self._rooms = None
+            allocations.release()
+            self._allocations = None
             if handle.get("embedded"):
                 local_cluster.end(handle["embedded"])
             return told
 
-    def _ours(self, handle: Handle) -> SingleRooms:
+    def _ours(self, handle: Handle) -> PerRankAllocations:
         """The rooms of the run, found again where another process has asked for them."""
-        if self._rooms is None:
+        if self._allocations is None:
             folder = RunFolder(Path(handle["folder"]))
             known = self._recall(folder, handle["attempt"])
             assert known is not None
             self._handle = handle
-            rooms = self._make_rooms(Job.from_json(json.loads(folder.job.read_bytes())))
-            rooms.recall(known["rooms"])
-        assert self._rooms is not None
-        return self._rooms
+            allocations = self._make_rooms(Job.from_json(json.loads(folder.job.read_bytes())))
+            allocations.recall(known["rooms"])
+        assert self._allocations is not None
+        return self._allocations
 
-    def _make_rooms(self, job: Job) -> SingleRooms:
+    def _make_rooms(self, job: Job) -> PerRankAllocations:
         asked, about = RayOptions(**job.options), self._handle
-        self._rooms = SingleRooms(
+        self._allocations = PerRankAllocations(
             f"{job.id}-{about['first']}",
             asked.max_np or job.world_size,
             asked.bundle(about["gpus"]),
@@ -105,13 +105,13 @@ class ElasticRay:
             about["address"],
             functools.partial(connection.connect, about["address"], asked.read_runtime_env),
         )
-        return self._rooms
+        return self._allocations
 
     def _write_down(self) -> None:
-        assert self._rooms is not None
+        assert self._allocations is not None
         place = RunFolder(Path(self._handle["folder"])).attempt(self._handle["attempt"])
         make_private(place)
-        write_json(place / _ROOMS, {"handle": self._handle, "rooms": self._rooms.to_json()})
+        write_json(place / _ROOMS, {"handle": self._handle, "rooms": self._allocations.to_json()})
 
     @staticmethod
     def _recall(folder: RunFolder, attempt: int) -> Any:
@@ -121,15 +121,15 @@ class ElasticRay:
             return None
 
     def _hosting(self, job: Job, folder: RunFolder) -> Hosting:
-        asked, rooms = RayOptions(**job.options), self._rooms
-        assert rooms is not None
+        asked, allocations = RayOptions(**job.options), self._allocations
+        assert allocations is not None
         return Hosting(
             hosts=(),
             settings=asked.agent_settings(),
-            reach=by_pipe(rooms.take),
+            reach=by_pipe(allocations.take),
             wanted=asked.wanted(self._handle["gpus"]),
-            trouble=rooms.trouble,
-            gone=rooms.gone,
+            trouble=allocations.trouble,
+            gone=allocations.gone,
             elastic=asked.limits(job.world_size),
-            now=rooms.hosts,
+            now=allocations.hosts,
         )

@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["PIECE", "WORD", "Foothold", "gpus_given", "proof"]
+__all__ = ["PIECE", "WORD", "NodeActor", "gpus_given", "proof"]
 
 WORD = "jupyter-dist-stage"
 """What the stage program's answer begins with."""
@@ -31,7 +31,7 @@ _CALL_S = 30.0
 _LOOK_EVERY_S = 2.0
 
 
-class Foothold:
+class NodeActor:
     """The actor. It runs one asyncio loop, with many calls at once.
 
     Our agent and the ranks are processes of their own, which Ray does not know. They hold the reading end of

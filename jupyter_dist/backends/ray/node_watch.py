@@ -11,9 +11,9 @@ from typing import Any
 from ...errors import DistError
 from .actor_transport import ending_of
 from .connection import check_listening, head_of
-from .placement_group import Group, Site
+from .placement_group import PlacementGroup, Site
 
-__all__ = ["Watch"]
+__all__ = ["NodeWatch"]
 
 _LOOK_EVERY_S = 2.0
 _LOOK_AT_HEAD_EVERY_S = 1.0
@@ -25,12 +25,12 @@ _END_S = 30.0
 """For the ends of raylets, actors, agents and ranks after that."""
 
 
-class Watch:
+class NodeWatch:
     """Two threads that nobody waits for. One waits for the ends of footholds. While the head is gone,
     whatever it asks Ray blocks it, so the other one looks whether the head is there.
     """
 
-    def __init__(self, address: str, group: Callable[[], Group], sites: Sequence[Site]) -> None:
+    def __init__(self, address: str, group: Callable[[], PlacementGroup], sites: Sequence[Site]) -> None:
         """`group`: connects to Ray where that has to be done first; may block, and raise a DistError."""
         self._address, self._group, self._sites = address, group, {site.name: site for site in sites}
         self.gone: dict[str, str] = {}
@@ -70,7 +70,7 @@ class Watch:
             else:
                 self._hindered = None
 
-    def _begin(self, group: Group, name: str) -> Any:
+    def _begin(self, group: PlacementGroup, name: str) -> Any:
         """Wait for the end of a host's foothold: what is returned is done then."""
         try:
             return group.actor(self._sites[name]).watch.remote()

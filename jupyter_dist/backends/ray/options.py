@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from ...cluster_form import Form
 from ...errors import InputError
 from ..elastic.options import ElasticOptions
-from ..ranks.placement import Wanted
+from ..ranks.placement import RankEnvironmentOptions
 from ..ranks.tensorflow_roles import Chief, Evaluator, ParameterServers
 from ..shared_options.agent import AgentOptions, Line, LocalFile
 from ..shared_options.gpus import GpusPerWorker
@@ -156,9 +156,9 @@ class RayOptions(AgentOptions, ElasticOptions):
             asked[f"accelerator_type:{self.accelerator_type}"] = 0.001
         return {name: amount for name, amount in asked.items() if amount}
 
-    def wanted(self, gpus: float) -> Wanted:
+    def wanted(self, gpus: float) -> RankEnvironmentOptions:
         """What concerns the ranks' environments. The GPUs are Ray's to give, and nobody else's."""
-        return Wanted.of(self, gpus_per_worker=gpus, share_gpus=True)
+        return RankEnvironmentOptions.of(self, gpus_per_worker=gpus, share_gpus=True)
 
     def environment(self) -> dict[str, str]:
         """What agents, and so the ranks, are told beside what every backend tells them."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...text.format import count, size
 
-__all__ = ["Lack", "lack"]
+__all__ = ["PendingReason", "lack"]
 
 Amounts = Mapping[str, float]
 _UNITS = ("CPU", "GPU")
@@ -23,7 +23,7 @@ _LONGEST = 160
 
 
 @dataclass(frozen=True)
-class Lack:
+class PendingReason:
     """What a placement group waits for. `told`: one line for the user."""
 
     told: str
@@ -33,7 +33,7 @@ class Lack:
 
 def lack(
     bundles: Sequence[Amounts], census: Mapping[str, Any], *, strategy: str = "PACK", waiting: bool = True
-) -> Lack | None:
+) -> PendingReason | None:
     """What hinders a placement group of these bundles; None where it fits right now, and nobody waits.
 
     `strategy` is the placement group's. `waiting`: the group was asked for, and is not there yet. Where the
@@ -44,13 +44,13 @@ def lack(
     if short is None:
         if not waiting:
             return None
-        return Lack("everything that is asked for is free: Ray is placing it", False)
+        return PendingReason("everything that is asked for is free: Ray is placing it", False)
     text, never = short
     added = _added(census.get("autoscaler"), bundles)
     if not never and added is None:
-        return Lack(text, False)
+        return PendingReason(text, False)
     hope, coming = added if added is not None else ("no autoscaler runs there that could add a node", False)
-    return Lack(f"{text}; {hope}", never and not coming)
+    return PendingReason(f"{text}; {hope}", never and not coming)
 
 
 def _short(

@@ -15,7 +15,7 @@ from . import cluster_state, node_actor
 from .connection import NAMESPACE
 from .pending_reason import lack
 
-__all__ = ["Group", "Site"]
+__all__ = ["PlacementGroup", "Site"]
 
 _FIRST_S = 60.0
 """How long a foothold waits for the first agent; later, for the next one."""
@@ -35,7 +35,7 @@ class Site:
     address: str
 
 
-class Group:
+class PlacementGroup:
     """What a run holds of a Ray that this process is connected to. Its calls are answered in milliseconds."""
 
     def __init__(self, name: str, bundles: int) -> None:
@@ -91,7 +91,7 @@ class Group:
 
         # The nodes have nothing of our package.
         ray.cloudpickle.register_pickle_by_value(node_actor)
-        kind = ray.remote(node_actor.Foothold)
+        kind = ray.remote(node_actor.NodeActor)
         self._starting = {}
         for site in sites:
             actor = kind.options(

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...errors import DistError, InputError, LaunchError, MissingEngine, Unreachable
-from ..platform_job import SignedOut
+from ..platform_job import CredentialsExpired
 
 __all__ = ["AwsAccount", "InUse", "NotThere", "needed_statement", "region_of"]
 
@@ -102,8 +102,8 @@ class AwsAccount:
     def asking(self, what: str, service: str = "sagemaker") -> Iterator[Any]:
         """The service's client, for what is told after `cannot` where it fails, such as `write to S3`.
 
-        Raises InUse, NotThere, SignedOut, LaunchError for any other answer that will not change by itself,
-        and Unreachable.
+        Raises InUse, NotThere, CredentialsExpired, LaunchError for any other answer that will not change by
+        itself, and Unreachable.
         """
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -123,7 +123,7 @@ class AwsAccount:
         if kinds & set(_NO_CREDENTIALS) or _SIGNED_OUT.search(code):
             with self._lock:
                 self._clients.clear()
-            return SignedOut(
+            return CredentialsExpired(
                 f"cannot {what}: AWS knows no such user now ({code or type(error).__name__}): {said}. "
                 f"{self._cure()}"
             )

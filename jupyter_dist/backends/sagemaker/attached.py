@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from ...errors import DistError, InputError
 from ...folder import RunFolder
 from ...job import Job, Poll, RankState, State
-from ..attached_job import ShownJob
+from ..attached_job import AttachedJob
 from ..interface import Capabilities, Handle, Options
 from ..platform_job import JobWatch
 from .account import AwsAccount, region_of
@@ -25,7 +25,7 @@ from .log_owners import Speakers
 from .logs import ConsoleLogs
 from .model_download import fetch_model
 
-__all__ = ["SeenJob", "SeenJobOptions"]
+__all__ = ["AttachedTrainingJob", "SeenJobOptions"]
 
 _LOOK_EVERY_S = 3.0
 _LAG_S = 5.0
@@ -42,7 +42,7 @@ class SeenJobOptions(Options):
     region: str
 
 
-class SeenJob(ShownJob):
+class AttachedTrainingJob(AttachedJob):
     """Shows one training job. Its handle is the run's folder and the job's name."""
 
     name: ClassVar[str] = "sagemaker-job"

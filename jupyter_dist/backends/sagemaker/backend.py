@@ -21,7 +21,7 @@ from ..platform_job import PlatformJob
 from ..platform_trial import adopted_job
 from .account import AwsAccount
 from .checks import check_training, region_for
-from .client import JobErrands, request_of, tuning_of
+from .client import SageMakerClient, request_of, tuning_of
 from .jobs import TrainingJob
 from .model_download import fetch_model
 from .options import SageMakerOptions
@@ -50,7 +50,7 @@ class SageMaker(PlatformJob[TrainingJob]):
     )
 
     def __init__(self) -> None:
-        super().__init__(TrainingJob, "training_job", _errands)
+        super().__init__(TrainingJob, "training_job", _platform_client)
 
     def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
         return check_training(world_size, SageMakerOptions(**options))
@@ -80,8 +80,8 @@ class SageMaker(PlatformJob[TrainingJob]):
         """Unpack what was put into dist.model_dir(), which SageMaker keeps. Blocks. Raises DistError."""
         asked = SageMakerOptions(**job.options)
         account = AwsAccount(asked.profile, region_for(asked))
-        errands = JobErrands(account, asked, job.id, adopted_job(job, "training_job"))
-        fetch_model(account, errands.names(folder.attempts()[::-1]), into)
+        platform_client = SageMakerClient(account, asked, job.id, adopted_job(job, "training_job"))
+        fetch_model(account, platform_client.names(folder.attempts()[::-1]), into)
 
     @staticmethod
     def arguments(options: Mapping[str, Any]) -> list[str]:
@@ -102,7 +102,7 @@ class SageMaker(PlatformJob[TrainingJob]):
         return {"create_hyper_parameter_tuning_job": tuning_of(search, trial, trial.id, asked, region, env)}
 
 
-def _errands(job: Job, folder: RunFolder) -> JobErrands:
+def _platform_client(job: Job, folder: RunFolder) -> SageMakerClient:
     asked = SageMakerOptions(**job.options)
     account, adopted = AwsAccount(asked.profile, region_for(asked)), adopted_job(job, "training_job")
-    return JobErrands(account, asked, folder.id, adopted)
+    return SageMakerClient(account, asked, folder.id, adopted)

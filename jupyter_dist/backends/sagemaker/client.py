@@ -24,7 +24,7 @@ from ...job import Job
 from ...record import reader
 from ...search.spec import Search
 from .. import platform_entrypoint
-from ..hosted import Wanted
+from ..hosted import RankEnvironmentOptions
 from ..platform_job import leave_files
 from ..platform_trial import take_key
 from .account import AwsAccount, InUse, NotThere
@@ -35,7 +35,7 @@ from .options import SageMakerOptions
 from .request import CHECKPOINTS, Asked, default_bucket, host_list, job_name, mailbox_of, training_request
 from .tuning_request import tuning_name, tuning_request
 
-__all__ = ["JobErrands", "code_archive", "code_name", "job_env", "request_of", "tuning_of"]
+__all__ = ["SageMakerClient", "code_archive", "code_name", "job_env", "request_of", "tuning_of"]
 
 _END_S = 15.0
 _MPI_END_S = 40.0
@@ -101,8 +101,8 @@ def tuning_of(
     return tuning_request(search, asked, sent, run)
 
 
-class JobErrands:
-    """One run's: `Errands` of a platform's job."""
+class SageMakerClient:
+    """The `PlatformClient` of one run."""
 
     look_every_s = 3.0
     why_s = 20.0
@@ -116,7 +116,7 @@ class JobErrands:
         self.settings = asked.agent_settings()
         self.end_s = _MPI_END_S if asked.by_mpi else _END_S
         # Under mpirun, Horovod meets by MPI.
-        self.wanted = Wanted(horovod=not asked.by_mpi, ps=asked.servers)
+        self.wanted = RankEnvironmentOptions(horovod=not asked.by_mpi, ps=asked.servers)
 
     def mailbox(self, folder: RunFolder) -> Mailbox:
         if self._adopted is not None:

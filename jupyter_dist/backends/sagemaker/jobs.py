@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..platform_job import JobView, see_to_its_end
+from ..platform_job import JobView, wait_or_stop
 from .account import AwsAccount, NotThere
 
 __all__ = ["TrainingJob", "describe", "end_job", "look_again", "look_at", "read"]
@@ -154,14 +154,14 @@ def look_again(account: AwsAccount, seen: TrainingJob) -> TrainingJob:
 
 
 def end_job(account: AwsAccount, name: str, *, wait_s: float) -> TrainingJob:
-    """As `see_to_its_end`."""
+    """As `wait_or_stop`."""
 
     def stop() -> None:
         with account.asking(f"stop the training job {name!r}") as client:
             client.stop_training_job(TrainingJobName=name)
 
     deadline = time.monotonic() + wait_s
-    return see_to_its_end(
+    return wait_or_stop(
         lambda: look_at(account, name),
         stop,
         wait_s,

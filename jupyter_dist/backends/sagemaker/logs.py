@@ -12,7 +12,7 @@ from typing import Any
 
 from ...folder import RunFolder
 from ...worker import layout
-from ..attached_job import ShownLog
+from ..attached_job import AttachedLog
 from .account import AwsAccount, NotThere
 from .log_owners import Speakers, host_number
 
@@ -34,7 +34,7 @@ class ConsoleLogs:
     def __init__(self, account: AwsAccount, job: str, folder: RunFolder, speakers: Speakers) -> None:
         self._account, self._job, self._folder, self._speakers = account, job, folder, speakers
         self._tokens: dict[str, str] = {}
-        self._files: dict[Path, ShownLog] = {}
+        self._files: dict[Path, AttachedLog] = {}
         self.ranks: dict[int, tuple[float, float]] = {}
         """Those that have said something: when first and when last."""
 
@@ -92,4 +92,4 @@ class ConsoleLogs:
                     place = self._folder.attempt(0) / layout.launcher_log(f"algo-{host + 1}")
                 pieces.setdefault(place, []).append((when, text.encode() + b"\n"))
         for place, told in pieces.items():
-            self._files.setdefault(place, ShownLog(place)).append(told)
+            self._files.setdefault(place, AttachedLog(place)).append(told)

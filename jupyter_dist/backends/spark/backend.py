@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 from ...folder import RunFolder
 from ...hosts.openssh import LOCAL
 from ...job import Job, Poll, RankState, State
-from ..hosted import Hosted, Hosting, LinkError, Pipe, Wanted, by_pipe, stage_program
+from ..hosted import Hosted, Hosting, LinkError, Pipe, RankEnvironmentOptions, by_pipe, stage_program
 from ..interface import Capabilities, Handle, Options
 from ..ranks.placement import environments, places
 from . import notebook_session
 from .checks import check_spark, found_here
 from .driver_ranks import beside_us
 from .options import SparkOptions
-from .sessions import Door, Session, open_session
+from .sessions import Session, SparkAddress, open_session
 from .slots import Slots, Step, end_forgotten
 
 __all__ = ["Spark"]
@@ -65,7 +65,7 @@ class Spark:
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
         asked = SparkOptions(**job.options)
         where = places(job.world_size, [{"name": "<a machine>", "slots": job.world_size}])
-        envs = environments(job, attempt, Wanted.of(asked), where, None, {})
+        envs = environments(job, attempt, RankEnvironmentOptions.of(asked), where, None, {})
         told: dict[str, Any] = {"master": asked.master, "conf": asked.conf, "tasks": job.world_size}
         if asked.on_driver:
             told = {"hosts": [{"name": LOCAL, "slots": job.world_size}]}
@@ -167,7 +167,7 @@ class Spark:
         settings = asked.agent_settings()
         if slots is None:
             hosts = [{"name": LOCAL, "slots": job.world_size}]
-            return Hosting(hosts, settings, by_pipe(beside_us(_WORD)), Wanted.of(asked))
+            return Hosting(hosts, settings, by_pipe(beside_us(_WORD)), RankEnvironmentOptions.of(asked))
         found = [{"name": machine.name, "slots": len(machine.partitions)} for machine in slots.machines]
         # Agents of an attempt whose slots are gone may still be about to end.
         if self._times > 1:
@@ -184,12 +184,14 @@ class Spark:
                 return {}
             return {machine.name: f"Spark says: {slots.ended}" for machine in slots.machines}
 
-        return Hosting(found, settings, by_pipe(dialled), Wanted.of(asked), gone=gone, why_s=_WHY_S)
+        return Hosting(
+            found, settings, by_pipe(dialled), RankEnvironmentOptions.of(asked), gone=gone, why_s=_WHY_S
+        )
 
     def _opened(self, job: Job) -> Session:
         """The session of the run, which all its attempts share."""
         if self._session is None:
-            self._session = open_session(_door(job))
+            self._session = open_session(_spark_address(job))
         return self._session
 
     def _forgotten(self, handle: Handle) -> Poll:
@@ -214,11 +216,11 @@ def _job(handle: Handle) -> Job:
     return Job.from_json(json.loads(RunFolder(Path(handle["folder"])).job.read_bytes()))
 
 
-def _door(job: Job) -> Door:
+def _spark_address(job: Job) -> SparkAddress:
     asked = SparkOptions(**job.options)
-    return Door(job.id, asked.master, asked.conf, asked.python, job.world_size)
+    return SparkAddress(job.id, asked.master, asked.conf, asked.python, job.world_size)
 
 
 def _end_forgotten(job: Job, attempt: int) -> None:
     if not SparkOptions(**job.options).on_driver:
-        end_forgotten(_door(job), _stage_name(job.id, attempt))
+        end_forgotten(_spark_address(job), _stage_name(job.id, attempt))

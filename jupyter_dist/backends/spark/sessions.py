@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from ...errors import DistError, LaunchError
 from . import barrier_task
 
-__all__ = ["GATEWAY", "REMOTE", "Door", "Session", "is_final", "open_session", "slots_of", "why"]
+__all__ = ["GATEWAY", "REMOTE", "Session", "SparkAddress", "is_final", "open_session", "slots_of", "why"]
 
 GATEWAY = "JUPYTER_DIST_SPARK_GATEWAY"
 """`PORT PYTHON SECRET` of the notebook's own session, in the environment of a run's processes and nowhere
@@ -40,7 +40,7 @@ Task = Callable[[Iterator[Any]], Iterator[str]]
 
 
 @dataclass(frozen=True)
-class Door:
+class SparkAddress:
     """How a run gets to its cluster. Without a master: as this process's environment says, else Spark's."""
 
     run: str
@@ -79,16 +79,20 @@ class Session(Protocol):
         ...
 
 
-def open_session(door: Door) -> Session:
+def open_session(spark_address: SparkAddress) -> Session:
     """Blocks until the cluster answers. Raises LaunchError, or what PySpark says."""
     _travel_by_value()
-    url = door.master
+    url = spark_address.master
     if url is None:
         url = os.environ.get(REMOTE)
         if url is None and GATEWAY in os.environ:
             return _Shared()
         url = url or os.environ.get("SPARK_REMOTE")
-    return _Connect(url, door.run) if url is not None and url.startswith("sc://") else _Own(door)
+    return (
+        _Connect(url, spark_address.run)
+        if url is not None and url.startswith("sc://")
+        else _Own(spark_address)
+    )
 
 
 def _travel_by_value() -> None:
@@ -156,21 +160,21 @@ class _Classic:
 class _Own(_Classic):
     """An application of our own, which ends with this process."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, spark_address: SparkAddress) -> None:
         for name in _OF_A_NOTEBOOK:
             os.environ.pop(name, None)
-        master = door.master
+        master = spark_address.master
         if master is not None and master.startswith("local"):
             # Names of this machine need not lead anywhere in a container.
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        if door.python is not None:
-            os.environ["PYSPARK_PYTHON"] = door.python
+        if spark_address.python is not None:
+            os.environ["PYSPARK_PYTHON"] = spark_address.python
         _find_master(master)
         from pyspark import SparkConf, SparkContext
 
-        conf = SparkConf().setAppName(f"jupyter-dist {door.run}")
-        for name, value in {**_defaults(door), **door.conf}.items():
+        conf = SparkConf().setAppName(f"jupyter-dist {spark_address.run}")
+        for name, value in {**_defaults(spark_address), **spark_address.conf}.items():
             conf.set(name, value)
         conf.setIfMissing("spark.master", "local[*]")
         super().__init__(SparkContext(conf=conf))
@@ -253,7 +257,7 @@ def _stop(opened: Any) -> None:
     stopping.join(_STOP_S)
 
 
-def _defaults(door: Door) -> dict[str, str]:
+def _defaults(spark_address: SparkAddress) -> dict[str, str]:
     """The settings of an application of our own where the user gives none."""
     found = {
         "spark.ui.enabled": "false",
@@ -261,16 +265,16 @@ def _defaults(door: Door) -> dict[str, str]:
         # A barrier stage cannot be had with it, and this application runs nothing else.
         "spark.dynamicAllocation.enabled": "false",
     }
-    master = door.master or ""
-    if door.master is not None:
-        found["spark.master"] = door.master
-    cores = int(door.conf.get("spark.task.cpus", "1"))
+    master = spark_address.master or ""
+    if spark_address.master is not None:
+        found["spark.master"] = spark_address.master
+    cores = int(spark_address.conf.get("spark.task.cpus", "1"))
     if master.startswith("spark://"):
         # By itself a standalone cluster gives all its cores to the first who comes.
-        found["spark.cores.max"] = str(door.np * cores)
+        found["spark.cores.max"] = str(spark_address.np * cores)
     elif master.startswith(("yarn", "k8s://")):
-        each = max(1, int(door.conf.get("spark.executor.cores", "1")) // cores)
-        found["spark.executor.instances"] = str(-(-door.np // each))
+        each = max(1, int(spark_address.conf.get("spark.executor.cores", "1")) // cores)
+        found["spark.executor.instances"] = str(-(-spark_address.np // each))
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from ...errors import LaunchError
 from .barrier_task import holder
 from .options import host_and_port
-from .sessions import Door, Session, is_final, open_session, why
+from .sessions import Session, SparkAddress, is_final, open_session, why
 from .task_connections import Listener
 
 __all__ = ["Machine", "Slots", "Step", "end_forgotten", "machines"]
@@ -170,13 +170,13 @@ class Slots:
             self._ending.wait(_LOOK_S)
 
 
-def end_forgotten(door: Door, name: str) -> None:
+def end_forgotten(spark_address: SparkAddress, name: str) -> None:
     """End the stages of that name which a dead process has left in a session that did not end with it. One
     that cannot be reached is told of; never raises."""
-    if door.master is not None and not door.master.startswith("sc://"):
+    if spark_address.master is not None and not spark_address.master.startswith("sc://"):
         return  # the session was that process's own
     try:
-        session = open_session(door)
+        session = open_session(spark_address)
         session.cancel(name)
     except Exception as error:
         print(f"its Spark session cannot be asked to end the tasks: {why(error)}", flush=True)

@@ -10,7 +10,7 @@ from pydantic import Field
 from ...cluster_form import Form
 from ...hosts.openssh import SshSettings
 from ..elastic.options import ElasticOptions
-from ..ranks.placement import Wanted
+from ..ranks.placement import RankEnvironmentOptions
 from ..ranks.tensorflow_roles import Chief, Evaluator, ParameterServers
 from ..shared_options.agent import Line
 from ..shared_options.gpus import GpuOptions
@@ -44,6 +44,6 @@ class SshOptions(HostOptions, GpuOptions, ElasticOptions):
     def settings(self) -> SshSettings:
         return dataclasses.replace(super().settings(), interface=self.interface)
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> RankEnvironmentOptions:
         """What concerns the environments of the ranks."""
-        return Wanted.of(self, synced=bool(self.rsync_paths))
+        return RankEnvironmentOptions.of(self, synced=bool(self.rsync_paths))

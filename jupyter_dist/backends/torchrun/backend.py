@@ -16,8 +16,8 @@ from ...job import Job
 from ...worker.gpus.devices import visible_gpus
 from ...worker.layout import attempt_path
 from ..interface import Capabilities, Handle, Options
-from ..launchers.local_launcher import Follower, Launched, environment, last_words, shown, worker_argv
-from ..launchers.per_host_launcher import Elastic, HostsLaunched, addresses_of, environment_there
+from ..launchers.local_launcher import Follower, LocalLauncher, environment, last_words, shown, worker_argv
+from ..launchers.per_host_launcher import Elastic, PerHostLauncher, addresses_of, environment_there
 from ..ranks.default_environment import cores, loopback
 from ..ranks.local_gpus import check_gpus, detected_gpus, gpu_ranks, gpu_wish, would_take
 from ..shared_options.hosts import check_hosts
@@ -38,7 +38,7 @@ class Torchrun(Follower):
     poll_interval_s: ClassVar[float] = 0.05
 
     def __init__(self) -> None:
-        self._launched: Launched | HostsLaunched | None = None
+        self._launched: LocalLauncher | PerHostLauncher | None = None
 
     def default_np(self) -> int:
         return gpu_ranks() or 2
@@ -90,7 +90,7 @@ class Torchrun(Follower):
         if options.hosts:
             return self._submit_to_hosts(job, folder, attempt, options)
         argv, env = _request(job, attempt, folder)
-        self._launched = launched = Launched(job, folder, attempt, restarts=job.max_restarts)
+        self._launched = launched = LocalLauncher(job, folder, attempt, restarts=job.max_restarts)
 
         def start(gpus: Sequence[str], more: Mapping[str, str]) -> Handle:
             # The launcher is the one to stop: in place of ranks that end it would start others.
@@ -103,10 +103,10 @@ class Torchrun(Follower):
     def _submit_to_hosts(self, job: Job, folder: RunFolder, attempt: int, options: TorchrunOptions) -> Handle:
         where = layout(job.world_size, options)
         hosts = options.hosts[: len(where.per_node)]
-        if not isinstance(self._launched, HostsLaunched):
+        if not isinstance(self._launched, PerHostLauncher):
             fixed = where.least == len(hosts)
             ours = options.rdzv_endpoint is None and options.rdzv_backend == "c10d"
-            self._launched = HostsLaunched(
+            self._launched = PerHostLauncher(
                 job,
                 folder,
                 options,

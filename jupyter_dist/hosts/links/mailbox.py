@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ...agent.frames import Frame, FrameError, Frames, encode
-from ...agent.mailbox_objects import Inbox, letter_name, parse, sealed, unsealed
+from ...agent.mailbox_objects import SessionOrder, object_name, parse, sign, verify
 from ...agent.stores.store import StoreError
 from ...folder import RunFolder, write_bytes
 from ...worker import layout
@@ -149,7 +149,7 @@ class Mailbox:
         names = [name for name in store.names(f"{self.run}/up/{node}-") if parse(name)]
         frames: list[Frame] = []
         for name, data in sorted(store.get_all(names).items()):
-            content = unsealed(self.key, name, data)
+            content = verify(self.key, name, data)
             with contextlib.suppress(FrameError):
                 frames += Frames().feed(content or b"")
         return frames
@@ -258,7 +258,7 @@ class MailboxLink:
         self._out: deque[bytes] = deque()
         self._posting: tuple[str, bytes] | None = None
         self._number = 0
-        self._inbox = Inbox()
+        self._inbox = SessionOrder()
         self._cutter = Frames()
         self._came: list[Frame] = []
         self._why: LinkError | None = None
@@ -344,8 +344,8 @@ class MailboxLink:
                 self._sign = self._asked = time.monotonic()
         with self._lock:
             if self._posting is None and self._out:
-                name = letter_name(self._mailbox.run, "down", self.node, self.session, self._number)
-                self._posting = name, sealed(self._mailbox.key, name, b"".join(self._out))
+                name = object_name(self._mailbox.run, "down", self.node, self.session, self._number)
+                self._posting = name, sign(self._mailbox.key, name, b"".join(self._out))
                 self._number += 1
                 self._out.clear()
             posting = self._posting
@@ -362,12 +362,12 @@ class MailboxLink:
         run, key = self._mailbox.run, self._mailbox.key
         done = [n for n in numbers if n < inbox.next]
         due = inbox.due(numbers)[:32]
-        there = store.get_all([letter_name(run, "up", self.node, session, number) for number in due])
+        there = store.get_all([object_name(run, "up", self.node, session, number) for number in due])
         for number in due:
-            name = letter_name(run, "up", self.node, session, number)
+            name = object_name(run, "up", self.node, session, number)
             if name not in there:
                 break  # listed before it can be read: the next look may find it
-            content = unsealed(key, name, there[name])
+            content = verify(key, name, there[name])
             if content is None:
                 print(f"mailbox: {name} is not sealed with the run's key; it is not read", flush=True)
                 store.remove([name])
@@ -376,12 +376,12 @@ class MailboxLink:
                 break
             done.append(number)
         if inbox.hole_s > _HOLE_S:
-            missing = letter_name(run, "up", self.node, session, inbox.next)
+            missing = object_name(run, "up", self.node, session, inbox.next)
             print(f"mailbox: {missing} has not come for {_HOLE_S:g} s; asking for what it held", flush=True)
             with self._lock:
                 if session == self.session:
                     self._why = LinkError(f"a part of what it wrote has not come for {_HOLE_S:g} s")
-        return [letter_name(run, "up", self.node, session, number) for number in done]
+        return [object_name(run, "up", self.node, session, number) for number in done]
 
     def _keep(self, session: str, number: int, content: bytes) -> bool:
         with self._lock:

@@ -13,19 +13,19 @@ from ..staged_files import Shipped
 from .link import LinkError, Reach
 from .stream import Pipe, StreamLink
 
-__all__ = ["SshDoor", "by_ssh"]
+__all__ = ["SshTransport", "by_ssh"]
 
 
 def by_ssh(settings: SshSettings) -> Reach:
     """Links over ssh; the host `localhost` needs none."""
 
     def reach(host: str, wish: Mapping[str, Any], files: Sequence[Shipped]) -> StreamLink:
-        return StreamLink(host, SshDoor(host, settings), wish, files)
+        return StreamLink(host, SshTransport(host, settings), wish, files)
 
     return reach
 
 
-class SshDoor:
+class SshTransport:
     """Logs in to one host, anew each time."""
 
     def __init__(self, host: str, settings: SshSettings) -> None:
@@ -49,7 +49,7 @@ class SshDoor:
 
     def unanswered(self, code: int | None, said: str, printed: str) -> LinkError:
         why = openssh.diagnose(self._host, self._settings, code, said, printed)
-        return LinkError(why, busy=openssh.turned_away(said))
+        return LinkError(why, busy=openssh.connection_refused(said))
 
     def refused(self, words: Sequence[str]) -> LinkError:
         if words[:1] == ["python"]:

@@ -24,7 +24,7 @@ from ...agent.frames import Frame, FrameError, Frames, encode
 from ..staged_files import Shipped
 from .link import LinkError, Reach
 
-__all__ = ["Door", "Pipe", "PlainDoor", "StreamLink", "by_pipe", "stage_program"]
+__all__ = ["FunctionTransport", "Pipe", "StreamLink", "Transport", "by_pipe", "stage_program"]
 
 _OPENING_TIMEOUT_S = 45.0
 """Without any sign while a connection is being opened; beyond what ssh itself and nvidia-smi may take."""
@@ -85,7 +85,7 @@ class Pipe:
             self.process.wait()
 
 
-class Door(Protocol):
+class Transport(Protocol):
     """How one host's pipe is opened, and what it means when nothing comes of it."""
 
     def open(self) -> Pipe:
@@ -102,7 +102,7 @@ class Door(Protocol):
         ...
 
 
-class PlainDoor:
+class FunctionTransport:
     """A door that needs no words of its own: any function that returns a pipe."""
 
     def __init__(self, open_pipe: Callable[[], Pipe]) -> None:
@@ -131,10 +131,10 @@ def stage_program() -> str:
 
 
 def by_pipe(open_pipe: Callable[[str], Pipe]) -> Reach:
-    """Links over pipes that `open_pipe` opens by the name of a host; see `PlainDoor`."""
+    """Links over pipes that `open_pipe` opens by the name of a host; see `FunctionTransport`."""
 
     def reach(host: str, wish: Mapping[str, Any], files: Sequence[Shipped]) -> StreamLink:
-        return StreamLink(host, PlainDoor(lambda: open_pipe(host)), wish, files)
+        return StreamLink(host, FunctionTransport(lambda: open_pipe(host)), wish, files)
 
     return reach
 
@@ -145,10 +145,12 @@ class StreamLink:
     ping_every_s = 2.0
     exact_clock = True
 
-    def __init__(self, host: str, door: Door, wish: Mapping[str, Any], files: Sequence[Shipped]) -> None:
+    def __init__(
+        self, host: str, transport: Transport, wish: Mapping[str, Any], files: Sequence[Shipped]
+    ) -> None:
         """`wish`: what the other side is told first (agent/stage_program.py), apart from the mode."""
         self.host = host
-        self._door = door
+        self._transport = transport
         self._wish = dict(wish)
         self._files = files
         self._pipe: Pipe | None = None
@@ -180,7 +182,7 @@ class StreamLink:
         self._piece = memoryview(b"")
         self._ended_at: float | None = None
         self._sign = time.monotonic()
-        self._pipe = pipe = self._door.open()
+        self._pipe = pipe = self._transport.open()
         for descriptor in pipe.descriptors():
             os.set_blocking(descriptor, False)
         for descriptor in {pipe.read, pipe.write}:
@@ -313,7 +315,7 @@ class StreamLink:
             return b""
         what = line.decode(errors="replace").split(" ", 2)[1:]
         if what != ["ok"]:
-            raise self._door.refused(what)
+            raise self._transport.refused(what)
         self._answered = True
         self._printed = self._printed[:place]
         return rest
@@ -355,7 +357,7 @@ class StreamLink:
         if self._answered:
             last = said.strip().split("\n")[-1].strip()
             return LinkError(last or "the connection was closed")
-        return self._door.unanswered(code, said, self._printed.decode(errors="replace"))
+        return self._transport.unanswered(code, said, self._printed.decode(errors="replace"))
 
     def _check_time(self) -> None:
         silent = self.silent_s

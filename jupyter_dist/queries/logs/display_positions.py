@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ...folder import RunFolder
-from ...record.outputs.rich_output import Shown
+from ...record.outputs.rich_output import ShownOutput
 from ..answers.media import Place
 from .merged_log import AllIndex
 from .pages import AttemptLogs, opened
@@ -27,7 +27,7 @@ _MOST_LINES, _MOST_BYTES = 200, 64 << 10
 _Key = tuple[int, int, int]
 
 
-def key_of(rank: int, shown: Shown) -> _Key:
+def key_of(rank: int, shown: ShownOutput) -> _Key:
     """Of a display among those of all ranks. Processes that a rank has forked number their events anew."""
     return rank, shown.seq, shown.at
 
@@ -41,7 +41,7 @@ class _Stretch(NamedTuple):
 
 
 def places(
-    folder: RunFolder, attempt: int, groups: Sequence[Sequence[tuple[int, Shown]]]
+    folder: RunFolder, attempt: int, groups: Sequence[Sequence[tuple[int, ShownOutput]]]
 ) -> dict[_Key, Place]:
     """By `key_of`: for each display of an attempt whose lines are known by now. `groups`: what ranks
     show at the same place of the cell."""
@@ -74,7 +74,9 @@ def places(
     return found
 
 
-def _stretch(logs: AttemptLogs, rows: Rows | None, rank: int, shown: Shown, ended: bool) -> _Stretch | None:
+def _stretch(
+    logs: AttemptLogs, rows: Rows | None, rank: int, shown: ShownOutput, ended: bool
+) -> _Stretch | None:
     """None where the lines are not there yet, or where there is none."""
     index = logs.ranks[rank]
     log = index.log

@@ -13,7 +13,7 @@ from ...job import Status
 from ..answers.logs import LogPage, LogTail
 from . import pages
 
-__all__ = ["ReadAlong"]
+__all__ = ["FollowedLog"]
 
 _NEWEST = 100
 """More than fit into the box of a view."""
@@ -21,7 +21,7 @@ _MAX_CHARS = 64 << 10
 """More than that is not told unasked: who asks does it as fast as it comes through."""
 
 
-class ReadAlong:
+class FollowedLog:
     """One log of one run on one page, and what was told of it."""
 
     def __init__(self, rank: int | None, launcher: str | None) -> None:
@@ -30,12 +30,12 @@ class ReadAlong:
         self._told: dict[int, list[int]] = {}
 
     @staticmethod
-    def of(wanted: Mapping[str, Any]) -> ReadAlong | None:
+    def of(wanted: Mapping[str, Any]) -> FollowedLog | None:
         """As a page names it: `{rank, launcher}`, one of which is null; None for what names no log."""
         rank, launcher = wanted.get("rank"), wanted.get("launcher")
         if not (rank is None or type(rank) is int) or not (launcher is None or isinstance(launcher, str)):
             return None
-        return ReadAlong(rank, launcher)
+        return FollowedLog(rank, launcher)
 
     def tail(self, of: pages.AttemptLogs, status: Status) -> LogTail | None:
         """The last lines, without the first of them that were told as they are; None where it is too much."""

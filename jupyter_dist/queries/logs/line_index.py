@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...record.logs.rendered_log import UnrolledLog
+from ...record.logs.rendered_log import RenderedLog
 
 __all__ = ["LineIndex", "RawLine", "cut_text"]
 
@@ -42,7 +42,7 @@ class LineIndex:
 
     def __init__(self, path: Path, *, raw: bool = False) -> None:
         self.path = path
-        self.log = UnrolledLog(path, raw=raw)
+        self.log = RenderedLog(path, raw=raw)
         self._lock = threading.Lock()
         self._begun = 0
         self._reset()
@@ -122,7 +122,7 @@ class LineIndex:
         return [RawLine(read(start, _KEPT) + read(stop - _KEPT, _KEPT), end, False)]
 
 
-def _lines(log: UnrolledLog, offset: int, end: int, skip: int) -> Iterator[RawLine]:
+def _lines(log: RenderedLog, offset: int, end: int, skip: int) -> Iterator[RawLine]:
     """Finished lines between two offsets, after the first `skip` ones. Reads as it goes."""
     rest, whole, size = b"", True, 64 << 10
     while offset < end:

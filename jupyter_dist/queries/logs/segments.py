@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...folder import RankFolder
-from ...record.logs.rendered_log import UnrolledLog
+from ...record.logs.rendered_log import RenderedLog
 from .time_index import MAX_RECORDS, RECORD, records
 
 __all__ = ["Columns", "RankSegments", "Segment"]
@@ -88,7 +88,7 @@ class Columns:
 class RankSegments:
     """Cuts one rank's log into segments, as its time index grows."""
 
-    def __init__(self, number: int, folder: RankFolder, log: UnrolledLog) -> None:
+    def __init__(self, number: int, folder: RankFolder, log: RenderedLog) -> None:
         self.number, self.folder, self.log = number, folder, log
         self.pending = np.empty(0, RECORD)
         self.lines = 0

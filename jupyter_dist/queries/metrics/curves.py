@@ -17,7 +17,7 @@ from ...errors import InputError
 from ...folder import RankFolder, RunFolder
 from ...job import Status, rank_count
 from ...record import reader
-from ...record.growing_file import Appended
+from ...record.growing_file import GrowingFile
 from ...record.reader import parse_lines
 from ...text import pattern_process
 from ..answers.metrics import Curves, CurvesUnchanged
@@ -66,7 +66,7 @@ class _Metrics:
         self._patterns = job.metrics
         self._folder, self._attempt = folder, attempt
         self._ranks: list[RankFolder] = []
-        self._events: list[Appended] = []
+        self._events: list[GrowingFile] = []
         self._logs: list[LineIndex] = []
         self._read: list[int] = []
 
@@ -75,7 +75,7 @@ class _Metrics:
         for rank in range(self.world_size, world_size):
             place = self._folder.rank(self._attempt, rank)
             self._ranks.append(place)
-            self._events.append(Appended(place.events))
+            self._events.append(GrowingFile(place.events))
             if self._patterns:
                 self._logs.append(LineIndex(place.output, raw=True))
                 self._read.append(0)

@@ -13,7 +13,7 @@ from ...errors import InputError
 from ...folder import RankFolder, RunFolder
 from ...job import rank_count
 from ...record import reader
-from ...record.growing_file import Appended
+from ...record.growing_file import GrowingFile
 from ...record.metrics.usage_points import parse_usage
 from ..answers.metrics import RankUsage, Usage, UsageSeries
 
@@ -31,7 +31,7 @@ class _Rank:
 
     def __init__(self, folder: RankFolder) -> None:
         self.folder = folder
-        self._file = Appended(folder.usage)
+        self._file = GrowingFile(folder.usage)
         self.times: list[float] = []
         self.values: dict[str, list[float | None]] = {name: [] for name in NAMES}
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from ...folder import RunFolder
 from ...worker.output import time_index
-from .rendered_log import UnrolledLog
+from .rendered_log import RenderedLog
 
 __all__ = ["interleaved", "unrolled"]
 
@@ -22,8 +22,8 @@ def unrolled(folder: RunFolder, rank: int, attempt: int) -> bytes:
     return log.read(0, log.size)
 
 
-def _log(folder: RunFolder, rank: int, attempt: int) -> UnrolledLog:
-    log = UnrolledLog(folder.rank(attempt, rank).output)
+def _log(folder: RunFolder, rank: int, attempt: int) -> RenderedLog:
+    log = RenderedLog(folder.rank(attempt, rank).output)
     log.refresh(ended=True)
     return log
 

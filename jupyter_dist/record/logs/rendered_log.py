@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from ...text.log_rendering import Piece, Unroll
+from ...text.log_rendering import LogRendering, Piece
 
-__all__ = ["UnrolledLog"]
+__all__ = ["RenderedLog"]
 
 _CHUNK = 1 << 20
 _MAX_TEXTS = 64 << 20
@@ -26,7 +26,7 @@ _MAX_TEXTS = 64 << 20
 it was written."""
 
 
-class UnrolledLog:
+class RenderedLog:
     """One file, which grows. Used by several threads. `raw`: shown as it was written."""
 
     def __init__(self, path: Path, *, raw: bool = False) -> None:
@@ -46,7 +46,7 @@ class UnrolledLog:
         self._end = 0
         """The end of the last piece in the log."""
         self._texts = bytearray()
-        self._unroll = Unroll()
+        self._unroll = LogRendering()
 
     def refresh(self, *, ended: bool = False) -> None:
         """Take in what was appended. `ended`: nothing more is waited for, so that all of it is shown."""

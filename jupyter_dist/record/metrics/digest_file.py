@@ -20,12 +20,12 @@ from typing import Any
 
 from ...folder import RunFolder, write_bytes
 from ...worker import layout
-from ..growing_file import Appended
+from ..growing_file import GrowingFile
 from ..outputs.rich_output import KINDS
 from ..reader import parse_lines
 from .digest import LINES, Digest
 
-__all__ = ["KeptCurves"]
+__all__ = ["DigestFile"]
 
 _VERSION = 1
 _CHECKED = 1024
@@ -39,7 +39,7 @@ _LINE = re.compile(
 _NAME = re.compile(rb'"([^"]+)":[^,]+')
 
 
-class KeptCurves:
+class DigestFile:
     """For one attempt."""
 
     def __init__(self, folder: RunFolder, attempt: int, ranks: int, most_names: int = _MOST_NAMES) -> None:
@@ -51,7 +51,7 @@ class KeptCurves:
         self.digest = Digest(ranks, self._most_names)
         self.shown: list[list[tuple[int, int]]] = []
         """By rank the bytes of the events in which something is shown, first and after the last."""
-        self._events: list[Appended] = []
+        self._events: list[GrowingFile] = []
         self.grow(ranks)
 
     def grow(self, ranks: int) -> None:
@@ -60,7 +60,7 @@ class KeptCurves:
             self._begin(ranks)  # a band is made of all points
             return
         for rank in range(len(self._events), ranks):
-            self._events.append(Appended(self._folder.rank(self._attempt, rank).events))
+            self._events.append(GrowingFile(self._folder.rank(self._attempt, rank).events))
             self.shown.append([])
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, overload
 from ...folder import RunFolder
 from ...text.safe import one_line
 from . import media_html, rich_output
-from .rich_output import Shown
+from .rich_output import ShownOutput
 
 __all__ = ["Item", "Media", "media_of"]
 
@@ -18,7 +18,7 @@ class Item:
     """One thing that a rank logged: `name`, `step`, `rank`, `type` (image, text, table or histogram), `time`
     (seconds since the epoch). Its content is read when it is asked for."""
 
-    def __init__(self, rank: int, shown: Shown, media: Path) -> None:
+    def __init__(self, rank: int, shown: ShownOutput, media: Path) -> None:
         self.rank, self.name, self.step, self.type = rank, shown.name, shown.step, shown.type
         self.time = shown.time
         self._shown, self._media = shown, media

@@ -17,7 +17,7 @@ from ...text.safe import clean_lines, preformatted
 from ...worker.output.media import form_of
 from . import rich_output
 from .result_html import rich_html
-from .rich_output import Shown
+from .rich_output import ShownOutput
 
 __all__ = ["histogram_html", "item_html", "media_html"]
 
@@ -29,7 +29,7 @@ _MOST_TEXT = 4_000
 _PRE = "margin:0;white-space:pre-wrap;max-height:16em;overflow:auto"
 _WIDTH, _HEIGHT = 240, 80
 
-_Logged = tuple[int, Shown, Path]
+_Logged = tuple[int, ShownOutput, Path]
 
 
 def media_html(logged: Sequence[_Logged]) -> str:
@@ -60,7 +60,7 @@ def _some(steps: Sequence[int]) -> list[int]:
 
 def _row(step: int, logged: Sequence[_Logged], room: int) -> str:
     """Ranks that logged the same stand together."""
-    by_content: dict[str, tuple[list[int], Shown, Path]] = {}
+    by_content: dict[str, tuple[list[int], ShownOutput, Path]] = {}
     for rank, shown, path in logged:
         by_content.setdefault(shown.content_key, ([], shown, path))[0].append(rank)
     cells = [
@@ -74,12 +74,12 @@ def _row(step: int, logged: Sequence[_Logged], room: int) -> str:
     )
 
 
-def item_html(shown: Shown, media: Path) -> str:
+def item_html(shown: ShownOutput, media: Path) -> str:
     """One of them."""
     return _body(shown, media, _MOST_BYTES)
 
 
-def _body(shown: Shown, media: Path, room: int) -> str:
+def _body(shown: ShownOutput, media: Path, room: int) -> str:
     rich = rich_html(shown, media, room)
     if rich:
         return rich

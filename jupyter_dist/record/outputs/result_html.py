@@ -17,9 +17,9 @@ from ...text.safe import clean_lines, preformatted
 from ...text.safe_html import safe_html
 from . import rich_output
 from .result_outlines import Outline
-from .rich_output import Part, Shown
+from .rich_output import Part, ShownOutput
 
-__all__ = ["Told", "results_html", "rich_html"]
+__all__ = ["KnownResult", "results_html", "rich_html"]
 
 _MOST_BYTES = 4_000_000
 _MOST_PICTURE = 1_000_000
@@ -28,17 +28,17 @@ _MOST_KINDS = 64
 _PRE = "margin:0;white-space:pre-wrap;max-height:20em;overflow:auto"
 
 
-class Told(NamedTuple):
+class KnownResult(NamedTuple):
     """What is known of one rank's result. `missing` says why there is none."""
 
     repr: str
     missing: str
     outline: Outline | None
-    shown: Shown | None
+    shown: ShownOutput | None
     media: Path
 
 
-def results_html(told: Sequence[Told]) -> str:
+def results_html(told: Sequence[KnownResult]) -> str:
     """By rank. At most 4 MB."""
     rows = {
         rank: one.outline.cells
@@ -60,16 +60,16 @@ def results_html(told: Sequence[Told]) -> str:
     return f'<div style="font-size:0.9em;line-height:1.4">{"".join(parts)}</div>'
 
 
-def _grouped(told: Mapping[int, Told]) -> list[tuple[list[int], Told]]:
+def _grouped(told: Mapping[int, KnownResult]) -> list[tuple[list[int], KnownResult]]:
     """Equal ones together: what they show counts, where they show anything."""
-    found: dict[object, tuple[list[int], Told]] = {}
+    found: dict[object, tuple[list[int], KnownResult]] = {}
     for rank, one in told.items():
         key = (one.missing, one.outline, one.shown.content_key if one.shown else one.repr)
         found.setdefault(key, ([], one))[0].append(rank)
     return list(found.values())
 
 
-def _body(one: Told, room: int) -> str:
+def _body(one: KnownResult, room: int) -> str:
     if one.missing:
         return f'<span style="opacity:0.8">{html.escape(one.missing)}</span>'
     parts = []
@@ -89,7 +89,7 @@ def _text(text: str) -> str:
     return preformatted(clean_lines(cut), _PRE)
 
 
-def rich_html(shown: Shown, media: Path, room: int) -> str:
+def rich_html(shown: ShownOutput, media: Path, room: int) -> str:
     """A table or a picture among its forms, in at most `room` bytes; empty where there is none."""
     parts = {part.mime: part for part in shown.parts}
     if (page := parts.get("text/html")) is not None:

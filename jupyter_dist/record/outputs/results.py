@@ -120,7 +120,7 @@ class Results(Sequence[Any]):
         """A table of numbers and texts by rank, frames and pictures as they are. Nothing is unpickled."""
         return result_html.results_html([self._told(rank) for rank in range(self._size)])
 
-    def _told(self, rank: int) -> result_html.Told:
+    def _told(self, rank: int) -> result_html.KnownResult:
         files = self._folder.rank(self._status.attempt, rank)
         event = self._events.get(rank, {})
         shown = [
@@ -130,7 +130,7 @@ class Results(Sequence[Any]):
             and (one := rich_output.from_event(told)) is not None
             and one.result
         ]
-        return result_html.Told(
+        return result_html.KnownResult(
             str(event.get("repr", "…")),
             self._reason(rank),
             result_outlines.checked(event.get("outline")),

@@ -23,7 +23,7 @@ __all__ = [
     "KINDS",
     "PICTURES",
     "Part",
-    "Shown",
+    "ShownOutput",
     "compact",
     "contents",
     "data_url",
@@ -57,7 +57,7 @@ class Part(NamedTuple):
         return self.hash or f"{self.mime}:{json.dumps([self.text, self.json], sort_keys=True)}"
 
 
-class Shown(NamedTuple):
+class ShownOutput(NamedTuple):
     """A display, `clear_output`, or a thing that was logged with `dist.log` at a step."""
 
     kind: str
@@ -89,17 +89,17 @@ class Shown(NamedTuple):
         return "|".join(sorted(f"{part.mime} {part.content_key}" for part in parts))
 
 
-def from_event(event: Mapping[str, Any]) -> Shown | None:
+def from_event(event: Mapping[str, Any]) -> ShownOutput | None:
     """A line of `events.jsonl`, parsed; None for other kinds and for what is not ours."""
     try:
         kind = event["kind"]
         seq, when = int(event["seq"]), float(event["time"])
         if kind == "clear_output":
-            return Shown(kind, seq, when, at=_count(event.get("at")), wait=bool(event.get("wait")))
+            return ShownOutput(kind, seq, when, at=_count(event.get("at")), wait=bool(event.get("wait")))
         if kind not in ("display", "media"):
             return None
         metadata = event.get("metadata")
-        found = Shown(
+        found = ShownOutput(
             kind,
             seq,
             when,
@@ -142,21 +142,21 @@ def _count(value: Any) -> int:
     return found
 
 
-def standing(shown: Iterable[Shown]) -> list[Shown]:
+def standing(shown: Iterable[ShownOutput]) -> list[ShownOutput]:
     """What is to be seen of a rank's displays in the end: updates made, what was cleared left out."""
     return _replayed(shown)[0]
 
 
-def compact(shown: list[Shown]) -> list[Shown]:
+def compact(shown: list[ShownOutput]) -> list[ShownOutput]:
     """As good as `shown` for `standing`, with what comes later, and short: a loop may draw for days."""
     found, clear = _replayed(shown)
     return found if clear is None else [*found, clear]
 
 
-def _replayed(shown: Iterable[Shown]) -> tuple[list[Shown], Shown | None]:
+def _replayed(shown: Iterable[ShownOutput]) -> tuple[list[ShownOutput], ShownOutput | None]:
     """What stands, and the `clear_output(wait=True)` that waits for the next display."""
-    found: list[Shown] = []
-    clear: Shown | None = None
+    found: list[ShownOutput] = []
+    clear: ShownOutput | None = None
     for one in shown:
         if one.kind == "clear_output":
             found, clear = (found, one) if one.wait else ([], None)
@@ -194,7 +194,7 @@ def contents(path: Path, part: Part) -> bytes | None:
     return data if hashlib.sha256(data).hexdigest() == part.hash else None
 
 
-def decoded(path: Path, shown: Shown) -> dict[str, Any]:
+def decoded(path: Path, shown: ShownOutput) -> dict[str, Any]:
     """By MIME type: a picture's bytes, a text, or what JSON holds; without what was lost."""
     found: dict[str, Any] = {}
     for part in shown.parts:
@@ -219,7 +219,7 @@ def data_url(mime: str, data: bytes) -> str:
     return f"data:{mime};base64,{base64.b64encode(data).decode()}"
 
 
-def read(files: RankFolder, kinds: Sequence[bytes] = KINDS) -> list[Shown]:
+def read(files: RankFolder, kinds: Sequence[bytes] = KINDS) -> list[ShownOutput]:
     """What a rank has shown, in its order; its whole file is read for it."""
     try:
         data = files.events.read_bytes()

@@ -12,12 +12,12 @@ from ...folder import RunFolder
 from ...job import Poll
 from ...text.format import signal_name
 from ..backend_calls import Call, Failure
-from .process import CarrierProcess, fork, spawn
+from .process import BackendProcess, fork, spawn
 
-__all__ = ["Carried"]
+__all__ = ["BackendProcessClient"]
 
 
-class Carried:
+class BackendProcessClient:
     """A backend in a carrier (server.py).
 
     The process may die at any time: what was under way then has failed in a way that may pass, and the next
@@ -27,7 +27,7 @@ class Carried:
     def __init__(self, folder: RunFolder, on_start: Callable[[int], None], *, may_fork: bool = False) -> None:
         """`may_fork`: its client library does not mind (`Capabilities.client`)."""
         self._folder, self._on_start, self._may_fork = folder, on_start, may_fork
-        self._process: CarrierProcess | None = None
+        self._process: BackendProcess | None = None
         self._calls: dict[int, Call] = {}
         self._next = 0
         self._out, self._in = b"", b""

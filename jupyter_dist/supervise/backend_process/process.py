@@ -14,10 +14,10 @@ from ...processes.rank_processes import PACKAGE_ROOT
 from ...worker import boot
 from ...worker.process_groups import kill_group
 
-__all__ = ["CarrierProcess", "fork", "spawn"]
+__all__ = ["BackendProcess", "fork", "spawn"]
 
 
-class CarrierProcess:
+class BackendProcess:
     """A child of this process that leads a group of its own. `calls`: what is written there it reads;
     `answers`: what it writes is read there."""
 
@@ -50,7 +50,7 @@ class CarrierProcess:
         return self._code
 
 
-def spawn(folder: RunFolder) -> CarrierProcess:
+def spawn(folder: RunFolder) -> BackendProcess:
     """Raises OSError."""
     with _Pipes() as pipes:
         process = subprocess.Popen(
@@ -64,7 +64,7 @@ def spawn(folder: RunFolder) -> CarrierProcess:
         return pipes.kept(process.pid)
 
 
-def fork(folder: RunFolder) -> CarrierProcess | None:
+def fork(folder: RunFolder) -> BackendProcess | None:
     """None where this process is no fork of the template, or has threads, which a fork would lack. Not on
     macOS, whose own libraries, such as those that tell of proxies, work in no fork. Raises OSError."""
     if not forking.is_warm() or sys.platform != "linux" or forking.threads() > 1:
@@ -97,9 +97,9 @@ class _Pipes:
         self._mine = [self._calls, self._answers]
         return self
 
-    def kept(self, pid: int) -> CarrierProcess:
+    def kept(self, pid: int) -> BackendProcess:
         self._mine = []
-        return CarrierProcess(pid, self._calls, self._answers)
+        return BackendProcess(pid, self._calls, self._answers)
 
     def __exit__(self, *_: object) -> None:
         for descriptor in (self.its_calls, self.its_answers, *self._mine):

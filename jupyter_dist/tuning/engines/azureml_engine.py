@@ -17,7 +17,7 @@ from typing import Any
 
 from ... import folder as folders
 from ...backends.azureml.checks import whereabouts
-from ...backends.azureml.client import CommandErrands
+from ...backends.azureml.client import AzureMlClient
 from ...backends.azureml.jobs import CommandJob, look_at
 from ...backends.azureml.options import AzureMlOptions
 from ...backends.azureml.sweep_request import parameters_of, sweep_name
@@ -25,7 +25,7 @@ from ...backends.azureml.workspace import MlWorkspace, NotThere
 from ...job import Job
 from ...search.dimensions import Value
 from ...search.spec import Search
-from .service_engine import Seen, ServiceEngine
+from .service_engine import ServiceEngine, ServiceStatus
 
 __all__ = ["AzureMlEngine"]
 
@@ -56,11 +56,11 @@ class _Sweep:
             look_at(self._workspace, self._name)
             return
         folder = folders.RunFolder(folders.runs_root() / self._job.id)
-        errands = CommandErrands(self._workspace, self._asked, folder)
-        errands.begin_sweep(self._search, self._job, self._trial, errands.mailbox(folder))
+        platform_client = AzureMlClient(self._workspace, self._asked, folder)
+        platform_client.begin_sweep(self._search, self._job, self._trial, platform_client.mailbox(folder))
         print(f"{self.called}: {self._workspace.page(self._name)}", flush=True)
 
-    def look(self) -> Seen:
+    def look(self) -> ServiceStatus:
         seen = look_at(self._workspace, self._name)
         # After its end was seen, all of them.
         told = self._workspace.history(f"runs/{self._name}", f"look for the trials of {self._name!r}")
@@ -68,7 +68,7 @@ class _Sweep:
         jobs: dict[str, Mapping[str, Value]] = {
             name: parameters_of(self._search, values) for name, values in found.items()
         }
-        return Seen(jobs, self._why_ended(seen, any_job=bool(jobs)))
+        return ServiceStatus(jobs, self._why_ended(seen, any_job=bool(jobs)))
 
     def has_ended_early(self, job: str) -> bool:
         with contextlib.suppress(NotThere):

@@ -12,7 +12,7 @@ from typing import Any
 from ... import folder as folders
 from ...backends.sagemaker.account import AwsAccount, InUse, NotThere
 from ...backends.sagemaker.checks import region_for
-from ...backends.sagemaker.client import JobErrands
+from ...backends.sagemaker.client import SageMakerClient
 from ...backends.sagemaker.jobs import look_at
 from ...backends.sagemaker.options import SageMakerOptions
 from ...backends.sagemaker.request import mailbox_of
@@ -23,7 +23,7 @@ from ...job import Job
 from ...record import reader
 from ...search.dimensions import Value
 from ...search.spec import Search
-from .service_engine import Seen, ServiceEngine
+from .service_engine import ServiceEngine, ServiceStatus
 
 __all__ = ["SageMakerEngine"]
 
@@ -57,18 +57,18 @@ class _TuningJob:
             self._check_parent(self._search.parent)
         asked, region = self._asked, self._account.region
         folder = folders.RunFolder(folders.runs_root() / self._run)
-        errands = JobErrands(self._account, asked, self._run)
-        mailbox = Mailbox(mailbox_of(asked, region), folder, store=errands.store)
-        errands.upload_code(mailbox)
-        request = errands.tuning(self._search, self._trial, self._run, mailbox)
+        platform_client = SageMakerClient(self._account, asked, self._run)
+        mailbox = Mailbox(mailbox_of(asked, region), folder, store=platform_client.store)
+        platform_client.upload_code(mailbox)
+        request = platform_client.tuning(self._search, self._trial, self._run, mailbox)
         with contextlib.suppress(InUse), self._account.asking("start a tuning job") as client:
             client.create_hyper_parameter_tuning_job(**request)
         print(f"{self.called} in {region}", flush=True)
 
-    def look(self) -> Seen:
+    def look(self) -> ServiceStatus:
         status, why = self._status()
         jobs = self._list()  # after its end was seen, all of them
-        return Seen(jobs, self._why_ended(status, why, any_job=bool(jobs)))
+        return ServiceStatus(jobs, self._why_ended(status, why, any_job=bool(jobs)))
 
     def has_ended_early(self, job: str) -> bool:
         with contextlib.suppress(NotThere):

@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ... import folder as folders
-from ...backends.platform_job import SignedOut
+from ...backends.platform_job import CredentialsExpired
 from ...errors import DistError, Unreachable
 from ...record import reader
 from ...record.trials import Trial
 from ...search.dimensions import Value
 from . import Proposal
 
-__all__ = ["Seen", "Service", "ServiceEngine"]
+__all__ = ["Service", "ServiceEngine", "ServiceStatus"]
 
 _LOOK_EVERY_S = 2.0
 
 
 @dataclass(frozen=True)
-class Seen:
+class ServiceStatus:
     """A tuning as its service tells of it."""
 
     jobs: Mapping[str, Mapping[str, Value]]
@@ -37,7 +37,7 @@ class Seen:
 
 class Service(Protocol):
     """The tuning of one run. Every call may block; they raise Unreachable where another try may help,
-    SignedOut where the user has to sign in, and any other DistError."""
+    CredentialsExpired where the user has to sign in, and any other DistError."""
 
     called: str
     """In a line for the user, such as `tuning job 'dist-…'`."""
@@ -48,7 +48,7 @@ class Service(Protocol):
         """Start it: one, however often it is asked for."""
         ...
 
-    def look(self) -> Seen:
+    def look(self) -> ServiceStatus:
         """How it stands, once it was begun: where it has ended, with all of its jobs."""
         ...
 
@@ -93,7 +93,7 @@ class ServiceEngine:
             return False  # the service ends it
         try:
             return self._service.has_ended_early(self._jobs[number])
-        except SignedOut as error:
+        except CredentialsExpired as error:
             raise Unreachable(str(error)) from error
 
     def tell(
@@ -128,7 +128,7 @@ class ServiceEngine:
                 self._service.begin()
                 self._begun = True
             seen = self._service.look()
-        except SignedOut as error:
+        except CredentialsExpired as error:
             raise Unreachable(str(error)) from error
         except Unreachable:
             raise

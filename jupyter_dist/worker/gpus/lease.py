@@ -11,11 +11,11 @@ from . import record
 from .devices import Gpu, named, visible_gpus
 from .record import Entry, Holder
 
-__all__ = ["Lease", "Refused", "TooFew", "Wish", "free_gpus", "preview", "standing"]
+__all__ = ["GpuRequest", "Lease", "Refused", "TooFew", "free_gpus", "preview", "standing"]
 
 
 @dataclass(frozen=True)
-class Wish:
+class GpuRequest:
     """What the ranks of a run on this machine want of its GPUs."""
 
     run: str
@@ -34,7 +34,7 @@ class Wish:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Wish:
+    def from_json(cls, data: Mapping[str, Any]) -> GpuRequest:
         return cls(**data)
 
     def least(self, there: int) -> int:
@@ -89,7 +89,7 @@ class Lease:
         """The file that the ranks have to hold as well (`gpu_record.hold`)."""
         return None if self._entry is None else self._entry.path
 
-    def take(self, wish: Wish, *, wait: bool = False) -> tuple[Gpu, ...]:
+    def take(self, wish: GpuRequest, *, wait: bool = False) -> tuple[Gpu, ...]:
         """Take GPUs; repeatable. Raises Refused; with `wait` this run keeps its place among those that wait,
         and has to call this again and again."""
         if self.gpus is not None:
@@ -114,7 +114,7 @@ class Lease:
         assert self.gpus is not None
         return self.gpus
 
-    def _decide(self, wish: Wish, gpus: Sequence[Gpu], wait: bool) -> None:
+    def _decide(self, wish: GpuRequest, gpus: Sequence[Gpu], wait: bool) -> None:
         others = record.holders(but=self._entry)
         chosen = _choose(wish, gpus, others, self._ticket)
         if chosen is None:
@@ -125,7 +125,7 @@ class Lease:
         self._enter(wish, chosen)
         self.gpus = tuple(chosen)
 
-    def _enter(self, wish: Wish, gpus: Iterable[Gpu], waits_for: int = 0) -> None:
+    def _enter(self, wish: GpuRequest, gpus: Iterable[Gpu], waits_for: int = 0) -> None:
         holder = Holder(
             run=wish.run,
             notebook=wish.notebook,
@@ -147,7 +147,7 @@ class Lease:
 
 
 def _choose(
-    wish: Wish, gpus: Sequence[Gpu], others: Sequence[Holder], ticket: int | None = None
+    wish: GpuRequest, gpus: Sequence[Gpu], others: Sequence[Holder], ticket: int | None = None
 ) -> list[Gpu] | None:
     """The GPUs that this wish gets; None: those that are free do not suffice. Pure.
 
@@ -174,18 +174,18 @@ def _ahead(others: Sequence[Holder], ticket: int | None) -> list[Holder]:
 
 def free_gpus(gpus: Sequence[Gpu], others: Sequence[Holder]) -> list[Gpu]:
     """Those that nobody uses, nor waits for."""
-    alone = Wish("", None, 1, None)
+    alone = GpuRequest("", None, 1, None)
     return _choose(alone, gpus, others) or []
 
 
-def _check_number(wish: Wish, gpus: Sequence[Gpu]) -> None:
+def _check_number(wish: GpuRequest, gpus: Sequence[Gpu]) -> None:
     needed, there = wish.least(len(gpus)), len(gpus)
     if needed > there and (gpus or wish.each is not None):
         seen = f"only {there} {'is' if there == 1 else 'are'}" if there else "none is"
         raise TooFew(f"{needed} {'GPU is' if needed == 1 else 'GPUs are'} needed, but {seen} visible here")
 
 
-def preview(wish: Wish) -> tuple[Gpu, ...]:
+def preview(wish: GpuRequest) -> tuple[Gpu, ...]:
     """What `Lease.take` would take now. Takes nothing. Raises Refused."""
     gpus, others = visible_gpus(), record.holders()
     _check_number(wish, gpus)
@@ -195,7 +195,9 @@ def preview(wish: Wish) -> tuple[Gpu, ...]:
     return tuple(chosen or ())
 
 
-def _refusal(wish: Wish, gpus: Sequence[Gpu], others: Sequence[Holder], ticket: int | None = None) -> str:
+def _refusal(
+    wish: GpuRequest, gpus: Sequence[Gpu], others: Sequence[Holder], ticket: int | None = None
+) -> str:
     """Why the wish is not granted, and, before anything waits, what to do. Pure."""
     told, needed = standing(gpus, others, ticket), wish.least(len(gpus))
     if ticket is not None:

@@ -11,11 +11,11 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Standing", "standing"]
+__all__ = ["JobPosition", "standing"]
 
 
 @dataclass(frozen=True)
-class Standing:
+class JobPosition:
     """A place in a job. None: the platform does not say."""
 
     platform: str | None = None
@@ -36,7 +36,7 @@ class Standing:
     """Variables that the platform sets for its own workers, and that would slow down a rank."""
 
 
-def standing(environ: Mapping[str, str]) -> Standing:
+def standing(environ: Mapping[str, str]) -> JobPosition:
     """What this environment says. What the platform itself would never set counts as absent."""
     for name, (marks, read) in _TABLE.items():
         if all(mark in environ for mark in marks):
@@ -45,7 +45,7 @@ def standing(environ: Mapping[str, str]) -> Standing:
             except (ValueError, KeyError, IndexError, TypeError, AttributeError):
                 continue
             return dataclasses.replace(found, platform=name, gpus=_gpus(environ, found.gpus))
-    return Standing(gpus=_gpus(environ, None))
+    return JobPosition(gpus=_gpus(environ, None))
 
 
 def _number(environ: Mapping[str, str], *names: str) -> int | None:
@@ -69,14 +69,14 @@ def _gpus(environ: Mapping[str, str], told: int | None) -> int | None:
     return next((n for n, part in enumerate(listed) if not part or part.startswith("-")), len(listed))
 
 
-def _torch(environ: Mapping[str, str]) -> Standing:
+def _torch(environ: Mapping[str, str]) -> JobPosition:
     """https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables; Kubeflow, Vertex and
     TorchDistributor set them as well, some with one process per host and without the local ones."""
     rank, local_size = _needed(environ, "RANK"), _number(environ, "LOCAL_WORLD_SIZE")
     node = _number(environ, "GROUP_RANK")
     if node is None and (local_size or 1) == 1 and environ.get("LOCAL_RANK", "0") == "0":
         node = rank
-    return Standing(
+    return JobPosition(
         node=node,
         nodes=_number(environ, "GROUP_WORLD_SIZE"),
         rank=rank,
@@ -88,9 +88,9 @@ def _torch(environ: Mapping[str, str]) -> Standing:
     )
 
 
-def _ompi(environ: Mapping[str, str]) -> Standing:
+def _ompi(environ: Mapping[str, str]) -> JobPosition:
     """https://docs.open-mpi.org/en/main/tuning-apps/environment-var.html"""
-    return Standing(
+    return JobPosition(
         rank=_needed(environ, "OMPI_COMM_WORLD_RANK"),
         world_size=_needed(environ, "OMPI_COMM_WORLD_SIZE"),
         local_rank=_number(environ, "OMPI_COMM_WORLD_LOCAL_RANK"),
@@ -98,9 +98,9 @@ def _ompi(environ: Mapping[str, str]) -> Standing:
     )
 
 
-def _slurm(environ: Mapping[str, str]) -> Standing:
+def _slurm(environ: Mapping[str, str]) -> JobPosition:
     """https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES"""
-    return Standing(
+    return JobPosition(
         node=_number(environ, "SLURM_NODEID"),
         nodes=_number(environ, "SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
         rank=_needed(environ, "SLURM_PROCID"),
@@ -111,10 +111,10 @@ def _slurm(environ: Mapping[str, str]) -> Standing:
     )
 
 
-def _sagemaker(environ: Mapping[str, str]) -> Standing:
+def _sagemaker(environ: Mapping[str, str]) -> JobPosition:
     """https://github.com/aws/sagemaker-training-toolkit/blob/master/ENVIRONMENT_VARIABLES.md"""
     hosts = sorted(json.loads(environ["SM_HOSTS"]), key=lambda name: (len(name), name))
-    return Standing(
+    return JobPosition(
         node=hosts.index(environ["SM_CURRENT_HOST"]),
         nodes=len(hosts),
         master_addr=hosts[0],
@@ -122,31 +122,31 @@ def _sagemaker(environ: Mapping[str, str]) -> Standing:
     )
 
 
-def _tensorflow(environ: Mapping[str, str]) -> Standing:
+def _tensorflow(environ: Mapping[str, str]) -> JobPosition:
     """https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable"""
     config = json.loads(environ["TF_CONFIG"])
     order = [kind for kind in ("chief", "master", "worker", "ps", "evaluator") if config["cluster"].get(kind)]
     tasks = [(kind, index) for kind in order for index in range(len(config["cluster"][kind]))]
     rank = tasks.index((config["task"]["type"], int(config["task"]["index"])))
     first = config["cluster"][order[0]][0].rpartition(":")[0].strip("[]")
-    return Standing(node=rank, nodes=len(tasks), rank=rank, world_size=len(tasks), master_addr=first)
+    return JobPosition(node=rank, nodes=len(tasks), rank=rank, world_size=len(tasks), master_addr=first)
 
 
-def _kubernetes(environ: Mapping[str, str]) -> Standing:
+def _kubernetes(environ: Mapping[str, str]) -> JobPosition:
     """https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode"""
-    return Standing(node=_needed(environ, "JOB_COMPLETION_INDEX"))
+    return JobPosition(node=_needed(environ, "JOB_COMPLETION_INDEX"))
 
 
-def _ray(environ: Mapping[str, str]) -> Standing:
+def _ray(environ: Mapping[str, str]) -> JobPosition:
     """A worker of Ray knows its job and its GPUs; ranks are what a program makes of its actors.
     https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html"""
-    return Standing(drop=_crippled(environ))
+    return JobPosition(drop=_crippled(environ))
 
 
-def _spark(environ: Mapping[str, str]) -> Standing:
+def _spark(environ: Mapping[str, str]) -> JobPosition:
     """A Python worker of Spark; its task's index is in no variable, but in its BarrierTaskContext.
     https://github.com/apache/spark/blob/master/core/src/main/scala/org/apache/spark/api/python/PythonRunner.scala"""
-    return Standing(drop=_crippled(environ))
+    return JobPosition(drop=_crippled(environ))
 
 
 def _crippled(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -154,7 +154,7 @@ def _crippled(environ: Mapping[str, str]) -> tuple[str, ...]:
     return ("OMP_NUM_THREADS",) if environ.get("OMP_NUM_THREADS") == "1" else ()
 
 
-_TABLE: Mapping[str, tuple[tuple[str, ...], Callable[[Mapping[str, str]], Standing]]] = {
+_TABLE: Mapping[str, tuple[tuple[str, ...], Callable[[Mapping[str, str]], JobPosition]]] = {
     "torch": (("RANK", "WORLD_SIZE"), _torch),
     "ompi": (("OMPI_COMM_WORLD_RANK",), _ompi),
     "slurm": (("SLURM_PROCID",), _slurm),

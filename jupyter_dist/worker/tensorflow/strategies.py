@@ -14,7 +14,7 @@ from ..output import events
 from ..tf_config import Task, task
 from . import server_rank
 
-__all__ = ["KINDS", "Place", "choose", "kind_of", "make", "spans_ranks"]
+__all__ = ["KINDS", "Devices", "choose", "kind_of", "make", "spans_ranks"]
 
 KINDS = {
     "one_device": "OneDeviceStrategy",
@@ -38,7 +38,7 @@ _made: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
-class Place:
+class Devices:
     """What this rank has to train on. `cpus`: logical CPU devices of TensorFlow."""
 
     gpus: int = 0
@@ -69,7 +69,7 @@ def spans_ranks(kind: str) -> bool:
     return kind in ("multi_worker_mirrored", "parameter_server")
 
 
-def choose(task: Task, place: Place, world_size: int) -> tuple[str, str]:
+def choose(task: Task, place: Devices, world_size: int) -> tuple[str, str]:
     """The kind that fits, and why. Pure."""
     if task.type != "evaluator":
         if task.count("ps"):
@@ -120,13 +120,13 @@ def _tensorflow() -> Any:
     return tensorflow
 
 
-def _place(tf: Any) -> Place:
+def _place(tf: Any) -> Devices:
     gpus = 0
     if os.environ.get("JUPYTER_DIST_GPUS", "") != "0":
         gpus = len(tf.config.list_physical_devices("GPU"))
     cpu = tf.config.list_physical_devices("CPU")[0]
     cpus = tf.config.get_logical_device_configuration(cpu) or [cpu]
-    return Place(gpus, len(cpus), _has_tpu())
+    return Devices(gpus, len(cpus), _has_tpu())
 
 
 def _has_tpu() -> bool:
@@ -155,19 +155,19 @@ def _keras() -> str:
     return "; keras is tf_keras in this cell" if legacy else ""
 
 
-def _one_device(tf: Any, options: Mapping[str, Any], task: Task, place: Place, why: str) -> None:
+def _one_device(tf: Any, options: Mapping[str, Any], task: Task, place: Devices, why: str) -> None:
     device = options.get("device") or ("/gpu:0" if place.gpus else "/cpu:0")
     _keep("one_device", tf.distribute.OneDeviceStrategy(device), f"{why}: {device}")
 
 
-def _mirrored(tf: Any, options: Mapping[str, Any], task: Task, place: Place, why: str) -> None:
+def _mirrored(tf: Any, options: Mapping[str, Any], task: Task, place: Devices, why: str) -> None:
     if not options and not place.gpus and place.cpus > 1:
         options = {"devices": [f"CPU:{index}" for index in range(place.cpus)]}
     _divide_cpu(tf, options.get("devices"))
     _keep("mirrored", tf.distribute.MirroredStrategy(**options), why)
 
 
-def _central_storage(tf: Any, options: Mapping[str, Any], task: Task, place: Place, why: str) -> None:
+def _central_storage(tf: Any, options: Mapping[str, Any], task: Task, place: Devices, why: str) -> None:
     _divide_cpu(tf, options.get("compute_devices"))
     make = tf.distribute.experimental.CentralStorageStrategy
     _keep("central_storage", make(**options), why)
@@ -186,7 +186,7 @@ def _divide_cpu(tf: Any, devices: Any) -> None:
         raise RuntimeError(_TOO_LATE.format(count=count)) from None
 
 
-def _multi_worker_mirrored(tf: Any, options: Mapping[str, Any], task: Task, place: Place, why: str) -> None:
+def _multi_worker_mirrored(tf: Any, options: Mapping[str, Any], task: Task, place: Devices, why: str) -> None:
     if task.count("ps"):
         raise ValueError(
             "MultiWorkerMirroredStrategy has no use for parameter servers, but TF_CONFIG names "
@@ -198,7 +198,7 @@ def _multi_worker_mirrored(tf: Any, options: Mapping[str, Any], task: Task, plac
     _keep("multi_worker_mirrored", strategy, why + _keras())
 
 
-def _parameter_server(tf: Any, options: Mapping[str, Any], task: Task, place: Place, why: str) -> None:
+def _parameter_server(tf: Any, options: Mapping[str, Any], task: Task, place: Devices, why: str) -> None:
     if not task.count("ps"):
         told = f"TF_CONFIG names {task.names}" if task.cluster else "TF_CONFIG is not set"
         raise ValueError(
@@ -240,7 +240,7 @@ def _serve(tf: Any, task: Task) -> None:
     server_rank.serve()
 
 
-def _tpu(tf: Any, options: Mapping[str, Any], task: Task, place: Place, why: str) -> None:
+def _tpu(tf: Any, options: Mapping[str, Any], task: Task, place: Devices, why: str) -> None:
     options = dict(options)
     name = options.pop("tpu", None)
     if name is None:
@@ -256,7 +256,7 @@ def _tpu(tf: Any, options: Mapping[str, Any], task: Task, place: Place, why: str
     _keep("tpu", tf.distribute.TPUStrategy(resolver, **options), f"{why}: {name}")
 
 
-_MAKERS: Mapping[str, Callable[[Any, Mapping[str, Any], Task, Place, str], None]] = {
+_MAKERS: Mapping[str, Callable[[Any, Mapping[str, Any], Task, Devices, str], None]] = {
     "one_device": _one_device,
     "mirrored": _mirrored,
     "multi_worker_mirrored": _multi_worker_mirrored,

@@ -24,9 +24,9 @@ from jupyter_dist.agent.stores.blob_store import BlobStore
 from jupyter_dist.agent.stores.store import DeniedError, Store, StoreError
 from jupyter_dist.backends import platform_job
 from jupyter_dist.backends.azureml.backend import AzureMl
-from jupyter_dist.backends.azureml.mailbox_access import MailAccess
+from jupyter_dist.backends.azureml.mailbox_access import MailboxAccess
 from jupyter_dist.backends.azureml.options import AzureMlOptions
-from jupyter_dist.backends.azureml.workspace import MlWorkspace, Whereabouts
+from jupyter_dist.backends.azureml.workspace import MlWorkspace, WorkspaceId
 from jupyter_dist.conformance.run_control import Runs, story, wait_for_end, wait_until
 from jupyter_dist.errors import DistError, LaunchError, Unreachable
 from jupyter_dist.folder import write_json
@@ -401,8 +401,8 @@ def test_a_key_that_was_changed_is_asked_for_again(
     plane: AzurePlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a datastore that cannot be asked for is the store's trouble, of which the mailbox tells."""
-    access = MailAccess(
-        MlWorkspace(Whereabouts(plane.subscription, plane.group, plane.workspace)), "workspaceblobstore"
+    access = MailboxAccess(
+        MlWorkspace(WorkspaceId(plane.subscription, plane.group, plane.workspace)), "workspaceblobstore"
     )
     store = access.store()
     plane.secrets = {**plane.secrets, "key": "bm9uZQ=="}
@@ -415,7 +415,7 @@ def test_a_key_that_was_changed_is_asked_for_again(
     plane.expire()
     monkeypatch.setattr("jupyter_dist.hosts.links.mailbox._CLEAR_S", 0.5)
     mailbox = Mailbox(
-        "azureml://x", made(plane, tmp_path).folder, store=MailAccess(access.workspace, "x").store
+        "azureml://x", made(plane, tmp_path).folder, store=MailboxAccess(access.workspace, "x").store
     )
     assert "stays there" in _said_by(mailbox.close)
 
@@ -432,7 +432,7 @@ def test_nobody_is_asked_while_the_workspace_wants_silence(
     now = [100.0]
     clock = SimpleNamespace(monotonic=lambda: now[0])
     monkeypatch.setattr("jupyter_dist.backends.azureml.workspace.time", clock)
-    workspace = MlWorkspace(Whereabouts(plane.subscription, plane.group, plane.workspace))
+    workspace = MlWorkspace(WorkspaceId(plane.subscription, plane.group, plane.workspace))
     asked = f"GET {plane.id}"
     plane.fail(f"^{asked}$", 429, "TooManyRequests", times=1, headers={"retry-after": "2"})
     for said in ("too many requests", "wants 2 s of silence"):

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from jupyter_dist.backends.azureml import attached
-from jupyter_dist.backends.azureml.attached import SeenCommand
+from jupyter_dist.backends.azureml.attached import AttachedCommandJob
 from jupyter_dist.backends.azureml.jobs import read
 from jupyter_dist.backends.azureml.log_owners import logs_of, ranks_asked_for, speaker
 from jupyter_dist.backends.azureml.logs import _ANEW, JobLogs, _OneLog, _Piece
-from jupyter_dist.backends.azureml.workspace import MlWorkspace, Whereabouts
+from jupyter_dist.backends.azureml.workspace import MlWorkspace, WorkspaceId
 from jupyter_dist.conformance.run_control import wait_for_end
 from jupyter_dist.errors import InputError, Unreachable
 from jupyter_dist.folder import RunFolder, runs
@@ -87,7 +87,7 @@ def told(script: str, talk: socket.socket) -> str:
 
 def start(plane: AzurePlane, name: str, script: str, nodes: int = 1, **more: Any) -> CommandRun:
     """As somebody else does it, with the SDK."""
-    workspace = MlWorkspace(Whereabouts(plane.subscription, plane.group, plane.workspace))
+    workspace = MlWorkspace(WorkspaceId(plane.subscription, plane.group, plane.workspace))
     plane.container("theirs").upload_blob(f"{name}/train.py", script.encode())
     code = {"codeUri": f"{plane.url}/devstoreaccount1/theirs/{name}"}
     workspace.codes("PUT", f"{name}/versions/1", "upload", {"properties": code})
@@ -205,7 +205,7 @@ def test_what_cannot_be_attached_to(plane: AzurePlane, monkeypatch: pytest.Monke
     swept |= {"samplingAlgorithm": {"samplingAlgorithmType": "Random"}}
     job = start(plane, "short", "1")
     trial = {"codeId": job.body["codeId"], "environmentId": "e"}
-    workspace = MlWorkspace(Whereabouts(plane.subscription, plane.group, plane.workspace))
+    workspace = MlWorkspace(WorkspaceId(plane.subscription, plane.group, plane.workspace))
     workspace.jobs("PUT", "swept", "start", {"properties": {**swept, "trial": trial}})
     with pytest.raises(InputError, match=r"'swept' is a sweep job: its trials .* such as azureml:swept_0"):
         attach("azureml:swept")
@@ -227,7 +227,7 @@ def test_a_log_that_may_not_be_read(
     """Such as one behind a firewall: it is told, and the job's end is shown without."""
     job = start(plane, "behind", "print('x')")
     until(lambda: not job.active, "its end")
-    workspace = MlWorkspace(Whereabouts(plane.subscription, plane.group, plane.workspace))
+    workspace = MlWorkspace(WorkspaceId(plane.subscription, plane.group, plane.workspace))
     logs = JobLogs(workspace, job.name, RunFolder(tmp_path / "run"), 1, {})
     plane.signed_for_s = -10
     logs._list()
@@ -246,7 +246,7 @@ def test_a_log_that_may_not_be_read(
     said = "the workspace's store refuses it (AuthorizationFailure). May this machine reach"
     until(lambda: said in str(run.status.reason), "the reason")
     monkeypatch.setattr(attached, "_REFUSED_S", 0.0)
-    backend = SeenCommand()
+    backend = AttachedCommandJob()
     handle = backend.submit(run.job, RunFolder(tmp_path / "other"), 0)
     until(lambda: backend.poll(handle, None).state is State.SUCCEEDED, "its end without a log")
     assert "its log is not all here: cannot read the log of the job 'behind'" in str(backend.release(handle))
@@ -257,8 +257,8 @@ def test_a_log_that_may_not_be_read(
 
 def test_what_a_job_prints_last_may_come_after_its_end(tmp_path: Path) -> None:
     told = {"name": "theirs", "properties": {"status": "Completed"}}
-    workspace = MlWorkspace(Whereabouts("s", "g", "w"))
-    backend, logs = SeenCommand(), JobLogs(workspace, "theirs", RunFolder(tmp_path), 1, {})
+    workspace = MlWorkspace(WorkspaceId("s", "g", "w"))
+    backend, logs = AttachedCommandJob(), JobLogs(workspace, "theirs", RunFolder(tmp_path), 1, {})
     assert not backend._is_over(read({**told, "properties": {"status": "Finalizing"}}, ""), logs)
     for over, is_over in ((time.time(), False), (None, False), (time.time() - 60, True)):
         logs.over = over

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from jupyter_dist.backends.elastic import restart_resize
-from jupyter_dist.backends.elastic.restart_resize import FreshRanks
+from jupyter_dist.backends.elastic.restart_resize import RestartResize
 from jupyter_dist.backends.elastic.rounds import Elastic
-from jupyter_dist.backends.ranks.placement import Wanted
+from jupyter_dist.backends.ranks.placement import RankEnvironmentOptions
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.hosts.facts import HostFacts, HostProcess
 from jupyter_dist.hosts.fleet import FleetPoll, Start
@@ -25,7 +25,7 @@ from jupyter_dist.job import Job, Poll, State
 
 
 class Hosts:
-    """In place of a HostSet. What is started runs until a test says otherwise."""
+    """In place of a ElasticFleet. What is started runs until a test says otherwise."""
 
     def __init__(self) -> None:
         self.members: list[Any] = []
@@ -93,14 +93,14 @@ class Run:
         self.ranks = self.made()
         self.seen: set[tuple[int | None, State]] = set()
 
-    def made(self, attempt: int = 0) -> FreshRanks:
-        return FreshRanks(
+    def made(self, attempt: int = 0) -> RestartResize:
+        return RestartResize(
             self.job,
             self.folder,
             attempt,
             self.hosts,  # type: ignore[arg-type]
             limits=self.limits,
-            wanted=Wanted(),
+            wanted=RankEnvironmentOptions(),
             hosts=lambda: [{"name": name, "slots": 1} for name in self.there],
             gone=lambda: self.gone,
         )

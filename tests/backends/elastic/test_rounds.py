@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist.backends.elastic.rounds import Elastic, Rounds, Seen, Stand, Turn
+from jupyter_dist.backends.elastic.rounds import Elastic, Rounds, RoundStep, SeatStatus, Stand
 from jupyter_dist.job import State
 
 
@@ -20,25 +20,25 @@ class Run:
     np: int
     limits: Elastic
     hosts: dict[str, int]
-    seen: dict[int, Seen] = field(default_factory=dict)
+    seen: dict[int, SeatStatus] = field(default_factory=dict)
     now: float = 1000.0
 
     def __post_init__(self) -> None:
         self.rounds = Rounds(self.np, self.limits)
 
-    def turn(self, **after: float) -> Turn:
+    def turn(self, **after: float) -> RoundStep:
         self.now += after.get("after", 0.1)
         turn = self.rounds.turn(self.hosts, self.seen, self.now)
         for seat in turn.starts:
-            self.seen[seat] = Seen()
+            self.seen[seat] = SeatStatus()
         return turn
 
     def ask(self, *seats: int) -> None:
         for seat in seats:
-            self.seen[seat] = Seen(self.seen[seat].asked + 1)
+            self.seen[seat] = SeatStatus(self.seen[seat].asked + 1)
 
     def end(self, seat: int, **how: bool) -> None:
-        self.seen[seat] = Seen(self.seen[seat].asked, over=True, **how)
+        self.seen[seat] = SeatStatus(self.seen[seat].asked, over=True, **how)
 
     @property
     def stands(self) -> list[Stand]:

@@ -14,7 +14,7 @@ import pytest
 
 from jupyter_dist import backends
 from jupyter_dist.backends.kubernetes import api_server as cluster_module
-from jupyter_dist.backends.kubernetes.allocation import PodRoom, new_handle
+from jupyter_dist.backends.kubernetes.allocation import PodAllocation, new_handle
 from jupyter_dist.backends.kubernetes.api_server import Cluster, Refusal
 from jupyter_dist.backends.kubernetes.backend import Kubernetes
 from jupyter_dist.backends.kubernetes.manifests import job_object
@@ -318,7 +318,7 @@ def test_a_submission_that_was_cut_off_is_gone_on_with(stub: Stub, tmp_path: Pat
     stub.answers["POST services"] = [(201, {})]
     stub.answers["GET pods"] = [(200, {"metadata": {"resourceVersion": "1"}, "items": []})]
     job = asked_job(2)
-    room = PodRoom(new_handle(RunFolder(tmp_path), job, 0), job)
+    room = PodAllocation(new_handle(RunFolder(tmp_path), job, 0), job)
     room.ask()
     room.leave()
     keys = [key for key, _, _ in stub.asked if "pods" not in key]

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist.backends.kubernetes.attached import SeenPods
+from jupyter_dist.backends.kubernetes.attached import AttachedPods
 from jupyter_dist.backends.kubernetes.job_lookup import Ranks, taken_apart
 from jupyter_dist.backends.kubernetes.log_position import LogPlace, LogReading
 from jupyter_dist.backends.kubernetes.logs import RankLog, Rest
@@ -269,8 +269,8 @@ def test_who_ends_it_and_who_only_looks(plane: Plane) -> None:
         assert run.state is State.STOPPED, run.status
     assert "the Job deleted was deleted" in str(deleted.status.reason)
     assert plane.api.get(_path("Job"))["items"] == []
-    known = SeenPods().submit(ours.job, find(ours.id), 0)
-    poll = SeenPods().poll(known, None)  # as a supervisor sees it that comes after that
+    known = AttachedPods().submit(ours.job, find(ours.id), 0)
+    poll = AttachedPods().poll(known, None)  # as a supervisor sees it that comes after that
     assert (poll.state, poll.detail) == (State.STOPPED, "the Job ours was deleted")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from jupyter_dist.backends.kubernetes.api_server import Cluster
 from jupyter_dist.backends.kubernetes.backend import Kubernetes
-from jupyter_dist.backends.kubernetes.exec_transport import ExecDoor, Site
+from jupyter_dist.backends.kubernetes.exec_transport import ExecTransport, Site
 from jupyter_dist.conformance.deadlines import Deadline
 from jupyter_dist.conformance.run_control import Runs, story, wait_until
 from jupyter_dist.conformance.target import Target
@@ -239,7 +239,7 @@ def test_another_pod_of_the_same_name_is_no_host_of_the_run(plane: Plane, runs: 
     run = runs.until_up(runs.start(FOREVER, np=1))
     pod = plane.pods()[0]
     site = Site(pod["metadata"]["name"], "an-older-one", pod["spec"]["containers"][0]["name"], "node", 1)
-    link = StreamLink(site.name, ExecDoor(Cluster(), site, None), {}, [])
+    link = StreamLink(site.name, ExecTransport(Cluster(), site, None), {}, [])
     link.open("stage")
     deadline = Deadline()
     with pytest.raises(LinkError, match="another pod has come to its name"):  # noqa: PT012

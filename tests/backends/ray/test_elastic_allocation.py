@@ -30,10 +30,12 @@ def test_a_room_that_is_removed_is_asked_for_again(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(elastic_allocation, "Group", RemovedAtOnce)
     monkeypatch.setattr(elastic_allocation, "_LOOK_EVERY_S", 0.0)
     monkeypatch.setattr(elastic_allocation, "check_listening", lambda address: None)
-    rooms = elastic_allocation.SingleRooms("run-0", 1, {"CPU": 1.0}, 0.0, {}, "10.0.0.1:6379", lambda: None)
+    allocations = elastic_allocation.PerRankAllocations(
+        "run-0", 1, {"CPU": 1.0}, 0.0, {}, "10.0.0.1:6379", lambda: None
+    )
     for _ in range(3):
-        rooms.turn()
+        allocations.turn()
     assert set(asked) == {"run-0-0"}
     assert len(asked) == 3
-    assert (rooms.hosts(), rooms.gone()) == ([], {})
-    assert rooms.trouble() == "Ray is placing it"
+    assert (allocations.hosts(), allocations.gone()) == ([], {})
+    assert allocations.trouble() == "Ray is placing it"

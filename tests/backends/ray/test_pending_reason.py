@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist.backends.ray.pending_reason import Lack, lack
+from jupyter_dist.backends.ray.pending_reason import PendingReason, lack
 
 GPU_RANKS = [{"CPU": 1.0, "GPU": 1.0}] * 4
 NONE_ADDED: dict[str, Any] = {"launching": [], "failed": [], "infeasible": [], "types": {}}
@@ -31,7 +31,7 @@ def census(*nodes: dict[str, Any], autoscaler: dict[str, Any] | None = None) -> 
             GPU_RANKS,
             census(node(CPU=8.0, GPU=2.0)),
             "PACK",
-            Lack(
+            PendingReason(
                 "asks 4 GPUs, the cluster has 2; no autoscaler runs there that could add a node",
                 hopeless=True,
             ),
@@ -40,7 +40,7 @@ def census(*nodes: dict[str, Any], autoscaler: dict[str, Any] | None = None) -> 
             GPU_RANKS,
             census(node(CPU=2.0)),
             "PACK",
-            Lack(
+            PendingReason(
                 "asks 4 CPUs, the cluster has 2; asks 4 GPUs, the cluster has none; "
                 "no autoscaler runs there that could add a node",
                 hopeless=True,
@@ -53,7 +53,7 @@ def census(*nodes: dict[str, Any], autoscaler: dict[str, Any] | None = None) -> 
                 autoscaler={**NONE_ADDED, "launching": [{"type": "g5", "count": 2, "details": ""}]},
             ),
             "PACK",
-            Lack("asks 4 GPUs, the cluster has 2; the autoscaler adds 2 × g5", hopeless=False),
+            PendingReason("asks 4 GPUs, the cluster has 2; the autoscaler adds 2 × g5", hopeless=False),
         ),
         (
             GPU_RANKS,
@@ -65,7 +65,7 @@ def census(*nodes: dict[str, Any], autoscaler: dict[str, Any] | None = None) -> 
                 },
             ),
             "PACK",
-            Lack(
+            PendingReason(
                 "asks 4 GPUs, the cluster has 2; the autoscaler could not add 1 × g5: "
                 "InsufficientInstanceCapacity: no",
                 hopeless=False,
@@ -75,7 +75,7 @@ def census(*nodes: dict[str, Any], autoscaler: dict[str, Any] | None = None) -> 
             GPU_RANKS,
             census(node(CPU=8.0), autoscaler={**NONE_ADDED, "infeasible": [{"CPU": 1.0, "GPU": 1.0}]}),
             "PACK",
-            Lack(
+            PendingReason(
                 "asks 4 GPUs, the cluster has none; the autoscaler has no kind of node with 1 CPU and 1 GPU",
                 hopeless=True,
             ),
@@ -84,7 +84,7 @@ def census(*nodes: dict[str, Any], autoscaler: dict[str, Any] | None = None) -> 
             GPU_RANKS,
             census(node(CPU=8.0), autoscaler=NONE_ADDED),
             "PACK",
-            Lack(
+            PendingReason(
                 "asks 4 GPUs, the cluster has none; the autoscaler has not added anything yet", hopeless=False
             ),
         ),
@@ -92,13 +92,13 @@ def census(*nodes: dict[str, Any], autoscaler: dict[str, Any] | None = None) -> 
             GPU_RANKS,
             census(node({"GPU": 1.0}, CPU=8.0, GPU=4.0)),
             "PACK",
-            Lack("asks 4 GPUs, 1 of 4 is free: others hold the rest", hopeless=False),
+            PendingReason("asks 4 GPUs, 1 of 4 is free: others hold the rest", hopeless=False),
         ),
         (
             [{"CPU": 4.0}],
             census(node(CPU=2.0), node(CPU=2.0)),
             "PACK",
-            Lack(
+            PendingReason(
                 "asks 4 CPUs on one node, and no node has that; "
                 "no autoscaler runs there that could add a node",
                 hopeless=True,
@@ -108,13 +108,15 @@ def census(*nodes: dict[str, Any], autoscaler: dict[str, Any] | None = None) -> 
             [{"CPU": 2.0}] * 2,
             census(node({"CPU": 1.0}, CPU=3.0), node({"CPU": 3.0}, CPU=3.0)),
             "PACK",
-            Lack("asks 2 × (2 CPUs), each on one node, and the nodes have room for 1 now", hopeless=False),
+            PendingReason(
+                "asks 2 × (2 CPUs), each on one node, and the nodes have room for 1 now", hopeless=False
+            ),
         ),
         (
             [{"CPU": 1.0}] * 3,
             census(node(CPU=2.0), node(CPU=2.0)),
             "STRICT_PACK",
-            Lack(
+            PendingReason(
                 "asks 3 CPUs on one node, and no node has that; "
                 "no autoscaler runs there that could add a node",
                 hopeless=True,
@@ -124,7 +126,7 @@ def census(*nodes: dict[str, Any], autoscaler: dict[str, Any] | None = None) -> 
             [{"CPU": 1.0}] * 3,
             census(node(CPU=2.0), node(CPU=2.0)),
             "STRICT_SPREAD",
-            Lack(
+            PendingReason(
                 "asks 3 nodes (STRICT_SPREAD), the cluster has 2; "
                 "no autoscaler runs there that could add a node",
                 hopeless=True,
@@ -134,7 +136,7 @@ def census(*nodes: dict[str, Any], autoscaler: dict[str, Any] | None = None) -> 
             [{"CPU": 1.0, "memory": 8e9, "accelerator_type:A100": 0.001, "TPU": 4.0}],
             census(node(CPU=2.0, memory=2.5e9)),
             "PACK",
-            Lack(
+            PendingReason(
                 "asks 8 GB of memory, the cluster has 2.5 GB; asks a GPU of type A100, the cluster has none; "
                 "asks 4 of 'TPU', the cluster has none; no autoscaler runs there that could add a node",
                 hopeless=True,
@@ -144,12 +146,12 @@ def census(*nodes: dict[str, Any], autoscaler: dict[str, Any] | None = None) -> 
             [{"CPU": 0.1}] * 10,  # their sum is 0.9999999999999999
             census(node(CPU=1.0)),
             "PACK",
-            Lack("everything that is asked for is free: Ray is placing it", hopeless=False),
+            PendingReason("everything that is asked for is free: Ray is placing it", hopeless=False),
         ),
     ],
 )
 def test_what_is_lacking_is_told(
-    bundles: list[dict[str, float]], there: dict[str, Any], strategy: str, expected: Lack
+    bundles: list[dict[str, float]], there: dict[str, Any], strategy: str, expected: PendingReason
 ) -> None:
     assert lack(bundles, there, strategy=strategy) == expected
 

@@ -314,7 +314,7 @@ def test_an_actor_that_is_evicted(ray: RayNodes, runs: Runs) -> None:
     """The ranks whose place it held end, and it is said why."""
     run = runs.until_up(runs.start(WAITS, placement_strategy="SPREAD"))
     processes = [(str(rank.host), int(rank.pid or 0)) for rank in run.status.ranks]
-    for pid in ray.pids("h2", "Foothold"):
+    for pid in ray.pids("h2", "NodeActor"):
         os.kill(pid, signal.SIGKILL)
     runs.wait(run)
     assert_state(run, State.FAILED)

@@ -404,6 +404,6 @@ def runs_on(ray: RayNodes, folder: Path, *, np: int = 4, **flags: Any) -> Iterat
     yield started
     started.close()
     deadline = Deadline()
-    while left := [found for name in ray.nodes for found in ("jdist", "Foothold") if ray.pids(name, found)]:
+    while left := [found for name in ray.nodes for found in ("jdist", "NodeActor") if ray.pids(name, found)]:
         assert not deadline.passed(), f"still there: {left}"
         time.sleep(0.1)

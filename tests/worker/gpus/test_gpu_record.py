@@ -20,7 +20,7 @@ from jupyter_dist.processes.rank_processes import PACKAGE_ROOT
 from jupyter_dist.worker.gpus import devices
 from jupyter_dist.worker.gpus import record as gpu_record
 from jupyter_dist.worker.gpus.devices import Gpu
-from jupyter_dist.worker.gpus.lease import Lease, Refused, TooFew, Wish, standing
+from jupyter_dist.worker.gpus.lease import GpuRequest, Lease, Refused, TooFew, standing
 from jupyter_dist.worker.gpus.record import Holder
 from tests.rigs.nvidia import FakeGpus
 
@@ -69,8 +69,8 @@ def said(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def wish(count: int, **more: Any) -> Wish:
-    return Wish("mine", None, count, 1, **more)
+def wish(count: int, **more: Any) -> GpuRequest:
+    return GpuRequest("mine", None, count, 1, **more)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def wish(count: int, **more: Any) -> Wish:
 def test_how_many_are_taken_and_who_gets_which(
     there: int, each: float | None, takers: int, spare: bool, taken: int, shares: list[str] | None
 ) -> None:
-    asked = Wish("a", None, takers, each, spare=spare)
+    asked = GpuRequest("a", None, takers, each, spare=spare)
     assert asked.count(there, there) == taken
     if shares is not None:
         assert [",".join(own) for own in asked.shares_out([str(at) for at in range(taken)])] == shares
@@ -160,7 +160,7 @@ def test_more_than_there_are_is_never_waited_for(fake_gpus: FakeGpus) -> None:
     fake_gpus.are(0)
     with pytest.raises(TooFew, match="1 GPU is needed, but none is visible here"):
         Lease().take(wish(1))
-    assert Lease().take(Wish("a", None, 2)) == ()
+    assert Lease().take(GpuRequest("a", None, 2)) == ()
 
 
 def test_a_process_that_is_killed_holds_nothing(fake_gpus: FakeGpus, wait_for: WaitFor, place: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_place_in_the_queue_is_kept_and_given_up(fake_gpus: FakeGpus) -> None:
     holding.take(wish(2))
     for lease, count in ((first, 2), (second, 1)):
         with pytest.raises(Refused, match=f"^waits for {count} GPU"):
-            lease.take(Wish("w", None, count, 1), wait=True)
+            lease.take(GpuRequest("w", None, count, 1), wait=True)
     with pytest.raises(Refused, match="run w waits for 2, run w waits for 1; 1 is free: --wait-for-gpus"):
         Lease().take(wish(1))
     first.release()

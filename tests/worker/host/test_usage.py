@@ -146,7 +146,7 @@ def test_usage_for_views_and_in_metrics(make: Callable[..., RunMaker]) -> None:
         [1000.0],
         [50.0],
     ]
-    watch = queries.Watch([run.folder.id])
+    watch = queries.RunChanges([run.folder.id])
     assert {"kind": "usage", "id": run.folder.id} in watch.poll()
     run.metric(0, 3, {"loss": 0.5})
     attached = jupyter_dist.attach(run.folder.id)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jupyter_dist.worker.launchers import platform_environment
-from jupyter_dist.worker.launchers.platform_environment import Standing, standing
+from jupyter_dist.worker.launchers.platform_environment import JobPosition, standing
 
 CLUSTER = {"worker": ["b:1", "[fd00::3]:1"], "chief": ["a:1"], "ps": ["d:1"]}
 THREE_OF_FOUR = {"rank": 3, "world_size": 4}
@@ -80,7 +80,7 @@ ROWS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("name", "environ", "told"), ROWS)
 def test_a_platform(name: str, environ: dict[str, str], told: dict[str, Any]) -> None:
-    assert standing({**environ, "PATH": "/bin"}) == Standing(platform=name, **told)
+    assert standing({**environ, "PATH": "/bin"}) == JobPosition(platform=name, **told)
 
 
 def test_every_row_has_its_test() -> None:
@@ -100,9 +100,9 @@ def test_every_row_has_its_test() -> None:
     ],
 )
 def test_what_no_platform_has_set_says_nothing(environ: dict[str, str]) -> None:
-    assert standing(environ) == Standing()
+    assert standing(environ) == JobPosition()
 
 
 @pytest.mark.parametrize(("text", "gpus"), [("", 0), ("-1", 0), ("0,-1,2", 1), ("GPU-a,GPU-b", 2)])
 def test_gpus_are_counted_as_cuda_does(text: str, gpus: int) -> None:
-    assert standing({"CUDA_VISIBLE_DEVICES": text}) == dataclasses.replace(Standing(), gpus=gpus)
+    assert standing({"CUDA_VISIBLE_DEVICES": text}) == dataclasses.replace(JobPosition(), gpus=gpus)

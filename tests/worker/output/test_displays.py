@@ -75,7 +75,7 @@ def test_what_is_shown_waits_for_its_bytes(own_folders: Path) -> None:
     writer.display({"text/html": "<b>later</b>", "text/plain": ""})
     data = run.rank(0).media.read_bytes()
     run.rank(0).media.write_bytes(data[:10])
-    watch = queries.Watch([run.folder.id])
+    watch = queries.RunChanges([run.folder.id])
     assert "displays" not in [change["kind"] for change in watch.poll()]
     assert queries.displays(run.folder.id)["displays"] == []
     run.rank(0).media.write_bytes(data)

@@ -22,7 +22,7 @@ from jupyter_dist.launch import template
 from jupyter_dist.record import reader
 from jupyter_dist.worker import payload as container
 from jupyter_dist.worker.tensorflow.server_rank import MARK
-from jupyter_dist.worker.tensorflow.strategies import KINDS, Place, choose, kind_of
+from jupyter_dist.worker.tensorflow.strategies import KINDS, Devices, choose, kind_of
 from jupyter_dist.worker.tf_config import Task, task
 from tests.rigs.launching import ended, launch_cell, until
 from tests.rigs.rank_maker import alone
@@ -121,43 +121,43 @@ def cluster(**counts: int) -> dict[str, list[str]]:
 
 APART = "TF_CONFIG is not set, so each rank trains for itself, and "
 CHOICES = [
-    (Task(), Place(), 1, "one_device", "this rank is alone and has no GPU"),
-    (Task(), Place(gpus=1), 1, "one_device", "this rank has 1 GPU"),
-    (Task(), Place(gpus=4), 1, "mirrored", "this rank has 4 GPUs"),
-    (Task(), Place(cpus=2), 1, "mirrored", "this rank has 2 logical CPUs"),
-    (Task(), Place(gpus=4, tpu=True), 1, "tpu", "this rank has a TPU"),
+    (Task(), Devices(), 1, "one_device", "this rank is alone and has no GPU"),
+    (Task(), Devices(gpus=1), 1, "one_device", "this rank has 1 GPU"),
+    (Task(), Devices(gpus=4), 1, "mirrored", "this rank has 4 GPUs"),
+    (Task(), Devices(cpus=2), 1, "mirrored", "this rank has 2 logical CPUs"),
+    (Task(), Devices(gpus=4, tpu=True), 1, "tpu", "this rank has a TPU"),
     (
         Task(),
-        Place(),
+        Devices(),
         2,
         "one_device",
         "TF_CONFIG is not set, so each rank trains for itself, and has no GPU",
     ),
-    (Task("worker", 0, cluster(worker=1)), Place(gpus=2), 1, "mirrored", "this rank has 2 GPUs"),
+    (Task("worker", 0, cluster(worker=1)), Devices(gpus=2), 1, "mirrored", "this rank has 2 GPUs"),
     (
         Task("worker", 1, cluster(worker=2)),
-        Place(gpus=2),
+        Devices(gpus=2),
         2,
         "multi_worker_mirrored",
         "TF_CONFIG names 2 workers and no ps",
     ),
     (
         Task("chief", 0, cluster(chief=1, worker=1)),
-        Place(),
+        Devices(),
         2,
         "multi_worker_mirrored",
         "TF_CONFIG names 1 chief, 1 worker and no ps",
     ),
     (
         Task("ps", 0, cluster(chief=1, worker=2, ps=2)),
-        Place(),
+        Devices(),
         5,
         "parameter_server",
         "TF_CONFIG names 1 chief, 2 workers and 2 ps",
     ),
     (
         Task("evaluator", 0, cluster(chief=1, worker=2, ps=1)),
-        Place(gpus=1),
+        Devices(gpus=1),
         5,
         "one_device",
         "the evaluator works for itself and has 1 GPU",
@@ -166,7 +166,7 @@ CHOICES = [
 
 
 @pytest.mark.parametrize(("task", "place", "size", "kind", "why"), CHOICES)
-def test_what_fits(task: Task, place: Place, size: int, kind: str, why: str) -> None:
+def test_what_fits(task: Task, place: Devices, size: int, kind: str, why: str) -> None:
     assert choose(task, place, size) == (kind, why)
 
 
