@@ -1,9 +1,7 @@
-"""A run whose hosts are one job of a platform, such as SageMaker's or Databricks'.
+"""Run ranks on the hosts of one platform job, such as a job of SageMaker or Databricks.
 
-The job runs our host program on its machines. All that passes between a host and this machine lies in a
-mailbox, in a store that both reach. How a job is submitted, found again, seen and ended is the platform's
-(`PlatformClient`). The rest is here: which attempts it serves, what is told while it waits, and what its end
-means.
+The job runs our host program on its machines. Host and driver exchange frames through a mailbox in a store.
+A `PlatformClient` submits, finds, reads and ends the job. This module maps jobs to attempts and states.
 """
 
 from __future__ import annotations
@@ -36,11 +34,11 @@ __all__ = [
 
 
 class CredentialsExpired(LaunchError):
-    """There are no credentials, or they are good no longer. What runs is not touched by that."""
+    """The credentials are missing or have expired. Running jobs are not affected."""
 
 
 class StopAccepted(DistError):
-    """A job was told to end and has taken it, and cannot be looked after since."""
+    """The platform accepted the stop of a job, and has not answered since."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,15 +211,12 @@ class PlatformJob(Generic[_View]):
     poll_interval_s: ClassVar[float] = 0.1
 
     def __init__(
-        self,
-        view: type[_View],
-        known_as: str,
-        platform_client: Callable[[Job, RunFolder], PlatformClient[_View]],
+        self, view: type[_View], known_as: str, client: Callable[[Job, RunFolder], PlatformClient[_View]]
     ) -> None:
-        """`known_as`: under which name the job stands in the handle. `errands` must not block."""
-        self._type, self._known_as, self._errands_of = view, known_as, platform_client
+        """`known_as` is the job's key in the handle. `client` must not block."""
+        self._type, self._known_as, self._client_of = view, known_as, client
         self._hosted = Hosted(self._hosting)
-        self._platform_client: PlatformClient[_View] | None = None
+        self._client: PlatformClient[_View] | None = None
         self._mailbox: Mailbox | None = None
         self._seen: _View | None = None
         self._watch: JobWatch[_View] | None = None
@@ -232,17 +227,17 @@ class PlatformJob(Generic[_View]):
         return 1
 
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
-        platform_client, mailbox = self._open(job, folder)
-        seen = platform_client.find(job, attempt)
+        client, mailbox = self._open(job, folder)
+        seen = client.find(job, attempt)
         if seen is not None and seen.ending:
             raise Unreachable(f"{seen.called} is still ending")
         if seen is None:
             try:
-                seen = platform_client.submit(job, attempt, mailbox, self._seen)
+                seen = client.submit(job, attempt, mailbox, self._seen)
             except Unreachable:
                 raise
             except DistError:
-                platform_client.tidy()
+                client.tidy()
                 raise
             if seen.ended is not None:
                 raise LaunchError(seen.ended)
@@ -252,14 +247,14 @@ class PlatformJob(Generic[_View]):
         return {**self._hosted.submit(job, folder, attempt), **self._known(seen)}
 
     def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
-        platform_client, _ = self._open(job, folder)
+        client, _ = self._open(job, folder)
         try:
-            seen = platform_client.find(job, attempt)
+            seen = client.find(job, attempt)
         except CredentialsExpired as error:  # the job goes on, and its user may sign in meanwhile
             raise Unreachable(str(error)) from error
         if seen is None:
             if attempt == 0:  # no hosts have ever been there, and another submission uploads anew
-                platform_client.tidy()
+                client.tidy()
                 self._mailbox = None
             return None
         self._follow(seen)
@@ -278,8 +273,8 @@ class PlatformJob(Generic[_View]):
             return dataclasses.replace(poll, state=State.STOPPED, final=True)
         if poll.state is not State.PENDING:
             self._served = True
-            assert self._platform_client is not None
-            cost = self._platform_client.so_far(seen) if poll.state is State.RUNNING else None
+            assert self._client is not None
+            cost = self._client.so_far(seen) if poll.state is State.RUNNING else None
             return poll if cost is None else _telling(poll, poll.detail, cost)
         if seen.ended is not None:
             return dataclasses.replace(poll, state=State.FAILED, detail=seen.ended, final=seen.final)
@@ -298,13 +293,13 @@ class PlatformJob(Generic[_View]):
         keep it from being told to end in time; and where it is not, the user is told how."""
         begun = time.monotonic()
         seen, folder = self._adopt(handle), RunFolder(Path(handle["folder"]))
-        platform_client, _ = self._open(reader.job(folder), folder)
+        client, _ = self._open(reader.job(folder), folder)
 
         def left_s(limit_s: float) -> float:
             return max(0.0, begun + limit_s - time.monotonic())
 
         def part() -> None:
-            platform_client.tell_all(seen)
+            client.tell_all(seen)
             self._hosted.release(handle)
 
         parting = _in_thread(part)
@@ -313,7 +308,7 @@ class PlatformJob(Generic[_View]):
         if not self._served:
             stop_s = 0.0
         elif not parting.is_alive():  # else its files are still coming
-            stop_s = min(platform_client.end_s, stop_s)
+            stop_s = min(client.end_s, stop_s)
         stop_at = time.monotonic() + stop_s
         told: list[str | None] = []
         trouble = "it does not answer"
@@ -322,17 +317,13 @@ class PlatformJob(Generic[_View]):
             nonlocal trouble
             while True:
                 try:
-                    told.append(
-                        platform_client.end(seen, folder, wait_s=max(0.0, stop_at - time.monotonic()))
-                    )
+                    told.append(client.end(seen, folder, wait_s=max(0.0, stop_at - time.monotonic())))
                     return
                 except StopAccepted as error:
                     told.append(f"{seen.called} was told to end; {error}; see {seen.page}")
                     return
-                except (
-                    Unreachable,
-                    CredentialsExpired,
-                ) as error:  # it is busy, or its user may sign in meanwhile
+                # It is busy, or its user may sign in meanwhile.
+                except (Unreachable, CredentialsExpired) as error:
                     trouble = str(error)
                     if not left_s(_TRIES_S):
                         return
@@ -344,11 +335,11 @@ class PlatformJob(Generic[_View]):
         _in_thread(end).join(left_s(_RELEASE_S))
         if not told:
             why = trouble.rstrip(".")
-            how = f"To end it, in a terminal: {platform_client.how_to_stop(seen)}"
+            how = f"To end it, in a terminal: {client.how_to_stop(seen)}"
             told.append(f"{seen.called} may go on, and be paid for: {why}. {how}; see {seen.page}")
         if told[0] is not None:
             print(told[0], flush=True)
-        _in_thread(lambda: platform_client.tidy(seen)).join(left_s(_RELEASE_S))
+        _in_thread(lambda: client.tidy(seen)).join(left_s(_RELEASE_S))
         return told[0]
 
     def _known(self, seen: _View) -> dict[str, Any]:
@@ -367,25 +358,25 @@ class PlatformJob(Generic[_View]):
             self._watch = self._watching(seen)
 
     def _watching(self, seen: _View) -> JobWatch[_View]:
-        assert self._platform_client is not None
-        return JobWatch(self._platform_client.look, seen, self._platform_client.look_every_s)
+        assert self._client is not None
+        return JobWatch(self._client.look, seen, self._client.look_every_s)
 
     def _open(self, job: Job, folder: RunFolder) -> tuple[PlatformClient[_View], Mailbox]:
-        if self._platform_client is None or self._mailbox is None:
-            self._platform_client = self._errands_of(job, folder)
-            self._mailbox = self._platform_client.mailbox(folder)
-        return self._platform_client, self._mailbox
+        if self._client is None or self._mailbox is None:
+            self._client = self._client_of(job, folder)
+            self._mailbox = self._client.mailbox(folder)
+        return self._client, self._mailbox
 
     def _hosting(self, job: Job, folder: RunFolder) -> Hosting:
-        platform_client, mailbox = self._open(job, folder)
+        client, mailbox = self._open(job, folder)
         assert self._seen is not None
         self._watch = begun = self._watching(self._seen)
-        hosts = platform_client.hosts(job, self._seen)
+        hosts = client.hosts(job, self._seen)
 
         def gone() -> dict[str, str]:
             watch = self._watch or begun
             # Before that, whoever starts in place of a host that was taken away has its letters as well.
-            why = platform_client.away(watch.first, watch.seen) if self._served else watch.seen.ended
+            why = client.away(watch.first, watch.seen) if self._served else watch.seen.ended
             return {} if why is None else {str(host["name"]): why for host in hosts}
 
         def close() -> None:
@@ -394,12 +385,12 @@ class PlatformJob(Generic[_View]):
 
         return Hosting(
             hosts,
-            platform_client.settings,
+            client.settings,
             mailbox.reach,
-            platform_client.wanted,
+            client.wanted,
             trouble=lambda: (self._watch or begun).trouble or mailbox.trouble,
             gone=gone,
-            why_s=platform_client.why_s,
+            why_s=client.why_s,
             close=close,
         )
 

@@ -10,9 +10,9 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Mapping
 from typing import Any
 
+from ..backends.interface import Handle
 from ..folder import make_attempt
 from ..job import Job, Poll, RankState, Stall, State
 from ..processes.leftovers import end_leftovers
@@ -36,12 +36,7 @@ class Attempt:
     """`handle`, `cursor`: from the supervisor before. `searching`: that one was killed while it submitted."""
 
     def __init__(
-        self,
-        context: RunContext,
-        handle: Mapping[str, Any] | None,
-        *,
-        cursor: Any = None,
-        searching: bool = False,
+        self, context: RunContext, handle: Handle | None, *, cursor: Any = None, searching: bool = False
     ) -> None:
         self._context, self._writer = context, context.writer
         self.handle, self._cursor = handle, cursor
@@ -154,7 +149,7 @@ class Attempt:
                 return
         self._nothing_runs()
 
-    def _has_handle(self, handle: Mapping[str, Any]) -> None:
+    def _has_handle(self, handle: Handle) -> None:
         self.handle = handle
         self._go(Event.HANDLE)
         if self._context.able.outlives:

@@ -35,8 +35,8 @@ LOCAL = (
 CHECK = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-import launcher_check
-print(json.dumps([launcher_check.checked(path) for path in sys.argv[2:]]))
+import cluster_file_program
+print(json.dumps([cluster_file_program.checked(path) for path in sys.argv[2:]]))
 """
 START = (
     "for attempt in 1 2 3 4 5; do ray start --head --port 6379 --num-cpus 2 --node-ip-address {address} "

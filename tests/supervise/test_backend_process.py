@@ -22,10 +22,10 @@ from pathlib import Path
 from jupyter_dist.processes import forking
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.supervise.backend_process import server as carrier, process as carrier_process
-from jupyter_dist.supervise.wakeup import Alarm
+from jupyter_dist.supervise.wakeup import Wakeup
 
 forking.mark_warm(set())
-alarm = Alarm(lambda: None)
+alarm = Wakeup(lambda: None)
 folder = RunFolder(Path(sys.argv[1]))
 told = {}
 for name in ("spawn", "fork"):

@@ -27,7 +27,7 @@ class RemovedAtOnce:
 
 
 def test_a_room_that_is_removed_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elastic_allocation, "Group", RemovedAtOnce)
+    monkeypatch.setattr(elastic_allocation, "PlacementGroup", RemovedAtOnce)
     monkeypatch.setattr(elastic_allocation, "_LOOK_EVERY_S", 0.0)
     monkeypatch.setattr(elastic_allocation, "check_listening", lambda address: None)
     allocations = elastic_allocation.PerRankAllocations(

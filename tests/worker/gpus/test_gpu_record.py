@@ -27,14 +27,15 @@ from tests.rigs.nvidia import FakeGpus
 WaitFor = Callable[..., Any]
 HOLDER = """
 import json, os, sys
-from jupyter_dist.worker.gpus.lease import Lease, Refused, Wish
+from jupyter_dist.worker.gpus.lease import GpuRequest, Lease, Refused
 if len(sys.argv) > 3:  # only now: another user cannot read this interpreter's files
     os.setgroups([])
     os.setgid(int(sys.argv[3]))
     os.setuid(int(sys.argv[3]))
 lease = Lease()
 try:
-    print([gpu.name for gpu in lease.take(Wish(sys.argv[1], "train.ipynb", int(sys.argv[2]), 1))], flush=True)
+    request = GpuRequest(sys.argv[1], "train.ipynb", int(sys.argv[2]), 1)
+    print([gpu.name for gpu in lease.take(request)], flush=True)
 except Refused as error:
     print(error, flush=True)
 sys.stdin.read()
