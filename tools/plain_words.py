@@ -1,7 +1,7 @@
 """Find sentences that a reader has to read twice: `tools/plain_words.py [FILE…]`; exit 1 where one is found.
 
-The texts are README.md, CONTRIBUTING.md, docs/, and the errors, notes and flags of jupyter_dist/. A sentence has at
-most 20 words, starts with its subject, and has a verb that names what happens.
+The texts are README.md, CONTRIBUTING.md, docs/, and the errors, notes and flags of jupyter_dist/. A sentence
+has at most 20 words, starts with its subject, and has a verb that names what happens.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _of_markdown(text: str) -> Iterator[tuple[int, str]]:
         r"^(```|~~~).*?^\1", lambda code: "\n" * code[0].count("\n"), text, flags=re.DOTALL | re.MULTILINE
     )
     text = re.sub(r"<!--.*?-->", lambda comment: "\n" * comment[0].count("\n"), text, flags=re.DOTALL)
-    begin, block = 1, []
+    begin, block = 1, list[str]()
     for number, line in enumerate([*text.splitlines(), ""], 1):
         item = re.match(r"\s*([-*+]|\d+\.|#+|>)\s", line)
         row = line.lstrip().startswith("|") or re.search(r"\w\s\|\s", line)
