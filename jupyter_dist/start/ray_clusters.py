@@ -80,7 +80,7 @@ def start(verb: Verb, file: LauncherFile, name: str) -> Run:
 
 def under_way(path: Path) -> Iterator[RunFolder]:
     """The runs of this file that are not at their end, the newest first."""
-    call = re.compile(rf"ray_launching\.\w+\({re.escape(repr(str(path)))}, ")
+    call = re.compile(rf"ray_(?:launching|cluster_tasks)\.\w+\({re.escape(repr(str(path)))}, ")
     for _, folder in zip(range(_RECENT), runs(), strict=False):
         try:
             if call.search(reader.job(folder).source) and not reader.status(folder).state.ended:

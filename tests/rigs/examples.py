@@ -138,6 +138,6 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    page = FOLDER.parents[1] / "docs" / "examples.md"
+    page = FOLDER.parents[2] / "docs" / "examples.md"
     words = page.read_text().partition("\n| ")[0].rstrip("\n")
     page.write_text(f"{words}\n\n{table()}")
