@@ -56,6 +56,9 @@ def _of_markdown(text: str) -> Iterator[tuple[int, str]]:
     text = re.sub(
         r"^(```|~~~).*?^\1", lambda code: "\n" * code[0].count("\n"), text, flags=re.DOTALL | re.MULTILINE
     )
+    text = re.sub(
+        r"<!-- canaries:.*?<!-- end", lambda made: "\n" * made[0].count("\n"), text, flags=re.DOTALL
+    )
     text = re.sub(r"<!--.*?-->", lambda comment: "\n" * comment[0].count("\n"), text, flags=re.DOTALL)
     begin, block = 1, list[str]()
     for number, line in enumerate([*text.splitlines(), ""], 1):
@@ -114,7 +117,7 @@ def faults(text: str) -> Iterator[tuple[str, str]]:
     text = re.sub(r"`[^`]*`", _CODE, text)
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"https?://\S+", _CODE, text).replace("**", "").replace("…", "")
-    for sentence in re.split(r"(?<=[.!?])[\s)]+(?=[A-Z(])|\n\n", text):
+    for sentence in re.split(r"(?<=[.!?])[\s)]+(?=[A-Z(]|jupyter-dist)|\n\n", text):
         words = [word for word in sentence.split() if re.search(r"\w", word)]
         if len(words) > MOST_WORDS:
             yield f"{len(words)} words", sentence
