@@ -126,7 +126,7 @@ class AttachedCommandJob(AttachedJob):
             return Poll(State.PENDING, self._ranks(handle, State.PENDING), cursor=cursor, detail=str(error))
         assert self._watch is not None
         assert self._logs is not None
-        seen, trouble = self._watch.seen, self._watch.trouble  # before its log: then that is whole
+        seen, trouble = self._watch.seen, self._watch.trouble  # before its log, which is then complete
         try:
             over = self._logs.read(ended=seen.ended is not None) and self._is_over(seen, self._logs)
             self._unread = None

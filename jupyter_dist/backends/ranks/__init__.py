@@ -1,1 +1,3 @@
-"""What backends have in common: how ranks are started here, what each is given, and where it runs."""
+"""The shared part of backends about ranks: their start on this machine, their environment, their
+placement.
+"""

@@ -97,7 +97,7 @@ class AttachedTrainingJob(AttachedJob):
             return Poll(State.PENDING, tuple(map(RankState, range(handle["ranks"]))), detail=str(error))
         assert self._watch is not None
         assert self._logs is not None
-        seen, trouble = self._watch.seen, self._watch.trouble  # before its log: then that is whole
+        seen, trouble = self._watch.seen, self._watch.trouble  # before its log, which is then complete
         try:
             complete = self._logs.read()
             self._blind_since = None
