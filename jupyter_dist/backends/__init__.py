@@ -161,9 +161,9 @@ def inherited(name: str, options: Mapping[str, Any]) -> dict[str, str]:
 def declared(name: str) -> type[Backend]:
     """Return the class of that backend: its options and capabilities need no object.
 
-    Raises UnknownBackend with the list of all backends, MissingEngine with the command to install it, and
-    BrokenBackend if the import fails in any other way. A faulty third-party package breaks only its own
-    backend.
+    Raises UnknownBackend with the list of all backends, and MissingEngine with the command to install it.
+    Raises
+    BrokenBackend for any other import error. A faulty third-party package breaks only its own backend.
     """
     entry = _INSIDE.get(name) or _table().get(name)
     if entry is None:

@@ -34,13 +34,14 @@ class Allocation(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Whether all of the allocation was ready and located. Afterwards only the agents and the driver
-        communicate.
+        """Whether all of the allocation was ready and located.
+
+        Afterwards only the agents and the driver communicate.
         """
         ...
 
     def whole(self) -> bool:
-        """Whether another attempt can use the allocation."""
+        """Return whether another attempt can use the allocation."""
         ...
 
     def write_down(self, attempt: int) -> None:
@@ -48,13 +49,14 @@ class Allocation(Protocol):
         ...
 
     def ask(self) -> None:
-        """Request the allocation from the cluster, unless that was done before. Raises LaunchError,
-        Unreachable.
+        """Request the allocation from the cluster, unless that was done before.
+
+        Raises LaunchError, Unreachable.
         """
         ...
 
     def asked(self) -> bool:
-        """Whether the cluster has the allocation, as far as the driver can find out."""
+        """Return whether the cluster has the allocation, as far as the driver can find out."""
         ...
 
     def wait(self, seconds: float) -> str | None:
@@ -170,7 +172,7 @@ class AllocatedRanks(Generic[R]):
         return self._allocation, job, folder
 
     def stop(self, handle: Handle, *, kill: bool) -> None:
-        self._stopping = True  # set before the lock: a poll may hold it while it waits for the cluster
+        self._stopping = True  # set before the lock: a poll may own it while it waits for the cluster
         with self._lock:
             allocation, _, _ = self._known(handle)
             if allocation.connected:

@@ -19,7 +19,9 @@ from . import load
 __all__ = ["Found", "ask", "site_of"]
 
 _LIMIT_S = 10.0
-"""Longest time that a view waits for a backend, in seconds. Imports on a loaded machine take a few seconds.
+"""Longest time that a view waits for a backend, in seconds.
+
+Imports on a loaded machine take a few seconds.
 """
 
 
@@ -89,7 +91,7 @@ class _Asking:
         threading.Thread(target=self._ask, name=f"jupyter-dist-detect-{name}", daemon=True).start()
 
     def serves(self, fresh_s: float) -> bool:
-        """Whether a caller gets this answer now: the answer is pending, or is recent enough."""
+        """Return whether a caller gets this answer now: the answer is pending, or is recent enough."""
         return not self._done.is_set() or time.monotonic() - self._done_at < fresh_s
 
     def answer(self) -> Found:

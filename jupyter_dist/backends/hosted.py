@@ -1,8 +1,8 @@
 """Ranks on hosts that run our agent, for any backend that provides hosts.
 
-The backend describes the hosts and the links to them (`Hosting`). This module and hosts/ do the rest once
-for all: staging, starting, tailing, exits, resuming and stopping. `ssh` is built on this module, and
-third-party backends can be too: see docs/backends.md.
+The backend describes the hosts and the links to them (`Hosting`). This module and hosts/ do the rest once for
+all: staging, starting, tailing, exits, resuming and stopping. `ssh` is built on this module, and third-party
+backends can be too: see docs/backends.md.
 """
 
 from __future__ import annotations
@@ -91,8 +91,7 @@ class Hosting:
     """The hosts of one run."""
 
     hosts: Sequence[Mapping[str, Any]]
-    """`[{"name": "h1", "slots": 4}, …]`. Ranks fill the hosts in this order. The backend chooses the names.
-    """
+    """`[{"name": "h1", "slots": 4}, …]`. Ranks fill the hosts in this order. The backend names the hosts."""
     settings: HostSettings
     reach: Reach | None = None
     """Factory of the links to the hosts, such as `Mailbox.reach`. None: ssh, configured by `settings`."""
@@ -107,9 +106,7 @@ class Hosting:
     silence of the grace time.
     """
     why_s: float = 0.0
-    """Longest time in seconds that `gone` may need for the reason, after the platform took a host's
-    resources.
-    """
+    """Longest time in seconds that `gone` may need for the reason of a host's loss."""
     close: Callable[[], None] = _nothing
     """Called once when the run has ended and its hosts are released. Must not raise."""
     elastic: Elastic | None = None
@@ -171,8 +168,7 @@ class Hosted:
         """Return the state of the run, and answer and forward messages of the hosts.
 
         `wait_s`: how long to wait for a change of state, in seconds. Only a backend in a backend process may
-        wait:
-        other backends may not block.
+        wait: other backends may not block.
         """
         fleet, job = self._ours(handle)
         assert self._hosting is not None

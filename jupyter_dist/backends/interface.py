@@ -1,9 +1,9 @@
 """The contract of every backend: a few blocking calls over JSON, and declarations of its capabilities.
 
-Any of the calls may raise. A transient error is retried for as long as the options' field `grace` says, else
-for 300 s, and is shown under the cell meanwhile. Transient errors are `errors.Unreachable`, a lost
-connection, a timeout, and HTTP 408, 429 and 5xx (supervise/backend_calls.py). Any other error ends the
-attempt.
+Any of the calls may raise. A transient error is retried, and is shown under the cell meanwhile. The options'
+field `grace` limits the retries. Without that field the limit is 300 s. Transient errors are
+`errors.Unreachable`, a lost connection, a timeout, and HTTP 408, 429 and 5xx (supervise/backend_calls.py).
+Any other error ends the attempt.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     form: ClassVar[Form] = Form()
-    """Fields that are visible at once in a cluster's form, and the titles under which the others are folded.
-    """
+    """Fields that a cluster's form shows at once, and the titles under which the others are folded."""
 
     @property
     def ranks(self) -> int | None:
-        """Return how many ranks these options ask for if the user gives no -np. None: they do not determine
-        it.
+        """Return how many ranks these options ask for if the user gives no -np.
+
+        None: they do not determine it.
         """
         return None
 
@@ -50,8 +50,9 @@ class Options(BaseModel):
 
     @classmethod
     def meant_by(cls, np: int) -> dict[str, Any] | None:
-        """Return the meaning of a number of ranks below 1: a value of `np`, and values of options. None: no
-        meaning.
+        """Return the meaning of a number of ranks below 1: a value of `np`, and values of options.
+
+        None: no meaning.
         """
         return None
 
@@ -73,10 +74,8 @@ class Capabilities:
 
     Such a client library starts threads, handles signals, or takes seconds to import. The process may die and
     be restarted: a new object must then work with handle and cursor alone. Several threads make the calls,
-    and
-    `stop` may overlap with a `poll`. The supervisor imports the class as well, so only the calls may import
-    the
-    client library.
+    and `stop` may overlap with a `poll`. The supervisor imports the class as well, so only the calls may
+    import the client library.
     """
     client: tuple[str, ...] = ()
     """With `apart`: the modules of its client library whose import starts no thread.
@@ -98,8 +97,7 @@ class Capabilities:
     settle_s: float = 0.3
     """Time in seconds that the other ranks get after a failure to report their own errors."""
     failure_grace_s: float = 1.0
-    """Seconds from SIGTERM to SIGKILL if another rank has failed: a rank may wait in a collective for ever.
-    """
+    """Seconds from SIGTERM to SIGKILL if another rank failed: a rank may wait in a collective for ever."""
     stop_grace_s: float = 5.0
     """Seconds from SIGTERM to SIGKILL if the user stops the run: time for a checkpoint."""
     submit_limit_s: float = 120.0
@@ -110,16 +108,16 @@ class Capabilities:
 
 
 class Backend(Protocol):
-    """The way in which a run is launched. Holds no state of a run beyond the result of `submit`, except what
-    only the parent of a process can observe.
+    """The way in which a run is launched.
+
+    An object stores only the result of `submit`, and what only the parent of a process can observe.
     """
 
     name: ClassVar[str]
     options: ClassVar[type[Options]]
     capabilities: ClassVar[Capabilities]
     poll_interval_s: ClassVar[float]
-    """Useful interval between calls of `poll`. The supervisor also polls a local backend when a child ends.
-    """
+    """Useful interval between polls. The supervisor also polls a local backend when a child ends."""
 
     def default_np(self) -> int:
         """Return the number of ranks if the user gives none."""
@@ -148,10 +146,8 @@ class Backend(Protocol):
         """Return the handle of an attempt whose `submit` began and whose result is unknown.
 
         None proves that nothing of the attempt runs or will run. Called only if the backend `outlives` or
-        lives
-        `apart`: its process may die during a submission. Therefore the run's id and the attempt determine the
-        name
-        of what `submit` starts. Repeatable.
+        lives `apart`: its process may die during a submission. Therefore the run's id and the attempt
+        determine the name of what `submit` starts. Repeatable.
         """
         ...
 
@@ -170,17 +166,16 @@ class Backend(Protocol):
         """Ask one rank, or every running rank (`rank` None), to write something into its folder.
 
         The verb `stacks` asks for stacks in `stacks.txt`. It is used only if `capabilities.stacks` is set.
-        Does not
-        wait for the answer. A rank that has ended is no error. An unknown verb is ignored.
+        Does not wait for the answer. A rank that has ended is no error. An unknown verb is ignored.
         """
         ...
 
     def release(self, handle: Handle) -> str | None:
-        """Release what is reserved for the attempt, on other hosts too. The attempt has ended, and no other
-        follows.
+        """Release what is reserved for the attempt, on other hosts too.
+
+        The attempt has ended, and no other follows.
 
         Repeatable. Never raises. Returns a line for the user about the run's result beside its ranks, such as
-        the
-        billed time. The view shows the line from then on. None: no line.
+        the billed time. The view shows the line from then on. None: no line.
         """
         ...

@@ -3,9 +3,8 @@
 This file is sent as it is, beside the mailbox relay's program. It needs only the standard library.
 SageMaker's toolkit or Azure ML starts it once per host, or torchrun and mpirun start it once per rank. The
 first process of a host runs the relay (agent/mailbox_relay.py), whose agent starts the ranks. The other
-processes wait until the first one ends, and only lend their places. This program records a launcher's
-variables for each process, such as Open MPI's PMIX_RANK, for the rank in that place
-(worker/launchers/mpi_slot.py).
+processes wait until the first one ends, and only lend their places. Each process records its launcher's
+variables, such as Open MPI's PMIX_RANK, for the rank in its place (worker/launchers/mpi_slot.py).
 
 Each argument is an input of the job, as NAME=PATH. Arguments after `--` only inform people who view the job.
 """
@@ -43,8 +42,9 @@ _WATCH = (
 _OF_LAUNCHER = re.compile(
     r"TORCHELASTIC_|PET_|(RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|NODE_RANK|TF_CONFIG)$|(LOCAL|GROUP|ROLE)_"
 )
-"""Variables of a launcher for its own processes. With TORCHELASTIC_USE_AGENT_STORE ranks would look for a
-store.
+"""Variables that a launcher sets for its own processes.
+
+With TORCHELASTIC_USE_AGENT_STORE, ranks would look for a store.
 """
 _SECRETS = ("JUPYTER_DIST_MAILBOX_KEY", "JUPYTER_DIST_MAILBOX_SAS")
 
@@ -102,8 +102,7 @@ def console(run: str, processes: str = "/proc") -> int | None:
     """Return the stdout of the container's first process, which CloudWatch shows. None: not found.
 
     SageMaker's toolkit reads our output in pieces of 64 kB and prints them again. That tears lines. Under
-    mpirun
-    it also shows the lines of all hosts as the first host's lines.
+    mpirun it also shows the lines of all hosts as the first host's lines.
     https://github.com/aws/sagemaker-training-toolkit (process.py, watch)
     """
     mark = f"JUPYTER_DIST_MAILBOX_RUN={run}".encode()

@@ -42,9 +42,7 @@ _OF_MANY = {
     "Pipeline": ("a pipeline job", "steps", ""),
     "AutoML": ("an AutoML job", "trials", "_0"),
 }
-"""Kinds of jobs that run nothing themselves: their description, their children, and those children's
-names.
-"""
+"""Kinds of jobs that only start other jobs: their description, their children, and the children's names."""
 
 
 class SeenCommandOptions(Options):

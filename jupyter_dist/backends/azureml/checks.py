@@ -16,8 +16,9 @@ __all__ = ["check_command", "check_packages", "whereabouts"]
 
 
 def whereabouts(asked: AzureMlOptions, folder: Path) -> WorkspaceId:
-    """Return the workspace of the options, or the one configured in the notebook's folder. Raises
-    InputError.
+    """Return the workspace of the options, or the one configured in the notebook's folder.
+
+    Raises InputError.
     """
     given = {
         "subscription": asked.subscription,

@@ -101,8 +101,9 @@ class AzureMlClient:
         return look_at(self._workspace, name)
 
     def _longest_s(self, job: Job) -> float | None:
-        """Return `longest_s` of the job. Raises LaunchError if the run may outlast its hosts' access to
-        the mailbox.
+        """Return `longest_s` of the job.
+
+        Raises LaunchError if the run may outlast its hosts' access to the mailbox.
         """
         life_s = self._mail.life_s() if self._asked.identity is None else None
         most_s = longest_s(job, life_s)
@@ -152,8 +153,7 @@ class AzureMlClient:
         """Store the program of the job's machines in the workspace.
 
         The program contains the run's key and the signature of its mailbox. Everyone who may see the job can
-        read the
-        job's environment, so neither is there.
+        read the job's environment, so neither is there.
         """
         code = f"{_code(name)}/versions/1"
         with contextlib.suppress(NotThere):
@@ -174,8 +174,9 @@ class AzureMlClient:
             self._workspace.codes("PUT", code, "upload a job's code", {"properties": about})
 
     def _program(self, mailbox: Mailbox, run: str | None = None) -> dict[str, str]:
-        """Return the files of a job's code. `run`: its folder in the mailbox, if it differs from the
-        run's id.
+        """Return the files of a job's code.
+
+        `run`: its folder in the mailbox, if it differs from the run's id.
         """
         _, env = mailbox.host_program(None)
         env["JUPYTER_DIST_MAILBOX_RUN"] = run or env["JUPYTER_DIST_MAILBOX_RUN"]
@@ -193,8 +194,7 @@ class AzureMlClient:
         """Return the newest job that serves this attempt, or an earlier one.
 
         A job's name follows from the run's. A pending submission therefore either yields the job of that
-        name, or
-        fails because its files are gone.
+        name, or fails because its files are gone.
         """
         ours = [job_name(self._run, number) for number in range(attempt, -1, -1)]
         for name in ours if self._adopted is None else [self._adopted]:

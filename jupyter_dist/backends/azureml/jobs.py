@@ -93,8 +93,9 @@ def look_again(workspace: MlWorkspace, seen: CommandJob) -> CommandJob:
 
 
 def _explained(workspace: MlWorkspace, seen: CommandJob) -> CommandJob:
-    """Return the job with the reason for its end, which the job's resource lacks. The reason may stay
-    unknown.
+    """Return the job with the reason for its end, which the job's resource lacks.
+
+    The reason may stay unknown.
     """
     with contextlib.suppress(DistError, KeyError, TypeError, AttributeError):
         told = workspace.history(f"runs/{seen.name}/details", f"ask why the job {seen.name!r} has failed")

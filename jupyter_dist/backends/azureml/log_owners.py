@@ -1,8 +1,7 @@
 """The owners of the logs in a job's run history. Pure.
 
-The service has a file for each process (PyTorch, MPI), a file for each task (TensorFlow), or one file for a
-job
-without a distribution. Older jobs had the files of the second pattern.
+The service has a file for each process (PyTorch, MPI) or for each task (TensorFlow). A job without a
+distribution has one file. Older jobs had the files of the second pattern.
 https://learn.microsoft.com/azure/machine-learning/how-to-log-view-metrics#view-and-download-log-files-for-a-job
 """
 
@@ -29,8 +28,9 @@ class Speaker:
 
     of: int | str
     turn: int = 0
-    """Index of the file. A job that the service has restarted has further files, which continue the
-    earlier ones.
+    """Index of the file.
+
+    A job that the service has restarted has further files, which continue the earlier ones.
     """
     old: bool = False
 

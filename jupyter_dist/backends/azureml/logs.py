@@ -2,9 +2,8 @@
 
 The run's details name each log with an address in the workspace's store. The address has a signature that is
 valid for some hours, so the details are requested repeatedly. A log's blob only grows at its end. The
-position
-in a log is therefore a number of bytes: nothing is repeated, and nothing is lost. Azure's SDK reads the same
-blobs. https://github.com/Azure/azure-sdk-for-python, azure-ai-ml: stream_logs_until_completion
+position in a log is therefore a number of bytes: nothing is repeated, and nothing is lost. Azure's SDK reads
+the same blobs. https://github.com/Azure/azure-sdk-for-python, azure-ai-ml: stream_logs_until_completion
 """
 
 from __future__ import annotations

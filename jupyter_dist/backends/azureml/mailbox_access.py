@@ -1,9 +1,8 @@
 """Access of this machine and a job's hosts to the blob container of a workspace's datastore.
 
 This machine requests the datastore's key or signature from the workspace, as Azure's own SDK does. If there
-is
-none, it uses the user's identity. Hosts get a signature for this container alone, or none if the job has an
-identity.
+is none, it uses the user's identity. Hosts get a signature for this container alone, or none if the job has
+an identity.
 https://learn.microsoft.com/rest/api/azureml/datastores/list-secrets
 """
 
@@ -108,8 +107,8 @@ class MailboxAccess:
         return life_of(str(secrets["sasToken"])) if "sasToken" in secrets else LIFE.total_seconds()
 
     def _credential(self) -> Any:
-        """Return new credentials after the store has rejected the earlier ones, for example after a key
-        rotation.
+        """Return new credentials after the store has rejected the earlier ones: keys are rotated now and
+        then.
         """
         with self._lock:
             self._secrets = None

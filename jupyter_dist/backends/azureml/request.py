@@ -111,7 +111,7 @@ def _distribution(asked: AzureMlOptions, world_size: int, count: int) -> dict[st
     if asked.distribution == "mpi":
         return {"distributionType": "Mpi", "processCountPerInstance": -(-world_size // count)}
     if asked.distribution == "tensorflow":
-        # The service starts one process per machine. Its agent tells the ranks which are parameter servers.
+        # The service starts one process per machine. Its agent assigns the role of parameter server to ranks.
         return {"distributionType": "TensorFlow", "workerCount": count, "parameterServerCount": 0}
     return {"distributionType": "PyTorch", "processCountPerInstance": 1}
 

@@ -42,8 +42,9 @@ class StudioMetrics:
         self._refused = False
 
     def tell(self, job: str, *, all_of_it: bool = False) -> None:
-        """Send new metrics some seconds after the last time, or at once with `all_of_it`. Blocks. Never
-        raises.
+        """Send new metrics some seconds after the last time, or at once with `all_of_it`. Blocks.
+
+        Never raises.
 
         Metrics that cannot be sent are kept for the next call.
         """

@@ -135,8 +135,9 @@ class MlWorkspace:
         return self._manage(method, f"{self.where.id}/codes/{path}", _CODES_VERSION, what, body)
 
     def jobs(self, method: str, path: str, what: str, body: Any = None, *, on_behalf: bool = False) -> Any:
-        """Send a request about a job, by its name. `on_behalf`: the job acts as the user, and gets the
-        user's token.
+        """Send a request about a job, by its name.
+
+        `on_behalf`: the job acts as the user, and gets the user's token.
         """
         return self._jobs(method, path, _JOBS_VERSION, what, body, on_behalf)
 

@@ -22,9 +22,9 @@ __all__ = ["NotThere", "Workspace", "check_profile", "profiles"]
 
 _ANSWER_S = 20
 _RETRY_S = 5
-"""Seconds for which databricks-sdk itself retries. The callers here retry much longer, and the view shows
-the
-error to the user meanwhile.
+"""Seconds for which databricks-sdk itself retries.
+
+The callers here retry much longer, and the view shows the error to the user meanwhile.
 """
 
 
@@ -45,8 +45,9 @@ class Workspace:
         self._client: Any = None
 
     def client(self) -> Any:
-        """Return the `databricks.sdk.WorkspaceClient`. Raises CredentialsExpired if there are no
-        credentials.
+        """Return the `databricks.sdk.WorkspaceClient`.
+
+        Raises CredentialsExpired if there are no credentials.
         """
         with self._lock:
             if self._client is None:

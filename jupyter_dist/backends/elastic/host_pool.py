@@ -33,8 +33,7 @@ class HostPool:
     """The hosts. Not for several threads.
 
     A host that returns after a loss has another *generation*. Ranks may be left on it that nobody watches,
-    and
-    their files must not mix with those of new ranks.
+    and their files must not mix with those of new ranks.
     """
 
     def __init__(
@@ -131,8 +130,9 @@ class HostPool:
             host.signal(kill=True)
 
     def _has_gpus(self, host: ElasticHost) -> bool:
-        """Return whether the host's agent has taken the GPUs for its slots. If it cannot, the host has
-        failed.
+        """Return whether the host's agent has taken the GPUs for its slots.
+
+        If it cannot, the host has failed.
         """
         assert host.facts is not None
         wish = gpu_wish(self._wanted, host.slots, self._job) if host.facts.gpus else None
@@ -159,8 +159,9 @@ class HostPool:
         return next(host for host in self._fleet.members if host.name == name)
 
     def address(self, name: str) -> str:
-        """Return the host's address for all others, now and later. It is never 127.0.0.1, even for a
-        single host.
+        """Return the host's address for all others, now and later.
+
+        It is never 127.0.0.1, even for a single host.
         """
         facts = {host.name: host.facts for host in self._fleet.members if host.facts is not None}
         found = addresses({**facts, "": facts[name]})[name]

@@ -309,8 +309,9 @@ class LiveResize:
         }
 
     def _look_for_gone(self) -> bool:
-        """Publish the addresses of lost hosts, so that no rank waits for them. Returns whether they
-        changed.
+        """Publish the addresses of lost hosts, so that no rank waits for them.
+
+        Returns whether they changed.
         """
         lost = [name_of(seat.host) for seat in self._rounds.seats if seat.stand is Stand.LOST]
         gone = self._pool.left(lost)

@@ -1,8 +1,7 @@
 """Resizing of an elastic run by a restart of all ranks, as torch needs it.
 
 A process group of torch has a fixed size. Each *round* is therefore an attempt of the run. When a host is
-lost
-or others join, all ranks are stopped. As many ranks as possible then start, each with its rank in its
+lost or others join, all ranks are stopped. As many ranks as possible then start, each with its rank in its
 environment. The cell itself resumes training from a checkpoint, as under torchrun.
 
 A round is recorded before its ranks are requested: a new supervisor continues from the record.
@@ -230,8 +229,9 @@ class RestartResize:
         return f": {self._why}" if self._why else ""
 
     def _choose(self, size: int) -> None:
-        """Choose the hosts of the next round. Hosts of earlier rounds come first, so their state stays at
-        the first ranks.
+        """Choose the hosts of the next round.
+
+        Hosts of earlier rounds come first, so their state stays at the first ranks.
         """
         before = [key for key in self._keys.values() if key in self._hosts]
         order = [*before, *(key for key in self._hosts if key not in before)]
@@ -266,8 +266,9 @@ class RestartResize:
         return True
 
     def _train(self) -> tuple[RankState, ...]:
-        """Return the states of the ranks. Begins to stop them if a host is lost, or more ranks are
-        possible.
+        """Return the states of the ranks.
+
+        Begins to stop them if a host is lost, or more ranks are possible.
         """
         ranks = self._states()
         if self._is_judged or all(rank.state is State.SUCCEEDED for rank in ranks):
@@ -307,8 +308,9 @@ class RestartResize:
         return tuple(ranks)
 
     def _begin_anew(self, lost: Sequence[str]) -> None:
-        """Begin a new round. `lost`: the hosts that are the reason. If there are none, more ranks are
-        possible.
+        """Begin a new round. `lost`: the hosts that are the reason.
+
+        If there are none, more ranks are possible.
         """
         self._lost, self._phase, self._killed = list(lost), _Phase.CLEARING, False
         self._cleared_at = time.monotonic()

@@ -1,10 +1,9 @@
 """The rounds of an elastic run: which ranks train together. Pure, except for its input.
 
 A *seat* is a slot of a host. Its successive processes keep their files in the folder with the seat's number.
-A
-process *asks* for its place in the next round: first at its start, and again whenever the ranks have to meet
-anew. A round begins once all running members of the previous one have asked. A new process prepares itself
-meanwhile. The members learn of it (`news`) when it is ready.
+A process *asks* for its place in the next round: first at its start, and again whenever the ranks have to
+meet anew. A round begins once all running members of the previous one have asked. A new process prepares
+itself meanwhile. The members learn of it (`news`) when it is ready.
 """
 
 from __future__ import annotations
@@ -179,9 +178,7 @@ class Rounds:
             seat.failures.append(now)
 
     def _finish(self) -> RoundStep:
-        """Return the actions after a success: all members finish soon, and a process without a place
-        cannot join.
-        """
+        """Return the actions after a success: all members finish soon, and no further process can join."""
         ends = self._seats(Stand.COMING, Stand.WAITING)
         for place in ends:
             self.seats[place].stand = Stand.SENT_AWAY

@@ -187,8 +187,7 @@ def _over_hosts(
     """Return horovodrun's argv and variables for several hosts.
 
     `run`: the run's folder on the first host, or on this machine if the run is elastic. `start`: the command
-    of a
-    rank, unless the run is elastic. `interface`: this machine's network interface towards the hosts.
+    of a rank, unless the run is elastic. `interface`: this machine's network interface towards the hosts.
     """
     argv, env, gloo = _common(job, options, attempt, run)
     if options.elastic:
@@ -222,7 +221,7 @@ def _common(
         str(job.world_size),
         *flags(options),
     ]
-    argv.append("--disable-cache")  # one file for all runs of a user, which two at a time would break
+    argv.append("--disable-cache")  # a file shared by all runs of a user, which two runs would damage
     if options.network_interfaces:
         here = {name for _, name in socket.if_nameindex()}
         found = [name for name in options.network_interfaces if name in here]
@@ -307,8 +306,7 @@ def _copies(
     """Yield Horovod's files, each with the path to copy it to.
 
     The copies are among the run's files, for each attempt and each round of an elastic run. If the user has
-    named a
-    folder, a copy is there too.
+    named a folder, a copy is there too.
     """
     for _, variable, asked in _files(options):
         name, wanted = Path(FILES[variable]), Path(asked)

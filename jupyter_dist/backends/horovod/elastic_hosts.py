@@ -5,11 +5,10 @@ folder:
 
 - `wanted.json` has the discovered hosts and their slots.
 - `ready.json` has the usable hosts, each with its generation. A host that returns after a loss has a new
-  generation, so its earlier ranks and their files belong to nobody else.
+  generation. Its earlier ranks and their files then belong to no current rank.
 
 `starts.json` has the command of a rank on each host, for horovodrun (worker/launchers/fast_horovodrun.py).
-This
-machine may be one of the hosts, under any name.
+This machine may be one of the hosts, under any name.
 """
 
 from __future__ import annotations
@@ -56,8 +55,7 @@ class ElasticLauncher:
     """The hosts of an elastic run, its local horovodrun, and its remote ranks. Used like `LocalLauncher`.
 
     `look`: the command that writes `wanted.json`. `launch`: starts horovodrun. Its arguments are this object
-    as the
-    `Reach` of the ranks, the attempt, and this machine's address as the hosts see it.
+    as the `Reach` of the ranks, the attempt, and this machine's address for the hosts.
     """
 
     def __init__(
@@ -184,8 +182,9 @@ class ElasticLauncher:
         return False
 
     def _has_gpus(self, host: Host, slots: int) -> bool:
-        """Return whether the host's agent has taken the GPUs for its slots. If it cannot, the host has
-        failed.
+        """Return whether the host's agent has taken the GPUs for its slots.
+
+        If it cannot, the host has failed.
         """
         assert host.facts is not None
         wish = gpu_wish(self._options, slots, self._job) if host.facts.gpus else None
@@ -221,9 +220,7 @@ class ElasticLauncher:
         return env
 
     def _own_address(self) -> str | None:
-        """Return this machine's address, as one of the hosts sees it. None while a host may still report
-        it.
-        """
+        """Return this machine's address for the hosts. None while a host may still report it."""
         others = [host for host in self._fleet.members if host.name != LOCAL]
         if self._address is None:
             self._address = _address_of(self._options.network_interfaces)
@@ -286,7 +283,7 @@ class ElasticLauncher:
             self._fleet.stop(kill=kill)
             return True
         self._stopping = True
-        # Signal horovodrun first: it would replace the stopped ranks.
+        # Without usable hosts, horovodrun does not replace the stopped ranks.
         with contextlib.suppress(OSError):
             write_json(self._place / "ready.json", {})
         if self._launched is not None:

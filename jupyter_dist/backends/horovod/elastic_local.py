@@ -86,8 +86,9 @@ def look(job: Job, options: HorovodOptions, attempt: Path) -> None:
 def environment(
     options: HorovodOptions, world_size: int, attempt: Path, gpus: Sequence[str]
 ) -> dict[str, str]:
-    """Return the extra variables of an elastic run's ranks. Each local slot gets its own of the run's
-    GPUs.
+    """Return the extra variables of an elastic run's ranks.
+
+    Each local slot gets its own of the run's GPUs.
     """
     env = {SLOTS: str(attempt / "slots")}
     if gpus and not options.hosts:

@@ -4,13 +4,11 @@
     python -S -E host_discovery.py ATTEMPT_FOLDER COOLDOWN DEFAULT_SLOTS script FOLDER PROGRAM ARGUMENTS…
 
 horovodrun starts this file every second, and reads its `HOST:SLOTS` lines. It imports no installed package,
-and
-only our modules that need none.
+and only our modules that need none.
 
 When a rank fails, horovodrun blacklists the rank's whole host. After the host's cooldown, horovodrun starts
 nothing there while it waits for the smallest number of ranks. Each slot of this machine is therefore a host
-of
-its own, under one of the many spellings of 127.0.0.1. A slot gets a new spelling when its rank has failed.
+of its own, under one of the many spellings of 127.0.0.1. A slot gets a new spelling when its rank has failed.
 
 If there may be other hosts, a slot is called `HOST~GENERATION.SLOT.FAILURES`
 (worker/launchers/fast_horovodrun.py finds the host by that name). The discovered hosts are written to
@@ -47,8 +45,9 @@ def local_name(slot: int, failures: int = 0) -> str:
 
 
 def parse(text: str, default_slots: int) -> dict[str, int]:
-    """Return the slots by host, from lines such as `node1`, `node1:4` or `node1 slots=4`. Raises
-    ValueError.
+    """Return the slots by host, from lines such as `node1`, `node1:4` or `node1 slots=4`.
+
+    Raises ValueError.
     """
     found: dict[str, int] = {}
     for line in text.split("\n"):

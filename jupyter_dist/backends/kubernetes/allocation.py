@@ -75,8 +75,9 @@ class PodAllocation:
 
     @property
     def connected(self) -> bool:
-        """Whether all pods were running and located. Afterwards only the agents and the driver
-        communicate.
+        """Whether all pods were running and located.
+
+        Afterwards only the agents and the driver communicate.
         """
         return bool(self._sites)
 
@@ -127,8 +128,9 @@ class PodAllocation:
                 yield site, why + self._said(site, pod)
 
     def _said(self, site: Site, pod: Mapping[str, Any] | None) -> str:
-        """Return the last output of the mailbox relay in an ended pod. With exec, the driver has it
-        already.
+        """Return the last output of the mailbox relay in an ended pod.
+
+        With exec, the driver has it already.
         """
         if self._mail is None or pod is None:
             return ""
@@ -144,7 +146,7 @@ class PodAllocation:
         return f"the cluster does not hear of node {', '.join(sorted(silent))}" if silent else None
 
     def whole(self) -> bool:
-        """Whether another attempt can use the pods."""
+        """Return whether another attempt can use the pods."""
         return self.connected and (self._limits is not None or not self.gone) and self.stranded is None
 
     def write_down(self, attempt: int) -> None:
@@ -196,7 +198,7 @@ class PodAllocation:
             print(f"the Job {self.handle['name']} may still be there: {error}", flush=True)
 
     def asked(self) -> bool:
-        """Whether the cluster has the Job, as far as the driver can find out."""
+        """Return whether the cluster has the Job, as far as the driver can find out."""
         if self.connected:
             return True
         try:
@@ -208,8 +210,9 @@ class PodAllocation:
         return True
 
     def wait(self, seconds: float) -> str | None:
-        """Return what is still missing, or None if all pods run. Blocks for at most `seconds`. Raises
-        LaunchError.
+        """Return what is still missing, or None if all pods run. Blocks for at most `seconds`.
+
+        Raises LaunchError.
         """
         if self._watch is None:
             self._look_after()

@@ -68,8 +68,8 @@ def _kubeconfig() -> tuple[str, bool]:
 class Cluster:
     """A cluster as one user sees it. For several threads.
 
-    Every call may block. It raises Unreachable if nobody answers, Refusal if the answer is an error, and
-    LaunchError if no request can be made.
+    Every call may block. It raises Unreachable if nobody answers, and Refusal if the answer is an error. It
+    raises LaunchError if no request can be made.
     """
 
     def __init__(self, context: str | None = None, namespace: str | None = None) -> None:
@@ -93,8 +93,9 @@ class Cluster:
         return str(self._settings.host)
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str | int) -> Any:
-        """Return the answer as JSON. If the server rejects a token, the request is repeated once with a
-        new one.
+        """Return the answer as JSON.
+
+        If the server rejects a token, the request is repeated once with a new one.
         """
         return json.loads(self._ask(method, path, body, query))
 

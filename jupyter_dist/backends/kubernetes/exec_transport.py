@@ -1,8 +1,7 @@
 """The transport to a pod: exec starts a stage program there, whose streams are the frames of a WebSocket.
 
 https://kubernetes.io/docs/reference/kubectl/generated/kubectl_exec/ does the same by hand. Each message
-begins
-with the number of its stream. Kubernetes' own client reads all bytes into memory, and damages some.
+begins with the number of its stream. Kubernetes' own client reads all bytes into memory, and damages some.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class ExecTransport:
         self._why: LinkError | None = None
 
     def open(self) -> Pipe:
-        # Pipes instead of sockets: a pipe holds a MiB, which needs fewer turns.
+        # Pipes instead of sockets: the buffer of a pipe is a MiB, which needs fewer turns.
         (out, down), (up, into), (said, saying) = os.pipe(), os.pipe(), os.pipe()
         for descriptor in (up, down):
             os.set_blocking(descriptor, False)
@@ -196,7 +195,7 @@ async def _until(descriptor: int, what: Literal["reader", "writer"]) -> None:
 
 
 async def _carry_down(opened: Any, down: int) -> LinkError | None:
-    """Copy the pod's output. Returns why the connection ended, as far as the messages tell."""
+    """Copy the pod's output. Returns why the connection ended, if a message has the reason."""
     said = b""
     async for message in opened:
         if isinstance(message, str):

@@ -34,8 +34,7 @@ class Kind:
     """Whether an administrator's runtime defines the pods.
 
     A job may change little of such a runtime. The names of further changes differ between versions of
-    Kubeflow's
-    Trainer.
+    Kubeflow's Trainer.
     """
 
     @property

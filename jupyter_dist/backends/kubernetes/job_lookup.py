@@ -45,8 +45,9 @@ def taken_apart(name: str) -> tuple[str | None, str, str]:
 
 
 def find_job(cluster: Cluster, kind: str, name: str) -> dict[str, Any]:
-    """Return the job's object. Raises InputError if it is missing or not readable, and what a Cluster
-    raises.
+    """Return the job's object.
+
+    Raises InputError if it is missing or not readable, and what a Cluster raises.
     """
     of, where = KINDS[kind], f"the namespace {cluster.namespace!r}"
     path = f"{of.path}/namespaces/{cluster.namespace}/{of.resource}"
@@ -122,8 +123,7 @@ class Ranks:
     """The assignment of pods to ranks, by the pod's index and its replica type.
 
     A pod without an index replaces a rank that failed or is gone, or becomes the next rank. `known`: the
-    earlier
-    assignment of pod UIDs to ranks.
+    earlier assignment of pod UIDs to ranks.
     """
 
     def __init__(self, kind: str, job: Mapping[str, Any], known: Mapping[str, int]) -> None:

@@ -86,8 +86,7 @@ class RankLog:
     """A thread that reads one rank's log and that nobody joins.
 
     `pods`: the rank's pods, in the order of their creation. `known`: the `position` of another process that
-    has
-    read a part.
+    has read a part.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
 """The main program of an MPIJob's launcher pod: mpirun starts a process for each rank's place.
 
 A place is good for one rank. If another attempt's ranks ask for places, the old places are released and
-mpirun
-ends. mpirun also ends if a rank is killed. The program then starts mpirun again, with new places.
+mpirun ends. mpirun also ends if a rank is killed. The program then starts mpirun again, with new places.
 
 The pod receives this module as text, so it imports nothing of our package. On the workers, mpirun starts
 mpi_slot_program.py. The operator provides the list of workers and the key for their sshd:

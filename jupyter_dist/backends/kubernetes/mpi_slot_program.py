@@ -1,9 +1,8 @@
 """The program that mpirun starts on an MPIJob's workers: it occupies one rank's place.
 
 It is sent as text, so it imports nothing of our package. It records mpirun's variables for the rank, which
-our
-agent starts and which calls MPI_Init with them (worker/launchers/mpi_slot.py). It ends when a later attempt
-asks for places.
+our agent starts and which calls MPI_Init with them (worker/launchers/mpi_slot.py). It ends when a later
+attempt asks for places.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The pod receives this module as text, so it imports nothing of our package.
 
-To end a pod, the kubelet sends SIGTERM only to its first process, a shell, which forwards it to this program.
-The kubelet kills the rest after a while.
+To end a pod, the kubelet sends SIGTERM only to the pod's first process. That is a shell, which forwards the
+signal to this program. The kubelet kills the rest after a while.
 """
 
 from __future__ import annotations

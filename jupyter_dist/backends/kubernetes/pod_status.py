@@ -27,8 +27,9 @@ def is_up(pod: Mapping[str, Any]) -> bool:
 
 
 def unready(pod: Mapping[str, Any]) -> bool:
-    """Return whether the pod's node has been silent for a while. The cluster then marks its pods as not
-    ready.
+    """Return whether the pod's node has been silent for a while.
+
+    The cluster then marks its pods as not ready.
     """
     ready = (one for one in pod.get("status", {}).get("conditions") or [] if one.get("type") == "Ready")
     return is_up(pod) and any(one.get("status") != "True" for one in ready)

@@ -13,8 +13,9 @@ from .api_server import Cluster, Refusal
 __all__ = ["PodWatch"]
 
 _WATCH_S = 30.0
-"""Seconds of one watch. They are few, because a connection may die silently: the pods are then listed
-again.
+"""Seconds of one watch.
+
+They are few, because a connection may die silently: the pods are then listed again.
 """
 _AGAIN_S = 1.0
 _SHOWN_S = 2.0
@@ -25,8 +26,7 @@ class PodWatch:
     """A thread that watches the pods and that nobody joins.
 
     It lists the pods again whenever a watch ends: the server has ended it, has dropped so old a version
-    (410), or
-    does not answer.
+    (410), or does not answer.
     """
 
     def __init__(self, cluster: Cluster, selector: str) -> None:

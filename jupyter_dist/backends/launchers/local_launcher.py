@@ -5,14 +5,13 @@ A backend of this kind has its options, one pure function that makes the launche
     submit   self._launched = Launched(job, folder, attempt)
              self._launched.start(argv, environment("mpi", job, attempt, np), name="mpirun")
     request  shown(argv, env)
-    poll, stop, stacks and release come from `Follower`
+    poll, stop, stacks and release are methods of `Follower`
 
 With hosts, `Staged` (one launcher here) and `PerHostLauncher` (one on each host) have the same methods.
 
 The argv ends in `worker_argv(job)`, which the launcher starts `np` times in the working directory
 PACKAGE_ROOT. A rank reads its place from the launcher's own variables (worker/launchers/launched_rank.py).
-Each
-rank's `exit.json` has its end. Nothing here parses a launcher's output, except for error texts.
+`exit.json` records each rank's end. Only error texts use a launcher's output.
 """
 
 from __future__ import annotations
@@ -45,9 +44,7 @@ from .rank_files import RankFiles, asked, judged, was_told
 __all__ = ["Follower", "LocalLauncher", "environment", "last_words", "shown", "worker_argv"]
 
 _EXIT_FILES_S = 2.0
-"""Seconds after the launcher's end, or a rank's disappearance, within which the rank's `exit.json` may
-appear.
-"""
+"""Seconds after the end of a launcher or a rank within which `exit.json` may appear."""
 _GENTLE_S = 10.0
 _LAST_BYTES = 4096
 _LINGER_S = 0.5
@@ -90,13 +87,10 @@ def shown(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
 
 
 class LocalLauncher:
-    """One launcher, the child of this process, and its ranks. One object per attempt. Not for several
-    threads.
+    """One launcher, the child of this process, and its ranks, for one attempt. Not for several threads.
 
     `elastic`: the launcher determines the number of ranks. `replaces`: it replaces failed ranks. `restarts`:
-    how
-    often it restarts all ranks, each time as a new attempt. `reach`: controls the ranks, by default on this
-    machine.
+    how often it restarts all ranks as a new attempt. `reach`: controls the ranks, by default on this machine.
     """
 
     def __init__(
@@ -144,15 +138,11 @@ class LocalLauncher:
     ) -> dict[str, Any]:
         """Start the launcher. Returns the run's handle. Raises LaunchError if it cannot be started.
 
-        `name`: the launcher's name in messages. `stop_launcher`: send SIGTERM to the launcher, which forwards
-        it. A
-        launcher that replaces ended ranks needs this. By default the ranks get SIGTERM. `gentle`: give the
-        launcher
-        time to end by itself, because a killed one leaves something behind. `explain`: finds the reason for a
-        failure
-        in the launcher's output. `aborted`: finds the exit code in the end of a rank's log, if that rank made
-        the
-        launcher kill all ranks, itself included.
+        `name`: the launcher's name in messages. `stop_launcher`: send SIGTERM to the launcher instead of the
+        ranks, because it would replace ended ranks. `gentle`: let the launcher end by itself, because a
+        killed one leaves something behind. `explain`: finds the reason for a failure in the launcher's
+        output. `aborted`: finds the exit code in the end of a rank's log, if that rank made the launcher kill
+        all ranks.
         """
         self._name, self._to_launcher, self._gentle = name, stop_launcher, gentle
         self._explain, self._aborted = explain or last_words, aborted or self._aborted
@@ -181,9 +171,7 @@ class LocalLauncher:
         return {"JUPYTER_DIST_RUN": str(self._folder.path), "JUPYTER_DIST_UMASK": f"{umask:o}"}
 
     def poll(self) -> Poll:
-        """Return the state of the attempt, from the launcher's process and the ranks' files. Does not
-        block.
-        """
+        """Return the state of the attempt, from the launcher's process and the ranks' files. Never blocks."""
         if self._final is not None:
             return self._final
         assert self._process is not None, "start comes first"
@@ -220,11 +208,9 @@ class LocalLauncher:
         return self._final
 
     def _as_aborted(self, rank: RankState, attempt: int, *, over: bool) -> RankState:
-        """Return the rank as failed if its log has an abort code, and nobody could record its end.
+        """Return the rank as failed if its log has an abort code, and its end is not recorded.
 
-        The log's last change is the time of the failure. Other ranks fail later, and may report this while
-        the
-        launcher still runs.
+        The log's last change is the time of the failure: other ranks fail later.
         """
         if rank.state is not State.RUNNING or not (over or (rank.host, rank.pid) in self._gone):
             return rank
@@ -274,9 +260,7 @@ class LocalLauncher:
             self._process.terminate()
 
     def _over(self, running: Sequence[RankState]) -> bool:
-        """Return whether all results of the ranks are available after the launcher's end. Stops ranks if
-        needed.
-        """
+        """Return whether all results of the ranks are available after the launcher's end. May stop ranks."""
         now = time.monotonic()
         self._over_at = self._over_at or now
         return self._reach.settled(running, now - self._over_at)
@@ -397,9 +381,7 @@ def _died_along(rank: RankState) -> RankState:
 
 
 def _known(ranks: list[RankState]) -> list[RankState]:
-    """Return the ranks without the last ones that never started: an elastic run may be smaller than
-    requested.
-    """
+    """Return the ranks without the last ones that never started: an elastic run may be smaller than `np`."""
     while len(ranks) > 1 and ranks[-1].started is None:
         ranks = ranks[:-1]
     return ranks

@@ -26,8 +26,7 @@ class MultiHostLauncher:
     """The hosts of a run, its launcher, and its ranks. Used like `LocalLauncher`. Not for several threads.
 
     `environments`: returns the variables of the ranks on each host, if the launcher sets only its own.
-    `start`:
-    starts the launcher, with `Launched(…, reach=there)`. Both are called when the hosts are ready.
+    `start`: starts the launcher, with `Launched(…, reach=there)`. Both are called when the hosts are ready.
     """
 
     def __init__(
@@ -136,8 +135,9 @@ def rank_environments(
 def launcher_environment(
     job: Job, folder: RunFolder, asked: HostOptions, *, always: bool = False, path: str | None = None
 ) -> dict[str, str]:
-    """Return the variables of the launcher itself. Its `ssh` is our wrapper with our options, for every
-    caller.
+    """Return the variables of the launcher itself.
+
+    Its `ssh` is our wrapper with our options, for every caller.
 
     `always`: also if no other hosts are known yet. `path`: its PATH, before that `ssh` is added.
     """

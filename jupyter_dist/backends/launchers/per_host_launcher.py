@@ -38,8 +38,9 @@ class Elastic:
     fixed: bool = True
     """Whether the run needs all hosts."""
     first_is_met: bool = False
-    """Whether the rendezvous is on the first host. If that host is lost, the ranks restart with another
-    one.
+    """Whether the rendezvous is on the first host.
+
+    If that host is lost, the ranks restart with another one.
     """
 
 
@@ -84,8 +85,9 @@ class PerHostLauncher:
         self._final: Poll | None = None
 
     def submit(self, attempt: int, ports: Mapping[str, int]) -> dict[str, Any]:
-        """Set the hosts up. `poll` starts the launchers when the hosts are ready. `ports`: wanted ports
-        by host.
+        """Set the hosts up. `poll` starts the launchers when the hosts are ready.
+
+        `ports`: wanted ports by host.
         """
         self._attempt, self._started, self._final, self._asked_at = attempt, False, None, None
         self._since, self._left, self._moving_at = attempt, list(self._names), None
@@ -178,8 +180,9 @@ class PerHostLauncher:
         return self._final
 
     def _spent(self, attempt: int) -> int:
-        """Return how many restarts followed a failed or lost rank. A restart for a new host does not
-        count.
+        """Return how many restarts followed a failed or lost rank.
+
+        A restart for a new host does not count.
         """
         spent = 0
         for earlier in range(self._attempt, attempt):

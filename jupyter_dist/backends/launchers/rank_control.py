@@ -29,8 +29,9 @@ class RankControl(Protocol):
     """Access to the processes of running ranks, wherever they are."""
 
     def signal(self, ranks: Sequence[RankState], *, kill: bool) -> bool:
-        """Send SIGTERM to the ranks, or SIGKILL to them and all their children. Returns whether all got
-        it.
+        """Send SIGTERM to the ranks, or SIGKILL to them and all their children.
+
+        Returns whether all got it.
         """
         ...
 

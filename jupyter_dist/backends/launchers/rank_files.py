@@ -27,8 +27,7 @@ class RankFiles:
     """The ranks of a run, according to their files. Not for several threads.
 
     `world_size`: the number of ranks, started or not. `replaced`: another process may take the place of a
-    rank
-    that has ended.
+    rank that has ended.
     """
 
     def __init__(self, folder: RunFolder, world_size: int, *, replaced: bool = False) -> None:
@@ -37,9 +36,7 @@ class RankFiles:
         self._ranks: list[_Rank] = []
 
     def newest(self, base: int) -> int:
-        """Return the newest attempt from `base` on in which a rank has started, or `base` if there is
-        none.
-        """
+        """Return the newest attempt from `base` on in which a rank has started, or `base`."""
         newest = base
         while True:
             ranks = self._folder.rank(newest + 1, 0).path.parent

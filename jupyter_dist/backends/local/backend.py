@@ -26,8 +26,9 @@ __all__ = ["Local"]
 
 
 class Local:
-    """Ranks are children of the supervisor. Their environment matches torchrun's and TensorFlow's
-    conventions.
+    """Ranks are children of the supervisor.
+
+    Their environment matches torchrun's and TensorFlow's conventions.
     """
 
     name: ClassVar[str] = "local"
@@ -129,8 +130,7 @@ def _specs(
     """Return the environment of each rank, as far as it differs from the notebook's.
 
     `ports`: one for MASTER_PORT, then one per rank for TF_CONFIG. `gpus`: the run's GPUs. `more`: further
-    variables
-    of each rank.
+    variables of each rank.
     """
     size = job.world_size
     asked = LocalOptions(**job.options)

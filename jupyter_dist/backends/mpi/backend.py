@@ -49,8 +49,9 @@ _MISSING = (
 
 
 class Mpi(Follower):
-    """mpirun starts the ranks. Each rank writes its own files, because mpirun tears lines that it
-    forwards.
+    """mpirun starts the ranks.
+
+    Each rank writes its own files, because mpirun tears lines that it forwards.
     """
 
     name: ClassVar[str] = "mpi"
@@ -155,9 +156,7 @@ def _path_with(program: str) -> str | None:
 
 
 def _own_tools(program: str) -> dict[str, str]:
-    """Return the variables for the launcher's own tools: Intel's mpirun runs the first mpiexec.hydra on
-    PATH.
-    """
+    """Return the PATH for the launcher's own tools: Intel's mpirun runs the first mpiexec.hydra on PATH."""
     path = _path_with(program)
     return {} if path is None else {"PATH": path}
 
@@ -310,9 +309,7 @@ def _aborted(log: str) -> int | None:
 
 
 def _explain(text: str) -> str:
-    """Return the reason in mpirun's output: Open MPI's text between two lines of dashes, or a line with
-    "error".
-    """
+    """Return the reason in mpirun's output: text between lines of dashes, or a line with "error"."""
     improper = re.search(r"process rank (\d+) [^.]*\bexiting\s+improperly", text)
     if improper:
         return (

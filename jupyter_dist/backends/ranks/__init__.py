@@ -1,3 +1,1 @@
-"""The shared part of backends about ranks: their start on this machine, their environment, their
-placement.
-"""
+"""The shared part of backends about ranks: their start here, their environment, their placement."""

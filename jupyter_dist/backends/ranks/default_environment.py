@@ -22,8 +22,9 @@ def crowded(world_size: int) -> list[str]:
 
 
 def defaults(per_host: int, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of ranks. `per_host` of them share this machine. Pure but for the number of
-    cores.
+    """Return the variables of ranks. `per_host` of them share this machine.
+
+    Pure but for the number of cores.
     """
     threads = {} if "OMP_NUM_THREADS" in environ else {"OMP_NUM_THREADS": str(max(1, cores() // per_host))}
     return {**threads, **plotting(environ)}

@@ -31,8 +31,9 @@ class _Asked(Protocol):
 
 
 def gpu_wish(asked: _Asked, takers: int, job: Job | None = None) -> GpuRequest | None:
-    """Return a run's request for a machine's GPUs, or None. `takers`: its ranks on that machine that use
-    GPUs.
+    """Return a run's request for a machine's GPUs, or None.
+
+    `takers`: its ranks on that machine that use GPUs.
     """
     if asked.gpus_per_worker == 0 or not takers:
         return None
@@ -43,7 +44,10 @@ def gpu_wish(asked: _Asked, takers: int, job: Job | None = None) -> GpuRequest |
 
 
 def seen_by_all(gpus: Sequence[str]) -> dict[str, str]:
-    """Return the variable for ranks that all see the run's GPUs. Empty if the run has no GPUs."""
+    """Return the variable for ranks that all see the run's GPUs. On a machine without GPUs it is empty.
+
+    If the run has no GPUs, the value -1 hides those of the machine.
+    """
     return {"CUDA_VISIBLE_DEVICES": ",".join(gpus) or "-1"} if visible_gpus() else {}
 
 
@@ -63,9 +67,9 @@ def gpu_ranks(asked: GpuOptions | None = None) -> int | None:
 
 
 def check_gpus(asked: GpuOptions, takers: int) -> list[str]:
-    """Return warnings before GPUs of this machine are taken.
+    """Return warnings before the run takes GPUs of this machine.
 
-    Raises Busy if they are not free and the run does not wait, and InputError if there are not that many.
+    Raises Busy if the GPUs are not free and the run does not wait. Raises InputError if there are too few.
     """
     gpus, wish = visible_gpus(), gpu_wish(asked, takers)
     if wish is None or not any(gpu.uuid for gpu in gpus):

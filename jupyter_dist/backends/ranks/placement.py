@@ -271,8 +271,9 @@ _TIMEOUT_S = "300"
 
 
 def horovod_network(network: Mapping[str, str]) -> dict[str, str]:
-    """Return the Horovod variables that all ranks of a host share. `network`: gloo's variables
-    (`network`).
+    """Return the Horovod variables that all ranks of a host share.
+
+    `network`: gloo's variables (`network`).
     """
     interface = network.get("GLOO_SOCKET_IFNAME")
     return {

@@ -17,9 +17,7 @@ _GRACE_S = 2.0
 
 
 class Serving:
-    """The serving ranks of one attempt: those with a mark file in their folder
-    (worker/tensorflow/server_rank.py).
-    """
+    """The serving ranks of one attempt. Each has a mark file (worker/tensorflow/server_rank.py)."""
 
     def __init__(self, folder: RunFolder, attempt: int) -> None:
         self._folder, self._attempt = folder, attempt
@@ -29,8 +27,7 @@ class Serving:
         """Return the poll with the final states of serving ranks. Call it with every poll.
 
         Calls `stop(kill=False)`, later `stop(kill=True)`, when only serving ranks are left. They then count
-        as
-        succeeded, however they end.
+        as succeeded, however they end.
         """
         if State.SUCCEEDED not in {rank.state for rank in poll.ranks}:
             return poll

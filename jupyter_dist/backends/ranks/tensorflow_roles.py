@@ -54,9 +54,8 @@ def roles(world_size: int, *, ps: int = 0, chief: bool = False, evaluator: bool 
     """Return the role of each rank, in this order: chief, workers, parameter servers, evaluator.
 
     The roles share the `world_size` (-np) ranks: each rank without another role is a worker. Rank 0 is
-    therefore
-    always the leader. Raises InputError if no rank is left for a worker. As an exception, a chief without
-    parameter servers can train alone.
+    therefore always the leader. Raises InputError if no rank is left for a worker. As an exception, a chief
+    without parameter servers can train alone.
     """
     workers = world_size - ps - chief - evaluator
     if workers < (0 if chief and not ps else 1):

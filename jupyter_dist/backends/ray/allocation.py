@@ -64,8 +64,9 @@ class RayAllocation:
 
     @property
     def connected(self) -> bool:
-        """Whether the allocation is ready and has our node actors. Afterwards only agents and driver
-        communicate.
+        """Whether the allocation is ready and has our node actors.
+
+        Afterwards only agents and driver communicate.
         """
         return self._watch is not None
 
@@ -80,7 +81,7 @@ class RayAllocation:
         return None if self._watch is None else self._watch.trouble
 
     def whole(self) -> bool:
-        """Whether another attempt can use the allocation."""
+        """Return whether another attempt can use the allocation."""
         if not self.connected or self.gone:
             return False
         try:
@@ -103,7 +104,7 @@ class RayAllocation:
         self._ray().ask(self._bundle, self._asked.placement_strategy.value)
 
     def asked(self) -> bool:
-        """Whether Ray has the allocation, as far as the driver can find out."""
+        """Return whether Ray has the allocation, as far as the driver can find out."""
         return self.connected or self._ray().exists()
 
     def wait(self, seconds: float) -> str | None:

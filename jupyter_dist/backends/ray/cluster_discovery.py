@@ -1,9 +1,9 @@
 """Detection of running Ray clusters, for people: those of this machine, and the one of RAY_ADDRESS.
 
 This module imports nothing of Ray. A child process (cluster_state.py) asks each cluster. Its `import ray`
-takes a second or two on an idle machine. If a cluster is available only through `ray://`, it starts a
-process for the question, which takes several seconds more. A caller waits 8 s at most. A longer question
-continues in the background, and the next call returns its answer.
+takes a second or two on an idle machine. If a cluster is available only through `ray://`, it starts a process
+for the question, which takes several seconds more. A caller waits 8 s at most. A longer question continues in
+the background, and the next call returns its answer.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _PATIENCE_S = 8.0
 _CHILD_LIMIT_S = 100.0
 """Longest time in seconds of one child process. Nobody waits that long for it.
 
-A head starts a process for each client, within the 30 s that Ray's client allows. A busy head sometimes
-needs longer, and cluster_state.py then asks for another process: three times, plus the imports. With another
+A head starts a process for each client, within the 30 s that Ray's client allows. A busy head sometimes needs
+longer, and cluster_state.py then asks for another process: three times, plus the imports. With another
 version's `ray://` a question takes a third of the limit: Ray reports nothing for 31 s.
 """
 _DIAL_LIMIT_S = 2.0
@@ -94,8 +94,7 @@ def _network(process: Path) -> str | None:
 
 
 def ask(asked: Iterable[str], *, patience_s: float = _PATIENCE_S) -> dict[str, dict[str, Any]]:
-    """Return the state of each cluster (cluster_state.py), or `{"problem": …}` if it does not answer in
-    time.
+    """Return the state of each cluster (cluster_state.py), or `{"problem": …}` after a timeout.
 
     Answers of the last seconds are returned again. Never raises.
     """
@@ -130,8 +129,9 @@ def site(address: str, census: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def told(found: Mapping[str, Any]) -> str:
-    """Return the resources as text: `2 nodes, 3 of 4 CPUs free, 1 of 2 GPUs free (A100), 5.2 GB of 8 GB
-    free`.
+    """Return the resources as text.
+
+    An example is `2 nodes, 3 of 4 CPUs free, 1 of 2 GPUs free (A100), 5.2 GB of 8 GB free`.
     """
     gpus, memory = found["gpus"], found["memory_bytes"]
     kinds = f" ({', '.join(found['gpu_types'])})" if found["gpu_types"] else ""
@@ -155,7 +155,7 @@ class _Question:
         threading.Thread(target=self._ask, name="jupyter-dist-ray-census", daemon=True).start()
 
     def serves(self) -> bool:
-        """Whether a caller gets this answer now: the answer is pending, or is recent enough."""
+        """Return whether a caller gets this answer now: the answer is pending, or is recent enough."""
         return not self._done.is_set() or time.monotonic() - self._began < _FRESH_S
 
     def answer(self, until: float) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from ...errors import DistError, InputError, MissingEngine
 __all__ = ["LauncherFile", "read"]
 
 _LIMIT_S = 120.0
-"""Longest time of the check in seconds. The launcher's imports take two seconds, or a minute on a busy
-machine.
+"""Longest time of the check in seconds.
+
+The launcher's imports take two seconds, or a minute on a busy machine.
 """
 _AT_MOST_BYTES = 1 << 20
 

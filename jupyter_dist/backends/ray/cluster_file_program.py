@@ -1,7 +1,7 @@
-"""A program that checks a cluster-launcher file: `python cluster_file_program.py FILE` writes a line of
-JSON.
+"""A program that checks a cluster-launcher file and writes a line of JSON.
 
-The module is a separate program because it imports Ray. It starts nothing, and asks no provider anything.
+It is started as `python cluster_file_program.py FILE`. The module is a separate program because it imports
+Ray. It starts nothing, and asks no provider anything.
 
     {"name": "ours", "provider": "aws", "client_port": 10001}
     {"missing": "what has to be installed"}  {"wrong": "what is the matter with the file"}

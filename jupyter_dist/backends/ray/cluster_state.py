@@ -1,8 +1,8 @@
 """A program that reports a Ray cluster's resources: `python cluster_state.py ADDRESS` writes a line of JSON.
 
-The module is a separate program because Ray's client starts threads, handles signals, and ends its process
-when it loses the cluster. The module imports nothing of this package. A process that already uses Ray's
-client may call `of_gcs` and `of_client`.
+The module is a separate program because of Ray's client. That client starts threads, handles signals, and
+ends its process when it loses the cluster. The module imports nothing of this package. A process that already
+uses Ray's client may call `of_gcs` and `of_client`.
 
     {"id": "…", "ray": "2.60.0", "python": "3.11.7",
      "nodes": [{"address": "10.0.0.2", "free": {"CPU": 3.0, "GPU": 1.0, "memory": 8e9}, "total": {…}}],
@@ -11,9 +11,8 @@ client may call `of_gcs` and `of_client`.
                     "infeasible": [{"GPU": 8.0}], "types": {"gpu": {"resources": {"GPU": 8.0}, "max": 4}}}}
 
 Resources have Ray's names. Memory is in bytes. The outer `free` is the sum over all nodes. A node's own
-`free` is null if only a client was asked, because a client cannot read it. `autoscaler` is null if none
-runs, or if nothing can be found out about it. If the cluster does not answer, the line is
-`{"problem": "…"}`.
+`free` is null if only a client was asked, because a client cannot read it. `autoscaler` is null if none runs,
+or if nothing can be found out about it. If the cluster does not answer, the line is `{"problem": "…"}`.
 """
 
 from __future__ import annotations
@@ -36,8 +35,9 @@ _TYPE = "accelerator_type:"
 
 
 def sign_in(*, own: bool = False) -> None:
-    """Set the user's token for a Ray cluster on this machine, as Ray's own drivers do. RAY_AUTH_MODE
-    overrides.
+    """Set the user's token for a Ray cluster on this machine, as Ray's own drivers do.
+
+    RAY_AUTH_MODE overrides.
 
     `own`: the cluster is about to be started for the run. A token is then created if there is none.
     https://docs.ray.io/en/latest/ray-security/token-auth.html
@@ -147,17 +147,16 @@ def _autoscaler(client: Any, nodes: Any, state: Any, timeout_s: float) -> dict[s
 
 
 def _adds(nodes: Any) -> bool:
-    """Whether an autoscaler that reports to the GCS can add nodes.
+    """Return whether an autoscaler that reports to the GCS can add nodes.
 
     An autoscaler runs on every head. Without a cloud provider it only watches. If it manages nodes, each
-    node,
-    the head included, has a type name.
+    node, the head included, has a type name.
     """
     return any(node.ray_node_type_name for node in nodes)
 
 
 def _added_before(client: Any, timeout_s: float) -> bool:
-    """Whether the legacy autoscaler can add nodes.
+    """Return whether the legacy autoscaler can add nodes.
 
     If it only watches, each node is a type of its own, named after the node's id:
     https://github.com/ray-project/ray/blob/master/python/ray/autoscaler/_private/util.py

@@ -1,6 +1,6 @@
 """Allocations of an elastic run: one per rank, requested from Ray while more ranks are wanted.
 
-Each allocation is a placement group with one bundle and one node actor, and counts as a host with one slot.
+Each allocation is a placement group with one bundle and one node actor. It counts as a host with one slot.
 Ray would move a lost node's bundles to another node, without our actor there. Therefore a lost allocation is
 released, and another one is requested.
 """
@@ -47,8 +47,9 @@ class _RankAllocation:
 
 
 class PerRankAllocations:
-    """The allocations of one run. `turn` calls Ray, which answers in milliseconds, and raises what Ray
-    raises.
+    """The allocations of one run.
+
+    `turn` calls Ray, which answers in milliseconds, and raises what Ray raises.
     """
 
     def __init__(
@@ -62,8 +63,7 @@ class PerRankAllocations:
         connect: Callable[[], None],
     ) -> None:
         """`called`: prefix of the groups' names. `wanted`: the largest number of allocations. `connect`:
-        makes this
-        process a driver of that cluster, unless it is one.
+        makes this process a driver of that cluster, unless it is one.
         """
         self._called, self._wanted, self._bundle = called, wanted, dict(bundle)
         self._gpus, self._environment, self._address = gpus, dict(environment), address

@@ -2,9 +2,9 @@
 
     python -m jupyter_dist.backends.ray.local_cluster FOLDER GRACE TEMPORARY ARGUMENT…
 
-The program runs `ray start ARGUMENT…` as its child until the run has ended, or until nobody has watched the
-run for the grace time. The watcher is a supervisor or a backend process: each may die and be restarted
-meanwhile.
+The program runs `ray start ARGUMENT…` as its child until the run has ended. The program also ends if nobody
+has watched the run for the grace time. The watcher is a supervisor or a backend process: each may die and be
+restarted meanwhile.
 """
 
 from __future__ import annotations
@@ -79,8 +79,7 @@ main()
 """`ray start` with fixed ports of Ray's helpers.
 
 A raylet allows each helper 15 s to report its port, and ends otherwise. On a busy machine the helpers'
-imports
-take longer.
+imports take longer.
 """
 _LOOK_EVERY_S = 2.0
 _END_S = 10.0
@@ -145,7 +144,7 @@ def _said(log: IO[bytes]) -> bytes:
 
 
 def _is_up(said: bytes, address: str) -> bool:
-    """Whether the cluster and its node answer, according to Ray's output."""
+    """Return whether the cluster and its node answer, according to Ray's output."""
     if _STARTED not in said:
         return False
     with contextlib.suppress(Unreachable):

@@ -35,19 +35,15 @@ class NodeActor:
     """The actor. It runs one asyncio loop, with many calls at once.
 
     Our agent and the ranks are separate processes that Ray does not manage. They have the reading end of a
-    pipe,
-    the *lifeline*. Only this process has its writing end. When this process dies for any reason, they end
-    too.
-    When no process has a reading end any more, nobody needs the resources. The actor then releases the
-    placement
-    group, which also ends the actor.
+    pipe, the *lifeline*. Only this process has its writing end. When this process dies for any reason, they
+    end too. When no process has a reading end any more, nobody needs the resources. The actor then releases
+    the placement group, which also ends the actor.
     """
 
     def __init__(self, program: str, group: str, namespace: str, bundles: int, idle_s: float) -> None:
         """`program`: the stage program's text. `group`: the name of our placement group. The node actors in
-        it are
-        called `group-bundle`, for bundles from 0 to `bundles`. `idle_s`: how long the actor keeps unused
-        resources.
+        it are called `group-bundle`, for bundles from 0 to `bundles`. `idle_s`: how long the actor keeps
+        unused resources.
         """
         self._program, self._group, self._namespace, self._bundles = program, group, namespace, bundles
         self._environment = _environment({})
@@ -83,7 +79,7 @@ class NodeActor:
         await asyncio.Event().wait()
 
     async def idle(self) -> bool:
-        """Whether nobody needs these resources any more."""
+        """Return whether nobody needs these resources any more."""
         return self._is_idle()
 
     async def listen(self, key: bytes) -> tuple[str, int]:
@@ -159,8 +155,9 @@ class NodeActor:
             os.close(reading)
 
     async def send(self, session: str, offset: int, data: bytes) -> None:
-        """Write to the stage program what follows `offset` bytes. A call that overtook others waits for
-        them.
+        """Write to the stage program what follows `offset` bytes.
+
+        A call that overtook others waits for them.
         """
         while True:
             async with self._sending:

@@ -34,12 +34,10 @@ class PendingReason:
 def lack(
     bundles: Sequence[Amounts], census: Mapping[str, Any], *, strategy: str = "PACK", waiting: bool = True
 ) -> PendingReason | None:
-    """Return why a placement group of these bundles is pending. None if it fits now, and nobody waits for
-    it.
+    """Return why a placement group of these bundles is pending. None if it fits now, and nobody waits for it.
 
     `strategy` is the placement group's. `waiting`: the group was requested and is not ready yet. If the
-    cluster
-    then has all resources, the line reports that Ray is placing the group. Pure.
+    cluster then has all resources, the line reports that Ray is placing the group. Pure.
     """
     nodes: Sequence[Mapping[str, Any]] = census["nodes"]
     short = _short(bundles, nodes, census["free"]) or _unplaceable(bundles, nodes, strategy)
@@ -77,8 +75,8 @@ def _unplaceable(
 ) -> tuple[str, bool] | None:
     """Return why the bundles do not fit onto the nodes although the total is sufficient. None if they fit.
 
-    One node must hold all of a bundle. Under STRICT_PACK one node must hold all bundles. Under STRICT_SPREAD
-    each node holds one bundle at most.
+    A bundle must fit onto one node. Under STRICT_PACK all bundles must fit onto one node. Under STRICT_SPREAD
+    each node can have one bundle at most.
     """
     if strategy == "STRICT_PACK" and bundles:
         bundles = [_sum(bundles)]

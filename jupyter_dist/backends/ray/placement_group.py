@@ -56,7 +56,10 @@ class PlacementGroup:
             )
 
     def is_there(self) -> bool:
-        """Whether Ray has created the group. Raises LaunchError if nobody requests the group any more."""
+        """Return whether Ray has created the group.
+
+        Raises LaunchError if nobody requests the group any more.
+        """
         table = self._table()
         if table is None:
             raise LaunchError(f"somebody has removed the run's placement group {self.name!r} in Ray")

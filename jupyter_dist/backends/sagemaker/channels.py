@@ -23,8 +23,9 @@ _ALLOWED = {
     "record_wrapping": ("None", "RecordIO"),
     "content_type": None,
 }
-"""Settings that may follow the URL of an S3 input, with their values. The names are those of the SDK's
-TrainingInput.
+"""Settings that may follow the URL of an S3 input, with their values.
+
+The names are those of the SDK's TrainingInput.
 """
 _OF_CHANNEL = {
     "mode": "InputMode",
@@ -72,8 +73,9 @@ def check_channels(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def needs_vpc(given: Mapping[str, str]) -> str | None:
-    """Return the first input on a file system, which instances can mount only inside its VPC. None: no
-    such input.
+    """Return the first input on a file system, which instances can mount only inside its VPC.
+
+    None: no such input.
     """
     return next((name for name, text in given.items() if _SYSTEM.match(text)), None)
 

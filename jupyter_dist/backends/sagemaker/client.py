@@ -186,8 +186,7 @@ class SageMakerClient:
         """Return the newest job that serves this attempt, or an earlier one.
 
         A job's name follows from the run's. A pending submission therefore either yields the job of that
-        name, or
-        fails because its files are gone.
+        name, or fails because its files are gone.
         """
         for name in self.names(range(attempt, -1, -1)):
             with contextlib.suppress(NotThere):

@@ -1,8 +1,8 @@
-"""A run's entry in SageMaker Experiments: parameters, metrics and artifacts, in the format of the SDK's
-`Run`.
+"""A run's entry in SageMaker Experiments, in the format of the SDK's `Run`.
 
-An experiment contains trials, and a trial contains components. The run is one component. Its name follows the
-SDK's pattern: EXPERIMENT-RUN in the trial Default-Run-Group-EXPERIMENT. The training job's request names it.
+The entry has parameters, metrics and artifacts. An experiment contains trials, and a trial contains
+components. The run is one component. Its name follows the SDK's pattern: EXPERIMENT-RUN in the trial
+Default-Run-Group-EXPERIMENT. The training job's request names it.
 https://sagemaker.readthedocs.io/en/v2.257.0/experiments/sagemaker.experiments.html
 """
 

@@ -37,8 +37,9 @@ def list_price(instance_type: str) -> float | None:
 
 
 def cost_line(instance_type: str, count: int, region: str | None, *, spot: bool, keep_alive_s: int) -> str:
-    """Return the price of the instances per hour, as a line for the user. The line names an unknown price
-    too.
+    """Return the price of the instances per hour, as a line for the user.
+
+    If the price is unknown, the line reports this.
     """
     told = _known()
     machines = f"{count} × {instance_type}"

@@ -60,12 +60,12 @@ class Speakers:
         return f"algo-{min(rank // each, self.hosts - 1) + 1}"
 
     def take_apart(self, host: int, line: str) -> list[tuple[int | None, str]]:
-        """Split a line into pairs of a rank and its output. The rank is None for other output, such as
-        mpirun's.
+        """Split a line into pairs of a rank and its output.
+
+        For other output, such as mpirun's, the rank is None.
 
         A line may belong to several ranks. If a rank writes a line in pieces, mpirun adds the prefix to each
-        piece,
-        and other ranks' pieces may lie between them.
+        piece. Other ranks' pieces may be between them.
         """
         if self.pattern is None:
             return [(host, line)]

@@ -28,8 +28,7 @@ class ConsoleLogs:
     """The log of one job. Not for several threads at once.
 
     CloudWatch's lines do not change. A new process therefore reads from the beginning, and skips what the
-    files
-    already contain. No line is repeated, and none is lost.
+    files already contain. No line is repeated, and none is lost.
     """
 
     def __init__(self, account: AwsAccount, job: str, folder: RunFolder, speakers: Speakers) -> None:
@@ -45,8 +44,9 @@ class ConsoleLogs:
         return all(self._read_stream(stream, until) for stream in self._streams())
 
     def _streams(self) -> list[str]:
-        """Return the streams in the order of their hosts. Streams of a restarted host are in the order of
-        time.
+        """Return the streams in the order of their hosts.
+
+        Streams of a restarted host are in the order of time.
         """
         found: list[str] = []
         more: dict[str, Any] = {}

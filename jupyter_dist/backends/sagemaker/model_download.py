@@ -71,8 +71,9 @@ def _fetch(account: AwsAccount, url: str, into: Path) -> None:
 
 
 def _private(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
-    """Filter a member as Python's filter `data` does. Only the user may read it, like all of a run's
-    folder.
+    """Filter a member as Python's filter `data` does.
+
+    Only the user may read it, like all of a run's folder.
     """
     kept = tarfile.data_filter(member, path)
     return kept.replace(mode=0o700 if kept.isdir() else (kept.mode or 0) & 0o700 | 0o600, deep=False)

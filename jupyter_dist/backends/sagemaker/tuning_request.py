@@ -38,8 +38,7 @@ def objective_regex(metric: str) -> str:
     """Return the pattern with which the service finds the objective in the hosts' console output.
 
     agent/console_output.py writes it. If several ranks log the objective, rank 0's value counts, as
-    everywhere in
-    jupyter-dist.
+    everywhere in jupyter-dist.
     """
     return rf"\[0\] (?:.* )?{re.escape(metric)}=([-+0-9.eE]+)"
 

@@ -30,8 +30,9 @@ _WHY_S = 5.0
 
 
 class Spark:
-    """Ranks on executors. An agent on each machine starts them, while tasks of a barrier stage occupy the
-    slots.
+    """Ranks on executors.
+
+    An agent on each machine starts them, while tasks of a barrier stage occupy the slots.
     """
 
     name: ClassVar[str] = "spark"

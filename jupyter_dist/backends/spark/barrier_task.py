@@ -28,13 +28,12 @@ HOST, WAIT, END = b"h", b"w", b"e"
 """The driver's orders: run the stage program on this connection, wait for another order, end."""
 _DIAL_S = 10.0
 _FIRST_DIAL_S = 30.0
-"""Seconds of failed first connections until the task fails: later ones would fail too, and the user has
-to know.
-"""
+"""Seconds of failed first connections until the task fails, so that the user sees the error."""
 _AGAIN_S = 0.5
 _REFUSED_S = 2.0
-"""Seconds of refused connections until the task ends: the driver's machine answers, but our processes are
-dead.
+"""Seconds of refused connections until the task ends.
+
+The driver's machine answers, but the run's processes there are dead.
 """
 _SPARKS_OWN = (
     # Spark sets these for its Python workers. OMP_NUM_THREADS is for the task's cores, and ranks get their
@@ -45,8 +44,9 @@ _SPARKS_OWN = (
 
 
 def proof(key: bytes, who: bytes, *parts: bytes) -> bytes:
-    """Return the proof that `who` ("driver" or "task") has the key. `parts` contain the other side's
-    challenge.
+    """Return the proof that `who` ("driver" or "task") has the key.
+
+    `parts` contain the other side's challenge.
     """
     return hmac.new(key, b"\0".join((who, *parts)), hashlib.sha256).digest()
 
@@ -65,8 +65,7 @@ def receive(connection: socket.socket, size: int) -> bytes:
 def holder(
     address: tuple[str, int], key: bytes, program: str, word: str, grace_s: float
 ) -> Callable[[Iterator[Any]], Iterator[str]]:
-    """Return the function for `mapPartitions` of a barrier stage. It yields one string when its task is
-    over.
+    """Return the function for `mapPartitions` of a barrier stage. It yields one string when its task is over.
 
     `address`: where the driver listens. `grace_s`: how long the task tries to reconnect to a driver. Raises
     OSError, which Spark shows, if the driver is unreachable.

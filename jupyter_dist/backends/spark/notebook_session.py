@@ -1,5 +1,6 @@
-"""The open Spark session of this process, a notebook's kernel. This module reads it, never opens or
-closes it.
+"""The open Spark session of this process, a notebook's kernel.
+
+This module reads it, never opens or closes it.
 """
 
 from __future__ import annotations

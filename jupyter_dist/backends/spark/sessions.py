@@ -43,8 +43,9 @@ Task = Callable[[Iterator[Any]], Iterator[str]]
 
 @dataclass(frozen=True)
 class SparkAddress:
-    """The address of a run's cluster. Without a master, the process's environment decides, else Spark's
-    default.
+    """The address of a run's cluster.
+
+    Without a master, the process's environment decides, else Spark's default.
     """
 
     run: str
@@ -67,9 +68,7 @@ class Session(Protocol):
         ...
 
     def slots(self) -> int | None:
-        """Return how many tasks the current executors can run at the same time, or None if that is
-        unknown.
-        """
+        """Return how many tasks the current executors can run at the same time, or None if unknown."""
         ...
 
     def hold(self, np: int, task: Task, name: str) -> None:
@@ -152,7 +151,7 @@ class _Classic:
             except BaseException as error:
                 raised.append(error)
 
-        # A job group belongs to a thread of the JVM, and only this kind of thread has its own JVM thread.
+        # A job group belongs to a JVM thread. Only this kind of Python thread has a JVM thread of its own.
         thread = InheritableThread(target=job, daemon=True)
         thread.start()
         thread.join()

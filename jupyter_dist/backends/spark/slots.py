@@ -73,10 +73,8 @@ class Slots:
         wait_s: float,
     ) -> None:
         """`name`: Spark's name of the stage. `session` may block. `driver_address`: this machine's address
-        for the
-        executors, if it differs from the address of Spark's driver. `program`: see `barrier_task`. `wait_s`:
-        how long
-        to wait for missing slots.
+        for the executors, if it differs from the address of Spark's driver. `program`: see `barrier_task`.
+        `wait_s`: how long to wait for missing slots.
         """
         self._np, self._name = np, name
         self._session_of, self._driver_address = session, driver_address
@@ -107,8 +105,9 @@ class Slots:
         return Step.HELD if self.machines else Step.WAITING
 
     def take(self, name: str) -> Any:
-        """Return the connection of a machine's task, and start the stage program on it. None: no
-        connection.
+        """Return the connection of a machine's task, and start the stage program on it.
+
+        None: no connection.
         """
         assert self._listener is not None
         machine = next(machine for machine in self.machines if machine.name == name)
@@ -160,8 +159,9 @@ class Slots:
         return Listener(host, host, port)
 
     def _wait_for_slots(self, session: Session) -> None:
-        """Wait for free slots. Raises LaunchError. Spark would fail the stage after ten minutes of
-        silence.
+        """Wait for free slots. Raises LaunchError.
+
+        Spark would fail the stage after ten minutes of silence.
         """
         until = time.monotonic() + self._wait_s
         while not self._ending.is_set():

@@ -26,8 +26,9 @@ class Listener:
     """Accepts connections in threads of its own. A task's newest connection replaces its earlier ones."""
 
     def __init__(self, address: str, bind: str, port: int = 0) -> None:
-        """`address`: this machine's address for the tasks. `bind`: the address to listen on. Raises
-        OSError.
+        """`address`: this machine's address for the tasks. `bind`: the local address to listen on.
+
+        Raises OSError.
         """
         self.key = secrets.token_bytes(32)
         self._listener = self._bound(bind, port)

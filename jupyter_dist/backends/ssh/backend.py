@@ -21,8 +21,9 @@ __all__ = ["Ssh"]
 
 
 class Ssh:
-    """An agent on each host starts the ranks and forwards their output. It survives its driver for a
-    while.
+    """An agent on each host starts the ranks and forwards their output.
+
+    It survives its driver for a while.
     """
 
     name: ClassVar[str] = "ssh"

@@ -158,6 +158,7 @@ def _argv(
 
 def _request(job: Job, attempt: int, folder: RunFolder | None) -> tuple[list[str], dict[str, str]]:
     """Return torchrun's argv and variables. Without a folder, torchrun chooses the path of its files.
+
     Pure.
     """
     options = TorchrunOptions(**job.options)
@@ -182,8 +183,8 @@ def arguments(
     """Return torchrun's arguments, without the program to start. Pure.
 
     They always include a rendezvous: without one (--master-port 0), torchrun was seen to hang and to leave
-    orphans.
-    `is_host`: whether the rendezvous is on this node. Torch would otherwise derive it from the host's name.
+    orphans. `is_host`: whether the rendezvous is on this node. Torch would otherwise derive it from the
+    host's name.
     """
     given = {pair.partition("=")[0].strip() for pair in options.rdzv_conf.split(",")}
     conf = [options.rdzv_conf] if options.rdzv_conf else []

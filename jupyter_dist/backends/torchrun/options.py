@@ -18,8 +18,9 @@ from ..shared_options.hosts import LauncherHostOptions
 __all__ = ["LAST_CALL_S", "Layout", "TorchrunOptions", "layout"]
 
 LAST_CALL_S = 2
-"""Seconds that a rendezvous with enough nodes waits for more. Torch's default of 30 s delays every
-restart.
+"""Seconds that a rendezvous with enough nodes waits for more.
+
+Torch's default of 30 s delays every restart.
 """
 _MEETING = "is for --rdzv-backend static: --rdzv-endpoint HOST:PORT says where the nodes meet"
 _OUTPUT = "has nothing to do here: each rank's output is in a log of its own, run.log(rank)"
