@@ -162,8 +162,7 @@ def declared(name: str) -> type[Backend]:
     """Return the class of that backend: its options and capabilities need no object.
 
     Raises UnknownBackend with the list of all backends, and MissingEngine with the command to install it.
-    Raises
-    BrokenBackend for any other import error. A faulty third-party package breaks only its own backend.
+    Raises BrokenBackend for any other import error. A faulty third-party package breaks only its own backend.
     """
     entry = _INSIDE.get(name) or _table().get(name)
     if entry is None:

@@ -102,7 +102,7 @@ class Hosting:
     gone: Callable[[], Mapping[str, str]] = dict
     """Returns the hosts that have ended according to the platform, each with the reason.
 
-    Every poll calls the function, once all hosts have been seen. Without it, a host counts as lost after a
+    Every poll calls the function, once hosts have been seen. Without it, a host counts as lost after a
     silence of the grace time.
     """
     why_s: float = 0.0

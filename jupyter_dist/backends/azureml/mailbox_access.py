@@ -107,8 +107,9 @@ class MailboxAccess:
         return life_of(str(secrets["sasToken"])) if "sasToken" in secrets else LIFE.total_seconds()
 
     def _credential(self) -> Any:
-        """Return new credentials after the store has rejected the earlier ones: keys are rotated now and
-        then.
+        """Return new credentials after the store has rejected the earlier ones.
+
+        Keys are rotated now and then.
         """
         with self._lock:
             self._secrets = None

@@ -28,7 +28,7 @@ def job_name(run: str, attempt: int) -> str:
 
 
 def instances(asked: AzureMlOptions, world_size: int) -> int:
-    """Return the number of machines. None is without a rank: it would be idle, and cost money."""
+    """Return the number of machines. Each has a rank: idle machines would cost money."""
     return min(asked.instance_count, world_size)
 
 

@@ -149,7 +149,7 @@ class HostPool:
     def failures(self) -> list[str]:
         """Return a line for each host whose set-up failed.
 
-        A lost host is reported with its ranks, and a host that is gone needs no cure.
+        A lost host is reported with its ranks. The user cannot repair a host that is gone.
         """
         gone = self._gone()
         failed = [host for host in self._fleet.members if host.failed and host.name not in gone]

@@ -177,7 +177,7 @@ class RestartResize:
         if self._phase is not _Phase.TRAINING:
             return State.RUNNING if self._rounds else State.PENDING
         found = overall(ranks)
-        # Until it is clear whether the failure is final, or follows from the loss of a host.
+        # The run counts as running until it is clear whether the loss of a host caused the failure.
         return State.RUNNING if self._failed_at is not None and not self._is_judged else found
 
     @property

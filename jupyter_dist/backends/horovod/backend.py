@@ -228,7 +228,7 @@ def _common(
         # Name one interface: of several, each part of Horovod may choose another one.
         argv += ["--network-interfaces", (found or options.network_interfaces)[0]]
     for flag, variable, _asked in _files(options):
-        # Beside the ranks' files, which are also copied here from other hosts.
+        # Horovod's file is beside the ranks' files, which are copied here from other hosts too.
         place = Path() if options.elastic else Path(layout.attempt_path(run, attempt))
         argv += [flag, str(place / FILES[variable])]
     gloo = options.gloo or options.elastic or (not options.mpi and shutil.which("mpirun") is None)

@@ -89,7 +89,7 @@ def job_object(job: Job, attempt: int) -> dict[str, Any]:
             # If one pod fails, its Job must not end the others: their ranks may still report errors.
             "backoffLimit": pods + 6,
             "ttlSecondsAfterFinished": _KEPT_S,
-            # Kueue starts the job. Without Kueue nobody would.
+            # Only Kueue resumes a suspended job.
             **({} if asked.queue is None else {"suspend": True}),
             "template": template,
         },

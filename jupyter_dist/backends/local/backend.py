@@ -138,7 +138,7 @@ def _specs(
     wish = _wish(job)
     shares = iter([] if wish is None else wish.shares_out(gpus))
     configs = tf_configs(tasks, [f"127.0.0.1:{port}" for port in ports[1:]])
-    # Computed once: on a machine with GPUs, a rank without one needs a variable that hides them.
+    # This is computed once: on a machine with GPUs, a rank without one needs a variable that hides them.
     told = bool(gpus) or bool(visible_gpus())
     specs = []
     for rank, task in enumerate(tasks):

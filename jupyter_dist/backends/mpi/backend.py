@@ -247,7 +247,7 @@ def _argv(job: Job, options: MpiOptions, start: str, interface: str | None = Non
         own = ("-bootstrap", "-bootstrap-exec") if kind == "intel" else ("-launcher", "-launcher-exec")
         argv += [own[0], "ssh", own[1], "ssh", "-hosts", hosts, "-wdir", "/"]
         argv += ["-iface", interface] if interface is not None else []
-        # By default it would send the whole environment of this machine.
+        # By default mpirun would send the whole environment of this machine.
         argv += ["-genvlist", ",".join(job.env_names)] if job.env_names else ["-genvnone"]
     return [program, *argv, *more, start]
 

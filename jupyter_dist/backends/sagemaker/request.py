@@ -72,7 +72,7 @@ def mailbox_of(asked: SageMakerOptions, region: str) -> str:
 
 
 def instances(asked: SageMakerOptions, world_size: int) -> int:
-    """Return the number of instances. None is without a rank: it would be idle, and cost money."""
+    """Return the number of instances. Each has a rank: idle instances would cost money."""
     return min(asked.instance_count, world_size)
 
 
