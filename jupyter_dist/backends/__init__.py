@@ -1,7 +1,7 @@
-"""Which backends there are. Importing this imports none of them; `declared` and `load` import one.
+"""The table of backends. Importing this module imports no backend; `declared` and `load` import one.
 
-A third-party backend is an entry point in the group `jupyter_dist.backends` whose value is
-a class with the members of `Backend`: see docs/backends.md.
+A third-party backend is an entry point in the group `jupyter_dist.backends`. Its value is a class with the
+members of `Backend`: see docs/backends.md.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ __all__ = [
 @dataclass(frozen=True)
 class _Entry:
     target: str
-    """Where the class is, as `module:class`."""
+    """Import path of the class, as `module:class`."""
     install: str
-    """What to run when its engine is missing."""
+    """Command that installs the backend's engine."""
 
 
 _BUILT_IN = {
@@ -73,19 +73,19 @@ _BUILT_IN = {
 
 
 TRIALS = "trials"
-"""The backend of a tuning run whose trials are runs of their own, whatever theirs is."""
+"""The backend of a tuning run whose trials are separate runs. The trials themselves may use any backend."""
 
 
 @dataclass(frozen=True)
 class Showing:
-    """How a job is shown that others have started."""
+    """The way in which a backend shows a job that somebody else has started."""
 
     by: str
-    """The backend that does it: its class has an `adopt`, which tells what such a run is made of."""
+    """Name of the backend that shows the job. Its class has an `adopt`, which returns the run's job."""
     named: str
-    """How such a job is called, behind the backend's name and a colon."""
+    """Pattern of the job's name, after the backend's name and a colon."""
     led_by: tuple[str, ...]
-    """The flags of `attach` that lead there."""
+    """Flags of `attach` that select this backend."""
 
 
 SHOWING = {
@@ -93,7 +93,7 @@ SHOWING = {
     "kubernetes": Showing("kubernetes-job", "KIND/NAME", ("context",)),
     "sagemaker": Showing("sagemaker-job", "JOB", ("region", "profile")),
 }
-"""The backends whose jobs are shown also where others have started them."""
+"""Backends that can also show jobs that somebody else has started."""
 _INSIDE = {
     TRIALS: _Entry("jupyter_dist.tuning.trials_backend:Trials", 'pip install "jupyter-dist[tune]"'),
     "azureml-job": _Entry(
@@ -107,7 +107,7 @@ _INSIDE = {
         'pip install "jupyter-dist[sagemaker]"',
     ),
 }
-"""Backends that nobody asks for by name."""
+"""Backends that no user names."""
 
 
 @cache
@@ -122,23 +122,25 @@ def _table() -> dict[str, _Entry]:
 
 
 def names() -> list[str]:
-    """All backend names, sorted."""
+    """Return the names of all backends, sorted."""
     return sorted(_table())
 
 
 def built_in() -> list[str]:
-    """The names of the backends that come with this package, sorted."""
+    """Return the names of the backends of this package, sorted."""
     return sorted(_BUILT_IN)
 
 
 def install_hint(name: str) -> str:
-    """What to run when the engine of a known backend is missing."""
+    """Return the command that installs the engine of a known backend."""
     return {**_table(), **_INSIDE}[name].install
 
 
 def install_cell(name: str) -> str | None:
-    """A cell that does what `install_hint` says, into the kernel's environment; None where no cell can, as
-    what comes with the system is not a notebook's to install."""
+    """Return a cell that runs `install_hint` in the kernel's environment.
+
+    Returns None if no cell can do that: a notebook cannot install system packages.
+    """
     hint = install_hint(name)
     if hint.startswith("pip install "):
         return f"%{hint}"
@@ -147,18 +149,20 @@ def install_cell(name: str) -> str | None:
 
 
 def inherited(name: str, options: Mapping[str, Any]) -> dict[str, str]:
-    """What a run's processes get into their environment from the notebook's process because it is secret,
-    such as the way to an open session: the variables of the backend's `inherited`, where it has one."""
+    """Return the secret environment variables that a run's processes inherit from the notebook's process.
+
+    An example is the address of an open session. The backend's `inherited` chooses the variables. A backend
+    without `inherited` has none.
+    """
     tell = getattr(declared(name), "inherited", None)
     return {} if tell is None else dict(tell(options))
 
 
 def declared(name: str) -> type[Backend]:
-    """The class of that backend: its options and capabilities, which no object is needed for.
+    """Return the class of that backend: its options and capabilities need no object.
 
-    Raises UnknownBackend, listing what there is, MissingEngine, with what to install, and BrokenBackend for
-    whatever else the import of its module comes to: another package's mistake is that one backend's, and
-    costs the others nothing.
+    Raises UnknownBackend with the list of all backends, and MissingEngine with the command to install it.
+    Raises BrokenBackend for any other import error. A faulty third-party package breaks only its own backend.
     """
     entry = _INSIDE.get(name) or _table().get(name)
     if entry is None:
@@ -175,7 +179,7 @@ def declared(name: str) -> type[Backend]:
             found = getattr(found, part)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a module may as well call sys.exit(), or be no Python at all
+    except BaseException as error:  # a module can also call sys.exit(), or contain no valid Python
         raise _unusable(name, error) from error
     lacking = _lacking(found)
     if lacking:
@@ -185,7 +189,7 @@ def declared(name: str) -> type[Backend]:
 
 
 def load(name: str) -> Backend:
-    """A new object of the backend of that name, in its first state: one for each run.
+    """Return a new object of that backend in its first state. Each run needs its own object.
 
     Raises UnknownBackend, MissingEngine and BrokenBackend, as `declared` does.
     """
@@ -200,7 +204,7 @@ def load(name: str) -> Backend:
 
 def _unusable(name: str, error: BaseException) -> DistError:
     if isinstance(error, DistError):
-        return error  # it is meant for the user, and names the cure
+        return error  # the message is meant for the user, and contains the cure
     install = install_hint(name)
     if isinstance(error, ImportError):
         return MissingEngine(f"backend {name!r} cannot be loaded ({error}): {install}")
@@ -209,7 +213,10 @@ def _unusable(name: str, error: BaseException) -> DistError:
 
 
 def _lacking(found: object) -> str | None:
-    """Why this is no backend's class; None where it is one. The views look at these before they make one."""
+    """Return why this is not a backend's class, or None if it is one.
+
+    The views read these members before they create an object.
+    """
     if not inspect.isclass(found):
         return "is not a class"
     options = getattr(found, "options", None)

@@ -1,7 +1,7 @@
-"""Ranks in a room that a cluster gives: it is asked for, waited for, settled in, and given back.
+"""Ranks in an allocation of a cluster: requested, awaited, connected and released.
 
-What a room is (a placement group with an actor on each node, a Job's pods) is the backend's own. Its ranks
-are started by our agents there, and followed as on any hosts (hosted.py).
+Each backend defines its allocation, such as a placement group with an actor on each node, or a Job's pods.
+Our agents start the ranks there. `hosted.py` follows the ranks as on any other hosts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["AllocatedRanks", "Allocation"]
 
 
 class Allocation(Protocol):
-    """The room of one attempt, or of several that follow each other in it."""
+    """The allocation of one attempt, or of several successive attempts."""
 
     handle: Handle
 
@@ -29,45 +29,56 @@ class Allocation(Protocol):
 
     @classmethod
     def recall(cls, folder: RunFolder, job: Job, attempt: int) -> Any:
-        """What is known of an attempt's room; None where none was asked for."""
+        """Return the recorded allocation of an attempt, or None if none was requested."""
         ...
 
     @property
     def connected(self) -> bool:
-        """Whether all of it was there, and known: what follows is between the agents and us."""
+        """Whether all of the allocation was ready and located.
+
+        Afterwards only the agents and the driver communicate.
+        """
         ...
 
     def whole(self) -> bool:
-        """Whether another attempt can be made in it."""
+        """Return whether another attempt can use the allocation."""
         ...
 
     def write_down(self, attempt: int) -> None:
-        """Have it known, as that of an attempt."""
+        """Record the allocation as the allocation of an attempt."""
         ...
 
     def ask(self) -> None:
-        """Have the cluster asked for it, where that was not done before. Raises LaunchError, Unreachable."""
+        """Request the allocation from the cluster, unless that was done before.
+
+        Raises LaunchError, Unreachable.
+        """
         ...
 
     def asked(self) -> bool:
-        """Whether the cluster knows of it, as far as we know."""
+        """Return whether the cluster has the allocation, as far as the driver can find out."""
         ...
 
     def wait(self, seconds: float) -> str | None:
-        """Go on with what can go on, and wait so long at most; what is waited for, or None: it is settled.
-        Raises LaunchError."""
+        """Advance the allocation as far as possible, and block for at most that many seconds.
+
+        Returns what is still missing, or None if the allocation is connected. Raises LaunchError.
+        """
         ...
 
     def hosting(self) -> Hosting:
-        """Its machines, once it is settled."""
+        """Return the hosts of the allocation. The allocation must be connected."""
         ...
 
     def leave(self) -> None:
-        """Look after it no longer."""
+        """Stop watching the allocation."""
         ...
 
     def free(self) -> None:
-        """Leave it, and have all of it taken away. Repeatable; raises what tells why that cannot be now."""
+        """Stop watching the allocation and release all of it.
+
+        Repeatable. Raises an error with the reason if the release is impossible now.
+        """
         ...
 
 
@@ -75,7 +86,7 @@ R = TypeVar("R", bound=Allocation)
 
 
 class AllocatedRanks(Generic[R]):
-    """The part of a backend that all such clusters have in common."""
+    """The part of a backend that all such clusters share."""
 
     poll_interval_s: ClassVar[float] = 0.05
     _allocation_type: type[R]
@@ -87,7 +98,10 @@ class AllocatedRanks(Generic[R]):
         self._stopping = False
 
     def _new_room(self, job: Job, folder: RunFolder, attempt: int, before: R | None) -> R:
-        """One that is not asked for yet. `before`: that of the attempt before, which is left by now."""
+        """Return an allocation that is not yet requested.
+
+        `before`: the allocation of the previous attempt, which is no longer watched.
+        """
         raise NotImplementedError
 
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
@@ -105,7 +119,7 @@ class AllocatedRanks(Generic[R]):
             if before is not None:
                 self._leave(before)
             self._allocation = allocation = self._new_room(job, folder, attempt, before)
-            allocation.write_down(attempt)  # known before it is there: by that it is found again
+            allocation.write_down(attempt)  # before the request: a new supervisor needs this record
             allocation.ask()
             return allocation.handle
 
@@ -114,7 +128,7 @@ class AllocatedRanks(Generic[R]):
         return {**self._hosted.submit(job, folder, attempt), **self._allocation.handle}
 
     def _leave(self, allocation: R) -> None:
-        """Have end what still runs in a room of which a part was lost, and give the rest back."""
+        """Stop what still runs in an allocation that lost a part, and release the rest."""
         if self._allocation is allocation and allocation.connected:
             self._hosted.release(allocation.handle)
         self._give_back(allocation)
@@ -158,7 +172,7 @@ class AllocatedRanks(Generic[R]):
         return self._allocation, job, folder
 
     def stop(self, handle: Handle, *, kill: bool) -> None:
-        self._stopping = True  # before the lock: a poll may be waiting for the cluster
+        self._stopping = True  # set before the lock: a poll may own it while it waits for the cluster
         with self._lock:
             allocation, _, _ = self._known(handle)
             if allocation.connected:

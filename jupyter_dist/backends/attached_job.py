@@ -1,4 +1,4 @@
-"""What backends have in common that show what somebody else has started: they start nothing."""
+"""The shared part of backends that only show a job that somebody else has started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["AttachedJob", "AttachedLog", "seconds"]
 
 
 class AttachedJob:
-    """The handle of its run is the run's folder, its ranks as far as they are known, and its options."""
+    """A job of somebody else. The handle is the run's folder, the known ranks and the options."""
 
     def default_np(self) -> int:
         return 1
@@ -34,15 +34,17 @@ class AttachedJob:
         return {"folder": str(folder.path), "ranks": job.world_size, **job.options}
 
     def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
-        return self.submit(job, folder, attempt)  # nothing was started, nor will be
+        return self.submit(job, folder, attempt)  # this backend starts nothing, so a second call is harmless
 
     def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
         pass
 
 
 def seconds(stamp: str | None) -> float | None:
-    """A time as services write it, such as 2026-01-31T12:00:00Z or with digits behind the seconds, since the
-    epoch; None where there is none."""
+    """Convert a service's timestamp to seconds since the epoch.
+
+    Accepts 2026-01-31T12:00:00Z, also with fractions of a second. Returns None if there is no timestamp.
+    """
     try:
         return float(calendar.timegm(time.strptime(str(stamp)[:19], "%Y-%m-%dT%H:%M:%S")))
     except ValueError:
@@ -52,15 +54,15 @@ def seconds(stamp: str | None) -> float | None:
 class AttachedLog:
     """One file of the run's folder. Not for several threads at once.
 
-    Who begins anew, after another process was ended, says up to which byte it knows what was written, and
-    writes on from there: what stands in the file beyond that is the same, and is passed over.
+    A new process passes the byte up to which it has a record of the writes. It writes from there on. The file
+    may contain more bytes than that: they equal what the process writes again, and are skipped.
     """
 
     def __init__(self, path: Path, size: int = 0) -> None:
         self._path, self.size = path, size
 
     def append(self, told: Sequence[tuple[float, bytes]]) -> None:
-        """Lines, each with its end, and when they were printed. OSError passes through."""
+        """Append lines, each with its line end and the time of its printing. OSError passes through."""
         begin, place = self.size, self._path
         data = b"".join(text for _, text in told)
         self.size = begin + len(data)
@@ -72,7 +74,8 @@ class AttachedLog:
                 return
             times = place.with_name(layout.TIMES) if place.name == layout.OUTPUT else None
             if times is not None and there == 0:
-                # Before the log: a supervisor would begin the index with its own times.
+                # Write the index before the log: a supervisor would otherwise begin the index with its own
+                # times.
                 time_index.append(times, (0, told[0][0]))
             os.pwrite(fd, data[max(0, there - begin) :], max(there, begin))
         finally:

@@ -1,7 +1,7 @@
-"""Ask backends what is there to run on; one that raises or hangs costs nothing but itself.
+"""Detection of what each backend can run on. A backend that raises or hangs affects only itself.
 
-Each backend is asked in a thread of its own, which is left behind where it hangs: a thread cannot be ended.
-As long as it hangs the backend is not asked again, and whoever wants to know is answered at once.
+Each backend is asked in a thread of its own. A thread cannot be ended, so a thread that hangs is abandoned.
+While the thread hangs, the backend is not asked again, and callers get an answer at once.
 """
 
 from __future__ import annotations
@@ -19,45 +19,48 @@ from . import load
 __all__ = ["Found", "ask", "site_of"]
 
 _LIMIT_S = 10.0
-"""The longest that a view waits for a backend. Imports on a loaded machine take a few seconds."""
+"""Longest time that a view waits for a backend, in seconds.
+
+Imports on a loaded machine take a few seconds.
+"""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What came of asking one backend."""
+    """The result of asking one backend."""
 
     available: bool = False
-    """Whether it can be loaded: its flags and its form are known."""
+    """Whether the backend can be loaded, so that its flags and its form are available."""
     detail: Mapping[str, Any] = field(default_factory=dict)
-    """What `detect` answered, as JSON: versions, GPUs, addresses."""
+    """The answer of `detect`, as JSON: versions, GPUs, addresses."""
     schema: Mapping[str, Any] | None = None
-    """The JSON schema of its options."""
+    """The JSON schema of the backend's options."""
     problem: DistError | None = None
-    """Why it cannot be loaded, or what went wrong when it was asked."""
+    """Why the backend cannot be loaded, or the error of its `detect`."""
     lacks: MissingEngine | None = None
-    """What has to be installed before one of its runs can start."""
+    """What must be installed before one of the backend's runs can start."""
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is true of the backend as a whole."""
+        """Return the facts about the backend as a whole."""
         return {name: value for name, value in self.detail.items() if name not in ("sites", "no_site")}
 
     @property
     def sites(self) -> list[dict[str, Any]]:
-        """What there is to run on, where the backend finds several such, each with a name."""
+        """Return the named sites, if the backend finds several places to run on."""
         told = self.detail.get("sites")
         listed = told if isinstance(told, list) else []
         return [site for site in listed if isinstance(site, dict) and isinstance(site.get("name"), str)]
 
     @property
     def no_site(self) -> str | None:
-        """Why there is none of these; None where the backend says nothing of it."""
+        """Return why the backend found no site, or None if the backend reports no reason."""
         told = self.detail.get("no_site")
         return told if isinstance(told, str) and not self.sites else None
 
 
 def site_of(options: Mapping[str, Any], sites: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The one of the sites to which these options lead; None where they lead elsewhere, or do not say."""
+    """Return the site that these options select. None if they select another place, or leave it open."""
     for site in sites:
         leading = site.get("options") or {}
         if leading and all(options.get(name) == value for name, value in leading.items()):
@@ -66,28 +69,29 @@ def site_of(options: Mapping[str, Any], sites: Sequence[Mapping[str, Any]]) -> M
 
 
 def ask(names: Iterable[str], *, fresh_s: float = 0.0) -> dict[str, Found]:
-    """What each of these backends answers. Never raises; blocks for 10 s at the most, however many there are.
+    """Return the answer of each of these backends.
 
-    An answer that is not older than `fresh_s` is given again without asking.
+    Never raises. Blocks for 10 s at most, for any number of backends. An answer that is at most `fresh_s`
+    seconds old is returned again without asking.
     """
     asked = {name: _asking(name, fresh_s) for name in names}
     return {name: asking.answer() for name, asking in asked.items()}
 
 
 class _Asking:
-    """One question to one backend, which a thread waits for."""
+    """One question to one backend. A thread waits for the answer."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._began = time.monotonic()
         self._known = Found()
-        """What is known so far: the thread replaces it with more and more complete ones."""
+        """Latest findings. The thread replaces this object with more and more complete ones."""
         self._done = threading.Event()
         self._done_at = 0.0
         threading.Thread(target=self._ask, name=f"jupyter-dist-detect-{name}", daemon=True).start()
 
     def serves(self, fresh_s: float) -> bool:
-        """Whether whoever asks now gets this answer, because it is on its way or young enough."""
+        """Return whether a caller gets this answer now: the answer is pending, or is recent enough."""
         return not self._done.is_set() or time.monotonic() - self._done_at < fresh_s
 
     def answer(self) -> Found:
@@ -105,7 +109,7 @@ class _Asking:
             self._look()
         except DistError as error:
             self._fail(error)
-        except BaseException as error:  # of a stranger's code, sys.exit() included
+        except BaseException as error:  # third-party code may also call sys.exit()
             said = f"{type(error).__name__}: {error}"
             self._fail(BrokenBackend(f"backend {self._name!r} cannot say what is there to run on: {said}"))
         self._done_at = time.monotonic()
@@ -124,7 +128,7 @@ class _Asking:
         except MissingEngine as error:
             lacks = error
         except InputError:
-            pass  # such as one that needs hosts
+            pass  # for example a backend that needs hosts
         self._known = Found(True, schema=schema, lacks=lacks)
         detail = json.loads(json.dumps(backend.detect(), allow_nan=False))
         self._known = Found(True, dict(detail), schema, lacks=lacks)

@@ -1,8 +1,8 @@
-"""Ranks on hosts that have our agent, whoever brought the hosts about: what such a backend delegates to.
+"""Ranks on hosts that run our agent, for any backend that provides hosts.
 
-The backend says which hosts there are and how they are reached (`Hosting`). Staging, starting, tailing,
-exits, resuming and stopping are here and in hosts/, written once. `ssh` is made of this, and so is a backend
-of another package: docs/backends.md leads to one.
+The backend describes the hosts and the links to them (`Hosting`). This module and hosts/ do the rest once for
+all: staging, starting, tailing, exits, resuming and stopping. `ssh` is built on this module, and third-party
+backends can be too: see docs/backends.md.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _R = TypeVar("_R")
 
 
 def _alone(method: Callable[Concatenate[Hosted, _P], _R]) -> Callable[Concatenate[Hosted, _P], _R]:
-    """One call at a time: those of a backend that lives apart come from several threads."""
+    """Serialize the calls: a backend process makes them from several threads."""
 
     @functools.wraps(method)
     def call(self: Hosted, /, *arguments: _P.args, **named: _P.kwargs) -> _R:
@@ -91,35 +91,42 @@ class Hosting:
     """The hosts of one run."""
 
     hosts: Sequence[Mapping[str, Any]]
-    """`[{"name": "h1", "slots": 4}, …]`: ranks fill them in this order. The names are the backend's own."""
+    """`[{"name": "h1", "slots": 4}, …]`. Ranks fill the hosts in this order. The backend names the hosts."""
     settings: HostSettings
     reach: Reach | None = None
-    """Makes the links to them, such as `Mailbox.reach`; None: by ssh, as `settings` say."""
+    """Factory of the links to the hosts, such as `Mailbox.reach`. None: ssh, configured by `settings`."""
     wanted: RankEnvironmentOptions = field(default_factory=RankEnvironmentOptions)
-    """GPUs per worker and TensorFlow's roles, where the backend has options for them."""
+    """GPUs per worker and TensorFlow's roles, if the backend has options for them."""
     trouble: Callable[[], str | None] = _no_trouble
-    """What hinders the links at the moment, in a line for the user."""
+    """Returns what currently hinders the links, in a line for the user."""
     gone: Callable[[], Mapping[str, str]] = dict
-    """The hosts that have ended, as the platform says, by name and why; asked at every poll, once hosts were
-    seen to be there. Without it a host is given up when it was silent for the time of grace."""
+    """Returns the hosts that have ended according to the platform, each with the reason.
+
+    Every poll calls the function, once hosts have been seen. Without it, a host counts as lost after a
+    silence of the grace time.
+    """
     why_s: float = 0.0
-    """How long `gone` may take to tell why, where ranks were ended with our place on their hosts."""
+    """Longest time in seconds that `gone` may need for the reason of a host's loss."""
     close: Callable[[], None] = _nothing
-    """Called once when the run has ended and its hosts are released; must not raise."""
+    """Called once when the run has ended and its hosts are released. Must not raise."""
     elastic: Elastic | None = None
-    """The ranks may go and come within these limits, and the hosts with them: Horovod's, which go on, or any
-    that all begin anew then (`Elastic.anew`)."""
+    """Limits of an elastic run, in which ranks and hosts may join and leave.
+
+    Horovod's ranks continue after a change. With `Elastic.anew`, all ranks restart.
+    """
     now: Callable[[], Sequence[Mapping[str, Any]]] | None = None
-    """In an elastic run: the hosts that there are at the moment, as in `hosts`; asked at every poll. None:
-    `hosts` are all that there will be, and one that was lost is tried again. One that `gone` has named stays
-    gone: if it comes back, it needs another name."""
+    """In an elastic run: returns the current hosts, in the format of `hosts`. Every poll calls it.
+
+    None: `hosts` is final, and a lost host is tried again. A host that `gone` has named stays lost. If it
+    returns, it needs another name.
+    """
 
 
 class Hosted:
-    """The run that this process watches. Its methods are a backend's (`Backend`), with the same promises."""
+    """The run that this process watches. Its methods keep the same promises as those of `Backend`."""
 
     def __init__(self, hosting: Callable[[Job, RunFolder], Hosting]) -> None:
-        """`hosting` is called once for a run, in each process that watches it; it must not block."""
+        """`hosting` is called once for a run in each process that watches the run. It must not block."""
         self._lock = threading.RLock()
         self._hosting_of = hosting
         self._hosting: Hosting | None = None
@@ -131,14 +138,14 @@ class Hosted:
         self._trouble: str | None = None
         self._told: tuple[RankState, ...] | None = None
         self._taken_at: float | None = None
-        """Since when ranks are known to have been ended with our place on their hosts."""
+        """Time at which the driver first saw that ranks ended because a host's resources were taken away."""
         self._turn: HostGpuWait | None = None
         self._serving: Serving | None = None
         self._elastic: LiveResize | RestartResize | None = None
 
     @_alone
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
-        """Begin to set the hosts up; the ranks are started by `poll`, once all hosts are ready."""
+        """Begin to set up the hosts. `poll` starts the ranks when all hosts are ready."""
         self._job, self._folder, self._attempt = job, folder, attempt
         self._started, self._stopping, self._trouble, self._turn = False, False, None, None
         self._taken_at = None
@@ -153,13 +160,16 @@ class Hosted:
         return {"folder": str(folder.path), "attempt": attempt}
 
     def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
-        """The hosts tell what there is, once `poll` has reached them."""
+        """Return the handle. The hosts report what runs on them when `poll` has connected to them."""
         return {"folder": str(folder.path), "attempt": attempt}
 
     @_alone
     def poll(self, handle: Handle, cursor: Any = None, *, wait_s: float = 0.0) -> Poll:
-        """`wait_s`: how long to wait for another state; what hosts say meanwhile is answered and passed on at
-        once. Only for a backend that lives apart: others may not block."""
+        """Return the state of the run, and answer and forward messages of the hosts.
+
+        `wait_s`: how long to wait for a change of state, in seconds. Only a backend in a backend process may
+        wait: other backends may not block.
+        """
         fleet, job = self._ours(handle)
         assert self._hosting is not None
         until = time.monotonic() + wait_s
@@ -207,7 +217,10 @@ class Hosted:
 
     @_alone
     def release(self, handle: Handle) -> str | None:
-        """Waits for checkpoints, and some seconds for anything else. Returns what had to stay there."""
+        """Release the hosts. Blocks for checkpoints, and some seconds for anything else.
+
+        Returns what could not be removed from the hosts.
+        """
         told = self._ours(handle)[0].release()
         assert self._hosting is not None
         self._hosting.close()
@@ -215,7 +228,7 @@ class Hosted:
         return told
 
     def _ours(self, handle: Handle) -> tuple[Fleet, Job]:
-        """The hosts of the run, found again with the handle where another supervisor set them up."""
+        """Return the run's hosts. A new supervisor reconnects to them by the handle."""
         if self._fleet is None or self._job is None:
             self._folder = folder = RunFolder(Path(handle["folder"]))
             self._job = job = Job.from_json(json.loads(folder.job.read_bytes()))
@@ -230,20 +243,26 @@ class Hosted:
                 self._fleet.begin(resume=True)
                 self._started = True
             else:
-                # The supervisor before died while it set the hosts up: that is gone on with.
+                # The previous supervisor died while it set the hosts up: this one continues the set-up.
                 self._fleet.begin()
                 self._fleet.ask_for_ports(ports_needed(self._places(job)))
         return self._fleet, self._job
 
     def _mark(self) -> Path:
-        """A file that is there once the hosts may have been asked to start the ranks of the attempt: it says
-        how. It is empty where that has values of --env, which are in no file."""
+        """Return the path of a file that exists once the hosts may have been asked to start the ranks.
+
+        The file contains the start of each rank. It is empty if the run has values of --env: no file contains
+        them.
+        """
         assert self._folder is not None
         return self._folder.attempt(self._attempt) / layout.hidden("started")
 
     def _asked_before(self, job: Job) -> list[Start]:
-        """What the supervisor before has asked of the hosts. One that was not told before that one died is
-        told by the fleet, where it is known how; an agent starts nothing twice."""
+        """Return what the previous supervisor asked the hosts to start.
+
+        The fleet repeats a request that did not arrive, if its content is recorded. An agent starts nothing
+        twice.
+        """
         try:
             known = json.loads(self._mark().read_bytes())
             return [Start(**{**each, "argv": tuple(each["argv"])}) for each in known]
@@ -335,8 +354,10 @@ class Hosted:
         return poll
 
     def _without(self, taken: Collection[str], poll: Poll, otherwise: str | None) -> Poll:
-        """Our place on some hosts was taken away, and their agents have ended the ranks. The platform knows
-        why, and may tell it a moment later (`Hosting.gone`)."""
+        """Return the poll of a run whose resources on some hosts were taken away, which ended the ranks.
+
+        The platform may report the reason a moment later (`Hosting.gone`).
+        """
         assert self._hosting is not None
         gone, hosts = self._hosting.gone(), set(taken)
         self._taken_at = self._taken_at or time.monotonic()

@@ -1,13 +1,12 @@
-"""What a platform's container runs on every host, in place of a training script.
+"""The program that a platform's container runs on every host, in place of a training script.
 
-This file is sent as it stands, beside the courier's program: it needs nothing but the standard library.
-SageMaker's toolkit or Azure ML starts it once per host, or torchrun and mpirun start it once for each rank
-that they have there. The first one of a host has the courier run (agent/mailbox_relay.py), whose agent starts
-the ranks. The others wait for its end: they only lend their places. What a launcher tells each of its
-processes, such as Open MPI's PMIX_RANK, is written down for the rank that has the place
-(worker/launchers/mpi_slot.py).
+This file is sent as it is, beside the mailbox relay's program. It needs only the standard library.
+SageMaker's toolkit or Azure ML starts it once per host, or torchrun and mpirun start it once per rank. The
+first process of a host runs the relay (agent/mailbox_relay.py), whose agent starts the ranks. The other
+processes wait until the first one ends, and only lend their places. Each process records its launcher's
+variables, such as Open MPI's PMIX_RANK, for the rank in its place (worker/launchers/mpi_slot.py).
 
-Each argument is an input of the job, as NAME=PATH. What follows `--` is for those who look at the job.
+Each argument is an input of the job, as NAME=PATH. Arguments after `--` only inform people who view the job.
 """
 
 from __future__ import annotations
@@ -25,11 +24,14 @@ from collections.abc import Mapping
 __all__ = ["COURIER", "MAILBOX", "PROGRAM", "console", "main", "named", "place_of", "whole"]
 
 PROGRAM = "jupyter_dist_host.py"
-"""What this file is called there."""
+"""Name of this file on the host."""
 COURIER = "jupyter_dist_courier.py"
-"""Beside this file: hosts/bootstrap.py."""
+"""Name of the relay's program beside this file (hosts/bootstrap.py)."""
 MAILBOX = "jupyter_dist_mailbox.json"
-"""Beside this file, where the job's environment is for more eyes than its code: variables of the courier."""
+"""File beside this one with the relay's variables.
+
+It exists if more people can read the job's environment than its code.
+"""
 _WATCH = (
     "import os, signal, sys, threading\n"
     "def watch(lifeline=int(os.environ.pop('JUPYTER_DIST_ENTRY_LIFELINE'))):\n"
@@ -40,13 +42,18 @@ _WATCH = (
 _OF_LAUNCHER = re.compile(
     r"TORCHELASTIC_|PET_|(RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|NODE_RANK|TF_CONFIG)$|(LOCAL|GROUP|ROLE)_"
 )
-"""What a launcher tells its own processes: with TORCHELASTIC_USE_AGENT_STORE ranks would look for a store."""
+"""Variables that a launcher sets for its own processes.
+
+With TORCHELASTIC_USE_AGENT_STORE, ranks would look for a store.
+"""
 _SECRETS = ("JUPYTER_DIST_MAILBOX_KEY", "JUPYTER_DIST_MAILBOX_SAS")
 
 
 def place_of(environ: Mapping[str, str]) -> tuple[int, int]:
-    """The number of this host, and of this process on it. Under mpirun SM_CURRENT_HOST is the first host's
-    everywhere, for it hands its own environment on."""
+    """Return the index of this host, and the index of this process on the host.
+
+    Under mpirun, SM_CURRENT_HOST is the first host's everywhere: mpirun exports its own environment.
+    """
     if "OMPI_COMM_WORLD_RANK" in environ:
         rank, size = int(environ["OMPI_COMM_WORLD_RANK"]), int(environ["OMPI_COMM_WORLD_LOCAL_SIZE"])
         return rank // size, int(environ["OMPI_COMM_WORLD_LOCAL_RANK"])
@@ -59,8 +66,11 @@ def place_of(environ: Mapping[str, str]) -> tuple[int, int]:
 
 
 def whole(environ: Mapping[str, str], processes: str = "/proc") -> dict[str, str]:
-    """The environment with what mpirun has not handed on to other hosts: SageMaker's toolkit, which waits
-    there for mpirun's end, still has it. https://github.com/aws/sagemaker-training-toolkit (mpi.py)"""
+    """Return the environment, with the variables that mpirun has not exported to other hosts.
+
+    SageMaker's toolkit waits on those hosts for mpirun's end, and still has the variables.
+    https://github.com/aws/sagemaker-training-toolkit (mpi.py)
+    """
     if "JUPYTER_DIST_MAILBOX_RUN" in environ:
         return dict(environ)
     told = os.path.join(os.path.dirname(os.path.abspath(__file__)), MAILBOX)
@@ -80,17 +90,19 @@ def whole(environ: Mapping[str, str], processes: str = "/proc") -> dict[str, str
 
 
 def named(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment with the name of this host's run. All training jobs of a tuning job have the same
-    environment, which says of which variable the name is."""
+    """Return the environment with the id of this host's run.
+
+    All training jobs of a tuning job have the same environment. It names the variable that has the run's id.
+    """
     run = environ["JUPYTER_DIST_MAILBOX_RUN"]
     return {**environ, "JUPYTER_DIST_MAILBOX_RUN": environ[run[1:]] if run.startswith("$") else run}
 
 
 def console(run: str, processes: str = "/proc") -> int | None:
-    """Where the container's own first process writes to, which is what CloudWatch shows; None: not known.
+    """Return the stdout of the container's first process, which CloudWatch shows. None: not found.
 
-    SageMaker's toolkit reads what we write in pieces of 64 kB and prints those again, which tears lines, and
-    under mpirun the lines of all hosts are the first one's.
+    SageMaker's toolkit reads our output in pieces of 64 kB and prints them again. That tears lines. Under
+    mpirun it also shows the lines of all hosts as the first host's lines.
     https://github.com/aws/sagemaker-training-toolkit (process.py, watch)
     """
     mark = f"JUPYTER_DIST_MAILBOX_RUN={run}".encode()
@@ -105,7 +117,7 @@ def console(run: str, processes: str = "/proc") -> int | None:
 
 
 def main() -> None:
-    """Hold this place until the host is released. Does not return: the exit code is the courier's."""
+    """Occupy this place until the host is released. Does not return: exits with the relay's exit code."""
     told = whole(os.environ)
     environ = named(told)
     node, local = place_of(environ)
@@ -125,7 +137,7 @@ def main() -> None:
         code = _serve(folder, {**environ, **secrets}, node, shown)
     else:
         code = _wait(folder)
-    # Not sys.exit: `python -m mpi4py`, which runs this under mpirun, would begin MPI to tell of an error.
+    # Not sys.exit: under mpirun `python -m mpi4py` runs this, and would initialize MPI to report an error.
     sys.stdout.flush()
     os._exit(code)
 
@@ -136,7 +148,7 @@ def _serve(folder: str, environ: Mapping[str, str], node: int, shown: int | None
         os.replace(held.name, f"{folder}/held")
         with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), COURIER)) as file:
             program = _WATCH + file.read()
-        # However this process ends, the pipe ends with it, and then the courier, its agent and the ranks.
+        # When this process ends, the pipe closes. The relay, its agent and the ranks then end too.
         lifeline, kept = os.pipe()
         own = {name: value for name, value in environ.items() if not _OF_LAUNCHER.match(name)}
         own |= {"JUPYTER_DIST_MAILBOX_NODE": str(node), "JUPYTER_DIST_ENTRY_LIFELINE": str(lifeline)}
@@ -160,14 +172,14 @@ def _serve(folder: str, environ: Mapping[str, str], node: int, shown: int | None
 
 
 def _wait(folder: str) -> int:
-    """For the end of the first process of this host, whatever it comes to."""
+    """Wait until the first process of this host ends, and return its exit code."""
     for _ in range(600):
         if os.path.exists(f"{folder}/held"):
             break
         time.sleep(0.1)
     try:
         with open(f"{folder}/held") as held:
-            fcntl.flock(held, fcntl.LOCK_SH)  # the first one has it for as long as it lives
+            fcntl.flock(held, fcntl.LOCK_SH)  # the first process holds this lock while it lives
         with open(f"{folder}/over") as file:
             return abs(int(file.read()))
     except (OSError, ValueError):

@@ -43,7 +43,7 @@ class StopAccepted(DistError):
 
 @dataclass(frozen=True, kw_only=True)
 class JobView:
-    """A job as its platform tells of it. It stands as JSON in the run's handle."""
+    """A job as its platform reports it. It is JSON in the run's handle."""
 
     called: str
     """In a line for the user, such as `job run 7`."""
@@ -118,7 +118,7 @@ class PlatformClient(Protocol[_View]):
 
     def tidy(self, seen: _View | None = None) -> None:
         """Remove what the run has left with the platform, and what belongs to a job of it. What cannot be
-        removed is told of. Blocks; never raises."""
+        removed is reported. Blocks; never raises."""
         ...
 
     def hosts(self, job: Job, seen: _View) -> Sequence[Mapping[str, Any]]:
@@ -346,7 +346,7 @@ class PlatformJob(Generic[_View]):
         return {self._known_as: dataclasses.asdict(seen)}
 
     def _adopt(self, handle: Handle) -> _View:
-        """Know of the job what the handle tells, in a process that has not begun it."""
+        """Know of the job what the handle contains, in a process that has not begun it."""
         if self._seen is None:
             self._seen = self._type(**handle[self._known_as])
         return self._seen
@@ -375,7 +375,7 @@ class PlatformJob(Generic[_View]):
 
         def gone() -> dict[str, str]:
             watch = self._watch or begun
-            # Before that, whoever starts in place of a host that was taken away has its letters as well.
+            # Before that, whoever starts in place of a host that was taken away has its mail as well.
             why = client.away(watch.first, watch.seen) if self._served else watch.seen.ended
             return {} if why is None else {str(host["name"]): why for host in hosts}
 

@@ -1,4 +1,4 @@
-"""Jobs that a platform's own tuning has started, which the runs of its trials adopt."""
+"""Jobs that a platform's own tuning has started, and that the runs of its trials adopt."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ __all__ = ["adopted_job", "take_key"]
 
 
 def adopted_job(job: Job, known_as: str) -> str | None:
-    """The job of a trial, which a service has started, by the name that it has in the trial's handle
-    (tuning/engines). None where the run starts its own."""
+    """Return the name of the job that a service has started for a trial. None: the run starts its own job.
+
+    `known_as`: the key of the name in the trial's handle (tuning/engines).
+    """
     handle = (job.trial or {}).get("handle")
     return None if handle is None else str(handle[known_as])
 
 
 def take_key(folder: RunFolder) -> None:
-    """All hosts of a tuning have the same key, which is the tuning run's: make it this trial's."""
+    """Give the trial its mailbox key: all hosts of a tuning have the key of the tuning run."""
     trial = reader.job(folder).trial
     assert trial is not None
     key = run_key(RunFolder(folder.path.parent / str(trial["of"])))

@@ -1,1 +1,1 @@
-"""What the backend `azureml` is made of, beside its calls."""
+"""The backend `azureml`, its requests and its client."""

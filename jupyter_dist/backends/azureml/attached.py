@@ -1,6 +1,6 @@
-"""The backend of a run that shows a job of Azure ML which somebody else has started: it starts nothing.
+"""The backend of a run that shows an Azure ML job which somebody else has started. It starts nothing.
 
-All is read from the job's resource, its run history and the blobs of its logs. A look that fails does not end
+The backend reads the job's resource, its run history and the blobs of its logs. A failed request does not end
 the run.
 """
 
@@ -30,20 +30,23 @@ __all__ = ["AttachedCommandJob", "SeenCommandOptions"]
 
 _LOOK_EVERY_S = 3.0
 _LAG_S = 5.0
-"""What a job has printed last may come to its log after its end."""
+"""Seconds after a job's end within which its last output may appear in its log."""
 _REFUSED_S, _AWAY_S = 30.0, 600.0
-"""A log that cannot be read is done without, so long after the job's end was seen: one that we may not read,
-and one that is not to be had because its store is away or nobody is signed in."""
+"""Seconds after the job's seen end that the backend waits for an unreadable log.
+
+The first limit is for a log that the user may not read. The second is for a store that does not answer, or a
+user without credentials.
+"""
 _OF_MANY = {
     "Sweep": ("a sweep job", "trials", "_0"),
     "Pipeline": ("a pipeline job", "steps", ""),
     "AutoML": ("an AutoML job", "trials", "_0"),
 }
-"""Kinds of jobs that run nothing themselves: what they are, what their jobs are, and how those are called."""
+"""Kinds of jobs that only start other jobs: their description, their children, and the children's names."""
 
 
 class SeenCommandOptions(Options):
-    """Which job, and where."""
+    """The job and its workspace."""
 
     subscription: str
     resource_group: str
@@ -52,7 +55,7 @@ class SeenCommandOptions(Options):
 
 
 class AttachedCommandJob(AttachedJob):
-    """Shows one job. Its handle is the run's folder and the job's name."""
+    """Shows one job. The handle is the run's folder and the job's name."""
 
     name: ClassVar[str] = "azureml-job"
     options: ClassVar[type[Options]] = SeenCommandOptions
@@ -66,13 +69,14 @@ class AttachedCommandJob(AttachedJob):
         self._logs: JobLogs | None = None
         self._ended_since: float | None = None
         self._unread: str | None = None
-        """Why the log is not all here."""
+        """Why the log is not complete."""
 
     @staticmethod
     def adopt(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What the run of a job is made of: fields of `Job`. `given`: what names its workspace. Blocks.
+        """Return the run's job: fields of `Job`. `given`: the names of its workspace. Blocks.
 
-        Raises InputError where nobody knows the job, and other DistErrors."""
+        Raises InputError if the job does not exist, and other DistErrors.
+        """
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,254}", name, re.ASCII):
             raise InputError(
                 f"azureml:{name:.100} names no job: it is azureml:JOB, with the job's name as the studio has "
@@ -120,7 +124,7 @@ class AttachedCommandJob(AttachedJob):
             return Poll(State.PENDING, self._ranks(handle, State.PENDING), cursor=cursor, detail=str(error))
         assert self._watch is not None
         assert self._logs is not None
-        seen, trouble = self._watch.seen, self._watch.trouble  # before its log: then that is whole
+        seen, trouble = self._watch.seen, self._watch.trouble  # before its log, which is then complete
         try:
             over = self._logs.read(ended=seen.ended is not None) and self._is_over(seen, self._logs)
             self._unread = None
@@ -131,14 +135,14 @@ class AttachedCommandJob(AttachedJob):
         return self._as_poll(handle, self._logs, seen, over, trouble)
 
     def _known_ended_s(self, seen: CommandJob) -> float:
-        """For how long we know that it has ended; less than nothing where it has not."""
+        """Return the seconds since the end was first seen, or a negative number while the job runs."""
         if seen.ended is None:
             return -1.0
         self._ended_since = self._ended_since or time.monotonic()
         return time.monotonic() - self._ended_since
 
     def _is_over(self, seen: CommandJob, logs: JobLogs) -> bool:
-        """Whether it has ended so long ago that no more comes."""
+        """Return whether the job ended so long ago that no more output will appear."""
         known_s = self._known_ended_s(seen)
         return known_s >= 0 and max(known_s, time.time() - (logs.over or time.time())) > _LAG_S
 
@@ -148,7 +152,7 @@ class AttachedCommandJob(AttachedJob):
         cursor = {"logs": logs.positions}
         if over:
             final = {"Completed": State.SUCCEEDED, "Canceled": State.STOPPED}.get(seen.status, State.FAILED)
-            # Which rank a failure began with, the service does not tell but in its words.
+            # The service reports only in its error text with which rank a failure began.
             of_rank = State.SUCCEEDED if final is State.SUCCEEDED else State.STOPPED
             ranks = self._ranks(handle, of_rank)
             return Poll(final, ranks, final=True, cursor=cursor, detail=seen.ended)
@@ -160,7 +164,7 @@ class AttachedCommandJob(AttachedJob):
         return Poll(state, self._ranks(handle, state), cursor=cursor, detail=detail)
 
     def _ranks(self, handle: Handle, state: State) -> tuple[RankState, ...]:
-        """As many as the job has asked for, or more where they have said something."""
+        """Return the requested ranks, and any further ranks that have printed something."""
         logs = self._logs
         known = logs.ranks if logs is not None else []
         began, over = (logs.began, logs.over) if logs is not None else (None, None)
@@ -175,7 +179,7 @@ class AttachedCommandJob(AttachedJob):
         )
 
     def stop(self, handle: Handle, *, kill: bool) -> None:
-        """Have the job itself cancelled: that is what is asked for."""
+        """Cancel the job itself, as the user asked."""
         end_job(MlWorkspace(_where(handle)), str(handle["job"]), wait_s=0)
 
     def release(self, handle: Handle) -> str | None:
@@ -205,7 +209,7 @@ def _where(told: Mapping[str, Any]) -> WorkspaceId:
 
 
 def _written(name: str, where: WorkspaceId, about: Mapping[str, Any]) -> str:
-    """What stands for the run's cell."""
+    """Return the text in place of the run's cell."""
     lines = [f"# the job {name} in the workspace {where.workspace}, which was started elsewhere"]
     for title in ("displayName", "experimentName", "environmentId"):
         if about.get(title):

@@ -1,8 +1,8 @@
 """The backend `azureml`: ranks in a command job of Azure Machine Learning, from a JupyterLab anywhere.
 
-A job's machines run our host program in place of a training script (backends/platform_entrypoint.py), and it
-our agent. All that passes between a host and this machine lies in a container of blobs, of a datastore of the
-workspace.
+A job's machines run our host program in place of a training script (backends/platform_entrypoint.py). The
+host program runs our agent. A blob container of a workspace's datastore has the mailbox between the hosts and
+this machine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["AzureMl"]
 
 
 class AzureMl(PlatformJob[CommandJob]):
-    """One run's hosts are the machines of one command job, which serves all of the run's attempts."""
+    """The run's hosts are the machines of one command job, which serves all attempts of the run."""
 
     name: ClassVar[str] = "azureml"
     options: ClassVar[type[Options]] = AzureMlOptions
@@ -68,13 +68,15 @@ class AzureMl(PlatformJob[CommandJob]):
 
     @staticmethod
     def check_search(search: Search, options: Mapping[str, Any]) -> None:
-        """Raises InputError for what a sweep job cannot search."""
+        """Raise InputError if a sweep job cannot do this search."""
         check_search(search)
 
     @staticmethod
     def request_search(search: Search, trial: Job, timeout_s: float | None) -> dict[str, Any]:
-        """The request that starts the sweep job of trials like this one, which starts them. Pure.
-        `timeout_s`: of all trials together."""
+        """Return the request for a sweep job that starts trials like this one. Pure.
+
+        `timeout_s`: of all trials together.
+        """
         asked = AzureMlOptions(**trial.options)
         workspace, name = whereabouts(asked, Path(trial.cwd)).id, sweep_name(trial.id)
         code = code_id(workspace, name)
@@ -86,7 +88,7 @@ class AzureMl(PlatformJob[CommandJob]):
 
 
 def _life_s(asked: AzureMlOptions) -> float | None:
-    """How long a signature that we make lasts, where hosts write by one."""
+    """Return how long our signature is valid, in seconds, if the hosts write with one."""
     return LIFE.total_seconds() if asked.identity is None else None
 
 

@@ -1,4 +1,4 @@
-"""What can be told of a command job before anybody is asked, and before anything costs."""
+"""Checks of a command job before any request, and before anything costs money."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ __all__ = ["check_command", "check_packages", "whereabouts"]
 
 
 def whereabouts(asked: AzureMlOptions, folder: Path) -> WorkspaceId:
-    """The workspace of the options, or the one that is known in the notebook's folder. Raises InputError."""
+    """Return the workspace of the options, or the one configured in the notebook's folder.
+
+    Raises InputError.
+    """
     given = {
         "subscription": asked.subscription,
         "resource_group": asked.resource_group,
@@ -33,7 +36,7 @@ def whereabouts(asked: AzureMlOptions, folder: Path) -> WorkspaceId:
 
 
 def check_packages() -> None:
-    """Raises MissingEngine."""
+    """Raise MissingEngine if a package is missing."""
     for package in ("azure.identity", "azure.storage.blob"):
         if not _has(package):
             raise MissingEngine(
@@ -42,7 +45,7 @@ def check_packages() -> None:
 
 
 def check_command(world_size: int, asked: AzureMlOptions) -> list[str]:
-    """Returns what the user has to know. Raises InputError and MissingEngine."""
+    """Return warnings. Raises InputError and MissingEngine."""
     check_packages()
     whereabouts(asked, Path.cwd())
     if asked.compute is None:

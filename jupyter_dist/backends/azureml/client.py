@@ -1,4 +1,4 @@
-"""What a run asks of its workspace: a command job started, found again, and ended with all that is left."""
+"""The platform client of a run on Azure ML: it starts a command job, finds it again, and ends it."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ _OURS = uuid.UUID("5f0e7a55-6f0b-4f5c-9c0e-6a1d3f2f7a11")
 
 
 def _code(name: str) -> str:
-    """What the code of a job is called: the same for the same job, so that there is one."""
+    """Return the name of a job's code. The same job has the same name, so there is only one."""
     return str(uuid.uuid5(_OURS, name))
 
 
 def code_id(workspace: str, name: str) -> str:
-    """The id of the code of a job, in the workspace of that id."""
+    """Return the id of a job's code in the workspace with that id."""
     return f"{workspace}/codes/{_code(name)}/versions/1"
 
 
 def mailbox_of(asked: AzureMlOptions) -> str:
-    """The mailbox as Azure ML names folders of its datastores."""
+    """Return the mailbox's address in Azure ML's format for datastore folders."""
     return f"azureml://datastores/{asked.datastore}/paths/jupyter-dist"
 
 
@@ -61,7 +61,7 @@ class AzureMlClient:
     def __init__(
         self, workspace: MlWorkspace, asked: AzureMlOptions, folder: RunFolder, adopted: str | None = None
     ) -> None:
-        """`adopted`: the job, where a sweep has started it."""
+        """`adopted`: the job, if a sweep has started it."""
         self._workspace, self._asked, self._run = workspace, asked, folder.id
         self._adopted = adopted
         self._metrics, self._telling = StudioMetrics(workspace, folder), threading.Lock()
@@ -71,7 +71,7 @@ class AzureMlClient:
     def mailbox(self, folder: RunFolder) -> Mailbox:
         if self._adopted is not None:
             take_key(folder)
-        # Machines may be waited for as long as it takes: the workspace says what becomes of the job.
+        # Machines may take any time to start: the workspace reports what happens to the job.
         return Mailbox(
             mailbox_of(self._asked), folder, opening_s=math.inf, store=self._mail.store, run=self._adopted
         )
@@ -93,7 +93,7 @@ class AzureMlClient:
             version=self._version(),
             longest_s=most_s,
         )
-        program = self._program(mailbox)  # first: it tells what is wrong with the datastore
+        program = self._program(mailbox)  # first: it reports errors of the datastore
         leave_files(mailbox)
         self._leave_code(name, program)
         with contextlib.suppress(InUse):
@@ -101,8 +101,10 @@ class AzureMlClient:
         return look_at(self._workspace, name)
 
     def _longest_s(self, job: Job) -> float | None:
-        """As `longest_s`. Raises LaunchError where a run may take longer than its hosts may write to the
-        mailbox."""
+        """Return `longest_s` of the job.
+
+        Raises LaunchError if the run may outlast its hosts' access to the mailbox.
+        """
         life_s = self._mail.life_s() if self._asked.identity is None else None
         most_s = longest_s(job, life_s)
         if life_s is None or most_s is None or 0 < most_s <= life_s:
@@ -122,20 +124,22 @@ class AzureMlClient:
         )
 
     def begin_sweep(self, search: Search, tuning: Job, trial: Job, mailbox: Mailbox) -> None:
-        """Start the sweep job of this tuning run, whose trials are like this one: one, however often it is
-        asked for. Blocks. Raises what `submit` raises."""
+        """Start the sweep job of a tuning run with trials like this one. Repeatable: there is only one job.
+
+        Blocks. Raises what `submit` raises.
+        """
         most_s = self._longest_s(tuning)
         name, asked, where = sweep_name(self._run), self._asked, self._workspace.where.id
         code, ranks = code_id(where, name), trial.world_size
         body = sweep_job(search, asked, name, ranks, where, code, version=self._version(), longest_s=most_s)
-        # Each trial's job has a folder in the mailbox that is called as the job is.
+        # Each trial's job has its own folder in the mailbox, with the job's name.
         program = self._program(mailbox, "$AZUREML_RUN_ID")
         self._leave_code(name, program)
         with contextlib.suppress(InUse):
             self._workspace.sweeps("PUT", name, "start a sweep", body, on_behalf=asked.identity == "user")
 
     def _version(self) -> str | None:
-        """The newest of an environment whose name says none."""
+        """Return the newest version of an environment whose name contains no version."""
         name = (self._asked.environment or "").removeprefix("azureml:")
         if not environment_id(name, "").endswith("/versions/LATEST"):
             return None
@@ -146,8 +150,11 @@ class AzureMlClient:
         return str(told["value"][0]["name"])
 
     def _leave_code(self, name: str, program: Mapping[str, str]) -> None:
-        """Have the workspace keep what the job's machines run. The run's key and the signature of its mailbox
-        are in there, and not in the job's environment, which everybody reads who may see the job."""
+        """Store the program of the job's machines in the workspace.
+
+        The program contains the run's key and the signature of its mailbox. Everyone who may see the job can
+        read the job's environment, so neither is there.
+        """
         code = f"{_code(name)}/versions/1"
         with contextlib.suppress(NotThere):
             self._workspace.codes("GET", code, "look for a job's code")
@@ -167,7 +174,10 @@ class AzureMlClient:
             self._workspace.codes("PUT", code, "upload a job's code", {"properties": about})
 
     def _program(self, mailbox: Mailbox, run: str | None = None) -> dict[str, str]:
-        """The files of a job's code. `run`: what its folder in the mailbox is called, if not as the run."""
+        """Return the files of a job's code.
+
+        `run`: its folder in the mailbox, if it differs from the run's id.
+        """
         _, env = mailbox.host_program(None)
         env["JUPYTER_DIST_MAILBOX_RUN"] = run or env["JUPYTER_DIST_MAILBOX_RUN"]
         env |= {"JUPYTER_DIST_MAILBOX": self._mail.url(), "JUPYTER_DIST_MAILBOX_ECHO": "1"}
@@ -181,8 +191,11 @@ class AzureMlClient:
         }
 
     def find(self, job: Job, attempt: int) -> CommandJob | None:
-        """The newest job that serves this attempt, or one before. A job's name is the run's: a submission
-        that is still on its way comes to the job of that name, or to nothing, for its files are gone."""
+        """Return the newest job that serves this attempt, or an earlier one.
+
+        A job's name follows from the run's. A pending submission therefore either yields the job of that
+        name, or fails because its files are gone.
+        """
         ours = [job_name(self._run, number) for number in range(attempt, -1, -1)]
         for name in ours if self._adopted is None else [self._adopted]:
             with contextlib.suppress(NotThere):
@@ -198,8 +211,10 @@ class AzureMlClient:
         return found
 
     def tell_all(self, seen: CommandJob) -> None:
-        """Have the workspace know all that was logged, before the job ends: a sweep judges it by that.
-        Blocks; never raises."""
+        """Send all logged metrics to the workspace before the job ends: a sweep judges the job by them.
+
+        Blocks. Never raises.
+        """
         with self._telling:
             self._metrics.tell(seen.name, all_of_it=True)
 

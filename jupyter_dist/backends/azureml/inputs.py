@@ -1,4 +1,4 @@
-"""The inputs of a job as they are written in a flag, and as Azure ML wants them. Pure.
+"""The inputs of a job, converted from a flag's text to Azure ML's format. Pure.
 
 train=azureml://datastores/workspaceblobstore/paths/digits/,mode=ro_mount
 labels=abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/labels.csv,mode=download,type=uri_file
@@ -24,13 +24,16 @@ _MODES = {
     "eval_mount": "EvalMount",
     "eval_download": "EvalDownload",
 }
-"""As the SDK and the studio write them, and as the service does."""
+"""The names of the SDK and the studio, and the service's names."""
 _TYPES = ("uri_folder", "uri_file", "mltable")
 
 
 def job_input(name: str, text: str, workspace: str) -> dict[str, Any]:
-    """An entry of a job's inputs. `workspace`: the id of the one that data assets are of. Raises ValueError,
-    which goes on from the flag's name. https://learn.microsoft.com/azure/machine-learning/reference-yaml-job-command"""
+    """Return an entry of a job's inputs. `workspace`: the id of the workspace of data assets.
+
+    Raises ValueError, whose text continues after the flag's name.
+    https://learn.microsoft.com/azure/machine-learning/reference-yaml-job-command
+    """
     url, *parts = text.split(",")
     if not _NAME.fullmatch(name):
         raise ValueError(f"needs NAME=URI with a name of letters, digits and '_', got {name!r:.80}")
@@ -50,14 +53,14 @@ def job_input(name: str, text: str, workspace: str) -> dict[str, Any]:
 
 
 def check_inputs(given: Mapping[str, str]) -> dict[str, str]:
-    """The value of --input as it is. Raises ValueError."""
+    """Return the value of --input unchanged. Raises ValueError."""
     for name, text in given.items():
         job_input(name, text, "")
     return dict(given)
 
 
 def arguments(given: Mapping[str, str]) -> str:
-    """What a job's command says of them, behind the program: the service puts the paths there."""
+    """Return the arguments for the inputs in a job's command. The service inserts the paths."""
     return "".join(f" '{name}=${{{{inputs.{name}}}}}'" for name in given)
 
 

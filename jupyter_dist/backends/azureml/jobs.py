@@ -1,4 +1,4 @@
-"""Command jobs: seen and ended. Every call may block.
+"""Command jobs: described and ended. Every call may block.
 
 https://learn.microsoft.com/rest/api/azureml/jobs/get
 """
@@ -35,25 +35,25 @@ _ENDED = {"Completed": "has ended", "Failed": "has failed", "Canceled": "was can
 
 @dataclass(frozen=True)
 class CommandJob(JobView):
-    """A job as the workspace tells of it."""
+    """A job as the workspace reports it."""
 
     name: str
     status: str
     machines: str
-    """How many it has, and which, for the user."""
+    """The number and type of the job's machines, for the user."""
     ran: bool = False
-    """Whether it was seen to run."""
+    """Whether the job was seen running."""
 
     @property
     def preempted(self) -> str | None:
-        """That its machines were taken away, for the user: the service starts it again on others."""
+        """Text for the user that the machines were preempted. The service restarts the job on others."""
         if self.ran and self.status in _BEFORE:
             return f"{self.called} has lost its machines and {self.waits_for}"
         return None
 
 
 def read(told: Mapping[str, Any], page: str) -> CommandJob:
-    """Of an answer. Pure. `page`: the job's, where the answer names none."""
+    """Parse an answer. Pure. `page`: the job's page, if the answer names none."""
     name, about = str(told["name"]), told["properties"]
     status = str(about.get("status") or "NotStarted")
     studio = (about.get("services") or {}).get("Studio") or {}
@@ -77,13 +77,13 @@ def read(told: Mapping[str, Any], page: str) -> CommandJob:
 
 
 def look_at(workspace: MlWorkspace, name: str) -> CommandJob:
-    """How a job stands. Raises NotThere."""
+    """Return the state of a job. Raises NotThere."""
     seen = read(workspace.jobs("GET", name, f"look after the job {name!r}"), workspace.page(name))
     return _explained(workspace, seen) if seen.status == "Failed" else seen
 
 
 def look_again(workspace: MlWorkspace, seen: CommandJob) -> CommandJob:
-    """How a job stands that was seen before. Raises DistError."""
+    """Return the new state of a job. Raises DistError."""
     try:
         found = look_at(workspace, seen.name)
         return dataclasses.replace(found, ran=seen.ran or found.status == "Running")
@@ -93,7 +93,10 @@ def look_again(workspace: MlWorkspace, seen: CommandJob) -> CommandJob:
 
 
 def _explained(workspace: MlWorkspace, seen: CommandJob) -> CommandJob:
-    """With the reason, which the job itself does not tell. It is not needed, and may not be had."""
+    """Return the job with the reason for its end, which the job's resource lacks.
+
+    The reason may stay unknown.
+    """
     with contextlib.suppress(DistError, KeyError, TypeError, AttributeError):
         told = workspace.history(f"runs/{seen.name}/details", f"ask why the job {seen.name!r} has failed")
         error = ((told.get("error") or {}).get("error")) or {}
@@ -107,7 +110,7 @@ def _explained(workspace: MlWorkspace, seen: CommandJob) -> CommandJob:
 
 
 def end_job(workspace: MlWorkspace, name: str, *, wait_s: float) -> CommandJob:
-    """As `wait_or_stop`."""
+    """End a job, as `wait_or_stop` does."""
     return wait_or_stop(
         lambda: look_at(workspace, name),
         lambda: workspace.jobs("POST", f"{name}/cancel", f"cancel the job {name!r}"),

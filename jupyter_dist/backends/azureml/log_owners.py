@@ -1,7 +1,7 @@
-"""Whose log it is that a job's run history names. Pure.
+"""The owners of the logs in a job's run history. Pure.
 
-The service has a file for each process (PyTorch, MPI) or each task (TensorFlow), or one for a job without a
-distribution. Jobs of the years before had the files of the second pattern.
+The service has a file for each process (PyTorch, MPI) or for each task (TensorFlow). A job without a
+distribution has one file. Older jobs had the files of the second pattern.
 https://learn.microsoft.com/azure/machine-learning/how-to-log-view-metrics#view-and-download-log-files-for-a-job
 """
 
@@ -24,17 +24,22 @@ _MOST_RANKS = 10_000
 
 @dataclass(frozen=True)
 class Speaker:
-    """A rank; or what is none, such as mpirun, by its name."""
+    """A rank, or another process by its name, such as mpirun."""
 
     of: int | str
     turn: int = 0
-    """A job that the service has started again has further files, which go on where these end."""
+    """Index of the file.
+
+    A job that the service has restarted has further files, which continue the earlier ones.
+    """
     old: bool = False
 
 
 def speaker(name: str, workers: int) -> Speaker | None:
-    """Who prints into the log of that name; None for what the service itself writes. `workers`: how many
-    there are beside parameter servers, which have the ranks behind them."""
+    """Return the writer of the log with that name. None: the service itself writes it.
+
+    `workers`: their number beside parameter servers, whose ranks follow the workers'.
+    """
     if found := _NEW.fullmatch(name):
         turn, number, role = found.groups()
         old = False
@@ -54,7 +59,7 @@ def _turn(text: str | None) -> int:
 
 
 def logs_of(names: Iterable[str], workers: int) -> dict[int | str, list[tuple[int, str]]]:
-    """The logs of each who speaks, each with its turn, in the order in which they are one log."""
+    """Return the logs of each speaker with their turns, in the order in which they form one log."""
     known = [(found, name) for name in names if (found := speaker(name, workers)) is not None]
     if any(isinstance(found.of, int) and not found.old for found, _ in known):
         known = [(found, name) for found, name in known if not found.old]
@@ -65,7 +70,7 @@ def logs_of(names: Iterable[str], workers: int) -> dict[int | str, list[tuple[in
 
 
 def ranks_asked_for(about: Mapping[str, Any]) -> int:
-    """How many processes a job has, of the properties of its resource."""
+    """Return the number of a job's processes, from the properties of its resource."""
     spread = about.get("distribution") or {}
     kind = str(spread.get("distributionType") or "").lower()
     if kind == "tensorflow":
@@ -77,5 +82,5 @@ def ranks_asked_for(about: Mapping[str, Any]) -> int:
 
 
 def workers_of(about: Mapping[str, Any]) -> int:
-    """How many of them are TensorFlow's workers, where they have such roles."""
+    """Return how many of the processes are TensorFlow's workers, if the job has such roles."""
     return int((about.get("distribution") or {}).get("workerCount") or 1)

@@ -1,9 +1,9 @@
-"""Read what a job has printed into a run's folder, from the blobs that its run history names.
+"""The copy of a job's output in a run's folder, from the blobs that its run history names.
 
-The details of a job's run name each log with an address in the workspace's store, whose signature is good for
-some hours: they are asked for again and again. A log's blob grows at its end, and what was read of it is a
-number of bytes, so that nothing of it comes twice, nor is any lost. Azure's SDK reads them there as well.
-https://github.com/Azure/azure-sdk-for-python, azure-ai-ml: stream_logs_until_completion
+The run's details name each log with an address in the workspace's store. The address has a signature that is
+valid for some hours, so the details are requested repeatedly. A log's blob only grows at its end. The
+position in a log is therefore a number of bytes: nothing is repeated, and nothing is lost. Azure's SDK reads
+the same blobs. https://github.com/Azure/azure-sdk-for-python, azure-ai-ml: stream_logs_until_completion
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ __all__ = ["JobLogs"]
 
 _LIST_EVERY_S = 4.0
 _TURN_S = 10.0
-"""For one turn: long logs are read in several."""
+"""Longest time of one turn in seconds. Long logs need several turns."""
 _MOST_TROUBLES = 3
-"""In one turn: a store that is away is away for all logs."""
+"""Largest number of errors in one turn: a store that does not answer fails for all logs."""
 _TIMES = (5.0, 30.0)
 _PIECE = 4 << 20
 _AGAIN = 64
-"""So many bytes before its place are read again of a log: it is the same one if they are the same."""
+"""Bytes before the position that are read again. The log is the same one if these bytes are equal."""
 _ANEW = b"\n[jupyter_dist: Azure ML has begun this log anew]\n"
 
 
 class _Refused(Exception):
-    """The store does not take the address; the service's word for it."""
+    """The store rejects the address. Contains the service's error code."""
 
 
 @dataclass(frozen=True)
 class _Piece:
     data: bytes
     size: int
-    """Of the whole blob by then."""
+    """Size of the whole blob at that time."""
     when: float
-    """When the blob was changed last."""
+    """Time of the blob's last change."""
 
 
 _Get = Callable[[str, int], "_Piece | None"]
 
 
 class _OneLog:
-    """Of one who speaks: a blob, or several in turn. `known`: what `position` was in another process."""
+    """The log of one speaker: one blob, or several in turn. `known`: the `position` of another process."""
 
     def __init__(self, path: Path, known: Mapping[str, Any]) -> None:
         self._path, self._file = path, AttachedLog(path, int(known.get("size", 0)))
@@ -63,7 +63,7 @@ class _OneLog:
 
     @property
     def position(self) -> dict[str, int]:
-        """Up to where it was read: `size` of our file, `at` of the blob of that `turn`."""
+        """The position: `size` of our file, `at` in the blob of that `turn`."""
         return {"size": self._file.size, "turn": self._turn, "at": self._at}
 
     @property
@@ -71,7 +71,7 @@ class _OneLog:
         return self._file.size > 0
 
     def read(self, logs: Sequence[tuple[int, str]], get: _Get, until: float) -> bool:
-        """Read on; returns whether that is all by now. Raises what `get` raises."""
+        """Read on. Returns whether there is no more for now. Raises what `get` raises."""
         for turn, name in logs:
             if turn > self._turn:
                 self._turn, self._at = turn, 0
@@ -98,7 +98,7 @@ class _OneLog:
         return self._at >= piece.size
 
     def _before(self) -> bytes:
-        """What was read last, as it stands in our file."""
+        """Return the last bytes that were read, from our file."""
         if not self._at:
             return b""
         with open(self._path, "rb") as file:
@@ -107,12 +107,12 @@ class _OneLog:
 
 
 class JobLogs:
-    """Those of one job. Not for several threads at once."""
+    """The logs of one job. Not for several threads at once."""
 
     def __init__(
         self, workspace: MlWorkspace, job: str, folder: RunFolder, workers: int, known: Mapping[str, Any]
     ) -> None:
-        """`workers`: as in `speaker`; `known`: what `positions` was in another process."""
+        """`workers`: as in `speaker`. `known`: the `positions` of another process."""
         import requests
 
         self._workspace, self._job, self._folder, self._workers = workspace, job, folder, workers
@@ -129,20 +129,22 @@ class JobLogs:
 
     @property
     def ranks(self) -> list[int]:
-        """Those that have a log with something in it, rising."""
+        """The ranks whose log is not empty, in rising order."""
         return sorted(of for of, file in self._files.items() if isinstance(of, int) and file.began)
 
     @property
     def positions(self) -> dict[str, Any]:
-        """How far each was read, as JSON."""
+        """The position in each log, as JSON."""
         return self._known | {str(of): file.position for of, file in self._files.items()}
 
     def close(self) -> None:
         self._http.close()
 
     def read(self, *, ended: bool) -> bool:
-        """Read what is new; returns whether that is all there is by now. `ended`: whether the job will print
-        no more. Blocks. Raises DistError, after all was read that could be."""
+        """Read the new output. Returns whether there is no more for now. Blocks.
+
+        `ended`: whether the job will print no more. Raises DistError after everything readable was read.
+        """
         until = time.monotonic() + _TURN_S
         if ended or time.monotonic() - self._listed >= _LIST_EVERY_S:
             self._list()
@@ -176,8 +178,10 @@ class JobLogs:
         return self._files[of]
 
     def _get(self, name: str, begin: int) -> _Piece | None:
-        """From there on; None where there is no such blob yet. Raises Unreachable, and NotAllowed where a new
-        address is refused as well."""
+        """Return the blob from that byte on, or None if it does not exist yet.
+
+        Raises Unreachable, and NotAllowed if the store also rejects a new address.
+        """
         try:
             return self._ask(name, begin)
         except _Refused:
@@ -197,7 +201,7 @@ class JobLogs:
         try:
             answer = self._http.get(self._addresses.get(name, ""), headers=asked, timeout=_TIMES)
         except requests.RequestException as error:
-            # Its text has the address, with the signature.
+            # The error's own text has the address, with the signature.
             raise Unreachable(f"the workspace's store does not answer: {type(error).__name__}") from None
         code = answer.headers.get("x-ms-error-code") or answer.status_code
         if answer.status_code == 403:
@@ -205,11 +209,11 @@ class JobLogs:
         if answer.status_code == 404:
             return None
         changed = _changed(answer.headers.get("last-modified", ""))
-        if answer.status_code == 416:  # it has nothing from there on
+        if answer.status_code == 416:  # the blob has no bytes from there on
             return _Piece(b"", 0, changed)
         if answer.status_code not in (200, 206):
             raise Unreachable(f"the workspace's store does not tell of the log at the moment: {code}")
-        if answer.status_code == 200:  # all of it, whatever was asked for
+        if answer.status_code == 200:  # the answer is the whole blob, in spite of the range
             return _Piece(answer.content[begin:], len(answer.content), changed)
         size = re.search(r"/(\d+)$", answer.headers.get("content-range", ""))
         found = answer.content
@@ -217,7 +221,7 @@ class JobLogs:
 
 
 def _changed(stamp: str) -> float:
-    """When a blob was changed: what is in it was printed by then."""
+    """Return the time of a blob's last change: its content was printed by then."""
     try:
         return min(email.utils.parsedate_to_datetime(stamp).timestamp(), time.time())
     except (TypeError, ValueError):

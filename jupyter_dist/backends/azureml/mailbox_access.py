@@ -1,8 +1,8 @@
-"""How this machine and a job's hosts reach the container of blobs that a datastore of the workspace names.
+"""Access of this machine and a job's hosts to the blob container of a workspace's datastore.
 
-This machine asks the workspace for the datastore's key or signature, as Azure's own SDK does, and goes as the
-user where there is none. Hosts get a signature for this container alone, or none, where the job has an
-identity.
+This machine requests the datastore's key or signature from the workspace, as Azure's own SDK does. If there
+is none, it uses the user's identity. Hosts get a signature for this container alone, or none if the job has
+an identity.
 https://learn.microsoft.com/rest/api/azureml/datastores/list-secrets
 """
 
@@ -23,13 +23,15 @@ __all__ = ["LIFE", "MailboxAccess", "life_of"]
 
 _FOLDER = "jupyter-dist"
 LIFE = datetime.timedelta(days=7)
-"""Of a signature: the most that one by a user's own right can have."""
+"""Lifetime of a signature: the longest that a user's own right allows."""
 _RIGHTS = "rcwdl"
 
 
 def life_of(signature: str) -> float | None:
-    """For how many seconds from now it is good, by its field `se`; None where a policy of the container's
-    says that. https://learn.microsoft.com/rest/api/storageservices/create-service-sas"""
+    """Return for how many seconds a signature is valid, by its field `se`. None: a policy determines it.
+
+    https://learn.microsoft.com/rest/api/storageservices/create-service-sas
+    """
     said = urllib.parse.parse_qs(signature.lstrip("?")).get("se")
     if not said:
         return None
@@ -43,7 +45,7 @@ def life_of(signature: str) -> float | None:
 
 
 class MailboxAccess:
-    """To the folder of a datastore that all runs leave their mail in. For several threads."""
+    """Access to the datastore folder that contains the mailboxes of all runs. For several threads."""
 
     def __init__(self, workspace: MlWorkspace, datastore: str) -> None:
         self.workspace, self._name = workspace, datastore
@@ -52,23 +54,23 @@ class MailboxAccess:
         self._secrets: dict[str, Any] | None = None
 
     def store(self) -> ContainerStore:
-        """As this machine reaches it. Blocks. Raises StoreError."""
+        """Return the store for this machine. Blocks. Raises StoreError."""
         try:
             return ContainerStore(self.url(), self._credential)
         except DistError as error:
             raise StoreError(str(error)) from error
 
     def url(self) -> str:
-        """Blocks. Raises DistError."""
+        """Return the URL of the folder. Blocks. Raises DistError."""
         about = self._datastore()
         domain, account = str(about["endpoint"]), about["accountName"]
-        # The emulator is known by its address alone, and has the account's name in the path.
+        # The emulator is recognized by its address, and has the account's name in the path.
         emulated = domain.partition(":")[0].replace(".", "").isdecimal()
         host = f"{domain}/{account}" if emulated else f"{account}.blob.{domain}"
         return f"{about.get('protocol') or 'https'}://{host}/{about['containerName']}/{_FOLDER}"
 
     def signature(self) -> str:
-        """For hosts, that have no identity. Blocks. Raises DistError."""
+        """Return the signature for hosts without an identity. Blocks. Raises DistError."""
         from azure.core.exceptions import AzureError, HttpResponseError
         from azure.storage.blob import BlobServiceClient, generate_container_sas
 
@@ -97,13 +99,18 @@ class MailboxAccess:
         )
 
     def life_s(self) -> float | None:
-        """For how long hosts may write that get the signature now; None where the signature does not say.
-        Blocks. Raises DistError."""
+        """Return for how many seconds a signature of now allows hosts to write. None: unknown.
+
+        Blocks. Raises DistError.
+        """
         secrets = self._keys()
         return life_of(str(secrets["sasToken"])) if "sasToken" in secrets else LIFE.total_seconds()
 
     def _credential(self) -> Any:
-        """Asked for anew after the store has refused the one before: keys are changed now and then."""
+        """Return new credentials after the store has rejected the earlier ones.
+
+        Keys are rotated now and then.
+        """
         with self._lock:
             self._secrets = None
         secrets = self._keys()
@@ -129,7 +136,7 @@ class MailboxAccess:
             return self._about
 
     def _keys(self) -> dict[str, Any]:
-        """The datastore's secrets, kept in memory alone; none where there are none that the user may see."""
+        """Return the datastore's secrets, kept only in memory. Empty if the user may not read them."""
         about = self._datastore()
         with self._lock:
             if self._secrets is None:

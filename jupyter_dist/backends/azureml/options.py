@@ -1,4 +1,4 @@
-"""The options of the backend `azureml`, named as Azure's SDK and the studio name them."""
+"""The options of the backend `azureml`, with the names of Azure's SDK and the studio."""
 
 from __future__ import annotations
 
@@ -149,11 +149,11 @@ class AzureMlOptions(AgentOptions):
 
     @property
     def by_mpi(self) -> bool:
-        """Whether mpirun starts a process for each rank, which lends it its place."""
+        """Whether mpirun starts a process for each rank, which lends the rank its place."""
         return self.distribution == "mpi"
 
     def wanted(self) -> RankEnvironmentOptions:
-        """What concerns the ranks' environments. Under mpirun, Horovod meets by MPI."""
+        """The options for the ranks' environments. Under mpirun, Horovod uses MPI."""
         return RankEnvironmentOptions.of(self, horovod=not self.by_mpi)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The request for a command job: what Azure's own SDK sends for the same. Pure.
+"""The request for a command job: the equivalent of the request of Azure's own SDK. Pure.
 
 https://learn.microsoft.com/rest/api/azureml/jobs/create-or-update
 """
@@ -18,29 +18,29 @@ __all__ = ["command_job", "environment_id", "host_list", "instances", "iso_durat
 
 _EXPERIMENT = "jupyter-dist"
 _SPARE_S = 600.0
-"""For hosts to be set up, and for a run's end by itself."""
+"""Spare seconds for the set-up of hosts, and for a run's own end."""
 _IDENTITIES = {"managed": "Managed", "user": "UserIdentity"}
 
 
 def job_name(run: str, attempt: int) -> str:
-    """The name of a job. Names are unique in a workspace: submitted twice, there is one job."""
+    """Return the name of a job. Names are unique in a workspace: two submissions yield one job."""
     return f"jupyter-dist-{run}-{attempt}"
 
 
 def instances(asked: AzureMlOptions, world_size: int) -> int:
-    """How many machines there are: none without a rank, which would be idle, and paid for."""
+    """Return the number of machines. Each has a rank: idle machines would cost money."""
     return min(asked.instance_count, world_size)
 
 
 def host_list(asked: AzureMlOptions, world_size: int) -> list[dict[str, Any]]:
-    """The hosts by their numbers, with as many ranks each as -np comes to."""
+    """Return the hosts with their indices as names, each with its number of ranks according to -np."""
     count = instances(asked, world_size)
     each = -(-world_size // count)
     return [{"name": f"node-{node}", "slots": each} for node in range(count)]
 
 
 def environment_id(name: str, workspace: str, version: str | None = None) -> str:
-    """The id of an environment. `version`: of one whose name says none."""
+    """Return the id of an environment. `version`: for a name without a version."""
     name = name.removeprefix("azureml:")
     if name.startswith(("//", "/subscriptions/")):
         return f"azureml:{name}" if name.startswith("//") else name
@@ -53,8 +53,11 @@ def environment_id(name: str, workspace: str, version: str | None = None) -> str
 
 
 def longest_s(job: Job, life_s: float | None) -> float | None:
-    """After how long the service itself ends the job of a run, should nobody here be left to do so. Without
-    --timeout it is `life_s`, after which its hosts could not write to the mailbox any more; None: always."""
+    """Return after how many seconds the service itself ends a run's job, if no supervisor does so.
+
+    Without --timeout it is `life_s`: after that time the hosts could not write to the mailbox. None: no
+    limit.
+    """
     return life_s if job.timeout_s is None else (job.max_restarts + 1) * job.timeout_s + _SPARE_S
 
 
@@ -68,8 +71,10 @@ def command_job(
     version: str | None = None,
     longest_s: float | None = None,
 ) -> dict[str, Any]:
-    """The body of the job. `workspace`: its id; `code`: the id of the code's version; `version`: of an
-    environment whose name says none."""
+    """Return the body of the job. `workspace`: its id. `code`: the id of the code's version.
+
+    `version`: of an environment whose name contains none.
+    """
     count = instances(asked, world_size)
     resources: dict[str, Any] = {"instanceCount": count}
     told: dict[str, Any] = {
@@ -106,13 +111,13 @@ def _distribution(asked: AzureMlOptions, world_size: int, count: int) -> dict[st
     if asked.distribution == "mpi":
         return {"distributionType": "Mpi", "processCountPerInstance": -(-world_size // count)}
     if asked.distribution == "tensorflow":
-        # Which of the ranks are parameter servers is told to them by their agents, one of which each has.
+        # The service starts one process per machine. Its agent assigns the role of parameter server to ranks.
         return {"distributionType": "TensorFlow", "workerCount": count, "parameterServerCount": 0}
     return {"distributionType": "PyTorch", "processCountPerInstance": 1}
 
 
 def iso_duration(seconds: float) -> str:
-    """A duration of ISO 8601, which the service keeps times in."""
+    """Return an ISO 8601 duration, the service's format for times."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     parts = ((hours, "H"), (minutes, "M"), (rest, "S"))

@@ -1,6 +1,6 @@
-"""What rank 0 logs, also to the workspace's MLflow, so that the studio charts it on the job's page.
+"""The copy of rank 0's metrics in the workspace's MLflow, so that the studio charts them on the job's page.
 
-The workspace keeps a job as a run of that name, and speaks MLflow's own protocol.
+The workspace keeps a job as a run of that name, and implements MLflow's own protocol.
 https://learn.microsoft.com/azure/machine-learning/how-to-use-mlflow-configure-tracking
 https://mlflow.org/docs/latest/api_reference/rest-api.html#log-batch
 """
@@ -23,13 +23,15 @@ __all__ = ["StudioMetrics"]
 
 _EVERY_S = 5.0
 _MOST = 1000
-"""Of one request."""
+"""Largest number of metrics in one request."""
 _MOST_READ = 4 << 20
 
 
 class StudioMetrics:
-    """Of one run, in the process that watches it. Another one that goes on with the run tells all again: a
-    point of the same step is the same point. For one thread."""
+    """The metrics of one run, in the process that watches it. For one thread.
+
+    A new process sends everything again. MLflow treats a repeated point of the same step as the same point.
+    """
 
     def __init__(self, workspace: MlWorkspace, folder: RunFolder) -> None:
         self._workspace, self._folder = workspace, folder
@@ -40,8 +42,12 @@ class StudioMetrics:
         self._refused = False
 
     def tell(self, job: str, *, all_of_it: bool = False) -> None:
-        """Send what is new, some seconds after the last time, or now with `all_of_it`. Blocks. What cannot be
-        sent at the moment is kept for the next time; never raises."""
+        """Send new metrics some seconds after the last time, or at once with `all_of_it`. Blocks.
+
+        Never raises.
+
+        Metrics that cannot be sent are kept for the next call.
+        """
         if self._refused or (not all_of_it and time.monotonic() - self._told < _EVERY_S):
             return
         self._told = time.monotonic()
@@ -58,7 +64,7 @@ class StudioMetrics:
                 print(f"the studio does not have all metrics of {job}: {error}", flush=True)
 
     def _read(self) -> bool:
-        """Take up a piece of what there is; returns whether there may be more."""
+        """Read a piece of the new metrics. Returns whether there may be more."""
         try:
             with open(self._folder.rank(self._attempt, 0).events, "rb") as file:
                 file.seek(self._offset)

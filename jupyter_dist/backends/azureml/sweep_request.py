@@ -1,4 +1,4 @@
-"""A search as Azure ML's sweep jobs want it, and its values as ours. Pure.
+"""The request for an Azure ML sweep job: a search in its format, and its values in ours. Pure.
 
 https://learn.microsoft.com/azure/machine-learning/how-to-tune-hyperparameters
 https://learn.microsoft.com/rest/api/azureml/jobs/create-or-update#sweepjob
@@ -29,18 +29,18 @@ _OF_POLICIES = {
     "truncation_percentage": "truncationPercentage",
 }
 _OF_TRIAL = ("codeId", "command", "environmentId", "distribution")
-"""What a sweep's trial has of a command job; `resources` it has as well."""
+"""Keys that a sweep's trial shares with a command job, beside `resources`."""
 _EXPONENT = "log10_"
-"""Before a parameter's name whose exponent is searched."""
+"""Prefix of a parameter's name if its exponent is searched."""
 
 
 def sweep_name(run: str) -> str:
-    """The sweep job of a tuning run: with it, it is found again."""
+    """Return the name of a run's sweep job. The client finds the job by it."""
     return f"jupyter-dist-{run}"
 
 
 def check_search(search: Search) -> None:
-    """Raises InputError for what a sweep job cannot search."""
+    """Raise InputError if a sweep job cannot do this search."""
     if search.strategy not in _STRATEGIES:
         raise InputError(
             f"a sweep job knows no --strategy {search.strategy}: take random, and --early-stopping "
@@ -82,8 +82,10 @@ def sweep_job(
     version: str | None = None,
     longest_s: float | None = None,
 ) -> dict[str, Any]:
-    """The body of the job whose trials are command jobs like that of `command_job`, which tells what the rest
-    is. `longest_s`: of all trials together."""
+    """Return the body of a sweep job whose trials are command jobs. `command_job` documents the arguments.
+
+    `longest_s`: of all trials together.
+    """
     given = command_job(asked, name, world_size, workspace, code, version=version)["properties"]
     trial = {key: given.pop(key) for key in _OF_TRIAL}
     del given["environmentVariables"]
@@ -116,7 +118,7 @@ def sweep_job(
 
 
 def parameters_of(search: Search, given: Mapping[str, Any]) -> dict[str, Value]:
-    """What the service has chosen for a trial, as values of the search."""
+    """Convert the service's choice for a trial to values of the search."""
     told = {name.lstrip("-"): value for name, value in given.items()}
     return {
         name: _value(one, told[_sent_name(name, one, search)], search) for name, one in search.space.items()
@@ -133,7 +135,7 @@ def _termination(policy: Policy) -> dict[str, Any]:
 
 
 def _by_exponent(one: Dimension, search: Search) -> bool:
-    """Whether the exponent is what is searched: the service's bayesian sampling knows no logarithms."""
+    """Return whether the search uses the exponent: the service's bayesian sampling has no logarithms."""
     return search.strategy == "bayesian" and isinstance(one, Real | Whole) and one.log
 
 
@@ -142,7 +144,10 @@ def _sent_name(name: str, one: Dimension, search: Search) -> str:
 
 
 def _distribution(one: Dimension, search: Search) -> list[Any]:
-    """https://learn.microsoft.com/python/api/azure-ai-ml/azure.ai.ml.sweep"""
+    """Return a parameter's distribution.
+
+    https://learn.microsoft.com/python/api/azure-ai-ml/azure.ai.ml.sweep
+    """
     if isinstance(one, Choice) or search.strategy == "grid":
         return ["choice", [[_sent(value) for value in one.points() or ()]]]
     if _by_exponent(one, search):
@@ -158,7 +163,7 @@ def _distribution(one: Dimension, search: Search) -> list[Any]:
 
 
 def _sent(value: Value) -> int | float | str:
-    """A value of a choice: the service takes numbers and texts."""
+    """Return a value of a choice in the service's types: numbers and texts."""
     return value if isinstance(value, int | float | str) and not isinstance(value, bool) else str(value)
 
 

@@ -1,9 +1,11 @@
-"""A workspace of Azure Machine Learning, and the user's credentials for it, which azure-identity finds.
+"""An Azure Machine Learning workspace and the user's credentials, which azure-identity finds.
 
-They come from where all of Azure's tools have them: the environment, the identity of the machine, `az login`.
+The credentials have the same sources as for all of Azure's tools: the environment, the machine's identity,
+`az login`.
 https://learn.microsoft.com/python/api/azure-identity/azure.identity.defaultazurecredential
 
-The calls are few, and plain REST: Microsoft's own package for them is forty packages and seconds of imports.
+The calls are few, and plain REST. Microsoft's own package for them needs forty packages and seconds of
+imports.
 https://learn.microsoft.com/rest/api/azureml/
 """
 
@@ -25,33 +27,33 @@ from ..platform_job import CredentialsExpired
 __all__ = ["InUse", "MlWorkspace", "NotAllowed", "NotThere", "WorkspaceId", "workspace_here"]
 
 _TIMES = (5.0, 30.0)
-"""Seconds to connect, and for an answer. Whoever calls here asks again for much longer."""
+"""Seconds to connect, and for an answer. The callers here retry much longer."""
 _CODES_VERSION, _JOBS_VERSION, _VERSION = "2023-04-01", "2025-01-01-preview", "2024-04-01"
 _SWEEPS_VERSION = "2024-01-01-preview"
-"""Of the API: those with which Azure's own SDK asks for the same (tests/golden/azureml_requests.json)."""
+"""API versions of Azure's own SDK for the same requests (tests/golden/azureml_requests.json)."""
 _CLOUDS = {
     "AzureCloud": ("https://management.azure.com", "https://ml.azure.com"),
     "AzureChinaCloud": ("https://management.chinacloudapi.cn", "https://ml.azure.cn"),
     "AzureUSGovernment": ("https://management.usgovcloudapi.net", "https://ml.azure.us"),
 }
-"""By the names that AZUREML_CURRENT_CLOUD takes: who manages resources there, and the studio."""
+"""Azure's resource manager and the studio, by the values of AZUREML_CURRENT_CLOUD."""
 
 
 class NotThere(LaunchError):
-    """What was asked for is not in the workspace."""
+    """The workspace does not have the requested object."""
 
 
 class NotAllowed(LaunchError):
-    """The user has no right to it."""
+    """The user lacks the permission."""
 
 
 class InUse(LaunchError):
-    """There is one of that name already."""
+    """An object of that name exists already."""
 
 
 @dataclass(frozen=True)
 class WorkspaceId:
-    """Which workspace."""
+    """The address of a workspace."""
 
     subscription: str
     resource_group: str
@@ -59,7 +61,7 @@ class WorkspaceId:
 
     @property
     def id(self) -> str:
-        """As Azure Resource Manager names it."""
+        """The workspace's id in Azure Resource Manager."""
         return (
             f"/subscriptions/{self.subscription}/resourceGroups/{self.resource_group}"
             f"/providers/Microsoft.MachineLearningServices/workspaces/{self.workspace}"
@@ -67,8 +69,10 @@ class WorkspaceId:
 
 
 def workspace_here(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Options of the workspace that a compute instance is of, or that config.json above a folder names, which
-    the studio gives out for download. Nothing where there is none."""
+    """Return the options of the compute instance's workspace, or of a config.json above the folder.
+
+    The studio offers config.json for download. Returns nothing if there is neither.
+    """
     ours = {
         "subscription": environ.get("AZUREML_ARM_SUBSCRIPTION"),
         "resource_group": environ.get("AZUREML_ARM_RESOURCEGROUP"),
@@ -90,15 +94,18 @@ def workspace_here(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 
 def _config_files(folder: Path) -> Iterator[Path]:
-    """Where Azure's SDK looks for it, in the same order."""
+    """Yield the paths of config.json that Azure's SDK tries, in the same order."""
     for above in (folder, *folder.parents):
         for inside in (".azureml", "aml_config", "."):
             yield above / inside / "config.json"
 
 
 class MlWorkspace:
-    """A workspace. It is signed in to when it is asked first, and again once it has refused: its user may
-    have signed in anew meanwhile. For several threads."""
+    """A workspace. For several threads.
+
+    The first request signs in. After a rejection, the next request signs in again, because the user may have
+    renewed the credentials.
+    """
 
     def __init__(self, where: WorkspaceId) -> None:
         self.where = where
@@ -107,7 +114,7 @@ class MlWorkspace:
             raise InputError(f"AZUREML_CURRENT_CLOUD is one of {', '.join(_CLOUDS)}, and it is {cloud!r:.80}")
         manager, self.studio = _CLOUDS[cloud]
         self._scope = f"{manager}/.default"
-        # The one with which Azure's own SDK is led elsewhere.
+        # Azure's own SDK uses this variable to select another service.
         self._manager = os.environ.get("AZUREML_DEV_URL_MFE") or manager
         self._lock = threading.Lock()
         self._credential: Any = None
@@ -115,7 +122,7 @@ class MlWorkspace:
         self._about: dict[str, Any] | None = None
 
     def credential(self) -> Any:
-        """What Azure's clients take as such."""
+        """Return a credential object for Azure's clients."""
         with self._lock:
             if self._credential is None:
                 from azure.identity import DefaultAzureCredential
@@ -124,15 +131,18 @@ class MlWorkspace:
             return self._credential
 
     def codes(self, method: str, path: str, what: str, body: Any = None) -> Any:
-        """Of a version of a job's code, such as `NAME/versions/1`."""
+        """Send a request about a version of a job's code, such as `NAME/versions/1`."""
         return self._manage(method, f"{self.where.id}/codes/{path}", _CODES_VERSION, what, body)
 
     def jobs(self, method: str, path: str, what: str, body: Any = None, *, on_behalf: bool = False) -> Any:
-        """Of a job, by its name. `on_behalf`: it will act as the user, whose token it gets therefore."""
+        """Send a request about a job, by its name.
+
+        `on_behalf`: the job acts as the user, and gets the user's token.
+        """
         return self._jobs(method, path, _JOBS_VERSION, what, body, on_behalf)
 
     def sweeps(self, method: str, path: str, what: str, body: Any = None, *, on_behalf: bool = False) -> Any:
-        """Of a sweep job, as `jobs`."""
+        """Send a request about a sweep job, as `jobs` does."""
         return self._jobs(method, path, _SWEEPS_VERSION, what, body, on_behalf)
 
     def _jobs(self, method: str, path: str, version: str, what: str, body: Any, on_behalf: bool) -> Any:
@@ -140,26 +150,26 @@ class MlWorkspace:
         return self._manage(method, f"{self.where.id}/jobs/{path}", version, what, body, more)
 
     def other(self, method: str, path: str, what: str, body: Any = None) -> Any:
-        """Of anything else in the workspace; an empty path is the workspace itself."""
+        """Send a request about any other object of the workspace. The empty path is the workspace itself."""
         return self._manage(method, f"{self.where.id}{path}", _VERSION, what, body)
 
     def history(self, path: str, what: str) -> Any:
-        """Of what the workspace has noted of a run."""
+        """Return the workspace's run history at that path."""
         return self._ask("GET", f"{self._service(what)}/history/v1.0{self.where.id}/{path}", what, None, {})
 
     def mlflow(self, path: str, what: str, body: Any) -> Any:
-        """Of the workspace's MLflow, such as `runs/log-batch`."""
+        """Send a request to the workspace's MLflow, such as `runs/log-batch`."""
         place = f"{self._service(what)}/mlflow/v1.0{self.where.id}/api/2.0/mlflow"
         return self._ask("POST", f"{place}/{path}", what, body, {})
 
     def _service(self, what: str) -> str:
-        """The workspace's own service, which is not Azure's manager."""
+        """Return the address of the workspace's own service, which is not Azure's manager."""
         if self._about is None:
             self._about = self.other("GET", "", what)["properties"]
         return str(self._about["discoveryUrl"]).rpartition("/discovery")[0]
 
     def page(self, job: str) -> str:
-        """The page of a job in the studio."""
+        """Return the page of a job in the studio."""
         return f"{self.studio}/runs/{job}?wsid={self.where.id}"
 
     def _manage(
@@ -175,10 +185,11 @@ class MlWorkspace:
         return self._ask(method, url, what, body, more or {})
 
     def _ask(self, method: str, url: str, what: str, body: Any, more: Mapping[str, str]) -> Any:
-        """What it answers. `what` is told after `cannot` where it fails, such as `start a job`.
+        """Return the answer. `what` completes the error text after `cannot`, such as `start a job`.
 
-        Raises InUse, NotAllowed, NotThere, CredentialsExpired, LaunchError for any other answer that will not
-        change by itself, and Unreachable."""
+        Raises InUse, NotAllowed, NotThere, CredentialsExpired, LaunchError for any other permanent error, and
+        Unreachable.
+        """
         import requests
 
         wait_s = self._not_before - time.monotonic()
@@ -201,7 +212,7 @@ class MlWorkspace:
 
         try:
             return str(self.credential().get_token(scope).token)
-        except ClientAuthenticationError as error:  # of which a lack of credentials is one
+        except ClientAuthenticationError as error:  # this kind includes missing credentials
             raise self._signed_out(what, str(error.message)) from error
         except AzureError as error:
             raise Unreachable(f"nobody can be signed in to Azure at the moment: {error.message}") from error
@@ -210,7 +221,7 @@ class MlWorkspace:
         with self._lock:
             self._credential = None
         lines = [line.strip() for line in said.splitlines() if line.strip()]
-        # What does the chain of credentials say of the last one, which is the user's own?
+        # Find what the chain of credentials reports about the last one, which is the user's own.
         line = next((each for each in reversed(lines) if "az login" in each), lines[0] if lines else "")
         return CredentialsExpired(
             f"cannot {what}: Azure knows no such user now: {line.rstrip('.')[:300]}. In a terminal: az "

@@ -1,1 +1,1 @@
-"""What the backend `databricks` is made of, beside its calls."""
+"""The backend `databricks`, its requests and its client."""

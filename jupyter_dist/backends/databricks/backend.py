@@ -1,7 +1,7 @@
 """The backend `databricks`: ranks on the workers of a Databricks cluster, from a JupyterLab anywhere.
 
-A one-time run of Jobs starts one barrier task per host (barrier_program.py), and each of them our
-agent. All that passes between a host and this machine lies in a Unity Catalog Volume.
+A one-time job run starts one barrier task per host (barrier_program.py). Each task starts our agent. A Unity
+Catalog Volume is the mailbox between the hosts and this machine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Databricks"]
 
 
 class Databricks(PlatformJob[JobRun]):
-    """One run's hosts are the barrier tasks of one job run, which serves all of the run's attempts."""
+    """The run's hosts are the barrier tasks of one job run, which serves all attempts of the run."""
 
     name: ClassVar[str] = "databricks"
     options: ClassVar[type[Options]] = DatabricksOptions

@@ -1,7 +1,7 @@
-"""What a job runs on a cluster: one barrier task per host, each of which runs the host's program.
+"""The program of a job run on a cluster: one barrier task per host, each of which runs the host's program.
 
-This file is sent as it stands, with a call of `serve` below it (`program_text`): it needs nothing but Spark.
-Barrier tasks start together or not at all; when one ends, Spark ends the others.
+This file is sent as it is, followed by a call of `serve` (`program_text`). It needs only Spark. Barrier tasks
+start together or not at all. When one ends, Spark ends the others.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ __all__ = ["program_text", "serve"]
 
 
 def program_text(settings: dict[str, Any]) -> str:
-    """The text of the program. It holds the run's key, and belongs where only the user reads it."""
+    """Return the program's text. It contains the run's key, so only the user may be able to read it."""
     return f"{Path(__file__).read_text('utf-8')}\n\nserve(json.loads({json.dumps(settings)!r}))\n"
 
 
 def serve(settings: dict[str, Any]) -> None:
-    """Have the hosts run; returns when all of them are released.
+    """Run the hosts. Returns when all of them are released.
 
     `settings`: `hosts` (their number), `folder` (the run's on the Volume), `attempt`, `argv` and `env` (of a
     host's program), `wait_s` (for free task slots). Raises RuntimeError, whose text the job's page shows.
@@ -32,7 +32,7 @@ def serve(settings: dict[str, Any]) -> None:
     hosts, waits_until = int(settings["hosts"]), time.monotonic() + float(settings["wait_s"])
 
     def free_slots() -> int:
-        """Spark itself is silent for ten minutes where there are too few. Not part of its Python API."""
+        """Return the free slots, by a private API. Spark itself reports a lack only after ten minutes."""
         try:
             scala = context._jsc.sc()
             profile = scala.resourceProfileManager().defaultResourceProfile()
@@ -49,7 +49,7 @@ def serve(settings: dict[str, Any]) -> None:
         print(f"{free_slots()} task slots for {hosts} hosts: waiting for more", flush=True)
         time.sleep(5)
 
-    # All that the task needs is inside of it: Spark sends it to where this module is not.
+    # The task imports everything inside the function: Spark sends it to hosts without this module.
     def host(_: Any) -> Any:
         import os
         import socket
@@ -63,14 +63,14 @@ def serve(settings: dict[str, Any]) -> None:
         try:
             os.mkdir(f"{settings['folder']}/begun-{settings['attempt']}-{node}")
         except FileExistsError:
-            # Spark starts a barrier stage again, which its host's agent and ranks have not outlived.
+            # Spark has restarted the barrier stage. The host's agent and ranks ended with the first one.
             raise RuntimeError("a host of the run was lost") from None
         except OSError as error:
             raise RuntimeError(
                 f"the cluster does not see {settings['folder']!r} ({error.strerror}): it needs Unity Catalog "
                 "and dedicated access, and its user the right to read and write the Volume"
             ) from None
-        # However this task ends, the pipe ends with it, and then the host's program.
+        # When this task ends for any reason, the pipe closes, and the host's program then ends too.
         watch = (
             "import os, signal, sys, threading\n"
             "def watch(lifeline=int(sys.argv[1])):\n"

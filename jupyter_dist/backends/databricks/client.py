@@ -1,4 +1,4 @@
-"""What a run asks of its workspace: to start a job run, to find it again, to end it with all that is left."""
+"""The platform client of a run on Databricks: it starts a job run, finds it again, and ends it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SLOTS_WAIT_S = 600.0
 
 
 def program_path(user: str, run: str, attempt: int) -> str:
-    """Where the program of a job run lies in the workspace."""
+    """Return the path of a job run's program in the workspace."""
     return f"/Users/{user}/.jupyter-dist/{run}-{attempt}.py"
 
 
@@ -45,11 +45,11 @@ class DatabricksClient:
         self.settings, self.wanted = asked.agent_settings(), RankEnvironmentOptions.of(asked)
 
     def mailbox(self, folder: RunFolder) -> Mailbox:
-        # On the cluster, the Volume is a folder; here, the same is asked of the workspace.
+        # On the cluster, the Volume is a folder. This machine uses the workspace's API for the same files.
         return Mailbox(
             f"file://{urllib.parse.quote(self._asked.mailbox)}",
             folder,
-            # A cluster may be waited for as long as it takes: the workspace says what becomes of it.
+            # A cluster may take any time to start: the workspace reports what happens to it.
             opening_s=math.inf,
             store=self._store,
         )
@@ -83,7 +83,7 @@ class DatabricksClient:
         with self._workspace.asking("list your job runs") as client:
             seen = active_run(client, run_name(self._run), job.created - 3600)
             if seen is None:
-                # A submission that is still on its way comes to nothing without it.
+                # Without the program, a submission that is still pending fails.
                 remove_program(client, program_path(client.current_user.me().user_name, self._run, attempt))
             return seen
 
@@ -97,7 +97,7 @@ class DatabricksClient:
         return None
 
     def tell_all(self, seen: JobRun) -> None:
-        pass  # it is told nothing
+        pass  # the workspace gets no metrics
 
     def end(self, seen: JobRun, folder: RunFolder, *, wait_s: float) -> str | None:
         with contextlib.suppress(NotThere):

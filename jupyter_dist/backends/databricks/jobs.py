@@ -1,4 +1,4 @@
-"""One-time runs of Databricks Jobs: submitted, watched, and ended. Every call may block.
+"""One-time job runs of Databricks: submitted, watched, and ended. Every call may block.
 
 https://docs.databricks.com/api/workspace/jobs
 """
@@ -35,23 +35,23 @@ _WAITS = {
     "TERMINATING": "is ending",
 }
 _FINAL = ("INVALID_CLUSTER_REQUEST", "INVALID_RUN_CONFIGURATION", "RESOURCE_NOT_FOUND", "UNAUTHORIZED_ERROR")
-"""Codes of ends that another attempt would come to as well."""
+"""Result codes for which a retry would fail in the same way."""
 
 
 @dataclass(frozen=True)
 class JobRun(JobView):
-    """A job run as the workspace tells of it."""
+    """A job run as the workspace reports it."""
 
     number: int
     program: str
-    """The path of the program that it runs."""
+    """The path of the job run's program."""
     slots: Sequence[int]
-    """How many ranks each of its hosts takes."""
+    """Number of ranks on each host."""
     life: str
 
 
 def submit_run(client: Any, body: Mapping[str, Any]) -> int:
-    """Start a one-time run, or find the one that was started with the same token; returns its number."""
+    """Start a one-time run, and return its number. The same token returns the run that exists already."""
     from databricks.sdk.service.jobs import QueueSettings, SubmitTask
 
     typed = {"tasks": [SubmitTask.from_dict(task) for task in body["tasks"]]}
@@ -61,7 +61,7 @@ def submit_run(client: Any, body: Mapping[str, Any]) -> int:
 
 
 def active_run(client: Any, name: str, since_s: float) -> JobRun | None:
-    """The run of that name that has not ended."""
+    """Return the active run of that name, or None."""
     from databricks.sdk.service.jobs import RunType
 
     runs = client.jobs.list_runs(
@@ -71,7 +71,7 @@ def active_run(client: Any, name: str, since_s: float) -> JobRun | None:
 
 
 def see(client: Any, number: int) -> JobRun:
-    """How a run stands."""
+    """Return the state of a run."""
     run = client.jobs.get_run(number)
     task = run.tasks[0] if run.tasks else None
     program = None if task is None else task.spark_python_task
@@ -96,7 +96,7 @@ def see(client: Any, number: int) -> JobRun:
     result = _word(run.state.result_state) or life
     messages = [run.state.state_message, details.message if details else None]
     if task is not None and result not in ("SUCCESS", "CANCELED"):
-        with contextlib.suppress(OSError):  # it tells more, and is not needed
+        with contextlib.suppress(OSError):  # the output has more details, and is optional
             messages.insert(0, client.jobs.get_run_output(task.run_id).error)
     why = _with(f"job run {number} {_VERBS.get(result, 'has failed')}", next(filter(None, messages), None))
     named = f" ({code})" if code and code not in ("SUCCESS", "USER_CANCELED", "CANCELED") else ""
@@ -104,7 +104,7 @@ def see(client: Any, number: int) -> JobRun:
 
 
 def look_at(workspace: Workspace, seen: JobRun) -> JobRun:
-    """How a run stands that was seen before. Raises DistError."""
+    """Return the new state of a run. Raises DistError."""
     try:
         with workspace.asking(f"look after {seen.called}") as client:
             return see(client, seen.number)
@@ -113,7 +113,7 @@ def look_at(workspace: Workspace, seen: JobRun) -> JobRun:
 
 
 def end_run(workspace: Workspace, number: int, *, wait_s: float) -> None:
-    """As `wait_or_stop`; one that has not begun need not be waited for."""
+    """End a run, as `wait_or_stop` does. A run that has not begun is stopped without waiting."""
 
     def look() -> JobRun:
         with workspace.asking(f"look after job run {number}") as client:
@@ -129,7 +129,7 @@ def end_run(workspace: Workspace, number: int, *, wait_s: float) -> None:
 
 
 def upload_program(client: Any, path: str, text: str) -> None:
-    """Write a file into the user's own folder of the workspace: nobody else but admins can read it there."""
+    """Write a file into the user's own folder of the workspace. Only the user and admins can read it."""
     from databricks.sdk.service.workspace import ImportFormat
 
     client.workspace.mkdirs(path.rpartition("/")[0])
@@ -137,7 +137,7 @@ def upload_program(client: Any, path: str, text: str) -> None:
 
 
 def remove_program(client: Any, path: str) -> None:
-    """One that is gone is no error."""
+    """Delete the file. A missing file is no error."""
     from databricks.sdk.errors import NotFound
 
     with contextlib.suppress(NotFound):

@@ -16,7 +16,7 @@ __all__ = ["DatabricksOptions"]
 
 
 _RUNTIME_OF = {"3.10": "14.3.x", "3.11": "15.4.x", "3.12": "16.4.x"}
-"""By Python, the newest runtime with long-term support that has it."""
+"""For each Python, the newest runtime with long-term support."""
 
 
 _SECRETS = ("--token", "--client-id", "--client-secret", "--password", "--azure-client-secret")
@@ -123,12 +123,12 @@ class DatabricksOptions(AgentOptions, GpuOptions):
 
     @property
     def mailbox(self) -> str:
-        """The folder of the Volume that all runs leave their mail in."""
+        """The folder of the Volume that contains the mailboxes of all runs."""
         return f"{self.volume}/jupyter-dist"
 
     @property
     def nodes(self) -> int:
-        """On how many machines of a new cluster there can be ranks."""
+        """Number of machines of a new cluster that can run ranks."""
         return max(1, 1 if self.workers is None else self.workers)
 
     @property

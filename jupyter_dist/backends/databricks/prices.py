@@ -1,4 +1,4 @@
-"""What a new cluster costs an hour, where the price lists in node_prices.json know its machines."""
+"""The price per hour of a new cluster, if node_prices.json has prices for its machines."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ def _prices() -> dict[str, Any]:
 
 
 def cloud_of(node_type: str) -> str:
-    """aws, azure or gcp, as the names of their machines differ."""
+    """Return aws, azure or gcp. The pattern of a machine type's name differs between them."""
     if node_type.startswith("Standard_"):
         return "azure"
     return "aws" if "." in node_type else "gcp"
 
 
 def has_gpus(node_type: str) -> bool:
-    """Whether machines of this type have GPUs, by the price lists or by their family's name."""
+    """Return whether machines of this type have GPUs, by the price lists or by their family's name."""
     known = _prices()["nodes"].get(node_type)
     return bool(known["gpus"]) if known else _GPU_FAMILY.match(node_type) is not None
 
 
 def cost_line(node_type: str | None, workers: int, *, spot: bool) -> str:
-    """What the cluster of a driver and `workers` machines costs an hour, in a line for the user.
-    `node_type`: None where a policy names it."""
+    """Return the price per hour of a cluster with a driver and `workers` machines, as a line for the user.
+
+    `node_type`: None if a policy determines it.
+    """
     told, nodes = _prices(), workers + 1
     machines = f"{nodes} × {node_type or 'the machine that its policy names'}"
     machines += " (one is the driver)" if workers else ""

@@ -1,4 +1,4 @@
-"""The options of the backend `databricks`, their checks, and the job and the cluster that they ask for."""
+"""The request of the backend `databricks`: checks of its options, the job and its cluster."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["check_cluster", "cluster_hosts", "host_list", "job_request", "run_na
 
 
 _PYTHON_OF = {"13": "3.10", "14": "3.10", "15": "3.11", "16": "3.12", "17": "3.12"}
-"""By the runtime's major version: https://docs.databricks.com/aws/en/release-notes/runtime/"""
+"""Python by the runtime's major version: https://docs.databricks.com/aws/en/release-notes/runtime/"""
 _OWN_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 _SHARED = ("USER_ISOLATION", "DATA_SECURITY_MODE_STANDARD", "LEGACY_TABLE_ACL", "LEGACY_PASSTHROUGH")
-"""Access modes in which Spark takes no RDDs, and so no barrier tasks from Python."""
+"""Access modes in which Spark accepts no RDDs, and so no barrier tasks from Python."""
 _SPOT = {
     "aws": "SPOT_WITH_FALLBACK",
     "azure": "SPOT_WITH_FALLBACK_AZURE",
@@ -30,7 +30,7 @@ _OF_NEW = ("node_type", "workers", "runtime", "policy", "spot")
 
 
 def check_cluster(world_size: int, asked: DatabricksOptions) -> list[str]:
-    """What can be told without asking anybody; returns what the user has to know. Raises InputError."""
+    """Check the options without any request, and return warnings. Raises InputError."""
     if not _has_sdk():
         raise MissingEngine(
             "the backend 'databricks' needs databricks-sdk: pip install \"jupyter-dist[databricks]\""
@@ -63,7 +63,10 @@ def check_cluster(world_size: int, asked: DatabricksOptions) -> list[str]:
 
 
 def _check_runtime(runtime: str, whose: str) -> None:
-    """What travels is pickled, which only the same Python reads. Raises InputError, before anything costs."""
+    """Raise InputError if the runtime has another Python, before anything costs money.
+
+    The payload is pickled, and only the same Python version reads it.
+    """
     python = _PYTHON_OF.get(runtime.partition(".")[0])
     if python is not None and python != _OWN_PYTHON:
         fitting = _RUNTIME_OF.get(_OWN_PYTHON)
@@ -74,20 +77,20 @@ def _check_runtime(runtime: str, whose: str) -> None:
 
 
 def spread(world_size: int, workers: int) -> tuple[int, ...]:
-    """How many ranks each host takes, evenly, where there are so many workers for them."""
+    """Return how many ranks each host gets, evenly, if there are that many workers."""
     used = max(1, min(workers, world_size))
     return tuple(world_size // used + (node < world_size % used) for node in range(used))
 
 
 def host_list(slots: Sequence[int]) -> list[dict[str, Any]]:
-    """The hosts of a run, as the workers of its cluster that they are."""
+    """Return the hosts of a run. Each host is a worker of the cluster."""
     return [{"name": f"worker{node}", "slots": each} for node, each in enumerate(slots)]
 
 
 def cluster_hosts(found: Mapping[str, Any], world_size: int) -> tuple[int, ...]:
-    """How the ranks are spread over the workers of a cluster that is there, as the workspace describes it.
+    """Return how many ranks each worker of an existing cluster gets. `found`: the workspace's description.
 
-    Raises InputError for one that they cannot run on.
+    Raises InputError if the cluster cannot run the ranks.
     """
     name = f"the cluster {found.get('cluster_name') or found.get('cluster_id')!r}"
     mode = str(found.get("data_security_mode"))
@@ -103,15 +106,17 @@ def cluster_hosts(found: Mapping[str, Any], world_size: int) -> tuple[int, ...]:
 
 
 def run_name(run: str) -> str:
-    """Under which the jobs of a run are listed."""
+    """Return the name of a run's jobs in the workspace's list."""
     return f"jupyter-dist {run}"
 
 
 def job_request(
     run: str, attempt: int, program: str, slots: Sequence[int], asked: DatabricksOptions
 ) -> dict[str, Any]:
-    """The body of a one-time run. The token is the run's own: asked for again, the same run is answered.
-    https://docs.databricks.com/api/workspace/jobs/submit"""
+    """Return the body of a one-time run. The run has its own token: a second request returns the same run.
+
+    https://docs.databricks.com/api/workspace/jobs/submit
+    """
     parameters = ["--ranks", ",".join(map(str, slots))]
     task: dict[str, Any] = {
         "task_key": "ranks",
@@ -148,7 +153,7 @@ def _new_cluster(run: str, asked: DatabricksOptions) -> dict[str, Any]:
         }
         cluster["custom_tags"]["ResourceClass"] = "SingleNode"
     if asked.spot and asked.node_type is not None:
-        # The driver is on demand: with it the whole run would go.
+        # The driver is on demand: the loss of the driver would end the whole run.
         cloud = cloud_of(asked.node_type)
         cluster[f"{cloud}_attributes"] = {"availability": _SPOT[cloud], "first_on_demand": 1}
     return cluster

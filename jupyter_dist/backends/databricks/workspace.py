@@ -1,6 +1,6 @@
-"""A Databricks workspace and the user's credentials for it, which only databricks-sdk ever sees.
+"""A Databricks workspace and the user's credentials. Only databricks-sdk sees the credentials.
 
-They come from where all of Databricks' tools have them (unified authentication): a profile of
+The credentials have the same sources as for all of Databricks' tools (unified authentication): a profile of
 ~/.databrickscfg, the sign-in of `databricks auth login`, the environment, or the cloud's own tools.
 https://docs.databricks.com/aws/en/dev-tools/auth/unified-auth
 """
@@ -22,17 +22,22 @@ __all__ = ["NotThere", "Workspace", "check_profile", "profiles"]
 
 _ANSWER_S = 20
 _RETRY_S = 5
-"""For as long databricks-sdk asks again by itself. Whoever calls here asks again for much longer, and has the
-user told meanwhile what hinders him."""
+"""Seconds for which databricks-sdk itself retries.
+
+The callers here retry much longer, and the view shows the error to the user meanwhile.
+"""
 
 
 class NotThere(LaunchError):
-    """What was asked for is not in the workspace (404)."""
+    """The workspace does not have the requested object (404)."""
 
 
 class Workspace:
-    """A workspace. It is signed in to when it is asked first, and again once it has refused: its user may
-    have signed in anew meanwhile. For several threads."""
+    """A workspace. For several threads.
+
+    The first request signs in. After a rejection, the next request signs in again, because the user may have
+    renewed the credentials.
+    """
 
     def __init__(self, host: str | None, profile: str | None) -> None:
         self._host, self._profile = host, profile
@@ -40,7 +45,10 @@ class Workspace:
         self._client: Any = None
 
     def client(self) -> Any:
-        """The `databricks.sdk.WorkspaceClient`. Raises CredentialsExpired where there are no credentials."""
+        """Return the `databricks.sdk.WorkspaceClient`.
+
+        Raises CredentialsExpired if there are no credentials.
+        """
         with self._lock:
             if self._client is None:
                 self._client = self._sign_in()
@@ -48,16 +56,15 @@ class Workspace:
 
     @contextlib.contextmanager
     def asking(self, what: str) -> Iterator[Any]:
-        """The client, for what is told after `cannot` where it fails, such as `read the cluster 'c'`.
+        """Yield the client. `what` completes the error text after `cannot`, such as `read the cluster 'c'`.
 
-        Raises NotThere, CredentialsExpired, LaunchError for any other answer that will not change by itself,
-        and Unreachable.
+        Raises NotThere, CredentialsExpired, LaunchError for any other permanent error, and Unreachable.
         """
         try:
             yield self.client()
         except DistError:
             raise
-        except OSError as error:  # all of databricks-sdk's and of requests' are of this kind
+        except OSError as error:  # all errors of databricks-sdk and requests are of this kind
             raise self._told(what, error) from error
 
     def _sign_in(self) -> Any:
@@ -113,7 +120,7 @@ class Workspace:
 
 
 def _first(error: Exception) -> str:
-    """What an error says, without the client's settings, which databricks-sdk appends."""
+    """Return an error's text without the client's settings, which databricks-sdk appends."""
     text = str(error).partition(". Config: ")[0].partition(". Env: ")[0]
     return text.strip().split("\n")[0].rstrip(".")[:300] or type(error).__name__
 
@@ -123,7 +130,7 @@ def _config_file(environ: Mapping[str, str]) -> Path:
 
 
 def profiles(environ: Mapping[str, str]) -> list[str]:
-    """Whom the user can sign in as. Raises InputError."""
+    """Return the profiles with which the user can sign in. Raises InputError."""
     known = configparser.ConfigParser(interpolation=None)
     try:
         known.read(_config_file(environ), "utf-8")
@@ -134,7 +141,7 @@ def profiles(environ: Mapping[str, str]) -> list[str]:
 
 
 def check_profile(host: str | None, profile: str | None, environ: Mapping[str, str]) -> None:
-    """Look whether there is anything to sign in with, without asking anybody. Raises InputError."""
+    """Check that there are credentials to sign in with, without any request. Raises InputError."""
     path, wanted = _config_file(environ), profile or environ.get("DATABRICKS_CONFIG_PROFILE")
     known = profiles(environ)
     if wanted is not None and wanted not in known:

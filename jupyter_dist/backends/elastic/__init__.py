@@ -1,1 +1,1 @@
-"""Runs whose number of ranks changes."""
+"""Elastic runs: the number of ranks may change."""

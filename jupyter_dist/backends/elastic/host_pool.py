@@ -1,4 +1,4 @@
-"""The hosts of an elastic run: set up as they come, taken away when they fail, and taken up anew."""
+"""The hosts of an elastic run: set up when they join, removed when they fail, and set up again."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from ..ranks.placement import RankEnvironmentOptions, addresses
 __all__ = ["HostPool", "name_of"]
 
 _AWAY_S = 15.0
-"""A host that does not answer for so long, while others do, is taken away."""
+"""Seconds of silence after which a host is removed, if other hosts answer."""
 _STALL_S = 3.0
-"""Without a look at the hosts for so long, it may be this machine that has slept."""
+"""Seconds without a poll of the hosts after which this machine may have been suspended."""
 _RETRY_S = 15.0
 _ASK_EVERY_S = 1.0
 _FIRST_S = 10.0
-"""For how long hosts that are ready at first wait for those named before them."""
+"""Seconds that the first ready hosts wait for hosts named before them."""
 
 
 def name_of(key: str) -> str:
-    """The host's name, of its name and generation."""
+    """Return the host's name, from its name and generation."""
     return key.rpartition("~")[0]
 
 
 class HostPool:
-    """Not for several threads.
+    """The hosts. Not for several threads.
 
-    A host that is taken up again, after it was away, has another *generation*: nobody knows the ranks that
-    may be left there, and their files are not to be mixed with those of new ones.
+    A host that returns after a loss has another *generation*. Ranks may be left on it that nobody watches,
+    and their files must not mix with those of new ranks.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class HostPool:
         return {"generation": self._generation, "usable": sorted(self._usable), "hosts": hosts}
 
     def recall(self, told: Mapping[str, Any]) -> None:
-        """Find the agents again that another supervisor has left there."""
+        """Find the agents again that another supervisor has started on the hosts."""
         self._generation, self._usable, self._resumed = dict(told["generation"]), set(told["usable"]), True
         for host in told["hosts"]:
             self._fleet.add(host["name"], host["slots"], ports=0, resume=True)
 
     def tend(self) -> dict[str, int]:
-        """Go on with every host; returns the slots of those that can be used, by name and generation."""
+        """Advance every host. Returns the slots of the usable hosts, by name and generation."""
         now = time.monotonic()
         if now - self._tended > _STALL_S:
             self._patient_until = now + _AWAY_S
@@ -89,12 +89,12 @@ class HostPool:
         return usable
 
     def _all_ready(self, wanted: int) -> bool:
-        """Whether there may be ranks from now on: the first ones are given out in the order of the hosts."""
+        """Return whether ranks may start: the first ranks are assigned in the order of the hosts."""
         ready = [host for host in self._fleet.members if host.settled or host.failed]
         return len(ready) >= wanted or (bool(ready) and time.monotonic() - self._began > _FIRST_S)
 
     def _is_out(self, host: ElasticHost, wanted: bool) -> bool:
-        """Whether it cannot be used; where that may change, begins anew with it after a while."""
+        """Return whether the host is unusable. A temporary failure is retried after a while."""
         if host.failed or host.lost:
             now = time.monotonic()
             if now >= self._retry_at.setdefault(host.name, now + _RETRY_S) and wanted and not host.final:
@@ -104,15 +104,18 @@ class HostPool:
         return not wanted or self._is_silent(host)
 
     def _is_silent(self, host: ElasticHost) -> bool:
-        """Whether nothing is to be expected of it. Where none of them answers, the trouble is here: its ranks
-        go on without us, for the time of grace."""
+        """Return whether the host counts as lost because it does not answer.
+
+        If no host answers, the problem is on this machine: the ranks continue without a driver for the grace
+        time.
+        """
         if host.away is None or self._resumed or time.monotonic() < self._patient_until:
             return False
         answer = any(other.away is None for other in self._fleet.members if other.name in self._usable)
         return answer and time.time() - host.away > _AWAY_S
 
     def _take_up(self, host: ElasticHost) -> bool:
-        """Whether it can be used from now on."""
+        """Return whether the host is usable from now on."""
         if host.away is not None or not host.settled or not self._has_gpus(host):
             return False
         if host.name in self._generation:
@@ -127,7 +130,10 @@ class HostPool:
             host.signal(kill=True)
 
     def _has_gpus(self, host: ElasticHost) -> bool:
-        """Whether the host's agent has taken what its slots need; where it cannot, the host has failed."""
+        """Return whether the host's agent has taken the GPUs for its slots.
+
+        If it cannot, the host has failed.
+        """
         assert host.facts is not None
         wish = gpu_wish(self._wanted, host.slots, self._job) if host.facts.gpus else None
         told = host.facts.leased
@@ -141,8 +147,10 @@ class HostPool:
         return False
 
     def failures(self) -> list[str]:
-        """A line for each host that could not be set up. Of one that was lost, its ranks tell, and of one
-        that is gone there is nothing to mend."""
+        """Return a line for each host whose set-up failed.
+
+        A lost host is reported with its ranks. The user cannot repair a host that is gone.
+        """
         gone = self._gone()
         failed = [host for host in self._fleet.members if host.failed and host.name not in gone]
         return [f"host {host.name}: {host.failed}" for host in failed]
@@ -151,7 +159,10 @@ class HostPool:
         return next(host for host in self._fleet.members if host.name == name)
 
     def address(self, name: str) -> str:
-        """As all others see the host, now and later: never 127.0.0.1, even while it is the only one."""
+        """Return the host's address for all others, now and later.
+
+        It is never 127.0.0.1, even for a single host.
+        """
         facts = {host.name: host.facts for host in self._fleet.members if host.facts is not None}
         found = addresses({**facts, "": facts[name]})[name]
         if not found:
@@ -159,7 +170,7 @@ class HostPool:
         return found
 
     def left(self, lost: Sequence[str]) -> list[str]:
-        """The addresses of these hosts, as far as no host that can be used has them."""
+        """Return the addresses of these hosts, except those that a usable host has."""
         address = {host.name: host.facts.address for host in self._fleet.members if host.facts is not None}
         there = {address.get(name) for name in self._usable}
         return sorted({str(address[name]) for name in lost if name in address and address[name] not in there})

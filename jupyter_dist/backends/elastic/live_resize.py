@@ -1,8 +1,8 @@
-"""The ranks of an elastic run on hosts that have our agent: hosts looked after, rounds begun, seats filled.
+"""Live resizing of an elastic run on hosts with our agent: hosts watched, rounds begun, seats filled.
 
-Ranks need no connection to us for that. What one asks comes as a line of a file in its folder, and what all
-are told goes to each host as a small file (worker/horovod/rendezvous.py). So this works over every kind of
-link, and when this process has died, another one goes on with what the folder says.
+Ranks need no connection to the driver for that. A rank's request is a line of a file in its folder. An answer
+for all ranks is a small file on each host (worker/horovod/rendezvous.py). Every kind of link is therefore
+sufficient. If the driver process dies, another one continues from the folder's content.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _STATES = {
 
 
 class _Asked:
-    """What the newest process of a seat has asked for, by the lines in its folder."""
+    """The requests of a seat's newest process, from the lines in its folder."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -56,7 +56,7 @@ class _Asked:
         self._said: dict[int, tuple[int, int]] = {}
 
     def of(self, number: int) -> tuple[int, int]:
-        """How often that process has asked, and at which port it would serve the next round."""
+        """Return how often that process has asked, and on which port it would serve the next round."""
         with contextlib.suppress(OSError), open(self._path, "rb") as file:
             file.seek(self._offset)
             data = file.read()
@@ -69,7 +69,7 @@ class _Asked:
 
 
 class LiveResize:
-    """One attempt. Not for several threads."""
+    """The ranks of one attempt. Not for several threads."""
 
     def __init__(
         self,
@@ -83,7 +83,9 @@ class LiveResize:
         hosts: Callable[[], Sequence[Mapping[str, Any]]],
         gone: Callable[[], Mapping[str, str]],
     ) -> None:
-        """`hosts`: those there are at the moment. `gone`: those that have ended, as the platform says."""
+        """`hosts`: returns the current hosts. `gone`: returns the hosts that have ended according to the
+        platform.
+        """
         self._job, self._folder, self._attempt, self._fleet = job, folder, attempt, fleet
         self._wanted = wanted
         self._pool = HostPool(job, fleet, wanted, hosts, gone)
@@ -99,7 +101,7 @@ class LiveResize:
         self.stopping = False
 
     def recall(self) -> bool:
-        """Go on from what a supervisor before this one has written down; False: it has not got so far."""
+        """Continue from the record of an earlier supervisor. Returns False if there is none."""
         try:
             told = json.loads(self._memory.read_bytes())
         except (OSError, ValueError):
@@ -125,7 +127,7 @@ class LiveResize:
         write_json(self._memory, about)
 
     def poll(self, trouble: str | None) -> Poll:
-        """`trouble`: what hinders the links at the moment."""
+        """Advance the attempt, and return its state. `trouble`: what currently hinders the links."""
         state = self._fleet.poll()
         found = {process.id: process for process in state.processes}
         if self.stopping or self._verdict is not None:
@@ -181,7 +183,7 @@ class LiveResize:
         return State.RUNNING if any(rank.started for rank in ranks) else State.PENDING
 
     def _missing(self, there: int, overall: State) -> list[RankState]:
-        """Those for which no host has come yet."""
+        """Return the ranks that have no host yet."""
         state = State.STOPPED if overall.ended else State.PENDING
         return [RankState(rank, state) for rank in range(there, self._job.world_size)]
 
@@ -225,7 +227,7 @@ class LiveResize:
         starts = []
         for place in places:
             folder = self._folder.rank(self._attempt, place).path
-            for name in (layout.ERROR, layout.RESULT):  # of the process that was here before
+            for name in (layout.ERROR, layout.RESULT):  # files of the previous process in this seat
                 with contextlib.suppress(OSError):
                     os.unlink(folder / name)
             seat = self._rounds.seats[place]
@@ -277,8 +279,6 @@ class LiveResize:
                 if those:
                     host.end(those, kill=kill)
 
-    # What they are told.
-
     @property
     def _notice_path(self) -> str:
         return f"{layout.attempt_path('', self._attempt)}/{layout.NOTICE}"
@@ -290,7 +290,7 @@ class LiveResize:
         if self._notice.get("round") != rounds.number:
             port = self._asked[first].of(members[0].number)[1]
             self._notice |= {"address": self._pool.address(name_of(members[0].host)), "port": port}
-        # By their slots, and so by the GPUs they have there: their ranks change their order in each round.
+        # Local ranks follow the slots, and so the GPUs: the order of ranks changes in each round.
         beside = [sum(b.host == seat.host and b.slot < seat.slot for b in members) for seat in members]
         hosts = list(dict.fromkeys(seat.host for seat in members))
         across = [sum(b == beside[at] for b in beside[:at]) for at in range(len(members))]
@@ -309,8 +309,10 @@ class LiveResize:
         }
 
     def _look_for_gone(self) -> bool:
-        """Name the addresses from which nothing more will come, so that nobody waits for it; returns whether
-        there are others than before."""
+        """Publish the addresses of lost hosts, so that no rank waits for them.
+
+        Returns whether they changed.
+        """
         lost = [name_of(seat.host) for seat in self._rounds.seats if seat.stand is Stand.LOST]
         gone = self._pool.left(lost)
         before: list[str] = self._notice.get("gone", [])

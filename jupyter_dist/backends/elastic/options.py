@@ -1,4 +1,4 @@
-"""The options of backends on whose hosts ranks may go and come."""
+"""The options of backends whose ranks may join and leave."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _ranks(title: str, description: str) -> Any:
 
 
 class ElasticOptions(Options):
-    """How far the number of ranks may change. A run is elastic where one of the first two is given."""
+    """Limits of the number of ranks. A run is elastic if one of the first two is given."""
 
     form: ClassVar[Form] = Form(
         sections={
@@ -52,7 +52,7 @@ class ElasticOptions(Options):
         return self.min_np is not None or self.max_np is not None
 
     def limits(self, world_size: int) -> Elastic | None:
-        """None where the ranks are to stay."""
+        """Return the limits, or None if the number of ranks is fixed."""
         if not self.is_elastic:
             return None
         return Elastic(
@@ -63,7 +63,7 @@ class ElasticOptions(Options):
         )
 
     def check_elastic(self, world_size: int) -> None:
-        """Raise InputError for what cannot work with so many ranks at first."""
+        """Raise InputError if the limits cannot work with that many first ranks."""
         if self.min_np is not None and self.min_np > world_size:
             raise InputError(f"--min-np {self.min_np} is more than -np {world_size}")
         if self.max_np is not None and self.max_np < world_size:

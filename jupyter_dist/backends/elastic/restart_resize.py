@@ -1,11 +1,10 @@
-"""The ranks of an elastic run that are all started anew when their number changes, as torch's have to be.
+"""Resizing of an elastic run by a restart of all ranks, as torch needs it.
 
-A process group of torch has its size for good. So each *round* is an attempt of the run: when a host is
-lost, or others have come, all ranks are ended, and as many as there is room for are started, each with its
-place in its environment. Where training goes on is the cell's own business, by a checkpoint, as under
-torchrun.
+A process group of torch has a fixed size. Each *round* is therefore an attempt of the run. When a host is
+lost or others join, all ranks are stopped. As many ranks as possible then start, each with its rank in its
+environment. The cell itself resumes training from a checkpoint, as under torchrun.
 
-What is known of a round is written down before its ranks are asked for: another supervisor goes on with that.
+A round is recorded before its ranks are requested: a new supervisor continues from the record.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ from .rounds import Elastic
 __all__ = ["RestartResize"]
 
 _QUIET_S = 1.0
-"""Without a change of the hosts for so long, a round begins with those that are there."""
+"""Seconds without a change of the hosts after which a round begins."""
 _COMING_S = 10.0
-"""For how long a round waits for hosts that are being set up, when enough are there."""
+"""Seconds that a round with enough hosts waits for further ones that are being set up."""
 _GROW_S = 3.0
-"""For so long there has to be room for more ranks before all begin anew for it."""
+"""Seconds for which more ranks must be possible before all ranks restart for them."""
 _NOTICED_S = 3.0
-"""A rank may fail of the loss of another one's host before that is known here."""
+"""Seconds that the loss of a host may stay unnoticed here after other ranks have failed because of it."""
 _KILL_S = 5.0
 
 
@@ -58,8 +57,10 @@ class _Phase(enum.Enum):
 
 
 class RestartResize:
-    """Those of one attempt that was asked for, and of the rounds that follow from it, which are the next
-    attempts. Not for several threads."""
+    """The ranks of one requested attempt, and of the following rounds, which are the next attempts.
+
+    Not for several threads.
+    """
 
     def __init__(
         self,
@@ -73,25 +74,27 @@ class RestartResize:
         hosts: Callable[[], Sequence[Mapping[str, Any]]],
         gone: Callable[[], Mapping[str, str]],
     ) -> None:
-        """`hosts`: those there are at the moment. `gone`: those that have ended, as the platform says."""
+        """`hosts`: returns the current hosts. `gone`: returns the hosts that have ended according to the
+        platform.
+        """
         self._job, self._fleet, self._limits, self._wanted = job, fleet, limits, wanted
         self._gone = gone
         self._pool = HostPool(job, fleet, wanted, hosts, gone)
         self._first = self._number = attempt
         self._rounds = 0
-        """How many there were."""
+        """Number of rounds so far."""
         self._place = folder.attempt(attempt)
         self._phase = _Phase.GATHERING
         self._where: list[RankPlacement] = []
         self._keys: dict[str, str] = {}
-        """The hosts of the newest round by name: each with its generation."""
+        """Hosts of the newest round: from each name to the name with its generation."""
         self._last: tuple[RankState, ...] = self._pending()
-        """How the ranks stood when nothing more was to come of them."""
+        """Final states of the ranks, once no new state can follow."""
         self._lost_at: dict[int, float] = {}
         self._why = ""
-        """Of what the newest round has ended."""
+        """Why the newest round ended."""
         self._lost: list[str] = []
-        """The hosts of whose loss that was, if any."""
+        """Hosts whose loss ended the newest round."""
         self._found: dict[int | None, HostProcess] = {}
         self._hosts: dict[str, int] = {}
         self._changed_at = self._enough_since = self._began = time.monotonic()
@@ -103,7 +106,7 @@ class RestartResize:
         self.stopping = False
 
     def recall(self) -> bool:
-        """Go on from what a supervisor before this one has written down; False: it has not got so far."""
+        """Continue from the record of an earlier supervisor. Returns False if there is none."""
         try:
             told = json.loads(self._memory.read_bytes())
         except (OSError, ValueError):
@@ -134,7 +137,7 @@ class RestartResize:
             self._written = told
 
     def poll(self, trouble: str | None) -> Poll:
-        """`trouble`: what hinders the links at the moment."""
+        """Advance the run, and return its state. `trouble`: what currently hinders the links."""
         state = self._fleet.poll()
         if self._verdict is not None:
             return dataclasses.replace(self._verdict, pids=state.pids)
@@ -158,7 +161,7 @@ class RestartResize:
         )
 
     def _turn(self) -> tuple[tuple[RankState, ...], str | None]:
-        """Go on; returns how the ranks stand, and what is waited for."""
+        """Advance the run. Returns the states of the ranks, and what the run waits for."""
         if self._phase is _Phase.TRAINING:
             return self._train(), None
         if self._phase is _Phase.CLEARING:
@@ -174,7 +177,7 @@ class RestartResize:
         if self._phase is not _Phase.TRAINING:
             return State.RUNNING if self._rounds else State.PENDING
         found = overall(ranks)
-        # Until it is known whether that is the end, or follows from the loss of a host.
+        # The run counts as running until it is clear whether the loss of a host caused the failure.
         return State.RUNNING if self._failed_at is not None and not self._is_judged else found
 
     @property
@@ -190,10 +193,8 @@ class RestartResize:
         ranks = (dataclasses.replace(r, state=State.STOPPED) if r.state in going else r for r in self._last)
         self._verdict = Poll(state, tuple(ranks), attempt=self._number, final=final, detail=why)
 
-    # Hosts, until there are ranks.
-
     def _gather(self) -> str | None:
-        """Choose the hosts of the next round once there are enough; returns what is waited for."""
+        """Choose the hosts of the next round if there are enough. Returns what the round waits for."""
         now, most = time.monotonic(), self._limits.max_np
         need = self._limits.min_np if self._rounds else self._job.world_size
         size = min(sum(self._hosts.values()), most)
@@ -228,7 +229,10 @@ class RestartResize:
         return f": {self._why}" if self._why else ""
 
     def _choose(self, size: int) -> None:
-        """Hosts that have trained come first: what they have kept is with the first ranks again."""
+        """Choose the hosts of the next round.
+
+        Hosts of earlier rounds come first, so their state stays at the first ranks.
+        """
         before = [key for key in self._keys.values() if key in self._hosts]
         order = [*before, *(key for key in self._hosts if key not in before)]
         named = [{"name": name_of(key), "slots": self._hosts[key]} for key in order]
@@ -239,7 +243,7 @@ class RestartResize:
         self._phase = _Phase.READYING
 
     def _make_ready(self) -> bool:
-        """Start the ranks once their hosts have found ports; whether that is done."""
+        """Start the ranks once their hosts have found ports. Returns whether that is done."""
         if any(key not in self._hosts for key in self._keys.values()):
             self._phase = _Phase.GATHERING
             return False
@@ -261,10 +265,11 @@ class RestartResize:
         self._found = {}
         return True
 
-    # Ranks, while there are some.
-
     def _train(self) -> tuple[RankState, ...]:
-        """How they stand; begins to clear them away where a host is lost, or there is room for more."""
+        """Return the states of the ranks.
+
+        Begins to stop them if a host is lost, or more ranks are possible.
+        """
         ranks = self._states()
         if self._is_judged or all(rank.state is State.SUCCEEDED for rank in ranks):
             return ranks
@@ -293,25 +298,28 @@ class RestartResize:
                 rank = rank_state(rank, process)
             dropped = not self.stopping and self._keys[place.host] not in self._hosts
             lost = rank.state is State.LOST or (dropped and not rank.state.ended)
-            if lost or place.rank in self._lost_at:  # whatever is heard of it later
+            if lost or place.rank in self._lost_at:  # in spite of any later report
                 ended = self._lost_at.setdefault(place.rank, rank.ended or time.time())
                 rank = dataclasses.replace(rank, state=State.LOST, ended=ended, exit_code=None, signal=None)
             elif self._phase is _Phase.CLEARING and not self._lost and rank.state is State.FAILED:
-                # It has missed another one before it heard of its own end.
+                # The rank failed because of another one, before its own stop.
                 rank = dataclasses.replace(rank, state=State.STOPPED)
             ranks.append(rank)
         return tuple(ranks)
 
     def _begin_anew(self, lost: Sequence[str]) -> None:
-        """`lost`: the hosts that are the reason; without one there is room for more ranks."""
+        """Begin a new round. `lost`: the hosts that are the reason.
+
+        If there are none, more ranks are possible.
+        """
         self._lost, self._phase, self._killed = list(lost), _Phase.CLEARING, False
         self._cleared_at = time.monotonic()
         self._fleet.stop(kill=False)
 
     def _clear(self) -> tuple[RankState, ...]:
-        """Wait until nothing of the round is left on hosts that can be used."""
+        """Stop the ranks of the round. Waits until nothing of it is left on usable hosts."""
         ranks, now = self._states(), time.monotonic()
-        gone = self._gone()  # which may say a moment later why
+        gone = self._gone()  # the platform may report the reason a moment later
         lost = [f"host {host} was lost" + (f": {gone[host]}" if host in gone else "") for host in self._lost]
         self._why = "; ".join(lost) or "there is room for more ranks"
         if all(rank.state.ended for rank in ranks):

@@ -1,9 +1,9 @@
-"""Which ranks train together in an elastic run: the table of its rounds. Pure, but for what it is told.
+"""The rounds of an elastic run: which ranks train together. Pure, except for its input.
 
-A *seat* is a slot of a host; the processes that take it, one after the other, keep their files in its folder,
-whose number is the seat's. A process *asks* for its place in the next round, at first and again whenever the
-ranks have to meet anew. A round begins once all that still run of the last one have asked; a process that is
-new prepares itself meanwhile, and the others learn of it (`news`) when it is ready.
+A *seat* is a slot of a host. Its successive processes keep their files in the folder with the seat's number.
+A process *asks* for its place in the next round: first at its start, and again whenever the ranks have to
+meet anew. A round begins once all running members of the previous one have asked. A new process prepares
+itself meanwhile. The members learn of it (`news`) when it is ready.
 """
 
 from __future__ import annotations
@@ -19,29 +19,31 @@ from ...job import State
 __all__ = ["Elastic", "RoundStep", "Rounds", "Seat", "SeatStatus", "Stand"]
 
 _PATIENCE = 5
-"""A seat whose processes have failed so often is given up."""
+"""Number of failures after which a seat is given up."""
 _FIRST_S = 10.0
-"""For how long the first round waits for those that are on their way, when enough are there."""
+"""Seconds that a sufficient first round waits for processes that are still starting."""
 
 
 @dataclass(frozen=True)
 class Elastic:
-    """Within which limits the ranks of a run may change."""
+    """Limits within which the ranks of a run may change."""
 
     min_np: int
     max_np: int
     timeout_s: float = 600.0
-    """How long to wait for enough ranks."""
+    """Seconds to wait for enough ranks."""
     reset_limit: int | None = None
     cooldown_s: tuple[float, float] = (1.0, 30.0)
-    """After how long a seat is taken again whose process has failed: at first, and at most."""
+    """Seconds until a failed seat is used again: the first time, and at most."""
     anew: bool = False
-    """Whether all ranks are started anew when their number changes, as torch's have to be. Those of Horovod
-    go on (`hvd.elastic.run`)."""
+    """Whether all ranks restart when their number changes, as torch needs it.
+
+    Horovod's ranks continue instead (`hvd.elastic.run`).
+    """
 
 
 class Stand(enum.Enum):
-    """How a seat stands."""
+    """The state of a seat."""
 
     EMPTY = "no process was started yet"
     COMING = "its process has not asked for a place"
@@ -59,26 +61,26 @@ class Stand(enum.Enum):
 
 @dataclass
 class Seat:
-    """Where processes of the run may be, one after the other."""
+    """A slot of a host for successive processes of the run."""
 
     host: str
     """The host's name and generation."""
     slot: int
     number: int = -1
-    """Of its newest process."""
+    """Number of the seat's newest process."""
     answered: int = 0
-    """How often that one was given a place."""
+    """How often the newest process has received a place."""
     stand: Stand = Stand.EMPTY
     failures: list[float] = field(default_factory=list)
-    """When its processes have failed; seconds since the epoch."""
+    """When the seat's processes have failed, in seconds since the epoch."""
 
 
 @dataclass(frozen=True)
 class SeatStatus:
-    """What is known of a seat's newest process."""
+    """Facts about a seat's newest process."""
 
     asked: int = 0
-    """How often it has asked for a place."""
+    """How often the process has asked for a place."""
     over: bool = False
     ok: bool = False
     lost: bool = False
@@ -86,31 +88,31 @@ class SeatStatus:
 
 @dataclass(frozen=True)
 class RoundStep:
-    """What is to be done now."""
+    """The actions that are due now."""
 
     starts: Sequence[int] = ()
-    """Seats that are to get a new process."""
+    """Seats that need a new process."""
     ends: Sequence[int] = ()
-    """Seats whose processes are to end."""
+    """Seats whose processes must end."""
     changed: bool = False
     """Whether there is a new round, or news."""
     state: State | None = None
-    """How the run has ended; processes may still be there."""
+    """The run's final state. Processes may still be running."""
     detail: str | None = None
 
 
 class Rounds:
-    """The seats and rounds of one attempt. `turn` is to be called often; it starts and ends nothing."""
+    """The seats and rounds of one attempt. Call `turn` often. It starts and ends nothing itself."""
 
     def __init__(self, np: int, limits: Elastic) -> None:
         self._np, self._limits = np, limits
         self.seats: list[Seat] = []
         self.number = 0
-        """Of the newest round; 0: there was none."""
+        """Number of the newest round. 0: there was none."""
         self.members: list[int] = []
-        """Its seats, by rank."""
+        """Seats of the newest round, by rank."""
         self.news = 0
-        """How often the members were to learn that others wait."""
+        """How often the members were notified that others wait."""
         self._announced: list[list[int]] = []
         self._short_since: float | None = None
 
@@ -120,13 +122,13 @@ class Rounds:
         return {**about, "announced": self._announced, "seats": seats}
 
     def recall(self, told: Mapping[str, Any]) -> None:
-        """Go on from what `to_json` has said."""
+        """Restore what `to_json` has recorded."""
         self.number, self.members, self.news = told["number"], list(told["members"]), told["news"]
         self._announced = [list(each) for each in told["announced"]]
         self.seats = [Seat(**{**seat, "stand": Stand[seat["stand"]]}) for seat in told["seats"]]
 
     def turn(self, hosts: Mapping[str, int], seen: Mapping[int, SeatStatus], now: float) -> RoundStep:
-        """`hosts`: the slots of those that can be used now. `seen`: by seat."""
+        """Return the actions that are due. `hosts`: slots of the usable hosts. `seen`: facts by seat."""
         for place, seat in enumerate(self.seats):
             self.look(seat, seat.host in hosts, seen.get(place, SeatStatus()), now)
         if any(seat.stand is Stand.DONE for seat in self.seats):
@@ -163,7 +165,7 @@ class Rounds:
 
     @staticmethod
     def look(seat: Seat, there: bool, seen: SeatStatus, now: float) -> None:
-        """Take in what is known of a seat's process. `there`: whether its host can be used."""
+        """Update a seat from the facts about its process. `there`: whether its host is usable."""
         if not seat.stand.lives:
             return
         if seen.over and not seen.lost:
@@ -176,7 +178,7 @@ class Rounds:
             seat.failures.append(now)
 
     def _finish(self) -> RoundStep:
-        """One has succeeded: all are about to, and for a process without a place nobody is there any more."""
+        """Return the actions after a success: all members finish soon, and no further process can join."""
         ends = self._seats(Stand.COMING, Stand.WAITING)
         for place in ends:
             self.seats[place].stand = Stand.SENT_AWAY
@@ -187,7 +189,7 @@ class Rounds:
         return RoundStep(ends=ends, state=State.FAILED if failed else State.SUCCEEDED)
 
     def _fill(self, hosts: Mapping[str, int], now: float) -> list[int]:
-        """Give each slot a seat, as far as ranks are wanted, and each seat a process; returns those seats."""
+        """Assign a seat to each slot while ranks are wanted. Returns the seats that need a process."""
         known = {(seat.host, seat.slot) for seat in self.seats}
         starts = []
         free = self._limits.max_np - len(self._usable(hosts))
@@ -218,7 +220,7 @@ class Rounds:
         return seat.failures[-1] + min(high, low * (1 << (len(seat.failures) - 1)))
 
     def _trouble(self, hosts: Iterable[str]) -> str | None:
-        """Why there is no way on."""
+        """Return why the run cannot continue."""
         if self.number:
             trained = [self.seats[place] for place in self.members if self.seats[place].answered]
             if not any(seat.stand.lives for seat in trained):
@@ -232,8 +234,10 @@ class Rounds:
         return None
 
     def _begin(self, waiting: Sequence[int], seen: Mapping[int, SeatStatus]) -> None:
-        """A new round. Who was there before comes first: rank 0 tells the others how far training has come.
-        The ranks of a host are neighbours."""
+        """Begin a new round. The ranks of a host are neighbours.
+
+        Members of the previous round come first: rank 0 sends the training state to the others.
+        """
         before = [place for place in self.members if place in waiting and self.seats[place].answered]
         order = [*before, *(place for place in waiting if place not in before)][: self._limits.max_np]
         hosts = list(dict.fromkeys(self.seats[place].host for place in order))
@@ -245,7 +249,7 @@ class Rounds:
             self.seats[place].stand = Stand.MEMBER
 
     def _announce(self, waiting: Sequence[int]) -> bool:
-        """Whether the members are to learn now that others wait for a place: of each once."""
+        """Return whether to notify the members that others wait. Each waiting process is announced once."""
         new = [[place, self.seats[place].number] for place in waiting if place not in self.members]
         new = [each for each in new if each not in self._announced]
         if not new or len(self._seats(Stand.MEMBER)) >= self._limits.max_np:

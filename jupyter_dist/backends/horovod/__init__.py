@@ -1,1 +1,1 @@
-"""Horovod's own: its options, elastic runs, and the hosts that these find."""
+"""The backend `horovod`: its options, elastic runs, and the discovery of their hosts."""

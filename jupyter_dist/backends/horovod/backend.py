@@ -1,4 +1,4 @@
-"""The backend `horovod`: ranks that horovodrun starts, with Gloo or MPI, elastic or not."""
+"""The backend `horovod`: ranks started by horovodrun, with Gloo or MPI, elastic or not."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ _MISSING = (
     "(pip alone fails)."
 )
 _GLOO_TIMEOUT_S = "300"
-"""Horovod's 30 s would be over before a rank has imported its framework on a busy machine."""
+"""Seconds. Horovod's default of 30 s is too short: a framework's import takes longer on a busy machine."""
 _FRAMEWORKS = {"pytorch": ("torch",), "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-gpu")}
 
 
 class Horovod(Follower):
-    """horovodrun starts the ranks; with --min-np it also replaces those that are lost."""
+    """horovodrun starts the ranks. With --min-np it also replaces lost ranks."""
 
     name: ClassVar[str] = "horovod"
     options: ClassVar[type[Options]] = HorovodOptions
@@ -137,17 +137,17 @@ class Horovod(Follower):
 
 
 def _slots(options: HorovodOptions, world_size: int) -> int:
-    """How many ranks there may be at a time on this machine."""
+    """Return the largest number of simultaneous ranks on this machine."""
     return (options.max_np or world_size) if options.elastic else world_size
 
 
 def _far(options: HorovodOptions) -> list[str]:
-    """The hosts that are not this machine."""
+    """Return the hosts other than this machine."""
     return [str(host["name"]) for host in options.hosts if not is_local(str(host["name"]))]
 
 
 def _with_here(options: HorovodOptions) -> HorovodOptions:
-    """With this machine under the name by which it is reached without ssh, however it was called."""
+    """Return the options with the one name for this machine that needs no ssh."""
     slots: dict[str, int] = {}
     for host in options.hosts:
         name = LOCAL if is_local(str(host["name"])) else str(host["name"])
@@ -159,9 +159,9 @@ def _with_here(options: HorovodOptions) -> HorovodOptions:
 def _request(
     job: Job, options: HorovodOptions, attempt: int, run: Path, port: int, gpus: Sequence[str]
 ) -> tuple[list[str], dict[str, str]]:
-    """horovodrun's argv for this machine, and its variables as far as they differ from the notebook's. Pure.
+    """Return horovodrun's argv for this machine, and its variables that differ from the notebook's. Pure.
 
-    `port`: for MASTER_PORT. `gpus`: those that the run has.
+    `port`: for MASTER_PORT. `gpus`: the run's GPUs.
     """
     argv, env, gloo = _common(job, options, attempt, run)
     env |= {
@@ -184,8 +184,11 @@ def _request(
 def _over_hosts(
     job: Job, options: HorovodOptions, attempt: int, run: Path, start: list[str], interface: str | None
 ) -> tuple[list[str], dict[str, str]]:
-    """The same for several hosts. `run`: the run's folder on the first of them; in an elastic run, the one
-    here. `start`: what starts a rank of one that is not. `interface`: this machine's towards them."""
+    """Return horovodrun's argv and variables for several hosts.
+
+    `run`: the run's folder on the first host, or on this machine if the run is elastic. `start`: the command
+    of a rank, unless the run is elastic. `interface`: this machine's network interface towards the hosts.
+    """
     argv, env, gloo = _common(job, options, attempt, run)
     if options.elastic:
         place = Path(layout.attempt_path(run, attempt))
@@ -195,11 +198,11 @@ def _over_hosts(
     else:
         argv += ["-H", hosts_argument(job, options.hosts)]
     if not options.network_interfaces and interface is not None:
-        # Else it starts a service on every host to find out what they have in common.
+        # Without this flag, horovodrun starts a service on every host to find common interfaces.
         argv += ["--network-interfaces", interface]
         env[ANY_INTERFACE] = "1"
     if not gloo:
-        # Every host is reached from here, with our ssh, and not from one another.
+        # Connect to every host from here with our ssh: hosts cannot log in to each other.
         ours = "-mca plm_rsh_agent ssh -mca plm_rsh_no_tree_spawn 1 --wdir /"
         argv.append(f"--mpi-args={ours} {options.mpi_args or ''}".rstrip())
         env[EXPORTED] = ",".join(job.env_names)
@@ -209,7 +212,7 @@ def _over_hosts(
 def _common(
     job: Job, options: HorovodOptions, attempt: int, run: Path
 ) -> tuple[list[str], dict[str, str], bool]:
-    """What does not depend on where the ranks are: argv, variables, and whether they meet through Gloo."""
+    """Return what does not depend on the hosts: argv, variables, and whether the ranks meet through Gloo."""
     argv = [
         job.python,
         "-m",
@@ -218,14 +221,14 @@ def _common(
         str(job.world_size),
         *flags(options),
     ]
-    argv.append("--disable-cache")  # one file for all runs of a user, which two at a time would break
+    argv.append("--disable-cache")  # a file shared by all runs of a user, which two runs would damage
     if options.network_interfaces:
         here = {name for _, name in socket.if_nameindex()}
         found = [name for name in options.network_interfaces if name in here]
-        # One: of several it takes any, and another one at each place.
+        # Name one interface: of several, each part of Horovod may choose another one.
         argv += ["--network-interfaces", (found or options.network_interfaces)[0]]
     for flag, variable, _asked in _files(options):
-        # Beside the ranks' files, which come here from other hosts too.
+        # Horovod's file is beside the ranks' files, which are copied here from other hosts too.
         place = Path() if options.elastic else Path(layout.attempt_path(run, attempt))
         argv += [flag, str(place / FILES[variable])]
     gloo = options.gloo or options.elastic or (not options.mpi and shutil.which("mpirun") is None)
@@ -278,19 +281,19 @@ def _elastic_hosts(job: Job, folder: RunFolder, options: HorovodOptions) -> Elas
 
 
 def _mpi_settings(world_size: int) -> dict[str, str]:
-    """For Open MPI; other MPIs do not know these. What the user has set himself stays."""
+    """Return settings for Open MPI, which other MPIs ignore. The user's own values remain."""
     wanted = {
-        # A failing rank's companions are the supervisor's business, who gives them time for a checkpoint.
+        # The supervisor stops the other ranks of a failed one, and first gives them time for a checkpoint.
         "OMPI_MCA_orte_abort_on_non_zero_status": "0",
         "OMPI_MCA_odls_base_sigkill_timeout": "5",
     }
     if world_size > cores():
-        wanted["OMPI_MCA_mpi_yield_when_idle"] = "1"  # else each rank that waits keeps a core busy
+        wanted["OMPI_MCA_mpi_yield_when_idle"] = "1"  # otherwise each waiting rank keeps a core busy
     return {name: value for name, value in wanted.items() if name not in os.environ}
 
 
 def _files(options: HorovodOptions) -> Iterator[tuple[str, str, str]]:
-    """What Horovod is to write: horovodrun's flag, the variable it sets, and where the user wants it."""
+    """Yield the files that Horovod writes: horovodrun's flag, its variable, and the user's path."""
     if options.timeline is not None:
         yield "--timeline-filename", "HOROVOD_TIMELINE", options.timeline
     if options.autotune_log_file is not None:
@@ -300,8 +303,11 @@ def _files(options: HorovodOptions) -> Iterator[tuple[str, str, str]]:
 def _copies(
     job: Job, options: HorovodOptions, folder: RunFolder, attempt: int
 ) -> Iterator[tuple[Path, Path]]:
-    """What Horovod has written, and where it is wanted: among the run's files, those of each attempt and of
-    each time that the ranks of an elastic run have met, and where the user has named a folder, there too."""
+    """Yield Horovod's files, each with the path to copy it to.
+
+    The copies are among the run's files, for each attempt and each round of an elastic run. If the user has
+    named a folder, a copy is there too.
+    """
     for _, variable, asked in _files(options):
         name, wanted = Path(FILES[variable]), Path(asked)
         if options.elastic:
@@ -317,7 +323,7 @@ def _copies(
 
 
 def _built_for() -> dict[str, str]:
-    """The versions that the installed Horovod was built with, by framework; empty when it does not say."""
+    """Return the framework versions that Horovod was built with. Empty if Horovod does not report them."""
     spec = importlib.util.find_spec("horovod")
     if spec is None or spec.origin is None:
         return {}
@@ -351,7 +357,7 @@ def _crowded(world_size: int) -> list[str]:
 
 
 def _explain(text: str) -> str:
-    """What horovodrun raised, or mpirun put between two lines of dashes."""
+    """Return horovodrun's exception, or mpirun's text between two lines of dashes."""
     raised = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception): (.+)$", text, re.MULTILINE)
     box = re.search(r"^-{20,}\n(.+?)(?:\n\n|^-{20,}$)", text, re.MULTILINE | re.DOTALL)
     found = raised[-1] if raised else box[1] if box else last_words(text)

@@ -1,4 +1,4 @@
-"""horovodrun's --config-file: a YAML file that says what flags say."""
+"""The file of horovodrun's --config-file: YAML with values for flags."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _OPPOSITE = ("no_stall_check", "log_without_timestamp")
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The options that the file gives, by the names of their fields. Raises ValueError."""
+    """Return the options in the file, by the names of their fields. Raises ValueError."""
     what = f"--config-file {str(path)!r}"
-    yaml = importlib.import_module("yaml")  # which Horovod needs itself
+    yaml = importlib.import_module("yaml")  # a package that Horovod itself needs
     try:
         said = yaml.safe_load(path.read_text("utf-8"))
     except OSError as error:

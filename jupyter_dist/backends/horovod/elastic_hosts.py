@@ -1,11 +1,14 @@
-"""Elastic runs of horovodrun over hosts that come and go: each is set up before horovodrun is told of it.
+"""Elastic runs of horovodrun over changing hosts. Each host is set up before horovodrun may use it.
 
-Two files of the attempt's folder go between this and the discovery script that horovodrun calls
-(host_discovery.py): `wanted.json` has the hosts that were found and their slots; `ready.json` those that can
-be used, each with a number that is another one when the host has come back after it was taken away, so that
-what is left there of its earlier ranks and their files is nobody else's. `starts.json` has for horovodrun
-(worker/launchers/fast_horovodrun.py) what starts a rank on each host. This machine may be one of them, under
-any name.
+This module and the discovery script of horovodrun (host_discovery.py) share two files of the attempt's
+folder:
+
+- `wanted.json` has the discovered hosts and their slots.
+- `ready.json` has the usable hosts, each with its generation. A host that returns after a loss has a new
+  generation. Its earlier ranks and their files then belong to no current rank.
+
+`starts.json` has the command of a rank on each host, for horovodrun (worker/launchers/fast_horovodrun.py).
+This machine may be one of the hosts, under any name.
 """
 
 from __future__ import annotations
@@ -39,20 +42,20 @@ from .options import HorovodOptions, interfaces
 __all__ = ["ElasticLauncher"]
 
 _AWAY_S = 10.0
-"""A host that does not answer for so long is taken away. A connection may be gone for a moment."""
+"""Seconds of silence after which a host is removed. A connection may fail for a moment."""
 _RETRY_S = 15.0
 _LOOK_EVERY_S = 1.0
 _ASK_EVERY_S = 0.5
 _TIMEOUT_S = 600.0
-"""horovodrun's own for the least number of hosts."""
+"""Seconds: horovodrun's own limit for the smallest number of hosts."""
 _FLUSH_S = 20.0
 
 
 class ElasticLauncher:
-    """The hosts of an elastic run, horovodrun here, and its ranks there; to be used as `LocalLauncher` is.
+    """The hosts of an elastic run, its local horovodrun, and its remote ranks. Used like `LocalLauncher`.
 
-    `look` is the command that writes `wanted.json`. `launch` starts horovodrun, given this object as the
-    `Reach` of its ranks, the attempt, and this machine's address as the hosts see it.
+    `look`: the command that writes `wanted.json`. `launch`: starts horovodrun. Its arguments are this object
+    as the `Reach` of the ranks, the attempt, and this machine's address for the hosts.
     """
 
     def __init__(
@@ -71,7 +74,7 @@ class ElasticLauncher:
         self._retry_at: dict[str, float] = {}
         self._ask_at: dict[str, float] = {}
         self._names: dict[str, str] = {}
-        """The host that each name stands for: this machine has many."""
+        """The host for each name: this machine has many names."""
         self._starts: dict[str, str] = {}
         self._address: str | None = None
         self._reset(0)
@@ -92,7 +95,7 @@ class ElasticLauncher:
         self._flushing: tuple[str, ...] | None = None
 
     def submit(self, attempt: int) -> dict[str, Any]:
-        """Begin to look for hosts; `poll` goes on with it."""
+        """Begin to discover hosts. `poll` continues with them."""
         self._reset(attempt)
         make_private(self._place)
         write_json(self._place / "ready.json", {})
@@ -119,7 +122,7 @@ class ElasticLauncher:
         return tuple(RankState(rank, state) for rank in range(self._job.world_size))
 
     def _tend(self) -> None:
-        """Go on with every host, and tell the discovery script which are ready."""
+        """Advance every host, and write the ready ones for the discovery script."""
         wanted: dict[str, int] = {}
         for name, slots in self._wanted().items():
             if name not in self._names:
@@ -166,7 +169,7 @@ class ElasticLauncher:
         self._fleet.again(host)
 
     def _is_prepared(self, host: Host, slots: int) -> bool:
-        """Whether ranks can be started there; see to it, if not."""
+        """Return whether the host can start ranks. Prepares the host if not."""
         if host.name in self._prepared:
             return True
         assert host.facts is not None
@@ -179,7 +182,10 @@ class ElasticLauncher:
         return False
 
     def _has_gpus(self, host: Host, slots: int) -> bool:
-        """Whether the host's agent has taken what its slots need; where it cannot, the host has failed."""
+        """Return whether the host's agent has taken the GPUs for its slots.
+
+        If it cannot, the host has failed.
+        """
         assert host.facts is not None
         wish = gpu_wish(self._options, slots, self._job) if host.facts.gpus else None
         if wish is None:
@@ -196,7 +202,7 @@ class ElasticLauncher:
         return False
 
     def _environment(self, host: Host, slots: int, address: str) -> dict[str, str]:
-        """The variables of the ranks there."""
+        """Return the variables of the ranks on a host."""
         facts = host.facts
         assert facts is not None
         if self._meeting is None:
@@ -214,7 +220,7 @@ class ElasticLauncher:
         return env
 
     def _own_address(self) -> str | None:
-        """This machine's, as one of the hosts sees it; None as long as one of them may still tell."""
+        """Return this machine's address for the hosts. None while a host may still report it."""
         others = [host for host in self._fleet.members if host.name != LOCAL]
         if self._address is None:
             self._address = _address_of(self._options.network_interfaces)
@@ -225,7 +231,7 @@ class ElasticLauncher:
         return self._address
 
     def _look_again(self) -> None:
-        """Find hosts, until horovodrun is there to do so."""
+        """Run the discovery until horovodrun does it."""
         now = time.monotonic()
         if self._looking is None:
             if now - self._looked > _LOOK_EVERY_S:
@@ -272,12 +278,12 @@ class ElasticLauncher:
         return "; ".join([*self._failures(), *filter(None, [state.detail])]) or None
 
     def signal(self, ranks: Sequence[RankState] | None = None, *, kill: bool) -> bool:
-        """As the run's: end it. As the `Reach` of its ranks: end them, wherever they are."""
+        """Stop the run. As the `Reach` of its ranks: stop them, wherever they are."""
         if ranks is not None:
             self._fleet.stop(kill=kill)
             return True
         self._stopping = True
-        # Else it would answer the ranks' end with other ranks.
+        # Without usable hosts, horovodrun does not replace the stopped ranks.
         with contextlib.suppress(OSError):
             write_json(self._place / "ready.json", {})
         if self._launched is not None:
@@ -292,7 +298,7 @@ class ElasticLauncher:
         return bool(hosts) and all(host.lost or host.failed for host in hosts)
 
     def settled(self, ranks: Sequence[RankState], waited_s: float) -> bool:
-        """The end of a process is told after all that was written before it."""
+        """Return whether all output has arrived: an agent reports a process's end after its output."""
         if self._flushing is None:
             there = [host for host in self._fleet.members if host.settled and host.away is None]
             self._flushing = tuple(host.name for host in there)
@@ -311,17 +317,17 @@ class ElasticLauncher:
 
 
 def _address_of(interfaces: Sequence[str]) -> str | None:
-    """That of the first of these interfaces that this machine has."""
+    """Return the address of the first of these interfaces that this machine has."""
     there = importlib.import_module("psutil").net_if_addrs() if interfaces else {}
     found = [about for name in interfaces for about in there.get(name, ())]
     return next((about.address for about in found if about.family == socket.AF_INET), None)
 
 
 def _outward_address() -> str:
-    """This machine's, where other machines would find it."""
+    """Return the address at which other machines would find this machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing
+            probe.connect(("192.0.2.1", 9))  # this sends nothing
         except OSError:
             return "127.0.0.1"
         return str(probe.getsockname()[0])

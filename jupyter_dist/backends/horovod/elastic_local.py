@@ -1,6 +1,6 @@
-"""Elastic runs of horovodrun: which hosts it is told of, and what each slot of this machine gets.
+"""Elastic runs of horovodrun on this machine: its hosts, and the variables of each slot.
 
-Those over several hosts: elastic_hosts.py.
+For several hosts, see elastic_hosts.py.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def check_script(options: HorovodOptions, world_size: int, cwd: Path) -> None:
 
 
 def command(job: Job, options: HorovodOptions, attempt: Path) -> list[str]:
-    """What finds the hosts of the moment. Pure. `attempt`: its folder."""
+    """Return the command that discovers the current hosts. Pure. `attempt`: the attempt's folder."""
     own = [sys.executable, "-S", "-E", host_discovery.__file__, str(attempt)]
     own += [options.blacklist_cooldown_range, str(options.slots or 1)]
     if options.host_discovery_script is not None:
@@ -51,7 +51,7 @@ def command(job: Job, options: HorovodOptions, attempt: Path) -> list[str]:
 
 
 def arguments(job: Job, options: HorovodOptions, attempt: Path, *, here: bool) -> list[str]:
-    """horovodrun's arguments. Pure. `attempt`: its folder; `here`: all ranks are on this machine."""
+    """Return horovodrun's arguments. Pure. `attempt`: its folder. `here`: all ranks are on this machine."""
     found = ["--min-np", str(options.min_np or job.world_size)]
     if options.max_np is not None:
         found += ["--max-np", str(options.max_np)]
@@ -61,14 +61,14 @@ def arguments(job: Job, options: HorovodOptions, attempt: Path, *, here: bool) -
             found += ["--" + name.replace("_", "-"), str(value)]
     found += ["--blacklist-cooldown-range", *options.blacklist_cooldown_range.split(",")]
     if here and not options.network_interfaces:
-        # It would wait for a second host, to find out which interfaces they share.
+        # Without this flag, horovodrun waits for a second host to find common interfaces.
         found += ["--network-interfaces", "lo" if sys.platform == "linux" else "lo0"]
-    # A shell reads it: horovodrun takes a command line.
+    # A shell reads this: horovodrun accepts a command line.
     return [*found, "--host-discovery-script", shlex.join(command(job, options, attempt))]
 
 
 def look(job: Job, options: HorovodOptions, attempt: Path) -> None:
-    """Find hosts for the first time. Raises LaunchError when that fails, as horovodrun would."""
+    """Discover the first hosts. Raises LaunchError if that fails, as horovodrun would."""
     try:
         done = subprocess.run(
             command(job, options, attempt),
@@ -86,8 +86,10 @@ def look(job: Job, options: HorovodOptions, attempt: Path) -> None:
 def environment(
     options: HorovodOptions, world_size: int, attempt: Path, gpus: Sequence[str]
 ) -> dict[str, str]:
-    """What the ranks of an elastic run are told beside the rest. Each slot here has GPUs of its own, of
-    those that the run has."""
+    """Return the extra variables of an elastic run's ranks.
+
+    Each local slot gets its own of the run's GPUs.
+    """
     env = {SLOTS: str(attempt / "slots")}
     if gpus and not options.hosts:
         count = options.max_np or world_size

@@ -1,19 +1,19 @@
-"""horovodrun's --host-discovery-script in every elastic run: which slots there are at the moment.
+"""The program of horovodrun's --host-discovery-script in every elastic run: it prints the current slots.
 
     python -S -E host_discovery.py ATTEMPT_FOLDER COOLDOWN DEFAULT_SLOTS hosts HOST:SLOTS…
     python -S -E host_discovery.py ATTEMPT_FOLDER COOLDOWN DEFAULT_SLOTS script FOLDER PROGRAM ARGUMENTS…
 
-Runs every second, as a file of its own: it imports nothing that is installed, and of ours what needs nothing.
-It prints `HOST:SLOTS` lines.
+horovodrun starts this file every second, and reads its `HOST:SLOTS` lines. It imports no installed package,
+and only our modules that need none.
 
-horovodrun gives up the whole host of a rank that fails, and when that host comes back from its cooldown it
-starts nothing there as long as it waits for the least number of ranks. So each slot of this machine is a host
-to it, under one of the many spellings of 127.0.0.1, and gets another spelling when its rank has failed.
+When a rank fails, horovodrun blacklists the rank's whole host. After the host's cooldown, horovodrun starts
+nothing there while it waits for the smallest number of ranks. Each slot of this machine is therefore a host
+of its own, under one of the many spellings of 127.0.0.1. A slot gets a new spelling when its rank has failed.
 
-Where there may be other hosts, a slot is called `HOST~GENERATION.SLOT.FAILURES`
-(worker/launchers/fast_horovodrun.py knows the host by that), and what is found is written into
-ATTEMPT_FOLDER/wanted.json: only hosts that the supervisor has put into `ready.json` there, when it has set
-them up, are printed (elastic_hosts.py).
+If there may be other hosts, a slot is called `HOST~GENERATION.SLOT.FAILURES`
+(worker/launchers/fast_horovodrun.py finds the host by that name). The discovered hosts are written to
+ATTEMPT_FOLDER/wanted.json. The supervisor sets the hosts up and writes them to `ready.json` there
+(elastic_hosts.py). Only these are printed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":  # a file of its own has no package around it
+if __name__ == "__main__":  # this file runs without a package around it
     sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from jupyter_dist.worker import layout
@@ -36,16 +36,19 @@ from jupyter_dist.worker import layout
 __all__ = ["find", "is_local", "local_name", "look_for_failures", "main", "offered", "parse", "spread"]
 
 _PATIENCE = 5
-"""A slot whose ranks have failed so often is not tried again."""
+"""Number of failures after which a slot is given up."""
 
 
 def local_name(slot: int, failures: int = 0) -> str:
-    """A name for this machine that no other slot has: 127.0.0.1, 127.00.0.1… then 127.0.0.01 and so on."""
+    """Return a unique name of this machine for a slot: 127.0.0.1, 127.00.0.1… then 127.0.0.01 and so on."""
     return f"127.{'0' * (slot + 1)}.0.{'0' * failures}1"
 
 
 def parse(text: str, default_slots: int) -> dict[str, int]:
-    """Slots by host, from lines such as `node1`, `node1:4` or `node1 slots=4`. Raises ValueError."""
+    """Return the slots by host, from lines such as `node1`, `node1:4` or `node1 slots=4`.
+
+    Raises ValueError.
+    """
     found: dict[str, int] = {}
     for line in text.split("\n"):
         line = line.partition("#")[0].strip()
@@ -60,7 +63,7 @@ def parse(text: str, default_slots: int) -> dict[str, int]:
 
 
 def is_local(host: str) -> bool:
-    """Whether a name is one of this machine's: an address can be bound only where it is."""
+    """Return whether a name belongs to this machine: only a local address can be bound."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.bind((socket.gethostbyname(host), 0))
@@ -72,7 +75,7 @@ def is_local(host: str) -> bool:
 def offered(
     hosts: dict[str, int], ready: dict[str, int], failures: dict[Any, list[float]], cooldown: str
 ) -> dict[str, int]:
-    """A name for each slot that can be used now. `ready`: the generation of each host that is."""
+    """Return a name for each usable slot. `ready`: the generation of each ready host."""
     found: dict[str, int] = {}
     for host, slots in hosts.items():
         for slot in range(slots if host in ready else 0):
@@ -90,7 +93,7 @@ def _is_usable(failed: list[float], cooldown: str) -> bool:
 
 
 def spread(slots: int, failures: dict[Any, list[float]], cooldown: str) -> dict[str, int]:
-    """A name for each slot of this machine that can be used now.
+    """Return a name for each usable slot of this machine.
 
     `failures`: when the ranks of a slot have failed, in seconds since the epoch.
     """
@@ -101,9 +104,9 @@ def spread(slots: int, failures: dict[Any, list[float]], cooldown: str) -> dict[
 
 
 def look_for_failures(attempt: Path) -> dict[Any, list[float]]:
-    """When the ranks of each slot have failed, from what they left; remembered in a file.
+    """Return when the ranks of each slot have failed, from their exit files. A file keeps the result.
 
-    A slot here has a number, one on another host the name `HOST~GENERATION.SLOT`.
+    The key is a number for a local slot, and the name `HOST~GENERATION.SLOT` for a slot on another host.
     """
     memory = attempt / "failures.json"
     known: dict[Any, list[float]] = {}
@@ -124,7 +127,7 @@ def look_for_failures(attempt: Path) -> dict[Any, list[float]]:
 
 
 def _json(path: Path) -> Any:
-    """What a file says; None when it is not there, or not whole."""
+    """Return a file's content, or None if the file is missing or incomplete."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -138,7 +141,7 @@ def _write(path: Path, data: object) -> None:
 
 
 def find(default_slots: int, kind: str, *words: str) -> dict[str, int]:
-    """The hosts of this moment. Raises ValueError, OSError, CalledProcessError."""
+    """Return the current hosts. Raises ValueError, OSError, CalledProcessError."""
     if kind == "hosts":
         return parse("\n".join(words), default_slots)
     folder, *argv = words

@@ -1,4 +1,4 @@
-"""horovodrun's options, under the names that its users know."""
+"""The options of horovodrun, with the names that its users know."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _INSTEAD = {
 
 
 class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
-    """Options of the backend `horovod`: those of horovodrun, and how hosts are reached."""
+    """Options of the backend `horovod`: those of horovodrun, and those for the connection to hosts."""
 
     form: ClassVar[Form] = Form(
         first=("np", "hosts", "gpus_per_worker", "network_interfaces", "env"),
@@ -291,7 +291,7 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
     @model_validator(mode="before")
     @classmethod
     def _take_config(cls, given: Any) -> Any:
-        """The file is read now: a run does not depend on what becomes of it."""
+        """Read the file now: later changes to the file must not affect the run."""
         if not isinstance(given, Mapping) or given.get("config_file") is None:
             return given
         own = {name: value for name, value in given.items() if name != "config_file"}
@@ -350,11 +350,11 @@ _SAME = (
 
 
 _SAID = ("hierarchical_allreduce", "hierarchical_allgather", "torus_allreduce")
-"""What autotuning tries as well, unless it was said that it is not wanted."""
+"""Options that autotuning also tries, unless the user has excluded them."""
 
 
 def flags(options: HorovodOptions) -> Iterator[str]:
-    """horovodrun's arguments for the options that mean the same to it. Pure."""
+    """Yield horovodrun's arguments for the options that it has too. Pure."""
     for name in _SAME:
         value = getattr(options, name)
         if value is None or (value is False and name not in _SAID):
@@ -365,6 +365,6 @@ def flags(options: HorovodOptions) -> Iterator[str]:
 
 
 def interfaces(options: HorovodOptions) -> dict[str, str]:
-    """The variables with which a rank on another host is told which network interfaces it may use. Pure."""
+    """Return the variables that select the network interfaces of a rank on another host. Pure."""
     names = ",".join(options.network_interfaces)
     return {"GLOO_SOCKET_IFNAME": names, "NCCL_SOCKET_IFNAME": names} if names else {}

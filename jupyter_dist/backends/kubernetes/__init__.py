@@ -1,1 +1,1 @@
-"""Parts of the backend `kubernetes`."""
+"""The parts of the backend `kubernetes`."""

@@ -1,7 +1,7 @@
-"""A run's pods: asked for, waited for, reached, watched and taken away.
+"""A run's pods: requested, awaited, located, watched and deleted.
 
-What is known of them is written down in the attempt's folder, before they are asked for and once they are
-there: another process of ours finds them by that, and their Job by its name.
+The attempt's folder records the pods, before the request and again when they run. Another of our processes
+finds the pods by that record, and their Job by its name.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ __all__ = ["PodAllocation", "new_handle"]
 
 _ASK_WHY_EVERY_S = 2.0
 _WHY_S = 5.0
-"""So long after its ranks' end it may become known why a pod was lost."""
+"""Time in seconds after the ranks' end within which the reason for a pod's loss may appear."""
 _RECORD = layout.hidden("kubernetes.json")
 
 
 class PodAllocation:
-    """The pods of one attempt, or of several that follow each other in them. Not for several threads."""
+    """The pods of one attempt, or of several successive attempts. Not for several threads."""
 
     def __init__(self, handle: Handle, job: Job) -> None:
         self.handle, self._job = handle, job
@@ -50,7 +50,7 @@ class PodAllocation:
         self._replicas = replicas(self._options, job.world_size)
         self._limits = self._options.limits(job.world_size)
         self._closed: str | None = None
-        """Why no pods come any more in place of others."""
+        """Why no new pods replace lost ones any more."""
         self._cluster = Cluster(handle["context"], handle["namespace"])
         self._sites: list[Site] = []
         self._attempts: list[int] = [handle["attempt"]]
@@ -62,7 +62,7 @@ class PodAllocation:
 
     @classmethod
     def recall(cls, folder: RunFolder, job: Job, attempt: int) -> PodAllocation | None:
-        """What is known of an attempt's pods; None where none were asked for."""
+        """Return the recorded pods of an attempt, or None if none were requested."""
         try:
             known = json.loads((folder.attempt(attempt) / _RECORD).read_bytes())
         except FileNotFoundError:
@@ -75,18 +75,23 @@ class PodAllocation:
 
     @property
     def connected(self) -> bool:
-        """Whether all pods were up, and known: what follows is between the agents and us."""
+        """Whether all pods were running and located.
+
+        Afterwards only the agents and the driver communicate.
+        """
         return bool(self._sites)
 
     @property
     def gone(self) -> dict[str, str]:
-        """The pods of ranks that have ended, and why."""
+        """The ended pods of ranks, each with the reason."""
         return {site.host: f"this pod, on node {site.node}, {why}" for site, why in self._ended(ranks=True)}
 
     @property
     def stranded(self) -> str | None:
-        """Why the ranks cannot go on, whose pods may be there still: the one with their mpirun has ended, or
-        nobody makes pods for them any more."""
+        """Why the ranks cannot continue although their pods may still run.
+
+        Either the pod of their mpirun has ended, or nothing creates pods for them any more.
+        """
         for site, why in self._ended(ranks=False):
             return f"the launcher's pod, {site.name} on node {site.node}, {why}"
         if self._limits is not None and self.connected:
@@ -123,7 +128,10 @@ class PodAllocation:
                 yield site, why + self._said(site, pod)
 
     def _said(self, site: Site, pod: Mapping[str, Any] | None) -> str:
-        """What its courier said last, where that has ended: by exec, we would have heard it ourselves."""
+        """Return the last output of the mailbox relay in an ended pod.
+
+        With exec, the driver has it already.
+        """
         if self._mail is None or pod is None:
             return ""
         if site.uid not in self._words:
@@ -132,23 +140,23 @@ class PodAllocation:
 
     @property
     def _unready(self) -> str | None:
-        """Which nodes the cluster has not heard of for a while."""
+        """Return the nodes that have not reported to the cluster for a while."""
         pods = None if self._watch is None else self._watch.pods
         silent = {site.node for site in self._sites if unready((pods or {}).get(site.uid) or {})}
         return f"the cluster does not hear of node {', '.join(sorted(silent))}" if silent else None
 
     def whole(self) -> bool:
-        """Whether another attempt can be made in them."""
+        """Return whether another attempt can use the pods."""
         return self.connected and (self._limits is not None or not self.gone) and self.stranded is None
 
     def write_down(self, attempt: int) -> None:
-        """Have them known, as those of an attempt."""
+        """Record the pods as the pods of an attempt."""
         self.handle = {**self.handle, "attempt": attempt}
         self._attempts = [attempt]
         self._write()
 
     def goes_on(self, attempt: int) -> None:
-        """Have them known as those of another attempt, too, that has followed by itself."""
+        """Record the pods for another attempt too, which followed without a new submission."""
         if attempt not in self._attempts:
             self._attempts.append(attempt)
             self._write()
@@ -161,7 +169,7 @@ class PodAllocation:
             write_json(path / _RECORD, {"handle": self.handle, "sites": sites})
 
     def ask(self) -> None:
-        """Have the Job and its service made, unless they are. Raises LaunchError, Unreachable."""
+        """Create the Job and its service, unless they exist. Raises LaunchError, Unreachable."""
         if self._mail is not None:
             self._mail.leave_files()
         made = self._make(self._jobs, job_object(self._job, self.handle["made_by"]))
@@ -176,21 +184,21 @@ class PodAllocation:
         try:
             return self._cluster.ask("POST", path, body)
         except Refusal as refusal:
-            if refusal.status == 409:  # made before, by a submission that was cut off: the name is this run's
+            if refusal.status == 409:  # an interrupted submission created it: the name is this run's
                 return None if kind == "Secret" else self._cluster.ask("GET", f"{path}/{name}")
             self._forget()
             why = refused(refusal, kind, self._cluster.namespace, self._kind)
             raise LaunchError(f"{why}. Nothing was started.") from None
 
     def _forget(self) -> None:
-        """Take away what was made, as far as that is possible, before the submission fails."""
+        """Delete what was created, as far as possible, before the submission fails."""
         try:
             self._delete()
         except (DistError, Refusal) as error:
             print(f"the Job {self.handle['name']} may still be there: {error}", flush=True)
 
     def asked(self) -> bool:
-        """Whether the cluster knows of the Job, as far as we know."""
+        """Return whether the cluster has the Job, as far as the driver can find out."""
         if self.connected:
             return True
         try:
@@ -202,7 +210,10 @@ class PodAllocation:
         return True
 
     def wait(self, seconds: float) -> str | None:
-        """What is waited for, or None: all pods are up. Waits so long at most. Raises LaunchError."""
+        """Return what is still missing, or None if all pods run. Blocks for at most `seconds`.
+
+        Raises LaunchError.
+        """
         if self._watch is None:
             self._look_after()
         assert self._watch is not None
@@ -215,7 +226,7 @@ class PodAllocation:
         return None
 
     def _all_up(self, watch: PodWatch) -> bool:
-        """Whether they are; they are known from then on. Raises LaunchError where they will not be."""
+        """Return whether all pods run, and record them if so. Raises LaunchError if they cannot start."""
         pods = watch.pods
         if pods is not None:
             slots = self._options.most(self._job.world_size)
@@ -241,7 +252,7 @@ class PodAllocation:
         return False
 
     def _found(self, pods: Sequence[Mapping[str, Any]]) -> bool:
-        """In an elastic run: whether pods are up for as many ranks as are there at first."""
+        """Return whether enough pods for an elastic run's first ranks are running."""
         new = self._new(pods)
         if sum(site.slots for site in new) < self._job.world_size:
             return False
@@ -249,7 +260,7 @@ class PodAllocation:
         return True
 
     def _new(self, pods: Sequence[Mapping[str, Any]]) -> list[Site]:
-        """Those of the pods that are up, and were not known, in the order of their numbers."""
+        """Return the running pods that are not recorded yet, in the order of their indices."""
         slots, known = self._options.most(self._job.world_size), {site.uid for site in self._sites}
         found = []
         for pod in sorted(pods, key=lambda pod: index_of(pod, self._replicas)):
@@ -260,7 +271,7 @@ class PodAllocation:
         return found
 
     def _now(self) -> list[dict[str, Any]]:
-        """In an elastic run: the hosts that there are. What is new is written down before it is of use."""
+        """Return the current hosts of an elastic run. New hosts are recorded before they are used."""
         pods = None if self._watch is None else self._watch.pods
         new = self._new(list((pods or {}).values()))
         if new:
@@ -274,11 +285,11 @@ class PodAllocation:
         try:
             said = self._cluster.read(path, tailLines=5)
         except (DistError, Refusal):
-            return ""  # whoever may not read logs, or of a pod that has none
+            return ""  # the user may not read logs, or the pod has none
         return f"; its log ends with: {' '.join(said.split())[-300:]}" if said.strip() else ""
 
     def _why(self, wanted: int, pods: Sequence[Mapping[str, Any]]) -> str:
-        """Raises LaunchError where the Job has come to nothing."""
+        """Return what the pods wait for. Raises LaunchError if the Job has failed."""
         try:
             job = self._cluster.ask("GET", f"{self._jobs}/{self.handle['name']}")
         except Refusal as refusal:
@@ -296,13 +307,13 @@ class PodAllocation:
         try:
             events = self._cluster.ask("GET", self._core("events"))["items"]
         except Refusal:
-            events = []  # whoever may not read them is told what the pods themselves say
+            events = []  # without permission for events, use what the pods' status says
         ours = [event for event in events if event.get("involvedObject", {}).get("name") in names]
         policy = job["spec"].get("runPolicy", job["spec"])
         return waits_for(wanted, pods, ours, bool(policy.get("suspend")))
 
     def hosting(self) -> Hosting:
-        """The hosts that they are, for our agents; they are settled."""
+        """Return the pods as hosts for our agents. The allocation must be connected."""
         assert self._watch is not None
         watch = self._watch
         return Hosting(
@@ -329,19 +340,19 @@ class PodAllocation:
             self._mail.close()
 
     def leave(self) -> None:
-        """Look after them no longer."""
+        """Stop watching the pods."""
         if self._watch is not None:
             self._watch.close()
 
     def free(self) -> None:
-        """Have all of it taken away. Repeatable; raises what tells why it cannot be done now."""
+        """Delete all of it. Repeatable. Raises an error with the reason if the deletion is impossible now."""
         self.leave()
         if not self.connected:
             self._end_mail()
         self._delete()
 
     def _delete(self) -> None:
-        # What a query says here is ignored where there is a body.
+        # The API server ignores the query of a request with a body.
         body = {"propagationPolicy": "Background"}
         try:
             self._cluster.ask("DELETE", f"{self._jobs}/{self.handle['name']}", body)
@@ -369,7 +380,7 @@ def _site(pod: Mapping[str, Any], slots: int, before: int = 0) -> Site:
 
 
 def new_handle(folder: RunFolder, job: Job, attempt: int) -> dict[str, Any]:
-    """With which the pods of an attempt are found again, those that are about to be made."""
+    """Return the handle of an attempt whose pods are about to be created."""
     asked = KubernetesOptions(**job.options)
     where = Cluster(asked.context, asked.namespace)
     return {

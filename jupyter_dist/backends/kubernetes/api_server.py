@@ -1,7 +1,7 @@
-"""An API server of Kubernetes as one user, and one namespace of it: JSON asked and answered.
+"""Requests to a Kubernetes API server as one user, in one namespace. Bodies are JSON.
 
-Kubernetes' own client reads the kubeconfig, runs what gives tokens (exec plugins, OIDC), and takes a pod's
-service account; the requests are ours. https://kubernetes.io/docs/reference/using-api/api-concepts/
+Kubernetes' own client reads the kubeconfig, runs what issues tokens (exec plugins, OIDC), and uses a pod's
+service account. This module sends the requests. https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAY_PASS = (408, 429, 500, 502, 503, 504)
 
 
 class Refusal(Exception):
-    """The API server's answer, where it is no success and will not be one by itself."""
+    """An error answer of the API server that a retry will not change."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class WayIn:
-    """All that opens a WebSocket to the API server, by which commands are run in pods."""
+    """What a client needs to open a WebSocket to the API server and run commands in pods."""
 
     url: str
     headers: Mapping[str, str]
@@ -46,28 +46,31 @@ class WayIn:
 
 
 def check_context(name: str) -> None:
-    """Raises InputError where the kubeconfig has no such context. Asks nobody, and runs nothing."""
+    """Raise InputError if the kubeconfig has no such context. Sends no request, and runs no plugin."""
     from kubernetes import config
 
     file, there = _kubeconfig()
     if not there:
         raise InputError(f"--context {name}: there is no {file!r}")
     known = [name]
-    with contextlib.suppress(Exception):  # what is wrong with the file is told when it is used
+    with contextlib.suppress(Exception):  # the first use reports a faulty file
         known = [str(one["name"]) for one in config.list_kube_config_contexts(file)[0]]
     if name not in known:
         raise InputError(f"--context {name}: {file!r} has {', '.join(known)}")
 
 
 def _kubeconfig() -> tuple[str, bool]:
-    """Its path, or several as in PATH, and whether one of them is there."""
+    """Return the path of the kubeconfig, or several as in PATH, and whether one of them exists."""
     file = os.environ.get("KUBECONFIG") or "~/.kube/config"
     return file, any(Path(path).expanduser().is_file() for path in file.split(os.pathsep) if path)
 
 
 class Cluster:
-    """For several threads. Everything may block, and raises Unreachable where nobody answers, Refusal where
-    the answer is no, and LaunchError where there is no way to ask."""
+    """A cluster as one user sees it. For several threads.
+
+    Every call may block. It raises Unreachable if nobody answers, and Refusal if the answer is an error. It
+    raises LaunchError if no request can be made.
+    """
 
     def __init__(self, context: str | None = None, namespace: str | None = None) -> None:
         self._context, self._asked = context, namespace
@@ -79,22 +82,25 @@ class Cluster:
 
     @property
     def namespace(self) -> str:
-        """The one that was named, else that of the context or of the pod that this is, else `default`."""
+        """The given namespace, else the namespace of the context or of this pod, else `default`."""
         self._connect()
         return self._namespace
 
     @property
     def url(self) -> str:
-        """Where the API server is."""
+        """The URL of the API server."""
         self._connect()
         return str(self._settings.host)
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str | int) -> Any:
-        """The answer as JSON. A token that is no longer taken is asked for anew, once."""
+        """Return the answer as JSON.
+
+        If the server rejects a token, the request is repeated once with a new one.
+        """
         return json.loads(self._ask(method, path, body, query))
 
     def read(self, path: str, **query: str | int) -> str:
-        """The answer as text, such as a pod's log."""
+        """Return the answer as text, such as a pod's log."""
         return self._ask("GET", path, None, query).decode(errors="replace")
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None, query: Mapping[str, Any]) -> bytes:
@@ -107,7 +113,7 @@ class Cluster:
         return self._taken(self._send(method, path, body, query, _READ_S))
 
     def has(self, path: str) -> bool:
-        """Whether there is such a group of the API: what is installed in the cluster brings its own."""
+        """Return whether the API has such a group. Software in the cluster adds groups of its own."""
         try:
             self.ask("GET", path)
         except Refusal as refusal:
@@ -117,8 +123,9 @@ class Cluster:
         return True
 
     def watch(self, path: str, version: str, wait_s: float, **query: str | int) -> Iterator[dict[str, Any]]:
-        """What changes in a list after that version of it, as events; ends by itself after `wait_s` or so. An
-        event of the type ERROR holds a status, such as 410: that version is too old.
+        """Yield the changes of a list after that version, as events. The iterator ends after about `wait_s`.
+
+        An event of the type ERROR has a status, such as 410: that version is too old.
 
         https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
         """
@@ -128,14 +135,16 @@ class Cluster:
                 yield json.loads(line)
 
     def follow(self, path: str, read_s: float, **query: str | int) -> Iterator[bytes]:
-        """The answer in pieces, as they come, such as a log that grows; Unreachable where it is cut off, or
-        nothing comes for `read_s`."""
+        """Yield the answer in pieces as they arrive, such as a growing log.
+
+        Raises Unreachable if the connection is lost, or nothing arrives for `read_s`.
+        """
         with self._opened(path, query, read_s) as answer:
             yield from answer.stream(65536)
 
     @contextlib.contextmanager
     def _opened(self, path: str, query: Mapping[str, str | int], read_s: float) -> Iterator[Any]:
-        """An answer that comes in pieces; Unreachable where it is cut off."""
+        """Open an answer that arrives in pieces. Raises Unreachable if the connection is lost."""
         answer = self._send("GET", path, None, query, read_s, whole=False)
         import urllib3
 
@@ -149,7 +158,7 @@ class Cluster:
             answer.close()
 
     def way_in(self, pod: str, container: str, command: Sequence[str]) -> WayIn:
-        """How a command is run in a pod's container."""
+        """Return how to run a command in a pod's container."""
         self._connect()
         settings = self._settings
         asked = [("container", container), *(("command", word) for word in command)]
@@ -166,7 +175,7 @@ class Cluster:
         return WayIn(url, self._credentials(), tls, settings.tls_server_name or None, settings.proxy or None)
 
     def renew(self) -> None:
-        """Have who we are read anew with the next request: a token may have been given another."""
+        """Read the user's credentials again before the next request: a token may have been replaced."""
         self._stale = True
 
     def _connect(self) -> None:
@@ -206,8 +215,8 @@ class Cluster:
     def _credentials(self) -> dict[str, str]:
         settings = self._settings
         if settings.refresh_api_key_hook is not None:
-            settings.refresh_api_key_hook(settings)  # tokens of plugins and service accounts grow old
-        # Older clients call it otherwise.
+            settings.refresh_api_key_hook(settings)  # tokens of plugins and service accounts expire
+        # Older clients use another key.
         token = settings.api_key.get("BearerToken") or settings.api_key.get("authorization")
         return {"Authorization": token} if token else {}
 
@@ -263,7 +272,7 @@ class Cluster:
 
 
 def _pool(settings: Any) -> Any:
-    """What sends requests; without tries of its own, which would wait where nobody sees it."""
+    """Return the connection pool, without retries of its own: the user could not see them."""
     import urllib3
 
     told: dict[str, Any] = {

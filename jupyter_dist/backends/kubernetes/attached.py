@@ -1,6 +1,6 @@
-"""The backend of a run that shows a job in the cluster which somebody else has made: it makes nothing.
+"""The backend of a run that shows a job which somebody else has created in the cluster. It creates nothing.
 
-All is read from the job's object, its pods, their events and logs. A look that fails ends nothing: the job is
+The backend reads the job's object, its pods, their events and logs. A failed request ends nothing: the job is
 not ours.
 """
 
@@ -39,9 +39,9 @@ __all__ = ["AttachedPods", "SeenPodsOptions"]
 
 _LOOK_EVERY_S = 1.0
 _AFTER_END_S = {Rest.GOES_ON: 5.0, Rest.REFUSED: 1.0, Rest.HINDERED: 300.0}
-"""So long after the job's end the rest of a log is waited for, where that is not being read."""
+"""Seconds after the job's end that the backend waits for the rest of a log that is not being read."""
 _UNSEEN_S = 60.0
-"""Pods that we cannot list are done without, so long after the job's end."""
+"""Seconds after the job's end that the backend waits for a list of the pods."""
 _PHASES = {
     "Running": State.RUNNING,
     "Succeeded": State.SUCCEEDED,
@@ -50,7 +50,7 @@ _PHASES = {
 
 
 class SeenPodsOptions(Options):
-    """Which job, and where."""
+    """The job and its cluster."""
 
     context: str | None = None
     namespace: str
@@ -60,7 +60,7 @@ class SeenPodsOptions(Options):
 
 
 class AttachedPods(AttachedJob):
-    """Shows the pods of one job, each as a rank. Its handle is the run's folder and the job's name."""
+    """Shows the pods of one job, each as a rank. The handle is the run's folder and the job's name."""
 
     name: ClassVar[str] = "kubernetes-job"
     options: ClassVar[type[Options]] = SeenPodsOptions
@@ -86,9 +86,10 @@ class AttachedPods(AttachedJob):
 
     @staticmethod
     def adopt(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What the run of a job is made of: fields of `Job`. `given`: context. Blocks.
+        """Return the run's job: fields of `Job`. `given`: context. Blocks.
 
-        Raises InputError where there is no such job, and other DistErrors."""
+        Raises InputError if there is no such job, and other DistErrors.
+        """
         namespace, kind, called = taken_apart(name)
         context = given.get("context")
         if context is not None:
@@ -133,7 +134,7 @@ class AttachedPods(AttachedJob):
         return self._as_poll(handle, {"ranks": self._ranks.of, "logs": dict(self._positions)})
 
     def _open(self, handle: Handle, cursor: Any) -> None:
-        """Begin to watch, where another process has begun it or nobody has."""
+        """Begin to watch the job, or continue for a process that began it."""
         if self._ranks is not None:
             return
         if self._cluster is None:
@@ -148,7 +149,7 @@ class AttachedPods(AttachedJob):
         self._ranks = Ranks(handle["kind"], self._job, (cursor or {}).get("ranks", {}))
 
     def _look(self, handle: Handle) -> None:
-        """How the job stands, and what its pods wait for."""
+        """Update the state of the job, and what its pods wait for."""
         now = time.monotonic()
         if self._gone or self._ranks is None or now - self._looked < _LOOK_EVERY_S:
             return
@@ -159,7 +160,7 @@ class AttachedPods(AttachedJob):
         self._waits = None if self._gone else self._told_to_wait(handle)
 
     def _found(self, handle: Handle) -> Mapping[str, Any] | None:
-        """The job; None where it is there no more, or another one has its name."""
+        """Return the job. None if it is deleted, or if its name belongs to another job."""
         assert self._cluster is not None
         try:
             found: Mapping[str, Any] = self._cluster.ask("GET", _path(handle))
@@ -170,7 +171,7 @@ class AttachedPods(AttachedJob):
         return found if found["metadata"]["uid"] == handle["uid"] else None
 
     def _told_to_wait(self, handle: Handle) -> str | None:
-        """What pods that are not up wait for."""
+        """Return what the pods that do not run yet wait for."""
         newest = [pods[-1] for pods in self._pods.values()]
         over = [pod for pod in newest if pod["status"].get("phase") in ("Succeeded", "Failed")]
         others = [pod for pod in newest if pod not in over]
@@ -182,13 +183,13 @@ class AttachedPods(AttachedJob):
         try:
             events = self._cluster.ask("GET", f"/api/v1/namespaces/{handle['namespace']}/events")["items"]
         except Refusal:
-            events = []  # whoever may not read them is told what the pods themselves say
+            events = []  # without permission for events, use what the pods' status says
         ours = [event for event in events if event.get("involvedObject", {}).get("name") in names]
         spec = self._job["spec"]
         return waits_for(wanted, others, ours, bool(spec.get("runPolicy", spec).get("suspend")))
 
     def _follow(self, handle: Handle, pods: Mapping[str, Mapping[str, Any]]) -> None:
-        """Have the log of each rank read that has a pod by now."""
+        """Begin to read the log of each rank that has a pod."""
         assert self._ranks is not None
         assert self._cluster is not None
         there = self._ranks.take(pod for pod in pods.values() if is_of(handle["uid"], pod))
@@ -221,11 +222,11 @@ class AttachedPods(AttachedJob):
         runs = bool(self._logs) and any(rank.started is not None for rank in ranks)
         detail = "; ".join(list(dict.fromkeys(filter(None, (*troubles, self._waits))))[:2]) or None
         state = State.RUNNING if runs else State.PENDING
-        # A rank that has failed is the cluster's business, which may start another pod in its place.
+        # The cluster handles a failed rank: it may start another pod in its place.
         return Poll(state, ranks, replaces=True, cursor=cursor, detail=detail)
 
     def _is_over(self) -> bool:
-        """Whether all is here that the pods of a job that has ended had to say."""
+        """Return whether the run has all output of the pods of an ended job."""
         self._ended_since = self._ended_since or time.monotonic()
         waited_s = time.monotonic() - self._ended_since
         rests = {log.rest for log in self._logs.values()} - {Rest.NONE}
@@ -238,19 +239,19 @@ class AttachedPods(AttachedJob):
         for rank, pods in self._pods.items():
             self._shown[rank] = _state_of(rank, pods, handle["kind"])
         for rank in self._shown.keys() - self._pods.keys():
-            if self._shown[rank].state is State.RUNNING:  # its pod was deleted, and another one may come
+            if self._shown[rank].state is State.RUNNING:  # its pod was deleted, and another one may follow
                 self._shown[rank] = dataclasses.replace(self._shown[rank], state=State.PENDING)
         count = max([handle["ranks"], *(rank + 1 for rank in self._shown)])
         return tuple(self._shown.get(rank) or RankState(rank) for rank in range(count))
 
     def stop(self, handle: Handle, *, kill: bool) -> None:
-        """Have the job itself deleted, and its pods with it: that is what is asked for."""
+        """Delete the job with its pods, as the user asked."""
         cluster = Cluster(handle["context"], handle["namespace"])
         body: dict[str, Any] = {"propagationPolicy": "Background", "preconditions": {"uid": handle["uid"]}}
         try:
             cluster.ask("DELETE", _path(handle), body)
         except Refusal as refusal:
-            if refusal.status not in (404, 409):  # it is gone, and another one has its name
+            if refusal.status not in (404, 409):  # the job is deleted, and its name belongs to another one
                 raise DistError(f"we may not delete the job {handle['job']!r}: {refusal}") from None
 
     def release(self, handle: Handle) -> str | None:
@@ -279,7 +280,7 @@ def _runs(pod: Mapping[str, Any]) -> bool:
 
 
 def _state_of(rank: int, pods: Sequence[Mapping[str, Any]], kind: str) -> RankState:
-    """As its newest pod is; it has begun with the first one."""
+    """Return the state of a rank's newest pod. The rank's start is the start of its first pod."""
     told = [(told_of(pod, KINDS[kind].container) or {}).get("state") or {} for pod in pods]
     begun = [seconds(one.get("startedAt")) for state in told for one in state.values()]
     phase = str(pods[-1]["status"].get("phase"))
@@ -294,7 +295,7 @@ def _state_of(rank: int, pods: Sequence[Mapping[str, Any]], kind: str) -> RankSt
 
 
 def _ended(ranks: Sequence[RankState], well: bool, at: float | None) -> tuple[RankState, ...]:
-    """Ranks of a job that has ended: pods that go on are taken away, or nobody looks at them any more."""
+    """Return the ranks of an ended job. Pods that still run are deleted, or no longer watched."""
     going = (State.PENDING, State.RUNNING)
     state = State.SUCCEEDED if well else State.STOPPED
     return tuple(

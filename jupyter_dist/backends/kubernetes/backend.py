@@ -1,4 +1,4 @@
-"""The backend `kubernetes`: ranks in the pods of an Indexed Job, or of a job of Kubeflow's."""
+"""The backend `kubernetes`: ranks in the pods of an Indexed Job, or of a Kubeflow job."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ __all__ = ["Kubernetes"]
 
 
 class Kubernetes(AllocatedRanks[PodAllocation]):
-    """Our agent in each pod starts the ranks and sends on what they write. It is reached by exec, and
-    outlives its driver a while, as the pods do."""
+    """Ranks in pods. Our agent in each pod starts the ranks and forwards their output.
+
+    The driver connects to the agent by exec. Agent and pods survive their driver for a while.
+    """
 
     name: ClassVar[str] = "kubernetes"
     options: ClassVar[type[Options]] = KubernetesOptions
@@ -62,7 +64,7 @@ class Kubernetes(AllocatedRanks[PodAllocation]):
         return []
 
     def detect(self) -> dict[str, Any]:
-        """Asks the API server that the kubeconfig names, and what we may do there."""
+        """Ask the API server of the kubeconfig, and check the user's permissions there."""
         if importlib.util.find_spec("kubernetes") is None:
             return {}
         cluster = Cluster()
@@ -124,7 +126,7 @@ class Kubernetes(AllocatedRanks[PodAllocation]):
             try:
                 allocated.free()
             except (DistError, Refusal) as error:
-                # The pods end themselves when nobody needs them, and what made them goes a day later.
+                # Unneeded pods end by themselves, and the cluster deletes their owner a day later.
                 print(f"it was not taken away: {error}", flush=True)
                 cure = f"kubectl -n {handle['namespace']} delete {handle['resource']} {handle['name']}"
                 return f"what it has made is still in the cluster, whose API server was away: {cure}"
@@ -132,7 +134,7 @@ class Kubernetes(AllocatedRanks[PodAllocation]):
 
 
 def _unless_stranded(poll: Poll, why: str | None) -> Poll:
-    """What the agents say, or that their ranks are lost. A rank that has failed is the reason itself."""
+    """Return the agents' state, or that their ranks are lost. A failed rank is the reason itself."""
     states = {rank.state for rank in poll.ranks}
     if why is None or poll.state is not State.RUNNING or State.FAILED in states:
         return poll

@@ -1,8 +1,7 @@
-"""The door to a pod: a stage program that exec starts there, whose streams are the frames of a WebSocket.
+"""The transport to a pod: exec starts a stage program there, whose streams are the frames of a WebSocket.
 
-https://kubernetes.io/docs/reference/kubectl/generated/kubectl_exec/ is what does the same by hand. Each
-message begins with the number of its stream. Kubernetes' own client reads these into memory and damages bytes
-in them.
+https://kubernetes.io/docs/reference/kubectl/generated/kubectl_exec/ does the same by hand. Each message
+begins with the number of its stream. Kubernetes' own client reads all bytes into memory, and damages some.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ __all__ = ["NOT_OURS", "ExecTransport", "Site"]
 _PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 _STDIN, _STDOUT, _STDERR, _STATUS = 0, 1, 2, 3
 _PIECE = 60 << 10
-"""Bytes in one message: some API servers and what stands before them take no more than 64 KiB."""
+"""Bytes in one message. Some API servers and their proxies accept at most 64 KiB."""
 _PING_EVERY_S, _PONG_WITHIN_S, _OPEN_S = 2.0, 4.0, 15.0
-# The pod that is meant is known by its UID: another one may have come to its name meanwhile.
+# The UID identifies the pod: another pod may have the same name by now.
 _FENCE = '[ "$JUPYTER_DIST_POD_UID" = "$0" ] || { echo "$1 gone"; exit 70; }; '
-# A PyTorchJob's pods have these for the torchrun that is their program elsewhere: none that a cell runs is
-# to take them for its own.
+# A PyTorchJob's pods have these variables for the torchrun that usually runs there. A torchrun in a cell must
+# not use them.
 NOT_OURS = "for name in `env | sed -n 's/^\\(PET_[A-Z_]*\\)=.*/\\1/p'`; do unset \"$name\"; done; "
-"""A shell forgets them."""
+"""Shell commands that unset these variables."""
 
 
 @dataclass(frozen=True)
@@ -50,24 +49,24 @@ class Site:
     node: str
     slots: int
     before: int = 0
-    """How many pods of ours had its name before."""
+    """How many earlier pods of ours had the same name."""
 
     @property
     def host(self) -> str:
-        """What it is called among the run's hosts, where no other has that name, then or later."""
+        """The pod's name among the run's hosts. No other host has it, now or later."""
         return f"{self.name}.{self.before}" if self.before else self.name
 
 
 @functools.cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """One for all doors of this process, in a thread of its own."""
+    """Return the event loop for all transports of this process. It runs in a thread of its own."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="exec into pods", daemon=True).start()
     return loop
 
 
 class ExecTransport:
-    """Runs the stage program in one pod, anew each time."""
+    """Runs the stage program in one pod, anew for each connection."""
 
     def __init__(self, cluster: Cluster, site: Site, python: str | None) -> None:
         self._cluster, self._site = cluster, site
@@ -75,7 +74,7 @@ class ExecTransport:
         self._why: LinkError | None = None
 
     def open(self) -> Pipe:
-        # Pipes and not sockets: these hold a MiB, which makes for few turns.
+        # Pipes instead of sockets: the buffer of a pipe is a MiB, which needs fewer turns.
         (out, down), (up, into), (said, saying) = os.pipe(), os.pipe(), os.pipe()
         for descriptor in (up, down):
             os.set_blocking(descriptor, False)
@@ -99,12 +98,12 @@ class ExecTransport:
         return LinkError(_no_python(self._settings, others), final=True)
 
     async def _serve(self, up: int, down: int, saying: int, word: str) -> None:
-        """Carry bytes until either side ends, and tell why before what is carried ends."""
+        """Copy bytes until either side ends, and record the reason before the streams close."""
         try:
             why = await self._carry(up, down, word)
         except DistError as error:
             why = LinkError(str(error), busy=True)
-        except Exception as error:  # of the WebSocket's many kinds; the link tries again
+        except Exception as error:  # WebSocket libraries raise many kinds; the link tries again
             why = LinkError(_told(error), busy=True)
         if why is not None:
             self._why = why
@@ -184,7 +183,7 @@ async def _write(down: int, data: bytes) -> None:
 
 
 async def _until(descriptor: int, what: Literal["reader", "writer"]) -> None:
-    """Wait until it can be read, or written."""
+    """Wait until the descriptor is readable, or writable."""
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
     add, remove = getattr(loop, f"add_{what}"), getattr(loop, f"remove_{what}")
@@ -196,7 +195,7 @@ async def _until(descriptor: int, what: Literal["reader", "writer"]) -> None:
 
 
 async def _carry_down(opened: Any, down: int) -> LinkError | None:
-    """What it ended of, as far as that is told."""
+    """Copy the pod's output. Returns why the connection ended, if a message has the reason."""
     said = b""
     async for message in opened:
         if isinstance(message, str):
@@ -229,7 +228,7 @@ def _told(error: Exception) -> str:
 
 
 def _pythons(settings: SshSettings) -> tuple[str, ...]:
-    """The Pythons to try in a pod: what its image has on the PATH, first of all."""
+    """Return the Pythons to try in a pod. Those on the image's PATH precede all others."""
     found = openssh.pythons(settings)
     return found if settings.python is not None else found[1:]
 

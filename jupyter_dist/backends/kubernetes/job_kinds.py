@@ -1,7 +1,7 @@
-"""What may be made in the cluster for a run: a Job, or one of Kubeflow's, whose operator makes the pods.
+"""The kinds of job that a run can create: a Job, or a Kubeflow job, whose operator creates the pods.
 
-https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/ has Kubeflow's. Whatever it is, the
-pods keep the place for our agents, which start the ranks.
+Kubeflow's kinds: https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/. With every kind the
+pods reserve resources for our agents, which start the ranks.
 """
 
 from __future__ import annotations
@@ -15,24 +15,27 @@ __all__ = ["KINDS", "Kind", "index_of"]
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _REPLICA_TYPE, _REPLICA_INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
 _ROLE = "training.kubeflow.org/job-role"
-"""The MPI operator's word for the type; its launcher has no index."""
+"""The MPI operator's label for the type. The launcher's pod has no index."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One of them. `group` is the API's, with its version."""
+    """One kind. `group` is the API group, with its version."""
 
     title: str
     group: str
     resource: str
     container: str | None = None
-    """What the operator wants the ranks' container to be called."""
+    """The name that the operator requires for the ranks' container."""
     needs: str = "Kubeflow's training operator"
     by_mpi: bool = False
-    """Whether mpirun holds places for the ranks, from a pod of its own."""
+    """Whether mpirun, in a pod of its own, starts a process for each rank's place."""
     by_runtime: bool = False
-    """Whether the pods are those of a runtime that an administrator has described, of which a job may change
-    little. What it may change besides is called otherwise in each version of Kubeflow's Trainer."""
+    """Whether an administrator's runtime defines the pods.
+
+    A job may change little of such a runtime. The names of further changes differ between versions of
+    Kubeflow's Trainer.
+    """
 
     @property
     def path(self) -> str:
@@ -55,8 +58,10 @@ KINDS: Mapping[str, Kind] = {
 
 
 def index_of(pod: Mapping[str, Any], replicas: Mapping[str, int]) -> int:
-    """Which of a run's pods it is. `replicas`: how many there are of each of Kubeflow's types, in the ranks'
-    order; none for a Job."""
+    """Return the index of a pod in its run.
+
+    `replicas`: the number of pods of each of Kubeflow's types, in the ranks' order. It is empty for a Job.
+    """
     meta = pod["metadata"]
     if not replicas:
         return int(meta["annotations"][_INDEX])

@@ -1,4 +1,4 @@
-"""A job in the cluster that somebody else has made: looked for by its name, and what is told of its pods."""
+"""A job in the cluster that somebody else has created: its lookup by name, and the facts about its pods."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ __all__ = [
 _JOBSET = "jobset.sigs.k8s.io"
 _REPLICAS = {"pytorchjob": "pytorchReplicaSpecs", "tfjob": "tfReplicaSpecs", "mpijob": "mpiReplicaSpecs"}
 _TYPES = ("Launcher", "Chief", "Master", "Worker", "PS", "Evaluator")
-"""Kubeflow's, in the ranks' order."""
+"""Kubeflow's types, in the ranks' order."""
 _MOST_NAMED = 12
 
 
 def taken_apart(name: str) -> tuple[str | None, str, str]:
-    """`[NAMESPACE/]KIND/NAME` as (namespace, kind, name). KIND as kubectl takes it, such as `pytorchjobs`
-    and `jobs.batch`. Raises InputError."""
+    """Split `[NAMESPACE/]KIND/NAME` into (namespace, kind, name). Raises InputError.
+
+    KIND is any name that kubectl accepts, such as `pytorchjobs` and `jobs.batch`.
+    """
     parts = name.split("/")
     kind = parts[-2].lower().partition(".")[0].removesuffix("s") if len(parts) in (2, 3) else ""
     if kind not in KINDS or not all(parts):
@@ -43,7 +45,10 @@ def taken_apart(name: str) -> tuple[str | None, str, str]:
 
 
 def find_job(cluster: Cluster, kind: str, name: str) -> dict[str, Any]:
-    """The object. Raises InputError where there is none, or we may not see it, and what a Cluster raises."""
+    """Return the job's object.
+
+    Raises InputError if it is missing or not readable, and what a Cluster raises.
+    """
     of, where = KINDS[kind], f"the namespace {cluster.namespace!r}"
     path = f"{of.path}/namespaces/{cluster.namespace}/{of.resource}"
     try:
@@ -76,19 +81,21 @@ def _there(cluster: Cluster, path: str, kind: Kind) -> str:
 
 
 def pods_selector(kind: str, job: Mapping[str, Any]) -> str:
-    """By which labels the job's pods are known."""
+    """Return the label selector of the job's pods."""
     name = job["metadata"]["name"]
     if kind == "job":
         labels = job["spec"]["selector"]["matchLabels"]
         return ",".join(f"{key}={value}" for key, value in labels.items())
-    if kind == "trainjob":  # the pods that only fetch a model or data are none of its ranks
+    if kind == "trainjob":  # pods that only download a model or data are not ranks
         return f"{_JOBSET}/jobset-name={name},{_JOBSET}/replicatedjob-name in (launcher,node)"
     return f"training.kubeflow.org/job-name={name}"
 
 
 def is_of(uid: str, pod: Mapping[str, Any]) -> bool:
-    """Whether a pod with the job's labels is its own, and not that of another kind, or of a later one, whose
-    name is the same."""
+    """Return whether a pod with the job's labels belongs to that job.
+
+    A job of another kind, or a later one, may have the same name.
+    """
     titles = {kind.title for kind in KINDS.values() if kind.is_kubeflows}
     owners = pod["metadata"].get("ownerReferences") or []
     return all(owner["uid"] == uid for owner in owners if owner.get("kind") in titles)
@@ -101,7 +108,7 @@ def _replicas(kind: str, job: Mapping[str, Any]) -> dict[str, int]:
 
 
 def ranks_asked_for(kind: str, job: Mapping[str, Any]) -> int:
-    """How many pods the job has at once, or over time where they are numbered."""
+    """Return how many pods the job has at once. If its pods are numbered, return their total over time."""
     spec = job["spec"]
     if kind == "trainjob":
         return int((spec.get("trainer") or {}).get("numNodes") or 1)
@@ -113,8 +120,11 @@ def ranks_asked_for(kind: str, job: Mapping[str, Any]) -> int:
 
 
 class Ranks:
-    """Which rank a pod is: by its index and its replicas' type. One without takes the place of one that has
-    failed or is gone, else the next. `known`: the ranks of the pods' UIDs, from before."""
+    """The assignment of pods to ranks, by the pod's index and its replica type.
+
+    A pod without an index replaces a rank that failed or is gone, or becomes the next rank. `known`: the
+    earlier assignment of pod UIDs to ranks.
+    """
 
     def __init__(self, kind: str, job: Mapping[str, Any], known: Mapping[str, int]) -> None:
         self._replicas, self.of = _replicas(kind, job), dict(known)
@@ -122,7 +132,7 @@ class Ranks:
         self._first = ranks_asked_for(kind, job) if numbered else 0
 
     def take(self, pods: Iterable[Mapping[str, Any]]) -> dict[int, list[Mapping[str, Any]]]:
-        """The pods of each rank that has some, in the order in which they came."""
+        """Return the pods of each rank that has some, in the order of their creation."""
         found: dict[int, list[Mapping[str, Any]]] = {}
         ordered = sorted(
             pods, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"])
@@ -147,7 +157,7 @@ class Ranks:
 
 
 def written_as(kind: str, namespace: str, job: Mapping[str, Any]) -> str:
-    """What stands for the cell that there is not: the job, and what its pods run. No variables."""
+    """Return the text in place of the cell: the job, and the command of its pods, without variables."""
     title, name = KINDS[kind].title, job["metadata"]["name"]
     lines = [f"# the {title} {name} in the namespace {namespace}, which was made elsewhere"]
     told = job["spec"].get(_REPLICAS.get(kind, ""), {})
@@ -176,7 +186,7 @@ def _program(what: str, container: Mapping[str, Any]) -> str:
 def how_it_ended(
     title: str, job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]
 ) -> tuple[bool, str] | None:
-    """Whether it has succeeded, and what its conditions and its pods say of that; None while it goes on."""
+    """Return whether the job succeeded, and the reason from its conditions and pods. None while it runs."""
     name = job["metadata"]["name"]
     for condition in job.get("status", {}).get("conditions") or []:
         if condition.get("status") != "True":

@@ -1,9 +1,10 @@
-"""How far a container's log was read, and how a reading goes on from there with no line lost or twice. Pure.
+"""The position up to which a container's log was read, for resuming without lost or repeated lines. Pure.
 
-The API server tells a log from a time on, in whole seconds, each line behind the time at which the node got
-it: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#get-read-log-of-the-specified-pod.
-It tells the same lines in the same order whenever it is asked. So a place in a log is a second, and how many
-lines of that second and later ones were read: times of a log need not rise.
+The API server returns a log from a given time on, in whole seconds. Each line follows the time at which the
+node received it:
+https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#get-read-log-of-the-specified-pod.
+The server returns the same lines in the same order for every request. A position is therefore a second, and
+the number of lines of that second and later that were read. The times in a log need not rise.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ _HOLE = b"[jupyter_dist: lines are missing here, the node has them no more]\n"
 
 @dataclass(frozen=True)
 class LogPlace:
-    """`count` lines of the second `since` and later were read, the newest of them from `newest`, in
-    nanoseconds; both since the epoch."""
+    """A position in a log: `count` lines of the second `since` and later were read.
+
+    `newest`: the time of the newest of them, in nanoseconds. Both times count from the epoch.
+    """
 
     since: int | None = None
     count: int = 0
@@ -31,14 +34,14 @@ class LogPlace:
 
     @property
     def since_time(self) -> dict[str, str]:
-        """For the query."""
+        """The query parameter for this position."""
         if self.since is None:
             return {}
         return {"sinceTime": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.since))}
 
 
 class LogReading:
-    """One answer of the API server, which was asked for a log from `place` on."""
+    """One answer of the API server to a request for a log from `place` on."""
 
     def __init__(self, place: LogPlace) -> None:
         self._skip, self._newest = place.count, place.newest
@@ -48,19 +51,19 @@ class LogReading:
 
     @property
     def place(self) -> LogPlace:
-        """Up to where it was read by now."""
+        """The position up to which the log was read."""
         if not self._counts:
             return LogPlace()
         since = min(self._counts)
         return LogPlace(since, sum(self._counts.values()), self._newest)
 
     def take(self, data: bytes) -> list[tuple[float, bytes]]:
-        """The new lines among those that end here, and when each was printed."""
+        """Return the new lines that `data` completes, each with the time of its printing."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         return [told for line in lines for told in self._line(line)]
 
     def end(self) -> list[tuple[float, bytes]]:
-        """What was printed last, without a line's end. To be asked for where no more will come."""
+        """Return the last output without a line end. For the end of the log only."""
         rest, self._rest = self._rest, b""
         return self._line(rest) if rest else []
 
@@ -78,7 +81,7 @@ class LogReading:
             self._skip -= 1
             return []
         if self._skip:
-            # It is newer than what was read, of which some did not come: the node keeps so much of a log.
+            # The log jumps past lines that were not read: the node deletes old parts of a log.
             self._skip = 0
             told.insert(0, (when / 1e9, _HOLE))
         self._newest = max(self._newest, when)

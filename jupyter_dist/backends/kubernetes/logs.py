@@ -1,7 +1,7 @@
-"""The log of one rank, read from its pods by way of the API server: of one pod, or of several in turn.
+"""The log of one rank, read through the API server from one pod, or from several successive pods.
 
-A pod's container may be started again in its place, and a pod replaced by another one: what they print is one
-log, in the order in which they came. A reading that is cut off goes on at its place (log_position.py).
+A pod's container may restart, and another pod may replace a pod. Their outputs form one log, in the order of
+their starts. An interrupted reading resumes at its position (log_position.py).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from .log_position import LogPlace, LogReading
 __all__ = ["RankLog", "Rest", "told_of"]
 
 _QUIET_S = 20.0
-"""A connection may be dead without a word, or the API server hang: after such a silence it is made anew."""
+"""Seconds of silence after which the connection is made anew: it may be dead, or the API server may hang."""
 _AGAIN_S, _NOTHING_S = 0.3, 0.6
 _REFUSED_AGAIN_S, _REFUSED_S = 1.0, 6.0
-"""An API server that has just started refuses what it will allow: one that means it says so for so long."""
+"""Seconds between retries after a refusal, and until a refusal counts. A new API server refuses at first."""
 _SHOWN_S = 2.0
-"""A shorter trouble is not worth a word."""
+"""Seconds after which a problem is shown to the user."""
 
 
 class Rest(enum.Enum):
-    """What of a log is not here yet."""
+    """What of a log was not read yet."""
 
     NONE = "none: all is here that its pods have printed, and none of them goes on"
     COMES = "it is being read"
@@ -43,19 +43,19 @@ class Rest(enum.Enum):
 
 @dataclass(frozen=True)
 class _Source:
-    """What one start of a container prints."""
+    """The output of one start of a container."""
 
     pod: str
     uid: str
     container: str
     restarts: int
     before: bool
-    """Whether the container has been started again since."""
+    """Whether the container has restarted since."""
     ended: bool
 
 
 def _sources(pods: Iterable[Mapping[str, Any]], container: str | None) -> list[_Source]:
-    """In the order in which they came, as far as the nodes still have them."""
+    """Return the sources that the nodes still have, in the order of their starts."""
     found = []
     for pod in pods:
         told = told_of(pod, container)
@@ -71,8 +71,10 @@ def _sources(pods: Iterable[Mapping[str, Any]], container: str | None) -> list[_
 
 
 def told_of(pod: Mapping[str, Any], container: str | None) -> Mapping[str, Any] | None:
-    """The status of the container whose log is the rank's: the one that the kind's operator asks for, the one
-    that kubectl would take, or the first one. None before there is any."""
+    """Return the status of the container whose log is the rank's. None if there is no status yet.
+
+    It is the container that the kind's operator requires, or kubectl's default container, or the first one.
+    """
     names = [str(one["name"]) for one in pod["spec"]["containers"]]
     default = (pod["metadata"].get("annotations") or {}).get("kubectl.kubernetes.io/default-container")
     name = next((one for one in (container, default) if one in names), names[0])
@@ -81,8 +83,11 @@ def told_of(pod: Mapping[str, Any], container: str | None) -> Mapping[str, Any] 
 
 
 class RankLog:
-    """A thread that nobody waits for. `pods`: those of the rank, in the order in which they came; `known`:
-    what `position` was, where another process has read a part."""
+    """A thread that reads one rank's log and that nobody joins.
+
+    `pods`: the rank's pods, in the order of their creation. `known`: the `position` of another process that
+    has read a part.
+    """
 
     def __init__(
         self,
@@ -98,36 +103,36 @@ class RankLog:
         self._place = LogPlace(*known.get("place", ()))
         self._of: tuple[str, int] | None = tuple(known["of"]) if known.get("of") else None
         self._over: dict[str, int] = dict(known.get("over", {}))
-        """The newest start of each pod's container of which all was read."""
+        """For each pod's container, the newest start whose output was read completely."""
         self._lock = threading.Lock()
         self._why: str | None = None
         self._since = 0.0
         self._closed = threading.Event()
         self._refused = False
-        """Whether the last answer was that we may not read it."""
+        """Whether the last answer refused the permission to read."""
         threading.Thread(target=self._run, name="read a pod's log", daemon=True).start()
 
     @property
     def position(self) -> dict[str, Any]:
-        """Up to where it was read, as JSON."""
+        """The position up to which the log was read, as JSON."""
         with self._lock:
             place = dataclasses.astuple(self._place)
             return {"size": self._file.size, "place": place, "of": self._of, "over": dict(self._over)}
 
     @property
     def why(self) -> str | None:
-        """Why it could not be read at last, where not all of it was."""
+        """Why the log could not be read completely."""
         return None if self.rest is Rest.NONE else self._why
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing is read at the moment."""
+        """Why nothing is being read at the moment."""
         why = self._why
         return why if why is not None and time.monotonic() - self._since > _SHOWN_S else None
 
     @property
     def rest(self) -> Rest:
-        """What there is to be read yet."""
+        """What was not read yet."""
         source = self._next()
         if source is None:
             return Rest.NONE
@@ -145,17 +150,17 @@ class RankLog:
             self._closed.wait(_NOTHING_S if source is None else self._turn(source))
 
     def _turn(self, source: _Source) -> float:
-        """Read on; returns after which time to try again."""
+        """Read on. Returns the time until the next try."""
         try:
             self._read(source)
             self._why, self._refused = None, False
         except Refusal as refusal:
             if refusal.status == 404 or (refusal.status == 400 and source.ended):
-                self._finish(source)  # the node has it no more
+                self._finish(source)  # the node has deleted the log
             elif refusal.status == 401:
                 self._cluster.renew()
                 self._hindered(f"the API server does not know us any more ({refusal.message}): log in again")
-            elif refusal.status != 400:  # 400: it is not there yet
+            elif refusal.status != 400:  # 400: the log does not exist yet
                 why = f"we may not read its log ({refusal.message}): that needs get on pods/log"
                 self._hindered(why, refused=True)
                 return _REFUSED_AGAIN_S
@@ -171,14 +176,14 @@ class RankLog:
         self._why, self._refused = why, refused
 
     def _next(self) -> _Source | None:
-        """What is to be read now: the first of which not all was read."""
+        """Return the source to read now: the first one that was not read completely."""
         for source in _sources(self._pods(), self._container):
             if source.restarts > self._over.get(source.uid, -1):
                 return source
         return None
 
     def _read(self, source: _Source) -> None:
-        """Follow it until it is cut off; or read what there is, of one that has ended: that is all."""
+        """Follow a running source until the connection is lost, or read an ended source to its end."""
         if self._of != (source.uid, source.restarts):
             with self._lock:
                 self._of, self._place = (source.uid, source.restarts), LogPlace()

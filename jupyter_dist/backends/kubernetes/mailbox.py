@@ -1,8 +1,10 @@
-"""The mailbox of a run's pods, where exec into pods is not allowed: a folder, or a bucket, that they and we
-reach. Each pod then runs a courier (agent/mailbox_relay.py) in place of its keeper.
+"""The mailbox of a run's pods, for clusters that forbid exec into pods.
 
-A courier has its number from its pod's UID: what is meant for a pod that is gone is for no other one. Where
-the mailbox is, and the run's key, it has from a Secret that goes with the Job.
+The mailbox is a folder or a bucket that the pods and the driver share. Each pod then runs a mailbox relay
+(agent/mailbox_relay.py) in place of its main program.
+
+A relay's number follows from its pod's UID, so no other pod reads the messages for a deleted pod. A Secret of
+the Job has the mailbox's address and the run's key.
 """
 
 from __future__ import annotations
@@ -22,33 +24,35 @@ from .exec_transport import NOT_OURS, Site
 __all__ = ["NUMBERED", "PodMailbox", "mail_env", "number_of"]
 
 _OPENING_S = 120.0
-"""For a pod that is up to fetch our code, and to answer."""
+"""Seconds that a running pod may need to fetch our code and to answer."""
 _WAITS_S = 20.0
-"""For the mailbox to be there, as a pod sees it: what it needs lies there before the pod is made."""
+"""Seconds that a pod waits for the mailbox to appear. Its content is uploaded before the pod is created."""
 _TOLD = ("MAILBOX", "MAILBOX_RUN", "MAILBOX_KEY", "MAILBOX_CODE")
 _WHERE = {
     "AWS_ENDPOINT_URL": ("AWS_ENDPOINT_URL",),
     "AWS_ENDPOINT_URL_S3": ("AWS_ENDPOINT_URL_S3",),
     "AWS_REGION": ("AWS_REGION", "AWS_DEFAULT_REGION"),
 }
-"""Where the bucket is, which is no secret: as here, unless the pods' template says otherwise."""
-# Kubernetes takes `$(NAME)` in a command for a variable of its own.
+"""Variables with the bucket's address, which is no secret. The pods' template may override them."""
+# Kubernetes replaces `$(NAME)` in a command by its own variables.
 NUMBERED = NOT_OURS + (
     "uid=$JUPYTER_DIST_POD_UID; rest=${uid#*-}; "
     "JUPYTER_DIST_MAILBOX_NODE=`printf %d 0x${uid%%-*}${rest%%-*}`; export JUPYTER_DIST_MAILBOX_NODE; "
 )
-"""A shell gives the courier its number, as `number_of` does."""
+"""Shell code that computes the relay's number, as `number_of` does."""
 
 
 def number_of(uid: str) -> int:
-    """A pod's number in the mailbox: the first 48 bits of its UID, which are random."""
+    """Return a pod's number in the mailbox: the first 48 bits of its UID, which are random."""
     first, second, *_ = uid.split("-")
     return int(first + second, 16)
 
 
 def mail_env(name: str) -> list[dict[str, Any]]:
-    """A container's variables, from the Secret of that name. Those that a template has come behind them, and
-    before them in importance."""
+    """Return a container's variables from the Secret of that name.
+
+    A template's variables follow them, and override them.
+    """
     found = [(f"JUPYTER_DIST_{each}", False) for each in _TOLD] + [(each, True) for each in _WHERE]
     waits = {"name": "JUPYTER_DIST_MAILBOX_WAITS_S", "value": f"{_WAITS_S:g}"}
     return [waits] + [
@@ -58,7 +62,7 @@ def mail_env(name: str) -> list[dict[str, Any]]:
 
 
 class PodMailbox:
-    """The mailbox, as a run's driver has it."""
+    """The mailbox, on the driver's side."""
 
     def __init__(self, url: str, folder: RunFolder) -> None:
         self._mailbox = Mailbox(url, folder, opening_s=_OPENING_S)
@@ -69,7 +73,7 @@ class PodMailbox:
         return self._mailbox.trouble
 
     def leave_files(self) -> None:
-        """Have in the mailbox what the pods need. Raises LaunchError."""
+        """Upload what the pods need into the mailbox. Raises LaunchError."""
         try:
             self._mailbox.upload()
         except StoreError as error:
@@ -79,13 +83,15 @@ class PodMailbox:
             ) from None
 
     def close(self) -> None:
-        """Remove what is left of the run's mail. Repeatable; never raises."""
+        """Remove what is left in the run's mailbox. Repeatable. Never raises."""
         if not self._has_none:
             self._mailbox.close()
 
     def secret(self, owner: Mapping[str, Any]) -> dict[str, Any]:
-        """The Secret by which pods find the mailbox. It goes with its `owner`, the Job as it was made, and
-        is called and labelled as that is."""
+        """Return the Secret with the mailbox's address and key for the pods.
+
+        The cluster deletes the Secret with its `owner`, the created Job. Both have the same name and labels.
+        """
         _, told = self._mailbox.host_program(None)
         told = {f"JUPYTER_DIST_{each}": told[f"JUPYTER_DIST_{each}"] for each in _TOLD}
         for variable, names in _WHERE.items():

@@ -1,6 +1,6 @@
-"""What is made in the cluster for one attempt: an Indexed Job with the headless service of its pods, or a job
-of Kubeflow's, whose operator makes its services. Pure.
+"""The manifests of one attempt: an Indexed Job with its pods' headless service, or a Kubeflow job. Pure.
 
+Kubeflow's operator creates the services of its jobs.
 https://kubernetes.io/docs/concepts/workloads/controllers/job/ and
 https://kubernetes.io/docs/concepts/services-networking/service/#headless-services
 """
@@ -26,12 +26,12 @@ RUN, ATTEMPT = "jupyter-dist/run", "jupyter-dist/attempt"
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _JOBSET = "jobset.sigs.k8s.io"
 _KEPT_S = 86400
-"""What nobody has taken away is taken away by the cluster a day after its end."""
+"""Seconds after its end when the cluster deletes a job that nobody deleted."""
 _IDLE_S = 120.0
-"""For a pod that has not seen an agent yet: others of the run may still wait for room."""
-# Images call it python3 or python; the keeper itself is content with any version. The shell stays the first
-# process, which hears no SIGTERM before it has said what it does then: a Python would need a while to say so.
-# A pod that was told to end has not done its work, whatever its program makes of that.
+"""Seconds that a pod waits for its first agent: other pods of the run may still be pending."""
+# Images call the interpreter python3 or python, and the program runs with any version. The shell stays the
+# first process: it sets a handler for SIGTERM sooner than Python could. A pod that is asked to end counts as
+# failed, whatever exit code its program has.
 _START = (
     'told=; trap "told=143; kill -TERM \\$keeper 2>/dev/null || exit 143" TERM; '
     'for python in "$0" python3 python /opt/conda/bin/python /usr/local/bin/python3; do '
@@ -39,25 +39,26 @@ _START = (
     "while kill -0 $keeper 2>/dev/null; do wait $keeper; code=$?; done; exit ${told:-$code}; fi; done; "
     'echo "jupyter-dist: this image has no Python" >&2; exit 69'
 )
-# By which mpirun comes from the launcher's pod. The operator's Secret with its key is a folder with other
-# rights than sshd is content with, as their own images know.
+# mpirun connects from the launcher's pod through this sshd. The operator mounts the Secret with its key as a
+# folder with rights that sshd rejects. The operator's own images know this.
 _SSHD = (
     "mkdir -p /run/sshd; ssh-keygen -A >/dev/null 2>&1; /usr/sbin/sshd -o StrictModes=no || "
     '{ echo "jupyter-dist: this image has no sshd that runs, which mpirun needs" >&2; exit 69; }; '
 )
 _LENT = "lent"
-"""Where places are lent: a folder beside the runs'."""
+"""Folder of the mpirun processes that lend their places, beside the runs' folders."""
 
 
 def called(job: Job, attempt: int) -> str:
-    """The name of an attempt's objects."""
+    """Return the name of an attempt's objects."""
     return f"jd-{job.id}" + (f"-{attempt}" if attempt else "")
 
 
 def labelled(job: Job, attempt: int) -> str:
-    """By which labels an attempt's pods are found."""
+    """Return the label selector of an attempt's pods."""
     if KINDS[KubernetesOptions(**job.options).kind].by_runtime:
-        # https://jobset.sigs.k8s.io/docs/concepts/, of which Kubeflow's Trainer makes one; no initializers
+        # https://jobset.sigs.k8s.io/docs/concepts/: Kubeflow's Trainer creates one. Initializers are left
+        # out.
         return f"{_JOBSET}/jobset-name={called(job, attempt)},{_JOBSET}/replicatedjob-name=node"
     return f"{RUN}={job.id},{ATTEMPT}={attempt}"
 
@@ -85,10 +86,10 @@ def job_object(job: Job, attempt: int) -> dict[str, Any]:
             "completionMode": "Indexed",
             "completions": pods,
             "parallelism": pods,
-            # Where one pod fails, its Job is not to end the others: the ranks in them have something to say.
+            # If one pod fails, its Job must not end the others: their ranks may still report errors.
             "backoffLimit": pods + 6,
             "ttlSecondsAfterFinished": _KEPT_S,
-            # Kueue lets it begin; without Kueue nobody would.
+            # Only Kueue resumes a suspended job.
             **({} if asked.queue is None else {"suspend": True}),
             "template": template,
         },
@@ -96,10 +97,10 @@ def job_object(job: Job, attempt: int) -> dict[str, Any]:
 
 
 def replicas(asked: KubernetesOptions, world_size: int) -> dict[str, int]:
-    """How many pods there are of each of Kubeflow's types, in the ranks' order; none for a Job."""
+    """Return the number of pods of each of Kubeflow's types, in the ranks' order. It is empty for a Job."""
     pods = len(asked.most(world_size))
     if asked.is_elastic:
-        found = {"Worker": pods}  # a master would be one that the job cannot do without
+        found = {"Worker": pods}  # the job could not survive the loss of a master
     elif asked.kind == "pytorchjob":
         found = {"Master": 1, "Worker": pods - 1}
     elif asked.kind == "tfjob" and asked.wanted().has_roles:
@@ -113,11 +114,11 @@ def replicas(asked: KubernetesOptions, world_size: int) -> dict[str, int]:
 
 
 def _kubeflows(job: Job, asked: KubernetesOptions, template: Mapping[str, Any], slots: int) -> dict[str, Any]:
-    # What has failed is told by us, and taken away by us: until then the other ranks have something to say.
+    # jupyter-dist reports failures and deletes the job: until then the other ranks may report errors.
     policy: dict[str, Any] = {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": _KEPT_S}
     if asked.queue is not None:
         policy["suspend"] = True
-    # In place of a pod that was ended another one comes; one that ends by itself is not needed any more.
+    # Another pod replaces one that was killed. A pod that ends by itself is not needed any more.
     restarts = "ExitCode" if asked.is_elastic else "Never"
     of_each: dict[str, Any] = {
         name: {"replicas": count, "restartPolicy": restarts, "template": copy.deepcopy(template)}
@@ -144,7 +145,10 @@ def _kubeflows(job: Job, asked: KubernetesOptions, template: Mapping[str, Any], 
 
 
 def _trainer(asked: KubernetesOptions, container: Mapping[str, Any], pods: int, slots: int) -> dict[str, Any]:
-    """https://www.kubeflow.org/docs/components/trainer/: all else, such as volumes, is the runtime's."""
+    """Return a TrainJob's specification. The runtime defines the rest, such as volumes.
+
+    https://www.kubeflow.org/docs/components/trainer/
+    """
     told = {field: container[field] for field in ("image", "command", "env")}
     if asked.image is None:
         del told["image"]
@@ -157,7 +161,7 @@ def _trainer(asked: KubernetesOptions, container: Mapping[str, Any], pods: int, 
 
 
 def _launching(asked: KubernetesOptions, ranks: int) -> dict[str, Any]:
-    """What the launcher's container has otherwise than the workers': it computes nothing."""
+    """Return how the launcher's container differs from the workers': it computes nothing."""
     launcher, place = Path(mpi_launcher_program.__file__), Path(mpi_slot_program.__file__)
     told = [launcher.read_text(), place.read_text(), _lent(asked), str(ranks)]
     return {"command": ["/bin/sh", "-c", _START, asked.python or "python3", *told], "resources": {}}
@@ -168,7 +172,7 @@ def _lent(asked: KubernetesOptions) -> str:
 
 
 def service_object(job: Job, attempt: int, owner: Mapping[str, Any]) -> dict[str, Any]:
-    """`owner`: the Job as it was made, with which the service goes."""
+    """Return the headless service. The cluster deletes it with `owner`, the created Job."""
     name = called(job, attempt)
     reference = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": owner["metadata"]["uid"]}
     labels = {RUN: job.id, ATTEMPT: str(attempt)}
@@ -185,11 +189,11 @@ def service_object(job: Job, attempt: int, owner: Mapping[str, Any]) -> dict[str
 
 
 def _pod(asked: KubernetesOptions, name: str, labels: Mapping[str, str], slots: int) -> dict[str, Any]:
-    """All pods are alike: one with fewer ranks than the others has room to spare."""
+    """Return the pod's template. All pods are equal, even one with fewer ranks than the others."""
     template = copy.deepcopy(asked.template())
     meta, spec = template.get("metadata", {}), template.get("spec", {})
     kind = KINDS[asked.kind]
-    if not kind.is_kubeflows:  # whose operator says these
+    if not kind.is_kubeflows:  # Kubeflow's operator sets these
         spec = {**spec, "restartPolicy": "Never", "subdomain": name}
     containers = list(spec.get("containers") or [{}])
     containers[0] = _container(asked, name, containers[0], slots)

@@ -1,11 +1,11 @@
-"""The main program of the launcher's pod of an MPIJob: it has mpirun hold a place for each rank.
+"""The main program of an MPIJob's launcher pod: mpirun starts a process for each rank's place.
 
-A place is good for one rank. When the ranks of another attempt ask for places, those there were are given up,
-and mpirun ends; or it has ended with a rank that was killed. Then it is started anew, and holds new ones.
+A place is good for one rank. If another attempt's ranks ask for places, the old places are released and
+mpirun ends. mpirun also ends if a rank is killed. The program then starts mpirun again, with new places.
 
-This is sent to the pod as text, so this module stands alone: nothing of our package is there. What mpirun
-starts on the workers is mpi_slot_program.py. The operator has put there the list of the workers, and the key
-for their sshd: https://github.com/kubeflow/mpi-operator/blob/master/pkg/controller/mpi_job_controller.go
+The pod receives this module as text, so it imports nothing of our package. On the workers, mpirun starts
+mpi_slot_program.py. The operator provides the list of workers and the key for their sshd:
+https://github.com/kubeflow/mpi-operator/blob/master/pkg/controller/mpi_job_controller.go
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ __all__ = ["HOSTFILE", "hosts_of", "main"]
 HOSTFILE = "/etc/mpi/hostfile"
 _WITHIN_S = 120.0
 _NEVER_BEGAN_S = 5.0
-"""An mpirun that fails as early as this does not fail because of a rank."""
-# The workers' host keys are those of their image, or were made a moment ago: nothing knows them.
+"""Seconds within which a failure of mpirun has another cause than a rank."""
+# The workers' host keys are unknown: they belong to the image, or are new.
 _SSH = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o ConnectTimeout=5"
 _WITH_PYTHON = (
     "for python in python3 python /opt/conda/bin/python /usr/local/bin/python3; do "
@@ -34,12 +34,12 @@ _WITH_PYTHON = (
 
 
 def hosts_of(text: str) -> list[str]:
-    """The names in a hostfile of Open MPI's."""
+    """Return the names in a hostfile of Open MPI."""
     return [line.split()[0] for line in text.splitlines() if line.strip()]
 
 
 def _wait_for(hosts: Sequence[str]) -> None:
-    """Until sshd answers on all of them: their names are known a moment after they are up."""
+    """Wait until sshd answers on all hosts: their names resolve a moment after their start."""
     deadline = time.monotonic() + _WITHIN_S
     for host in hosts:
         while True:
@@ -53,14 +53,17 @@ def _wait_for(hosts: Sequence[str]) -> None:
 
 
 def main(place: str, folder: str, ranks: str) -> None:
-    """Does not return. `place`: the program on the workers; `folder`: where that writes what it is told."""
+    """Run mpirun. Does not return.
+
+    `place`: the program on the workers. `folder`: where it writes what mpirun sets.
+    """
     mpirun = shutil.which("mpirun")
     if mpirun is None or shutil.which("ssh") is None:
         sys.exit("jupyter-dist: this image has no mpirun, or no ssh, and an MPIJob needs both")
     with open(HOSTFILE) as file:
         hosts = hosts_of(file.read())
     _wait_for(hosts)
-    # What the operator says of ssh, with our words on host keys; once for Open MPI 4, and once for 5.
+    # The operator's ssh options and ours for host keys, once for Open MPI 4, once for 5.
     os.environ.update({"OMPI_MCA_plm_rsh_args": _SSH, "PRTE_MCA_plm_ssh_args": _SSH})
     # By slot: ranks fill the workers in the hostfile's order, as ours do.
     argv = ["--allow-run-as-root", "--oversubscribe", "--map-by", "slot", "--bind-to", "none"]

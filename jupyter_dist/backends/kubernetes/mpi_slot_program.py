@@ -1,8 +1,8 @@
-"""What mpirun starts on an MPIJob's workers: it holds the place of one rank, which our agent starts.
+"""The program that mpirun starts on an MPIJob's workers: it occupies one rank's place.
 
-It is sent as text, so this module stands alone. What mpirun tells it is written down for the rank, which
-calls MPI_Init with that (worker/launchers/mpi_slot.py). It gives the place up when a later attempt asks for
-its own.
+It is sent as text, so it imports nothing of our package. It records mpirun's variables for the rank, which
+our agent starts and which calls MPI_Init with them (worker/launchers/mpi_slot.py). It ends when a later
+attempt asks for places.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _LOOK_EVERY_S = 0.2
 
 
 def _asked_for(folder: str) -> int:
-    """The last attempt whose ranks have asked for places here."""
+    """Return the last attempt whose ranks have asked for places here."""
     names = (name.partition("asked-") for name in os.listdir(folder))
     return max((int(number) for before, mark, number in names if mark and not before), default=0)
 
 
 def main(folder: str, turn: str) -> None:
-    """Returns when the place is given up, or mpirun is there no more."""
+    """Occupy the place. Returns when the place is released, or mpirun has ended."""
     parent, local = os.getppid(), os.environ["OMPI_COMM_WORLD_LOCAL_RANK"]
     place = os.path.join(folder, turn)
     os.makedirs(place, mode=0o700, exist_ok=True)

@@ -27,7 +27,7 @@ __all__ = ["KubernetesOptions", "bytes_of"]
 _REMOTE_DIR = "/jupyter-dist"
 _RUNTIME = "torch-distributed"
 _OF_RUNTIME = ("pvc", "node_selector", "toleration", "service_account", "priority_class", "shm_size")
-"""What a TrainJob leaves to its runtime, as it does all that a pod template could say."""
+"""Options that a TrainJob leaves to its runtime, like everything in a pod template."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _BUCKET = re.compile(r"s3://[a-z0-9][-a-z0-9.]+(/.*)?")
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
@@ -88,7 +88,7 @@ def _mailbox(value: str | None) -> str | None:
 
 
 def bytes_of(quantity: str) -> int:
-    """What an amount of memory comes to."""
+    """Return the bytes of an amount of memory."""
     found = _QUANTITY.fullmatch(quantity)
     assert found is not None
     return round(float(found[1]) * _UNITS[found[2] or ""])
@@ -256,8 +256,10 @@ class KubernetesOptions(AgentOptions, ElasticOptions):
         return HostSettings(self.remote_dir or _REMOTE_DIR, self.grace)
 
     def wanted(self) -> RankEnvironmentOptions:
-        """What concerns the ranks' environments. A pod's GPUs are its own, and nobody else's. But it sees all
-        CPUs of its node, of which it has asked for some."""
+        """The options for the ranks' environments.
+
+        A pod owns its GPUs. It sees all CPUs of its node, but has requested only some.
+        """
         return RankEnvironmentOptions(
             self.gpus_per_worker,
             share_gpus=True,
@@ -265,30 +267,30 @@ class KubernetesOptions(AgentOptions, ElasticOptions):
             chief=self.chief,
             evaluator=self.evaluator,
             threads=math.ceil(self.cpus_per_worker) or None,
-            horovod=self.kind != "mpijob",  # which meets by MPI there
+            horovod=self.kind != "mpijob",  # Horovod uses MPI there
         )
 
     def limits(self, world_size: int) -> Elastic | None:
-        """None where the ranks are to stay. Torch's begin anew when there are more or fewer of them."""
+        """Return the limits of an elastic run, or None. Torch's ranks restart if their number changes."""
         limits = super().limits(world_size)
         return None if limits is None else dataclasses.replace(limits, anew=True)
 
     def slots(self, world_size: int) -> list[int]:
-        """How many ranks each pod has."""
+        """Return how many ranks each pod has."""
         each = self.processes_per_host
         return [min(each, world_size - first) for first in range(0, world_size, each)]
 
     def most(self, world_size: int) -> list[int]:
-        """How many ranks each pod has that is asked for; an elastic run begins before it has them all."""
+        """Return how many ranks each requested pod has. An elastic run begins before all of them run."""
         return self.slots(max(world_size, self.max_np or 0))
 
     def claims(self) -> list[tuple[str, str, bool]]:
-        """Of each volume the claim, the path, and whether it is only read."""
+        """The claim, the path and the read-only flag of each volume."""
         found = [_PVC.fullmatch(each) for each in self.pvc]
         return [(one[1], one[2], one[3] is not None) for one in found if one is not None]
 
     def tolerations(self) -> list[dict[str, Any]]:
-        """As a pod has them; a node that does not answer is waited for as long as our agents are."""
+        """Return the pod's tolerations. An unresponsive node is tolerated for as long as our agents are."""
         found: list[dict[str, Any]] = []
         for each in self.toleration:
             words = _TOLERATION.fullmatch(each)
@@ -301,7 +303,7 @@ class KubernetesOptions(AgentOptions, ElasticOptions):
         return found
 
     def template(self) -> dict[str, Any]:
-        """The user's own pod, as `metadata` and `spec`. Raises InputError."""
+        """Return the user's pod template, as `metadata` and `spec`. Raises InputError."""
         if self.pod_template is None:
             return {}
         path = Path(self.pod_template)
@@ -325,7 +327,7 @@ class KubernetesOptions(AgentOptions, ElasticOptions):
         return {"metadata": found.get("metadata") or {}, "spec": spec}
 
     def check_ranks(self, world_size: int) -> None:
-        """Raises InputError where the ranks cannot be shared out."""
+        """Raise InputError if the ranks cannot be distributed over the pods."""
         self.check_elastic(world_size)
         if self.is_elastic and self.kind != "pytorchjob":
             raise InputError(

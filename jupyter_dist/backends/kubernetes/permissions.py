@@ -1,4 +1,4 @@
-"""What a run needs of the cluster, and what of that we are not allowed.
+"""The permissions that a run needs in the cluster, and those that the user lacks.
 
 https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
 """
@@ -18,15 +18,15 @@ NEEDED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("batch", "jobs"): ("create", "delete", "get"),
     ("", "services"): ("create", "get"),
     ("", "pods"): ("list", "watch"),
-    ("", "pods/exec"): ("create", "get"),  # a WebSocket is a GET, and newer servers ask for create as well
+    ("", "pods/exec"): ("create", "get"),  # a WebSocket is a GET, and newer servers also require create
     ("", "pods/log"): ("get",),
     ("", "events"): ("list",),
 }
-"""Verbs by API group and resource, as a Role has them: docs/kubernetes.md."""
+"""Verbs by API group and resource, as in a Role: docs/kubernetes.md."""
 
 
 def lacking(cluster: Cluster) -> list[str]:
-    """The verbs that we have not, such as `create pods/exec`. Raises what a Cluster raises."""
+    """Return the missing verbs, such as `create pods/exec`. Raises what a Cluster raises."""
     found = []
     for (group, resource), verbs in NEEDED.items():
         for verb in verbs:
@@ -50,7 +50,10 @@ def _allowed(cluster: Cluster, group: str, resource: str, verb: str) -> bool:
 
 
 def refused(refusal: Refusal, title: str, namespace: str, kind: Kind) -> str:
-    """A sentence without its end. `title`: of the object that was asked for; `kind`: of the run's job."""
+    """Return a sentence about a refusal, without its full stop.
+
+    `title`: of the requested object. `kind`: of the run's job.
+    """
     where = f"the namespace {namespace!r}"
     if refusal.status == 401:
         return f"the API server does not know us ({refusal.message}): log in, and try `kubectl auth whoami`"

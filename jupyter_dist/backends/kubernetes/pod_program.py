@@ -1,9 +1,9 @@
-"""The main program of a pod: it keeps the place for our agent, and ends when nobody needs it any more.
+"""The main program of a pod: it keeps the pod for our agent, and ends when nobody needs it any more.
 
-It is sent to the pod as text, so this module stands alone: nothing of our package is there.
+The pod receives this module as text, so it imports nothing of our package.
 
-The kubelet tells a pod's first process alone when the pod is to end (SIGTERM), which is a shell that passes
-it on to this one, and ends whatever is left after a while.
+To end a pod, the kubelet sends SIGTERM only to the pod's first process. That is a shell, which forwards the
+signal to this program. The kubelet kills the rest after a while.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = ["agents", "main"]
 _LOOK_EVERY_S = 0.2
 _SCAN_EVERY_S = 1.0
 _LAST_WORDS_S = 0.7
-"""What the agent has said last is on its way out still when the agent has ended, and ends with this one."""
+"""Seconds between the agent's end and this program's: the agent's last output is still in transit."""
 
 
 def agents() -> list[int]:
-    """Our agents that run here."""
+    """Return the pids of our agents in this pod."""
     found = []
     for entry in os.listdir("/proc"):
-        # Processes come and go while we look.
+        # A process may end meanwhile.
         with contextlib.suppress(OSError):
             if entry.isdigit():
                 with open(f"/proc/{entry}/comm") as file:
@@ -36,7 +36,7 @@ def agents() -> list[int]:
 
 
 def main(idle_s: float) -> None:
-    """Returns when the pod is to end, or when there was no agent for `idle_s`."""
+    """Keep the pod. Returns when the pod has to end, or when no agent ran for `idle_s`."""
     told: list[int] = []
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda number, _: told.append(number))

@@ -1,4 +1,4 @@
-"""What the cluster tells of pods, in words for the user: what one waits for, and why one has ended. Pure."""
+"""The cluster's facts about pods, in words for the user: what a pod waits for, and why it ended. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["ending_of", "failure_of", "is_up", "never_starts", "unready", "waits
 _NEVER_PULLED = ("ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull")
 _NOT_CREATED = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff")
 _TELLING = ("FailedScheduling", "FailedCreate", "FailedMount", "FailedAttachVolume", "Failed", "Pending")
-"""Events that say what hinders a pod or its Job; `Pending` is Kueue's."""
+"""Reasons of events that hinder a pod or its Job. `Pending` is Kueue's."""
 
 
 def _states(pod: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:
@@ -20,20 +20,23 @@ def _states(pod: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:
 
 
 def is_up(pod: Mapping[str, Any]) -> bool:
-    """Whether exec can reach it."""
+    """Return whether exec into the pod is possible."""
     deleted = pod.get("metadata", {}).get("deletionTimestamp")
     running = pod.get("status", {}).get("phase") == "Running" and not deleted
     return running and any(kind == "running" for kind, _ in _states(pod))
 
 
 def unready(pod: Mapping[str, Any]) -> bool:
-    """Whether its node has not been heard of for a while: the cluster then calls running pods not ready."""
+    """Return whether the pod's node has been silent for a while.
+
+    The cluster then marks its pods as not ready.
+    """
     ready = (one for one in pod.get("status", {}).get("conditions") or [] if one.get("type") == "Ready")
     return is_up(pod) and any(one.get("status") != "True" for one in ready)
 
 
 def ending_of(pod: Mapping[str, Any]) -> str | None:
-    """How a pod that was up has ended, or is about to, as what follows its name; None where it goes on."""
+    """Return how a running pod has ended or is ending, as text after its name. None if it continues."""
     status = pod.get("status", {})
     disrupted: Mapping[str, Any] = next(filter(_is_disruption, status.get("conditions") or []), {})
     why = _sentence(
@@ -54,7 +57,10 @@ def ending_of(pod: Mapping[str, Any]) -> str | None:
 
 
 def _is_disruption(condition: Mapping[str, Any]) -> bool:
-    """https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions"""
+    """Return whether the condition is a disruption.
+
+    https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
+    """
     return condition.get("type") == "DisruptionTarget" and condition.get("status") == "True"
 
 
@@ -63,7 +69,7 @@ def _sentence(reason: str | None, message: str | None) -> str:
 
 
 def failure_of(job: Mapping[str, Any]) -> str | None:
-    """Why a Job has failed, as its controller says; None where it has not."""
+    """Return the controller's reason for a Job's failure, or None if the Job has not failed."""
     for condition in job.get("status", {}).get("conditions") or []:
         if condition.get("type") == "Failed" and condition.get("status") == "True":
             return _sentence(condition.get("reason"), condition.get("message")) or "it has failed"
@@ -73,12 +79,12 @@ def failure_of(job: Mapping[str, Any]) -> str | None:
 def waits_for(
     wanted: int, pods: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]], suspended: bool
 ) -> str:
-    """What is waited for before all pods are up: in the cluster's own words, where it has said some."""
+    """Return what is missing until all pods run, in the cluster's own words if there are any."""
     up = sum(map(is_up, pods))
     known = {pod["metadata"]["name"]: pod for pod in pods if not is_up(pod)}
     said = [_of_containers(pod) for pod in known.values()]
     said += [_of_scheduler(pod) for pod in known.values()]
-    if len(pods) < wanted:  # where pods are there, what was said of their making is no longer true
+    if len(pods) < wanted:  # once the pods exist, the events of their creation are outdated
         said += [
             _of_event(event)
             for event in _newest(events)
@@ -100,7 +106,7 @@ def waits_for(
 
 
 def never_starts(pod: Mapping[str, Any]) -> str | None:
-    """Why waiting for it makes no sense, as what follows its name."""
+    """Return why the pod can never start, as text after its name."""
     for kind, told in _states(pod):
         if kind == "waiting" and told.get("reason") == "InvalidImageName":
             return f"never starts: {_sentence('InvalidImageName', told.get('message'))}"
@@ -124,7 +130,7 @@ def _of_scheduler(pod: Mapping[str, Any]) -> str:
 
 
 def _asked(pod: Mapping[str, Any]) -> str:
-    """What it asks of a node."""
+    """Return the resources that the pod requests from a node."""
     resources = pod["spec"]["containers"][0].get("resources") or {}
     amounts = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     listed = ", ".join(f"{name.rpartition('/')[2]} {amount}" for name, amount in sorted(amounts.items()))
@@ -138,7 +144,7 @@ def _of_event(event: Mapping[str, Any]) -> str:
 
 
 def _newest(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The last one of each kind that says what hinders."""
+    """Return the newest event of each kind that hinders."""
     found: dict[str, Mapping[str, Any]] = {}
     for event in sorted(events, key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime") or "")):
         if event.get("reason") in _TELLING:

@@ -1,4 +1,4 @@
-"""What the cluster tells of a run's pods while it goes on: a list, and what changes in it."""
+"""The watch over a run's pods: a list, and its changes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,24 @@ from .api_server import Cluster, Refusal
 __all__ = ["PodWatch"]
 
 _WATCH_S = 30.0
-"""Short, as a connection may be dead without a word: then the pods are listed anew."""
+"""Seconds of one watch.
+
+They are few, because a connection may die silently: the pods are then listed again.
+"""
 _AGAIN_S = 1.0
 _SHOWN_S = 2.0
-"""A shorter silence is not worth a word."""
+"""Seconds of silence after which a problem is shown to the user."""
 
 
 class PodWatch:
-    """A thread that nobody waits for. It lists the pods anew whenever watching them has come to an end:
-    because the server has ended it, or forgotten so old a version (410), or does not answer."""
+    """A thread that watches the pods and that nobody joins.
+
+    It lists the pods again whenever a watch ends: the server has ended it, has dropped so old a version
+    (410), or does not answer.
+    """
 
     def __init__(self, cluster: Cluster, selector: str) -> None:
-        """`selector`: the labels by which the pods are known."""
+        """`selector`: the labels of the pods."""
         self._cluster, self._selector = cluster, selector
         self._pods: dict[str, dict[str, Any]] = {}
         self._known = False
@@ -36,12 +42,12 @@ class PodWatch:
 
     @property
     def pods(self) -> Mapping[str, dict[str, Any]] | None:
-        """The pods by UID, as they were last told of; None before that."""
+        """The latest state of the pods by UID, or None before the first list."""
         return dict(self._pods) if self._known else None
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing is told of them at the moment."""
+        """Why the state of the pods is not up to date at the moment."""
         why = self._why
         return why if why is not None and time.monotonic() - self._since > _SHOWN_S else None
 
@@ -49,7 +55,7 @@ class PodWatch:
         self._closed.set()
 
     def wait(self, seconds: float) -> None:
-        """Until something has changed, or so long."""
+        """Wait for a change, for at most `seconds`."""
         self._changed.wait(seconds)
         self._changed.clear()
 
@@ -61,14 +67,14 @@ class PodWatch:
                 self._hindered(self._of(refusal))
             except DistError as error:
                 self._hindered(str(error))
-            except Exception as error:  # an answer that is cut off, or is no JSON
+            except Exception as error:  # a truncated answer, or one that is not JSON
                 self._hindered(f"the API server gives no proper answer: {type(error).__name__}: {error}")
             else:
                 continue
             self._closed.wait(_AGAIN_S)
 
     def _list(self) -> str:
-        """What there is now; returns its version."""
+        """List the pods. Returns the version of the list."""
         path = f"/api/v1/namespaces/{self._cluster.namespace}/pods"
         listed = self._cluster.ask("GET", path, labelSelector=self._selector)
         self._pods = {pod["metadata"]["uid"]: pod for pod in listed["items"]}

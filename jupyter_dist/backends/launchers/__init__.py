@@ -1,1 +1,1 @@
-"""Launchers (torchrun, mpirun, horovodrun): started, followed and ended, here and over hosts."""
+"""Launchers (torchrun, mpirun, horovodrun): started, followed and stopped, on one host or several."""

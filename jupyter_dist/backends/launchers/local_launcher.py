@@ -1,18 +1,17 @@
-"""Ranks that a launcher starts on this machine (torchrun, horovodrun, mpirun, srun): start it, see, end it.
+"""A launcher on this machine (torchrun, horovodrun, mpirun, srun): start it, follow it, stop it.
 
 A backend of this kind has its options, one pure function that makes the launcher's argv, and this:
 
     submit   self._launched = Launched(job, folder, attempt)
              self._launched.start(argv, environment("mpi", job, attempt, np), name="mpirun")
     request  shown(argv, env)
-    poll, stop, stacks and release come from `Follower`
+    poll, stop, stacks and release are methods of `Follower`
 
 With hosts, `Staged` (one launcher here) and `PerHostLauncher` (one on each host) have the same methods.
 
-The argv ends in `worker_argv(job)`: what the launcher starts `np` times, with the working directory
-PACKAGE_ROOT. What a rank is, it learns from the launcher's own variables (worker/launchers/launched_rank.py).
-How each has ended is in its `exit.json`, so nothing here reads what a launcher prints, except to tell the
-user.
+The argv ends in `worker_argv(job)`, which the launcher starts `np` times in the working directory
+PACKAGE_ROOT. A rank reads its place from the launcher's own variables (worker/launchers/launched_rank.py).
+`exit.json` records each rank's end. Only error texts use a launcher's output.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ from .rank_files import RankFiles, asked, judged, was_told
 __all__ = ["Follower", "LocalLauncher", "environment", "last_words", "shown", "worker_argv"]
 
 _EXIT_FILES_S = 2.0
-"""After the launcher's end, its ranks get that long to say how they ended; a rank that is gone as well."""
+"""Seconds after the end of a launcher or a rank within which `exit.json` may appear."""
 _GENTLE_S = 10.0
 _LAST_BYTES = 4096
 _LINGER_S = 0.5
-"""After the end of all ranks, a launcher whose run has failed is waited for that long: some sleep a while."""
+"""Seconds that a failed run's launcher may live after the end of all ranks: some launchers sleep a while."""
 
 _STALE = re.compile(
     r"OMPI_COMM_WORLD_\w+|OMPI_UNIVERSE_SIZE|PMIX_(?!MCA_)\w+|PMI_(RANK|SIZE|FD|PORT|ID)|TORCHELASTIC_\w+|"
@@ -57,18 +56,18 @@ _STALE = re.compile(
     r"SLURM_(PROCID|LOCALID|NODEID|GTIDS|TASK_PID|STEP_\w+|STEPID|DISTRIBUTION)|"
     r"(LOCAL_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|TF_CONFIG|JUPYTER_DIST_(GPUS|PARENT|TF_WORKERS)"
 )
-"""What a launcher tells its ranks: in a notebook that was itself started by one, it is another's."""
+"""Variables of a launcher for its ranks. If a launcher started the notebook, they belong to another run."""
 
 
 def worker_argv(job: Job) -> list[str]:
-    """What the launcher is to start as a rank on this machine."""
+    """Return the command that the launcher starts as a rank on this machine."""
     return [job.python, "-m", "jupyter_dist.worker"]
 
 
 def environment(
     launcher: str, job: Job, attempt: int, per_host: int, environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The variables with which a launcher is started, as far as they differ from the notebook's. Pure.
+    """Return the launcher's variables, as far as they differ from the notebook's. Pure.
 
     `launcher`: torchrun, horovod or mpi. `per_host`: the ranks that share this machine.
     """
@@ -83,16 +82,15 @@ def environment(
 
 
 def shown(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
-    """A launcher's start as JSON, for `request`."""
+    """Return a launcher's start as JSON, for `request`."""
     return {"argv": list(argv), "cwd": PACKAGE_ROOT, "env": dict(env)}
 
 
 class LocalLauncher:
-    """One launcher, the child of this process, and its ranks. One object per attempt; not for threads.
+    """One launcher, the child of this process, and its ranks, for one attempt. Not for several threads.
 
-    `elastic`: how many ranks there are is the launcher's affair. `replaces`: it puts other ranks in the
-    place of failed ones. `restarts`: how often it starts all ranks again, each time as a new attempt.
-    `reach`: where the ranks are; on this machine by default.
+    `elastic`: the launcher determines the number of ranks. `replaces`: it replaces failed ranks. `restarts`:
+    how often it restarts all ranks as a new attempt. `reach`: controls the ranks, by default on this machine.
     """
 
     def __init__(
@@ -124,7 +122,7 @@ class LocalLauncher:
 
     @property
     def log(self) -> Path:
-        """What the launcher itself prints."""
+        """The launcher's own output."""
         return self._folder.attempt(self._attempt) / layout.launcher_log()
 
     def start(
@@ -138,13 +136,13 @@ class LocalLauncher:
         explain: Callable[[str], str] | None = None,
         aborted: Callable[[str], int | None] | None = None,
     ) -> dict[str, Any]:
-        """Start the launcher; returns the run's handle. Raises LaunchError when it cannot be started.
+        """Start the launcher. Returns the run's handle. Raises LaunchError if it cannot be started.
 
-        `name` is how messages call it. `stop_launcher`: SIGTERM goes to the launcher, which passes it on
-        (one that answers a rank's end with another rank must be told first); by default it goes to the
-        ranks. `gentle`: a launcher that, if killed, leaves something behind is given time to end by itself.
-        `explain` finds in what the launcher printed the lines that say why it failed. `aborted` finds in the
-        end of a rank's log the exit code with which it had the launcher kill all ranks, itself included.
+        `name`: the launcher's name in messages. `stop_launcher`: send SIGTERM to the launcher instead of the
+        ranks, because it would replace ended ranks. `gentle`: let the launcher end by itself, because a
+        killed one leaves something behind. `explain`: finds the reason for a failure in the launcher's
+        output. `aborted`: finds the exit code in the end of a rank's log, if that rank made the launcher kill
+        all ranks.
         """
         self._name, self._to_launcher, self._gentle = name, stop_launcher, gentle
         self._explain, self._aborted = explain or last_words, aborted or self._aborted
@@ -173,7 +171,7 @@ class LocalLauncher:
         return {"JUPYTER_DIST_RUN": str(self._folder.path), "JUPYTER_DIST_UMASK": f"{umask:o}"}
 
     def poll(self) -> Poll:
-        """How the attempt stands: from the launcher's process and the ranks' files, without blocking."""
+        """Return the state of the attempt, from the launcher's process and the ranks' files. Never blocks."""
         if self._final is not None:
             return self._final
         assert self._process is not None, "start comes first"
@@ -185,7 +183,7 @@ class LocalLauncher:
         running = [rank for rank in ranks if rank.state is State.RUNNING]
         if code is not None:
             if self._over(running):
-                ranks = self._files.look(attempt)  # to wait for them has brought the last of their files
+                ranks = self._files.look(attempt)  # the wait has delivered the last of their files
             else:
                 code = None
         ranks = [self._as_aborted(rank, attempt, over=code is not None) for rank in ranks]
@@ -204,14 +202,16 @@ class LocalLauncher:
             if not (replaces and self._asked_at is None):
                 self._do_not_linger(states)
             return Poll(State.RUNNING, tuple(states), pids=pids, attempt=newest, replaces=replaces)
-        end_leftovers(self._job.id)  # what it has left behind may hold ports that the next attempt needs
+        end_leftovers(self._job.id)  # leftovers may occupy ports that the next attempt needs
         state, detail = self._judge(code, states)
         self._final = Poll(state, tuple(states), attempt=newest, detail=detail)
         return self._final
 
     def _as_aborted(self, rank: RankState, attempt: int, *, over: bool) -> RankState:
-        """Its end is in its log where nobody was left to write it down, and so is when it was: the others
-        fail after it, and may be able to tell while the launcher still runs."""
+        """Return the rank as failed if its log has an abort code, and its end is not recorded.
+
+        The log's last change is the time of the failure: other ranks fail later.
+        """
         if rank.state is not State.RUNNING or not (over or (rank.host, rank.pid) in self._gone):
             return rank
         try:
@@ -226,7 +226,7 @@ class LocalLauncher:
         return dataclasses.replace(rank, state=State.FAILED, exit_code=code & 0xFF, ended=about.st_mtime)
 
     def _tell_late_ones(self, running: Sequence[RankState]) -> None:
-        """Ranks that were on their way when the end was asked for have not heard of it."""
+        """Signal the ranks that were still starting when the stop was requested."""
         if self._asked_at is None or self._to_launcher or not isinstance(self._reach, LocalRanks):
             return
         late = [rank for rank in running if rank.pid not in self._told]
@@ -234,7 +234,7 @@ class LocalLauncher:
         self._reach.signal(late, kill=False)
 
     def _noticed(self, ranks: list[RankState]) -> list[RankState]:
-        """A rank that was killed together with the process that would tell of it is lost."""
+        """Mark a rank as lost if it was killed together with the process that would report its end."""
         now = time.time()
         for index, rank in enumerate(ranks):
             if rank.pid is None or rank.exit_code is not None or rank.signal is not None:
@@ -260,7 +260,7 @@ class LocalLauncher:
             self._process.terminate()
 
     def _over(self, running: Sequence[RankState]) -> bool:
-        """The launcher has ended: whether all is known of its ranks. They are ended, if need be."""
+        """Return whether all results of the ranks are available after the launcher's end. May stop ranks."""
         now = time.monotonic()
         self._over_at = self._over_at or now
         return self._reach.settled(running, now - self._over_at)
@@ -270,8 +270,8 @@ class LocalLauncher:
         if code == 0 and (self._elastic or states == {State.SUCCEEDED}):
             return State.SUCCEEDED, None
         if code == -signal.SIGPIPE and states == {State.SUCCEEDED}:
-            return State.SUCCEEDED, None  # so MPICH's may end after Comm.Spawn
-        # Where one has succeeded and others were lost, the launcher has ended those, and knows why.
+            return State.SUCCEEDED, None  # MPICH's launcher may end like this after Comm.Spawn
+        # If one rank succeeded and others were lost, the launcher stopped those, and has the reason.
         if State.FAILED in states or (State.LOST in states and State.SUCCEEDED not in states):
             return State.FAILED, None
         if self._killed:
@@ -301,7 +301,7 @@ class LocalLauncher:
             process.terminate()
 
     def stacks(self) -> None:
-        """Have every running rank append its stacks to `stacks.txt`."""
+        """Make every running rank append its stacks to `stacks.txt`."""
         self._reach.stacks(self._running())
 
     def _running(self) -> list[RankState]:
@@ -309,12 +309,12 @@ class LocalLauncher:
         return [rank for rank in ranks if rank.state is State.RUNNING]
 
     def release(self) -> str | None:
-        """Nothing is held beyond the processes."""
+        """Do nothing: the run has no resources beyond its processes."""
         return None
 
 
 class _Attempt(Protocol):
-    """What `Follower` asks of ranks, wherever they run."""
+    """What `Follower` needs of an attempt, wherever its ranks run."""
 
     def poll(self) -> Poll: ...
     def signal(self, *, kill: bool) -> bool | None: ...
@@ -323,7 +323,7 @@ class _Attempt(Protocol):
 
 
 class Follower:
-    """The part of a backend that follows what its `submit` has started and kept as `_launched`."""
+    """The part of a backend that follows `_launched`, the attempt that its `submit` has started."""
 
     _launched: _Attempt | None = None
     _turn: GpuWait | None = None
@@ -336,9 +336,9 @@ class Follower:
         *,
         takers: int | None = None,
     ) -> Handle:
-        """Start a launcher on this machine once its ranks, of which `takers` want GPUs, have theirs.
+        """Start a launcher on this machine once its ranks have their GPUs. `takers` of the ranks need GPUs.
 
-        `start` gets the names of the GPUs, and what the launcher's environment has to say of them.
+        `start` gets the names of the GPUs, and the GPU variables of the launcher's environment.
         """
         self._turn = self._turn or GpuWait()
         return self._turn.submit(
@@ -381,14 +381,14 @@ def _died_along(rank: RankState) -> RankState:
 
 
 def _known(ranks: list[RankState]) -> list[RankState]:
-    """Without those at the end of which nothing was ever seen: an elastic run may be smaller than asked."""
+    """Return the ranks without the last ones that never started: an elastic run may be smaller than `np`."""
     while len(ranks) > 1 and ranks[-1].started is None:
         ranks = ranks[:-1]
     return ranks
 
 
 def last_words(text: str) -> str:
-    """The last line that says something."""
+    """Return the last line that contains a word."""
     lines = [line.strip() for line in text.split("\n")]
     said = [line for line in lines if re.search(r"\w", line)]
     return said[-1][:300] if said else ""

@@ -1,4 +1,4 @@
-"""A launcher on this machine whose ranks are on other hosts (mpirun, horovodrun): hosts first, then it."""
+"""A launcher on this machine with ranks on other hosts (mpirun, horovodrun). The hosts are set up first."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = ["MultiHostLauncher", "hosts_argument", "launcher_environment", "rank_
 class MultiHostLauncher:
     """The hosts of a run, its launcher, and its ranks. Used like `LocalLauncher`. Not for several threads.
 
-    `environments` are the variables of the ranks on each host, where the launcher brings none but its own.
-    `start` starts the launcher, with `Launched(…, reach=there)`. Both are called when the hosts are ready.
+    `environments`: returns the variables of the ranks on each host, if the launcher sets only its own.
+    `start`: starts the launcher, with `Launched(…, reach=there)`. Both are called when the hosts are ready.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class MultiHostLauncher:
         self._trouble: str | None = None
 
     def submit(self, attempt: int) -> dict[str, Any]:
-        """Begin to set the hosts up; `poll` goes on with it."""
+        """Begin to set the hosts up. `poll` continues the set-up."""
         self._attempt, self._launched, self._trouble = attempt, None, None
         self._prepared = self._stopping = False
         self._turn = None
@@ -112,9 +112,9 @@ class MultiHostLauncher:
 def rank_environments(
     launcher: str, job: Job, attempt: int, asked: HostOptions, there: RemoteRanks
 ) -> dict[str, dict[str, str]]:
-    """The variables of the ranks on each host: where they meet, and what is the host's own.
+    """Return the variables of the ranks on each host: the rendezvous, and the host's own variables.
 
-    Without those of --env, as these are written down there: the launcher has to bring them.
+    Values of --env are left out, because these variables are written to the host. The launcher passes them.
     """
     where = places(job.world_size, asked.hosts)
     address = addresses_of(there.fleet, there.names)
@@ -135,9 +135,11 @@ def rank_environments(
 def launcher_environment(
     job: Job, folder: RunFolder, asked: HostOptions, *, always: bool = False, path: str | None = None
 ) -> dict[str, str]:
-    """The variables of the launcher itself: its `ssh` is ours, with our options, whoever calls it.
+    """Return the variables of the launcher itself.
 
-    `always`: also where no other hosts are known yet. `path`: its PATH, but for that `ssh`.
+    Its `ssh` is our wrapper with our options, for every caller.
+
+    `always`: also if no other hosts are known yet. `path`: its PATH, before that `ssh` is added.
     """
     env = {"JUPYTER_DIST_RUN_ID": job.id, **({} if path is None else {"PATH": path})}
     if always or any(host["name"] != LOCAL for host in asked.hosts):
@@ -147,7 +149,7 @@ def launcher_environment(
 
 
 def hosts_argument(job: Job, hosts: Sequence[Mapping[str, Any]]) -> str:
-    """`h1:2,h2:1`: the hosts that are needed, and how many ranks each gets."""
+    """Return `h1:2,h2:1`: the hosts that are needed, and the number of ranks on each."""
     counts: dict[str, int] = {}
     for place in places(job.world_size, hosts):
         counts[place.host] = counts.get(place.host, 0) + 1

@@ -1,4 +1,4 @@
-"""A launcher on every host of a run (torchrun): started through agents, seen by what its ranks write."""
+"""A launcher on every host of a run (torchrun): started by agents, and followed by the ranks' files."""
 
 from __future__ import annotations
 
@@ -24,28 +24,31 @@ from .rank_files import RankFiles, asked, judged, was_told
 __all__ = ["Elastic", "PerHostLauncher", "addresses_of", "environment_there"]
 
 _UNNOTICED_S = 10.0
-"""A host may be gone for that long before its driver sees it; its ranks' companions see it at once."""
+"""Seconds for which the driver may not notice that a host is gone. The other ranks notice it at once."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Elastic:
-    """How far a run goes on when hosts are lost."""
+    """Limits of the loss of hosts in a run."""
 
     least: int
-    """The hosts it needs."""
+    """Smallest number of hosts."""
     restarts: int
-    """How often its ranks are started again."""
+    """Largest number of restarts of the ranks."""
     fixed: bool = True
-    """Whether no host may be lost."""
+    """Whether the run needs all hosts."""
     first_is_met: bool = False
-    """Whether all meet on the first host: without it they are started anew, and meet on another."""
+    """Whether the rendezvous is on the first host.
+
+    If that host is lost, the ranks restart with another one.
+    """
 
 
 class PerHostLauncher:
     """The launchers and ranks of a run over several hosts. Not for several threads.
 
-    `ranks`: how many each host has. `starts` says what to start once the hosts are ready: one launcher on
-    each of those named.
+    `ranks`: the number on each host. `starts`: returns one launcher for each named host, once the hosts are
+    ready.
     """
 
     def __init__(
@@ -71,18 +74,21 @@ class PerHostLauncher:
         self._began = self._started = False
         self._attempt = 0
         self._since = 0
-        """The attempt with which the launchers were started; they themselves begin others."""
+        """The attempt with which the launchers were started. The launchers begin further ones themselves."""
         self._left = list(self._names)
         self._moving_at: float | None = None
         self._earlier: dict[int, RankFiles] = {}
         self._ended: tuple[RankState, ...] = ()
-        """The ranks of the attempt before, until there are others."""
+        """The ranks of the previous attempt, until there are new ones."""
         self._asked_at: float | None = None
         self._away: dict[str, float] = {}
         self._final: Poll | None = None
 
     def submit(self, attempt: int, ports: Mapping[str, int]) -> dict[str, Any]:
-        """Set the hosts up; `poll` starts the launchers when they are. `ports`: how many are wanted where."""
+        """Set the hosts up. `poll` starts the launchers when the hosts are ready.
+
+        `ports`: wanted ports by host.
+        """
         self._attempt, self._started, self._final, self._asked_at = attempt, False, None, None
         self._since, self._left, self._moving_at = attempt, list(self._names), None
         self._turn = None
@@ -131,7 +137,7 @@ class PerHostLauncher:
         for name in state.away:
             self._away.setdefault(name, time.time())
         lost = {self._fleet.facts(p.host).hostname: self._lost_at(p) for p in state.processes if p.lost}
-        # Ranks whose launcher was killed go on, but nobody starts them again or tells how they end.
+        # Ranks survive a killed launcher, but nobody restarts them or reports their end.
         killed = [
             p
             for p in state.processes
@@ -150,7 +156,7 @@ class PerHostLauncher:
         if not self._elastic.fixed:
             while len(ranks) > 1 and ranks[-1].started is None:
                 ranks.pop()
-            # Who was left behind when the others went on is not waited for.
+            # Do not wait for ranks that a resize has left behind.
             done = [p for p in there if p.exit_code == 0 and p.over]
             all_done = all(rank.state is State.SUCCEEDED for rank in ranks)
             over = over or (all_done and len(done) == len(there) >= self._elastic.least)
@@ -174,7 +180,10 @@ class PerHostLauncher:
         return self._final
 
     def _spent(self, attempt: int) -> int:
-        """How often ranks were started again for one that failed or was lost, not for a host that came."""
+        """Return how many restarts followed a failed or lost rank.
+
+        A restart for a new host does not count.
+        """
         spent = 0
         for earlier in range(self._attempt, attempt):
             ranks = self._earlier.setdefault(earlier, RankFiles(self._folder, 0)).look(earlier)
@@ -186,7 +195,7 @@ class PerHostLauncher:
         return spent
 
     def _may_move(self, state: FleetPoll, attempt: int) -> bool:
-        """Whether the host where all meet is lost, and the others are to go on without it."""
+        """Return whether the rendezvous host is lost, and the others are to continue without it."""
         gone = {p.host for p in state.processes if p.lost}
         return (
             self._elastic.first_is_met
@@ -197,7 +206,7 @@ class PerHostLauncher:
         )
 
     def _move(self, state: FleetPoll, attempt: int, ranks: Sequence[RankState]) -> Poll:
-        """End what is left of the launchers, then start others that meet on the next host."""
+        """Stop the rest of the launchers, then start new ones with a rendezvous on the next host."""
         if self._moving_at is None:
             self._moving_at = time.time()
             self._fleet.stop(kill=True)
@@ -227,7 +236,7 @@ class PerHostLauncher:
         )
 
     def _lost_at(self, process: HostProcess) -> float:
-        """When a host was lost, at the earliest: its ranks are the cause of what others say after that."""
+        """Return the earliest time of a host's loss. Errors of other ranks after that time follow from it."""
         noticed = self._away.get(process.host, process.ended or time.time())
         return min(noticed, process.ended or noticed) - _UNNOTICED_S
 
@@ -271,7 +280,7 @@ class PerHostLauncher:
 def environment_there(
     launcher: str, job: Job, attempt: int, facts: HostFacts, per_host: int, asked: HostOptions, address: str
 ) -> dict[str, str]:
-    """What a launcher finds in its environment on a host, as far as it differs from a login's there."""
+    """Return a launcher's variables on a host, as far as they differ from a login's there."""
     env = environment(launcher, job, attempt, per_host, {})
     env["OMP_NUM_THREADS"] = str(max(1, facts.cores // max(1, per_host)))
     env |= network(facts, address) | gpus_there(asked, facts)
@@ -279,10 +288,10 @@ def environment_there(
         env["JUPYTER_DIST_CLOCK_OFFSET_S"] = str(facts.clock_offset_s)
     if asked.rsync_paths:
         env["JUPYTER_DIST_CWD"] = env["PYTHONPATH"] = os.path.join(facts.stage, "work")
-    # Their values are in no file: only the supervisor that was started with them has them.
+    # No file contains their values: only the supervisor that was started with them has them.
     return env | {name: os.environ[name] for name in job.env_names if name in os.environ}
 
 
 def addresses_of(fleet: Fleet, names: Sequence[str]) -> dict[str, str]:
-    """The address of each host as the others see it."""
+    """Return the address of each host, as the others see it."""
     return addresses({name: fleet.facts(name) for name in names})

@@ -1,4 +1,4 @@
-"""How the ranks that a launcher has started are reached: on this machine, or by the agents of other hosts."""
+"""Control of the ranks that a launcher has started: on this machine, or through the agents of other hosts."""
 
 from __future__ import annotations
 
@@ -26,28 +26,33 @@ _FLUSH_S = 30.0
 
 
 class RankControl(Protocol):
-    """The processes of running ranks, wherever they are."""
+    """Access to the processes of running ranks, wherever they are."""
 
     def signal(self, ranks: Sequence[RankState], *, kill: bool) -> bool:
-        """SIGTERM to the ranks, SIGKILL to all they have started as well; returns whether all are reached."""
+        """Send SIGTERM to the ranks, or SIGKILL to them and all their children.
+
+        Returns whether all got it.
+        """
         ...
 
     def stacks(self, ranks: Sequence[RankState]) -> None:
-        """Have the ranks append their stacks to `stacks.txt`."""
+        """Make the ranks append their stacks to `stacks.txt`."""
         ...
 
     def gone(self, rank: RankState) -> bool:
-        """Whether its process is known not to be there any more."""
+        """Return whether the rank's process is known to have ended."""
         ...
 
     def settled(self, ranks: Sequence[RankState], waited_s: float) -> bool:
-        """The launcher has ended `waited_s` seconds ago, and these ranks have not said that they have:
-        whether that is all that will be heard of them."""
+        """Return whether nothing more can be learned about these ranks, which have not reported their end.
+
+        The launcher has ended `waited_s` seconds ago.
+        """
         ...
 
 
 class LocalRanks:
-    """Ranks on this machine; one that a launcher has started elsewhere is out of reach."""
+    """Ranks on this machine. Ranks that a launcher has started elsewhere cannot be controlled."""
 
     def signal(self, ranks: Sequence[RankState], *, kill: bool) -> bool:
         for pid in _here(ranks):
@@ -81,7 +86,7 @@ def _here(ranks: Sequence[RankState]) -> list[int]:
 
 
 class RemoteRanks:
-    """The hosts of a run whose one launcher is on this machine: set up before it, cleaned after it."""
+    """The hosts of a run whose only launcher is on this machine: set up before it, and cleaned after it."""
 
     def __init__(
         self, job: Job, folder: RunFolder, asked: HostOptions, hosts: Sequence[Mapping[str, Any]]
@@ -92,7 +97,7 @@ class RemoteRanks:
         self._began = self._flushing = False
 
     def begin(self, attempt: int, ports: Mapping[str, int]) -> None:
-        """Set the hosts up, or what has to be set up anew for another attempt; see `poll`."""
+        """Set the hosts up, or what another attempt needs again. See `poll`."""
         self._attempt, self._flushing = attempt, False
         if self._began:
             self.fleet.renew()
@@ -102,13 +107,13 @@ class RemoteRanks:
         self.fleet.ask_for_ports(ports)
 
     def poll(self) -> FleetPoll:
-        """Has to be called often: it also brings what the ranks have written."""
+        """Advance the hosts, and copy the ranks' output here. Call it often."""
         return self.fleet.poll()
 
     def start_script(self) -> str:
-        """What the launcher starts as a rank on every host, once `fleet.prepare` was called.
+        """Return the program that the launcher starts as a rank on every host, after `fleet.prepare`.
 
-        Raises LaunchError where the hosts do not have it at one and the same place.
+        Raises LaunchError if its path differs between the hosts.
         """
         paths = {name: self.fleet.facts(name).start for name in self.names}
         if len(set(paths.values())) > 1:
@@ -130,7 +135,7 @@ class RemoteRanks:
         return False
 
     def settled(self, ranks: Sequence[RankState], waited_s: float) -> bool:
-        # The end of a process is told after all that was written before it.
+        # An agent reports the end of a process after everything that was written before it.
         if not self._flushing:
             self._flushing = True
             marks = [Start(name, ("/bin/sh", "-c", ":"), {}) for name in self.names]

@@ -1,4 +1,4 @@
-"""Rank states from the files that ranks write (worker/launchers/launched_rank.py): events and `exit.json`."""
+"""Rank states from the ranks' files (worker/launchers/launched_rank.py): events and `exit.json`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ...worker import layout
 __all__ = ["RankFiles", "asked", "judged", "was_told"]
 
 _CLOCKS_S = 0.2
-"""How far apart the clocks of two hosts may be, after what is known of them."""
+"""Largest difference in seconds between the clocks of two hosts, after the known corrections."""
 _STARTED = b'"kind": "started"'
 
 
 class RankFiles:
-    """The ranks of a run as their files tell. Not for several threads.
+    """The ranks of a run, according to their files. Not for several threads.
 
-    `world_size`: the ranks there are in any case, whether they have started or not. `replaced`: a rank that
-    has ended may be followed by another process in its place.
+    `world_size`: the number of ranks, started or not. `replaced`: another process may take the place of a
+    rank that has ended.
     """
 
     def __init__(self, folder: RunFolder, world_size: int, *, replaced: bool = False) -> None:
@@ -36,7 +36,7 @@ class RankFiles:
         self._ranks: list[_Rank] = []
 
     def newest(self, base: int) -> int:
-        """The newest attempt, from `base` on, in which a rank has started; `base` before that."""
+        """Return the newest attempt from `base` on in which a rank has started, or `base`."""
         newest = base
         while True:
             ranks = self._folder.rank(newest + 1, 0).path.parent
@@ -49,9 +49,9 @@ class RankFiles:
             newest += 1
 
     def look(self, attempt: int) -> list[RankState]:
-        """Every rank of an attempt: pending, running, succeeded, or failed where its exit was not a 0.
+        """Return every rank of an attempt: pending, running, succeeded, or failed if its exit code is not 0.
 
-        Whether it failed by itself is for `judged` to say.
+        `judged` decides whether a rank failed by itself.
         """
         if attempt != self._attempt:
             self._attempt, self._ranks = attempt, []
@@ -75,7 +75,7 @@ class RankFiles:
 
 
 class _Rank:
-    """One rank's files, read no more often than they change."""
+    """The files of one rank, read only when they change."""
 
     def __init__(self, folder: RankFolder, rank: int) -> None:
         self._events, self._exit = folder.events, folder.exit
@@ -115,13 +115,13 @@ class _Rank:
         except (ValueError, KeyError, TypeError):
             return
         if self._state.ended is not None and started <= self._state.ended:
-            return  # of the process that was here before
+            return  # the event belongs to the previous process
         self._state = RankState(self._state.rank, State.RUNNING, pid, host, started=started)
 
     def _take_exit(self) -> None:
         exit_ = _json(self._exit)
         if exit_ is None:
-            return  # not whole yet
+            return  # the file is not complete yet
         code = exit_.get("exit_code")
         self._state = dataclasses.replace(
             self._state,
@@ -145,17 +145,17 @@ def _json(path: Path) -> Mapping[str, Any] | None:
 
 
 def judged(ranks: Sequence[RankState], asked_at: float | None, *, over: bool) -> list[RankState]:
-    """Tell the ranks that failed by themselves from those that were ended. Pure, but for the time.
+    """Distinguish the ranks that failed by themselves from those that were stopped. Pure, but for the time.
 
-    `asked_at`: when the supervisor asked for their end, in seconds since the epoch. Before that, a launcher
-    ends all ranks when one has failed: after that one, and not always so that they can say how they ended.
-    `over`: the launcher has ended, so a rank that has not said it by now never will.
+    `asked_at`: when the supervisor asked for the ranks' end, in seconds since the epoch. Even before that, a
+    launcher stops all ranks after the first failure, and sometimes too fast for their reports. `over`: the
+    launcher has ended, so a rank without a report will never report.
     """
     failed = [rank for rank in ranks if rank.state is State.FAILED and not _was_asked(rank, asked_at)]
     silent = [rank for rank in ranks if rank.state is State.RUNNING] if over else []
     first = min(failed, key=lambda rank: (rank.ended or 0.0, rank.rank), default=None)
     if silent and all(map(_was_asked_to_end, failed)):
-        first = None  # a silent one it was: killed together with the process that would have told
+        first = None  # the cause is a rank without a report: it was killed with the process that reports
     found = []
     for rank in ranks:
         state = rank.state
@@ -177,7 +177,7 @@ def _was_asked(rank: RankState, asked_at: float | None) -> bool:
 
 
 def asked(ended: float | None, asked_at: float | None) -> bool:
-    """Whether what ended then had been asked to."""
+    """Return whether the end followed the request to end."""
     return asked_at is not None and (ended or 0.0) >= asked_at
 
 
@@ -186,5 +186,5 @@ def _was_asked_to_end(rank: RankState) -> bool:
 
 
 def was_told(rank: RankState) -> bool:
-    """Whether it ended as a rank does that a launcher ends."""
+    """Return whether the rank ended in the way in which a launcher stops ranks."""
     return rank.signal == signal.SIGKILL or _was_asked_to_end(rank)

@@ -1,4 +1,4 @@
-"""The backend `local`: processes and GPUs of this machine."""
+"""The backend `local`: ranks on the CPUs and GPUs of this machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ __all__ = ["Local"]
 
 
 class Local:
-    """Ranks are children of the supervisor; their environment is what torchrun's and TF's users expect."""
+    """Ranks are children of the supervisor.
+
+    Their environment matches torchrun's and TensorFlow's conventions.
+    """
 
     name: ClassVar[str] = "local"
     options: ClassVar[type[Options]] = LocalOptions
@@ -66,7 +69,7 @@ class Local:
 
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
         gpus, told = would_take(_wish(job))
-        # Ports are reserved when the ranks are about to start; 0 stands for "any free one".
+        # Ports are reserved shortly before the ranks start. 0 stands for "any free port".
         specs = _specs(job, attempt, [0] * (1 + job.world_size), [gpu.name for gpu in gpus], os.environ)
         return {
             "argv": [job.python, "-m", "jupyter_dist.worker"],
@@ -124,10 +127,10 @@ def _specs(
     environ: Mapping[str, str],
     more: Mapping[str, str] | None = None,
 ) -> list[RankSpec]:
-    """The environment of each rank, as far as it differs from the notebook's.
+    """Return the environment of each rank, as far as it differs from the notebook's.
 
-    `ports`: one for MASTER_PORT, then one per rank for TF_CONFIG. `gpus`: those that the run has taken.
-    `more`: what each rank is told beside the rest.
+    `ports`: one for MASTER_PORT, then one per rank for TF_CONFIG. `gpus`: the run's GPUs. `more`: further
+    variables of each rank.
     """
     size = job.world_size
     asked = LocalOptions(**job.options)
@@ -135,7 +138,7 @@ def _specs(
     wish = _wish(job)
     shares = iter([] if wish is None else wish.shares_out(gpus))
     configs = tf_configs(tasks, [f"127.0.0.1:{port}" for port in ports[1:]])
-    # Asked once: where there is a GPU, a rank that has none must be told so.
+    # This is computed once: on a machine with GPUs, a rank without one needs a variable that hides them.
     told = bool(gpus) or bool(visible_gpus())
     specs = []
     for rank, task in enumerate(tasks):

@@ -1,4 +1,4 @@
-"""The backend `mpi`: ranks that mpirun, mpiexec or srun starts."""
+"""The backend `mpi`: ranks started by mpirun, mpiexec or srun."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ _MISSING = (
 
 
 class Mpi(Follower):
-    """mpirun starts the ranks. Each writes its own files, since mpirun tears the lines that it passes on."""
+    """mpirun starts the ranks.
+
+    Each rank writes its own files, because mpirun tears lines that it forwards.
+    """
 
     name: ClassVar[str] = "mpi"
     options: ClassVar[type[Options]] = MpiOptions
@@ -112,19 +115,19 @@ class Mpi(Follower):
         argv, env = _request(job, options, attempt, free_ports(1 + job.world_size))
         self._launched = launched = LocalLauncher(job, folder, attempt)
         name = os.path.basename(argv[0])
-        # A killed srun leaves its allocation to whoever waits for it.
+        # A killed srun leaves its allocation behind, and other jobs wait for it.
         gentle = name == "srun"
 
         def start(gpus: Sequence[str], more: Mapping[str, str]) -> Handle:
             own = {**env, **(more if not gentle else {})}
             return launched.start(argv, own, name=name, gentle=gentle, explain=_explain, aborted=_aborted)
 
-        # Where srun starts the ranks, GPUs are Slurm's to give.
+        # If srun starts the ranks, Slurm assigns the GPUs.
         return self.start_with_gpus(job, options, start, takers=0 if gentle else None)
 
 
 def _program(options: MpiOptions) -> str:
-    """The launcher's path. Raises InputError, MissingEngine."""
+    """Return the launcher's path. Raises InputError, MissingEngine."""
     if options.mpirun is not None:
         path = shutil.which(options.mpirun, path=_search_path())
         if path is None:
@@ -139,26 +142,28 @@ def _program(options: MpiOptions) -> str:
 
 
 def _search_path() -> str:
-    """PATH, with the environment of the notebook's Python first where that is not activated: the MPI that
-    was installed into it is the one that its mpi4py uses."""
+    """Return PATH, preceded by the environment of the notebook's Python if that is not activated.
+
+    An MPI that was installed into that environment is the one that its mpi4py uses.
+    """
     return _path_with(sys.executable) or os.environ.get("PATH", os.defpath)
 
 
 def _path_with(program: str) -> str | None:
-    """PATH with the program's folder first; None where it is on PATH anyway."""
+    """Return PATH with the program's folder first. None if that folder is on PATH already."""
     path, folder = os.environ.get("PATH", os.defpath), os.path.dirname(os.path.abspath(program))
     return None if folder in path.split(os.pathsep) else f"{folder}{os.pathsep}{path}"
 
 
 def _own_tools(program: str) -> dict[str, str]:
-    """Intel's mpirun is a script that calls the next best mpiexec.hydra on PATH; others look there too."""
+    """Return the PATH for the launcher's own tools: Intel's mpirun runs the first mpiexec.hydra on PATH."""
     path = _path_with(program)
     return {} if path is None else {"PATH": path}
 
 
 @cache
 def _version(program: str) -> str:
-    """What it says about itself; empty when it does not run."""
+    """Return the launcher's version text. Empty if the launcher does not run."""
     try:
         done = subprocess.run(
             [program, "--version"],
@@ -174,14 +179,14 @@ def _version(program: str) -> str:
 
 
 def told_apart(program: str, version: str) -> Kind | None:
-    """Whose launcher this is, by what it says about itself. None: nobody's that is known. Pure."""
+    """Return the kind of a launcher from its version text. None: unknown. Pure."""
     if re.search(r"Open ?MPI|OpenRTE|PRRTE", version):
         return "openmpi"
     if re.search(r"Intel\(R\) MPI", version):
         return "intel"
     if re.search(r"HYDRA|MPICH|MVAPICH", version):
         return "mpich"
-    # srun of some versions wants to reach its controller before it tells its version.
+    # srun of some versions connects to its controller before it prints its version.
     if re.match(r"slurm ", version) or os.path.basename(program) == "srun":
         return "slurm"
     return None
@@ -204,7 +209,7 @@ def _kind(program: str, options: MpiOptions) -> Kind:
 def _request(
     job: Job, options: MpiOptions, attempt: int, ports: list[int]
 ) -> tuple[list[str], dict[str, str]]:
-    """The launcher's argv and variables on this machine alone.
+    """Return the launcher's argv and variables for this machine alone.
 
     `ports`: one for MASTER_PORT, then one per rank for TF_CONFIG.
     """
@@ -221,7 +226,7 @@ def _request(
     if kind == "slurm":
         env[SRUN] = "1"
         if "OMP_NUM_THREADS" not in os.environ:
-            del env["OMP_NUM_THREADS"]  # by the node's cores, which are not this machine's
+            del env["OMP_NUM_THREADS"]  # the default follows this machine's cores, not the node's
     else:
         env["JUPYTER_DIST_NODE"] = "0"
         env |= loopback(os.environ)
@@ -229,20 +234,20 @@ def _request(
 
 
 def _argv(job: Job, options: MpiOptions, start: str, interface: str | None = None) -> list[str]:
-    """The launcher's argv for several hosts. `interface`: this machine's towards the others."""
+    """Return the launcher's argv for several hosts. `interface`: this machine's towards the others."""
     program = _program(options)
     kind = _kind(program, options)
     hosts, more = hosts_argument(job, options.hosts), shlex.split(options.mpi_args)
     argv = arguments(kind, job.world_size, root=os.geteuid() == 0, version=_version(program), more=more)
     if kind == "openmpi":
-        # Every host is reached from here, with our ssh, and not from one another.
+        # Connect to every host from here with our ssh: hosts cannot log in to each other.
         ssh = ("--mca", "plm_rsh_agent", "ssh", "--mca", "plm_rsh_no_tree_spawn", "1")
         argv += ["-H", hosts, *ssh, "--wdir", "/", *(word for name in job.env_names for word in ("-x", name))]
     else:
         own = ("-bootstrap", "-bootstrap-exec") if kind == "intel" else ("-launcher", "-launcher-exec")
         argv += [own[0], "ssh", own[1], "ssh", "-hosts", hosts, "-wdir", "/"]
         argv += ["-iface", interface] if interface is not None else []
-        # By itself it would send the whole environment of this machine.
+        # By default mpirun would send the whole environment of this machine.
         argv += ["-genvlist", ",".join(job.env_names)] if job.env_names else ["-genvnone"]
     return [program, *argv, *more, start]
 
@@ -268,10 +273,10 @@ def _staged(job: Job, folder: RunFolder, options: MpiOptions) -> MultiHostLaunch
 def arguments(
     kind: Kind, world_size: int, *, root: bool, version: str = "", more: Sequence[str] = ()
 ) -> list[str]:
-    """What stands between mpirun and the program it starts, but for the user's own arguments `more`. Pure.
+    """Return the arguments between mpirun and its program, without the user's own arguments `more`. Pure.
 
-    A failing rank's companions are left to the supervisor, which gives them the time to write a checkpoint
-    that mpirun would not, and lets them say how they ended.
+    They leave the other ranks of a failed one to the supervisor. The supervisor gives these ranks time for a
+    checkpoint and for their reports, which mpirun would not.
     """
     count = str(world_size)
     if kind == "openmpi":
@@ -286,8 +291,11 @@ def arguments(
 
 
 def _placed(more: Sequence[str]) -> list[str]:
-    """Open MPI's own idea: with 2 ranks each is bound to one core, whose threads then share it; and 5 puts
-    more ranks than cores onto the first host, whatever slots there are."""
+    """Return arguments that replace Open MPI's default placement.
+
+    With 2 ranks, Open MPI binds each to one core, whose threads then share it. Version 5 puts more ranks than
+    cores onto the first host, whatever the slots.
+    """
     given = {word.lstrip("-").partition("=")[0] for word in more}
     mapped = given & {"map-by", "rankfile", "rf", "ppr", "N", "npernode", "npersocket", "bynode", "byslot"}
     bound = given & {"bind-to", "bind-to-core", "bind-to-socket", "rankfile", "rf", "cpu-set", "cpu-list"}
@@ -295,13 +303,13 @@ def _placed(more: Sequence[str]) -> list[str]:
 
 
 def _aborted(log: str) -> int | None:
-    """The exit code with which a rank has called MPI_Abort. MPICH's and Intel's mpirun kill it at once."""
+    """Return the exit code of a rank's MPI_Abort. MPICH's and Intel's mpirun kill that rank at once."""
     found = re.findall(r"^Abort\((-?\d+)\) on node \d+ ", log, re.MULTILINE)
     return int(found[-1]) if found else None
 
 
 def _explain(text: str) -> str:
-    """Open MPI puts what matters between two lines of dashes; some others call it an error."""
+    """Return the reason in mpirun's output: text between lines of dashes, or a line with "error"."""
     improper = re.search(r"process rank (\d+) [^.]*\bexiting\s+improperly", text)
     if improper:
         return (

@@ -21,14 +21,14 @@ _OURS = {
     **dict.fromkeys(("-H", "-host", "--host", "-hosts", "-hostfile", "--hostfile"), _HOSTS),
     **dict.fromkeys(("-machinefile", "--machinefile", "-f"), _HOSTS),
 }
-"""What has to be known here, and is therefore a flag of its own."""
+"""Arguments that jupyter-dist must know, each with the flag that replaces it."""
 _THEIRS = frozenset(
     "A N account am bind-to bootstrap c constraint cpu-bind cpus-per-task display display-map distribution "
     "env exclusive genv gpus-per-task gpus-per-node gres iface launcher-exec m map-by mca mem mpi nodelist "
     "nodes npernode npersocket ntasks-per-node oversubscribe output p partition perhost ppn prefix qos "
     "rank-by rankfile report-bindings rf t tag-output time tune use-hwthread-cpus w x".split()
 )
-"""Flags that their users know, without dashes."""
+"""Flags that the launchers' users know, without dashes."""
 
 
 def _words(value: str) -> str:
@@ -45,7 +45,7 @@ def _words(value: str) -> str:
 
 
 def _absolute(value: str) -> str:
-    """A path from the notebook's folder; a bare name is looked for on PATH."""
+    """Return an absolute path, relative to the notebook's folder. A bare name is searched on PATH."""
     return os.path.abspath(os.path.expanduser(value)) if "/" in value else value
 
 

@@ -1,1 +1,1 @@
-"""What backends have in common: how ranks are started here, what each is given, and where it runs."""
+"""The shared part of backends about ranks: their start here, their environment, their placement."""

@@ -1,4 +1,4 @@
-"""The GPUs of a run on its hosts: each host's agent takes its own, and the ranks start once all have."""
+"""The GPUs of a run on its hosts. Each host's agent takes its own, and the ranks start once all are taken."""
 
 from __future__ import annotations
 
@@ -29,24 +29,25 @@ class _At(enum.Enum):
 
 
 class HostGpuWait:
-    """The turn of one attempt on the GPUs of its hosts. An agent that has taken some keeps them for the next.
+    """The wait of one attempt for the GPUs of its hosts. An agent keeps taken GPUs for the next attempt.
 
-    While a host's GPUs are waited for, none are kept on the others: two runs would wait for each other.
+    While one host's GPUs are not free, no GPUs are kept on the others: two runs would otherwise block each
+    other.
     """
 
     def __init__(self, wishes: Mapping[str, GpuRequest], *, wait: bool) -> None:
-        """`wishes`: by host; those that are not named need none."""
+        """`wishes`: requests by host. A host without a request needs no GPUs."""
         self._wishes = {name: {"for": wish.to_json(), "wait": wait} for name, wish in wishes.items()}
         self._wait = wait
         self._at = _At.START if wishes else _At.TAKEN
         self._again_at = 0.0
         self.why: str | None = None
-        """What is waited for."""
+        """What the attempt waits for."""
 
     def come(self, fleet: Fleet) -> bool:
-        """Whether all GPUs were taken; has to be called again and again while the fleet is ready.
+        """Return whether all GPUs were taken. Call it again and again while the fleet is ready.
 
-        Raises LaunchError, as long as nothing was started, where they are not free and nobody waits.
+        Raises LaunchError before anything has started, if the GPUs are not free and the run does not wait.
         """
         now = time.monotonic()
         if self._at is _At.START or (self._at is _At.WAITS and now >= self._again_at):
@@ -67,7 +68,7 @@ class HostGpuWait:
 
 
 def launcher_turn(job: Job, asked: HostOptions, ranks: Mapping[str, int], fleet: Fleet) -> HostGpuWait:
-    """The turn of launchers whose hosts have so many ranks each."""
+    """Return the wait of launchers. `ranks`: the number of ranks on each host."""
     if not isinstance(asked, GpuOptions):
         return HostGpuWait({}, wait=False)
     there = {name: gpu_wish(asked, count, job) for name, count in ranks.items() if fleet.facts(name).gpus}
@@ -76,7 +77,7 @@ def launcher_turn(job: Job, asked: HostOptions, ranks: Mapping[str, int], fleet:
 
 
 def gpus_there(asked: HostOptions, facts: HostFacts) -> dict[str, str]:
-    """What the ranks of a launcher on a host are told of the GPUs that the run has there."""
+    """Return the variables with the run's GPUs on a host, for the ranks of a launcher."""
     if not facts.gpus or not isinstance(asked, GpuOptions):
         return {}
     if facts.leased is None:

@@ -1,4 +1,4 @@
-"""GPUs of this machine for the ranks of a backend: its options, what is said before a run, and the lease."""
+"""The GPUs of this machine for a backend's ranks: options, checks before a run, and the lease."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOOK_EVERY_S = 0.25
 
 
 class _Asked(Protocol):
-    """What of a backend's options concerns GPUs: `GpuOptions`, or `Wanted` of ranks on hosts."""
+    """The GPU options of a backend: `GpuOptions`, or `Wanted` for ranks on hosts."""
 
     @property
     def gpus_per_worker(self) -> float | None: ...
@@ -31,7 +31,10 @@ class _Asked(Protocol):
 
 
 def gpu_wish(asked: _Asked, takers: int, job: Job | None = None) -> GpuRequest | None:
-    """What a run wants of a machine's GPUs; None: nothing. `takers`: its ranks there that use GPUs."""
+    """Return a run's request for a machine's GPUs, or None.
+
+    `takers`: its ranks on that machine that use GPUs.
+    """
     if asked.gpus_per_worker == 0 or not takers:
         return None
     notebook = None if job is None or job.notebook is None else os.path.basename(job.notebook)
@@ -41,12 +44,15 @@ def gpu_wish(asked: _Asked, takers: int, job: Job | None = None) -> GpuRequest |
 
 
 def seen_by_all(gpus: Sequence[str]) -> dict[str, str]:
-    """The variable for ranks that all see what the run has, and nothing where it has nothing."""
+    """Return the variable for ranks that all see the run's GPUs. On a machine without GPUs it is empty.
+
+    If the run has no GPUs, the value -1 hides those of the machine.
+    """
     return {"CUDA_VISIBLE_DEVICES": ",".join(gpus) or "-1"} if visible_gpus() else {}
 
 
 def gpu_ranks(asked: GpuOptions | None = None) -> int | None:
-    """How many ranks there are GPUs for; None where there are none."""
+    """Return how many ranks the GPUs suffice for, or None if there are no GPUs."""
     gpus = visible_gpus()
     if not gpus:
         return None
@@ -61,8 +67,10 @@ def gpu_ranks(asked: GpuOptions | None = None) -> int | None:
 
 
 def check_gpus(asked: GpuOptions, takers: int) -> list[str]:
-    """What there is to say before GPUs of this machine are taken. Raises Busy where they are not free and
-    nobody waits, InputError where there are not so many."""
+    """Return warnings before the run takes GPUs of this machine.
+
+    Raises Busy if the GPUs are not free and the run does not wait. Raises InputError if there are too few.
+    """
     gpus, wish = visible_gpus(), gpu_wish(asked, takers)
     if wish is None or not any(gpu.uuid for gpu in gpus):
         return []
@@ -84,7 +92,7 @@ def check_gpus(asked: GpuOptions, takers: int) -> list[str]:
 
 
 def would_take(wish: GpuRequest | None) -> tuple[tuple[Gpu, ...], dict[str, Any]]:
-    """What a run would take now, and how that is shown: for a dry run. Takes nothing."""
+    """Return the GPUs that a run would take now, and their description for a dry run. Takes nothing."""
     if wish is None or not visible_gpus():
         return (), {}
     try:
@@ -96,20 +104,22 @@ def would_take(wish: GpuRequest | None) -> tuple[tuple[Gpu, ...], dict[str, Any]
 
 
 def detected_gpus() -> dict[str, Any]:
-    """For a backend's `detect`: how many there are, and, where others have some, whose they are."""
+    """Return the number of GPUs for a backend's `detect`, and the owners of GPUs in use."""
     gpus = visible_gpus()
     told = standing(gpus, record.holders()) if gpus else ""
     return {"gpus": len(gpus), **({"gpus_in_use": told} if told else {})}
 
 
 class GpuWait:
-    """The GPUs of a run on this machine: taken before its first rank starts, if need be waited for, and kept
-    for all of its attempts. Not for several threads."""
+    """The GPUs of a run on this machine: taken before its first rank starts, and kept for all attempts.
+
+    The run can wait for them. Not for several threads.
+    """
 
     def __init__(self) -> None:
         self._lease = Lease()
         self._start: Callable[[Sequence[str], Mapping[str, str]], Handle] | None = None
-        """What is to be done once there are GPUs; None: it was done."""
+        """The start that follows once there are GPUs. None: it has been done."""
         self._wish: GpuRequest | None = None
         self._ranks = 0
         self._why = ""
@@ -124,10 +134,10 @@ class GpuWait:
         wait: bool,
         start: Callable[[Sequence[str], Mapping[str, str]], Handle],
     ) -> Handle:
-        """Take what is wished and `start` with it, now or, with `wait`, in a `poll`.
+        """Take the requested GPUs and call `start`, now or, with `wait`, in a later `poll`.
 
-        `start` is given the GPUs' names for CUDA_VISIBLE_DEVICES and the variables that every rank needs.
-        Raises LaunchError, and what `start` raises.
+        `start` gets the GPUs' names for CUDA_VISIBLE_DEVICES, and the variables that every rank needs. Raises
+        LaunchError, and what `start` raises.
         """
         self._wish, self._ranks, self._final, self._start = wish, job.world_size, None, None
         try:
@@ -154,7 +164,7 @@ class GpuWait:
             raise
 
     def poll(self) -> Poll | None:
-        """How the run stands as long as it has no GPUs; None: it has started."""
+        """Return the state of the run while it has no GPUs, or None once it has started."""
         if self._final is not None or self._start is None:
             return self._final
         if time.monotonic() - self._looked >= _LOOK_EVERY_S:
@@ -173,7 +183,7 @@ class GpuWait:
         return Poll(State.PENDING, self._all(State.PENDING), detail=self._why)
 
     def stop(self) -> bool:
-        """Wait no longer; returns False where there was nothing to wait for."""
+        """Stop waiting. Returns False if the run was not waiting."""
         if self._start is None:
             return self._final is not None
         self._start = None
@@ -182,7 +192,7 @@ class GpuWait:
         return True
 
     def release(self) -> None:
-        """Give the GPUs back. Repeatable."""
+        """Release the GPUs. Repeatable."""
         self._lease.release()
 
     def _all(self, state: State) -> tuple[RankState, ...]:

@@ -1,4 +1,4 @@
-"""Which rank runs on which host, and what each finds in its environment there. Pure."""
+"""The placement of ranks: the host of each rank, and its environment there. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class RankPlacement:
-    """Where a rank runs."""
+    """The place of a rank."""
 
     rank: int
     host: str
@@ -52,38 +52,38 @@ class RankPlacement:
 
 @dataclass(frozen=True)
 class RankEnvironmentOptions:
-    """What a backend's options say of the environments of its ranks."""
+    """The backend options that affect the environments of its ranks."""
 
     gpus_per_worker: float | None = None
-    """None: all of a host that no other run has, shared out evenly. 0.5: two ranks share one."""
+    """None: the host's GPUs that no other run uses, shared out evenly. 0.5: two ranks share one GPU."""
     share_gpus: bool = False
-    """Whether the ranks use GPUs beside other runs."""
+    """Whether the ranks share GPUs with other runs."""
     wait_for_gpus: bool = False
-    """Whether GPUs that other runs have are waited for."""
+    """Whether the run waits for GPUs that other runs use."""
     ps: int = 0
     chief: bool = False
     evaluator: bool = False
     synced: bool = False
-    """Whether the ranks start where the user's own files were copied to."""
+    """Whether the ranks' working directory is the copy of the user's own files."""
     threads: int | None = None
-    """How many threads a rank is to compute with, where its share of the host is not what the host shows."""
+    """Number of threads of a rank, if its share of the host is smaller than the host's cores suggest."""
     horovod: bool = True
-    """Whether the ranks are told how to meet in `hvd.init()`. Without it, each would train alone."""
+    """Whether the ranks get the variables for `hvd.init()`. Without them, each rank would train alone."""
 
     @classmethod
     def of(cls, options: Options, **more: Any) -> RankEnvironmentOptions:
-        """What such options say by the names of their fields, and `more`."""
+        """Read the values from options with the same field names, and from `more`."""
         named = {field.name for field in dataclasses.fields(cls)} & type(options).model_fields.keys()
         return cls(**{**{name: getattr(options, name) for name in named}, **more})
 
     @property
     def has_roles(self) -> bool:
-        """Whether some ranks are no workers."""
+        """Whether some ranks are not workers."""
         return bool(self.ps or self.chief or self.evaluator)
 
 
 def places(world_size: int, hosts: Sequence[Mapping[str, Any]]) -> list[RankPlacement]:
-    """Ranks fill the hosts in the order they were named, each up to its slots."""
+    """Place the ranks. They fill the hosts in the given order, each up to its slots."""
     found: list[RankPlacement] = []
     for node, host in enumerate(hosts):
         size = min(int(host["slots"]), world_size - len(found))
@@ -93,8 +93,11 @@ def places(world_size: int, hosts: Sequence[Mapping[str, Any]]) -> list[RankPlac
 
 
 def ports_needed(where: Sequence[RankPlacement]) -> dict[str, int]:
-    """How many TCP ports are needed by host: one per rank for TF_CONFIG, and on the first host one each for
-    MASTER_PORT and for Horovod's store."""
+    """Return how many TCP ports each host needs.
+
+    Each rank needs one for TF_CONFIG. The first host needs one more for MASTER_PORT, and one for Horovod's
+    store.
+    """
     counts: dict[str, int] = {}
     for place in where:
         counts[place.host] = counts.get(place.host, 0) + 1
@@ -104,10 +107,10 @@ def ports_needed(where: Sequence[RankPlacement]) -> dict[str, int]:
 
 
 def addresses(facts: Mapping[str, HostFacts]) -> dict[str, str]:
-    """The address of each host as the others see it."""
+    """Return the address of each host, as the others see it."""
     if len(facts) == 1:
         return dict.fromkeys(facts, "127.0.0.1")
-    # This machine is, for the others, where their ssh connection comes from.
+    # The other hosts see this machine at the source address of its ssh connection.
     seen = next((about.client for name, about in facts.items() if name != LOCAL and about.client), None)
     return {
         name: about.address or (seen if name == LOCAL else None) or about.hostname
@@ -116,7 +119,7 @@ def addresses(facts: Mapping[str, HostFacts]) -> dict[str, str]:
 
 
 def network(facts: HostFacts, address: str) -> dict[str, str]:
-    """What tells gloo and NCCL which interface of a host they should use."""
+    """Return the variables that select the host's network interface for gloo and NCCL."""
     if address == "127.0.0.1":
         return {"GLOO_SOCKET_IFNAME": "lo"}
     interface = interface_of(address) if facts.name == LOCAL else facts.interface
@@ -131,9 +134,9 @@ def environments(
     facts: Mapping[str, HostFacts] | None,
     ports: Mapping[str, Sequence[int]],
 ) -> list[dict[str, str]]:
-    """The environment of each rank, as far as it differs from a login's on its host.
+    """Return the environment of each rank, as far as it differs from a login's on its host.
 
-    Without `facts`, as for a dry run: with names in place of addresses, and 0 for "any free port".
+    Without `facts`, as for a dry run, names replace addresses, and 0 means "any free port".
     """
     address = (
         {place.host: f"<address of {place.host}>" for place in where} if facts is None else addresses(facts)
@@ -144,7 +147,7 @@ def environments(
     own = [f"{_in_url(address[p.host])}:{left[p.host].pop(0) if facts is not None else 0}" for p in where]
     tasks = roles(job.world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
     configs = tf_configs(tasks, own)
-    # Their values are in no file: only the supervisor that was started with them has them.
+    # No file contains their values: only the supervisor that was started with them has them.
     user = {name: os.environ[name] for name in job.env_names if name in os.environ}
     meet: Sequence[Mapping[str, str]] = [{}] * len(where)
     if asked.horovod and not asked.has_roles:
@@ -181,14 +184,14 @@ def _in_url(address: str) -> str:
 
 
 def _takers(where: Sequence[RankPlacement], tasks: Sequence[Role], host: str) -> list[int]:
-    """The ranks of a host that get GPUs: a parameter server takes none from them."""
+    """Return the ranks of a host that get GPUs. A parameter server gets none."""
     return [p.rank for p in where if p.host == host and tasks[p.rank].type != "ps"]
 
 
 def _gpus(
     job: Job, place: RankPlacement, asked: RankEnvironmentOptions, takers: Sequence[int], about: HostFacts
 ) -> tuple[str, ...]:
-    """The GPUs of one rank, of those that the host's agent has taken for the run."""
+    """Return the GPUs of one rank, among those that the host's agent has taken for the run."""
     wish = gpu_wish(asked, len(takers), job)
     if wish is None or place.rank not in takers:
         return ()
@@ -196,14 +199,14 @@ def _gpus(
 
 
 def taken_gpus(about: HostFacts) -> tuple[str, ...]:
-    """Those of a host that the run has."""
+    """Return the run's GPUs on a host."""
     return about.gpus if about.leased is None else tuple(map(str, about.leased["gpus"]))
 
 
 def gpu_wishes(
     job: Job, asked: RankEnvironmentOptions, where: Sequence[RankPlacement], facts: Mapping[str, HostFacts]
 ) -> dict[str, GpuRequest]:
-    """What the ranks want of the GPUs of each host that has some."""
+    """Return the ranks' GPU requests for each host with GPUs."""
     tasks = roles(job.world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
     wishes = {
         name: gpu_wish(asked, len(_takers(where, tasks, name)), job)
@@ -216,7 +219,7 @@ def gpu_wishes(
 def gpu_trouble(
     job: Job, asked: RankEnvironmentOptions, where: Sequence[RankPlacement], facts: Mapping[str, HostFacts]
 ) -> str | None:
-    """Why the ranks cannot share out the GPUs of the hosts."""
+    """Return why the ranks cannot share the GPUs of the hosts."""
     wanted = asked.gpus_per_worker
     if wanted == 0 or not (wanted or any(about.gpus for about in facts.values())):
         return None
@@ -242,7 +245,7 @@ def gpu_trouble(
 def host_environment(
     place: RankPlacement, asked: RankEnvironmentOptions, facts: HostFacts, address: str, gpus: tuple[str, ...]
 ) -> dict[str, str]:
-    """What a rank finds there because of where it runs. `address`: the host's, as the others see it."""
+    """Return the variables of a rank that depend on its host. `address`: the host's, as the others see it."""
     env = {
         "JUPYTER_DIST_GPUS": str(len(gpus)),
         "OMP_NUM_THREADS": str(asked.threads or max(1, facts.cores // place.local_size)),
@@ -264,11 +267,14 @@ def host_environment(
 
 
 _TIMEOUT_S = "300"
-"""Horovod's 30 s would be over before a rank has imported its framework on a busy machine."""
+"""Seconds. Horovod's default of 30 s is too short: a framework's import takes longer on a busy machine."""
 
 
 def horovod_network(network: Mapping[str, str]) -> dict[str, str]:
-    """What is the same for all ranks of a host. `network`: what gloo is told there (places.network)."""
+    """Return the Horovod variables that all ranks of a host share.
+
+    `network`: gloo's variables (`network`).
+    """
     interface = network.get("GLOO_SOCKET_IFNAME")
     return {
         "HOROVOD_CONTROLLER": "gloo",
@@ -279,7 +285,7 @@ def horovod_network(network: Mapping[str, str]) -> dict[str, str]:
 
 
 def horovod_environments(where: Sequence[RankPlacement], address: str, port: str) -> list[dict[str, str]]:
-    """Of each rank, in the words of horovodrun. `address`, `port`: where rank 0 serves the store.
+    """Return horovodrun's variables for each rank. `address`, `port`: of the store, which rank 0 serves.
 
     https://github.com/horovod/horovod/blob/v0.28.1/horovod/runner/gloo_run.py
     """
@@ -289,7 +295,7 @@ def horovod_environments(where: Sequence[RankPlacement], address: str, port: str
     return [
         {
             HOW: "static",
-            # Only to tell hosts apart: their own names may hold what has no place in a URL.
+            # The name only distinguishes hosts: a real name may contain characters that a URL forbids.
             "HOROVOD_HOSTNAME": f"host{place.node}",
             "HOROVOD_RANK": str(place.rank),
             "HOROVOD_SIZE": str(len(where)),
@@ -305,13 +311,13 @@ def horovod_environments(where: Sequence[RankPlacement], address: str, port: str
 
 
 _READ_AT_START = ("DYLD_", "GLIBC_", "LD_", "MALLOC_", "PYTHON")
-"""Variables that are read when a program starts, which a fork does not."""
+"""Variables that only the start of a program reads. A fork does not read them again."""
 
 
 def rank_starts(
     where: Sequence[RankPlacement], facts: Mapping[str, HostFacts], envs: Sequence[Mapping[str, str]]
 ) -> list[Start]:
-    """One process for each rank. `envs`: as their places are."""
+    """Return the start of each rank, one process each. `envs`: in the order of the places."""
     fork = not any(name.startswith(_READ_AT_START) for env in envs for name in env)
     return [
         Start(place.host, (facts[place.host].python, "-m", "jupyter_dist.worker"), env, place.rank, fork)

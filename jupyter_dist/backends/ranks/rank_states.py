@@ -1,4 +1,4 @@
-"""How ranks stand, by what their hosts tell of their processes. Pure."""
+"""The states of ranks, from the hosts' reports about their processes. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["is_displaced", "overall", "rank_state"]
 
 
 def rank_state(rank: RankState, process: HostProcess) -> RankState:
-    """The rank's state, with what is known of its process."""
+    """Return the rank's state, with the facts about its process."""
     if process.lost is not None or is_displaced(process):
         return dataclasses.replace(
             rank, state=State.LOST, pid=process.pid, started=process.started, ended=process.ended
@@ -36,12 +36,12 @@ def rank_state(rank: RankState, process: HostProcess) -> RankState:
 
 
 def is_displaced(process: HostProcess) -> bool:
-    """Whether its agent has ended it with our place on the host."""
+    """Return whether the agent ended the process because our resources on the host were taken away."""
     return process.place_gone and process.over and process.exit_code != 0
 
 
 def overall(ranks: Sequence[RankState]) -> State:
-    """What an attempt with these ranks has come to."""
+    """Return the state of an attempt with these ranks."""
     states = {rank.state for rank in ranks}
     if State.RUNNING in states or State.PENDING in states:
         return State.RUNNING

@@ -1,4 +1,4 @@
-"""End the ranks that only serve the others, such as parameter servers, once all others have succeeded."""
+"""The end of ranks that only serve others, such as parameter servers, once all others have succeeded."""
 
 from __future__ import annotations
 
@@ -13,23 +13,21 @@ from ...worker.tensorflow.server_rank import MARK
 __all__ = ["Serving"]
 
 _GRACE_S = 2.0
-"""From SIGTERM to SIGKILL; a serving rank has nothing to save."""
+"""Seconds from SIGTERM to SIGKILL. A serving rank has nothing to save."""
 
 
 class Serving:
-    """The serving ranks of one attempt: those that left a mark in their folder
-    (worker/tensorflow/server_rank.py).
-    """
+    """The serving ranks of one attempt. Each has a mark file (worker/tensorflow/server_rank.py)."""
 
     def __init__(self, folder: RunFolder, attempt: int) -> None:
         self._folder, self._attempt = folder, attempt
         self._asked_at: float | None = None
 
     def settle(self, poll: Poll, stop: Callable[..., None]) -> Poll:
-        """What `poll` says, with the serving ranks judged; to be called with every poll.
+        """Return the poll with the final states of serving ranks. Call it with every poll.
 
-        Calls `stop(kill=False)`, later `stop(kill=True)`, when only serving ranks are left. They count as
-        succeeded then, however they end.
+        Calls `stop(kill=False)`, later `stop(kill=True)`, when only serving ranks are left. They then count
+        as succeeded, however they end.
         """
         if State.SUCCEEDED not in {rank.state for rank in poll.ranks}:
             return poll
@@ -56,5 +54,5 @@ class Serving:
     def _judged(self, rank: RankState) -> RankState:
         if rank.state is State.RUNNING or (rank.state is State.FAILED and self._asked_at is None):
             return rank
-        # The signal it ended by was ours, and says nothing about it.
+        # We sent the signal that ended the rank, so it is no failure.
         return dataclasses.replace(rank, state=State.SUCCEEDED, exit_code=0, signal=None)

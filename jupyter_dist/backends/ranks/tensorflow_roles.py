@@ -1,4 +1,4 @@
-"""TensorFlow's roles: which rank is chief, worker, parameter server or evaluator, and its TF_CONFIG."""
+"""The roles of TensorFlow: which rank is chief, worker, parameter server or evaluator, and its TF_CONFIG."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Evaluator = Annotated[
         json_schema_extra={"ranks": True},
     ),
 ]
-"""Options of backends that know the roles: `ps: ParameterServers = 0`, `chief: Chief = False`, …."""
+"""Options of backends with TensorFlow's roles: `ps: ParameterServers = 0`, `chief: Chief = False`, …."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class Role:
 
 
 def roles(world_size: int, *, ps: int = 0, chief: bool = False, evaluator: bool = False) -> tuple[Role, ...]:
-    """The role of each rank, in this order: chief, workers, parameter servers, evaluator.
+    """Return the role of each rank, in this order: chief, workers, parameter servers, evaluator.
 
-    They share `world_size` (-np) among them: what is not chief, ps or evaluator is a worker. So rank 0
-    leads whatever the roles. Raises InputError when nothing is left for a worker, except that a chief
+    The roles share the `world_size` (-np) ranks: each rank without another role is a worker. Rank 0 is
+    therefore always the leader. Raises InputError if no rank is left for a worker. As an exception, a chief
     without parameter servers can train alone.
     """
     workers = world_size - ps - chief - evaluator
@@ -69,9 +69,9 @@ def roles(world_size: int, *, ps: int = 0, chief: bool = False, evaluator: bool 
 
 
 def tf_configs(roles: Sequence[Role], addresses: Sequence[str]) -> tuple[str, ...]:
-    """TF_CONFIG of each rank, from the role and the `host:port` of each rank.
+    """Return the TF_CONFIG of each rank, from the role and the `host:port` of each rank.
 
-    The evaluator has a task and is no part of the cluster: no other task may wait for it.
+    The evaluator has a task, but does not belong to the cluster: no other task may wait for it.
     """
     cluster: dict[str, list[str]] = {}
     for role, address in zip(roles, addresses, strict=True):

@@ -1,1 +1,1 @@
-"""How hosts come to be on Ray: what the backend `ray` is made of."""
+"""The backend `ray`: ranks on the nodes of a Ray cluster."""

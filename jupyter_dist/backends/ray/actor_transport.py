@@ -1,4 +1,4 @@
-"""The way to the agent on one node of Ray: a pipe, made in a thread, by TCP or by the actor's methods."""
+"""The transport to the agent on one Ray node: a pipe over TCP or over the actor's methods."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ __all__ = ["ActorTransport", "ending_of"]
 _DIAL_S = 3.0
 _CALL_S = 30.0
 _WAIT_S = 5.0
-"""How long a call for what comes stays with the actor where nothing does."""
+"""Longest time in seconds that a `receive` call waits at the actor for data."""
 _CALLS_DOWN, _CALLS_UP = 4, 16
-"""Calls that are under way at once: several, because each takes some milliseconds to be answered."""
+"""Numbers of simultaneous calls. There are several, because each call takes some milliseconds."""
 
 
 class ActorTransport:
-    """Makes pipes to one foothold. TCP is tried first: then neither Ray nor the actor handles what passes.
+    """Creates pipes to one node actor. TCP is tried first: its bytes bypass Ray and the actor.
 
-    Where no connection comes about, the actor's methods carry the bytes, wherever Ray itself reaches.
+    If no TCP connection succeeds, the actor's methods carry the bytes. They work wherever Ray itself does.
     """
 
     def __init__(self, host: str, actor: Callable[[], Any]) -> None:
-        """`actor`: the handle of the foothold; may block, and raise what Ray raises."""
+        """`actor`: returns the handle of the node actor. May block, and raise what Ray raises."""
         self._host, self._actor = host, actor
         self._lock = threading.Lock()
         self._ready: Pipe | None = None
@@ -39,14 +39,14 @@ class ActorTransport:
         self._by_methods = False
         self._closed = False
         self.why: str | None = None
-        """Why the last attempt came to nothing."""
+        """Why the last attempt failed."""
 
     @property
     def ready(self) -> bool:
         return self._ready is not None
 
     def dial(self) -> None:
-        """Begin to make a pipe, where none is ready or being made. Does not wait."""
+        """Begin to create a pipe, unless one is ready or in progress. Does not wait."""
         with self._lock:
             if self._dialling or self._ready is not None or self._closed:
                 return
@@ -54,7 +54,7 @@ class ActorTransport:
         threading.Thread(target=self._dial, name=f"dial {self._host}", daemon=True).start()
 
     def take(self) -> Pipe:
-        """The pipe that was made ready. Raises LinkError, busy, as long as none is, and has one made."""
+        """Return the pipe that is ready. If none is ready, begin to create one and raise LinkError (busy)."""
         with self._lock:
             pipe, self._ready = self._ready, None
         if pipe is None:
@@ -64,7 +64,7 @@ class ActorTransport:
         return pipe
 
     def close(self) -> None:
-        """Make no more. Repeatable."""
+        """Stop creating pipes. Repeatable."""
         with self._lock:
             pipe, self._ready, self._closed = self._ready, None, True
         if pipe is not None:
@@ -75,7 +75,7 @@ class ActorTransport:
         try:
             actor = self._actor()
             pipe = (None if self._by_methods else self._by_tcp(actor)) or self._through_actor(actor)
-        except Exception as error:  # of Ray's many kinds; the link tries again
+        except Exception as error:  # Ray raises many kinds; the link tries again
             why = ending_of(error)
         with self._lock:
             self._dialling = False
@@ -120,7 +120,7 @@ class ActorTransport:
 
 
 def _introduce(connection: socket.socket, key: bytes) -> None:
-    """Prove that we know the key, and have the other side prove it. Raises OSError."""
+    """Prove to the other side that we have the key, and check its proof. Raises OSError."""
     theirs, own = _read(connection, 32), secrets.token_bytes(32)
     connection.sendall(own + proof(key, b"driver", theirs, own))
     if not secrets.compare_digest(_read(connection, 32), proof(key, b"node", own, theirs)):
@@ -138,10 +138,10 @@ def _read(connection: socket.socket, size: int) -> bytes:
 
 
 def _carry_down(actor: Any, session: str, far: socket.socket, over: threading.Event) -> None:
-    """What the stage program writes, to our end.
+    """Copy the stage program's output to our end.
 
-    Ray may begin calls in another order than we made them, as it does with all asynchronous actors, so what
-    one returns may come after what the next one returns.
+    Ray may begin calls of an asynchronous actor in any order. The result of a later call may therefore arrive
+    first.
     """
     import ray
 
@@ -170,7 +170,7 @@ def _carry_down(actor: Any, session: str, far: socket.socket, over: threading.Ev
 
 
 def _carry_up(actor: Any, session: str, far: socket.socket, over: threading.Event) -> None:
-    """What is written at our end, to the stage program."""
+    """Copy the input at our end to the stage program."""
     import ray
 
     sent = 0
@@ -189,7 +189,7 @@ def _carry_up(actor: Any, session: str, far: socket.socket, over: threading.Even
 
 
 def ending_of(error: BaseException) -> str:
-    """What Ray's error says of a foothold, in a line: Ray's own has a dozen, with ids."""
+    """Return Ray's error about a node actor as one line. Ray's own text has a dozen lines, with ids."""
     text = str(error)
     for before in ("Worker exit detail: ", "The actor is dead because ", "The actor died because "):
         place = text.find(before)

@@ -1,7 +1,7 @@
-"""A run's room on a Ray: asked for, waited for, connected to, watched and given back.
+"""The allocation of a run on a Ray cluster: requested, awaited, connected, watched and released.
 
-What is known of it is written down in the attempt's folder, before it is asked for and once it is there:
-another process of ours finds it by that. Ray itself moves the bundles of a lost node elsewhere.
+The attempt's folder records the allocation, before the request and again when it is ready. Another of our
+processes finds the allocation by that record. Ray itself moves the bundles of a lost node elsewhere.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ __all__ = ["RayAllocation"]
 
 _LOOK_EVERY_S = 1.0
 _WHY_S = 5.0
-"""So long after its ranks' end it may become known why a node was lost."""
+"""Time in seconds after the ranks' end within which the reason for a node's loss may appear."""
 _RECORD = layout.hidden("ray.json")
 
 
 class RayAllocation:
-    """The room of one attempt, or of several that follow each other in it. Not for several threads.
+    """The allocation of one attempt, or of several successive attempts. Not for several threads.
 
-    What its methods ask of Ray they may wait for, some seconds where this process has no connection yet; they
-    raise Unreachable where Ray does not answer.
+    Methods may block on Ray, for some seconds if this process is not connected yet. They raise Unreachable if
+    Ray does not answer.
     """
 
     def __init__(self, handle: Handle, job: Job) -> None:
@@ -52,7 +52,7 @@ class RayAllocation:
 
     @classmethod
     def recall(cls, folder: RunFolder, job: Job, attempt: int) -> RayAllocation | None:
-        """What is known of an attempt's room; None where Ray was not asked for one."""
+        """Return the recorded allocation of an attempt, or None if Ray was not asked for one."""
         try:
             known = json.loads((folder.attempt(attempt) / _RECORD).read_bytes())
         except FileNotFoundError:
@@ -64,21 +64,24 @@ class RayAllocation:
 
     @property
     def connected(self) -> bool:
-        """Whether it is there, and our footholds in it: what follows is between the agents and us."""
+        """Whether the allocation is ready and has our node actors.
+
+        Afterwards only agents and driver communicate.
+        """
         return self._watch is not None
 
     @property
     def gone(self) -> dict[str, str]:
-        """The hosts that have ended, and why."""
+        """Return the hosts that have ended, each with the reason."""
         return {} if self._watch is None else dict(self._watch.gone)
 
     @property
     def trouble(self) -> str | None:
-        """What hinders us at the moment, for the user."""
+        """Return what currently hinders the run, for the user."""
         return None if self._watch is None else self._watch.trouble
 
     def whole(self) -> bool:
-        """Whether another attempt can be made in it."""
+        """Return whether another attempt can use the allocation."""
         if not self.connected or self.gone:
             return False
         try:
@@ -89,7 +92,7 @@ class RayAllocation:
         return True
 
     def write_down(self, attempt: int) -> None:
-        """Have it known, as that of an attempt."""
+        """Record the allocation as the allocation of an attempt."""
         self.handle = {**self.handle, "attempt": attempt}
         path = RunFolder(Path(self.handle["folder"])).attempt(attempt)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -97,16 +100,18 @@ class RayAllocation:
         write_json(path / _RECORD, {"handle": self.handle, "sites": sites})
 
     def ask(self) -> None:
-        """Ask Ray for it, where that was not done before."""
+        """Request the allocation from Ray, unless that was done before."""
         self._ray().ask(self._bundle, self._asked.placement_strategy.value)
 
     def asked(self) -> bool:
-        """Whether Ray knows of it, as far as we know."""
+        """Return whether Ray has the allocation, as far as the driver can find out."""
         return self.connected or self._ray().exists()
 
     def wait(self, seconds: float) -> str | None:
-        """Go on with what can go on; what is waited for, or None: it is settled. Waits for nothing itself.
-        Raises LaunchError."""
+        """Advance the allocation as far as possible without blocking.
+
+        Returns what is still missing, or None if the allocation is connected. Raises LaunchError.
+        """
         if not self._sites:
             self._look_for_room()
         elif not self._wires:
@@ -162,7 +167,7 @@ class RayAllocation:
         self._watch = NodeWatch(self.handle["address"], self._ray, sites)
 
     def hosting(self) -> Hosting:
-        """The hosts that it is, for our agents; it is settled."""
+        """Return the allocation's hosts for our agents. The allocation must be connected."""
         return Hosting(
             hosts=[{"name": site.name, "slots": site.slots} for site in self._sites],
             settings=self._asked.agent_settings(),
@@ -174,20 +179,20 @@ class RayAllocation:
         )
 
     def leave(self) -> None:
-        """Look after it no longer."""
+        """Stop watching the allocation."""
         for transport in self._wires.values():
             transport.close()
         if self._watch is not None:
             self._watch.close()
 
     def free(self) -> None:
-        """Leave it, and have Ray take it back with all that is still there. Repeatable."""
+        """Stop watching the allocation, and release it with everything in it. Repeatable."""
         self.leave()
-        check_listening(self.handle["address"])  # Ray's client would wait for a minute, and end this process
+        check_listening(self.handle["address"])  # Ray's client would block for a minute, and end this process
         self._ray().remove()
 
     def _ray(self) -> PlacementGroup:
-        """Ray's view of it, connected to."""
+        """Return Ray's view of the allocation, after connecting to it."""
         connect(self.handle["address"], self._asked.read_runtime_env)
         if self._group is None:
             self._group = PlacementGroup(self.handle["group"], self._job.world_size)

@@ -1,4 +1,4 @@
-"""The backend `ray`: ranks on the nodes of a Ray, which give the room and the GPUs."""
+"""The backend `ray`: ranks on the nodes of a Ray cluster, which allocates the resources and the GPUs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ __all__ = ["Ray"]
 
 
 class Ray(AllocatedRanks[RayAllocation]):
-    """A placement group holds the room, and an actor on each node our place there. The ranks are processes of
-    their own, which an agent starts that Ray does not know. They outlive their driver a while."""
+    """Ranks on Ray nodes. A placement group reserves the resources, with a node actor of ours on each node.
+
+    An agent starts the ranks as separate processes that Ray does not manage. They survive their driver for a
+    while.
+    """
 
     name: ClassVar[str] = "ray"
     options: ClassVar[type[Options]] = RayOptions
@@ -124,7 +127,7 @@ class Ray(AllocatedRanks[RayAllocation]):
             told = self._hosted.release(handle) if allocated.connected else None
             try:
                 allocated.free()
-            except Exception as error:  # our actors give it back themselves, when nobody needs it
+            except Exception as error:  # our unused actors release the placement group themselves
                 print(f"Ray was not told that the run has ended: {error}", flush=True)
             if handle["embedded"] is not None:
                 local_cluster.end(handle["embedded"])
@@ -132,12 +135,12 @@ class Ray(AllocatedRanks[RayAllocation]):
 
 
 def _called(job: Job, attempt: int) -> str:
-    """The name of a placement group, in our namespace."""
+    """Return the name of a placement group, in our namespace."""
     return f"{job.id}-{attempt}"
 
 
 def _gpus(asked: RayOptions) -> float:
-    """How many GPUs each rank gets: by default one, where the cluster has some."""
+    """Return how many GPUs each rank gets. The default is one if the cluster has GPUs."""
     if asked.gpus_per_worker is not None:
         return asked.gpus_per_worker
     import ray

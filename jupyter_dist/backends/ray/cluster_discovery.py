@@ -1,9 +1,9 @@
-"""The Rays that there are to run on, for people: those of this machine, and the one that RAY_ADDRESS names.
+"""Detection of running Ray clusters, for people: those of this machine, and the one of RAY_ADDRESS.
 
-Nothing of Ray is imported here. A Ray is asked by a child process (cluster_state.py), which has `import ray`
-behind it in a second or two where the machine is idle; a question to a Ray that is only reached through
-`ray://` has a process started there, and takes several more. Whoever looks waits 8 s at the most. A question
-that takes longer goes on meanwhile, and the next look has its answer.
+This module imports nothing of Ray. A child process (cluster_state.py) asks each cluster. Its `import ray`
+takes a second or two on an idle machine. If a cluster is available only through `ray://`, it starts a process
+for the question, which takes several seconds more. A caller waits 8 s at most. A longer question continues in
+the background, and the next call returns its answer.
 """
 
 from __future__ import annotations
@@ -28,23 +28,26 @@ from ...text.format import count, size
 __all__ = ["addresses", "ask", "detect", "of_this_machine", "site", "told"]
 
 _PATIENCE_S = 8.0
-"""The longest that a look takes: a view gives a backend 10 s."""
+"""Longest time in seconds of one call: a view allows a backend 10 s."""
 _CHILD_LIMIT_S = 100.0
-"""A head starts a process for each client. Ray's client gives that 30 s, which on a busy head are too few now
-and then, and cluster_state.py then asks for another one: three times that, and the imports before. Nobody
-waits for it meanwhile. Another version's `ray://` takes a third of it: Ray itself says nothing for 31 s."""
+"""Longest time in seconds of one child process. Nobody waits that long for it.
+
+A head starts a process for each client, within the 30 s that Ray's client allows. A busy head sometimes needs
+longer, and cluster_state.py then asks for another process: three times, plus the imports. With another
+version's `ray://` a question takes a third of the limit: Ray reports nothing for 31 s.
+"""
 _DIAL_LIMIT_S = 2.0
 _FRESH_S = 10.0
 _AT_MOST = 8
-"""So many Rays are asked; each costs a process."""
+"""Largest number of clusters that are asked. Each costs a process."""
 _NONE_RUNS = "none runs on this machine, and RAY_ADDRESS names none: a run starts a Ray of its own, here"
 
 
 def detect() -> dict[str, Any]:
-    """What a backend for Ray answers when it is asked what there is to run on. Never raises.
+    """Return what a backend for Ray detects. Never raises.
 
-    Empty where Ray is not installed; else its version, and under "sites" one entry for each Ray that runs,
-    as `site` makes it, or under "no_site" a sentence that says that none does.
+    The answer is empty if Ray is not installed. Otherwise it has Ray's version and "sites" with one entry per
+    running cluster, as `site` builds it. If none runs, "no_site" has a sentence that reports this.
     """
     try:
         version = importlib.metadata.version("ray")
@@ -58,21 +61,25 @@ def detect() -> dict[str, Any]:
 
 
 def addresses(environ: Mapping[str, str]) -> Iterator[str]:
-    """What RAY_ADDRESS names, then the Rays of this machine; each once, as `--address` takes it."""
+    """Return the address of RAY_ADDRESS, then those of this machine's clusters, as `--address` accepts them.
+
+    Each address occurs once.
+    """
     named = environ.get("RAY_ADDRESS", "").strip()
     found = [] if named in ("", "auto", "local") else [named]
     yield from dict.fromkeys([*found, *of_this_machine()])
 
 
 def of_this_machine(proc: Path = Path("/proc")) -> list[str]:
-    """The addresses `host:port` of the Rays that this machine is a node of, from its processes' arguments.
+    """Return the addresses `host:port` of the clusters of which this machine is a node.
 
-    Those in another network namespace, such as a container's, are left out: their address is not ours.
+    The source is the arguments of the machine's processes. A process in another network namespace, such as a
+    container's, is skipped: its address is not valid here.
     """
     found = []
     ours = _network(proc / "self")
     for entry in sorted(proc.glob("[0-9]*"), key=lambda path: int(path.name)):
-        with contextlib.suppress(OSError):  # processes come and go, and some are not ours to look at
+        with contextlib.suppress(OSError):  # a process may have ended, or be another user's
             words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
             if os.path.basename(words[0]) == "raylet" and _network(entry) in (None, ours):
                 found += [word.partition("=")[2] for word in words if word.startswith("--gcs-address=")]
@@ -87,16 +94,17 @@ def _network(process: Path) -> str | None:
 
 
 def ask(asked: Iterable[str], *, patience_s: float = _PATIENCE_S) -> dict[str, dict[str, Any]]:
-    """The state of each Ray (cluster_state.py); `{"problem": …}` of one that does not answer in time.
+    """Return the state of each cluster (cluster_state.py), or `{"problem": …}` after a timeout.
 
-    Answers of the last seconds are given again. Never raises."""
+    Answers of the last seconds are returned again. Never raises.
+    """
     until = time.monotonic() + patience_s
     questions = {address: _question(address) for address in list(asked)[:_AT_MOST]}
     return {address: question.answer(until) for address, question in questions.items()}
 
 
 def _apart(answers: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """The addresses without those that lead to a Ray that another one leads to as well."""
+    """Return the addresses, without those that lead to the same cluster as another address."""
     seen = set()
     for address, census in answers.items():
         identity = census.get("id")
@@ -106,7 +114,7 @@ def _apart(answers: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def site(address: str, census: Mapping[str, Any]) -> dict[str, Any]:
-    """A Ray as views get it: a name, the options that lead there, and what it has, free and in total."""
+    """Return a cluster as views show it: a name, the options that select it, and free and total resources."""
     found: dict[str, Any] = {"name": address, "options": {"address": address}, "problem": None}
     if "problem" in census:
         return {**found, "problem": census["problem"]}
@@ -121,7 +129,10 @@ def site(address: str, census: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def told(found: Mapping[str, Any]) -> str:
-    """`2 nodes, 3 of 4 CPUs free, 1 of 2 GPUs free (A100), 5.2 GB of 8 GB free`."""
+    """Return the resources as text.
+
+    An example is `2 nodes, 3 of 4 CPUs free, 1 of 2 GPUs free (A100), 5.2 GB of 8 GB free`.
+    """
     gpus, memory = found["gpus"], found["memory_bytes"]
     kinds = f" ({', '.join(found['gpu_types'])})" if found["gpu_types"] else ""
     parts = [count(found["nodes"], "node"), f"{_amount(found['cpus'])} CPUs free"]
@@ -134,7 +145,7 @@ def _amount(found: Mapping[str, float]) -> str:
 
 
 class _Question:
-    """One question to one Ray, which a thread and a child process wait for."""
+    """One question to one cluster. A thread and a child process wait for the answer."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -144,7 +155,7 @@ class _Question:
         threading.Thread(target=self._ask, name="jupyter-dist-ray-census", daemon=True).start()
 
     def serves(self) -> bool:
-        """Whether whoever asks now gets this answer: it is on its way, or young enough."""
+        """Return whether a caller gets this answer now: the answer is pending, or is recent enough."""
         return not self._done.is_set() or time.monotonic() - self._began < _FRESH_S
 
     def answer(self, until: float) -> dict[str, Any]:
@@ -156,7 +167,7 @@ class _Question:
     def _ask(self) -> None:
         try:
             self._census = _unreachable(self._address) or _asked_by_child(self._address)
-        except Exception as error:  # told, as everything that hinders an answer is
+        except Exception as error:  # reported, like everything that prevents an answer
             self._census = {"problem": f"it cannot be asked: {error}"}
         self._began = time.monotonic()
         self._done.set()
@@ -175,7 +186,7 @@ def _question(address: str) -> _Question:
 
 
 def _unreachable(address: str) -> dict[str, Any] | None:
-    """Why nobody listens at that address; None where somebody does. Ray takes 45 s to say so."""
+    """Return why nobody listens at that address, or None if somebody does. Ray needs 45 s to report this."""
     try:
         parts = urlsplit(address if "://" in address else f"//{address}")
         host, port = parts.hostname, parts.port or (10001 if parts.scheme == "ray" else None)
@@ -208,7 +219,7 @@ def _asked_by_child(address: str) -> dict[str, Any]:
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
-    # Ray's own lines may stand before ours.
+    # Ray's own lines may precede ours.
     lines = [line for line in out.decode(errors="replace").split("\n") if line.startswith("{")]
     if not lines:
         return {"problem": "Ray's client ended without an answer: the Ray there may be of another version"}

@@ -14,13 +14,16 @@ from ...errors import DistError, InputError, MissingEngine
 __all__ = ["LauncherFile", "read"]
 
 _LIMIT_S = 120.0
-"""The imports of Ray's launcher take two seconds, and a minute on a machine that has very much to do."""
+"""Longest time of the check in seconds.
+
+The launcher's imports take two seconds, or a minute on a busy machine.
+"""
 _AT_MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class LauncherFile:
-    """A file that `ray up` takes: the cluster's name, its provider, and the head's port for `ray://`."""
+    """A file for `ray up`: the cluster's name, its provider, and the head's port for `ray://`."""
 
     path: Path
     name: str
@@ -29,9 +32,9 @@ class LauncherFile:
 
 
 def read(given: str) -> LauncherFile:
-    """The file, checked as `ray up` checks it before it starts anything. Blocks for some seconds.
+    """Read the file, and check it as `ray up` checks it before it starts anything. Blocks for some seconds.
 
-    Raises InputError where it is not one, MissingEngine where Ray or its provider's package is not installed.
+    Raises InputError if the file is invalid, and MissingEngine if Ray or its provider's package is missing.
     """
     path = Path(os.path.abspath(Path(given).expanduser()))
     try:

@@ -1,6 +1,7 @@
-"""Whether Ray's cluster launcher takes a file: `python cluster_file_program.py FILE` writes a line of JSON.
+"""A program that checks a cluster-launcher file and writes a line of JSON.
 
-The module is a program of its own because it imports Ray. It starts nothing, and asks no provider anything.
+It is started as `python cluster_file_program.py FILE`. The module is a separate program because it imports
+Ray. It starts nothing, and asks no provider anything.
 
     {"name": "ours", "provider": "aws", "client_port": 10001}
     {"missing": "what has to be installed"}  {"wrong": "what is the matter with the file"}
@@ -19,11 +20,11 @@ from typing import Any
 __all__ = ["checked", "main"]
 
 _CLIENT_PORT = 10001
-"""Where `ray start --head` listens for `ray://` unless it is told otherwise."""
+"""Default port for `ray://` of `ray start --head`."""
 
 
 def checked(path: str) -> dict[str, Any]:
-    """What the file describes, after the checks that `ray up` begins with; or what hinders it."""
+    """Return the file's content after the first checks of `ray up`, or the reason why they fail."""
     try:
         yaml = importlib.import_module("yaml")
         util = importlib.import_module("ray.autoscaler._private.util")
@@ -38,19 +39,19 @@ def checked(path: str) -> dict[str, Any]:
     if not isinstance(provider, dict) or not isinstance(provider.get("type"), str):
         return {"wrong": "it has no `provider` with a `type`, which every cluster-launcher file has"}
     kind = provider["type"]
-    # Private names of Ray's: of a Ray that has them no more `ray up` itself says what is wrong.
+    # Private names of Ray's. If a Ray version lacks them, `ray up` itself reports the error.
     known = getattr(providers, "_NODE_PROVIDERS", {kind: None})
     if kind not in known:
         return {"wrong": f"its provider is of type {kind!r}, and Ray has: {', '.join(sorted(known))}"}
     try:
-        # Before the rest: the defaults of some providers are in the package that is missing.
+        # Check this first: the defaults of some providers are in the package that is missing.
         getattr(providers, "_get_node_provider_cls", bool)(provider)
     except ImportError as error:
         return {"missing": f"its provider {kind!r} needs a package that is not installed: {_line(error)}"}
     try:
         whole = util.prepare_config(config)
         util.validate_config(whole)
-    except Exception as error:  # of jsonschema, of Ray's own checks, of a key that is not there
+    except Exception as error:  # from jsonschema, from Ray's own checks, or for a missing key
         where = "".join(f"[{part!r}]" for part in getattr(error, "absolute_path", ()))
         said = getattr(error, "message", None) or _line(error)
         return {"wrong": f"{where + ': ' if where else ''}{said}"}
@@ -67,14 +68,14 @@ def _line(error: BaseException) -> str:
 
 
 def _client_port(config: Mapping[str, Any]) -> int:
-    """The port for `ray://` on the head, as the commands that start Ray there set it."""
+    """Return the head's port for `ray://`, as the file's commands that start Ray set it."""
     commands = config.get("head_start_ray_commands") or ()
     found = re.findall(r"--ray-client-server-port[= ]+(\d+)", "\n".join(map(str, commands)))
     return int(found[-1]) if found else _CLIENT_PORT
 
 
 def main(path: str) -> None:
-    """Write what came of the check to stdout."""
+    """Write the result of the check to stdout."""
     print(json.dumps(checked(path)), flush=True)
 
 

@@ -1,8 +1,8 @@
-"""What one running Ray has: `python cluster_state.py ADDRESS` writes one line of JSON and ends.
+"""A program that reports a Ray cluster's resources: `python cluster_state.py ADDRESS` writes a line of JSON.
 
-The module is a program of its own because Ray's client ends its process when it loses the cluster, brings
-threads and takes signals. It imports nothing of this package. A process that holds Ray's client anyway may
-call `of_gcs` and `of_client`.
+The module is a separate program because of Ray's client. That client starts threads, handles signals, and
+ends its process when it loses the cluster. The module imports nothing of this package. A process that already
+uses Ray's client may call `of_gcs` and `of_client`.
 
     {"id": "…", "ray": "2.60.0", "python": "3.11.7",
      "nodes": [{"address": "10.0.0.2", "free": {"CPU": 3.0, "GPU": 1.0, "memory": 8e9}, "total": {…}}],
@@ -10,9 +10,9 @@ call `of_gcs` and `of_client`.
      "autoscaler": {"launching": [{"type": "gpu", "count": 1, "details": ""}], "failed": […],
                     "infeasible": [{"GPU": 8.0}], "types": {"gpu": {"resources": {"GPU": 8.0}, "max": 4}}}}
 
-Resources are called as Ray calls them; memory is in bytes. `free` is that of all nodes; a node's own is null
-where only a client was asked, which is not told it. `autoscaler` is null where none runs, or where
-nothing can be learned about it; where the cluster cannot be asked the line is `{"problem": "…"}`.
+Resources have Ray's names. Memory is in bytes. The outer `free` is the sum over all nodes. A node's own
+`free` is null if only a client was asked, because a client cannot read it. `autoscaler` is null if none runs,
+or if nothing can be found out about it. If the cluster does not answer, the line is `{"problem": "…"}`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,15 @@ __all__ = ["main", "of_client", "of_gcs", "sign_in"]
 _TRIES = 4
 _COUNTED = ("CPU", "GPU", "memory")
 _TYPE = "accelerator_type:"
-"""Nodes say the kind of their GPUs with a resource of this name, such as `accelerator_type:A100`."""
+"""Prefix of a node's resource that names its kind of GPU, such as `accelerator_type:A100`."""
 
 
 def sign_in(*, own: bool = False) -> None:
-    """Show the user's token to a Ray on this machine, as Ray's own drivers do there, unless RAY_AUTH_MODE is
-    set. `own`: it is about to be started for the run, and has one made where there is none.
+    """Set the user's token for a Ray cluster on this machine, as Ray's own drivers do.
+
+    RAY_AUTH_MODE overrides.
+
+    `own`: the cluster is about to be started for the run. A token is then created if there is none.
     https://docs.ray.io/en/latest/ray-security/token-auth.html
     """
     with contextlib.suppress(ImportError, AttributeError):  # an older Ray has no tokens
@@ -49,10 +52,10 @@ def sign_in(*, own: bool = False) -> None:
 
 
 def of_gcs(address: str, timeout_s: float = 5.0) -> dict[str, Any]:
-    """The census of the Ray whose GCS listens at `host:port`. Raises what Ray's client raises.
+    """Return the state of the Ray cluster whose GCS listens at `host:port`. Raises what Ray's client raises.
 
-    No driver is registered there, and no Ray is needed on this machine: the question is the one that
-    `ray status` asks (https://docs.ray.io/en/latest/cluster/cli.html#ray-status).
+    The call registers no driver there, and this machine needs no running Ray. `ray status` asks the same
+    question (https://docs.ray.io/en/latest/cluster/cli.html#ray-status).
     """
     autoscaler_pb2 = _module("ray.core.generated.autoscaler_pb2")
     sign_in()
@@ -80,14 +83,14 @@ def of_gcs(address: str, timeout_s: float = 5.0) -> dict[str, Any]:
 
 
 def _kept(client: Any, key: bytes, namespace: bytes, timeout_s: float) -> bytes | None:
-    """A value of the GCS's store; None where there is none."""
+    """Return a value of the GCS's store, or None if there is none."""
     found: bytes | None = client.internal_kv_get(key, namespace, timeout=timeout_s)
     return found
 
 
 def _node(address: str, free: Mapping[str, float] | None, total: Mapping[str, float]) -> dict[str, Any]:
     counted = _counted(total)
-    # A resource that is used up is not among those that are free.
+    # A resource that is used up is missing from the free resources.
     left = None if free is None else {name: float(free.get(name, 0.0)) for name in counted}
     return {"address": address, "free": left, "total": counted}
 
@@ -97,7 +100,7 @@ def _counted(amounts: Mapping[str, float]) -> dict[str, float]:
 
 
 def _counts(name: str) -> bool:
-    """Whether a resource is one to be told: not the marks of single nodes, nor shares of placement groups."""
+    """Return whether to report a resource: not a label of one node, nor a share of a placement group."""
     return (
         name in _COUNTED
         or name.startswith(_TYPE)
@@ -106,10 +109,10 @@ def _counts(name: str) -> bool:
 
 
 def _autoscaler(client: Any, nodes: Any, state: Any, timeout_s: float) -> dict[str, Any] | None:
-    """What the autoscaler is about to do; None where none runs.
+    """Return what the autoscaler is about to do, or None if none runs.
 
-    Ray's present autoscaler reports it to the GCS. The one before it, which older `ray up` starts, leaves a
-    text in the GCS's store instead: of that one no more is known than that it runs.
+    Ray's present autoscaler reports to the GCS. The legacy autoscaler of older `ray up` leaves a text in the
+    GCS's store instead. Of the legacy one, this module reports only that it runs.
     """
     raylet, autoscaler_pb2 = _module("ray._raylet"), _module("ray.core.generated.autoscaler_pb2")
     if not (_adds(nodes) if state.autoscaler_state_version else _added_before(client, timeout_s)):
@@ -144,17 +147,19 @@ def _autoscaler(client: Any, nodes: Any, state: Any, timeout_s: float) -> dict[s
 
 
 def _adds(nodes: Any) -> bool:
-    """Whether an autoscaler that reports to the GCS can add nodes.
+    """Return whether an autoscaler that reports to the GCS can add nodes.
 
-    One runs on every head, and where nobody told it of a cloud it only watches. Nodes that an autoscaler
-    works with, the head among them, know their kind by a name.
+    An autoscaler runs on every head. Without a cloud provider it only watches. If it manages nodes, each
+    node, the head included, has a type name.
     """
     return any(node.ray_node_type_name for node in nodes)
 
 
 def _added_before(client: Any, timeout_s: float) -> bool:
-    """The same of the autoscaler before. One that only watches makes each node a kind of its own, called
-    after the node's id: https://github.com/ray-project/ray/blob/master/python/ray/autoscaler/_private/util.py
+    """Return whether the legacy autoscaler can add nodes.
+
+    If it only watches, each node is a type of its own, named after the node's id:
+    https://github.com/ray-project/ray/blob/master/python/ray/autoscaler/_private/util.py
     """
     told = _kept(client, b"__autoscaling_status", b"", timeout_s)
     report = json.loads(told).get("autoscaler_report") if told else None
@@ -163,9 +168,9 @@ def _added_before(client: Any, timeout_s: float) -> bool:
 
 
 def of_client(context: Any = None) -> dict[str, Any]:
-    """The census of the Ray that this process is connected to, as a driver or through `ray://`.
+    """Return the state of the cluster to which this process is connected, as a driver or through `ray://`.
 
-    `context`: what `ray.init("ray://…")` has returned, which tells the versions there.
+    `context`: the result of `ray.init("ray://…")`, which has the versions of the cluster.
     """
     ray = _module("ray")
     nodes = [node for node in ray.nodes() if node["Alive"]]
@@ -180,8 +185,11 @@ def of_client(context: Any = None) -> dict[str, Any]:
 
 
 def _connected(address: str) -> Any:
-    """What `ray.init` returns. Of the processes that Ray starts for its clients one in fifteen does not come
-    up, and the next one does: https://github.com/ray-project/ray/issues/63202"""
+    """Connect, and return the result of `ray.init`.
+
+    One in fifteen of the processes that Ray starts for its clients fails, and the next one succeeds:
+    https://github.com/ray-project/ray/issues/63202
+    """
     for _ in range(_TRIES - 1):
         try:
             return _module("ray").init(address, logging_level="ERROR", log_to_driver=False)
@@ -193,19 +201,19 @@ def _connected(address: str) -> Any:
 
 
 def _module(name: str) -> Any:
-    """A module of Ray's, whose types are its own business."""
+    """Import a module of Ray's, without its types."""
     return importlib.import_module(name)
 
 
 def main(address: str) -> None:
-    """Write the census of one Ray to stdout."""
+    """Write the state of one cluster to stdout."""
     try:
         found = of_client(_connected(address)) if "://" in address else of_gcs(address)
-    except BaseException as error:  # of whatever kind Ray's client raises, and it has many
+    except BaseException as error:  # Ray's client raises many kinds
         said = str(error).strip().split("\n")[0]
         found = {"problem": f"{type(error).__name__}: {said}" if said else type(error).__name__}
     print(json.dumps(found), flush=True)
-    # Ray's threads and exit handlers take seconds, and nobody waits for them.
+    # Skip Ray's threads and exit handlers: they take seconds, and nobody waits for them.
     os._exit(0)
 
 

@@ -1,7 +1,7 @@
-"""The way to a Ray: which one is meant, whether it is one that we can use, and this process as its driver.
+"""The connection to a Ray cluster: find its address, check its versions, make this process its driver.
 
-Another Ray or another Python is found out before anything of a run is sent there, and named: Ray's own errors
-name the cure of neither.
+Another version of Ray or Python is detected and named before anything of a run is sent. Ray's own errors
+contain no cure for either.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from .cluster_state import sign_in
 __all__ = ["EMBEDDED_IP", "NAMESPACE", "check_listening", "connect", "find_address", "head_of"]
 
 NAMESPACE = "jupyter-dist"
-"""Of our actors: others cannot take their names by accident."""
+"""Namespace of our actors. Other programs cannot use their names by accident."""
 EMBEDDED_IP = "127.0.0.2"
-"""Where a Ray of a run's own listens: by it such a Ray is known, which ends with its run."""
+"""Listening address of a Ray cluster that was started for one run. The address identifies such a cluster."""
 _DIAL_S = 3.0
 _ASK_S = 60.0
 _AGAIN_S = (0.5, 1.0, 2.0, 4.0)
@@ -40,14 +40,16 @@ _NO_SERVER = re.compile(
     "Starting Ray client server failed|Proxy failed to Connect to backend"
     r"|psutil\.(ZombieProcess|NoSuchProcess)"
 )
-"""What Ray says where the process that it starts for a client has not come up, and the pauses before other
-attempts. That befalls one in fifteen: https://github.com/ray-project/ray/issues/63202"""
+"""Ray's error if the process that it starts for a client failed, and the pauses before further attempts.
+
+It happens to one process in fifteen: https://github.com/ray-project/ray/issues/63202
+"""
 _connecting = threading.Lock()
-"""Several of our threads want to talk to Ray, and it has one connection for a process."""
+"""Guards the connection: several of our threads use Ray, and a process has only one connection."""
 
 
 def find_address(asked: str | None) -> str | None:
-    """Where the Ray is that a run asks for; None: it is to have one of its own. Raises LaunchError."""
+    """Return the address of the Ray cluster for a run. None: the run starts its own. Raises LaunchError."""
     named = os.environ.get("RAY_ADDRESS", "").strip()
     wanted = asked or named or "auto"
     if wanted == "local":
@@ -72,7 +74,7 @@ def find_address(asked: str | None) -> str | None:
 
 
 def head_of(address: str) -> tuple[str, int]:
-    """The host and the port that an address names."""
+    """Return the host and the port of an address."""
     parts = urlsplit(address if "://" in address else f"//{address}")
     return str(parts.hostname), parts.port or (10001 if parts.scheme == "ray" else 6379)
 
@@ -85,7 +87,7 @@ def _listens(address: str) -> bool:
 
 
 def check_listening(address: str) -> None:
-    """Raises Unreachable where nobody answers there at all."""
+    """Raise Unreachable if nobody answers at the address."""
     try:
         socket.create_connection(head_of(address), timeout=_DIAL_S).close()
     except OSError as error:
@@ -94,11 +96,11 @@ def check_listening(address: str) -> None:
 
 
 def connect(address: str, runtime_env: Callable[[], Mapping[str, Any]] = dict) -> None:
-    """Make this process a driver of the Ray at that address, which takes seconds; at once where it is one.
+    """Make this process a driver of the Ray cluster at that address. Blocks for seconds the first time.
 
-    `runtime_env`: what gives the environment of all that is started there.
+    `runtime_env`: returns the runtime environment of everything that this process starts there.
 
-    Raises Unreachable where nobody answers, LaunchError where it is a Ray that we cannot use.
+    Raises Unreachable if nobody answers, and LaunchError if we cannot use the cluster.
     """
     with _connecting:
         for pause_s in (*_AGAIN_S, None):
@@ -125,12 +127,12 @@ def _connect(address: str, runtime_env: Callable[[], Mapping[str, Any]]) -> None
             address=address,
             namespace=NAMESPACE,
             runtime_env=dict(runtime_env()) or None,
-            log_to_driver=False,  # it would be deduplicated, and ours comes another way
+            log_to_driver=False,  # Ray would deduplicate the output, and ours has another transport
             configure_logging=False,
             logging_level="ERROR",
         )
     except Exception as error:
-        # Only now: for each client that asks it anything, Ray starts a process, which takes it seconds.
+        # Only now: Ray starts a process for each client that asks anything, which takes seconds.
         if as_client and not _NO_SERVER.search(str(error)):
             with contextlib.suppress(Unreachable):
                 _compare(address, _versions_by_client(address))
@@ -150,7 +152,7 @@ def _ray() -> Any:
 
 
 def _versions_of_gcs(address: str) -> Mapping[str, str]:
-    """What a Ray says of itself to whom is no driver of it yet."""
+    """Return the versions that a cluster reports to a process that is not its driver yet."""
     try:
         raylet = importlib.import_module("ray._raylet")
         foreign_names.require("backends/ray/connection")
@@ -174,7 +176,7 @@ def _versions_of_gcs(address: str) -> Mapping[str, str]:
 
 
 def _greet(address: str) -> None:
-    """Raises Unreachable where no Ray takes clients: Ray's own client tries for half a minute."""
+    """Raise Unreachable if no cluster accepts clients there. Ray's own client tries for half a minute."""
     from ray.core.generated import ray_client_pb2 as messages
     from ray.core.generated import ray_client_pb2_grpc as stubs
 
@@ -185,8 +187,10 @@ def _greet(address: str) -> None:
 
 
 def _versions_by_client(address: str) -> Mapping[str, str]:
-    """What a Ray says of itself to a client that it did not let in. Nothing is pickled for it: Ray's own
-    client begins with a pickled object, which another version may not read.
+    """Return the versions that a cluster reports to a client that it rejected.
+
+    This call pickles nothing. Ray's own client begins with a pickled object, which another version may be
+    unable to read.
 
     https://github.com/ray-project/ray/blob/master/src/ray/protobuf/ray_client.proto
     """
@@ -206,7 +210,7 @@ def _versions_by_client(address: str) -> Mapping[str, str]:
                 iter(wishes.get, None), metadata=who, timeout=_ASK_S
             ):
                 if answer.WhichOneof("type") == "init" and not answer.init.ok:
-                    said = answer.init.msg.strip().split("\n")[-1]  # it is a traceback
+                    said = answer.init.msg.strip().split("\n")[-1]  # the message is a traceback
                     kind = Unreachable if _NO_SERVER.search(said) else LaunchError
                     raise kind(f"the Ray at {address} takes no clients: {said}. Nothing was started.")
                 if answer.WhichOneof("type") == "connection_info":
@@ -219,7 +223,7 @@ def _versions_by_client(address: str) -> Mapping[str, str]:
 
 @contextlib.contextmanager
 def _as_client(address: str) -> Iterator[Any]:
-    """A channel to where a Ray takes clients; None where only Ray's own client knows how to sign in."""
+    """Return a channel to a cluster's client port. None if only Ray's own client can sign in."""
     import grpc
 
     if os.environ.get("RAY_USE_TLS") or os.environ.get("RAY_AUTH_MODE", "disabled") == "token":
@@ -235,7 +239,7 @@ def _as_client(address: str) -> Iterator[Any]:
 
 
 def _compare(address: str, theirs: Mapping[str, str]) -> None:
-    """Raises LaunchError where what one of the two pickles, the other may not read."""
+    """Raise LaunchError if one of the two sides may be unable to read the other's pickles."""
     if not theirs:
         return
     ray = _ray()
@@ -246,7 +250,7 @@ def _compare(address: str, theirs: Mapping[str, str]) -> None:
             "Nothing was started."
         )
     own = platform.python_version()
-    # Whoever is a node itself has to have the very same Python, says Ray; a client the same minor version.
+    # Ray requires the same Python version of nodes, and the same minor version of clients.
     parts = 2 if address.startswith("ray://") else 3
     if theirs["python"].split(".")[:parts] != own.split(".")[:parts]:
         raise LaunchError(

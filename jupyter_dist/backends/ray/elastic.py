@@ -1,4 +1,4 @@
-"""The backend `ray` in an elastic run: nodes come and go, and Horovod's ranks with them."""
+"""The backend `ray` in an elastic run: nodes and Horovod's ranks join and leave together."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .options import RayOptions
 __all__ = ["ElasticRay"]
 
 _ROOMS = layout.hidden("rooms.json")
-"""In an attempt's folder: where its ranks may be, as far as that is known."""
+"""File in an attempt's folder that records the allocations of its ranks."""
 
 
 class ElasticRay:
-    """Its methods are a backend's. A run's handle has the word `elastic` where it is one of these."""
+    """The elastic part of the backend, with a backend's methods. The run's handle has the key `elastic`."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -34,7 +34,7 @@ class ElasticRay:
         self._allocations: PerRankAllocations | None = None
 
     def submit(self, job: Job, folder: RunFolder, attempt: int, gpus: Any) -> Handle:
-        """`gpus` tells how many each rank gets, once this process is a driver."""
+        """Request the allocations. `gpus` returns the GPUs per rank, once this process is a driver."""
         with self._lock:
             asked = RayOptions(**job.options)
             if self._allocations is None:
@@ -83,7 +83,7 @@ class ElasticRay:
             return told
 
     def _ours(self, handle: Handle) -> PerRankAllocations:
-        """The rooms of the run, found again where another process has asked for them."""
+        """Return the run's allocations. Another process that requested them has recorded them."""
         if self._allocations is None:
             folder = RunFolder(Path(handle["folder"]))
             known = self._recall(folder, handle["attempt"])

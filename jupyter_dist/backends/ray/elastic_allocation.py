@@ -1,8 +1,8 @@
-"""Room for the ranks of an elastic run, asked of a Ray for one rank at a time, as long as more are wanted.
+"""Allocations of an elastic run: one per rank, requested from Ray while more ranks are wanted.
 
-Each is a placement group with one bundle and one foothold in it, and counts as a host with one slot. Ray
-itself would move a lost node's bundles to another node, where nobody waits for them: a room that is lost is
-given back, and another one asked for.
+Each allocation is a placement group with one bundle and one node actor. It counts as a host with one slot.
+Ray would move a lost node's bundles to another node, without our actor there. Therefore a lost allocation is
+released, and another one is requested.
 """
 
 from __future__ import annotations
@@ -43,11 +43,14 @@ class _RankAllocation:
     transport: ActorTransport | None = None
     watch: NodeWatch | None = None
     why: str = ""
-    """What it ended of."""
+    """Why the allocation ended."""
 
 
 class PerRankAllocations:
-    """Those of one run. `turn` calls Ray, which answers in milliseconds, or raises what Ray raises."""
+    """The allocations of one run.
+
+    `turn` calls Ray, which answers in milliseconds, and raises what Ray raises.
+    """
 
     def __init__(
         self,
@@ -59,15 +62,16 @@ class PerRankAllocations:
         address: str,
         connect: Callable[[], None],
     ) -> None:
-        """`called`: what the groups' names begin with. `wanted`: how many rooms there are to be at most.
-        `connect`: makes this process a driver of that Ray, where it is none."""
+        """`called`: prefix of the groups' names. `wanted`: the largest number of allocations. `connect`:
+        makes this process a driver of that cluster, unless it is one.
+        """
         self._called, self._wanted, self._bundle = called, wanted, dict(bundle)
         self._gpus, self._environment, self._address = gpus, dict(environment), address
         self._connect = connect
         self._allocations: list[_RankAllocation] = []
         self._looked = self._asked_why = 0.0
         self.lacks: str | None = None
-        """What Ray has no room for."""
+        """Why Ray cannot place another allocation."""
 
     def to_json(self) -> list[dict[str, Any]]:
         return [
@@ -76,7 +80,7 @@ class PerRankAllocations:
         ]
 
     def recall(self, told: Sequence[Mapping[str, Any]]) -> None:
-        """Go on with what `to_json` has said, in another process."""
+        """Restore what `to_json` of another process has recorded."""
         self._connect()
         for number, about in enumerate(told):
             allocation = _RankAllocation(self._group(number), _At[about["at"]], why=about["why"])
@@ -86,30 +90,30 @@ class PerRankAllocations:
             if allocation.at in (_At.DIALLING, _At.OPEN):
                 self._open(allocation)
             elif allocation.at is _At.STARTING:
-                allocation.at = _At.ASKED  # what was started is found by its name
+                allocation.at = _At.ASKED  # whatever was started is found by its name
 
     def hosts(self) -> list[dict[str, Any]]:
-        """Those that can be talked to."""
+        """Return the hosts that have a connection."""
         return [{"name": r.site.name, "slots": 1} for r in self._allocations if r.site and r.at is _At.OPEN]
 
     def gone(self) -> dict[str, str]:
-        """Those that have ended, and why."""
+        """Return the hosts that have ended, each with the reason."""
         return {r.site.name: r.why for r in self._allocations if r.site and r.at is _At.GONE}
 
     def trouble(self) -> str | None:
-        """What hinders us at the moment."""
+        """Return what currently hinders the run."""
         open_ = [r for r in self._allocations if r.at is _At.OPEN and r.watch is not None]
         told = next((r.watch.trouble for r in open_ if r.watch is not None and r.watch.trouble), None)
         return told or self.lacks
 
     def take(self, host: str) -> Any:
-        """The pipe to one of them. Raises LinkError."""
+        """Return the pipe to one host. Raises LinkError."""
         allocation = next(r for r in self._allocations if r.site is not None and r.site.name == host)
         assert allocation.transport is not None
         return allocation.transport.take()
 
     def turn(self) -> bool:
-        """Go on with every room; returns whether something is to be written down."""
+        """Advance every allocation. Returns whether the record has changed."""
         now = time.monotonic()
         before = [allocation.at for allocation in self._allocations]
         for allocation in self._allocations:
@@ -123,7 +127,7 @@ class PerRankAllocations:
                 self._give_up(allocation, *allocation.watch.gone.values())
         if now - self._looked >= _LOOK_EVERY_S:
             self._looked = now
-            check_listening(self._address)  # Ray's client would wait for a minute, and end this process
+            check_listening(self._address)  # Ray's client would block for a minute, and end this process
             self._connect()
             for number, allocation in enumerate(self._allocations):
                 self._advance(number, allocation)
@@ -142,10 +146,10 @@ class PerRankAllocations:
             try:
                 there = allocation.group.is_there()
             except LaunchError:
-                return  # removed by somebody since: the next look asks for it again
+                return  # somebody has removed it since: the next turn requests it again
             if there:
                 (site,) = allocation.group.sites()
-                # One node may have several, and again another one after it was lost.
+                # One node may have several allocations, and another one after a loss.
                 allocation.site = dataclasses.replace(site, name=f"{site.name}.{number}")
                 allocation.group.begin([allocation.site], self._gpus, self._environment)
                 allocation.at = _At.STARTING
@@ -176,7 +180,7 @@ class PerRankAllocations:
     def _give_up(self, allocation: _RankAllocation, why: str) -> None:
         allocation.at, allocation.why = _At.GONE, why
         self._close(allocation)
-        with contextlib.suppress(Exception):  # it goes with its last agent in any case
+        with contextlib.suppress(Exception):  # the group ends with its last agent in any case
             allocation.group.remove()
 
     @staticmethod
@@ -195,7 +199,7 @@ class PerRankAllocations:
             self.lacks = waiting[0].group.lacks(self._bundle, "PACK", self._address)
 
     def release(self) -> None:
-        """Give all rooms back. Never raises."""
+        """Release all allocations. Never raises."""
         for allocation in self._allocations:
             self._close(allocation)
             with contextlib.suppress(Exception):

@@ -1,9 +1,10 @@
-"""A Ray of a run's own, on this machine, where there is none: it begins and ends with the run.
+"""A Ray cluster on this machine for one run, if no other is available. It starts and ends with the run.
 
     python -m jupyter_dist.backends.ray.local_cluster FOLDER GRACE TEMPORARY ARGUMENT…
 
-keeps `ray start ARGUMENT…` as its child until the run has ended, or until nobody has watched the run for the
-time of grace: a supervisor, or the process that a backend lives in, may die and be started again meanwhile.
+The program runs `ray start ARGUMENT…` as its child until the run has ended. The program also ends if nobody
+has watched the run for the grace time. The watcher is a supervisor or a backend process: each may die and be
+restarted meanwhile.
 """
 
 from __future__ import annotations
@@ -40,13 +41,16 @@ __all__ = ["end", "main", "start"]
 _START_S = 150.0
 _TRIES = 3
 _TIMED_OUT_S = 20.0
-"""Ray gives a node 30 s to start, and its helpers less: on a busy machine another start has what the one
-before has read from disk. One that ends earlier has another reason."""
+"""Time in seconds after which a failed start counts as a timeout, and is tried again.
+
+Ray allows a node 30 s to start, and its helpers less. On a busy machine, a second start profits from the
+files that the first one read from disk. A start that fails earlier has another reason.
+"""
 _PORTS = (
     *("ray-client-server", "metrics-export", "dashboard-agent-listen", "dashboard-agent-grpc"),
     "runtime-env-agent",
 )
-"""What Ray is told rather than left to choose, which takes it seconds; the first one it does not choose."""
+"""Values that Ray would choose itself, which takes seconds. Ray does not choose the first one at all."""
 _BEGIN = """
 from ray.scripts.scripts import main
 try:
@@ -72,20 +76,23 @@ except (ImportError, AttributeError) as error:
     print(f"Ray's helpers have to say their ports in time themselves: {error!r}", flush=True)
 main()
 """
-"""`ray start`, where the ports of Ray's helpers are known beforehand. A raylet gives each helper 15 s to say
-at which port it listens, then ends itself; on a busy machine they take longer to import what they need."""
+"""`ray start` with fixed ports of Ray's helpers.
+
+A raylet allows each helper 15 s to report its port, and ends otherwise. On a busy machine the helpers'
+imports take longer.
+"""
 _LOOK_EVERY_S = 2.0
 _END_S = 10.0
 _STARTED = b"Ray runtime started"
 _LONGEST = 1 << 20
 _LATE_S = 60.0
-"""Beyond the time of grace: the ranks have ended by then, and what held their place."""
+"""Seconds beyond the grace time: the ranks and the actors that reserve their resources have ended by then."""
 
 
 def start(folder: RunFolder, asked: RayOptions, workers: int) -> tuple[str, int]:
-    """Start a Ray with room for the run; returns its address and what `end` needs. Waits until it answers.
+    """Start a Ray cluster with resources for the run. Blocks until it answers.
 
-    Raises LaunchError, with nothing left.
+    Returns its address, and the argument of `end`. Raises LaunchError, and leaves nothing running then.
     """
     gpus, wanted = len(visible_gpus()), (asked.gpus_per_worker or 0) * workers
     if wanted > gpus:
@@ -94,7 +101,7 @@ def start(folder: RunFolder, asked: RayOptions, workers: int) -> tuple[str, int]
             f"{gpus}. Name a cluster with --address, or train on the CPU with --gpus-per-worker 0. "
             "Nothing was started."
         )
-    sign_in(own=True)  # else all of this machine's users could run code in it
+    sign_in(own=True)  # otherwise every user of this machine could run code in it
     port, *others = free_ports(1 + len(_PORTS))
     temporary = tempfile.mkdtemp(prefix="jdray-")  # the paths of its sockets have to be short
     cpus = max(cores(), math.ceil(asked.cpus_per_worker * workers))
@@ -102,13 +109,13 @@ def start(folder: RunFolder, asked: RayOptions, workers: int) -> tuple[str, int]
     argv += ["--temp-dir", temporary, "--num-cpus", str(cpus), "--num-gpus", str(gpus)]
     argv += ["--include-dashboard", "false", "--include-log-monitor", "false", "--disable-usage-stats"]
     argv += ["--min-worker-port", "0", "--max-worker-port", "0"]
-    argv.append("--no-monitor")  # an autoscaler, which has no node to add here
+    argv.append("--no-monitor")  # an autoscaler, which cannot add a node here
     for name, of_it in zip(_PORTS, others, strict=True):
         argv += [f"--{name}-port", str(of_it)]
     if asked.resources:
         has = {name: amount * workers for name, amount in asked.resources.items()}
         argv += ["--resources", json.dumps(has)]
-    # What it says is read through this: who keeps the Ray removes the folder where Ray could not be started.
+    # Read the output through this file: the other process removes the folder if Ray cannot be started.
     with open(os.path.join(temporary, "start.log"), "a+b") as log:
         keeper = subprocess.Popen(
             [sys.executable, "-m", __spec__.name, str(folder.path), str(asked.grace), temporary, *argv],
@@ -137,7 +144,7 @@ def _said(log: IO[bytes]) -> bytes:
 
 
 def _is_up(said: bytes, address: str) -> bool:
-    """Whether it answers, its node too: Ray says so in what it prints."""
+    """Return whether the cluster and its node answer, according to Ray's output."""
     if _STARTED not in said:
         return False
     with contextlib.suppress(Unreachable):
@@ -151,21 +158,21 @@ def _has_started(temporary: str) -> bool:
 
 
 def end(pid: int) -> None:
-    """End such a Ray. Repeatable; does not wait."""
+    """End such a cluster. Repeatable. Does not wait."""
     with contextlib.suppress(OSError):
         if b"on_ray.embedded" in Path(f"/proc/{pid}/cmdline").read_bytes():
             os.kill(pid, signal.SIGTERM)
 
 
 def _watched(folder: RunFolder) -> float:
-    """When somebody watched the run last; 0 once it has ended."""
+    """Return when somebody last watched the run, or 0 if the run has ended."""
     state: Mapping[str, Any] = json.loads(folder.state.read_bytes())
     status = State(state["state"])
     return 0.0 if status.ended and not state.get("verdict") else float(state.get("heartbeat") or 0.0)
 
 
 def main(argv: list[str]) -> None:
-    """Keep a Ray until nobody needs it."""
+    """Run a Ray cluster until nobody needs it."""
     folder, grace_s, temporary = RunFolder(Path(argv[0])), float(argv[1]), argv[2]
     set_name("jdist ray")
     ended: list[int] = []
@@ -193,7 +200,7 @@ def main(argv: list[str]) -> None:
             last = max(last, heard)
         if time.time() - last > grace_s + _LATE_S or not folder.path.is_dir():
             break
-    # Its own processes end with it: they were started with --block.
+    # Ray's processes end with this child: they were started with --block.
     child.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(_END_S)

@@ -1,6 +1,6 @@
-"""Our foothold on a node of Ray: a detached actor that holds the place, and starts the stage program.
+"""Our actor on a Ray node: a detached actor that keeps the resources and starts the stage program.
 
-It is shipped to the node by value, so this module stands alone: nothing of our package is there.
+Ray ships the actor to the node by value. This module therefore imports nothing of our package.
 """
 
 from __future__ import annotations
@@ -23,27 +23,28 @@ from typing import Any
 __all__ = ["PIECE", "WORD", "NodeActor", "gpus_given", "proof"]
 
 WORD = "jupyter-dist-stage"
-"""What the stage program's answer begins with."""
+"""First word of the stage program's answer."""
 PIECE = 90_000
-"""Bytes that one call carries: Ray keeps results below 100 KiB out of its object store, which may be full."""
+"""Bytes per call. Ray keeps results below 100 KiB out of its object store, which may be full."""
 _CALL_S = 30.0
-"""How long somebody who was told the port may take to call there."""
+"""Time in seconds within which a caller must connect to the port."""
 _LOOK_EVERY_S = 2.0
 
 
 class NodeActor:
     """The actor. It runs one asyncio loop, with many calls at once.
 
-    Our agent and the ranks are processes of their own, which Ray does not know. They hold the reading end of
-    a pipe, the *lifeline*, whose writing end is here and nowhere else: when this process dies, whatever it
-    died of, they end too. And when nothing holds a reading end any more, nobody needs the place: the
-    placement group is given back, which also ends this actor.
+    Our agent and the ranks are separate processes that Ray does not manage. They have the reading end of a
+    pipe, the *lifeline*. Only this process has its writing end. When this process dies for any reason, they
+    end too. When no process has a reading end any more, nobody needs the resources. The actor then releases
+    the placement group, which also ends the actor.
     """
 
     def __init__(self, program: str, group: str, namespace: str, bundles: int, idle_s: float) -> None:
-        """`program`: the stage program's text. `group`: the name of our placement group; the footholds in it
-        are called `group-bundle`, for bundles from 0 to `bundles`. `idle_s`: how long the place is kept for
-        nobody."""
+        """`program`: the stage program's text. `group`: the name of our placement group. The node actors in
+        it are called `group-bundle`, for bundles from 0 to `bundles`. `idle_s`: how long the actor keeps
+        unused resources.
+        """
         self._program, self._group, self._namespace, self._bundles = program, group, namespace, bundles
         self._environment = _environment({})
         self._lifelines: list[int] = []
@@ -59,9 +60,9 @@ class NodeActor:
         threading.Thread(target=self._keep, name="jupyter-dist-keep", daemon=True).start()
 
     async def equip(self, environment: Mapping[str, str], gpus: Sequence[Any]) -> None:
-        """Have agents that are started from now on get these variables, and the GPUs of all our bundles here.
+        """Set the environment variables of future agents, and the GPUs of all our bundles on this node.
 
-        `gpus`: what `gpus_given` has returned in the other ones. What Ray has not given is not seen.
+        `gpus`: the results of `gpus_given` in the other bundles. GPUs that Ray did not assign stay invisible.
         """
         import ray
 
@@ -74,17 +75,18 @@ class NodeActor:
         self._environment = _environment({**ours, **environment})
 
     async def watch(self) -> None:
-        """Never returns: whoever waits for it learns of this actor's end."""
+        """Never return. A caller that waits for the result learns when this actor ends."""
         await asyncio.Event().wait()
 
     async def idle(self) -> bool:
-        """Whether nobody needs this place any more."""
+        """Return whether nobody needs these resources any more."""
         return self._is_idle()
 
     async def listen(self, key: bytes) -> tuple[str, int]:
-        """Wait at the returned address for one connection whose other side proves that it knows the key.
+        """Wait at the returned address for one connection whose other side proves that it has the key.
 
-        The connected socket becomes the stage program's stdin and stdout: nothing of it passes here then.
+        The connected socket becomes the stage program's stdin and stdout. The actor handles none of its
+        bytes.
         """
         import ray
 
@@ -126,7 +128,7 @@ class NodeActor:
             self._stages.append(stage)
 
     def _lifeline(self) -> tuple[int, dict[str, str]]:
-        """The reading end of a new lifeline, and the environment of who is to hold it."""
+        """Return the reading end of a new lifeline, and the environment of the process that inherits it."""
         reading, writing = os.pipe()
         with self._looking:
             self._lifelines.append(writing)
@@ -134,7 +136,7 @@ class NodeActor:
         return reading, {**self._environment, "JUPYTER_DIST_LIFELINE": str(reading)}
 
     async def open(self, session: str) -> None:
-        """Start a stage program for `send` and `receive`, in place of the one before."""
+        """Start a stage program for `send` and `receive`, in place of the previous one."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
         self._session, self._sent, self._received = session, 0, 0
@@ -153,7 +155,10 @@ class NodeActor:
             os.close(reading)
 
     async def send(self, session: str, offset: int, data: bytes) -> None:
-        """Write to the stage program what comes after `offset` bytes. Calls that overtake others wait."""
+        """Write to the stage program what follows `offset` bytes.
+
+        A call that overtook others waits for them.
+        """
         while True:
             async with self._sending:
                 process = self._of(session)
@@ -166,8 +171,10 @@ class NodeActor:
             await asyncio.sleep(0.001)
 
     async def receive(self, session: str, wait_s: float) -> tuple[int, bytes | None]:
-        """What the stage program has written, waited for at most so long, and how much came before. None: it
-        has ended."""
+        """Return the stage program's output, and how many bytes preceded it. None: the program has ended.
+
+        Blocks for `wait_s` at most.
+        """
         async with self._receiving:
             process = self._of(session)
             assert process.stdout is not None
@@ -196,7 +203,7 @@ class NodeActor:
             return time.monotonic() - self._used > self._idle_s
 
     def _keep(self) -> None:
-        """Give the place back once nobody needs it: not when a supervisor comes back later."""
+        """Release the resources when nobody needs them, even if no supervisor returns."""
         while True:
             time.sleep(_LOOK_EVERY_S)
             if self._is_idle() and self._others_are_idle():
@@ -211,24 +218,24 @@ class NodeActor:
                 if not ray.get(other.idle.remote(), timeout=5):
                     return False
             except Exception:
-                continue  # there is none, or it is gone
+                continue  # there is none, or it has ended
         return True
 
 
 def gpus_given() -> list[str]:
-    """The GPUs of the bundle that this runs in, as Ray calls them."""
+    """Return the GPUs of the bundle in which this function runs, by Ray's ids."""
     import ray
 
     return [str(gpu) for gpu in ray.get_runtime_context().get_accelerator_ids()["GPU"]]
 
 
 def proof(key: bytes, side: bytes, *nonces: bytes) -> bytes:
-    """What only who knows the key can say to these nonces."""
+    """Return the proof over these nonces that only an owner of the key can compute."""
     return hmac.new(key, b"|".join((side, *nonces)), hashlib.sha256).digest()
 
 
 async def _is_known(connection: socket.socket, key: bytes) -> bool:
-    """Whether the other side has proved that it knows the key, which it is then proved to as well."""
+    """Check that the other side has the key, then prove to it that this side has the key."""
     loop = asyncio.get_running_loop()
     connection.setblocking(False)
     own = secrets.token_bytes(32)
@@ -251,7 +258,7 @@ async def _is_known(connection: socket.socket, key: bytes) -> bool:
 
 
 class _limit:
-    """`asyncio.timeout`, which Python 3.10 has not."""
+    """`asyncio.timeout`, which Python 3.10 lacks."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -274,7 +281,7 @@ class _limit:
 
 def _is_held(lifeline: int) -> bool:
     poll = select.poll()
-    poll.register(lifeline, 0)  # nobody to read it is always told
+    poll.register(lifeline, 0)  # the end of all readers is always reported
     return not poll.poll(0)
 
 
@@ -289,11 +296,13 @@ _OF_THE_WORKER = (
     *("OMP_NUM_THREADS", "PYTHONBREAKPOINT", "SPT_NOENV"),
     *("RAY_CLIENT_MODE", "RAY_JOB_ID", "RAY_LD_PRELOAD_ON_WORKERS", "RAY_RAYLET_PID"),
 )
-"""What Ray sets for its own worker, which a rank is not: how many threads it has is the backend's business,
-and no debugger of Ray's waits for it."""
+"""Variables that Ray sets for its own worker, and that a rank must not inherit.
+
+The backend sets a rank's number of threads, and no debugger of Ray's waits for a rank.
+"""
 
 
 def _environment(more: Mapping[str, str]) -> dict[str, str]:
-    """The environment of agents: this worker's, without what Ray sets for itself."""
+    """Return the environment of agents: this worker's, without Ray's own variables."""
     kept = {name: value for name, value in os.environ.items() if name not in _OF_THE_WORKER}
     return {**kept, **more}

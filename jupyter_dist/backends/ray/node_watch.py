@@ -1,4 +1,4 @@
-"""What Ray tells of the nodes of a run while it goes on: which have ended, and of what."""
+"""The watch over a run's Ray nodes: which of them have ended, and why."""
 
 from __future__ import annotations
 
@@ -19,33 +19,35 @@ _LOOK_EVERY_S = 2.0
 _LOOK_AT_HEAD_EVERY_S = 1.0
 _PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"
 _HEADLESS_S = float(os.environ.get(_PATIENCE) or 60)
-"""Nodes end themselves that long after their head, and our footholds and agents with them:
-https://docs.ray.io/en/latest/ray-core/fault_tolerance/gcs.html"""
+"""Seconds after their head's end when nodes end themselves, with our node actors and agents:
+https://docs.ray.io/en/latest/ray-core/fault_tolerance/gcs.html
+"""
 _END_S = 30.0
-"""For the ends of raylets, actors, agents and ranks after that."""
+"""Further seconds for the ends of raylets, actors, agents and ranks."""
 
 
 class NodeWatch:
-    """Two threads that nobody waits for. One waits for the ends of footholds. While the head is gone,
-    whatever it asks Ray blocks it, so the other one looks whether the head is there.
+    """Two threads that nobody joins. One waits for the ends of node actors.
+
+    While the head is down, every call of Ray blocks that thread. The other thread therefore checks the head.
     """
 
     def __init__(self, address: str, group: Callable[[], PlacementGroup], sites: Sequence[Site]) -> None:
-        """`group`: connects to Ray where that has to be done first; may block, and raise a DistError."""
+        """`group`: connects to Ray if needed. May block, and raise a DistError."""
         self._address, self._group, self._sites = address, group, {site.name: site for site in sites}
         self.gone: dict[str, str] = {}
-        """The hosts that have ended, and why."""
+        """The hosts that have ended, each with the reason."""
         self._closed = threading.Event()
         self._headless: str | None = None
-        """What is told while the head does not answer."""
+        """The text for the user while the head does not answer."""
         self._hindered: str | None = None
-        """What Ray has said instead of an answer."""
+        """Ray's error in place of an answer."""
         for look in (self._run, self._look_at_head):
             threading.Thread(target=look, name="watch Ray", daemon=True).start()
 
     @property
     def trouble(self) -> str | None:
-        """What hinders us at the moment, for the user."""
+        """Return what currently hinders the run, for the user."""
         return self._headless or self._hindered
 
     def close(self) -> None:
@@ -71,11 +73,11 @@ class NodeWatch:
                 self._hindered = None
 
     def _begin(self, group: PlacementGroup, name: str) -> Any:
-        """Wait for the end of a host's foothold: what is returned is done then."""
+        """Wait for the end of a host's node actor. The returned object is then complete."""
         try:
             return group.actor(self._sites[name]).watch.remote()
         except ValueError:
-            # Ray knows no actor of that name any more, and no longer says why.
+            # Ray no longer has an actor of that name, and no longer reports why.
             self._end(name, "Ray has ended what held our place on it")
             return name
 
@@ -93,7 +95,7 @@ class NodeWatch:
             except ray.exceptions.ActorDiedError as error:
                 self._end(name, ending_of(error))
             except ray.exceptions.ActorUnavailableError:
-                self._closed.wait(0.5)  # not an end: the node itself will tell
+                self._closed.wait(0.5)  # not an end: the node itself will report it
 
     def _end(self, name: str, why: str) -> None:
         told = self._death_of(self._sites[name].node)
@@ -107,7 +109,7 @@ class NodeWatch:
                     self.gone[name] = f"Ray lost its node: {told}"
 
     def _death_of(self, node: str) -> str | None:
-        """Why a node is dead, as Ray says; None where it is alive."""
+        """Return Ray's reason for a node's death, or None if the node is alive."""
         import ray
 
         nodes: Sequence[Mapping[str, Any]] = ray.nodes()

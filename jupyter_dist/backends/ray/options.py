@@ -25,7 +25,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 
 
 class Placement(str, enum.Enum):
-    """How Ray places the workers over the nodes."""
+    """How Ray distributes the workers over the nodes."""
 
     PACK = "PACK"
     SPREAD = "SPREAD"
@@ -34,7 +34,7 @@ class Placement(str, enum.Enum):
 
 
 class Communicator(str, enum.Enum):
-    """What torch calls its backend."""
+    """The communication backend of torch."""
 
     GLOO = "gloo"
     NCCL = "nccl"
@@ -143,7 +143,7 @@ class RayOptions(AgentOptions, ElasticOptions):
     evaluator: Evaluator = False
 
     def bundle(self, gpus: float) -> dict[str, float]:
-        """What Ray reserves for one rank that gets so many GPUs."""
+        """Return what Ray reserves for one rank with that many GPUs."""
         asked: dict[str, float] = {
             "CPU": self.cpus_per_worker,
             "GPU": gpus,
@@ -151,21 +151,21 @@ class RayOptions(AgentOptions, ElasticOptions):
             **self.resources,
         }
         if self.accelerator_type is not None:
-            # Nodes have 1 of it, and a small part is enough to be placed there:
+            # Nodes have 1 of this resource. A small part of it is enough for the placement:
             # https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html
             asked[f"accelerator_type:{self.accelerator_type}"] = 0.001
         return {name: amount for name, amount in asked.items() if amount}
 
     def wanted(self, gpus: float) -> RankEnvironmentOptions:
-        """What concerns the ranks' environments. The GPUs are Ray's to give, and nobody else's."""
+        """Return the options for the ranks' environments. Only Ray assigns the GPUs."""
         return RankEnvironmentOptions.of(self, gpus_per_worker=gpus, share_gpus=True)
 
     def environment(self) -> dict[str, str]:
-        """What agents, and so the ranks, are told beside what every backend tells them."""
+        """Return the extra variables of agents, and so of the ranks."""
         return {} if self.communicator is None else {"JUPYTER_DIST_COMMUNICATOR": self.communicator.value}
 
     def read_runtime_env(self) -> dict[str, Any]:
-        """Raises InputError."""
+        """Return the runtime environment. Raises InputError."""
         if self.runtime_env is None:
             return {}
         path = Path(self.runtime_env)

@@ -1,7 +1,7 @@
-"""Why a run waits for its place in a Ray cluster: what it asks for, what there is, what the autoscaler adds.
+"""The reason why a run is pending on Ray: its request, the cluster's resources, the autoscaler's plans.
 
-Everything here is computed from a census (cluster_state.py) and from the bundles of the run's placement
-group.
+Everything here is computed from a cluster's state (cluster_state.py) and from the bundles of the run's
+placement group.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ __all__ = ["PendingReason", "lack"]
 Amounts = Mapping[str, float]
 _UNITS = ("CPU", "GPU")
 _SLACK = 1e-6
-"""Ray counts in ten-thousandths, and sums of fractions are not exact."""
+"""Tolerance of comparisons. Ray counts in ten-thousandths, and sums of fractions are not exact."""
 _LONGEST = 160
 
 
 @dataclass(frozen=True)
 class PendingReason:
-    """What a placement group waits for. `told`: one line for the user."""
+    """Why a placement group is pending. `told`: one line for the user."""
 
     told: str
     hopeless: bool
-    """Nothing that is known of will ever bring it: no node has it, and nobody is there to add one."""
+    """Whether the group can never be placed: no node has the resources, and no autoscaler can add one."""
 
 
 def lack(
     bundles: Sequence[Amounts], census: Mapping[str, Any], *, strategy: str = "PACK", waiting: bool = True
 ) -> PendingReason | None:
-    """What hinders a placement group of these bundles; None where it fits right now, and nobody waits.
+    """Return why a placement group of these bundles is pending. None if it fits now, and nobody waits for it.
 
-    `strategy` is the placement group's. `waiting`: the group was asked for, and is not there yet. Where the
-    cluster has everything, the line then says that Ray is placing it. Pure.
+    `strategy` is the placement group's. `waiting`: the group was requested and is not ready yet. If the
+    cluster then has all resources, the line reports that Ray is placing the group. Pure.
     """
     nodes: Sequence[Mapping[str, Any]] = census["nodes"]
     short = _short(bundles, nodes, census["free"]) or _unplaceable(bundles, nodes, strategy)
@@ -56,7 +56,7 @@ def lack(
 def _short(
     bundles: Sequence[Amounts], nodes: Sequence[Mapping[str, Any]], free: Amounts
 ) -> tuple[str, bool] | None:
-    """What the cluster as a whole lacks, and whether its nodes lack it for good."""
+    """Return what the cluster as a whole lacks, and whether its nodes lack it for good."""
     asked = _sum(bundles)
     has = _sum([node["total"] for node in nodes])
     never = [name for name, amount in asked.items() if amount > has.get(name, 0.0) + _SLACK]
@@ -73,10 +73,10 @@ def _short(
 def _unplaceable(
     bundles: Sequence[Amounts], nodes: Sequence[Mapping[str, Any]], strategy: str
 ) -> tuple[str, bool] | None:
-    """Why the bundles do not fit onto the nodes although there is enough of everything; None where they do.
+    """Return why the bundles do not fit onto the nodes although the total is sufficient. None if they fit.
 
-    One node has to hold a bundle; under STRICT_PACK it has to hold all of them, and under STRICT_SPREAD each
-    node holds one at the most.
+    A bundle must fit onto one node. Under STRICT_PACK all bundles must fit onto one node. Under STRICT_SPREAD
+    each node can have one bundle at most.
     """
     if strategy == "STRICT_PACK" and bundles:
         bundles = [_sum(bundles)]
@@ -85,7 +85,7 @@ def _unplaceable(
     for kind, never in (("total", True), ("free", False)):
         amounts = [node[kind] for node in nodes]
         if any(one is None for one in amounts):
-            continue  # a client is not told what is free on each node
+            continue  # a client cannot read what is free on each node
         placed, stuck = _fill(bundles, amounts, apart=strategy == "STRICT_SPREAD")
         if stuck is None:
             continue
@@ -100,7 +100,7 @@ def _unplaceable(
 
 
 def _fill(bundles: Sequence[Amounts], nodes: Sequence[Amounts], *, apart: bool) -> tuple[int, Amounts | None]:
-    """How many bundles find room, the largest ones being placed first, and one that does not."""
+    """Return how many bundles can be placed, largest first, and one that cannot be placed."""
     room = [dict(node) for node in nodes]
     placed, stuck = 0, None
     for bundle in sorted(bundles, key=lambda one: sorted(one.values()), reverse=True):
@@ -123,7 +123,7 @@ def _shapes(bundles: Sequence[Amounts]) -> str:
 
 
 def _added(autoscaler: Mapping[str, Any] | None, bundles: Sequence[Amounts]) -> tuple[str, bool] | None:
-    """What the autoscaler does about it, and whether something may come of that; None where none runs."""
+    """Return what the autoscaler will add, and whether that can help. None if no autoscaler runs."""
     if autoscaler is None:
         return None
     launching: Counter[str] = Counter()
@@ -164,7 +164,7 @@ def _told(amounts: Amounts) -> str:
 
 
 def _amount(name: str, amount: float) -> str:
-    """`4 GPUs`, `8 GB of memory`, `2 of TPU`."""
+    """Return an amount as text: `4 GPUs`, `8 GB of memory`, `2 of TPU`."""
     if name == "memory":
         return f"{size(amount)} of memory"
     if name in _UNITS:

@@ -1,6 +1,7 @@
-"""The placement group of a run: room for its ranks on the nodes of a Ray, and our footholds there.
+"""The placement group of a run: its resources on Ray nodes, and our node actors there.
 
-Everything here is found again by its name, which is made of the run's id: by another supervisor, too.
+Names follow from the run's id. Every process, such as a new supervisor, finds the group and the actors by
+their names.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .pending_reason import lack
 __all__ = ["PlacementGroup", "Site"]
 
 _FIRST_S = 60.0
-"""How long a foothold waits for the first agent; later, for the next one."""
+"""Seconds that a node actor waits for its first agent, and later for the next one."""
 
 
 @dataclass(frozen=True)
@@ -26,17 +27,17 @@ class Site:
     """One node that has some of the run's ranks."""
 
     name: str
-    """As we call the host: the node's hostname, with its address where two have the same."""
+    """Our name of the host: the node's hostname, with its address if two nodes have the same hostname."""
     slots: int
     bundle: int
-    """The first of its bundles, in which our foothold is."""
+    """The first of the node's bundles. Our node actor is in it."""
     node: str
     """Ray's id of the node."""
     address: str
 
 
 class PlacementGroup:
-    """What a run holds of a Ray that this process is connected to. Its calls are answered in milliseconds."""
+    """A run's resources on the cluster to which this process is connected. Calls take milliseconds."""
 
     def __init__(self, name: str, bundles: int) -> None:
         self.name, self._bundles = name, bundles
@@ -46,7 +47,7 @@ class PlacementGroup:
         return self._table() is not None
 
     def ask(self, bundle: Mapping[str, float], strategy: str) -> None:
-        """Ask Ray for the room, where that was not done before. It is waited for without us."""
+        """Request the placement group from Ray, unless that was done before. Does not block."""
         import ray
 
         if not self.exists():
@@ -55,20 +56,23 @@ class PlacementGroup:
             )
 
     def is_there(self) -> bool:
-        """Whether Ray has made the room. Raises LaunchError where nobody asks for it any more."""
+        """Return whether Ray has created the group.
+
+        Raises LaunchError if nobody requests the group any more.
+        """
         table = self._table()
         if table is None:
             raise LaunchError(f"somebody has removed the run's placement group {self.name!r} in Ray")
         return bool(table["state"] == "CREATED")
 
     def lacks(self, bundle: Mapping[str, float], strategy: str, address: str) -> str:
-        """What is missing for the room."""
+        """Return what the cluster lacks for the group."""
         there = cluster_state.of_client() if "://" in address else cluster_state.of_gcs(address)
         found = lack([bundle] * self._bundles, there, strategy=strategy)
         return "Ray is placing it" if found is None else found.told
 
     def sites(self) -> list[Site]:
-        """The nodes that the bundles are on, in the order of their first bundles; the room is there."""
+        """Return the nodes of the bundles, in the order of their first bundles. The group must be ready."""
         import ray
 
         table = self._table()
@@ -86,7 +90,7 @@ class PlacementGroup:
         return sites
 
     def begin(self, sites: Sequence[Site], gpus: float, environment: Mapping[str, str]) -> None:
-        """Have our footholds started, where they are not; `started` tells when they are."""
+        """Start our node actors, unless they exist. `started` reports when they run."""
         import ray
 
         # The nodes have nothing of our package.
@@ -109,10 +113,10 @@ class PlacementGroup:
             self._starting[actor.equip.remote(dict(environment), others)] = site.name
 
     def _gpus(self, site: Site, gpus: float) -> list[Any]:
-        """References to the GPUs of a node's other bundles: only who runs in a bundle is told."""
+        """Return references to the GPUs of a node's other bundles: Ray reports them only inside a bundle."""
         import ray
 
-        ask = ray.remote(node_actor.gpus_given)  # that costs a process each
+        ask = ray.remote(node_actor.gpus_given)  # each call costs a process
         table = self._table()
         assert table is not None
         there = table["bundles_to_node_id"].items()
@@ -132,7 +136,7 @@ class PlacementGroup:
         )
 
     def started(self) -> str | None:
-        """Which are still being started; None: all are there. Raises what Ray tells of one's failure."""
+        """Return which actors are still starting. None: all run. Raises Ray's error if one failed."""
         import ray
 
         done, waiting = ray.wait(list(self._starting), num_returns=len(self._starting), timeout=0)
@@ -140,13 +144,13 @@ class PlacementGroup:
         return ", ".join(self._starting[each] for each in waiting) or None
 
     def actor(self, site: Site) -> Any:
-        """The foothold on a node. Raises ValueError where it is gone."""
+        """Return the actor on a node. Raises ValueError if it has ended."""
         import ray
 
         return ray.get_actor(self._called(site.bundle), namespace=NAMESPACE)
 
     def remove(self) -> None:
-        """Give everything back: also the footholds end. Repeatable."""
+        """Release everything, the node actors included. Repeatable."""
         import ray
 
         if self.exists():

@@ -1,1 +1,1 @@
-"""What the backend `sagemaker` is made of, beside its calls."""
+"""The backend `sagemaker`, its requests and its client."""

@@ -1,7 +1,7 @@
-"""An AWS account and the user's credentials for it, which only boto3 ever sees.
+"""An AWS account and the user's credentials. Only boto3 sees the credentials.
 
-They come from where all of AWS's tools have them: the environment, a profile of ~/.aws, the sign-in of
-`aws sso login`, or the role of the machine.
+The credentials have the same sources as for all of AWS's tools: the environment, a profile of ~/.aws, the
+sign-in of `aws sso login`, or the role of the machine.
 https://boto3.amazonaws.com/v1/documentation/api/latest/guide/credentials.html
 """
 
@@ -22,7 +22,7 @@ from ..platform_job import CredentialsExpired
 __all__ = ["AwsAccount", "InUse", "NotThere", "needed_statement", "region_of"]
 
 _TIMES = {"connect_timeout": 5, "read_timeout": 20, "retries": {"max_attempts": 2, "mode": "standard"}}
-"""Whoever calls here asks again for much longer, and has the user told meanwhile what hinders him."""
+"""Timeouts of one request. The callers here retry much longer, and the view shows the error meanwhile."""
 _BUSY = re.compile(
     r"Throttl|TooManyRequests|RequestLimitExceeded|SlowDown|ServiceUnavailable|Internal(Failure|Error|Server)"
     r"|RequestTimeout|LimitExceededException$"
@@ -43,19 +43,19 @@ _NO_CREDENTIALS = (
     ),
     *("RefreshWithMFAUnsupportedError", "MetadataRetrievalError"),
 )
-"""Botocore's exceptions that say that nobody is signed in (its module exceptions)."""
+"""Botocore's exceptions for missing credentials (its module exceptions)."""
 
 
 class NotThere(LaunchError):
-    """What was asked for is not in the account."""
+    """The account does not have the requested object."""
 
 
 class InUse(LaunchError):
-    """There is one of that name already."""
+    """An object of that name exists already."""
 
 
 def region_of(region: str | None, profile: str | None) -> str | None:
-    """The region that is meant, without asking anybody. Raises InputError for a profile that is not there."""
+    """Return the selected region, without any request. Raises InputError if the profile does not exist."""
     found = region or os.environ.get("AWS_REGION")
     if found is not None and profile is None:
         return found
@@ -79,8 +79,11 @@ def region_of(region: str | None, profile: str | None) -> str | None:
 
 
 class AwsAccount:
-    """An account in a region. It is signed in to when it is asked first, and again once it has refused: its
-    user may have signed in anew meanwhile. For several threads."""
+    """An account in a region. For several threads.
+
+    The first request signs in. After a rejection, the next request signs in again, because the user may have
+    renewed the credentials.
+    """
 
     def __init__(self, profile: str | None, region: str) -> None:
         self._profile, self.region = profile, region
@@ -88,7 +91,7 @@ class AwsAccount:
         self._clients: dict[str, Any] = {}
 
     def client(self, service: str) -> Any:
-        """A client of boto3's."""
+        """Return a client of boto3's."""
         with self._lock:
             if service not in self._clients:
                 import boto3
@@ -100,10 +103,10 @@ class AwsAccount:
 
     @contextlib.contextmanager
     def asking(self, what: str, service: str = "sagemaker") -> Iterator[Any]:
-        """The service's client, for what is told after `cannot` where it fails, such as `write to S3`.
+        """Yield the service's client. `what` completes the error text after `cannot`, such as `write to S3`.
 
-        Raises InUse, NotThere, CredentialsExpired, LaunchError for any other answer that will not change by
-        itself, and Unreachable.
+        Raises InUse, NotThere, CredentialsExpired, LaunchError for any other permanent error, and
+        Unreachable.
         """
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -159,7 +162,7 @@ class AwsAccount:
 
 
 def needed_statement(said: str, operation: str = "") -> str | None:
-    """The statement that a policy lacks, as AWS's own message tells it. None: it does not tell.
+    """Return the statement that a policy lacks, from AWS's own message. None: the message does not name it.
 
     `User: arn:… is not authorized to perform: sagemaker:CreateTrainingJob on resource: arn:… because …`
     """

@@ -1,6 +1,6 @@
-"""The backend of a run that shows a training job which somebody else has started: it starts nothing.
+"""The backend of a run that shows a training job which somebody else has started. It starts nothing.
 
-All is read from DescribeTrainingJob and CloudWatch. A look that fails ends nothing: the job is not ours.
+The backend reads DescribeTrainingJob and CloudWatch. A failed request ends nothing: the job is not ours.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ __all__ = ["AttachedTrainingJob", "SeenJobOptions"]
 
 _LOOK_EVERY_S = 3.0
 _LAG_S = 5.0
-"""What a job has printed last may come to CloudWatch after its end."""
+"""Seconds after a job's end within which its last output may appear in CloudWatch."""
 _NO_LOG_S = 60.0
-"""A log that cannot be read is done without, so long after the job's end."""
+"""Seconds after the job's end that the backend waits for an unreadable log."""
 
 
 class SeenJobOptions(Options):
-    """Which job, and whose."""
+    """The job, and its account."""
 
     job: str
     profile: str | None = None
@@ -43,7 +43,7 @@ class SeenJobOptions(Options):
 
 
 class AttachedTrainingJob(AttachedJob):
-    """Shows one training job. Its handle is the run's folder and the job's name."""
+    """Shows one training job. The handle is the run's folder and the job's name."""
 
     name: ClassVar[str] = "sagemaker-job"
     options: ClassVar[type[Options]] = SeenJobOptions
@@ -61,9 +61,10 @@ class AttachedTrainingJob(AttachedJob):
 
     @staticmethod
     def adopt(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What the run of a job is made of: fields of `Job`. `given`: profile and region. Blocks.
+        """Return the run's job: fields of `Job`. `given`: profile and region. Blocks.
 
-        Raises InputError where nobody knows the job, and other DistErrors."""
+        Raises InputError if the job does not exist, and other DistErrors.
+        """
         profile = given.get("profile")
         region = region_of(given.get("region"), profile)
         if region is None:
@@ -96,7 +97,7 @@ class AttachedTrainingJob(AttachedJob):
             return Poll(State.PENDING, tuple(map(RankState, range(handle["ranks"]))), detail=str(error))
         assert self._watch is not None
         assert self._logs is not None
-        seen, trouble = self._watch.seen, self._watch.trouble  # before its log: then that is whole
+        seen, trouble = self._watch.seen, self._watch.trouble  # before its log, which is then complete
         try:
             complete = self._logs.read()
             self._blind_since = None
@@ -113,7 +114,7 @@ class AttachedTrainingJob(AttachedJob):
         said = self._logs.ranks
         runs = bool(said) or seen.began is not None
         final = {"Completed": State.SUCCEEDED, "Stopped": State.STOPPED}.get(seen.status, State.FAILED)
-        # Which rank a failure began with, the service does not tell.
+        # The service does not report with which rank a failure began.
         of_rank = State.SUCCEEDED if final is State.SUCCEEDED else State.STOPPED
         ranks = tuple(
             RankState(
@@ -134,7 +135,7 @@ class AttachedTrainingJob(AttachedJob):
         return Poll(state, ranks, detail="; ".join(filter(None, (trouble, told))))
 
     def stop(self, handle: Handle, *, kill: bool) -> None:
-        """The job itself: that is what is asked for."""
+        """Stop the job itself, as the user asked."""
         self._open(handle)
         assert self._account is not None
         try:
@@ -169,7 +170,7 @@ class AttachedTrainingJob(AttachedJob):
 
 
 def _usable(pattern: str) -> bool:
-    """Whether it is one to Python as well, with a group for the value."""
+    """Return whether the pattern is also valid in Python, and has a group for the value."""
     try:
         return re.compile(pattern).groups >= 1
     except re.error:

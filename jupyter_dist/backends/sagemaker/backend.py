@@ -1,7 +1,7 @@
 """The backend `sagemaker`: ranks in an Amazon SageMaker training job, from a JupyterLab anywhere.
 
-A job's containers run our host program in place of a training script (backends/platform_entrypoint.py), and
-it our agent. All that passes between a host and this machine lies in S3.
+A job's containers run our host program in place of a training script (backends/platform_entrypoint.py). The
+host program runs our agent. S3 has the mailbox between the hosts and this machine.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _shown_env(url: str, run: str) -> dict[str, str]:
 
 
 class SageMaker(PlatformJob[TrainingJob]):
-    """One run's hosts are the containers of one training job, which serves all of the run's attempts."""
+    """The run's hosts are the containers of one training job, which serves all attempts of the run."""
 
     name: ClassVar[str] = "sagemaker"
     options: ClassVar[type[Options]] = SageMakerOptions
@@ -77,7 +77,7 @@ class SageMaker(PlatformJob[TrainingJob]):
 
     @staticmethod
     def fetch_model(job: Job, folder: RunFolder, into: Path) -> None:
-        """Unpack what was put into dist.model_dir(), which SageMaker keeps. Blocks. Raises DistError."""
+        """Unpack the content of dist.model_dir(), which SageMaker keeps. Blocks. Raises DistError."""
         asked = SageMakerOptions(**job.options)
         account = AwsAccount(asked.profile, region_for(asked))
         platform_client = SageMakerClient(account, asked, job.id, adopted_job(job, "training_job"))
@@ -85,17 +85,17 @@ class SageMaker(PlatformJob[TrainingJob]):
 
     @staticmethod
     def arguments(options: Mapping[str, Any]) -> list[str]:
-        """What a script finds on its command line there: the hyperparameters."""
+        """Return the command line of a script in the container: the hyperparameters."""
         return script_arguments(SageMakerOptions(**options).hyperparameters)
 
     @staticmethod
     def check_search(search: Search, options: Mapping[str, Any]) -> None:
-        """Raises InputError for what a tuning job cannot search."""
+        """Raise InputError if a tuning job cannot do this search."""
         check_search(search, SageMakerOptions(**options))
 
     @staticmethod
     def request_search(search: Search, trial: Job, timeout_s: float | None) -> dict[str, Any]:
-        """The request that starts the tuning job of trials like this one, which starts them. Pure."""
+        """Return the request for a tuning job that starts trials like this one. Pure."""
         asked = SageMakerOptions(**trial.options)
         region = region_for(asked)
         env = _shown_env(mailbox_of(asked, region), trial.id)

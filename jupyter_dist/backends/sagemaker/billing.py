@@ -1,6 +1,6 @@
-"""What a training job comes to, in a line for the view: its states, billed seconds, savings, and its price.
+"""The cost of a training job, as a line for the view: its states, billed seconds, savings, and its price.
 
-Prices are those of the list (instance_types.json), on demand: what spot instances cost is known in seconds.
+Prices are on-demand list prices (instance_types.json). AWS reports spot savings only as seconds.
 https://docs.aws.amazon.com/sagemaker/latest/dg/model-managed-spot-training.html
 """
 
@@ -15,12 +15,12 @@ from .jobs import TrainingJob
 __all__ = ["bill", "so_far"]
 
 _STEP_S = 30.0
-"""What it has cost so far is told anew so often: each time, the run's state is written."""
+"""Seconds between updates of the cost so far. Each update writes the run's state."""
 _ENDS = ("Completed", "Failed", "Stopped", "MaxRuntimeExceeded", "MaxWaitTimeExceeded")
 
 
 def so_far(seen: TrainingJob, now: float) -> str:
-    """Of a job that runs. `now`: seconds since the epoch."""
+    """Return the line of a running job. `now`: seconds since the epoch."""
     line = f"job {seen.name} runs on {_machines(seen)}"
     usd = list_price(seen.instance_type)
     if usd is not None:
@@ -33,7 +33,7 @@ def so_far(seen: TrainingJob, now: float) -> str:
 
 
 def bill(seen: TrainingJob) -> str:
-    """Of a job that has ended, or is about to."""
+    """Return the line of a job that has ended or is ending."""
     parts = [f"job {seen.name}"]
     spans = [(name, next_began - began) for (name, began), (_, next_began) in pairwise(seen.phases)]
     told = [f"{name} {duration(took)}" for name, took in spans if name not in _ENDS]

@@ -1,4 +1,4 @@
-"""The inputs of a training job as they are written in a flag, and as the service wants them. Pure.
+"""The inputs of a training job, converted from a flag's text to the service's format. Pure.
 
 training=s3://bucket/prefix,mode=FastFile,distribution=ShardedByS3Key,content_type=text/csv
 training=fsx://fs-0123456789abcdef0/mount/data,ro          efs:// likewise
@@ -23,7 +23,10 @@ _ALLOWED = {
     "record_wrapping": ("None", "RecordIO"),
     "content_type": None,
 }
-"""What may follow the URL of an S3 input, by the names of the SDK's TrainingInput, and its values."""
+"""Settings that may follow the URL of an S3 input, with their values.
+
+The names are those of the SDK's TrainingInput.
+"""
 _OF_CHANNEL = {
     "mode": "InputMode",
     "compression": "CompressionType",
@@ -33,8 +36,10 @@ _OF_CHANNEL = {
 
 
 def channel(name: str, text: str) -> dict[str, Any]:
-    """An entry of InputDataConfig. Raises ValueError, which goes on from the flag's name.
-    https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_Channel.html"""
+    """Return an entry of InputDataConfig. Raises ValueError, whose text continues after the flag's name.
+
+    https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_Channel.html
+    """
     if not _NAME.fullmatch(name):
         raise ValueError(f"needs NAME=URL with a name of letters, digits, '.', '_' and '-', got {name!r:.80}")
     url, *parts = text.split(",")
@@ -59,7 +64,7 @@ def channel(name: str, text: str) -> dict[str, Any]:
 
 
 def check_channels(given: Mapping[str, str]) -> dict[str, str]:
-    """The value of --input as it is. Raises ValueError."""
+    """Return the value of --input unchanged. Raises ValueError."""
     for name, text in given.items():
         channel(name, text)
     if len(given) > 20:
@@ -68,7 +73,10 @@ def check_channels(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def needs_vpc(given: Mapping[str, str]) -> str | None:
-    """The first input that lies on a file system, which instances reach from inside of its VPC only."""
+    """Return the first input on a file system, which instances can mount only inside its VPC.
+
+    None: no such input.
+    """
     return next((name for name, text in given.items() if _SYSTEM.match(text)), None)
 
 

@@ -1,4 +1,4 @@
-"""What can be told of a training job before anybody is asked, and before anything costs."""
+"""Checks of a training job before any request, and before anything costs money."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["check_training", "region_for"]
 
 
 def region_for(asked: SageMakerOptions) -> str:
-    """The region of the options, the profile or the environment. Raises InputError."""
+    """Return the region of the options, the profile or the environment. Raises InputError."""
     found = region_of(asked.region, asked.profile)
     if found is None:
         raise InputError("the backend 'sagemaker' needs a region: --region us-east-1, or AWS_REGION")
@@ -26,7 +26,7 @@ def region_for(asked: SageMakerOptions) -> str:
 
 
 def check_training(world_size: int, asked: SageMakerOptions) -> list[str]:
-    """Returns what the user has to know. Raises InputError."""
+    """Return warnings. Raises InputError."""
     if importlib.util.find_spec("boto3") is None:
         raise MissingEngine("the backend 'sagemaker' needs boto3: pip install \"jupyter-dist[sagemaker]\"")
     if asked.role is None:
@@ -73,7 +73,7 @@ def _check_instance_type(name: str) -> None:
 
 
 def _check_python(asked: SageMakerOptions) -> None:
-    """What travels is pickled, which only the same Python reads."""
+    """Raise InputError if the image has another Python: only the same version reads the pickled payload."""
     if asked.image is not None:
         return
     version = asked.framework_version
@@ -108,7 +108,7 @@ def _check_ranks(world_size: int, asked: SageMakerOptions) -> None:
 
 
 def _check_pairs(asked: SageMakerOptions) -> None:
-    """Options that mean nothing, or something else, without another one."""
+    """Raise InputError for options that need another option for their meaning."""
     if bool(asked.subnets) != bool(asked.security_group_ids):
         one, other = ("--subnets", "--security-group-ids")[:: 1 if asked.subnets else -1]
         raise InputError(f"{one} needs {other} beside it")

@@ -1,4 +1,4 @@
-"""What a run asks of its account: a training job started, found again, and ended with all that is left."""
+"""The platform client of a run on SageMaker: it starts a training job, finds it again, and ends it."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ __all__ = ["SageMakerClient", "code_archive", "code_name", "job_env", "request_o
 
 _END_S = 15.0
 _MPI_END_S = 40.0
-"""There the container's toolkit waits for half a minute first."""
+"""Seconds until a job under mpirun has ended: the container's toolkit first waits for half a minute."""
 
 
 @functools.cache
 def code_archive() -> bytes:
-    """What SageMaker's toolkit unpacks and runs: the same bytes for the same code."""
+    """Return the archive that SageMaker's toolkit unpacks and runs. The same code yields the same bytes."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w") as archive:
         for name, text in (
@@ -58,12 +58,12 @@ def code_archive() -> bytes:
 
 
 def code_name() -> str:
-    """Where it lies below the mailbox."""
+    """Return the archive's path below the mailbox."""
     return f"code/{hashlib.sha256(code_archive()).hexdigest()}/sourcedir.tar.gz"
 
 
 def job_env(asked: SageMakerOptions, mailbox: dict[str, str]) -> dict[str, str]:
-    """The container's environment. Values of --env are not in it: the agents give them to the ranks."""
+    """Return the container's environment, without values of --env: the agents pass these to the ranks."""
     env = {name: value for name, value in mailbox.items() if name != "JUPYTER_DIST_MAILBOX_NODE"}
     env["JUPYTER_DIST_MAILBOX_ECHO"] = "1"
     if asked.checkpoint_s3:
@@ -74,7 +74,7 @@ def job_env(asked: SageMakerOptions, mailbox: dict[str, str]) -> dict[str, str]:
 def request_of(
     job: Job, attempt: int, asked: SageMakerOptions, region: str, mailbox: dict[str, str]
 ) -> dict[str, Any]:
-    """The CreateTrainingJob request. `mailbox`: of the environment that a host's program has. Pure."""
+    """Return the CreateTrainingJob request. `mailbox`: the mailbox's variables for a host's program. Pure."""
     sent = Asked(
         job_name(asked.base_job_name, job.id, attempt),
         job.world_size,
@@ -92,8 +92,8 @@ def request_of(
 def tuning_of(
     search: Search, trial: Job, run: str, asked: SageMakerOptions, region: str, mailbox: dict[str, str]
 ) -> dict[str, Any]:
-    """The CreateHyperParameterTuningJob request of a tuning run, whose trials are like this one. Pure."""
-    # Each training job has a folder in the mailbox that is called as the job is.
+    """Return the CreateHyperParameterTuningJob request of a tuning run with trials like this one. Pure."""
+    # Each training job has its own folder in the mailbox, with the job's name.
     env = job_env(asked, {**mailbox, "JUPYTER_DIST_MAILBOX_RUN": "$TRAINING_JOB_NAME"})
     code = f"{mailbox_of(asked, region)}/{code_name()}"
     name = tuning_name(run)
@@ -110,12 +110,12 @@ class SageMakerClient:
     def __init__(
         self, account: AwsAccount, asked: SageMakerOptions, run: str, adopted: str | None = None
     ) -> None:
-        """`adopted`: the training job, where a tuning job has started it."""
+        """`adopted`: the training job, if a tuning job has started it."""
         self._account, self._asked, self._run = account, asked, run
         self._adopted = adopted
         self.settings = asked.agent_settings()
         self.end_s = _MPI_END_S if asked.by_mpi else _END_S
-        # Under mpirun, Horovod meets by MPI.
+        # Under mpirun, Horovod uses MPI.
         self.wanted = RankEnvironmentOptions(horovod=not asked.by_mpi, ps=asked.servers)
 
     def mailbox(self, folder: RunFolder) -> Mailbox:
@@ -124,14 +124,14 @@ class SageMakerClient:
         return Mailbox(
             mailbox_of(self._asked, self._account.region),
             folder,
-            # Instances may be waited for as long as it takes: SageMaker says what becomes of the job.
+            # Instances may take any time to start: SageMaker reports what happens to the job.
             opening_s=math.inf,
             store=self.store,
             run=self._adopted,
         )
 
     def store(self) -> BucketStore:
-        """The mailbox as this machine reaches it."""
+        """Return the mailbox's store, as this machine uses it."""
         asking = functools.partial(self._account.asking, service="s3")
         return BucketStore(asking, mailbox_of(self._asked, self._account.region))
 
@@ -152,21 +152,21 @@ class SageMakerClient:
         return look_at(self._account, name)
 
     def tuning(self, search: Search, trial: Job, run: str, mailbox: Mailbox) -> dict[str, Any]:
-        """The CreateHyperParameterTuningJob request of a tuning run, whose trials are like this one."""
+        """Return the CreateHyperParameterTuningJob request of a tuning run with trials like this one."""
         _, env = mailbox.host_program(None)
         return tuning_of(search, trial, run, self._asked, self._account.region, env)
 
     def upload_code(self, mailbox: Mailbox) -> None:
-        """Leave in S3 what the containers run. Raises DistError."""
+        """Upload the containers' code to S3. Raises DistError."""
         self._have_bucket()
-        # Not by the mailbox's own store: where S3 refuses, the user has to be told which right is missing.
+        # The mailbox's own store would not name the missing permission if S3 refuses.
         with self._account.asking(f"write to {mailbox.url}", "s3") as s3:
             bucket, _, prefix = mailbox.url.removeprefix("s3://").partition("/")
             key = "/".join(filter(None, (prefix, code_name())))
             s3.put_object(Bucket=bucket, Key=key, Body=code_archive())
 
     def _have_bucket(self) -> None:
-        """Make the account's SageMaker bucket where it is not there, as the SDK does."""
+        """Create the account's SageMaker bucket if it does not exist, as the SDK does."""
         asked, region = self._asked, self._account.region
         assert asked.role is not None
         if asked.code_location is not None:
@@ -183,8 +183,11 @@ class SageMakerClient:
                 s3.create_bucket(Bucket=bucket, **where)
 
     def find(self, job: Job, attempt: int) -> TrainingJob | None:
-        """The newest job that serves this attempt, or one before. A job's name is the run's: a submission
-        that is still on its way comes to the job of that name, or to nothing, for its files are gone."""
+        """Return the newest job that serves this attempt, or an earlier one.
+
+        A job's name follows from the run's. A pending submission therefore either yields the job of that
+        name, or fails because its files are gone.
+        """
         for name in self.names(range(attempt, -1, -1)):
             with contextlib.suppress(NotThere):
                 seen = look_at(self._account, name)
@@ -202,13 +205,13 @@ class SageMakerClient:
         return so_far(seen, time.time()) if seen.secondary == "Training" else None
 
     def names(self, attempts: Iterable[int]) -> list[str]:
-        """What the jobs of these attempts are called."""
+        """Return the names of these attempts' jobs."""
         if self._adopted is not None:
             return [self._adopted]
         return [job_name(self._asked.base_job_name, self._run, number) for number in attempts]
 
     def tell_all(self, seen: TrainingJob) -> None:
-        pass  # its experiment is told at the end
+        pass  # the experiment gets the metrics at the end
 
     def end(self, seen: TrainingJob, folder: RunFolder, *, wait_s: float) -> str | None:
         try:

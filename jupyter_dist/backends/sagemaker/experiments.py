@@ -1,7 +1,8 @@
-"""A run's entry in SageMaker Experiments: parameters, metrics and artifacts, as the SDK's `Run` keeps them.
+"""A run's entry in SageMaker Experiments, in the format of the SDK's `Run`.
 
-An experiment holds trials, a trial holds components, and the run is one of these, called as the SDK calls its
-own: EXPERIMENT-RUN in the trial Default-Run-Group-EXPERIMENT. The training job is told of it.
+The entry has parameters, metrics and artifacts. An experiment contains trials, and a trial contains
+components. The run is one component. Its name follows the SDK's pattern: EXPERIMENT-RUN in the trial
+Default-Run-Group-EXPERIMENT. The training job's request names it.
 https://sagemaker.readthedocs.io/en/v2.257.0/experiments/sagemaker.experiments.html
 """
 
@@ -26,15 +27,15 @@ __all__ = ["begin_entry", "end_entry", "entry_name", "trial_name"]
 
 _MOST = 120
 _TAG = {"Key": "sagemaker:trial-component-source", "Value": "run"}
-"""With it, the console lists a component as a run."""
+"""Tag with which the console lists a component as a run."""
 _BATCH = 10
-"""Values that one call takes."""
+"""Largest number of values in one call."""
 _MOST_METRICS, _MOST_POINTS = 20, 100
 _STATES = {State.SUCCEEDED: "Completed", State.STOPPED: "Stopped"}
 
 
 def entry_name(asked: SageMakerOptions, run: str) -> str | None:
-    """The component of a run; None where it is to have none."""
+    """Return the name of a run's component, or None if the run has no entry."""
     return None if asked.experiment is None else f"{asked.experiment[:59]}-{run}".lower()
 
 
@@ -43,8 +44,7 @@ def trial_name(asked: SageMakerOptions) -> str:
 
 
 def begin_entry(account: AwsAccount, asked: SageMakerOptions, job: Job) -> None:
-    """Make the entry, with the experiment and the trial where they are not there. Repeatable; raises
-    DistError."""
+    """Create the entry, and the experiment and the trial if needed. Repeatable. Raises DistError."""
     name = entry_name(asked, job.id)
     if name is None:
         return
@@ -67,8 +67,10 @@ def begin_entry(account: AwsAccount, asked: SageMakerOptions, job: Job) -> None:
 def end_entry(
     account: AwsAccount, asked: SageMakerOptions, job: Job, folder: RunFolder, model: str | None
 ) -> str | None:
-    """Write down how the run has ended, and what its ranks have logged. Returns what to tell the user;
-    never raises. `model`: where its model lies."""
+    """Record the run's end, and the metrics of its ranks. Returns a line for the user. Never raises.
+
+    `model`: the address of the run's model.
+    """
     name = entry_name(asked, job.id)
     if name is None:
         return None
@@ -97,7 +99,7 @@ def end_entry(
 
 
 def _have(account: AwsAccount, kind: str, about: Mapping[str, Any] | None = None, **name: str) -> None:
-    """Make what is called so, where it is not there."""
+    """Create the object of that name, unless it exists."""
     what = f"{kind.replace('_', ' ')} {next(iter(name.values()))!r}"
     with contextlib.suppress(_AlreadyThere), account.asking(f"make the {what}") as client:
         try:
@@ -109,7 +111,7 @@ def _have(account: AwsAccount, kind: str, about: Mapping[str, Any] | None = None
 
 
 class _AlreadyThere(DistError):
-    """Somebody else has made it meanwhile."""
+    """Somebody else has created it meanwhile."""
 
 
 def _parameters(asked: SageMakerOptions, job: Job) -> dict[str, Any]:
@@ -135,7 +137,7 @@ def _read(text: str) -> Any:
 
 
 def _points(folder: RunFolder) -> Sequence[dict[str, Any]]:
-    """Of each metric the series of the lowest rank that has logged it, thinned."""
+    """Return the thinned series of each metric, of the lowest rank that has logged it."""
     series: dict[str, dict[int, list[Any]]] = {}
     for point in metric_points.points(folder):
         if math.isfinite(point.value):

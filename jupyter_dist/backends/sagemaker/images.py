@@ -1,4 +1,4 @@
-"""The AWS Deep Learning Containers that train: their names by region and framework (images.json). Pure.
+"""The AWS Deep Learning Containers for training: their names by region and framework (images.json). Pure.
 
 https://aws.github.io/deep-learning-containers/ lists them.
 """
@@ -26,26 +26,26 @@ def _known() -> dict[str, Any]:
 
 
 def newest_version(framework: str, python: str = OWN_PYTHON) -> str | None:
-    """The newest version of the framework whose container has this Python."""
+    """Return the newest version of the framework whose container has this Python."""
     versions = _known()["frameworks"][framework]["versions"]
     fitting = [version for version, pythons in versions.items() if python in pythons]
     return max(fitting, key=_order, default=None)
 
 
 def python_of(framework: str, version: str) -> str | None:
-    """The Python of the container with that version, the last of several; None: not known."""
+    """Return the Python of that version's container, or of the last of several. None: unknown."""
     found = _known()["frameworks"][framework]["versions"].get(_full(framework, version))
     return None if found is None else str(found[-1])
 
 
 def listed(framework: str) -> str:
-    """The versions that have containers, with their Pythons, for the user."""
+    """Return the versions that have containers, with their Pythons, for the user."""
     versions = _known()["frameworks"][framework]["versions"]
     return ", ".join(f"{version} ({'/'.join(pythons)})" for version, pythons in versions.items())
 
 
 def image_of(framework: str, version: str, python: str, instance_type: str, region: str) -> str:
-    """The name of the image in the registry of that region. Raises InputError for one that is not known."""
+    """Return the image's name in the registry of that region. Raises InputError for an unknown image."""
     known = _known()
     account = known["registries"].get(region)
     if account is None:
@@ -66,7 +66,7 @@ def image_of(framework: str, version: str, python: str, instance_type: str, regi
 
 
 def _full(framework: str, version: str) -> str:
-    """2.6 stands for 2.6.0, or whatever the newest with that beginning is."""
+    """Return the full version: 2.6 means 2.6.0, or else the newest version that begins with 2.6."""
     versions = _known()["frameworks"][framework]["versions"]
     if version in versions:
         return version

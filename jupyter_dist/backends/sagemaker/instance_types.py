@@ -1,4 +1,4 @@
-"""What is known of SageMaker's machines: their GPUs, and what they cost an hour (instance_types.json)."""
+"""Facts about SageMaker's instance types: their GPUs and prices per hour (instance_types.json)."""
 
 from __future__ import annotations
 
@@ -20,24 +20,27 @@ def _known() -> dict[str, Any]:
 
 
 def has_gpus(instance_type: str) -> bool:
-    """Whether machines of this type have NVIDIA GPUs, by their family's name."""
+    """Return whether instances of this type have NVIDIA GPUs, by their family's name."""
     return _GPU_FAMILY.match(instance_type) is not None
 
 
 def gpus_of(instance_type: str) -> int | None:
-    """How many GPUs a machine of this type has; None where that is not known here."""
+    """Return the number of GPUs of an instance, or None if it is unknown here."""
     known: int | None = _known()["gpus"].get(instance_type, None if has_gpus(instance_type) else 0)
     return known
 
 
 def list_price(instance_type: str) -> float | None:
-    """USD an hour of one machine on demand, as the list has it; None where it has none."""
+    """Return the on-demand price of one instance in USD per hour, or None if the list has none."""
     usd: float | None = _known()["usd"].get(instance_type)
     return usd
 
 
 def cost_line(instance_type: str, count: int, region: str | None, *, spot: bool, keep_alive_s: int) -> str:
-    """What the instances cost an hour, in a line for the user: a price that is not known is said to be so."""
+    """Return the price of the instances per hour, as a line for the user.
+
+    If the price is unknown, the line reports this.
+    """
     told = _known()
     machines = f"{count} × {instance_type}"
     usd = told["usd"].get(instance_type)

@@ -1,4 +1,4 @@
-"""Training jobs: seen and ended. Every call may block.
+"""Training jobs: described and ended. Every call may block.
 
 https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html
 """
@@ -40,7 +40,7 @@ _AWAY = ("Interrupted", "Restarting")
 
 @dataclass(frozen=True)
 class TrainingJob(JobView):
-    """A training job as SageMaker tells of it."""
+    """A training job as SageMaker reports it."""
 
     name: str
     status: str
@@ -51,29 +51,29 @@ class TrainingJob(JobView):
     spot: bool = False
     instance_type: str = ""
     phases: Sequence[Sequence[Any]] = ()
-    """Its secondary states so far, each with the second of the epoch at which it began."""
+    """The job's secondary states so far, each with its start in seconds since the epoch."""
     began: float | None = None
-    """When its instances began to cost."""
+    """When the billing of the instances began."""
     over: float | None = None
     model: str | None = None
-    """Where in S3 what was in dist.model_dir() lies."""
+    """The S3 address of the content of dist.model_dir()."""
     interruptions: int = 0
-    """How often its instances were taken away, for others."""
+    """How often AWS has reclaimed the job's instances."""
 
     @property
     def active(self) -> bool:
-        """Whether it has not ended, and is not about to."""
+        """Whether the job has not ended, and is not ending."""
         return self.status == "InProgress"
 
     def lost_since(self, first: TrainingJob) -> str | None:
-        """Why the hosts that there were at first are no more, for the user; None while they may be there."""
+        """Return why the job's first hosts are lost, for the user. None while they may exist."""
         if self.ended is None and self.interruptions > first.interruptions:
             return f"{self.called} {_STOPPED['Interrupted']}"
         return self.ended
 
 
 def read(told: Mapping[str, Any], region: str) -> TrainingJob:
-    """Of an answer of DescribeTrainingJob. Pure."""
+    """Parse an answer of DescribeTrainingJob. Pure."""
     name, status = str(told["TrainingJobName"]), str(told["TrainingJobStatus"])
     secondary = str(told.get("SecondaryStatus", ""))
     suffix = "amazonaws.cn" if region.startswith("cn-") else "aws.amazon.com"
@@ -91,7 +91,7 @@ def read(told: Mapping[str, Any], region: str) -> TrainingJob:
         called=f"job {name}",
         page=page,
         waits_for=waits,
-        # By somebody on its page, or by the tuning job that has started it.
+        # Somebody stopped it on its page, or the tuning job that has started it did.
         stopped=(status, secondary) == ("Stopped", "Stopped"),
         instances=int(told.get("ResourceConfig", {}).get("InstanceCount") or 1),
         training_s=told.get("TrainingTimeInSeconds"),
@@ -126,27 +126,29 @@ def _second(when: Any) -> float | None:
 
 
 def _interruptions(states: list[str]) -> int:
-    """Of a history: who looks now and then does not see each of its states. `Interrupted` and then
-    `Restarting` are one."""
+    """Count the interruptions in a history of states.
+
+    A poll does not see every state. `Interrupted` followed by `Restarting` counts as one.
+    """
     return sum(
         now in _AWAY and before not in _AWAY for before, now in zip(["", *states], states, strict=False)
     )
 
 
 def describe(account: AwsAccount, name: str) -> Mapping[str, Any]:
-    """What SageMaker tells of a job. Raises NotThere."""
+    """Return SageMaker's description of a job. Raises NotThere."""
     with account.asking(f"look after the training job {name!r}") as client:
         told: Mapping[str, Any] = client.describe_training_job(TrainingJobName=name)
         return told
 
 
 def look_at(account: AwsAccount, name: str) -> TrainingJob:
-    """How a job stands. Raises NotThere."""
+    """Return the state of a job. Raises NotThere."""
     return read(describe(account, name), account.region)
 
 
 def look_again(account: AwsAccount, seen: TrainingJob) -> TrainingJob:
-    """How a job stands that was seen before. Raises DistError."""
+    """Return the new state of a job. Raises DistError."""
     try:
         return look_at(account, seen.name)
     except NotThere:
@@ -154,7 +156,7 @@ def look_again(account: AwsAccount, seen: TrainingJob) -> TrainingJob:
 
 
 def end_job(account: AwsAccount, name: str, *, wait_s: float) -> TrainingJob:
-    """As `wait_or_stop`."""
+    """End a job, as `wait_or_stop` does."""
 
     def stop() -> None:
         with account.asking(f"stop the training job {name!r}") as client:
@@ -165,7 +167,7 @@ def end_job(account: AwsAccount, name: str, *, wait_s: float) -> TrainingJob:
         lambda: look_at(account, name),
         stop,
         wait_s,
-        # What it costs is not known yet while its model is on its way.
+        # The cost is unknown while SageMaker uploads the model.
         is_over=lambda seen: (
             not seen.active or (seen.secondary == "Uploading" and time.monotonic() >= deadline)
         ),

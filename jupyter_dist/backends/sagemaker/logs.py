@@ -1,4 +1,4 @@
-"""Read what a training job has written to CloudWatch into a run's folder, each line as its rank's.
+"""The copy of a training job's CloudWatch log in a run's folder, with each line in its rank's log.
 
 https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_GetLogEvents.html
 """
@@ -20,15 +20,15 @@ __all__ = ["ConsoleLogs"]
 
 _GROUP = "/aws/sagemaker/TrainingJobs"
 _TURN_S = 10.0
-"""For one turn: a long log is read in several."""
+"""Longest time of one turn in seconds. A long log needs several turns."""
 _MOST_RANKS = 10_000
 
 
 class ConsoleLogs:
-    """Not for several threads at once.
+    """The log of one job. Not for several threads at once.
 
-    CloudWatch's lines do not change: who begins anew, after another process was ended, reads from the head,
-    and what stands in the files by then is passed over. So no line comes twice, and none is lost.
+    CloudWatch's lines do not change. A new process therefore reads from the beginning, and skips what the
+    files already contain. No line is repeated, and none is lost.
     """
 
     def __init__(self, account: AwsAccount, job: str, folder: RunFolder, speakers: Speakers) -> None:
@@ -36,15 +36,18 @@ class ConsoleLogs:
         self._tokens: dict[str, str] = {}
         self._files: dict[Path, AttachedLog] = {}
         self.ranks: dict[int, tuple[float, float]] = {}
-        """Those that have said something: when first and when last."""
+        """The ranks that have printed something, each with the times of the first and the last line."""
 
     def read(self) -> bool:
-        """Read what is new; returns whether that is all there is by now. Blocks. Raises DistError."""
+        """Read the new lines. Returns whether there are no more for now. Blocks. Raises DistError."""
         until = time.monotonic() + _TURN_S
         return all(self._read_stream(stream, until) for stream in self._streams())
 
     def _streams(self) -> list[str]:
-        """In the order of their hosts, and of a host that was started again in that of time."""
+        """Return the streams in the order of their hosts.
+
+        Streams of a restarted host are in the order of time.
+        """
         found: list[str] = []
         more: dict[str, Any] = {}
         while True:
@@ -54,7 +57,7 @@ class ConsoleLogs:
                         logGroupName=_GROUP, logStreamNamePrefix=f"{self._job}/", **more
                     )
             except NotThere:
-                return []  # there is no log before the first job has written one
+                return []  # the log does not exist before the first job has written one
             found += [str(each["logStreamName"]) for each in told["logStreams"]]
             if not told.get("nextToken"):
                 known = [name for name in found if host_number(name) is not None]

@@ -1,4 +1,4 @@
-"""Fetch what was in a training job's /opt/ml/model: model.tar.gz, which SageMaker leaves in S3 at its end.
+"""The download of a training job's /opt/ml/model: SageMaker puts model.tar.gz into S3 at the job's end.
 
 https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-training-algo-output.html
 """
@@ -18,12 +18,14 @@ from .jobs import look_at
 __all__ = ["fetch_model"]
 
 _UPLOAD_S = 120.0
-"""For a job that still uploads it."""
+"""Seconds to wait for a job that is still uploading its model."""
 
 
 def fetch_model(account: AwsAccount, names: Sequence[str], into: Path) -> None:
-    """Unpack the model of the first of these jobs that is there. Nothing is written outside of `into`,
-    whatever the archive says. Raises DistError."""
+    """Unpack the model of the first of these jobs that exists. Raises DistError.
+
+    Nothing is written outside of `into`, whatever the archive contains.
+    """
     for name in names:
         try:
             url = _url_of(account, name)
@@ -69,6 +71,9 @@ def _fetch(account: AwsAccount, url: str, into: Path) -> None:
 
 
 def _private(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
-    """As Python's filter `data`, and for nobody else to read, as all of a run's folder."""
+    """Filter a member as Python's filter `data` does.
+
+    Only the user may read it, like all of a run's folder.
+    """
     kept = tarfile.data_filter(member, path)
     return kept.replace(mode=0o700 if kept.isdir() else (kept.mode or 0) & 0o700 | 0o600, deep=False)

@@ -1,4 +1,4 @@
-"""The options of the backend `sagemaker`, named as the estimators of the SageMaker SDK name them."""
+"""The options of the backend `sagemaker`, with the names of the SageMaker SDK's estimators."""
 
 from __future__ import annotations
 
@@ -347,7 +347,7 @@ class SageMakerOptions(AgentOptions):
 
     @property
     def per_host(self) -> int:
-        """How many ranks a machine takes, where nobody says -np."""
+        """Number of ranks on an instance if the user gives no -np."""
         return self.processes_per_host or (gpus_of(self.instance_type) if self.instance_type else None) or 1
 
     @property
@@ -356,12 +356,12 @@ class SageMakerOptions(AgentOptions):
 
     @property
     def servers(self) -> int:
-        """How many of the ranks are parameter servers: without --ps as many as there are instances."""
+        """Number of ranks that are parameter servers. Without --ps it is the number of instances."""
         return self.ps or (self.instance_count if self.distribution == "parameter_server" else 0)
 
     @property
     def by_mpi(self) -> bool:
-        """Whether mpirun starts a process for each rank, which lends it its place."""
+        """Whether mpirun starts a process for each rank, which lends the rank its place."""
         return self.distribution in ("mpi", "horovod", "smddp", "smmp")
 
     @property

@@ -1,8 +1,8 @@
-"""The CreateTrainingJob request of a run: what an estimator of the SageMaker SDK sends for the same.
+"""The CreateTrainingJob request of a run: the equivalent of an estimator's request of the SageMaker SDK.
 
-Pure. The entry point is ours (backends/platform_entrypoint.py): a program that has the agent of its host run,
-in place of the user's script. What the SDK adds for its Debugger and Profiler is left out: nothing here reads
-it. https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html
+Pure. The entry point is ours (backends/platform_entrypoint.py). It runs the agent of its host in place of the
+user's script. The SDK's additions for its Debugger and Profiler are left out, because nothing here reads
+their output. https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html
 """
 
 from __future__ import annotations
@@ -36,55 +36,55 @@ _MODEL = "/opt/ml/model"
 
 @dataclass(frozen=True)
 class Asked:
-    """What a run asks for beside its options."""
+    """The parts of a run's request that are not options."""
 
     name: str
-    """The job's: with it, it is found again."""
+    """The job's name. The client finds the job again by it."""
     world_size: int
     region: str
     program: str
-    """What the container's toolkit runs of the code."""
+    """The file in the code that the container's toolkit runs."""
     code: str
-    """Where in S3 the code lies."""
+    """The S3 address of the code."""
     env: Mapping[str, str]
     metrics: Mapping[str, str] = field(default_factory=dict)
     entry: str | None = None
-    """What the run is called in SageMaker Experiments."""
+    """The name of the run's entry in SageMaker Experiments."""
     trial: str | None = None
-    """Of which trial there, where the options name none."""
+    """The trial of that entry, if the options name none."""
 
 
 def job_name(base: str, run: str, attempt: int) -> str:
-    """The name of a job. Names are unique in an account and region: submitted twice, there is one job."""
+    """Return the name of a job. Names are unique in an account and region: two submissions yield one job."""
     return f"{base}-{run}-{attempt}"
 
 
 def default_bucket(role: str, region: str) -> str:
-    """The bucket that the SDK makes for an account, which is the role's."""
+    """Return the bucket that the SDK creates for the role's account."""
     return f"sagemaker-{region}-{role.split(':')[4]}"
 
 
 def mailbox_of(asked: SageMakerOptions, region: str) -> str:
-    """The URL of the folder in S3 that all runs leave their mail in."""
+    """Return the URL of the S3 folder that contains the mailboxes of all runs."""
     assert asked.role is not None
     where = asked.code_location or f"s3://{default_bucket(asked.role, region)}/jupyter-dist"
     return where.rstrip("/")
 
 
 def instances(asked: SageMakerOptions, world_size: int) -> int:
-    """How many machines there are: none without a rank, which would be idle, and paid for."""
+    """Return the number of instances. Each has a rank: idle instances would cost money."""
     return min(asked.instance_count, world_size)
 
 
 def host_list(asked: SageMakerOptions, world_size: int) -> list[dict[str, Any]]:
-    """The hosts as SageMaker calls them, with as many ranks each as -np comes to."""
+    """Return the hosts with SageMaker's names, each with its number of ranks according to -np."""
     count = instances(asked, world_size)
     each = -(-world_size // count)
     return [{"name": f"algo-{node + 1}", "slots": each} for node in range(count)]
 
 
 def image_for(asked: SageMakerOptions, region: str) -> str:
-    """The image that the options mean. Raises InputError."""
+    """Return the image for the options. Raises InputError."""
     if asked.image is not None:
         return asked.image
     framework = asked.used_framework
@@ -101,7 +101,7 @@ def image_for(asked: SageMakerOptions, region: str) -> str:
 
 
 def training_request(asked: SageMakerOptions, sent: Asked) -> dict[str, Any]:
-    """What boto3's `create_training_job` is given."""
+    """Return the arguments of boto3's `create_training_job`."""
     role = asked.role or ""
     output = (asked.output_path or f"s3://{default_bucket(role, sent.region)}/").rstrip()
     algorithm: dict[str, Any] = {
@@ -166,8 +166,10 @@ def _given(**values: Any) -> dict[str, Any]:
 
 
 def _hyperparameters(asked: SageMakerOptions, sent: Asked, output: str) -> dict[str, str]:
-    """Values are JSON, which the container's toolkit reads them as.
-    https://github.com/aws/sagemaker-training-toolkit/blob/master/src/sagemaker_training/params.py"""
+    """Return the hyperparameters. Their values are JSON, as the container's toolkit expects.
+
+    https://github.com/aws/sagemaker-training-toolkit/blob/master/src/sagemaker_training/params.py
+    """
     told: dict[str, Any] = {
         **{name: _value(text) for name, text in asked.hyperparameters.items()},
         **_distribution(asked, sent),
@@ -183,7 +185,7 @@ def _hyperparameters(asked: SageMakerOptions, sent: Asked, output: str) -> dict[
 
 
 def _model_dir(asked: SageMakerOptions, sent: Asked, output: str) -> str:
-    """Where a TensorFlow script is told to write: a folder under mpirun."""
+    """Return the model folder for a TensorFlow script. Under mpirun it is a local folder."""
     if asked.by_mpi:
         return _MODEL
     return f"{output.rstrip('/')}/{sent.name}/model"
@@ -222,8 +224,10 @@ def _distribution(asked: SageMakerOptions, sent: Asked) -> dict[str, Any]:
 
 
 def script_arguments(hyperparameters: Mapping[str, str]) -> list[str]:
-    """The command line that SageMaker's toolkit makes of hyperparameters for a script.
-    https://github.com/aws/sagemaker-training-toolkit/blob/master/src/sagemaker_training/mapping.py"""
+    """Return the command line that SageMaker's toolkit builds for a script from hyperparameters.
+
+    https://github.com/aws/sagemaker-training-toolkit/blob/master/src/sagemaker_training/mapping.py
+    """
     given: list[str] = []
     for name, text in sorted(hyperparameters.items()):
         value = _value(text)
@@ -234,7 +238,7 @@ def script_arguments(hyperparameters: Mapping[str, str]) -> list[str]:
 
 
 def _value(text: str) -> Any:
-    """A number, true, a list, where the text is JSON; else the text."""
+    """Parse the text as JSON, such as a number, true or a list. Returns the text itself if it is no JSON."""
     try:
         value = json.loads(text)
     except ValueError:

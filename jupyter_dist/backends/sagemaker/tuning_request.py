@@ -1,4 +1,4 @@
-"""A search as SageMaker's automatic model tuning wants it, and its values as ours. Pure.
+"""The request for SageMaker's automatic model tuning: a search in its format, and its values in ours. Pure.
 
 https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateHyperParameterTuningJob.html
 """
@@ -26,24 +26,25 @@ _OF_TRAINING = (
     *("EnableInterContainerTrafficEncryption", "EnableManagedSpotTraining", "CheckpointConfig"),
     *("RetryStrategy", "Environment"),
 )
-"""What a definition of training jobs has as one training job has it."""
+"""Keys that a training job's request and a tuning job's definition share."""
 
 
 def tuning_name(run: str) -> str:
-    """The tuning job of a run: with it, it is found again. 32 characters at most."""
+    """Return the name of a run's tuning job. The client finds the job by it. 32 characters at most."""
     return f"dist-{run}"
 
 
 def objective_regex(metric: str) -> str:
-    """Where the service finds the objective among what hosts print for the console (agent/console_output.py).
+    """Return the pattern with which the service finds the objective in the hosts' console output.
 
-    Where several ranks log it, the first one's counts, as it does here.
+    agent/console_output.py writes it. If several ranks log the objective, rank 0's value counts, as
+    everywhere in jupyter-dist.
     """
     return rf"\[0\] (?:.* )?{re.escape(metric)}=([-+0-9.eE]+)"
 
 
 def check_search(search: Search, asked: SageMakerOptions) -> None:
-    """Raises InputError for what the service cannot search."""
+    """Raise InputError if the service cannot do this search."""
     if len(search.space) > _MOST_PARAMETERS:
         raise InputError(f"a tuning job takes {_MOST_PARAMETERS} parameters at most, got {len(search.space)}")
     for name, one in search.space.items():
@@ -73,7 +74,7 @@ def check_search(search: Search, asked: SageMakerOptions) -> None:
 
 
 def tuning_request(search: Search, asked: SageMakerOptions, sent: Asked, run: str) -> dict[str, Any]:
-    """What boto3's `create_hyper_parameter_tuning_job` is given, for the tuning of that run."""
+    """Return the arguments of boto3's `create_hyper_parameter_tuning_job` for a run's tuning."""
     given = training_request(asked, sent)
     algorithm = {
         key: value
@@ -117,12 +118,12 @@ def tuning_request(search: Search, asked: SageMakerOptions, sent: Asked, run: st
 
 
 def parameters_of(search: Search, tuned: Mapping[str, str]) -> dict[str, Value]:
-    """What the service has chosen for a training job (`TunedHyperParameters`), as values of the search."""
+    """Convert the service's choice for a training job (`TunedHyperParameters`) to values of the search."""
     return {name: _value(one, tuned[name], search) for name, one in search.space.items()}
 
 
 def _is_categorical(one: Dimension, search: Search) -> bool:
-    """Whether the service gets its points: it knows no steps, and a grid of nothing else."""
+    """Return whether the service gets a list of points: it has no steps, and its grid accepts only lists."""
     if isinstance(one, Choice) or search.strategy == "grid":
         return True
     return one.step not in (None, 1) if isinstance(one, Whole) else one.step is not None
@@ -150,8 +151,7 @@ def _ranges(search: Search) -> dict[str, Any]:
 
 
 def _texts(one: Dimension) -> dict[str, Value]:
-    """The points by what the service is given for each, which is what the SDK gives it: the text of a value,
-    as JSON."""
+    """Return the points by the service's text for each: the value as JSON, as the SDK writes it."""
     return {json.dumps(str(value)): value for value in one.points() or ()}
 
 

@@ -1,4 +1,4 @@
-"""The options of every backend on whose hosts our agents look after the ranks."""
+"""The options of every backend whose hosts run our agent."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def _absolute(value: str | None) -> str | None:
 
 Line = Annotated[str | None, AfterValidator(_one_line)]
 LocalFile = Annotated[Line, AfterValidator(_absolute)]
-"""A path on the notebook's machine, from its folder or `~`."""
+"""A path on the notebook's machine, relative to its folder or to `~`."""
 Duration = Annotated[float, BeforeValidator(parse_duration)]
 """Seconds, also written as 90s or 10m."""
 
 
 def grace_field(seconds: int) -> Any:
-    """Another default for `AgentOptions.grace`."""
+    """Return the field `AgentOptions.grace` with another default."""
     return Field(
         default=float(seconds),
         ge=5,
@@ -45,7 +45,7 @@ def grace_field(seconds: int) -> Any:
 
 
 def _own_first(schema: dict[str, Any], model: type[BaseModel]) -> None:
-    """In the help and the form, a backend's own options come first, and these last."""
+    """Sort a backend's own options before these options in the help and the form."""
     fields = schema["properties"]
 
     def place(name: str) -> int:
@@ -55,7 +55,7 @@ def _own_first(schema: dict[str, Any], model: type[BaseModel]) -> None:
 
 
 class AgentOptions(Options):
-    """Where our agents keep a run's files, and how long they wait."""
+    """The folder of our agents for a run's files, and how long they wait."""
 
     model_config = ConfigDict(json_schema_extra=_own_first)
 

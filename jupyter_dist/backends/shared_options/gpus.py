@@ -1,4 +1,4 @@
-"""Options about GPUs per rank."""
+"""The options for GPUs per rank."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def _whole_or_part(value: float) -> float:
     return int(value) if value == int(value) else value
 
 
-# The serializer keeps 2 from being saved as 2.0.
+# With this serializer, 2 is not saved as 2.0.
 GpusPerWorker = Annotated[
     float, Field(ge=0), AfterValidator(_whole_or_part), PlainSerializer(lambda value: value)
 ]
 
 
 class GpuOptions(Options):
-    """For backends that give each rank GPUs of its own."""
+    """Options of backends that give each rank GPUs of its own."""
 
     form: ClassVar[Form] = Form(
         sections={
@@ -54,7 +54,7 @@ class GpuOptions(Options):
 
 
 class LauncherGpuOptions(GpuOptions):
-    """For launchers, whose ranks all see what the run has, and choose by their local rank."""
+    """Options of launchers. All ranks see the run's GPUs, and choose by their local rank."""
 
     gpus_per_worker: GpusPerWorker | None = Field(
         default=None,

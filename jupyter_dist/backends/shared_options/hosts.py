@@ -1,4 +1,4 @@
-"""The options of every backend that reaches other hosts by ssh."""
+"""The options of every backend that connects to other hosts by ssh."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["HostOptions", "LauncherHostOptions", "check_hosts"]
 
 
 def _own_first(schema: dict[str, Any]) -> None:
-    """In the help and the form, what a backend adds stands before how its hosts are reached."""
+    """Sort a backend's own options before the options for hosts in the help and the form."""
     fields = schema["properties"]
     own = {name: field for name, field in fields.items() if name not in HostOptions.model_fields}
     schema["properties"] = {**own, **fields}
 
 
 class HostOptions(AgentOptions):
-    """Which hosts, and how they are reached."""
+    """The hosts, and how to connect to them."""
 
     model_config = ConfigDict(json_schema_extra=_own_first)
 
@@ -76,15 +76,15 @@ class HostOptions(AgentOptions):
 
 
 class LauncherHostOptions(HostOptions):
-    """For a launcher on this machine, which nothing takes on again: its ranks are not kept waiting."""
+    """Options of a launcher on this machine. Nothing reconnects to its ranks, so they do not wait."""
 
     grace: Duration = grace_field(60)
 
 
 def check_hosts(asked: HostOptions, *, users: bool = True) -> None:
-    """What can be told before anything is connected. Raises InputError, MissingEngine.
+    """Check the hosts without any connection. Raises InputError, MissingEngine.
 
-    `users`: whether a host may be named with one, as in me@node1.
+    `users`: whether a host's name may contain a user, as in me@node1.
     """
     for host in () if users else asked.hosts:
         user, at, name = str(host["name"]).rpartition("@")

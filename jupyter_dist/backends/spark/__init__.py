@@ -1,6 +1,5 @@
-"""Places on a Spark cluster: tasks of a barrier stage that hold slots, and one program for each machine.
+"""The backend `spark`: tasks of a barrier stage occupy slots, and one agent per machine runs in them.
 
-`barrier_task` runs on the executors, `dialled` takes the connections that tasks make to this machine,
-`spark_sessions` has the ways to a cluster, and `task_slots` puts these together.
-`driver_ranks` needs none of it.
+`barrier_task` runs on the executors. `task_connections` accepts the connections from tasks to this machine.
+`sessions` opens the connection to a cluster. `slots` combines these. `driver_ranks` needs none of them.
 """

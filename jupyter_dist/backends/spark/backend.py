@@ -1,4 +1,4 @@
-"""The backend `spark`: ranks on the executors of a Spark cluster, in slots that a barrier stage holds."""
+"""The backend `spark`: ranks on the executors of a Spark cluster, in the slots of a barrier stage."""
 
 from __future__ import annotations
 
@@ -26,11 +26,14 @@ __all__ = ["Spark"]
 
 _WORD = "jupyter-dist"
 _WHY_S = 5.0
-"""Spark ends its stage a moment after the task that has brought that about."""
+"""Seconds between the end of a task and the end of the stage that Spark ends because of it."""
 
 
 class Spark:
-    """An agent on each machine starts the ranks; tasks of a barrier stage hold their slots meanwhile."""
+    """Ranks on executors.
+
+    An agent on each machine starts them, while tasks of a barrier stage occupy the slots.
+    """
 
     name: ClassVar[str] = "spark"
     options: ClassVar[type[Options]] = SparkOptions
@@ -42,7 +45,7 @@ class Spark:
         self._slots: Slots | None = None
         self._hosted: Hosted | None = None
         self._submitted = False
-        """Whether the ranks' machines are known, and theirs is all that follows."""
+        """Whether the ranks' machines are known. From then on, `_hosted` runs the attempt."""
         self._stopping = False
         self._session: Session | None = None
         self._times = 0
@@ -58,7 +61,7 @@ class Spark:
 
     @staticmethod
     def inherited(options: Mapping[str, Any]) -> dict[str, str]:
-        """The way to the notebook's session, which is secret: it stands in no file and no argument."""
+        """Return the secret address of the notebook's session. No file and no argument contains it."""
         asked = SparkOptions(**options)
         return {} if asked.master is not None or asked.on_driver else notebook_session.inherited()
 
@@ -106,7 +109,7 @@ class Spark:
             return self._handle(folder, attempt)
 
     def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
-        """Whatever another process has begun ended with it, or is ended here."""
+        """End what another process has left of the attempt. Returns None: nothing of it runs afterwards."""
         _end_forgotten(job, attempt)
         return None
 
@@ -149,13 +152,13 @@ class Spark:
         return {"folder": str(folder.path), "attempt": attempt}
 
     def _hand_over(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
-        """From now on the ranks are those of known machines."""
+        """Submit the attempt to the known machines."""
         assert self._hosted is not None
         self._submitted = True
         return self._hosted.submit(job, folder, attempt)
 
     def _give_back(self, handle: Handle | None = None) -> None:
-        """Release the machines that there were, and their slots."""
+        """Release the machines of the attempt, and their slots."""
         if self._hosted is not None and self._submitted:
             self._hosted.release({} if handle is None else handle)
         if self._slots is not None:
@@ -169,7 +172,7 @@ class Spark:
             hosts = [{"name": LOCAL, "slots": job.world_size}]
             return Hosting(hosts, settings, by_pipe(beside_us(_WORD)), RankEnvironmentOptions.of(asked))
         found = [{"name": machine.name, "slots": len(machine.partitions)} for machine in slots.machines]
-        # Agents of an attempt whose slots are gone may still be about to end.
+        # Agents of a previous attempt without slots may still be ending.
         if self._times > 1:
             settings = dataclasses.replace(settings, remote_dir=f"{settings.remote_dir}/{self._times}")
 
@@ -189,13 +192,16 @@ class Spark:
         )
 
     def _opened(self, job: Job) -> Session:
-        """The session of the run, which all its attempts share."""
+        """Return the run's session, which all its attempts share."""
         if self._session is None:
             self._session = open_session(_spark_address(job))
         return self._session
 
     def _forgotten(self, handle: Handle) -> Poll:
-        """The process that held the slots is dead: lifelines have ended the ranks, or Spark does."""
+        """Return the state after the death of the process that had the slots.
+
+        Lifelines have ended the ranks, or Spark does.
+        """
         job = _job(handle)
         _end_forgotten(job, int(handle["attempt"]))
         return _nothing_ran(

@@ -1,10 +1,10 @@
-"""What each task of a barrier stage does on its executor: it holds one slot of the cluster for a run.
+"""The function of each task of a barrier stage: it occupies one slot of the cluster for a run.
 
-Every task dials the driver, and the two prove to each other that they know the run's key. The driver then
-has one task of each machine run the stage program, whose standard input and output become that connection;
-the others wait. All of them end when the driver says so.
+Every task connects to the driver, and both prove to each other that they have the run's key. On each machine,
+one task then runs the stage program, with that connection as its standard input and output. The other tasks
+wait. All of them end when the driver orders it.
 
-Spark pickles this module by value: it stands alone, because nothing of the package is on the executors.
+Spark pickles this module by value. It imports nothing of the package, which is missing on the executors.
 """
 
 from __future__ import annotations
@@ -28,24 +28,31 @@ HOST, WAIT, END = b"h", b"w", b"e"
 """The driver's orders: run the stage program on this connection, wait for another order, end."""
 _DIAL_S = 10.0
 _FIRST_DIAL_S = 30.0
-"""Who cannot reach the driver for that long at the beginning will not later, and the user has to know."""
+"""Seconds of failed first connections until the task fails, so that the user sees the error."""
 _AGAIN_S = 0.5
 _REFUSED_S = 2.0
-"""Where the driver's machine answers, and nobody listens there any more: the run's processes are dead."""
+"""Seconds of refused connections until the task ends.
+
+The driver's machine answers, but the run's processes there are dead.
+"""
 _SPARKS_OWN = (
-    # Spark sets these for its Python workers. OMP_NUM_THREADS is the task's cores, and ranks get their own.
+    # Spark sets these for its Python workers. OMP_NUM_THREADS is for the task's cores, and ranks get their
+    # own.
     *("OMP_NUM_THREADS", "PYTHON_WORKER_FACTORY_SECRET", "PYTHON_WORKER_FACTORY_SOCK_PATH"),
     *("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_BUFFER_SIZE", "SPARK_AUTH_SOCKET_TIMEOUT"),
 )
 
 
 def proof(key: bytes, who: bytes, *parts: bytes) -> bytes:
-    """What shows that `who` ("driver" or "task") knows the key; `parts` hold the other side's challenge."""
+    """Return the proof that `who` ("driver" or "task") has the key.
+
+    `parts` contain the other side's challenge.
+    """
     return hmac.new(key, b"\0".join((who, *parts)), hashlib.sha256).digest()
 
 
 def receive(connection: socket.socket, size: int) -> bytes:
-    """Exactly so many bytes. Raises ConnectionError at the other side's end."""
+    """Read exactly that many bytes. Raises ConnectionError if the other side ends."""
     data = b""
     while len(data) < size:
         more = connection.recv(size - len(data))
@@ -58,10 +65,10 @@ def receive(connection: socket.socket, size: int) -> bytes:
 def holder(
     address: tuple[str, int], key: bytes, program: str, word: str, grace_s: float
 ) -> Callable[[Iterator[Any]], Iterator[str]]:
-    """The function for `mapPartitions` of a barrier stage. It yields one string when its task is over.
+    """Return the function for `mapPartitions` of a barrier stage. It yields one string when its task is over.
 
-    `address`: where the driver listens. `grace_s`: how long the task goes on dialling a driver that it had
-    reached before. Raises OSError, for Spark to show, where the driver cannot be reached.
+    `address`: where the driver listens. `grace_s`: how long the task tries to reconnect to a driver. Raises
+    OSError, which Spark shows, if the driver is unreachable.
     """
 
     def hold(_: Iterator[Any]) -> Iterator[str]:
@@ -87,7 +94,7 @@ def holder(
 
 
 def in_arrow(hold: Callable[[Iterator[Any]], Iterator[str]]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The same for `mapInArrow`, whose result has one column `said`."""
+    """Return the same function for `mapInArrow`, whose result has one column `said`."""
 
     def hold_in_arrow(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow
@@ -109,8 +116,8 @@ def run_held(
 ) -> int:
     """Run a program until it ends, and return its exit code. The connection is its input and output.
 
-    `lifeline`: the reading end of a pipe whose other end this task holds. What the program has started
-    reads from it that the task has ended, in whatever way: Spark gives the slot to others then.
+    `lifeline`: the reading end of a pipe. This task has the other end. When the task ends for any reason, the
+    program's children read the end of the pipe: Spark then assigns the slot to others.
     """
     streams = subprocess.DEVNULL if connection is None else connection.fileno()
     own = {name: value for name, value in os.environ.items() if name not in _SPARKS_OWN}
@@ -127,7 +134,7 @@ def run_held(
 
 
 def _about(partition: int, resources: Mapping[str, Any]) -> dict[str, Any]:
-    """What the driver needs to know of this task."""
+    """Return what the driver needs to know about this task."""
     gpus = resources.get("gpu")
     return {
         "partition": partition,
@@ -140,7 +147,10 @@ def _about(partition: int, resources: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _machine() -> str:
-    """The same for two tasks only where they share processes and network: one agent serves both then."""
+    """Return the machine's identity. It is equal for two tasks only if they share processes and network.
+
+    One agent serves both tasks then.
+    """
     with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
         spaces = [os.readlink(f"/proc/self/ns/{name}") for name in ("net", "pid", "mnt")]
         return " ".join((file.read().strip(), *spaces))
@@ -150,7 +160,7 @@ def _machine() -> str:
 def _dialled(
     address: tuple[str, int], key: bytes, about: dict[str, Any], grace_s: float
 ) -> Iterator[socket.socket]:
-    """Connections to the driver, one after the other. Raises OSError when there was none for too long."""
+    """Yield connections to the driver, one after the other. Raises OSError after too long without one."""
     known, silent_since = False, time.monotonic()
     while True:
         try:
@@ -182,7 +192,7 @@ def _dial(address: tuple[str, int], key: bytes, about: Mapping[str, Any]) -> soc
         )
         if not hmac.compare_digest(receive(connection, 32), proof(key, b"driver", ours)):
             raise ConnectionRefusedError("somebody else listens there")
-        connection.settimeout(None)  # a timeout would leave O_NONBLOCK on what the stage program inherits
+        connection.settimeout(None)  # a timeout would leave O_NONBLOCK set for the stage program
     except BaseException:
         connection.close()
         raise
@@ -190,7 +200,7 @@ def _dial(address: tuple[str, int], key: bytes, about: Mapping[str, Any]) -> soc
 
 
 def _keep_alive(connection: socket.socket) -> None:
-    """Notice within two minutes that the driver's machine is gone without a word."""
+    """Set keep-alive options that detect the silent loss of the driver's machine within two minutes."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
         if hasattr(socket, name):
@@ -198,7 +208,7 @@ def _keep_alive(connection: socket.socket) -> None:
 
 
 def _ordered(connection: socket.socket) -> bytes:
-    """The next order that is not to wait; WAIT where the connection was lost before one came."""
+    """Return the next order other than WAIT. Returns WAIT if the connection was lost before an order."""
     try:
         while (order := receive(connection, 1)) == WAIT:
             pass

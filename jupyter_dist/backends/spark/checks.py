@@ -1,4 +1,4 @@
-"""What is told of a Spark before anything starts: whether it can be had like that, and what is here."""
+"""Checks before anything starts: whether Spark can run the request, and what is installed here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["check_spark", "found_here"]
 
 
 def check_spark(world_size: int, asked: SparkOptions) -> list[str]:
-    """What the user has to know. Raises InputError, and MissingEngine with what to install."""
+    """Return warnings. Raises InputError, and MissingEngine with what to install."""
     roles(world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
     if asked.on_driver:
         return []
@@ -50,7 +50,7 @@ def check_spark(world_size: int, asked: SparkOptions) -> list[str]:
 
 
 def found_here() -> dict[str, Any]:
-    """For people: PySpark's version, the notebook's session and its slots. Never raises."""
+    """Return facts for people: PySpark's version, the notebook's session and its slots. Never raises."""
     found: dict[str, Any] = {}
     try:
         found["PySpark"] = importlib.metadata.version("pyspark")
@@ -67,7 +67,7 @@ def found_here() -> dict[str, Any]:
 
 
 def _java() -> str | None:
-    """The Java that Spark's scripts take."""
+    """Return the Java that Spark's scripts use."""
     home = os.environ.get("JAVA_HOME")
     if home:
         return shutil.which("java", path=os.path.join(home, "bin"))

@@ -1,4 +1,4 @@
-"""Ranks on the driver, without any Spark, as a negative -np asks for."""
+"""Ranks on the driver without Spark, for a negative -np."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ __all__ = ["beside_us"]
 
 
 def beside_us(word: str) -> Callable[[str], Pipe]:
-    """What opens the pipe to a stage program on this machine, whose ranks end with this process."""
-    read, _ = os.pipe()  # the writing end is this process's alone, and is never closed
+    """Return a function that opens the pipe to a stage program on this machine.
+
+    Its ranks end with this process.
+    """
+    read, _ = os.pipe()  # only this process has the writing end, and never closes it
 
     def opened(_: str) -> Pipe:
         env = {name: value for name, value in os.environ.items() if not name.startswith("JUPYTER_DIST_SPARK")}

@@ -1,4 +1,7 @@
-"""The Spark session that this process, a notebook's kernel, has open: looked at, never opened or closed."""
+"""The open Spark session of this process, a notebook's kernel.
+
+This module reads it, never opens or closes it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ __all__ = ["connected_here", "inherited", "master_here", "slots_here"]
 
 
 def _context() -> Any:
-    """The SparkContext of this process that has not been stopped; None where there is none."""
+    """Return the active SparkContext of this process, or None."""
     core = sys.modules.get("pyspark.core.context") or sys.modules.get("pyspark.context")
     context = None if core is None else getattr(core.SparkContext, "_active_spark_context", None)
     there = getattr(context, "_jsc", None) is not None and getattr(context, "_gateway", None) is not None
@@ -20,8 +23,10 @@ def _context() -> Any:
 
 
 def _remote() -> str | None:
-    """The URL, with its token, of this process's session of Spark Connect; None where there is none, and for
-    one that does not say how it gets to its server."""
+    """Return the URL, with its token, of this process's Spark Connect session.
+
+    None if there is no session, or if the session does not reveal its URL.
+    """
     connect = sys.modules.get("pyspark.sql.connect.session")
     if connect is None:
         return None
@@ -33,24 +38,24 @@ def _remote() -> str | None:
         ours = {name: value for name, value in builder._params.items() if name != "session_id"}
         named = "".join(f";{name}={urllib.parse.quote(str(value))}" for name, value in ours.items())
         return f"sc://{builder.endpoint}/{named}"
-    except Exception:  # private names of PySpark's: without them the run says which session it takes
+    except Exception:  # these are private names of PySpark: if they are missing, the run reports its session
         return None
 
 
 def connected_here() -> str | None:
-    """The server of Spark Connect that this process has a session with. A run makes one of its own there."""
+    """Return the Spark Connect server of this process's session. A run creates its own session there."""
     remote = _remote()
     return None if remote is None else remote.partition("/;")[0].rstrip("/")
 
 
 def master_here() -> str | None:
-    """The master of this process's SparkContext, which a run shares."""
+    """Return the master of this process's SparkContext, which a run shares."""
     context = _context()
     return None if context is None else str(context.master)
 
 
 def slots_here() -> int | None:
-    """How many tasks its executors can run at the same time; None where that is not known."""
+    """Return how many tasks its executors can run at the same time, or None if that is unknown."""
     context = _context()
     if context is None:
         return None
@@ -61,7 +66,7 @@ def slots_here() -> int | None:
 
 
 def inherited() -> dict[str, str]:
-    """What a run's processes need in their environment to get to the session's cluster. It is secret."""
+    """Return the secret variables with which a run's processes connect to the session's cluster."""
     remote, context = _remote(), _context()
     if remote is not None:
         return {REMOTE: remote}

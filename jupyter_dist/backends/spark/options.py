@@ -21,7 +21,7 @@ _MASTER = re.compile(
     r"|spark://[^\s:,/]+:\d+(,[^\s:,/]+:\d+)*/?|sc://\S+"
 )
 _SECRET = re.compile(r"(?i)secret|password|token|access[.]?key|credential")
-"""What Spark itself hides of its settings (spark.redaction.regex)."""
+"""Pattern of the settings that Spark itself hides (spark.redaction.regex)."""
 
 
 def _master(value: str | None) -> str | None:
@@ -113,8 +113,11 @@ class SparkOptions(AgentOptions, GpuOptions):
 
     @classmethod
     def meant_by(cls, np: int) -> dict[str, Any]:
-        """HorovodRunner's: a negative number is so many processes on the driver, 0 all slots of the cluster
-        (https://docs.databricks.com/aws/en/machine-learning/train-model/distributed-training/horovod-runner)."""
+        """Return HorovodRunner's meaning of numbers below 1.
+
+        A negative number is a number of processes on the driver. 0 is all slots of the cluster
+        (https://docs.databricks.com/aws/en/machine-learning/train-model/distributed-training/horovod-runner).
+        """
         if np < 0:
             return {"np": -np, "on_driver": True}
         slots = notebook_session.slots_here()
@@ -127,7 +130,7 @@ class SparkOptions(AgentOptions, GpuOptions):
 
 
 def host_and_port(text: str) -> tuple[str, int]:
-    """`HOST` or `HOST:PORT`, port 0 where none is named. Raises InputError."""
+    """Parse `HOST` or `HOST:PORT`. The default port is 0. Raises InputError."""
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         return text.strip("[]"), 0

@@ -1,6 +1,6 @@
-"""The ways to a Spark cluster: a session of our own, Spark Connect, or the session that a notebook has open.
+"""The connection to a Spark cluster: a new session, Spark Connect, or the notebook's open session.
 
-PySpark is imported by what is called here, never with this module.
+The functions here import PySpark. The module itself does not.
 """
 
 from __future__ import annotations
@@ -24,27 +24,32 @@ from . import barrier_task
 __all__ = ["GATEWAY", "REMOTE", "Session", "SparkAddress", "is_final", "open_session", "slots_of", "why"]
 
 GATEWAY = "JUPYTER_DIST_SPARK_GATEWAY"
-"""`PORT PYTHON SECRET` of the notebook's own session, in the environment of a run's processes and nowhere
-else: who knows the secret can run any code as the user."""
+"""Variable with `PORT PYTHON SECRET` of the notebook's own session. Only the run's processes have it.
+
+The secret allows anyone to run any code as the user.
+"""
 REMOTE = "JUPYTER_DIST_SPARK_REMOTE"
-"""The URL of the server of Spark Connect that the notebook has a session with: it may hold a token."""
+"""Variable with the Spark Connect URL of the notebook's session. The URL may contain a token."""
 _DIAL_S = 5.0
 _STOP_S = 5.0
 _OF_A_NOTEBOOK = (
     *("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE"),
     *("SPARK_REMOTE", "SPARK_API_MODE"),
 )
-"""Variables that would have PySpark join a session in place of making one."""
+"""Variables that would make PySpark join a session instead of creating one."""
 
 Task = Callable[[Iterator[Any]], Iterator[str]]
 
 
 @dataclass(frozen=True)
 class SparkAddress:
-    """How a run gets to its cluster. Without a master: as this process's environment says, else Spark's."""
+    """The address of a run's cluster.
+
+    Without a master, the process's environment decides, else Spark's default.
+    """
 
     run: str
-    """The run's id: it names the application, or the session of Spark Connect."""
+    """The run's id: it names the application, or the Spark Connect session."""
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     python: str | None = None
@@ -53,34 +58,34 @@ class SparkAddress:
 
 
 class Session(Protocol):
-    """A session with a cluster, for one thread at a time; `cancel` and `close` may come from any."""
+    """A session with a cluster, for one thread at a time. Any thread may call `cancel` and `close`."""
 
     where: str
-    """What people call it: the master's URL."""
+    """The session's name for people: the master's URL."""
 
     def address(self) -> tuple[str, str]:
-        """How executors call this machine, and the address to listen at here."""
+        """Return this machine's address for the executors, and the local address to listen on."""
         ...
 
     def slots(self) -> int | None:
-        """How many tasks the executors that are there can run at the same time; None: nobody tells."""
+        """Return how many tasks the current executors can run at the same time, or None if unknown."""
         ...
 
     def hold(self, np: int, task: Task, name: str) -> None:
-        """Run a barrier stage of so many tasks, and wait for its end. Raises what Spark says."""
+        """Run a barrier stage of that many tasks. Blocks until the stage ends. Raises Spark's errors."""
         ...
 
     def cancel(self, name: str) -> None:
-        """Have Spark end the stages of that name, also those of another process. Repeatable; may raise."""
+        """Make Spark end the stages of that name, also those of another process. Repeatable. May raise."""
         ...
 
     def close(self) -> None:
-        """Give back what was opened. Never raises."""
+        """Release what was opened. Never raises."""
         ...
 
 
 def open_session(spark_address: SparkAddress) -> Session:
-    """Blocks until the cluster answers. Raises LaunchError, or what PySpark says."""
+    """Open a session. Blocks until the cluster answers. Raises LaunchError, or PySpark's errors."""
     _travel_by_value()
     url = spark_address.master
     if url is None:
@@ -102,11 +107,11 @@ def _travel_by_value() -> None:
 
 
 def slots_of(context: Any) -> int | None:
-    """How many tasks the executors of a SparkContext can run at the same time; None: it does not tell.
+    """Return how many tasks the executors of a SparkContext can run at the same time, or None if unknown.
 
-    Spark asks itself this before a barrier stage (checkBarrierStageWithNumSlots in
+    Spark computes the number before a barrier stage (checkBarrierStageWithNumSlots in
     https://github.com/apache/spark/blob/master/core/src/main/scala/org/apache/spark/scheduler/DAGScheduler.scala).
-    It is not for the public, so that a Spark without it costs the number alone.
+    The method is private. A Spark without it yields no number, and nothing else fails.
     """
     from py4j.protocol import Py4JError
 
@@ -146,7 +151,7 @@ class _Classic:
             except BaseException as error:
                 raised.append(error)
 
-        # A job's group belongs to a thread of the JVM, and this kind of thread has one of its own there.
+        # A job group belongs to a JVM thread. Only this kind of Python thread has a JVM thread of its own.
         thread = InheritableThread(target=job, daemon=True)
         thread.start()
         thread.join()
@@ -158,14 +163,14 @@ class _Classic:
 
 
 class _Own(_Classic):
-    """An application of our own, which ends with this process."""
+    """A new application, which ends with this process."""
 
     def __init__(self, spark_address: SparkAddress) -> None:
         for name in _OF_A_NOTEBOOK:
             os.environ.pop(name, None)
         master = spark_address.master
         if master is not None and master.startswith("local"):
-            # Names of this machine need not lead anywhere in a container.
+            # In a container, this machine's hostname may not resolve.
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         if spark_address.python is not None:
@@ -184,7 +189,7 @@ class _Own(_Classic):
 
 
 class _Shared(_Classic):
-    """The context of a notebook: it is never stopped here, and ends with the notebook's kernel."""
+    """The context of a notebook. This class never stops it. It ends with the notebook's kernel."""
 
     def __init__(self) -> None:
         port, python, secret = os.environ[GATEWAY].split(" ", 2)
@@ -208,7 +213,7 @@ class _Shared(_Classic):
 
 
 class _Connect:
-    """A session of Spark Connect: no JVM here, and a name by which another process finds it again."""
+    """A Spark Connect session, without a JVM here. Another process finds it again by its name."""
 
     def __init__(self, url: str, run: str) -> None:
         self.where = url.partition(";")[0].rstrip("/")
@@ -246,7 +251,7 @@ class _Connect:
 
 
 def _stop(opened: Any) -> None:
-    """Stop a SparkContext or a SparkSession; waits for it some seconds at the most."""
+    """Stop a SparkContext or a SparkSession. Blocks for some seconds at most."""
 
     def stop() -> None:
         with contextlib.suppress(Exception):
@@ -258,11 +263,11 @@ def _stop(opened: Any) -> None:
 
 
 def _defaults(spark_address: SparkAddress) -> dict[str, str]:
-    """The settings of an application of our own where the user gives none."""
+    """Return the default settings of a new application."""
     found = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # A barrier stage cannot be had with it, and this application runs nothing else.
+        # A barrier stage is impossible with it, and this application runs nothing else.
         "spark.dynamicAllocation.enabled": "false",
     }
     master = spark_address.master or ""
@@ -270,7 +275,7 @@ def _defaults(spark_address: SparkAddress) -> dict[str, str]:
         found["spark.master"] = spark_address.master
     cores = int(spark_address.conf.get("spark.task.cpus", "1"))
     if master.startswith("spark://"):
-        # By itself a standalone cluster gives all its cores to the first who comes.
+        # By default, the first application on a standalone cluster gets all its cores.
         found["spark.cores.max"] = str(spark_address.np * cores)
     elif master.startswith(("yarn", "k8s://")):
         each = max(1, int(spark_address.conf.get("spark.executor.cores", "1")) // cores)
@@ -279,7 +284,7 @@ def _defaults(spark_address: SparkAddress) -> dict[str, str]:
 
 
 def _find_master(master: str | None) -> None:
-    """Spark itself tries for a minute to reach a standalone master where nobody listens."""
+    """Check that a standalone master listens. Spark itself tries for a minute if none does."""
     if master is None or not master.startswith("spark://"):
         return
     places = []
@@ -301,7 +306,7 @@ def _reach(url: str, places: list[tuple[str, int]]) -> None:
 
 
 _TOLD = (
-    # Of a Python worker's traceback the last line, and what Spark says of a task or of a stage.
+    # The last line of a Python worker's traceback, and Spark's message about a task or a stage.
     re.compile(
         r"^(?:\w+\.)*(?:\w*Error|\w*Exception): (?P<why>.*cannot reach the notebook's machine.*)$", re.M
     ),
@@ -319,12 +324,12 @@ _OTHER_PYTHON = re.compile(r"PYTHON_VERSION_MISMATCH\].*?version: (\d+\.\d+) .*?
 
 
 def is_final(error: BaseException) -> bool:
-    """Whether the same would come of another try."""
+    """Return whether a retry would fail in the same way."""
     return isinstance(error, DistError) or _OTHER_PYTHON.search(str(error)) is not None
 
 
 def why(error: BaseException) -> str:
-    """In one line what Spark, whose exceptions hold pages of frames, has to say."""
+    """Return Spark's error in one line. Its exceptions contain pages of frames."""
     text = str(error)
     if isinstance(error, DistError):
         return text

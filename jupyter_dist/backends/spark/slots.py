@@ -1,4 +1,4 @@
-"""The slots that a run has on a Spark cluster, from the wish for them to their end, watched by one thread."""
+"""The slots of a run on a Spark cluster, from the request to the release, watched by one thread."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ __all__ = ["Machine", "Slots", "Step", "end_forgotten", "machines"]
 
 _LOOK_S = 0.5
 _END_S = 3.0
-"""From our word to the tasks' end; where one does not hear it, Spark is asked to end the stage."""
+"""Seconds from the order to end until the tasks have ended. After that, Spark is asked to end the stage."""
 _CANCEL_S = 10.0
 
 
 class Step(enum.Enum):
-    """How far the slots of one attempt have come."""
+    """The state of one attempt's slots."""
 
     OPENING = enum.auto()
     WAITING = enum.auto()
-    """There are too few slots, or other jobs have them."""
+    """There are too few slots, or other jobs use them."""
     HELD = enum.auto()
     ENDED = enum.auto()
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine with slots of ours: one of its tasks, the first, runs the stage program."""
+    """A machine with slots of ours. The first of its tasks runs the stage program."""
 
     name: str
     partitions: tuple[int, ...]
@@ -44,7 +44,7 @@ class Machine:
 
 
 def machines(tasks: Mapping[int, Mapping[str, Any]]) -> list[Machine]:
-    """The tasks by machine, in the order of their partitions. Two machines of one name get numbers."""
+    """Group the tasks by machine, in the order of their partitions. Two machines of one name get numbers."""
     found: dict[str, list[int]] = {}
     for partition in sorted(tasks):
         found.setdefault(str(tasks[partition]["machine"]), []).append(partition)
@@ -58,7 +58,7 @@ def machines(tasks: Mapping[int, Mapping[str, Any]]) -> list[Machine]:
 
 
 class Slots:
-    """`np` tasks of one barrier stage. `begin` starts a thread; everything else returns at once but `end`."""
+    """The tasks of one barrier stage, `np` in number. `begin` starts a thread. Only `end` blocks."""
 
     def __init__(
         self,
@@ -72,9 +72,10 @@ class Slots:
         grace_s: float,
         wait_s: float,
     ) -> None:
-        """`name`: by which Spark knows the stage. `session` may block. `driver_address`: how the executors
-        reach this machine, if not as they reach Spark's driver. `program`: see `barrier_task`.
-        `wait_s`: how long slots are waited for that are not there."""
+        """`name`: Spark's name of the stage. `session` may block. `driver_address`: this machine's address
+        for the executors, if it differs from the address of Spark's driver. `program`: see `barrier_task`.
+        `wait_s`: how long to wait for missing slots.
+        """
         self._np, self._name = np, name
         self._session_of, self._driver_address = session, driver_address
         self._program, self._word, self._grace_s, self._wait_s = program, word, grace_s, wait_s
@@ -83,18 +84,18 @@ class Slots:
         self._ending = threading.Event()
         self._over = threading.Event()
         self.detail: str | None = None
-        """What is waited for."""
+        """What the attempt waits for."""
         self.ended: str | None = None
         """Why there are no slots, or no more, in words for the user."""
         self.final = False
-        """Whether the same would come of another try."""
+        """Whether a retry would fail in the same way."""
         self.machines: Sequence[Machine] = ()
 
     def begin(self) -> None:
         threading.Thread(target=self._run, name="jupyter-dist-slots", daemon=True).start()
 
     def look(self) -> Step:
-        """How far it is, after a look at what has come."""
+        """Read new messages, and return the state."""
         if self._over.is_set():
             return Step.ENDED
         if self._listener is None:
@@ -104,13 +105,16 @@ class Slots:
         return Step.HELD if self.machines else Step.WAITING
 
     def take(self, name: str) -> Any:
-        """The connection of a machine's task, which runs the stage program on it; None: there is none."""
+        """Return the connection of a machine's task, and start the stage program on it.
+
+        None: no connection.
+        """
         assert self._listener is not None
         machine = next(machine for machine in self.machines if machine.name == name)
         return self._listener.take(machine.partitions[0])
 
     def end(self) -> None:
-        """Give the slots back, and wait some seconds until Spark has them. Repeatable; never raises."""
+        """Release the slots, and wait some seconds until Spark has them. Repeatable. Never raises."""
         self._ending.set()
         listener, session = self._listener, self._session
         if listener is not None:
@@ -129,7 +133,7 @@ class Slots:
             self.ended = self._hold()
         except BaseException as error:
             if not self._ending.is_set():
-                traceback.print_exc()  # all that Spark says is in supervisor.log
+                traceback.print_exc()  # supervisor.log gets Spark's complete error
             self.ended, self.final = why(error), is_final(error)
         finally:
             self._over.set()
@@ -155,7 +159,10 @@ class Slots:
         return Listener(host, host, port)
 
     def _wait_for_slots(self, session: Session) -> None:
-        """Spark itself would say nothing for ten minutes, and then fail the stage. Raises LaunchError."""
+        """Wait for free slots. Raises LaunchError.
+
+        Spark would fail the stage after ten minutes of silence.
+        """
         until = time.monotonic() + self._wait_s
         while not self._ending.is_set():
             slots = session.slots()
@@ -171,10 +178,12 @@ class Slots:
 
 
 def end_forgotten(spark_address: SparkAddress, name: str) -> None:
-    """End the stages of that name which a dead process has left in a session that did not end with it. One
-    that cannot be reached is told of; never raises."""
+    """End the stages of that name that a dead process has left in a session which survived it.
+
+    An unreachable session is reported in a message. Never raises.
+    """
     if spark_address.master is not None and not spark_address.master.startswith("sc://"):
-        return  # the session was that process's own
+        return  # the session belonged to that process
     try:
         session = open_session(spark_address)
         session.cancel(name)

@@ -1,4 +1,4 @@
-"""The connections that tasks make to this machine, each side having proved that it knows the key."""
+"""The connections of tasks to this machine. Each side has proved that it has the key."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ __all__ = ["Listener"]
 
 _GREETING_S = 10.0
 _MOST_GREETED = 256
-"""Connections that have not proved anything yet; beyond, whoever dials has to wait."""
+"""Largest number of connections without a proof. Further connections have to wait."""
 _MOST_TOLD = 1 << 16
 
 
 class Listener:
-    """Takes connections in threads of its own. A task's newest one stands for the task."""
+    """Accepts connections in threads of its own. A task's newest connection replaces its earlier ones."""
 
     def __init__(self, address: str, bind: str, port: int = 0) -> None:
-        """`address`: how the tasks' machines call this one. `bind`: where to listen. Raises OSError."""
+        """`address`: this machine's address for the tasks. `bind`: the local address to listen on.
+
+        Raises OSError.
+        """
         self.key = secrets.token_bytes(32)
         self._listener = self._bound(bind, port)
         self.address = address, int(self._listener.getsockname()[1])
@@ -34,7 +37,7 @@ class Listener:
         self._greeting = threading.BoundedSemaphore(_MOST_GREETED)
         self._tasks: dict[int, dict[str, Any]] = {}
         self._free: dict[int, socket.socket] = {}
-        """Connections that no order but to wait was given to."""
+        """Connections that have received no order other than WAIT."""
         self._ended = False
         threading.Thread(target=self._accept, name="jupyter-dist-listener", daemon=True).start()
 
@@ -44,18 +47,18 @@ class Listener:
         try:
             return socket.create_server((bind, port), family=family)
         except OSError:
-            # An address of this machine that it does not have itself, as behind NAT.
+            # The address is not one of this machine's interfaces, for example behind NAT.
             if bind in ("", "0.0.0.0", "::"):
                 raise
             return socket.create_server(("", port))
 
     def tasks(self) -> dict[int, Mapping[str, Any]]:
-        """What each task that has dialled tells of itself, by its partition."""
+        """Return the facts that each connected task has sent, by its partition."""
         with self._lock:
             return dict(self._tasks)
 
     def take(self, partition: int) -> socket.socket | None:
-        """The connection of a task, which is told to run the stage program on it; None where it has none."""
+        """Return the connection of a task, and order it to run the stage program. None: no connection."""
         with self._lock:
             connection = self._free.pop(partition, None)
         if connection is None:
@@ -68,7 +71,7 @@ class Listener:
         return connection
 
     def end(self) -> None:
-        """Tell every task to end, also those that dial later. Repeatable."""
+        """Order every task to end, also those that connect later. Repeatable."""
         with self._lock:
             self._ended = True
             free, self._free = self._free, {}
@@ -76,10 +79,10 @@ class Listener:
             self._dismiss(connection)
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Stop accepting connections."""
         self.end()
         with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # which wakes the thread that accepts
+            self._listener.shutdown(socket.SHUT_RDWR)  # this wakes the thread that accepts
         self._listener.close()
 
     def _accept(self) -> None:
@@ -96,7 +99,7 @@ class Listener:
             connection.settimeout(_GREETING_S)
             self._park(self._proved(connection), connection)
         except (OSError, ValueError, KeyError):
-            connection.close()  # not one of ours, or gone again
+            connection.close()  # not one of our tasks, or closed again
         finally:
             self._greeting.release()
 

@@ -1,4 +1,4 @@
-"""The backend `ssh`: ranks on any hosts that can be logged in to, with nothing installed there but Python."""
+"""The backend `ssh`: ranks on any hosts with an ssh login. The hosts need nothing but Python."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ __all__ = ["Ssh"]
 
 
 class Ssh:
-    """An agent on each host starts the ranks and sends on what they write. It outlives its driver a while."""
+    """An agent on each host starts the ranks and forwards their output.
+
+    It survives its driver for a while.
+    """
 
     name: ClassVar[str] = "ssh"
     options: ClassVar[type[Options]] = SshOptions

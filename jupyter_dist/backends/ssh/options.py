@@ -45,5 +45,5 @@ class SshOptions(HostOptions, GpuOptions, ElasticOptions):
         return dataclasses.replace(super().settings(), interface=self.interface)
 
     def wanted(self) -> RankEnvironmentOptions:
-        """What concerns the environments of the ranks."""
+        """The options for the ranks' environments."""
         return RankEnvironmentOptions.of(self, synced=bool(self.rsync_paths))

@@ -1,4 +1,4 @@
-"""The backend `torchrun`: ranks that torch.distributed.run starts, and starts again."""
+"""The backend `torchrun`: ranks started and restarted by torch.distributed.run."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from .options import LAST_CALL_S, Layout, TorchrunOptions, layout
 __all__ = ["Torchrun", "arguments"]
 
 _OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""The store that a restarted group would otherwise share holds addresses of ranks that are gone."""
+"""A restarted group would share a store with the addresses of ranks that have ended."""
 
 
 class Torchrun(Follower):
-    """torchrun starts the ranks, and with --max-restarts starts all of them again when one fails."""
+    """torchrun starts the ranks. With --max-restarts it restarts all of them when one fails."""
 
     name: ClassVar[str] = "torchrun"
     options: ClassVar[type[Options]] = TorchrunOptions
@@ -93,7 +93,7 @@ class Torchrun(Follower):
         self._launched = launched = LocalLauncher(job, folder, attempt, restarts=job.max_restarts)
 
         def start(gpus: Sequence[str], more: Mapping[str, str]) -> Handle:
-            # The launcher is the one to stop: in place of ranks that end it would start others.
+            # Stop the launcher instead of the ranks: it would replace ranks that end.
             return launched.start(
                 argv, {**env, **more}, name="torchrun", stop_launcher=True, explain=_explain
             )
@@ -121,14 +121,14 @@ class Torchrun(Follower):
 
 
 def _restarts(job: Job, where: Layout) -> int:
-    """Those asked for, and at least one for each host that may be lost."""
+    """Return the requested restarts, and at least one for each host that may be lost."""
     return max(job.max_restarts, len(where.per_node) - where.least)
 
 
 def _starts(
     job: Job, attempt: int, options: TorchrunOptions, fleet: Fleet, names: Sequence[str]
 ) -> list[Start]:
-    """A torchrun on each of these hosts, the rendezvous on the first."""
+    """Return the start of torchrun on each of these hosts. The rendezvous is on the first."""
     asked = layout(job.world_size, options)
     counts = {str(host["name"]): count for host, count in zip(options.hosts, asked.per_node, strict=False)}
     where = Layout(tuple(counts[name] for name in names), asked.least)
@@ -147,7 +147,7 @@ def _starts(
 def _argv(
     python: str, options: TorchrunOptions, job: Job, where: Layout, node: int, endpoint: str, address: str
 ) -> list[str]:
-    """torchrun on one of several hosts. Pure."""
+    """Return torchrun's argv on one of several hosts. Pure."""
     is_host = int(node == 0) if options.rdzv_endpoint is None and options.rdzv_backend == "c10d" else None
     return [
         *(python, "-m", "jupyter_dist.worker.launchers.torchrun_host"),
@@ -157,12 +157,15 @@ def _argv(
 
 
 def _request(job: Job, attempt: int, folder: RunFolder | None) -> tuple[list[str], dict[str, str]]:
-    """torchrun's argv and variables; without a folder its own files go nowhere in particular. Pure."""
+    """Return torchrun's argv and variables. Without a folder, torchrun chooses the path of its files.
+
+    Pure.
+    """
     options = TorchrunOptions(**job.options)
     where = layout(job.world_size, options)
     argv = [job.python, "-m", "torch.distributed.run"]
     argv += arguments(options, job, where, node=0, endpoint="127.0.0.1:0")
-    # Else torch asks the resolver for this host's name, which on laptops has many answers.
+    # Without this flag, torch resolves this host's name, which has many addresses on laptops.
     argv += ["--local-addr", "127.0.0.1"]
     if folder is not None:
         argv += ["--log-dir", str(folder.attempt(attempt) / "torchrun")]
@@ -177,10 +180,11 @@ def _request(job: Job, attempt: int, folder: RunFolder | None) -> tuple[list[str
 def arguments(
     options: TorchrunOptions, job: Job, where: Layout, *, node: int, endpoint: str, is_host: int | None = None
 ) -> list[str]:
-    """torchrun's arguments, but for what it starts. Pure.
+    """Return torchrun's arguments, without the program to start. Pure.
 
-    Always with a rendezvous: without one (--master-port 0) torchrun was seen to hang and to leave orphans.
-    `is_host`: whether the rendezvous is on this node, which torch else finds out by the host's name.
+    They always include a rendezvous: without one (--master-port 0), torchrun was seen to hang and to leave
+    orphans. `is_host`: whether the rendezvous is on this node. Torch would otherwise derive it from the
+    host's name.
     """
     given = {pair.partition("=")[0].strip() for pair in options.rdzv_conf.split(",")}
     conf = [options.rdzv_conf] if options.rdzv_conf else []
@@ -207,6 +211,6 @@ def arguments(
 
 
 def _explain(text: str) -> str:
-    """The last exception it names."""
+    """Return the last exception in torchrun's output."""
     found = re.findall(r"^[\w.]*(?:Error|Exception|Timeout)\b:?.*$", text, re.MULTILINE)
     return str(found[-1])[:300] if found else last_words(text)

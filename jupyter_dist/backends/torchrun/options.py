@@ -1,4 +1,4 @@
-"""The options of the backend `torchrun`, and how many ranks they come to on each host."""
+"""The options of the backend `torchrun`, and the resulting number of ranks on each host."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from ..shared_options.hosts import LauncherHostOptions
 __all__ = ["LAST_CALL_S", "Layout", "TorchrunOptions", "layout"]
 
 LAST_CALL_S = 2
-"""How long a rendezvous with enough nodes waits for more. torch's 30 s would pass at every restart."""
+"""Seconds that a rendezvous with enough nodes waits for more.
+
+Torch's default of 30 s delays every restart.
+"""
 _MEETING = "is for --rdzv-backend static: --rdzv-endpoint HOST:PORT says where the nodes meet"
 _OUTPUT = "has nothing to do here: each rank's output is in a log of its own, run.log(rank)"
 _PROGRAM = "has nothing to do here: the cell is what the workers run"
@@ -32,7 +35,7 @@ _INSTEAD = {
     "--event-log-handler": "has nothing to do here: what torchrun says is in its own log, beside the ranks'",
     "--signals-to-handle": "has nothing to do here: a run is told to end with `%dist stop`",
 }
-"""What torchrun's users know, and what to do instead."""
+"""Flags of torchrun, each with its replacement here."""
 
 
 def _nodes(value: object) -> object:
@@ -44,7 +47,7 @@ def _nodes(value: object) -> object:
 
 
 def _processes(value: object) -> object:
-    """torchrun's words for what the machine has."""
+    """Convert torchrun's words for the machine's devices, such as `gpu`."""
     counts = {"gpu": len(visible_gpus()), "cpu": cores(), "auto": len(visible_gpus()) or cores()}
     if isinstance(value, str) and value in counts:
         if not counts[value]:
@@ -151,16 +154,16 @@ class TorchrunOptions(LauncherHostOptions, LauncherGpuOptions):
         try:
             return layout(None, self).ranks
         except InputError:
-            return 1  # `check` tells what is wrong
+            return 1  # `check` reports the error
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How many ranks there are on each host, and of how many hosts."""
+    """The number of ranks on each host, and the number of hosts."""
 
     per_node: tuple[int, ...]
     least: int
-    """The hosts without which the run cannot go on."""
+    """Smallest number of hosts with which the run can continue."""
 
     @property
     def ranks(self) -> int | None:
@@ -173,9 +176,9 @@ class Layout:
 
 
 def layout(np: int | None, options: TorchrunOptions) -> Layout:
-    """Where the ranks are. With neither -np nor other numbers they are not counted yet (0).
+    """Return the placement of the ranks. Without -np and other numbers, the ranks are not counted yet (0).
 
-    Raises InputError when the numbers given contradict each other.
+    Raises InputError if the given numbers contradict each other.
     """
     hosts, each = options.hosts, options.nproc_per_node
     least, _, most = (options.nnodes or "1").partition(":")
