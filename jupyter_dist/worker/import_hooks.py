@@ -29,7 +29,7 @@ class AfterImport:
     def install(self) -> None:
         """Insert this finder first, and call the hook now for modules that are already imported.
 
-        Raises: the first exception of a hook, after all hooks were called.
+        Raises the first exception of a hook, after all hooks were called.
         Repeatable: yes.
         """
         if self not in sys.meta_path:

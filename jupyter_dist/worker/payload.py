@@ -98,7 +98,7 @@ def write(path: Path, header: Mapping[str, Any], body: bytes, buffers: Sequence[
 def write_value(path: Path, value: Any) -> int:
     """Write a rank's result as a container and return its size in bytes.
 
-    Raises: any exception of the value's pickling. Then nothing is written.
+    Raises any exception of the value's pickling. Then nothing is written.
     """
     main = sys.modules["__main__"].__dict__
     name_classes(main, os.environ.get("JUPYTER_DIST_RUN", ""))
@@ -109,7 +109,7 @@ def write_value(path: Path, value: Any) -> int:
 def read_header(path: Path) -> dict[str, Any]:
     """Read only the header. This runs no code of the container and imports nothing.
 
-    Raises: ContainerError, UntrustedContainer. FileNotFoundError passes through.
+    Raises ContainerError, UntrustedContainer. FileNotFoundError passes through.
     """
     with _open(path) as file:
         return _header(file, path)
@@ -121,7 +121,7 @@ def rewrite_header(path: Path, target: Path, more: Mapping[str, Any]) -> None:
     The body is copied. The buffers become the same file under a second name, or a copy if the file system has
     no links. Only the header is unpickled.
 
-    Raises: ContainerError, UntrustedContainer, and OSError. Then no partial file remains.
+    Raises ContainerError, UntrustedContainer, and OSError. Then no partial file remains.
     """
     with _open(path) as file:
         header = _header(file, path)
@@ -160,7 +160,7 @@ def load(path: Path, *, main: dict[str, Any] | None = None) -> Any:
     the functions use are added to it. Without `main` (in the kernel), functions get globals of their own.
     Classes that the kernel already has stay unchanged, so loading changes nothing in the notebook.
 
-    Raises: ContainerError, UntrustedContainer, and any exception of unpickling.
+    Raises ContainerError, UntrustedContainer, and any exception of unpickling.
     """
     with _open(path) as file:
         header = _header(file, path)

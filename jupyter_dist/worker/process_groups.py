@@ -27,7 +27,7 @@ def guard_groups(read: int) -> bool:
     """Act as a guard: wait until the other end of a pipe is closed, then kill the groups in its last line.
 
     Returns: False if the last line is the word `done`. Then nothing is killed.
-    Blocks: until the pipe is closed.
+    Blocks until the pipe is closed.
     """
     last = last_words(read)
     if last == "done":

@@ -53,7 +53,7 @@ class Task:
 
         If a cluster with parameter servers has no chief, worker 0 becomes the chief.
 
-        Raises: ValueError if no worker would remain to work for the chief.
+        Raises ValueError if no worker would remain to work for the chief.
         """
         workers = self.cluster.get("worker", ())
         if self.count("chief") or not self.count("ps"):
@@ -81,7 +81,7 @@ class Task:
 def task() -> Task:
     """Read this rank's task from TF_CONFIG. If it is not set, the cluster has no task.
 
-    Raises: ValueError if the value of TF_CONFIG is invalid.
+    Raises ValueError if the value of TF_CONFIG is invalid.
     """
     text = os.environ.get("TF_CONFIG", "")
     if not text.strip():

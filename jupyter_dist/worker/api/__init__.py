@@ -1,8 +1,7 @@
-"""Functions that a cell calls on a rank: `import jupyter_dist as dist`, then `dist.rank()`,
-`dist.log(loss=…)`, ….
+"""Functions that a cell calls on a rank:
 
-Every function also works outside a run, as the only rank of a world of one. So the same code runs in the
-notebook itself.
+`import jupyter_dist as dist`, then `dist.rank()`, `dist.log(loss=…)`, …. Every function also works outside a
+run, as the only rank of a world of one. So the same code runs in the notebook itself.
 """
 
 from __future__ import annotations
@@ -197,7 +196,7 @@ def device() -> torch.device:
     A rank sees only its own share of the GPUs, so the device is `cuda:0` on each rank. Outside a run: the
     first GPU, if there is one.
 
-    Raises: ModuleNotFoundError when PyTorch is not installed.
+    Raises ModuleNotFoundError when PyTorch is not installed.
     """
     torch = _torch("device")
     if not _has_gpu(torch):
@@ -218,9 +217,9 @@ def init(communicator: str | None = None, timeout_s: float | None = None) -> Non
     The function also makes `device()` the current CUDA device. jupyter-dist closes the group when the cell
     has succeeded. Outside a run, the group has only this process.
 
-    Raises: ModuleNotFoundError when PyTorch is not installed, RuntimeError when a group with another
+    Raises ModuleNotFoundError when PyTorch is not installed, RuntimeError when a group with another
     communicator is open.
-    Blocks: until every rank has called it.
+    Blocks until every rank has called it.
     """
     global _ours
     torch = _torch("init")
@@ -250,10 +249,10 @@ def init(communicator: str | None = None, timeout_s: float | None = None) -> Non
 
 
 def strategy(kind: str | None = None, **options: Any) -> tf.distribute.Strategy:
-    """Return the tf.distribute strategy that fits this rank. A printed line names the strategy and the
-    reason.
+    """Return the tf.distribute strategy that fits this rank.
 
-    Every rank has TF_CONFIG on backends that support TensorFlow's roles. TF_CONFIG decides:
+    A printed line names the strategy and the reason. Every rank has TF_CONFIG on backends that support
+    TensorFlow's roles. TF_CONFIG decides:
     - With parameter servers (`--ps`): ParameterServerStrategy on the chief, with its ClusterCoordinator as
       `strategy.coordinator`. On workers and parameter servers the call serves and does not return. The run
       ends them when the other ranks are done, and their result is None. So all ranks run the same cell, and
@@ -271,8 +270,8 @@ def strategy(kind: str | None = None, **options: Any) -> tf.distribute.Strategy:
     Call the function before any other function of TensorFlow. A second call with the same kind and no options
     returns the same strategy.
 
-    Raises: ModuleNotFoundError when TensorFlow is not installed, ValueError for an unknown name or a kind
-    that does not fit TF_CONFIG, RuntimeError when there is no TPU.
+    Raises ModuleNotFoundError when TensorFlow is not installed, ValueError for an unknown name or a kind that
+    does not fit TF_CONFIG, RuntimeError when there is no TPU.
     """
     from ..tensorflow import strategies
 
@@ -301,7 +300,7 @@ def shard(data: Any, even: bool = False) -> Any:
     Otherwise collectives in a training loop wait for a batch that one rank does not have. Every rank must
     have the same data in the same order.
 
-    Raises: TypeError for a dict, a set, a DataLoader, a string, a number or None. Also for `even` if a data
+    Raises TypeError for a dict, a set, a DataLoader, a string, a number or None. Also for `even` if a data
     set does not have a length.
     """
     return sharding.share(data, rank(), world_size(), even)
@@ -312,7 +311,7 @@ def barrier(timeout_s: float | None = None) -> None:
 
     The barrier uses torch.distributed if a process group is open, otherwise files in the run folder.
 
-    Raises: TimeoutError after `timeout_s` seconds. With files, RuntimeError instead of waiting forever if a
+    Raises TimeoutError after `timeout_s` seconds. With files, RuntimeError instead of waiting forever if a
     rank has ended before the barrier.
     """
     group = _open_group()

@@ -22,7 +22,7 @@ _meetings = 0
 def meet(run: str, attempt: int, rank: int, world_size: int, timeout_s: float | None) -> None:
     """Wait until every rank has called this as often as this rank has.
 
-    Raises: RuntimeError when a rank has ended before the barrier or the ranks are on several hosts,
+    Raises RuntimeError when a rank has ended before the barrier or the ranks are on several hosts,
     TimeoutError after `timeout_s` seconds.
     """
     global _meetings

@@ -21,7 +21,7 @@ def input(name: str = "training") -> Path:
     With Pipe, the path is the FIFO of the first epoch. On `azureml`, the path is the mounted or downloaded
     folder, or a file if the input is a file. With mode=direct, it is the address itself.
 
-    Raises: KeyError for another name, with the existing names, and if the platform has no inputs.
+    Raises KeyError for another name, with the existing names, and if the platform has no inputs.
     Source: https://github.com/aws/sagemaker-training-toolkit/blob/master/ENVIRONMENT_VARIABLES.md
     """
     found = {

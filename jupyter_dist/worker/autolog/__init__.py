@@ -94,7 +94,7 @@ def install() -> None:
 
     Imports no framework. A module that is already imported (a warm start) is patched now, any other when it
     is imported. If a hook that only affects metrics fails, the user gets one note.
-    Raises: ForeignNameMissing if an imported module that decides what is trained cannot be patched.
+    Raises ForeignNameMissing if an imported module that decides what is trained cannot be patched.
     """
     _finder.install()
 

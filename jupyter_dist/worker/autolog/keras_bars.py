@@ -1,7 +1,7 @@
-"""Progress bars of Keras on a rank. They are reported as progress; the log gets their last line, with the
-metrics.
+"""Progress bars of Keras on a rank.
 
-`fit` has a meter of its own (keras.py), which counts over all epochs. `evaluate`, `predict` and bars of users
+They are reported as progress; the log gets their last line, with the metrics. `fit` has a meter of its own
+(keras.py), which counts over all epochs. `evaluate`, `predict` and bars of users
 (https://keras.io/api/utils/python_utils/#progbar-class) use the meters of this module.
 """
 

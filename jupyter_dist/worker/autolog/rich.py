@@ -1,8 +1,8 @@
-"""Progress bars of Rich on a rank. Each task of a `Progress` is reported, and the log gets only the final
-state.
+"""Progress bars of Rich on a rank.
 
-Without a terminal Rich draws nothing until a bar has ended. With `force_terminal=True` it draws by moving the
-cursor up. (https://rich.readthedocs.io/en/stable/progress.html)
+Each task of a `Progress` is reported, and the log gets only the final state. Without a terminal Rich draws
+nothing until a bar has ended. With `force_terminal=True` it draws by moving the cursor up.
+(https://rich.readthedocs.io/en/stable/progress.html)
 """
 
 from __future__ import annotations

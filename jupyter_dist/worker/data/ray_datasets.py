@@ -36,7 +36,7 @@ def join(address: str | None = None) -> Any:
     """Connect this process to its Ray cluster, and return the module `ray`.
 
     The cluster is that of RAY_ADDRESS, which ranks on Ray have, otherwise the one at `address`.
-    Raises: ModuleNotFoundError if Ray is not installed, ConnectionError if the cluster cannot be reached.
+    Raises ModuleNotFoundError if Ray is not installed, ConnectionError if the cluster cannot be reached.
     """
     try:
         ray = importlib.import_module("ray")

@@ -95,7 +95,7 @@ class Lease:
         """Lease GPUs. Repeatable.
 
         With `wait`, this run keeps its position in the queue, and must call this method again and again.
-        Raises: Refused.
+        Raises Refused.
         """
         if self.gpus is not None:
             return self.gpus
@@ -193,7 +193,7 @@ def _check_number(wish: GpuRequest, gpus: Sequence[Gpu]) -> None:
 def preview(wish: GpuRequest) -> tuple[Gpu, ...]:
     """Return the GPUs that `Lease.take` would lease now, without leasing them.
 
-    Raises: Refused.
+    Raises Refused.
     """
     gpus, others = visible_gpus(), record.holders()
     _check_number(wish, gpus)

@@ -29,7 +29,7 @@ class _Memory(ctypes.Structure):
 class Nvml:
     """The loaded library.
 
-    Raises: OSError if it cannot be used.
+    Raises OSError if it cannot be used.
     """
 
     def __init__(self, library: str = _LIBRARY) -> None:

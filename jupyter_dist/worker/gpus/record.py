@@ -129,7 +129,7 @@ def turn() -> Iterator[None]:
     Start no process in it: a child would keep the lock. If another process keeps the lock for seconds, which
     has no good reason, the context begins without the lock. Two runs that lease the same GPU at once are
     better than runs that cannot start.
-    Raises: Unusable.
+    Raises Unusable.
     """
     with _folder(make=True) as place:
         deadline = time.monotonic() + _TURN_S
@@ -152,7 +152,7 @@ def turn() -> Iterator[None]:
 def enter(holder: Holder) -> Entry:
     """Write a file with this content, and lock it.
 
-    Raises: Unusable.
+    Raises Unusable.
     """
     told = {f.name: getattr(holder, f.name) for f in dataclasses.fields(holder) if f.name != "user"}
     told |= {name: sorted(told[name]) for name in ("uuids", "wholes")}

@@ -26,7 +26,7 @@ class Store(ThreadingHTTPServer):
     """Values by scope and key, served by a thread of this process until the process ends.
 
     Port 0 chooses a free port, see `port`.
-    Raises: OSError if the port is in use.
+    Raises OSError if the port is in use.
     """
 
     daemon_threads = True
@@ -59,7 +59,7 @@ class Store(ThreadingHTTPServer):
     def get(self, scope: str, key: str) -> bytes | None:
         """Return the value, or None if it is missing.
 
-        Blocks: up to 0.5 s, until the value is there.
+        Blocks for at most 0.5 s, until the value is there.
         """
         deadline = time.monotonic() + _HELD_S
         with self._changed:
@@ -76,11 +76,11 @@ class Store(ThreadingHTTPServer):
             self._changed.notify_all()
 
     def leave(self, scope: str, key: str) -> None:
-        """Record that the rank whose number is `key` no longer needs a scope. When all ranks have left,
-        remove it.
+        """Record that the rank whose number is `key` no longer needs a scope.
 
-        A slower rank may still have to read a value of this one. No rank leaves before it has read a value of
-        every other rank. So by then, all ranks have stored values under their numbers.
+        When all ranks have left, remove it. A slower rank may still have to read a value of this one. No rank
+        leaves before it has read a value of every other rank. So by then, all ranks have stored values under
+        their numbers.
         """
         with self._changed:
             left = self._left.setdefault(scope, set())
@@ -135,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
 def put(address: str, port: int, scope: str, key: str, value: bytes) -> None:
     """Put a value into a store that is being served.
 
-    Raises: OSError.
+    Raises OSError.
     """
     connection = http.client.HTTPConnection(address, port, timeout=30)
     try:
@@ -151,7 +151,7 @@ def put(address: str, port: int, scope: str, key: str, value: bytes) -> None:
 def wait_until_served(address: str, port: int, seconds: float) -> None:
     """Wait until a store is served.
 
-    Raises: TimeoutError with the last error.
+    Raises TimeoutError with the last error.
     """
     deadline = time.monotonic() + seconds
     while True:

@@ -97,7 +97,7 @@ def unreached(places: Mapping[str, Sequence[Any]], timeout_s: float) -> dict[str
 
     `places` maps names to an address and a port. A place where nobody listens counts as reachable. All are
     tried at once.
-    Blocks: up to `timeout_s`.
+    Blocks for at most `timeout_s`.
     """
     why: dict[str, str] = {}
     trying: dict[int, tuple[str, socket.socket]] = {}

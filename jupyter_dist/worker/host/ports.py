@@ -44,7 +44,7 @@ def available_ports(count: int) -> list[int]:
 def free_ports(count: int) -> list[int]:
     """Return distinct ports that are unbound at this moment.
 
-    Raises: OSError when there are not enough.
+    Raises OSError when there are not enough.
     """
     found = available_ports(count)
     if len(found) < count:

@@ -52,7 +52,7 @@ def arrange(why: str) -> None:
     """Make tf_keras replace keras if the cell needs it, before any import. Nearly no cell does.
 
     `why`: the feature of the cell that Keras 3 lacks without this package.
-    Raises: RuntimeError without tf_keras.
+    Raises RuntimeError without tf_keras.
     """
     reason = swaps(why, os.environ)
     if reason:

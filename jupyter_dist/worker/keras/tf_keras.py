@@ -31,7 +31,7 @@ def arrange(why: str = _WHY) -> None:
     """Make `import keras`, `from tensorflow import keras` and `tf.keras` all return tf_keras. Repeatable.
 
     `why`: the feature that does not work with Keras 3, for the messages. Imports tensorflow.
-    Raises: RuntimeError when tf_keras is not installed (with the package to install), and when Keras 3 is
+    Raises RuntimeError when tf_keras is not installed (with the package to install), and when Keras 3 is
     already imported in this process.
     """
     if any(isinstance(finder, _Alias) for finder in sys.meta_path):
@@ -101,11 +101,11 @@ def _is_legacy(module: ModuleType) -> bool:
 
 
 def adapt() -> None:
-    """Import Horovod's Keras API and patch its callbacks. Without Horovod, the cell's own import raises the
-    error.
+    """Import Horovod's Keras API and patch its callbacks.
 
-    The callbacks correct the momentum when they change the learning rate. An optimizer that stores its
-    momentum as a plain number has it compiled in. The callbacks cannot correct that momentum, and would fail.
+    Without Horovod, the cell's own import raises the error. The callbacks correct the momentum when they
+    change the learning rate. An optimizer that stores its momentum as a plain number has it compiled in. The
+    callbacks cannot correct that momentum, and would fail.
     """
     try:
         from horovod._keras import callbacks

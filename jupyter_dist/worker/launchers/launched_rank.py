@@ -46,7 +46,7 @@ _NODE = ("JUPYTER_DIST_NODE", "HOROVOD_CROSS_RANK", "SLURM_NODEID")
 def translated(environ: Mapping[str, str]) -> dict[str, str]:
     """Translate a launcher's variables into the variables that every rank has. Pure.
 
-    Raises: KeyError when the launcher has not set a rank.
+    Raises KeyError when the launcher has not set a rank.
     """
     launcher = environ[LAUNCHER]
     said = {

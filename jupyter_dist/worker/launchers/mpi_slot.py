@@ -60,7 +60,7 @@ def _place(folder: str, local: str, attempt: int) -> str:
 
     The file is in `folder`, or in a subfolder for each start of mpirun. mpirun is started again if an attempt
     asks for it.
-    Raises: RuntimeError after 150 s.
+    Raises RuntimeError after 150 s.
     """
     once = os.path.join(folder, f"{local}.json")
     if os.path.exists(once):

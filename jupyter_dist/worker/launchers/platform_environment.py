@@ -158,9 +158,9 @@ def _kubernetes(environ: Mapping[str, str]) -> JobPosition:
 
 
 def _ray(environ: Mapping[str, str]) -> JobPosition:
-    """Read Ray's variables. A worker of Ray has a job and GPUs; the program that starts the actors assigns
-    ranks.
+    """Read Ray's variables.
 
+    A worker of Ray has a job and GPUs; the program that starts the actors assigns ranks.
     Source: https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html
     """
     return JobPosition(drop=_crippled(environ))

@@ -20,7 +20,7 @@ _clock_offset_s = 0.0
 class EventWriter:
     """A writer that appends to `events.jsonl`. Every method returns after the line is in the file.
 
-    Raises: OSError when the disk is full. A metric is never dropped silently.
+    Raises OSError when the disk is full. A metric is never dropped silently.
     """
 
     def __init__(self, path: str) -> None:

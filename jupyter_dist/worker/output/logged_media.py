@@ -52,7 +52,7 @@ class Medium(NamedTuple):
 def split(values: Mapping[str, Any]) -> tuple[dict[str, float], list[Medium]]:
     """Separate the numbers from the other values, and prepare the others for writing.
 
-    Raises: TypeError or ValueError, with the name of the value, for a value that is neither.
+    Raises TypeError or ValueError, with the name of the value, for a value that is neither.
     """
     numbers: dict[str, float] = {}
     media: list[Medium] = []

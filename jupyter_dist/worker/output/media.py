@@ -57,7 +57,7 @@ def is_data(mime: str) -> bool:
 def encoded(mime: str, value: Any) -> bytes:
     """Return the content as bytes. Binary content may be base64, as formatters of pictures return it.
 
-    Raises: TypeError or ValueError for content that the MIME type does not allow.
+    Raises TypeError or ValueError for content that the MIME type does not allow.
     """
     form = form_of(mime)
     if form == "json":
@@ -102,7 +102,7 @@ class _Standing:
 class MediaWriter:
     """A writer for one rank. Every method returns when all is in the files. It returns False past a limit.
 
-    Raises: OSError when the disk is full.
+    Raises OSError when the disk is full.
     """
 
     def __init__(self, events_path: str) -> None:

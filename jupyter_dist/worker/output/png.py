@@ -48,7 +48,7 @@ def png(value: Any) -> bytes:
 
     Floats are between 0 and 1. Otherwise they are scaled from their minimum to their maximum. NaN is black.
 
-    Raises: ValueError, with the reason, for an array that is not a picture.
+    Raises ValueError, with the reason, for an array that is not a picture.
     """
     array = array_of(value)
     if array is None or array.dtype.kind not in "biuf":

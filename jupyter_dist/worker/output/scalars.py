@@ -14,8 +14,8 @@ _PLAIN = (bool, int, float)
 def number(name: str, value: Any) -> float:
     """Return `value` as a plain int or float: a number, a bool, or a 0-d numpy, torch or TensorFlow value.
 
-    Raises: TypeError that names the metric and the type.
-    Blocks: until the device has computed the value.
+    Raises TypeError that names the metric and the type.
+    Blocks until the device has computed the value.
     """
     if isinstance(value, _PLAIN):
         # numpy's float64 is a float whose repr is not a number. An int may be an enum.
@@ -61,7 +61,7 @@ def loose(values: Mapping[Any, Any]) -> dict[str, float]:
 def step_number(step: Any) -> int:
     """Return `step` as an int.
 
-    Raises: TypeError naming the type.
+    Raises TypeError naming the type.
     """
     try:
         return operator.index(step)

@@ -74,7 +74,7 @@ def dump(
     Functions whose globals are one of `mains` get the loading rank's main namespace. Of the names that they
     use, `hidden` ones are left out. `doubtful` returns whether a rank may lack a top-level module.
 
-    Raises: any exception of the value's own pickling.
+    Raises any exception of the value's own pickling.
     """
     file = io.BytesIO()
     buffers: list[memoryview] = []

@@ -49,7 +49,7 @@ class Devices:
 def kind_of(name: Any) -> str:
     """Return the kind for a user's name. TensorFlow's class names and classes also work.
 
-    Raises: ValueError with a list of the names.
+    Raises ValueError with a list of the names.
     """
     text = getattr(name, "__name__", name)
     if isinstance(text, str):
@@ -96,7 +96,7 @@ def make(name: Any, options: Mapping[str, Any], world_size: int) -> Any:
     """Return the strategy, after printing a line with its name and the reason.
 
     On a rank that only serves, the function never returns.
-    Raises: ValueError for a name or a TF_CONFIG that does not fit, RuntimeError if there is no TPU.
+    Raises ValueError for a name or a TF_CONFIG that does not fit, RuntimeError if there is no TPU.
     """
     wanted = None if name is None else kind_of(name)
     tf = _tensorflow()

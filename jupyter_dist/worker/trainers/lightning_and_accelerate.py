@@ -119,7 +119,7 @@ def _devices(original: Callable[..., Any]) -> Callable[..., Any]:
 def _spans(connector: Any, devices: Any, num_nodes: Any) -> bool:
     """Return whether to train over all ranks.
 
-    Raises: ValueError if the user requested another number of processes.
+    Raises ValueError if the user requested another number of processes.
     """
     world = api.world_size()
     if world == 1 or connector._cluster_environment_flag is not None or connector._parallel_devices:

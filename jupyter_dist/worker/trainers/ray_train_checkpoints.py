@@ -1,9 +1,8 @@
-"""Checkpoints that a training function reports to Ray Train. They are kept with the run's, and found after a
-restart.
+"""Checkpoints that a training function reports to Ray Train.
 
-A reported folder is usually temporary, so its files are copied. Ranks of one host that report under one name
-share one folder, as with Ray. Beside the folders are files with the reports of each rank, by attempt. A
-checkpoint counts when all ranks have passed it.
+They are kept with the run's, and found after a restart. A reported folder is usually temporary, so its files
+are copied. Ranks of one host that report under one name share one folder, as with Ray. Beside the folders are
+files with the reports of each rank, by attempt. A checkpoint counts when all ranks have passed it.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def newest() -> tuple[int, Path] | None:
     """Return the last checkpoint that all ranks had passed in an earlier attempt, if any.
 
     The result has the number of the checkpoint's report, and the path.
-    Raises: RuntimeError if ranks on several hosts would find different ones.
+    Raises RuntimeError if ranks on several hosts would find different ones.
     """
     if api.attempt() == 0:
         return None

@@ -62,7 +62,7 @@ _BACK_REFERENCES = {
 def reduce(obj: Any, note: Callable[[str], None]) -> Any:
     """Return the reduced object.
 
-    Raises: Refused if the rank would get a different object.
+    Raises Refused if the rank would get a different object.
     """
     names = [f"{base.__module__}.{base.__qualname__}" for base in type(obj).__mro__]
     for name in names:
