@@ -84,8 +84,8 @@ def start(rank_folder: Path, rank: int) -> None:
         os.close(fd)
     sys.stdin = open(0, encoding="utf-8", closefd=False)
     # Each line is written to the file at once, so that printed lines survive a kill. There is no buffer below
-    # the text layer: it would be flushed after each line anyway, and the second copy costs a fifth of the
-    # time.
+    # the text layer, because it would be flushed after each line anyway. The second copy would cost a fifth
+    # of the time.
     for name, fd in (("stdout", 1), ("stderr", 2)):
         raw = io.FileIO(fd, "w", closefd=False)
         stream = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
@@ -183,7 +183,7 @@ def reseed() -> None:
 
 
 def _wait_for_threads() -> None:
-    """Wait for the threads that Python waits for. Print their names if that takes more than 5 s."""
+    """Wait for the threads that Python waits for. Print their names if that lasts more than 5 s."""
     waits = threading.Timer(_THREADS_MAY_TAKE_S, _name_threads)
     waits.daemon = True
     if _threads():

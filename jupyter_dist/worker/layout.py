@@ -23,7 +23,7 @@
                                 error.json  exit.json  stacks.txt  meeting.jsonl  usage.jsonl
                                 .main/          for processes that the rank spawns (rank/main_snapshot.py)
 
-This module belongs to the worker, because ranks and agents write these files on machines that have no other
+This module is in the worker, because ranks and agents write these files. Their machines may have no other
 part of the package. On the driver, `folder.py` builds paths from the names.
 """
 

@@ -24,9 +24,10 @@ def peak_memory_bytes(usage: resource.struct_rusage) -> int:
 
 
 def guard_groups(read: int) -> bool:
-    """Act as a guard: wait until the other end of a pipe is closed, then kill the groups in its last line.
+    """Wait until the other end of a pipe is closed, then kill the groups in its last line.
 
-    Returns: False if the last line is the word `done`. Then nothing is killed.
+    The process acts as a guard.
+    Returns False if the last line is the word `done`. Then nothing is killed.
     Blocks until the pipe is closed.
     """
     last = last_words(read)
@@ -38,9 +39,9 @@ def guard_groups(read: int) -> bool:
 
 
 def last_words(read: int) -> str | None:
-    """Act as a guard: wait until the other end of a pipe is closed.
+    """Wait until the other end of a pipe is closed. Return the last line, or None without a line.
 
-    Return the last line, or None without a line.
+    The process acts as a guard.
     """
     with contextlib.suppress(PermissionError):  # the process already has a session of its own
         os.setsid()

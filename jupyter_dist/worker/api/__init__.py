@@ -1,7 +1,8 @@
-"""Functions that a cell calls on a rank:
+"""The functions that a cell calls on a rank.
 
-`import jupyter_dist as dist`, then `dist.rank()`, `dist.log(loss=…)`, …. Every function also works outside a
-run, as the only rank of a world of one. So the same code runs in the notebook itself.
+A cell imports them with `import jupyter_dist as dist`, then calls `dist.rank()`, `dist.log(loss=…)`, …. Every
+function also works outside a run, as the only rank of a world of one. So the same code runs in the notebook
+itself.
 """
 
 from __future__ import annotations

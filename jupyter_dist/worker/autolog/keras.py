@@ -70,8 +70,7 @@ def _fit(original: Callable[..., Any], keras: ModuleType, callback: type) -> Cal
 
 
 def _summed_replicas(model: Any) -> int:
-    """Return the number of replicas over which tf_keras sums the values for callbacks at the end of a
-    batch."""
+    """Return over how many replicas tf_keras sums the values for callbacks at the end of a batch."""
     strategy = model.distribute_strategy
     reduction = model.distribute_reduction_method
     if reduction == "auto" and not type(strategy).__name__.startswith("TPUStrategy"):
@@ -93,9 +92,9 @@ def _callback_class(keras: ModuleType) -> type:
 
         def __init__(self) -> None:
             super().__init__()
-            # The callback then gets what the step returned, not numbers, so no step waits for it. tf_keras
-            # then also allows it beside a ParameterServerStrategy, whose steps return values that are not
-            # computed yet.
+            # The callback then gets what the step returned, not numbers, so no step waits for it. It is then
+            # also allowed beside a ParameterServerStrategy, whose steps return values that are not computed
+            # yet.
             self._supports_tf_logs = True
             self._lock = threading.Lock()
             self._meter: Meter | None = None
@@ -155,8 +154,8 @@ def _callback_class(keras: ModuleType) -> type:
             return max(1, iterations - self._before - self._done)
 
         def _of_one_replica(self, logs: Mapping[str, Any]) -> Mapping[str, Any]:
-            # Keras 3 averages over the replicas of a strategy. tf_keras also averages at an epoch's end, but
-            # sums at a batch's: an accuracy of 2.
+            # Keras 3 averages over the replicas of a strategy. tf_keras also averages at the end of an epoch.
+            # At the end of a batch, tf_keras sums, which can make an accuracy of 2.
             replicas = _summed_replicas(self.model) if legacy else 1
             if replicas == 1:
                 return logs

@@ -81,7 +81,7 @@ def _callback_class(trainer: ModuleType) -> type:
         def on_log(
             self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any
         ) -> None:
-            # The epoch tells when a value was measured. It is not a measured value.
+            # The epoch is the time of a measurement, not a measured value.
             record(
                 {name: value for name, value in (logs or {}).items() if name != "epoch"}, state.global_step
             )

@@ -1,8 +1,8 @@
 """A register of every private name of another library that jupyter-dist uses, with checks that it exists.
 
-A private name may disappear in any release of its library. `ROWS` lists for each name which of our modules
-depends on it, and what happens without it. docs/changing.md has the table. Code that relies on a name calls
-`require` or `lost` first. tests/worker/foreign_names/test_canaries.py forbids private names without a row.
+A private name may disappear in any release of its library. `ROWS` lists each name, our modules that depend on
+it, and what happens without it. docs/changing.md has the table. Code that relies on a name calls `require` or
+`lost` first. tests/worker/foreign_names/test_canaries.py forbids private names without a row.
 """
 
 from __future__ import annotations

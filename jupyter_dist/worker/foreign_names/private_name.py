@@ -43,7 +43,7 @@ class Probe(enum.Enum):
 
 @dataclass(frozen=True)
 class Row:
-    """Private names that belong together: one module of theirs, one use of ours, one consequence."""
+    """Private names that belong together: one module of a library, one use in our code, one consequence."""
 
     module: str
     """The full name of the module that has the names."""
@@ -150,8 +150,10 @@ _CODE = (".py", ".so", ".pyd")
 
 
 def version_of(library: str) -> str:
-    """Return the installed version of a library, Python's own for the standard library; `?` if it is
-    unknown."""
+    """Return the installed version of a library, or `?` if it is unknown.
+
+    For the standard library, the result is the version of Python.
+    """
     if library in sys.stdlib_module_names:
         return ".".join(map(str, sys.version_info[:3]))
     version = getattr(sys.modules.get(library), "__version__", None)

@@ -1,4 +1,7 @@
-"""The lease of a run on GPUs of this machine: which GPUs it gets, why it gets none, and until when."""
+"""The lease of a run on GPUs of this machine.
+
+A lease decides which GPUs the run gets, or why it gets none, and until when.
+"""
 
 from __future__ import annotations
 

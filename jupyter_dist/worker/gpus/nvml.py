@@ -1,7 +1,7 @@
 """The load and the used memory of GPUs, read from NVIDIA's driver.
 
-NVML is a library of the driver. So it exists wherever a GPU exists, also on hosts where nothing can be
-installed. nvidia-smi and the Python bindings call the same functions:
+NVML is a library of the driver. So it exists on every host with a GPU, even if nothing can be installed
+there. Both nvidia-smi and the Python bindings call the same functions:
 https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
 NVML does not use CUDA and needs no memory on a GPU. It is not loaded without a GPU.
 """

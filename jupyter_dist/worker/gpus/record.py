@@ -49,8 +49,10 @@ _TURN_S, _LOOK_S = 5.0, 0.005
 
 
 class Unusable(OSError):
-    """There is no record: the folder is missing and cannot be made, or it has the wrong type or
-    permissions."""
+    """There is no record.
+
+    Its folder is missing and cannot be made, or it has the wrong type or permissions.
+    """
 
     def __str__(self) -> str:
         return str(self.args[-1])

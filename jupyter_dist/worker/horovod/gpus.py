@@ -1,4 +1,4 @@
-"""The GPUs that a rank with Horovod sees: all of its run on its machine, in the order of local ranks.
+"""The GPUs that a rank with Horovod sees: all GPUs of its run on its machine, by local rank.
 
 Other ranks see only their own GPUs, as device 0. Cells for Horovod call
 `torch.cuda.set_device(hvd.local_rank())`, or use `gpus[hvd.local_rank()]` with TensorFlow, as its

@@ -1,7 +1,7 @@
 """Horovod's `DistributedOptimizer`, `load_model` and callbacks with Keras 3.
 
 Horovod reduces gradients in `_compute_gradients`, which Keras 3 never calls. With only the missing names
-restored, `fit` runs but each rank trains a model of its own. Every call of a Keras 3 optimizer goes through
+restored, `fit` runs but each rank trains a model of its own. Every update of a Keras 3 optimizer calls
 `apply`, so this module reduces gradients there.
 """
 
@@ -86,7 +86,7 @@ def _attach(optimizer: Any, reduction: _Reduction) -> Any:
 
 
 def _copied(optimizer: Any, passes: int) -> Any:
-    """Make a new optimizer with the settings and the state of the given one, as Horovod does."""
+    """Make a new optimizer with the settings and the state of `optimizer`, as Horovod does."""
     config = optimizer.get_config()
     if passes > 1:
         config["gradient_accumulation_steps"] = passes

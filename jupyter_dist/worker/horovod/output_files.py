@@ -1,7 +1,7 @@
 """The files for Horovod's timeline and autotune log in an elastic run.
 
 Horovod starts each file again whenever its ranks meet, and the current rank 0 writes it. So each meeting gets
-a file of its own, in the folder of the rank that writes it, on any host. All files are kept.
+a file of its own, in the folder of the rank that writes it. All files are kept.
 """
 
 from __future__ import annotations

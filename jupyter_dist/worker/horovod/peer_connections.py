@@ -1,8 +1,8 @@
-"""Shutdown of a process's connections to ranks that are gone, so that no rank waits for them.
+"""Shutdown of a process's connections to lost ranks, so that no rank waits for them.
 
 If a machine loses its network or its power, nobody closes its connections. A collective then waits until
 Gloo's timeout, minutes later. The watcher of the hosts notices sooner. A rank that has left a collective with
-an error also keeps its connections open (Horovod 0.28.1), and the other ranks wait in theirs.
+an error also keeps its connections open (Horovod 0.28.1). The other ranks then wait in their collective.
 """
 
 from __future__ import annotations

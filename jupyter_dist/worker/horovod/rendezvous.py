@@ -7,7 +7,7 @@ ranks wait for it in theirs.
 In an elastic run each `hvd.init()` assigns the numbers. A rank writes a request to its folder, with the port
 on which it would serve the store. The agent sends the request on. The answer for all ranks is a file that the
 agent writes (the supervisor's side: backends/elastic/live_resize.py). The file also shows that other ranks
-are waiting to join, and which hosts are gone. Horovod's `state.commit()` then informs the training loop.
+are waiting to join, and which hosts are lost. Horovod's `state.commit()` then informs the training loop.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PROCESS = "JUPYTER_DIST_HOROVOD_PROCESS"
 _TIMEOUT_S = 300.0
 _WAIT_S, _LOOK_S = 0.02, 0.5
 _ADDED = 2
-"""Horovod's value for added hosts (HostUpdateResult). The ranks then have to exchange their states."""
+"""Horovod's value for added hosts (HostUpdateResult). The ranks must then exchange their states."""
 _store: Any = None
 _asks = _round = _news = 0
 _peers = Peers()

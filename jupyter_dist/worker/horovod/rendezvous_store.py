@@ -44,7 +44,7 @@ class Store(ThreadingHTTPServer):
         return int(self.socket.getsockname()[1])
 
     def server_bind(self) -> None:
-        # HTTPServer's method asks the resolver for this machine's name, which can take seconds.
+        # HTTPServer's method asks the resolver for this machine's name, which can last seconds.
         socketserver.TCPServer.server_bind(self)
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -78,9 +78,9 @@ class Store(ThreadingHTTPServer):
     def leave(self, scope: str, key: str) -> None:
         """Record that the rank whose number is `key` no longer needs a scope.
 
-        When all ranks have left, remove it. A slower rank may still have to read a value of this one. No rank
-        leaves before it has read a value of every other rank. So by then, all ranks have stored values under
-        their numbers.
+        When all ranks have left, remove the scope. A slower rank may still have to read a value of this rank.
+        No rank leaves before it has read a value of every other rank. So by then, all ranks have stored
+        values under their numbers.
         """
         with self._changed:
             left = self._left.setdefault(scope, set())

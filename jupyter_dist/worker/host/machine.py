@@ -25,7 +25,7 @@ _SIOCGIFADDR = 0x8915
 def facts(stage: str) -> dict[str, Any]:
     """Return the facts about the host as JSON. Runs nvidia-smi if it is installed, which is slow."""
     connection = os.environ.get("SSH_CONNECTION", "").split()
-    # Without ssh, the program that starts the stage program can set the address in JUPYTER_DIST_ADDRESS.
+    # Without ssh, JUPYTER_DIST_ADDRESS can contain the address. The starter of the stage program sets it.
     address = connection[2] if len(connection) == 4 else os.environ.get("JUPYTER_DIST_ADDRESS")
     return {
         "hostname": socket.gethostname(),

@@ -1,9 +1,8 @@
-"""Training with Keras 3 over several ranks, although TensorFlow's strategies and Horovod support only Keras
-2.
+"""Training with Keras 3 over several ranks.
 
-Each module patches the functions that one of them needs, only in a rank's process, right after the import of
-the library. If a version of Keras has moved these functions, patching is impossible, and tf_keras replaces
-Keras 3.
+TensorFlow's strategies and Horovod support only Keras 2. Each module of this package patches the functions
+that one of them needs. It does so only in a rank's process, right after the import of the library. If a
+version of Keras has moved these functions, patching is impossible, and tf_keras replaces Keras 3.
 """
 
 from __future__ import annotations

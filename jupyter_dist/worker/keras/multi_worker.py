@@ -3,7 +3,7 @@
 Without the patches Keras fails in four ways:
 - It averages a batch of data over the workers to learn its shapes, which TensorFlow refuses.
 - It averages a step's scalars along an axis that they do not have.
-- It puts the collectives of several steps in one execution into a tf.cond, where they fail.
+- It puts the collectives of several steps in one execution into a tf.cond, in which they fail.
 - Each worker silently keeps moving statistics of its own for BatchNormalization.
 https://github.com/keras-team/keras/issues/20585
 """

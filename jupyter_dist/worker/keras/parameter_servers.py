@@ -6,8 +6,8 @@ worker has a dataset of its own, and `fit` waits for the workers at the end of a
 weights of the parameter servers.
 
 Keras 3 adds to a variable by reading it and writing the sum. If several workers do so at once, all additions
-but one are lost: a third of the steps was missing in metrics and in `optimizer.iterations`. So the parameter
-server does the addition here.
+but one are lost. In a test, a third of the steps was missing in metrics and in `optimizer.iterations`. So the
+parameter server does the addition here.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def patch(trainer: Any) -> None:
 
         def function(iterator: Any) -> dict[str, Any]:
             workers.schedule(compiled, args=(iterator,))
-            return {}  # the values are known when the workers have finished, at the end of the epoch
+            return {}  # the values exist when the workers have finished, at the end of the epoch
 
         return function
 

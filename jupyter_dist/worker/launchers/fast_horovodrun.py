@@ -1,8 +1,8 @@
 """A faster start of `horovodrun`. `python -m` with this module accepts the same arguments.
 
-At each start, horovodrun imports TensorFlow in a separate process, to find out whether Horovod was built with
-Gloo and MPI. This module reads the same fact from Horovod's libraries. horovodrun also puts the whole
-environment into the command lines of its ranks, where `ps` shows it to everybody. Ranks of this module
+At each start, horovodrun imports TensorFlow in a separate process, only to find out whether Horovod has Gloo
+and MPI. This module reads the same fact from Horovod's libraries. The original horovodrun also puts the whole
+environment into the command lines of its ranks. There `ps` shows it to everybody. Ranks of this module
 inherit the environment anyway. All other code is horovodrun's own.
 """
 
@@ -30,14 +30,18 @@ __all__ = ["ANY_INTERFACE", "EXPORTED", "PLACES", "SENT", "START", "built_with",
 EXPORTED = "JUPYTER_DIST_HOROVOD_EXPORTED"
 """Names, with commas, of variables that mpirun sends to other hosts over its own connection."""
 SENT = "JUPYTER_DIST_HOROVOD_SENT"
-"""Names, with commas, of variables that are sent to other hosts through the stdin of ssh, without a
-launcher's connection."""
+"""Names, with commas, of variables that are sent to other hosts through the stdin of ssh.
+
+They have no launcher's connection to use.
+"""
 ANY_INTERFACE = "JUPYTER_DIST_HOROVOD_ANY_INTERFACE"
 """Set if the interfaces have different names on other hosts. mpirun then finds the interfaces itself."""
 
 PLACES = "JUPYTER_DIST_HOROVOD_PLACES"
-"""The attempt's folder, in an elastic run over several hosts. horovodrun treats each slot as a host, named
-HOST~…"""
+"""The attempt's folder, in an elastic run over several hosts.
+
+Each slot is a host for horovodrun, named HOST~…
+"""
 START = "JUPYTER_DIST_HOROVOD_START"
 """The command that starts a rank on its host, in such a run."""
 _NOTIFY_S = 2.0
@@ -128,7 +132,7 @@ def _know_slots(attempt: Path) -> None:
         return {**variables(slot), FOLDER: str(index), START: shlex.quote(script)}
 
     def notified(*args: Any) -> None:
-        # The host of rank 0 may be gone. Without the thread, everything else would wait until its connection
+        # The host of rank 0 may be lost. Without the thread, everything else would wait until its connection
         # times out.
         thread = threading.Thread(target=_try, args=(notify, *args), daemon=True)
         thread.start()

@@ -228,8 +228,7 @@ def _stand_for(child: int, place: Path) -> NoReturn:
 
 
 def _listed(child: int) -> Path | None:
-    """List the rank for the agent on another host, which has to find the ranks that a launcher has
-    started."""
+    """List the rank in the stage folder. On other hosts the agent must find the ranks of a launcher."""
     stage = os.environ.get("JUPYTER_DIST_STAGE")
     if stage is None:
         return None

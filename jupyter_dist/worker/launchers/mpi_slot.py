@@ -6,8 +6,8 @@ processes then waits for each rank. The process has written Open MPI's variables
 variables, MPI_Init of the rank succeeds as if the rank were that process. PMIx identifies a client by its
 message and its user, not by its pid.
 
-Each identity works once. After a client has begun MPI and has ended, mpirun accepts no second client (seen
-with Open MPI 4.1: "getting local rank failed"). In an MPIJob mpirun is started again for another attempt.
+Each identity works once. After a client has begun MPI and has ended, mpirun accepts no second client. Open
+MPI 4.1 reports "getting local rank failed". In an MPIJob mpirun is started again for another attempt.
 Elsewhere another attempt works only without MPI, and gets an error when it begins MPI.
 """
 
@@ -29,8 +29,7 @@ LENT = "JUPYTER_DIST_LENT"
 """The variable with the folder of a host's identities, each in LOCAL_RANK.json."""
 
 _WAITS_S = 150.0
-"""In an MPIJob mpirun is started beside our agents, and waits for the workers as long as its own timeout
-allows."""
+"""The time limit of the wait. In an MPIJob, mpirun starts beside our agents, with a timeout of its own."""
 _BEGINS_MPI = ("mpi4py.MPI", "horovod.common.basics")
 """Modules with which a rank begins MPI."""
 _OF_MPIRUN = ("OMPI_", "OPAL_", "ORTE_", "PMI_", "PMIX_", "PRTE_", "SMDATAPARALLEL_")

@@ -15,7 +15,7 @@ _MOST = 20_000_000
 
 
 def is_array(value: Any) -> bool:
-    """Return whether the value has a shape of known sizes and a dtype, and is not a table."""
+    """Return whether the value has a shape of fixed sizes and a dtype, and is not a table."""
     if isinstance(value, type) or hasattr(value, "columns"):
         return False
     return _shape(value) is not None and getattr(value, "dtype", None) is not None

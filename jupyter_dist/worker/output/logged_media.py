@@ -1,10 +1,9 @@
-"""The values that `dist.log` accepts besides numbers: pictures, texts, tables and histograms, as MIME
-bundles.
+"""The values that `dist.log` accepts besides numbers, as MIME bundles.
 
-The names `image`, `text`, `table` and `histogram` define the kind of a value. A dict there names several
-values: `log(image={"input": x, "output": y})`. Under any other name the type of the value decides. It may be
-a figure or an image of a library, an array that looks like a picture, or a data frame. A text or another
-array is refused there, because it was probably meant to be a number.
+They are pictures, texts, tables and histograms. The names `image`, `text`, `table` and `histogram` define the
+kind of a value. A dict there names several values: `log(image={"input": x, "output": y})`. Under any other
+name the type of the value decides. It may be a figure, an image, an array that looks like a picture, or a
+data frame. A text or another array is refused there, because it was probably meant to be a number.
 """
 
 from __future__ import annotations
@@ -25,8 +24,11 @@ from .scalars import number
 __all__ = ["HISTOGRAM", "Medium", "split"]
 
 HISTOGRAM = "application/vnd.jupyter-dist.histogram+json"
-"""`counts` of the bins between `low` and `high`; `mean`, `count`, and the number of non-finite values
-(`special`)."""
+"""The MIME type of a histogram.
+
+Its fields are the `counts` of the bins between `low` and `high`, `mean`, `count`, and the number of
+non-finite values (`special`).
+"""
 
 _BINS = 48
 _MOST_ROWS, _MOST_COLUMNS, _MOST_CELL = 200, 50, 300

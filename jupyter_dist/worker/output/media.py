@@ -1,9 +1,9 @@
 """A rank's displays and logged media: bytes in its `media.bin`, and events that refer to them.
 
-The bytes are written before the event. If a reader sees an event without its bytes, the rank was killed, or
-an agent has not sent the bytes yet. The same content is written once. Two limits apply. One limits what the
-view shows at a time, which updates replace and `clear_output` removes. The other limits what is written in
-total. Past a limit the rank writes one note, and nothing more of that kind.
+The bytes are written before the event. An event without its bytes means that the rank was killed, or that an
+agent has not sent the bytes yet. The same content is written once. Two limits apply. One limits what the view
+shows at a time, which updates replace and `clear_output` removes. The other limits what is written in total.
+Past a limit the rank writes one note, and nothing more of that kind.
 """
 
 from __future__ import annotations

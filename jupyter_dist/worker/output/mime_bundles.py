@@ -1,7 +1,7 @@
 """The forms in which an object can be shown: a MIME bundle, made by the methods that IPython calls.
 
-These methods are a protocol (https://ipython.readthedocs.io/en/stable/config/integrating.html). IPython
-itself is not imported: that takes longer than all of a cell's displays, and a host that trains may not have
+These methods are a protocol (https://ipython.readthedocs.io/en/stable/config/integrating.html). The import of
+IPython is avoided, because it lasts longer than all of a cell's displays. A host that trains may also lack
 IPython. A figure of matplotlib has no such method. This module draws the figure, as IPython does.
 """
 

@@ -21,11 +21,10 @@ _MOST_DEPTH = 3
 
 
 def outline(value: Any) -> dict[str, Any] | None:
-    """Return `{"cells": [{"name", "number" and "text"}, …]}`, `{"array": facts}`, or None for any other
-    value.
+    """Summarise a result as cells or as an array; None for any other value.
 
-    A cell has a `number` or only a `text`. For NaN and infinities the `number` is None, and the `text` names
-    the value.
+    The forms are `{"cells": [{"name", "number" and "text"}, …]}` and `{"array": facts}`. A cell has a
+    `number` or only a `text`. For NaN and infinities the `number` is None, and the `text` names the value.
     """
     try:
         if value is None or (isinstance(value, str) and (len(value) > _MOST_TEXT or "\n" in value)):

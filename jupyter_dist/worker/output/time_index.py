@@ -1,12 +1,11 @@
 """The time index beside a rank's log, `times.idx`: its format, its writers and its reader.
 
 A rank writes its log without times, as fast as possible. A watcher on the same machine checks the logs many
-times a second. For each log that has grown, the watcher appends a record: the length of the log, and the time
-at which it was seen. So readers can tell when a byte was written at the latest, and can order the lines of
-several ranks. On this machine the supervisor is the watcher (supervise/log_index.py). On other hosts it is
-the agent (agent/line_times.py). The agent uses that host's clock, and also works while no driver is
-connected. A first record at offset 0 marks an index from a host. The supervisor adds nothing to such an
-index.
+times a second. For each log that has grown, the watcher appends a record of the log's length and the time. So
+a reader finds out by when a byte was written, and can order the lines of several ranks. On this machine the
+supervisor is the watcher (supervise/log_index.py). On other hosts it is the agent (agent/line_times.py). The
+agent uses that host's clock, and also works while no driver is connected. A first record at offset 0 marks an
+index from a host. The supervisor adds nothing to such an index.
 
 A moment is the time of one look at the logs of all ranks. After all records of a moment are written,
 `moment.idx` in the run's folder is set to that time. A reader that orders the ranks' lines need not wait for
@@ -40,7 +39,7 @@ def append(path: str | os.PathLike[str], *added: tuple[int, float]) -> None:
 
 
 def is_of_host(path: str | os.PathLike[str]) -> bool:
-    """Return whether the index is written on another host, where the rank runs."""
+    """Return whether the index is written on another host, the host of the rank."""
     found = records(path, count=1)
     return bool(found) and found[0][0] == 0
 

@@ -43,8 +43,8 @@ class Trace:
     imports: set[str] = field(default_factory=set)
     """Modules that the code of captured functions imports when it runs."""
     words: set[str] = field(default_factory=set)
-    """Every name and attribute in the code of captured functions, and every name of an object referred to
-    by name."""
+    """Every name and attribute in the code of captured functions, and names of objects referred to by
+    name."""
     files: set[str] = field(default_factory=set)
     """`co_filename` of the captured functions."""
     globals: dict[str, Any] = field(default_factory=dict)
@@ -176,8 +176,7 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
             self._trace.words.add(getattr(obj, "__name__", ""))
 
     def _is_by_name(self, obj: Any) -> bool:
-        """Return whether the other process can import a module and find a function or class there by its
-        name."""
+        """Return whether the other process finds a function or class by its name in an importable module."""
         found = cloudpickle_parts.lookup_module(obj)
         if found is None or cloudpickle_parts.is_by_value(found[0]):
             return False

@@ -1,7 +1,7 @@
 """Annotations of a function or a class in a pickle: their values, or the function that computes them.
 
-Since Python 3.14 annotations are computed when somebody reads them (https://peps.python.org/pep-0649/).
-Reading them can raise where the code itself runs well: `def f(x: Missing)` is no error until then.
+Since Python 3.14 annotations are computed at the first access (https://peps.python.org/pep-0649/). The access
+can raise although the code itself runs without error, as in `def f(x: Missing)`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ def signature(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def of_function(function: Any) -> dict[str, Any]:
-    """Return the attribute to set on the rank's function: the annotations, or the function that computes
-    them.
+    """Return the attribute to set on the rank's function: its annotations, or a function that computes them.
 
     The annotations are preferred: the notebook sees the same values, and they need no names of the notebook.
     """

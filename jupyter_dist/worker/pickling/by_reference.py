@@ -1,8 +1,8 @@
 """References by name: the other process imports the same module and uses its own object.
 
-A module is pickled by name if the other process can import it: an import finds the same file as here. A
-module that the notebook made itself (`types.ModuleType`, a file loaded by its path) is pickled by value, with
-its functions.
+A module is pickled by name if the other process can import it: an import finds the same file. A module that
+the notebook made itself is pickled by value, with its functions. Examples are a `types.ModuleType` and a file
+loaded by its path.
 """
 
 from __future__ import annotations
@@ -188,10 +188,10 @@ class ByName:
         return NotImplemented if rule is None else rule(obj)
 
     def at_home(self, names: dict[str, Any]) -> dict[str, Any]:
-        """Return the same names, with placeholders for lists, dicts and sets that a module of the user's also
-        has.
+        """Return the same names, with placeholders for containers that a module of the user's also has.
 
-        After `from settings import CONFIG` the notebook and the module's functions share one dict.
+        The containers are lists, dicts and sets. After `from settings import CONFIG` the notebook and the
+        module's functions share one dict.
         """
         if not any(type(value) in _CONTAINERS for value in names.values()):
             return names
@@ -298,8 +298,8 @@ def _spec(name: str) -> ModuleSpec | None:
 
 
 def is_installed(name: str) -> bool:
-    """Return whether a module's top-level package is installed or part of Python, rather than the user's
-    own."""
+    """Return whether a module's top-level package is installed or part of Python; otherwise it is the
+    user's."""
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names:
         return True

@@ -1,5 +1,4 @@
-"""Pickled classes of the notebook: rebuilt on a rank, unchanged in the kernel, and one class for all
-ranks."""
+"""Pickled classes of the notebook: rebuilt on a rank, unchanged in the kernel, the same for all ranks."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 The variables are made late, because the first variable starts TensorFlow. Before that, a cell may still
 choose devices, or make a MultiWorkerMirroredStrategy. The variables are made in the strategy, because a model
-must be made in the scope of the strategy that trains it. Otherwise each rank would silently train the model
-alone. So objects of the notebook move, with the same values, to the first strategy whose scope is entered.
+belongs to the scope in which it is made. Otherwise each rank would silently train the model alone. So objects
+of the notebook move, with the same values, to the first strategy whose scope is entered.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def add(obj: Any) -> None:
         import tensorflow as tf
 
         values["_distribution_strategy"] = tf.distribute.get_strategy()
-        # Keras uses the missing variables as keys. Until they exist, only their number is known.
+        # Keras uses the missing variables as keys. Until they exist, each index is its own key.
         values["_trainable_variables_indices"] = {i: i for i, _ in enumerate(values["_trainable_variables"])}
         if not pickling.on_rank():
             _key(obj)

@@ -131,8 +131,7 @@ def space_of_shell(shell: Shell) -> Space:
 
 
 def reduce_place(module: str, path: str) -> Any:
-    """Reduce an object to an import and the attributes to follow from it; no attributes for a module
-    itself."""
+    """Reduce an object to an import and the attributes to follow from it. A module needs no attributes."""
     return _at, (module, path)
 
 

@@ -69,5 +69,5 @@ def _register(function: Any, state: tuple[dict[type, Any], dict[str, Any]]) -> N
 
 
 def loaded(_: Any, functions: Any) -> None:
-    """Do nothing: loading each generic function of the module has registered the notebook's
-    implementations."""
+    """Do nothing: each generic function of the module has registered the notebook's implementations
+    itself."""

@@ -38,8 +38,10 @@ def reduce_array(array: Any, known: Collection[int] = ()) -> Any:
 
 
 def owners(values: Iterable[Any]) -> set[int]:
-    """Return the ids of arrays that can have views: the values themselves, and arrays that they show
-    completely."""
+    """Return the ids of arrays that can have views among the values.
+
+    They are the values themselves, and arrays that a value shows completely.
+    """
     ndarray: Any = getattr(sys.modules.get("numpy"), "ndarray", None)
     arrays = [value for value in values if type(value) is ndarray]
     arrays += [

@@ -9,8 +9,8 @@ with the global names that they use. A file that loads them replaces the main pr
     RANK/.main/PID-N.pkl    a header pickle of plain builtins, then the names in several pickles
     RANK/.main/DIGEST       a large array, mapped copy on write by all processes that need it
 
-The snapshot leaves out values that cannot be pickled, are on a GPU, or belong to the connections of the rank.
-A function that uses such a value raises NameError in the process. Otherwise it would continue with a wrong
+The snapshot omits values that cannot be pickled, are on a GPU, or belong to the rank's connections. A
+function that uses such a value raises NameError in the process. Otherwise it would continue with a wrong
 value.
 """
 

@@ -1,6 +1,6 @@
 """Import of the modules that were copied with the cell, as files of the user's.
 
-Their code is in the run's folder. A traceback, a warning, a profile or a crash report names the original file
+Their code is in the run's folder. Tracebacks, warnings, profiles and crash reports name the original file
 beside the notebook, with the text that ran. The user would look for that file and may edit it. `__file__` is
 the copy; the module's data is beside the copy.
 """

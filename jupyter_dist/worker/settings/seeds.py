@@ -51,5 +51,4 @@ _GENERATORS: dict[str, tuple[str, Callable[[Any, int], object]]] = {
     "torch": ("torch", lambda torch, number: torch.manual_seed(number >> 193)),
     "tensorflow": ("tensorflow", lambda tensorflow, number: tensorflow.random.set_seed(number >> 225)),
 }
-"""A generator's name → the module that provides it, and the function that seeds it with a number of 256
-bits."""
+"""A generator's name → the module that provides it, and the function that seeds it with 256 bits."""

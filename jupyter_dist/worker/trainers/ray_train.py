@@ -1,8 +1,8 @@
 """Training functions for Ray Train's trainers, run unchanged on the ranks of a run.
 
-Such a function asks `ray.train` for its rank, passes it metrics and checkpoints, and lets it wrap a model and
-a loader. These calls raise in a process that Ray Train did not start. Ray Train answers them from one object
-for each process, and documents that the object may be replaced:
+Such a function asks `ray.train` for its rank, and reports metrics and checkpoints. It also lets `ray.train`
+wrap a model and a loader. These calls raise in a process that Ray Train did not start. Ray Train answers them
+from one object for each process, and documents that the object may be replaced:
 https://github.com/ray-project/ray/blob/master/python/ray/train/v2/_internal/execution/train_fn_utils.py
 """
 
@@ -108,7 +108,7 @@ def _class(base: Any) -> Any:
                 if found is not None:
                     from ray.train import Checkpoint
 
-                    # Curves continue where the previous attempt ended.
+                    # Curves continue at the step at which the previous attempt ended.
                     self._jupyter_dist_reports, path = found
                     self._last_checkpoint = Checkpoint(str(path))
             return self._last_checkpoint

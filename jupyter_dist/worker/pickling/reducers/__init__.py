@@ -114,7 +114,7 @@ The wrapper records how objects are made. Another wrapper around it may have cop
 
 
 class Refused(pickle.PicklingError):
-    """The object would change its meaning on a rank. `cure` says what to do instead."""
+    """The object would change its meaning on a rank. `cure` is the user's next step."""
 
     def __init__(self, message: str, cure: str) -> None:
         super().__init__(message)

@@ -19,8 +19,7 @@ _ATTRIBUTE = f"{OURS}_made"
 
 
 class _Attribute:
-    """The placeholder for an argument that the object keeps as its attribute `name`, and alone keeps
-    alive."""
+    """The placeholder for an argument that only the object keeps alive, as its attribute `name`."""
 
     __slots__ = ("name",)
 
@@ -89,13 +88,15 @@ class Made:
         self._steps = _accumulation(obj)
 
     def was_plain(self, name: str) -> bool:
-        """Return whether the constructor has set the attribute to a number, a text, a member of an enum or
-        None."""
+        """Return whether the constructor has set the attribute to a plain value.
+
+        Plain values are numbers, texts, members of an enum and None.
+        """
         look = self.looks.get(name)
         return isinstance(look, tuple) and issubclass(look[0], (*PLAIN, enum.Enum))
 
     def steps_now(self, obj: Any) -> Any:
-        """Return the number of steps over which an Accelerator accumulates, if it has changed; otherwise
+        """Return over how many steps an Accelerator accumulates, if the number has changed; otherwise
         None."""
         steps = _accumulation(obj)
         return None if steps == self._steps else steps
@@ -113,8 +114,10 @@ class Made:
         }
 
     def given(self, obj: Any) -> set[int]:
-        """Return the ids of the arguments, which are sent themselves, and of items in arguments that are
-        lists."""
+        """Return the ids of the arguments and of items in list arguments.
+
+        The arguments are sent themselves.
+        """
         args, kwargs = self.call(obj)
         return {id(item) for value in [*args, *kwargs.values()] for item in _items(value)}
 

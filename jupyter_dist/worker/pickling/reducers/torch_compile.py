@@ -26,8 +26,7 @@ _HOOKS = ("_hooks", "_hooks_with_kwargs", "_hooks_always_called")
 
 
 def reduce_function(function: types.FunctionType, note: Note) -> Any:
-    """Reduce a function that `torch.compile` or `torch.compiler.disable` has made; None for any other
-    function."""
+    """Reduce a function of `torch.compile` or `torch.compiler.disable`; None for any other function."""
     own = function.__dict__
     original = own.get("_torchdynamo_orig_callable")
     if original is None or function.__globals__.get("__name__") != _HOME:

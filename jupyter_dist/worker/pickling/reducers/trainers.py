@@ -194,8 +194,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _callbacks_since(obj: Any, kind: Kind, made: Made) -> tuple[list[str], list[Any]]:
-    """Return the classes of callbacks that were removed since the object was made, and the added
-    callbacks."""
+    """Return the classes of callbacks that were removed since the constructor, and the added callbacks."""
     now = callbacks_of(obj, kind.callbacks)
     kept = [had for had in made.callbacks if any(had.same.of(item) for item in now)]
     if not all(had.same.of(item) for had, item in zip(kept, now, strict=False)):

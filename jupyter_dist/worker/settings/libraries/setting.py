@@ -1,4 +1,4 @@
-"""A row of settings: one setting, how it is read in the notebook and how it is written on a rank."""
+"""A row of settings: one setting, how the notebook's is read and how a rank's is written."""
 
 from __future__ import annotations
 
