@@ -76,7 +76,7 @@ USAGE = "usage.jsonl"
 """Per rank: its resource usage. One process per host notes it for all ranks there (usage.py)."""
 
 MEETING = "meeting.jsonl"
-"""Per rank of an elastic run without a launcher: when the rank asked for its rank number."""
+"""Per rank of an elastic run without a launcher: its requests for a rank number."""
 NOTICE = ".meeting.json"
 """In an attempt's folder on a host: the notice to the ranks of such a run."""
 

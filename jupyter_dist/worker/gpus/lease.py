@@ -91,7 +91,7 @@ class Lease:
 
     @property
     def path(self) -> str | None:
-        """The file that the ranks must lock as well (`gpu_record.hold`)."""
+        """The file that the ranks must lock as well (`record.hold`)."""
         return None if self._entry is None else self._entry.path
 
     def take(self, wish: GpuRequest, *, wait: bool = False) -> tuple[Gpu, ...]:

@@ -128,9 +128,10 @@ def problem() -> str | None:
 def turn() -> Iterator[None]:
     """Let no other process choose GPUs during this context.
 
-    Start no process in it: a child would keep the lock. If another process keeps the lock for seconds, which
-    has no good reason, the context begins without the lock. Two runs that lease the same GPU at once are
-    better than runs that cannot start.
+    Start no process in it: a child would keep the lock. If another process keeps the lock for 5 s, the
+    context begins without the lock. No process has a reason to keep it so long. Two runs that lease the same
+    GPU at once are better than runs that cannot start.
+
     Raises Unusable.
     """
     with _folder(make=True) as place:

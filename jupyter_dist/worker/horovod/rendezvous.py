@@ -29,7 +29,8 @@ __all__ = ["HOW", "PROCESS", "patch", "patch_notifications"]
 HOW = "JUPYTER_DIST_HOROVOD"
 """The variable with the rendezvous of ranks that horovodrun has not started: `static` or `elastic`."""
 PROCESS = "JUPYTER_DIST_HOROVOD_PROCESS"
-"""The variable with the seat and the number of this process in an elastic run, such as `2 0`."""
+"""The variable with the seat (rank folder) and the number of this process in an elastic run, such as `2
+0`."""
 
 _TIMEOUT_S = 300.0
 _WAIT_S, _LOOK_S = 0.02, 0.5
@@ -73,7 +74,10 @@ def _meet() -> None:
 
 
 def _meet_anew() -> None:
-    """Request a rank in the next round, and wait for the round. It begins when enough ranks have asked."""
+    """Request a rank number in the next round, and wait for the round.
+
+    It begins when enough ranks have asked.
+    """
     global _store, _asks, _round, _news
     from .rendezvous_store import Store, put
 
@@ -103,7 +107,8 @@ def _meet_anew() -> None:
     os.environ["LOCAL_WORLD_SIZE"] = place["LOCAL_SIZE"]
     os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"] = told["address"]
     os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"] = str(told["port"])
-    # After its first time, Horovod asks the store for the values that the environment had at the start.
+    # In the first `hvd.init()`, Horovod reads the rank and the sizes from the environment. Later it asks the
+    # store for them.
     key = f"{os.environ['HOROVOD_HOSTNAME']}:{place['LOCAL_RANK']}"
     answer = ",".join(place[f"{of}{what}"] for of in ("", "LOCAL_", "CROSS_") for what in ("RANK", "SIZE"))
     put(told["address"], told["port"], "rank_and_size", key, answer.encode())
@@ -144,5 +149,6 @@ def _look(manager: Any) -> None:
         if told.get("news", 0) > _news and manager._listeners:
             _news = told["news"]
             for listener in list(manager._listeners):
-                # Horovod only compares these numbers by size, as it does with its times of change.
+                # Horovod expects a timestamp here, and only the newest one counts. A growing number works as
+                # well.
                 listener.on_hosts_updated(_news, _ADDED)

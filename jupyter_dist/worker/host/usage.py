@@ -118,8 +118,8 @@ class HostUsage:
             if folder not in self._ranks:
                 began = _first_event(folder)
                 if began is not None:
-                    # The rank's process may have existed before its first event, and may have been counted as
-                    # another one.
+                    # The rank's process may have existed before its first event, and may be among those of no
+                    # rank.
                     self._others.clear()
                     self._ranks[folder] = began if _is_of(began.pid, folder) else None
 

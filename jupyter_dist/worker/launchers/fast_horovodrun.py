@@ -32,7 +32,7 @@ EXPORTED = "JUPYTER_DIST_HOROVOD_EXPORTED"
 SENT = "JUPYTER_DIST_HOROVOD_SENT"
 """Names, with commas, of variables that are sent to other hosts through the stdin of ssh.
 
-They have no launcher's connection to use.
+The launcher has no connection of its own for them.
 """
 ANY_INTERFACE = "JUPYTER_DIST_HOROVOD_ANY_INTERFACE"
 """Set if the interfaces have different names on other hosts. mpirun then finds the interfaces itself."""

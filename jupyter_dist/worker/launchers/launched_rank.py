@@ -221,8 +221,8 @@ def _stand_for(child: int, place: Path) -> NoReturn:
         os.replace(reserved, place / layout.EXIT)
         os.unlink(place / layout.hidden(layout.ERROR))  # the reserved space for an error that did not happen
     if code < 0 and os.environ[LAUNCHER] == "mpi":
-        # Some mpirun kill the other ranks at once after a signal. The supervisor decides about the other
-        # ranks.
+        # Some versions of mpirun kill the other ranks at once after a signal. The supervisor decides about
+        # the other ranks.
         code = 128 - code
     _end_like(code)
 

@@ -154,7 +154,10 @@ def attribute(found: Any, path: str) -> Any:
 
 
 def _globals_of(name: str, copy: dict[str, Any] | None) -> dict[str, Any]:
-    """Return a module's own globals, or `copy` if the module is missing and may be missing."""
+    """Return a module's own globals.
+
+    If the module is missing and `copy` is not None, return `copy`, which is filled later.
+    """
     try:
         return importlib.import_module(name).__dict__
     except ModuleNotFoundError as error:

@@ -15,7 +15,7 @@ from . import libraries, loggers, seeds
 __all__ = ["OBJECTS", "after_names", "before_names"]
 
 OBJECTS = " settings"
-"""The name of the settings' objects among the cell's names. It is not a valid name for a user."""
+"""The name of the settings' objects among the cell's names. No variable of a user can have this name."""
 
 _FOR_NAMES = ("sys", "tensorflow", "keras", "tf_keras")
 """Libraries whose settings may be needed to load names.
