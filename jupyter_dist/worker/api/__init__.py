@@ -287,8 +287,8 @@ def shard(data: Any, even: bool = False) -> Any:
     - torch map-style Dataset: a `Subset`.
     - torch IterableDataset: an IterableDataset of every world_size-th item.
     - Anything else with `__len__` and `__getitem__`: a sequence that reads its items when they are requested.
-    - An object with a `shard` method (tf.data.Dataset, Hugging Face datasets): `data.shard(world_size,
-      rank)`.
+    - An object with a `shard` method (tf.data.Dataset, Hugging Face datasets):
+      `data.shard(world_size, rank)`.
     - A Hugging Face IterableDataset with too few files: every world_size-th item.
     - A Ray Dataset: a `ray.data.DataIterator` that streams this rank's part. All ranks read one
       `streaming_split`, each the same number of rows: up to world_size - 1 rows are left out. The ranks

@@ -111,9 +111,10 @@ def _listed() -> tuple[Gpu, ...]:
 
 
 def _parsed(text: str) -> tuple[Gpu, ...]:
-    """Parse lines such as `GPU 0:
+    """Parse the output of `nvidia-smi -L`.
 
-    NVIDIA H100 (UUID: GPU-8a…)` and `  MIG 1g.5gb Device 0: (UUID: MIG-c…)`.
+    A line is such as `GPU 0: NVIDIA H100 (UUID: GPU-8a…)`. Lines of its parts follow, such as
+    `  MIG 1g.5gb Device 0: (UUID: MIG-c…)`.
     """
     found: list[Gpu] = []
     whole: str | None = None

@@ -29,8 +29,10 @@ __all__ = ["HOW", "PROCESS", "patch", "patch_notifications"]
 HOW = "JUPYTER_DIST_HOROVOD"
 """The variable with the rendezvous of ranks that horovodrun has not started: `static` or `elastic`."""
 PROCESS = "JUPYTER_DIST_HOROVOD_PROCESS"
-"""The variable with the seat (rank folder) and the number of this process in an elastic run, such as `2
-0`."""
+"""The variable with the seat and the number of this process in an elastic run, such as `2 0`.
+
+The seat is the name of its rank folder.
+"""
 
 _TIMEOUT_S = 300.0
 _WAIT_S, _LOOK_S = 0.02, 0.5

@@ -43,8 +43,7 @@ class Trace:
     imports: set[str] = field(default_factory=set)
     """Modules that the code of captured functions imports when it runs."""
     words: set[str] = field(default_factory=set)
-    """Every name and attribute in the code of captured functions, and names of objects referred to by
-    name."""
+    """Every name and attribute in the code of captured functions, and names of by-name references."""
     files: set[str] = field(default_factory=set)
     """`co_filename` of the captured functions."""
     globals: dict[str, Any] = field(default_factory=dict)

@@ -298,8 +298,10 @@ def _spec(name: str) -> ModuleSpec | None:
 
 
 def is_installed(name: str) -> bool:
-    """Return whether a module's top-level package is installed or part of Python; otherwise it is the
-    user's."""
+    """Return whether a module's top-level package is installed or part of Python.
+
+    Otherwise the module is the user's own.
+    """
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names:
         return True

@@ -69,5 +69,4 @@ def _register(function: Any, state: tuple[dict[type, Any], dict[str, Any]]) -> N
 
 
 def loaded(_: Any, functions: Any) -> None:
-    """Do nothing: each generic function of the module has registered the notebook's implementations
-    itself."""
+    """Do nothing: each generic function has registered the notebook's implementations itself."""

@@ -96,8 +96,7 @@ class Made:
         return isinstance(look, tuple) and issubclass(look[0], (*PLAIN, enum.Enum))
 
     def steps_now(self, obj: Any) -> Any:
-        """Return over how many steps an Accelerator accumulates, if the number has changed; otherwise
-        None."""
+        """Return over how many steps an Accelerator accumulates, or None if the number has not changed."""
         steps = _accumulation(obj)
         return None if steps == self._steps else steps
 
