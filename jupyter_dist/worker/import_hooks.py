@@ -30,7 +30,7 @@ class AfterImport:
         """Insert this finder first, and call the hook now for modules that are already imported.
 
         Raises the first exception of a hook, after all hooks were called.
-        Repeatable: yes.
+        Repeatable.
         """
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)

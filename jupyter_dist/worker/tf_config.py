@@ -93,7 +93,7 @@ def task() -> Task:
         found = Task(str(own.get("type", "worker")), int(own.get("index", 0)), cluster)
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"TF_CONFIG cannot be read ({error}): {text[:200]!r}") from None
-    if found.type == "master":  # TensorFlow 1 calls the chief so
+    if found.type == "master":  # TensorFlow 1's name of the chief
         found = replace(
             found, type="chief", cluster={"chief" if k == "master" else k: v for k, v in cluster.items()}
         )

@@ -87,8 +87,8 @@ def log(values: Mapping[str, Any] | None = None, /, *, step: int | None = None, 
 
     The function also logs pictures, texts, tables and histograms: `log(image=figure, step=10)`, `text=…`,
     `table=…`, `histogram=…`. Use a dict for several of them: `image={"input": x, "output": y}`. Under any
-    other name, the type decides for a figure, a PIL image, a data frame and an array that looks like a
-    picture. Up to 100 MB of them are kept for each rank.
+    other name, a figure, a PIL image, a data frame or an array that looks like a picture is logged by its
+    type. Up to 100 MB of them are kept for each rank.
 
     Outside a run the values are checked and nothing is recorded.
 
@@ -301,8 +301,8 @@ def shard(data: Any, even: bool = False) -> Any:
     Otherwise collectives in a training loop wait for a batch that one rank does not have. Every rank must
     have the same data in the same order.
 
-    Raises TypeError for a dict, a set, a DataLoader, a string, a number or None. Also for `even` if a data
-    set does not have a length.
+    Raises TypeError for a dict, a set, a DataLoader, a string, a number or None. With `even`, raises
+    TypeError if a data set does not have a length.
     """
     return sharding.share(data, rank(), world_size(), even)
 
@@ -312,8 +312,8 @@ def barrier(timeout_s: float | None = None) -> None:
 
     The barrier uses torch.distributed if a process group is open, otherwise files in the run folder.
 
-    Raises TimeoutError after `timeout_s` seconds. With files, RuntimeError instead of waiting forever if a
-    rank has ended before the barrier.
+    Raises TimeoutError after `timeout_s` seconds. With files, raises RuntimeError instead of waiting forever
+    if a rank has ended before the barrier.
     """
     group = _open_group()
     run = os.environ.get("JUPYTER_DIST_RUN")

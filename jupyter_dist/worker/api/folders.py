@@ -73,11 +73,12 @@ def checkpoints_elsewhere() -> Path | None:
 def checkpoint_dir() -> Path:
     """Return a folder for checkpoints, the same for all ranks and all attempts of the run.
 
-    The folder is made if it is missing. A cell that loads a checkpoint from it first continues where the
-    previous attempt ended. On several hosts, each host has its own folder. At the run's end jupyter-dist
-    copies the files of all hosts into the run's folder. The host of rank 0 does not change between attempts,
-    unless that host is lost. If the platform keeps such a folder itself (`--checkpoint-s3`), the function
-    returns that folder. Outside a run it is `checkpoints` in the working directory.
+    The folder is made if it is missing. A cell that first loads a checkpoint from the folder continues the
+    work of the previous attempt. On several hosts, each host has its own folder. At the run's end
+    jupyter-dist copies the files of all hosts into the run's folder. The host of rank 0 does not change
+    between attempts, unless that host is lost. If the platform keeps such a folder itself
+    (`--checkpoint-s3`), the function returns that folder. Outside a run it is `checkpoints` in the working
+    directory.
     """
     run, kept = os.environ.get("JUPYTER_DIST_RUN"), checkpoints_elsewhere()
     if kept is not None:

@@ -51,9 +51,9 @@ def patch(std: ModuleType) -> None:
 
 
 def patch_notebook(notebook: ModuleType) -> None:
-    """Turn the bar of `tqdm.notebook` into one of `tqdm.std`, in place:
+    """Turn the bar of `tqdm.notebook` into one of `tqdm.std`.
 
-    `tqdm.auto` may have imported it already.
+    It is changed in place, because `tqdm.auto` may have imported it already.
     """
     bar = notebook.tqdm_notebook
     for name in _OF_WIDGETS:

@@ -93,7 +93,7 @@ def collect(data: Any) -> Any:
     """Return all rows as a pyarrow.Table, partition by partition."""
     if hasattr(type(data), "toArrow"):
         return data.toArrow()
-    return _pyarrow().Table.from_pandas(data.toPandas(), preserve_index=False)  # Spark 3
+    return _pyarrow().Table.from_pandas(data.toPandas(), preserve_index=False)  # Spark 3 has no toArrow
 
 
 def _pyarrow() -> Any:

@@ -67,7 +67,7 @@ TRIED: dict[str, tuple[str, str]] = {
 class ForeignNameMissing(RuntimeError):
     """The installed version of a library lacks a private name that decides what is trained.
 
-    It is not an ImportError. Some code continues silently without a library whose import fails.
+    It is not an ImportError, because code that handles a failed import would continue silently.
     """
 
 

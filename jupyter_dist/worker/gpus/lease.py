@@ -97,7 +97,9 @@ class Lease:
     def take(self, wish: GpuRequest, *, wait: bool = False) -> tuple[Gpu, ...]:
         """Lease GPUs. Repeatable.
 
-        With `wait`, this run keeps its position in the queue, and must call this method again and again.
+        With `wait`, this run keeps its position in the queue. The caller must repeat the call until it
+        succeeds.
+
         Raises Refused.
         """
         if self.gpus is not None:
@@ -209,7 +211,7 @@ def preview(wish: GpuRequest) -> tuple[Gpu, ...]:
 def _refusal(
     wish: GpuRequest, gpus: Sequence[Gpu], others: Sequence[Holder], ticket: int | None = None
 ) -> str:
-    """Explain why the request is refused, and, before the run waits, how to solve it. Pure."""
+    """Explain why the request is refused, and, before the run waits, what the user can do. Pure."""
     told, needed = standing(gpus, others, ticket), wish.least(len(gpus))
     if ticket is not None:
         return f"waits for {needed} GPU{'' if needed == 1 else 's'}: {told}"

@@ -27,7 +27,7 @@ from .peer_connections import Peers
 __all__ = ["HOW", "PROCESS", "patch", "patch_notifications"]
 
 HOW = "JUPYTER_DIST_HOROVOD"
-"""The variable with the rendezvous of ranks that horovodrun has not started: `static` or `elastic`."""
+"""The variable with the kind of rendezvous without horovodrun: `static` or `elastic`."""
 PROCESS = "JUPYTER_DIST_HOROVOD_PROCESS"
 """The variable with the seat and the number of this process in an elastic run, such as `2 0`.
 

@@ -24,7 +24,7 @@ def is_array(value: Any) -> bool:
 def array_of(value: Any) -> Any:
     """Return the value as a numpy array, copied from its device.
 
-    Returns: None if the value is not an array or cannot be copied. A list of lists is not an array.
+    Returns None if the value is not an array or cannot be copied. A list of lists is not an array.
     """
     numpy = sys.modules.get("numpy")
     shape = _shape(value)

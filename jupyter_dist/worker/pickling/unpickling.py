@@ -80,8 +80,8 @@ def hold(referents: Iterable[Any]) -> None:
 def _let_go(load: Loading) -> None:
     """Free the referents that another object keeps alive, as in the notebook. A rank keeps the others.
 
-    In the notebook another object kept them alive. That object was not sent, so they stay until the rank
-    ends.
+    In the notebook, some object kept the others alive as well. That object was not sent, so the rank keeps
+    them until it ends.
     """
     while load.referents:
         referent, references = _counted(load.referents)

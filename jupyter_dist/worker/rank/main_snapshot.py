@@ -236,7 +236,7 @@ def _write(place: Path, main: dict[str, Any]) -> str:
     """
     global _last
     place.mkdir(0o700, exist_ok=True)
-    # The kernel can then find the classes of their results.
+    # The kernel can then find the classes of results that these processes make.
     name_classes(main, os.environ.get("JUPYTER_DIST_RUN", ""))
     writing = _Writing(main, place)
     own = {name: value for name, value in main.items() if _is_definition(value) and writing.can_take(value)}

@@ -1,4 +1,4 @@
-"""Reducers: they rebuild an object on a rank from its parts, instead of loading its internal state.
+"""Reducers: functions that rebuild an object on a rank from its parts, instead of loading its internal state.
 
 `KINDS` lists the classes. Each row's module has `reduce(obj, note)`. It returns a tuple like that of
 `object.__reduce__`, or NotImplemented to pickle the object as usual, or it raises `Refused`. `note` accepts a

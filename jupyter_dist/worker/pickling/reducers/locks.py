@@ -1,7 +1,8 @@
 """Locks, queues, thread-local and context variables: each rank gets its own.
 
 Events, conditions, semaphores, barriers and queues are ordinary objects around locks. They are sent with
-their contents. A locked lock, or one that a thread waits for, is refused: on a rank nobody would release it.
+their contents. An acquired lock, or one that a thread waits for, is refused, because on a rank nobody would
+release it.
 """
 
 from __future__ import annotations

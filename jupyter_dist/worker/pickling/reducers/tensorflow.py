@@ -46,7 +46,7 @@ def _reduce_dataset(dataset: Any) -> Any:
     try:
         graph = tf.raw_ops.DatasetToGraphV2(
             input_dataset=tf.data.experimental.to_variant(dataset),
-            external_state_policy=2,  # FAIL
+            external_state_policy=2,  # the value of the policy FAIL
             strip_device_assignment=True,
         ).numpy()
     except tf.errors.OpError as error:
