@@ -1,1 +1,4 @@
-"""What runs on a rank: standard library and cloudpickle only, and nothing of the rest of the package."""
+"""The code of a rank.
+
+It imports only the standard library and cloudpickle, and no other part of the package.
+"""

@@ -1,4 +1,4 @@
-"""A rank's whole life: `python -m jupyter_dist.worker`, told what it is by its environment."""
+"""The entry point of a rank: `python -m jupyter_dist.worker`. The environment describes the rank."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import NoReturn
 from .launchers import launched_rank, rank_folder
 
 if __name__ == "__main__" and launched_rank.LAUNCHER in os.environ:
-    launched_rank.enter()  # here, so that the process that only waits has imported next to nothing
+    # Enter before the imports below: the process that only waits then has imported next to nothing.
+    launched_rank.enter()
 
 from . import boot
 from .api import file_barrier
@@ -25,12 +26,12 @@ _STORE_IS_NEEDED_S = 10.0
 
 
 def main() -> NoReturn:
-    """Be the rank that the environment describes; ends the process."""
+    """Run the rank that the environment describes, then end the process."""
     if mpi_slot.LENT in os.environ:
         mpi_slot.take(os.environ)
     run_folder = Path(os.environ["JUPYTER_DIST_RUN"])
     folder = rank_folder.rank_folder(os.environ)
-    os.environ.pop(rank_folder.FOLDER, None)  # not for what the cell starts
+    os.environ.pop(rank_folder.FOLDER, None)  # the processes that the cell starts must not see it
     if os.environ.get(rendezvous.HOW) == "elastic":
         horovodrun_rank.take_over(folder, int(folder.name))
     parent = os.environ.pop("JUPYTER_DIST_PARENT", None)
@@ -40,7 +41,7 @@ def main() -> NoReturn:
     if lease is not None:
         from .gpus.record import hold
 
-        hold(lease)  # its GPUs are taken as long as it lives
+        hold(lease)  # the lease keeps the rank's GPUs reserved while the rank lives
     rank = os.getpid()
     try:
         boot.start(folder, int(folder.name))
@@ -51,10 +52,11 @@ def main() -> NoReturn:
         if orderly and os.getpid() == rank:
             _keep_store(run_folder, int(folder.name))
     except boot.Terminated as stopped:
-        # A stop may arrive before the cell begins and after its end: it is no fault of the rank's.
+        # A stop can arrive before the cell begins and after its end. Such a stop is not the rank's fault.
         code, orderly = int(stopped.code or 0), False
     if not orderly or os.getpid() != rank:
-        # They would wait for ranks that may never come, or speak for the rank that has forked this process.
+        # These handlers would wait for ranks that may never arrive. In a forked process they would also act
+        # as the rank.
         atexit.unregister(launched_rank.finalize_mpi)
         horovodrun_rank.leave()
     if not orderly and os.getpid() == rank:
@@ -63,14 +65,16 @@ def main() -> NoReturn:
 
 
 def _keep_store(run_folder: Path, rank: int) -> None:
-    """Have rank 0 end last where RPC was used.
+    """Make rank 0 end last if the ranks used RPC.
 
-    The others still ask the store in rank 0 when they leave `rpc.shutdown()`. A script is lucky there: its
-    interpreter takes longer to end than the others take to ask. torchrun keeps the store itself, and says so:
+    The other ranks still query the store in rank 0 when they leave `rpc.shutdown()`. A script rarely fails
+    there: its interpreter takes longer to end than the other ranks take to query. torchrun keeps the store
+    itself and sets TORCHELASTIC_USE_AGENT_STORE:
     https://github.com/pytorch/pytorch/blob/main/torch/distributed/rendezvous.py
     """
     rpc = sys.modules.get("torch.distributed.rpc.api")
-    # The names of all workers; it is private, and without it rank 0 waits for nothing once in a while.
+    # The private attribute has the names of all workers. Without the attribute, rank 0 sometimes waits for
+    # nothing.
     if rpc is None or not getattr(rpc, "_ALL_WORKER_NAMES", True):
         return
     if rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
@@ -83,7 +87,7 @@ if __name__ == "__main__":
     try:
         main()
     except BaseException:
-        # Nothing above is the user's code; what breaks here must still reach the log.
+        # The code above is not the user's. An error in it must still appear in the log.
         sys.excepthook(*sys.exc_info())
         sys.stderr.flush()
         os._exit(70)

@@ -1,4 +1,4 @@
-"""Turn a fresh or forked process into a rank: files, signals, streams, and its end."""
+"""The start and the end of a rank: its files, signals and streams."""
 
 from __future__ import annotations
 
@@ -33,20 +33,23 @@ __all__ = [
 ]
 
 STACK_SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR2) + (7 if hasattr(signal, "SIGRTMIN") else 0)
-"""Makes a rank write its stacks. A real-time signal, because user code and launchers use SIGUSR1 and 2."""
+"""The signal that makes a rank write its stacks.
+
+It is a real-time signal, because user code and launchers use SIGUSR1 and SIGUSR2.
+"""
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _THREADS_MAY_TAKE_S = 5.0
 _AGAIN_S = 0.01
 _stacks_fd: int | None = None
 _forking = threading.local()
-"""Of a thread that forks: the signals that were blocked before it did."""
+"""Per forking thread: the signals that were blocked before the fork."""
 
 
 class Terminated(SystemExit):
-    """The supervisor asked this rank to end; `finally` blocks run, then the rank exits."""
+    """The supervisor asked this rank to end. `finally` blocks run, then the rank exits."""
 
-    # What the user's code prints of it, it prints of an exit.
+    # User code that prints this exception prints a SystemExit.
     __module__, __qualname__ = "builtins", "SystemExit"
 
 
@@ -55,23 +58,23 @@ def _libc() -> Any:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies (Linux; elsewhere the guard does)."""
+    """Make the kernel kill this process when its parent dies. Linux only; elsewhere the guard kills it."""
     if sys.platform == "linux":
         _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the call
+        if os.getppid() != parent:  # the parent died before the call
             os._exit(1)
 
 
 def set_name(name: str) -> None:
-    """Name this process in `ps` and `top`; at most 15 characters are kept."""
+    """Name this process in `ps` and `top`. At most 15 characters are kept."""
     if sys.platform == "linux":
         _libc().prctl(_PR_SET_NAME, name.encode()[:15])
 
 
 def start(rank_folder: Path, rank: int) -> None:
-    """Point fds 0, 1 and 2 at the rank's files and make its signals and streams a rank's."""
+    """Redirect fds 0, 1 and 2 to the rank's files and set up the rank's signals and streams."""
     if os.getpgrp() != os.getpid():
-        os.setsid()  # a group of its own, so that its subprocesses can be ended with it
+        os.setsid()  # a process group of its own, so that the rank's subprocesses can be ended with the rank
     set_name(f"jdist rank {rank}")
     log = os.open(rank_folder / layout.OUTPUT, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -80,8 +83,9 @@ def start(rank_folder: Path, rank: int) -> None:
     for fd in {log, null} - {0, 1, 2}:
         os.close(fd)
     sys.stdin = open(0, encoding="utf-8", closefd=False)
-    # Line by line into the file: what was printed survives a kill. No buffer below the text
-    # layer: it would only be flushed after each line, and copying twice costs a fifth.
+    # Each line is written to the file at once, so that printed lines survive a kill. There is no buffer below
+    # the text layer, because it would be flushed after each line anyway. The second copy would cost a fifth
+    # of the time.
     for name, fd in (("stdout", 1), ("stderr", 2)):
         raw = io.FileIO(fd, "w", closefd=False)
         stream = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
@@ -93,8 +97,12 @@ def start(rank_folder: Path, rank: int) -> None:
 
 
 def _gpus(environ: Mapping[str, str]) -> list[str]:
-    """The GPUs of this rank: all that it sees, or under a launcher that is not ours the one that is its own
-    by the custom of all launchers. Only whoever asks for their use finds out whether they are there."""
+    """List the GPUs of this rank.
+
+    Under jupyter-dist these are all GPUs that the rank sees. Under another launcher it is the GPU with the
+    rank's local index, as all launchers arrange it. This function does not check whether the GPUs exist; code
+    that measures their use does.
+    """
     listed = [name.strip() for name in environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
     seen = [name for name in listed if name and not name.startswith("-")]
     if "JUPYTER_DIST_GPUS" in environ:
@@ -106,7 +114,7 @@ def _gpus(environ: Mapping[str, str]) -> list[str]:
 
 
 def _line_buffer_c_stdout() -> None:
-    with contextlib.suppress(Exception):  # no such symbol on this platform: C output comes in blocks
+    with contextlib.suppress(Exception):  # if the platform lacks the symbol, C output is written in blocks
         libc = _libc()
         libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 1, 0)
 
@@ -133,9 +141,10 @@ def _terminate(signum: int, frame: FrameType | None) -> None:
     raise Terminated(128 + signum)
 
 
-# What the rank forks is no rank, and ends at SIGTERM as any process does. With the rank's handler, a worker
-# of `multiprocessing.Pool` would now and then live on: an exception in a callback of Python's own is ignored,
-# and Python forgets a signal that comes before it has set itself up after a fork. So SIGTERM waits for that.
+# A process that the rank forks is not a rank, and ends at SIGTERM as any process does. With the rank's
+# handler, a worker of `multiprocessing.Pool` would sometimes survive: Python ignores an exception in its own
+# callbacks. Python also loses a signal that arrives before it has set itself up after a fork. So SIGTERM is
+# blocked until then.
 
 
 def _before_fork() -> None:
@@ -145,22 +154,24 @@ def _before_fork() -> None:
 def _after_fork_in_parent() -> None:
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
-    except Terminated:  # it came meanwhile; here it would be ignored, so it has to come again
+    except Terminated:
+        # The signal arrived during the fork. Python would ignore the exception here, so the rank sends the
+        # signal again.
         again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGTERM))
         again.daemon = True
         again.start()
 
 
 def _after_fork_in_child() -> None:
-    if signal.getsignal(signal.SIGTERM) is _terminate:  # else it is the user's own
+    if signal.getsignal(signal.SIGTERM) is _terminate:  # otherwise the handler is the user's own
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
 
 
 def reseed() -> None:
-    """Fresh random state after a fork: otherwise all ranks of all runs draw the same numbers.
+    """Set a fresh random state after a fork. Otherwise all ranks of all runs draw the same numbers.
 
-    What the notebook's own state has to say comes with the cell: worker/settings/seeds.py.
+    worker/settings/seeds.py applies the random state of the notebook when the cell is loaded.
     """
     random.seed()
     numpy = sys.modules.get("numpy")
@@ -172,12 +183,12 @@ def reseed() -> None:
 
 
 def _wait_for_threads() -> None:
-    """Wait for the threads that Python waits for, and say so where that takes long."""
+    """Wait for the threads that Python waits for. Print their names if that lasts more than 5 s."""
     waits = threading.Timer(_THREADS_MAY_TAKE_S, _name_threads)
     waits.daemon = True
     if _threads():
         waits.start()
-    shutdown = getattr(threading, "_shutdown", None)  # it ends idle pools, too
+    shutdown = getattr(threading, "_shutdown", None)  # `_shutdown` also ends idle pools
     if shutdown is not None:
         shutdown()
     else:
@@ -198,7 +209,7 @@ def _name_threads() -> None:
 
 
 def end_children() -> None:
-    """End the processes of `multiprocessing`, for which a rank that was stopped or has failed would wait."""
+    """End the processes of `multiprocessing`. A rank that was stopped or has failed would wait for them."""
     multiprocessing = sys.modules.get("multiprocessing")
     if multiprocessing is not None:
         for child in multiprocessing.active_children():
@@ -212,17 +223,18 @@ def _run_exit_handlers() -> None:
         run()
     if run is not None and hasattr(threading, "_shutdown"):
         return
-    from . import foreign_names  # not before: a rank starts in milliseconds
+    from . import foreign_names  # imported late, because a rank starts in milliseconds
 
     for row, names in foreign_names.lost("worker/boot"):
         print(f"note: {foreign_names.note(row, names)}", file=sys.stderr)
 
 
 def end(code: int, *, orderly: bool, last: Callable[[], None] | None = None) -> NoReturn:
-    """End this process at once, after what a normal exit owes the user; `last` is done when all else is.
+    """End this process at once, after doing what a normal exit does for the user.
 
-    Tearing the interpreter down costs half a second with torch; everything it would give back
-    the kernel gives back anyway. `orderly` also waits for the user's threads, as Python does.
+    Tearing down the interpreter takes half a second with torch. The kernel frees the same resources anyway.
+    With `orderly`, the process first waits for the user's threads, as Python does. `last` is called after
+    everything else.
     """
     try:
         if orderly:

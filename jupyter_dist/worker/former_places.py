@@ -1,4 +1,4 @@
-"""Where modules stood when results were written that are older than where they stand now.
+"""Former names of modules, for results that an older version wrote.
 
 A result names functions and classes by their modules, and a run's folder is kept for years.
 """
@@ -11,7 +11,7 @@ _HERE = __name__.rpartition(".")[0]
 
 
 def present(module: str) -> str:
-    """The name of a module today, given the name that a result has of it."""
+    """Translate a module name from a result into the module's name today."""
     before, here, place = module.partition(f"{_HERE}.")
     return f"{_HERE}.{_MOVED.get(place, place)}" if here and not before else module
 

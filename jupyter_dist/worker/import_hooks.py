@@ -1,6 +1,6 @@
-"""Run something of ours right after a library's module was imported, without importing it ourselves.
+"""Hooks that run right after a library's module was imported, without importing the module.
 
-A rank does so to pick up metrics, the kernel to note how trainers are made.
+A rank uses them to record metrics. The kernel uses them to record how trainers are made.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ __all__ = ["AfterImport", "call"]
 
 
 class AfterImport:
-    """An entry of `sys.meta_path` that lets the others find, and runs a hook after the loader's work.
+    """An entry of `sys.meta_path` that lets other finders find a module, and calls a hook after its loader.
 
-    `hook` gets the name of one of `names` and its module, which was executed for the first time: each
-    must be one whose classes are then complete. What the hook raises passes through the user's import.
+    `hook` gets one of `names` and the module of that name, which was executed for the first time. Choose
+    modules whose classes are then complete. An exception of the hook passes through the user's import.
     """
 
     def __init__(self, names: Collection[str], hook: Callable[[str, ModuleType], None]) -> None:
@@ -27,9 +27,10 @@ class AfterImport:
         self._hook = hook
 
     def install(self) -> None:
-        """Go in front, and take those modules now that are imported already. Repeatable.
+        """Insert this finder first, and call the hook now for modules that are already imported.
 
-        Raises what the first hook has raised, after all hooks were called.
+        Raises the first exception of a hook, after all hooks were called.
+        Repeatable.
         """
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
@@ -39,27 +40,27 @@ class AfterImport:
             if module is not None:
                 try:
                     self._hook(name, module)
-                except Exception as error:  # the other modules get their hooks all the same
+                except Exception as error:  # the hooks of the other modules still run
                     raised = raised or error
         if raised is not None:
             raise raised
 
     def remove(self) -> None:
-        """See no further imports."""
+        """Stop calling the hook at imports."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """The spec that the finders behind this one have; None for nearly all modules."""
+        """Return the spec from the finders behind this one. Returns None for nearly all modules."""
         if fullname not in self._names:
             return None
         spec = self._find_behind(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            # On the loader instead of around it: code that asks a module for its loader
-            # (resources, inspect, pickles of source) gets what it knows. A loader that takes no
-            # attribute costs what we do after the import, not the import.
+            # The hook is set on the loader instead of a wrapper around it. Code that asks a module for its
+            # loader (resources, inspect, pickles of source) then gets the loader that it expects. If a loader
+            # accepts no attribute, only the hook is lost, not the import.
             with contextlib.suppress(AttributeError, TypeError):
                 self._hook_loader(spec.loader, fullname)
         return spec
@@ -67,7 +68,7 @@ class AfterImport:
     def _find_behind(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None
     ) -> importlib.machinery.ModuleSpec | None:
-        # Those in front had their turn before us; a second one of our kind is asked like any other.
+        # Finders in front were asked before this one. A second AfterImport is asked like any other finder.
         finders = list(sys.meta_path)
         for finder in finders[finders.index(self) + 1 :] if self in finders else finders:
             find = getattr(finder, "find_spec", None)
@@ -83,12 +84,12 @@ class AfterImport:
 
         def exec_module(module: ModuleType) -> Any:
             if module.__name__ != fullname:
-                # One loader for many modules, as for a zip file.
+                # One loader can serve many modules, as for a zip file.
                 return execute(module)
             with contextlib.suppress(AttributeError):
                 del loader.exec_module
             execute(module)
-            # Some packages put something else in their place while they are executed.
+            # Some packages replace their own entry in sys.modules while they are executed.
             self._hook(fullname, sys.modules.get(fullname, module))
             return None
 
@@ -99,9 +100,9 @@ _waiting: dict[str, list[Callable[[], None]]] = {}
 
 
 def call(name: str, function: Callable[[], None]) -> None:
-    """Call `function` once: now, where the module `name` is imported already, else right after its import.
+    """Call `function` once: now if the module `name` is already imported, otherwise right after its import.
 
-    The function must not raise: what it raises would be the import's.
+    The function must not raise: an exception would pass through the user's import.
     """
     if name in sys.modules and not _is_being_imported(sys.modules[name]):
         function()
@@ -112,7 +113,7 @@ def call(name: str, function: Callable[[], None]) -> None:
 
 
 def _is_being_imported(module: ModuleType) -> bool:
-    # What the import system itself goes by: importlib._bootstrap, `_find_and_load`.
+    # The import system itself checks this attribute: importlib._bootstrap, `_find_and_load`.
     return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
 

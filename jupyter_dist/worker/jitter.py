@@ -1,4 +1,4 @@
-"""Draw how long to wait where many wait for the same, so that they do not all ask at one moment."""
+"""Random waiting times, so that many processes do not send their requests at the same moment."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import random
 
 __all__ = ["jitter"]
 
-# Not the module's own numbers: forked processes would draw their siblings', and whoever has seeded `random`
-# in this process has to get the numbers that the seed promises.
+# The generator of the module `random` is not used. Forked processes would draw the same numbers as their
+# siblings. A process that has seeded `random` must get the numbers that the seed promises.
 _RANDOM = random.SystemRandom()
 
 
 def jitter(low: float, high: float) -> float:
-    """By what to multiply a pause: a number from `low` to `high`."""
+    """Draw the factor for a pause: a number from `low` to `high`."""
     return _RANDOM.uniform(low, high)

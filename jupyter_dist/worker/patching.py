@@ -1,4 +1,4 @@
-"""Replace a function of another library by one of ours."""
+"""Replacements for functions of other libraries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["wrap"]
 
 
 def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Replace `owner.name`, a class's method or a module's function, by `make(original)`, once."""
+    """Replace `owner.name`, a class's method or a module's function, by `make(original)`. Repeatable."""
     original = getattr(owner, name)
     if getattr(original, "_jupyter_dist", False):
         return

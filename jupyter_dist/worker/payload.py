@@ -1,12 +1,12 @@
-"""The container file that carries values to the ranks and results back.
+"""The container file that transfers values to the ranks, and results back.
 
     PATH            pickle of the header (plain builtins), then the body's pickle (protocol 5)
-    PATH.buffers    64 bytes that tell whose buffers these are, then the body's out-of-band buffers,
-                    each on a multiple of 64 bytes; there only when the body has any
+    PATH.buffers    a seal of 64 bytes that names the container, then the body's out-of-band buffers,
+                    each on a multiple of 64 bytes; exists only if the body has any
 
-A reader maps the buffers copy on write: processes that load the same container share its memory,
-and each may write to its arrays. Loading runs what the body says, so a container that another user
-owns or could have written is refused. The standard library and cloudpickle are all it takes.
+A reader maps the buffers copy on write. Processes that load the same container share its memory, and each may
+write to its arrays. Loading runs code from the body. So a container is refused if another user owns it or
+could have written it. This module needs only the standard library and cloudpickle.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ __all__ = [
 
 VERSION = 1
 _ALIGN = 64
-_MAP_FROM = 1 << 20  # below, a copy costs less than a mapping and keeps no file open
+_MAP_FROM = 1 << 20  # a smaller file is cheaper to copy than to map, and a copy keeps no file open
 
 
 class ContainerError(Exception):
-    """A file that is not a container, or only a part of one."""
+    """The file is not a container, or is only a part of one."""
 
 
 class UntrustedContainer(ContainerError):
-    """A container that another user owns or could have written; it is never loaded."""
+    """Another user owns the container or could have written it. It is never loaded."""
 
 
 def write(path: Path, header: Mapping[str, Any], body: bytes, buffers: Sequence[memoryview] = ()) -> int:
-    """Write a container; readers see the whole of it or none. Returns its size in bytes.
+    """Write a container and return its size in bytes. Readers see the complete container or none.
 
-    The files get mode 0600 whatever the umask is. An OSError, such as a full disk, passes through
-    with nothing half-written left behind.
+    The files get mode 0600, independent of the umask. An OSError, such as a full disk, passes through. Then
+    no partial file remains.
     """
     places, end = _places(buffers)
     seal = _seal()
@@ -76,7 +76,7 @@ def write(path: Path, header: Mapping[str, Any], body: bytes, buffers: Sequence[
     temporaries: list[tuple[Path, Path]] = []
     try:
         if buffers:
-            # The buffers come first: a header that can be read has buffers that can be mapped.
+            # The buffers are written first. If the header can be read, its buffers can be mapped.
             with _new(aside, temporaries) as file:
                 file.write(seal)
                 for (offset, _), view in zip(places, buffers, strict=True):
@@ -96,9 +96,9 @@ def write(path: Path, header: Mapping[str, Any], body: bytes, buffers: Sequence[
 
 
 def write_value(path: Path, value: Any) -> int:
-    """Write a rank's result as a container; returns its size in bytes.
+    """Write a rank's result as a container and return its size in bytes.
 
-    Raises what the value's pickling raises; then nothing is written.
+    Raises any exception of the value's pickling. Then nothing is written.
     """
     main = sys.modules["__main__"].__dict__
     name_classes(main, os.environ.get("JUPYTER_DIST_RUN", ""))
@@ -107,19 +107,21 @@ def write_value(path: Path, value: Any) -> int:
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """The header alone. Runs nothing, imports nothing.
+    """Read only the header. This runs no code of the container and imports nothing.
 
-    Raises ContainerError, UntrustedContainer; FileNotFoundError passes through.
+    Raises ContainerError, UntrustedContainer. FileNotFoundError passes through.
     """
     with _open(path) as file:
         return _header(file, path)
 
 
 def rewrite_header(path: Path, target: Path, more: Mapping[str, Any]) -> None:
-    """Write the container once more, with `more` in its header. The body is copied, the buffers are the same
-    file under a second name (a copy where the file system has no links). Unpickles nothing but the header.
+    """Write a copy of the container, with `more` added to its header.
 
-    Raises ContainerError, UntrustedContainer, and OSError with nothing half-written left behind.
+    The body is copied. The buffers become the same file under a second name, or a copy if the file system has
+    no links. Only the header is unpickled.
+
+    Raises ContainerError, UntrustedContainer, and OSError. Then no partial file remains.
     """
     with _open(path) as file:
         header = _header(file, path)
@@ -141,7 +143,7 @@ def rewrite_header(path: Path, target: Path, more: Mapping[str, Any]) -> None:
 
 
 def link_or_copy(path: Path, target: Path) -> None:
-    """Have the same bytes under another name, for which nothing is copied where the file system can that."""
+    """Link the file under another name. Copy it if the file system has no links."""
     try:
         os.link(path, target)
     except FileExistsError:
@@ -152,12 +154,13 @@ def link_or_copy(path: Path, target: Path) -> None:
 
 
 def load(path: Path, *, main: dict[str, Any] | None = None) -> Any:
-    """The value in the container.
+    """Load the value in the container.
 
-    On a rank, `main` is the namespace that the notebook's functions find their globals in; the
-    names they use are put there. Without it (in the kernel) functions get globals of their own and
-    classes that the kernel knows already stay as they are, so loading changes nothing of the notebook.
-    Raises ContainerError, UntrustedContainer, and what unpickling raises.
+    On a rank, `main` is the namespace in which the notebook's functions find their globals. The names that
+    the functions use are added to it. Without `main` (in the kernel), functions get globals of their own.
+    Classes that the kernel already has stay unchanged, so loading changes nothing in the notebook.
+
+    Raises ContainerError, UntrustedContainer, and any exception of unpickling.
     """
     with _open(path) as file:
         header = _header(file, path)
@@ -177,13 +180,16 @@ def _places(buffers: Sequence[memoryview]) -> tuple[list[tuple[int, int]], int]:
 
 
 def _seal() -> bytes:
-    """What the buffers file starts with, so that it is never taken for another container's."""
+    """Return the start of a buffers file.
+
+    It is random, so that no buffers file is mistaken for another container's.
+    """
     return f"jupyter-dist buffers {secrets.token_hex(16)}".encode().ljust(_ALIGN, b"\n")
 
 
 def _new(path: Path, made: list[tuple[Path, Path]]) -> io.BufferedWriter:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    # A link that somebody put there is not followed; what an earlier process left is replaced.
+    # A symbolic link at this path is not followed. A file of an earlier process is replaced.
     temporary.unlink(missing_ok=True)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     made.append((temporary, path))
@@ -214,14 +220,14 @@ def _open(path: Path) -> io.BufferedReader:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Finds also what older versions have written."""
+    """An unpickler that also finds modules under the names in older results."""
 
     def find_class(self, module: str, name: str) -> Any:
         return super().find_class(present(module), name)
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Reads builtins only: a header names no class and no function."""
+    """An unpickler for builtins only: a header refers to no class and no function."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"a header does not refer to {module}.{name}")
@@ -236,7 +242,7 @@ def _header(file: io.BufferedReader, path: Path) -> dict[str, Any]:
         version, body = header["version"], header["body"]
         whole = file.tell() + body
         _check_places(header)
-    except Exception as error:  # any bytes can be in there, and they can fail in any way
+    except Exception as error:  # the file can contain any bytes, which can fail in any way
         raise ContainerError(f"{str(path)!r} is damaged, or not a jupyter-dist file") from error
     if version != VERSION:
         raise ContainerError(
@@ -284,6 +290,6 @@ def _whole(file: io.BufferedReader, size: int) -> memoryview:
         file.readinto(data)
         return memoryview(data)
     if sys.version_info >= (3, 13):
-        # Without a descriptor of its own for as long as the arrays live.
+        # The mapping keeps no file descriptor open while the arrays live.
         return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY, trackfd=False))
     return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY))

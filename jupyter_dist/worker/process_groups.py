@@ -1,4 +1,4 @@
-"""Process groups of ranks: ended at once, and also when the process that watches over them has died."""
+"""Process groups of ranks, and a guard that ends them if the process that watches them has died."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["guard_groups", "kill_group", "last_words", "peak_memory_bytes"]
 
 
 def kill_group(pid: int) -> None:
-    """SIGKILL to all of a group that is still there."""
+    """Send SIGKILL to every process of a group that still exists."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
@@ -24,9 +24,11 @@ def peak_memory_bytes(usage: resource.struct_rusage) -> int:
 
 
 def guard_groups(read: int) -> bool:
-    """Be a guard: wait until the other end of a pipe is closed, then kill the groups named by its last line.
+    """Wait until the other end of a pipe is closed, then kill the groups in its last line.
 
-    False, and nothing is killed, when that line is the word `done`.
+    The process acts as a guard.
+    Returns False if the last line is the word `done`. Then nothing is killed.
+    Blocks until the pipe is closed.
     """
     last = last_words(read)
     if last == "done":
@@ -37,8 +39,11 @@ def guard_groups(read: int) -> bool:
 
 
 def last_words(read: int) -> str | None:
-    """Be a guard: wait until the other end of a pipe is closed. The last line that came; None for none."""
-    with contextlib.suppress(PermissionError):  # it was started in a session of its own
+    """Wait until the other end of a pipe is closed. Return the last line, or None without a line.
+
+    The process acts as a guard.
+    """
+    with contextlib.suppress(PermissionError):  # the process already has a session of its own
         os.setsid()
     set_name("jdist guard")
     signal.set_wakeup_fd(-1)

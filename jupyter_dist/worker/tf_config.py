@@ -1,4 +1,4 @@
-"""This rank's place in a TensorFlow cluster, as TF_CONFIG tells it."""
+"""The role of this rank in a TensorFlow cluster, from TF_CONFIG."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TYPES = ("chief", "worker", "ps", "evaluator")
 
 @dataclass(frozen=True)
 class Task:
-    """One task of a cluster: `cluster` holds the addresses by type; empty without TF_CONFIG."""
+    """One task of a cluster. `cluster` has the addresses by type, and is empty without TF_CONFIG."""
 
     type: str = "worker"
     index: int = 0
@@ -25,17 +25,17 @@ class Task:
 
     @property
     def trainers(self) -> int:
-        """The tasks that train when all are equal: the chief and the workers."""
+        """The number of tasks that train when all are equal: the chief and the workers."""
         return self.count("chief") + self.count("worker")
 
     @property
     def is_of_several(self) -> bool:
-        """Whether ranks of its cluster train one model together."""
+        """Whether several ranks of the cluster train one model together."""
         return self.trainers > 1 or self.count("ps") > 0
 
     @property
     def serves(self) -> bool:
-        """Whether it only does what a coordinator sends it."""
+        """Whether the task only does the work that a coordinator sends to it."""
         return self.count("ps") > 0 and self.type in ("worker", "ps")
 
     @property
@@ -49,9 +49,11 @@ class Task:
         return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
     def coordinated(self) -> Task:
-        """The same with a chief: where the cluster with parameter servers has none, worker 0 becomes it.
+        """Return the same task with a chief in its cluster.
 
-        Raises ValueError where nobody would be left to work for it.
+        If a cluster with parameter servers has no chief, worker 0 becomes the chief.
+
+        Raises ValueError if no worker would remain to work for the chief.
         """
         workers = self.cluster.get("worker", ())
         if self.count("chief") or not self.count("ps"):
@@ -72,14 +74,14 @@ class Task:
         return found
 
     def to_config(self) -> str:
-        """As the text of TF_CONFIG."""
+        """Return the text of TF_CONFIG for this task."""
         return json.dumps({"cluster": self.cluster, "task": {"type": self.type, "index": self.index}})
 
 
 def task() -> Task:
-    """This rank's, from TF_CONFIG; a cluster of no task where it is not set.
+    """Read this rank's task from TF_CONFIG. If it is not set, the cluster has no task.
 
-    Raises ValueError when it is set to something else than TF_CONFIG may hold.
+    Raises ValueError if the value of TF_CONFIG is invalid.
     """
     text = os.environ.get("TF_CONFIG", "")
     if not text.strip():
@@ -91,7 +93,7 @@ def task() -> Task:
         found = Task(str(own.get("type", "worker")), int(own.get("index", 0)), cluster)
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"TF_CONFIG cannot be read ({error}): {text[:200]!r}") from None
-    if found.type == "master":  # TensorFlow 1's word
+    if found.type == "master":  # TensorFlow 1's name of the chief
         found = replace(
             found, type="chief", cluster={"chief" if k == "master" else k: v for k, v in cluster.items()}
         )

@@ -1,7 +1,8 @@
-"""What a cell calls on a rank: `import jupyter_dist as dist`, then `dist.rank()`, `dist.log(loss=…)`, ….
+"""The functions that a cell calls on a rank.
 
-Everything here also works outside a run, as the only rank of a world of one, so that the same
-code runs in the notebook itself.
+A cell imports them with `import jupyter_dist as dist`, then calls `dist.rank()`, `dist.log(loss=…)`, …. Every
+function also works outside a run, as the only rank of a world of one. So the same code runs in the notebook
+itself.
 """
 
 from __future__ import annotations
@@ -53,52 +54,55 @@ _ours = False
 
 
 def rank() -> int:
-    """This process's index in the run, from 0. Outside a run: 0."""
+    """Return this process's index in the run, from 0. Outside a run: 0."""
     return int(os.environ.get("RANK", 0))
 
 
 def world_size() -> int:
-    """How many ranks the run has. Outside a run: 1."""
+    """Return the number of ranks in the run. Outside a run: 1."""
     return int(os.environ.get("WORLD_SIZE", 1))
 
 
 def local_rank() -> int:
-    """This process's index among the ranks on its host, from 0. Outside a run: 0."""
+    """Return this process's index among the ranks on its host, from 0. Outside a run: 0."""
     return int(os.environ.get("LOCAL_RANK", 0))
 
 
 def local_world_size() -> int:
-    """How many ranks run on this host. Outside a run: 1."""
+    """Return the number of ranks on this host. Outside a run: 1."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 
 
 def attempt() -> int:
-    """How often the run has been restarted: 0 the first time. Outside a run: 0."""
+    """Return how often the run has been restarted: 0 the first time. Outside a run: 0."""
     return int(os.environ.get("JUPYTER_DIST_ATTEMPT", 0))
 
 
 def log(values: Mapping[str, Any] | None = None, /, *, step: int | None = None, **scalars: Any) -> None:
     """Record metrics of this rank: `log(loss=0.3, step=10)` or `log({"val/loss": 0.3}, step=10)`.
 
-    A value is an int, a float, a bool or a 0-d numpy, torch or TensorFlow value; NaN and infinities
-    are kept. `step` None is the step of this rank's last call plus one, at first 0. They are in the
+    A value is an int, a float, a bool or a 0-d numpy, torch or TensorFlow value. NaN and infinities are kept.
+    If `step` is None, the step is that of this rank's last call plus one, at first 0. The metrics are in the
     run folder when the call returns: a rank that is killed afterwards loses none.
 
-    Pictures, texts, tables and histograms are logged as well: `log(image=figure, step=10)`, `text=…`,
-    `table=…`, `histogram=…`; several of them with a dict, `image={"input": x, "output": y}`. Under any other
-    name a figure, a PIL image, a data frame and an array that looks like a picture are taken for what they
-    are. Up to 100 MB of them are kept for each rank.
+    The function also logs pictures, texts, tables and histograms: `log(image=figure, step=10)`, `text=…`,
+    `table=…`, `histogram=…`. Use a dict for several of them: `image={"input": x, "output": y}`. Under any
+    other name, a figure, a PIL image, a data frame or an array that looks like a picture is logged by its
+    type. Up to 100 MB of them are kept for each rank.
 
-    Outside a run the values are checked and nothing is recorded. Raises TypeError naming the value
-    and its type, ValueError for what is no picture and for a step of more than 64 bits, OSError when the
-    disk is full.
+    Outside a run the values are checked and nothing is recorded.
+
+    Raises:
+    - TypeError, with the value and its type.
+    - ValueError for a value that is not a picture, and for a step of more than 64 bits.
+    - OSError when the disk is full.
     """
     global _step
     if values is not None:
         scalars = _merged(values, scalars)
     others: list[Medium] = []
     for value in scalars.values():
-        # numpy's float64 is a float too, and its repr is not a number: exact types only.
+        # numpy's float64 is also a float, but its repr is not a number. So only exact types pass here.
         kind = type(value)
         if kind is not float and kind is not int:
             scalars, others = _with_media(scalars)
@@ -167,12 +171,12 @@ class _Progress(Generic[T]):
 
 
 def progress(iterable: Iterable[T], total: int | None = None, desc: str = "") -> Iterable[T]:
-    """Iterate as over `iterable` and report how far this rank is.
+    """Iterate over `iterable` and report the progress of this rank.
 
-    The count is of items whose turn is over. `total` is taken from `len()` where there is one.
-    Reports the start, the place where the loop ends (also by `break` or an exception) and at most
-    about ten counts a second between. May be nested, and iterated again where `iterable` may.
-    Outside a run it only iterates.
+    The count is the number of items that the loop has finished. `total` defaults to `len(iterable)` if it has
+    a length. The function reports the start, the count at which the loop ends (also by `break` or an
+    exception), and at most about ten counts a second between. Loops may be nested. A loop may run again if
+    `iterable` may be iterated again. Outside a run the function only iterates.
     """
     if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
         raise TypeError(f"progress() needs something to iterate over, not a {type(iterable).__name__}")
@@ -183,34 +187,40 @@ def _length(iterable: Any) -> int | None:
     try:
         return len(iterable)
     except (TypeError, NotImplementedError):
-        # tf.data and torch have a __len__ that refuses where the length is not known.
+        # The `__len__` of tf.data and torch raises an error if the length is unknown.
         return None
 
 
 def device() -> torch.device:
-    """The torch device of this rank: its first GPU, or the CPU where it has none.
+    """Return the torch device of this rank: its first GPU, or the CPU if the rank has no GPU.
 
-    A rank sees only its own share of the GPUs, so this is `cuda:0` on each of them. Outside a run:
-    the first GPU, if there is one. Raises ModuleNotFoundError when PyTorch is not installed.
+    A rank sees only its own share of the GPUs, so the device is `cuda:0` on each rank. Outside a run: the
+    first GPU, if there is one.
+
+    Raises ModuleNotFoundError when PyTorch is not installed.
     """
     torch = _torch("device")
     if not _has_gpu(torch):
         return torch.device("cpu")
-    # Under a launcher that is not ours every rank sees all GPUs.
+    # Under a launcher that is not part of jupyter-dist, every rank sees all GPUs.
     index = 0 if "JUPYTER_DIST_GPUS" in os.environ else local_rank() % torch.cuda.device_count()
     return torch.device("cuda", index)
 
 
 def init(communicator: str | None = None, timeout_s: float | None = None) -> None:
-    """Open torch.distributed's default process group; returns at once when it is open already.
+    """Open the default process group of torch.distributed. Returns at once if the group is already open.
 
-    `communicator`: what torch calls its backend, such as "gloo"; by default "nccl" where every rank
-    has a GPU, else "gloo". Also makes `device()` the current CUDA device. `timeout_s`: how long a
-    collective waits for the other ranks, in seconds (default: torch's). Waits until every rank has
-    called it. The group is closed for you when the cell has succeeded.
+    Args:
+    - `communicator`: torch's name of its backend, such as "gloo". The default is "nccl" if every rank has a
+      GPU, otherwise "gloo".
+    - `timeout_s`: how long a collective waits for the other ranks, in seconds (default: torch's).
 
-    Outside a run: a group of this process alone. Raises ModuleNotFoundError when PyTorch is
-    not installed, RuntimeError when a group with another communicator is open.
+    The function also makes `device()` the current CUDA device. jupyter-dist closes the group when the cell
+    has succeeded. Outside a run, the group has only this process.
+
+    Raises ModuleNotFoundError when PyTorch is not installed, RuntimeError when a group with another
+    communicator is open.
+    Blocks until every rank has called it.
     """
     global _ours
     torch = _torch("init")
@@ -221,7 +231,7 @@ def init(communicator: str | None = None, timeout_s: float | None = None) -> Non
     if not group.is_available():
         raise RuntimeError("dist.init() needs a PyTorch that was built with torch.distributed")
     place = device()
-    chosen = os.environ.get("JUPYTER_DIST_COMMUNICATOR")  # --communicator
+    chosen = os.environ.get("JUPYTER_DIST_COMMUNICATOR")  # the value of --communicator
     wanted = communicator or chosen or ("nccl" if place.type == "cuda" else "gloo")
     if group.is_initialized():
         if communicator is not None and group.get_backend() != communicator:
@@ -240,25 +250,29 @@ def init(communicator: str | None = None, timeout_s: float | None = None) -> Non
 
 
 def strategy(kind: str | None = None, **options: Any) -> tf.distribute.Strategy:
-    """The tf.distribute strategy that fits where this rank runs; a printed line says which and why.
+    """Return the tf.distribute strategy that fits this rank.
 
-    By TF_CONFIG, which every rank has on backends that know TensorFlow's roles:
+    A printed line names the strategy and the reason. Every rank has TF_CONFIG on backends that support
+    TensorFlow's roles. TF_CONFIG decides:
+    - With parameter servers (`--ps`): ParameterServerStrategy on the chief, with its ClusterCoordinator as
+      `strategy.coordinator`. On workers and parameter servers the call serves and does not return. The run
+      ends them when the other ranks are done, and their result is None. So all ranks run the same cell, and
+      only the chief runs the code below the call. Without a chief, worker 0 is the chief.
+    - With several workers and no parameter servers: MultiWorkerMirroredStrategy, which waits for all workers.
+    - Otherwise, and on an evaluator, the devices of this rank decide: TPUStrategy, MirroredStrategy on
+      several GPUs (or logical CPUs), OneDeviceStrategy on one GPU or the CPU.
 
-    - with parameter servers (`--ps`): ParameterServerStrategy on the chief, its ClusterCoordinator as
-      `strategy.coordinator`. On workers and parameter servers the call serves and does not return; the
-      run ends them when the others are done, and their result is None. So all ranks run the same cell,
-      and what stands below the call is the chief's. Without a chief worker 0 takes its place;
-    - several workers without: MultiWorkerMirroredStrategy, which waits for all of them;
-    - else, and on an evaluator, by what this rank has: TPUStrategy, MirroredStrategy on several GPUs
-      (or logical CPUs), OneDeviceStrategy on one GPU or the CPU.
+    Args:
+    - `kind` chooses a strategy: "one_device", "mirrored", "multi_worker_mirrored", "parameter_server",
+      "central_storage" or "tpu". TensorFlow's class names also work.
+    - `options` are passed to the class. `devices=["CPU:0", "CPU:1"]` for "mirrored" also divides the CPU into
+      that many devices.
 
-    `kind` asks for one: "one_device", "mirrored", "multi_worker_mirrored", "parameter_server",
-    "central_storage" or "tpu"; TensorFlow's class names are understood too. `options` go to the class:
-    `devices=["CPU:0", "CPU:1"]` for "mirrored" also divides the CPU into that many devices. Call it before
-    anything else of TensorFlow; again with the same kind and no options it returns the same strategy.
+    Call the function before any other function of TensorFlow. A second call with the same kind and no options
+    returns the same strategy.
 
-    Raises ModuleNotFoundError when TensorFlow is not installed, ValueError for another name or one that
-    does not fit TF_CONFIG, RuntimeError where there is no TPU.
+    Raises ModuleNotFoundError when TensorFlow is not installed, ValueError for an unknown name or a kind that
+    does not fit TF_CONFIG, RuntimeError when there is no TPU.
     """
     from ..tensorflow import strategies
 
@@ -266,37 +280,40 @@ def strategy(kind: str | None = None, **options: Any) -> tf.distribute.Strategy:
 
 
 def shard(data: Any, even: bool = False) -> Any:
-    """This rank's share of `data`: every item goes to exactly one rank.
+    """Return this rank's share of `data`. Every item goes to exactly one rank.
 
     - list, tuple and other sequences, numpy arrays, torch tensors, pandas DataFrame and Series:
-      `data[rank::world_size]` along the first axis, of the same type (a view where slicing gives one);
-    - torch map-style Dataset: a `Subset`; torch IterableDataset: an IterableDataset of every
-      world_size-th item; anything else with `__len__` and `__getitem__`: a sequence that reads its
-      items when they are asked for;
-    - what has a `shard` method (tf.data.Dataset, Hugging Face datasets): `data.shard(world_size, rank)`;
-      of a Hugging Face IterableDataset with too few files: every world_size-th item;
-    - a Ray Dataset: a `ray.data.DataIterator` that streams this rank's part. All ranks read one
-      `streaming_split`, each the same number of rows: up to world_size - 1 are left out. They iterate over
-      it together, and one that leaves early has the others wait. Of several datasets that ranks make
-      themselves, all ranks call this for the same ones in the same order;
-    - a Spark DataFrame: a `pyarrow.Table` of neighbouring rows, partition after partition;
-    - an iterator: an iterator over every world_size-th item.
+      `data[rank::world_size]` along the first axis, of the same type (a view if slicing returns a view).
+    - torch map-style Dataset: a `Subset`.
+    - torch IterableDataset: an IterableDataset of every world_size-th item.
+    - Anything else with `__len__` and `__getitem__`: a sequence that reads its items when they are requested.
+    - An object with a `shard` method (tf.data.Dataset, Hugging Face datasets):
+      `data.shard(world_size, rank)`.
+    - A Hugging Face IterableDataset with too few files: every world_size-th item.
+    - A Ray Dataset: a `ray.data.DataIterator` that streams this rank's part. All ranks read one
+      `streaming_split`, each the same number of rows: up to world_size - 1 rows are left out. The ranks
+      iterate over it together. If one rank leaves early, the other ranks wait. If ranks make several datasets
+      themselves, all ranks must call this for the same ones in the same order.
+    - A Spark DataFrame: a `pyarrow.Table` of neighbouring rows, partition after partition.
+    - An iterator: an iterator over every world_size-th item.
 
-    `even=True` leaves out up to world_size - 1 items at the end, so that all ranks get equally many
-    (collectives in a training loop otherwise wait for a batch that one rank does not have).
+    `even=True` leaves out up to world_size - 1 items at the end, so that all ranks get equally many.
+    Otherwise collectives in a training loop wait for a batch that one rank does not have. Every rank must
+    have the same data in the same order.
 
-    Every rank must hold the same data in the same order. Raises TypeError for a dict, a set, a
-    DataLoader, a string, a number or None, and for `even` where a data set does not know its length.
+    Raises TypeError for a dict, a set, a DataLoader, a string, a number or None. With `even`, raises
+    TypeError if a data set does not have a length.
     """
     return sharding.share(data, rank(), world_size(), even)
 
 
 def barrier(timeout_s: float | None = None) -> None:
-    """Wait until every rank is here. Outside a run it returns at once.
+    """Wait until every rank has called this function. Outside a run it returns at once.
 
-    Goes through torch.distributed where a process group is open, else through the run folder; there a
-    rank that has ended without coming raises RuntimeError instead of waiting for ever. Raises
-    TimeoutError after `timeout_s` seconds.
+    The barrier uses torch.distributed if a process group is open, otherwise files in the run folder.
+
+    Raises TimeoutError after `timeout_s` seconds. With files, raises RuntimeError instead of waiting forever
+    if a rank has ended before the barrier.
     """
     group = _open_group()
     run = os.environ.get("JUPYTER_DIST_RUN")
@@ -309,7 +326,7 @@ def barrier(timeout_s: float | None = None) -> None:
     elif timeout_s is not None and group.get_backend() == "gloo":
         _timed_barrier(group, timeout_s)
     elif timeout_s is not None and run is not None:
-        # NCCL cannot give up on a barrier without ending the process: wait for the GPU, then meet in files.
+        # NCCL cannot abandon a barrier without ending the process. So wait for the GPU, then meet in files.
         if group.get_backend() == "nccl":
             sys.modules["torch"].cuda.synchronize(device())
         _barrier.meet(run, attempt(), rank(), world_size(), timeout_s)
@@ -348,7 +365,7 @@ def _has_gpu(torch: Any) -> bool:
 
 
 def _open_group() -> Any:
-    """torch.distributed if its default group is open, else None. Imports nothing."""
+    """Return torch.distributed if its default group is open, otherwise None. Imports nothing."""
     group = sys.modules.get("torch.distributed")
     if group is not None and group.is_available() and group.is_initialized():
         return group
@@ -356,9 +373,9 @@ def _open_group() -> Any:
 
 
 def _finish(ok: bool) -> None:
-    """At the end of a cell: close the process group, if `init` opened it and the cell succeeded.
+    """Close the process group at the end of a cell, if `init` opened it and the cell succeeded.
 
-    After a failure it stays open: closing can wait for ranks that no longer answer.
+    After a failure the group stays open: closing it can wait for ranks that no longer answer.
     """
     global _ours
     group = _open_group()

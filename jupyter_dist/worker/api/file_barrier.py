@@ -1,4 +1,4 @@
-"""Let all ranks of a run meet through files, where no torch.distributed group is open."""
+"""A barrier for all ranks of a run. It uses files, for runs without an open torch.distributed group."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _meetings = 0
 
 
 def meet(run: str, attempt: int, rank: int, world_size: int, timeout_s: float | None) -> None:
-    """Return once every rank has called this as often as this rank has.
+    """Wait until every rank has called this as often as this rank has.
 
-    Raises RuntimeError when a rank has ended without coming or the ranks are on several hosts,
+    Raises RuntimeError when a rank has ended before the barrier or the ranks are on several hosts,
     TimeoutError after `timeout_s` seconds.
     """
     global _meetings
@@ -37,7 +37,7 @@ def meet(run: str, attempt: int, rank: int, world_size: int, timeout_s: float | 
     _make(here)
     _touch(os.path.join(here, str(rank)))
     start = time.monotonic()
-    # Every rank looks for every other one: 200 that did so as often as 2 would wait for nothing else.
+    # Every rank looks for every other rank. If 200 ranks looked as often as 2 do, they would do nothing else.
     calm = max(1.0, world_size / _QUICK_RANKS)
     next_look = start + _LOOK_EVERY_S * calm**2
     pause = _FIRST_PAUSE_S * calm
@@ -50,7 +50,7 @@ def meet(run: str, attempt: int, rank: int, world_size: int, timeout_s: float | 
         if now >= next_look:
             next_look = now + _LOOK_EVERY_S * calm**2
             ended = _ended(run, attempt, missing)
-            # One that came and then ended, between our two looks, is not missing.
+            # A rank that arrived and then ended between the two looks is not missing.
             gone = [r for r in _missing(here, world_size) if r in ended]
             if gone:
                 verb = "has" if len(gone) == 1 else "have"
@@ -59,14 +59,14 @@ def meet(run: str, attempt: int, rank: int, world_size: int, timeout_s: float | 
         pause = min(pause * 1.5, _LONGEST_PAUSE_S * calm)
     _meetings += 1
     if rank == 0 and _meetings > 1:
-        # All have come here, so none is still looking at the meeting before.
+        # All ranks have arrived here, so no rank still looks at the previous barrier.
         _remove(os.path.join(place, str(_meetings - 2)))
 
 
 def outlast(run: str, attempt: int, rank: int, world_size: int, timeout_s: float) -> None:
-    """Return once every other rank is done with its cell, or after `timeout_s` seconds.
+    """Wait until every other rank has finished its cell, at most `timeout_s` seconds.
 
-    Returns at once where the ranks are on several hosts, which cannot see each other's files.
+    Returns at once if the ranks are on several hosts, because hosts cannot see each other's files.
     """
     if int(os.environ.get("LOCAL_WORLD_SIZE", world_size)) < world_size:
         return
@@ -101,7 +101,7 @@ def _remove(path: str) -> None:
             os.unlink(os.path.join(path, name))
         os.rmdir(path)
     except OSError:
-        # What stays is a few empty files in the run's own folder.
+        # Only a few empty files remain in the run's own folder.
         return
 
 
@@ -115,7 +115,7 @@ def _ranks(ranks: list[int]) -> str:
 
 
 def _ended(run: str, attempt: int, ranks: list[int]) -> set[int]:
-    """Which of these ranks have ended, by the supervisor's word or by what they left behind."""
+    """Return the ranks that have ended, by the supervisor's state file or by the files of the ranks."""
     told = _told(run, attempt)
     return {rank for rank in ranks if rank in told or _left(run, attempt, rank)}
 
@@ -128,7 +128,7 @@ def _told(run: str, attempt: int) -> set[int]:
             return set()
         return {int(r["rank"]) for r in status.get("ranks", ()) if r.get("state") in _ENDED}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        # Not written yet: there is nothing to be told.
+        # The supervisor has not written the state yet.
         return set()
 
 
@@ -139,7 +139,7 @@ def _left(run: str, attempt: int, rank: int) -> bool:
     try:
         with open(os.path.join(folder, layout.EVENTS), "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 65536))
-            # In a string the quotes would be escaped: this is the event's kind and nothing else.
+            # Within a string the quotes would be escaped. So this match is always the event's kind.
             return b'"kind": "result"' in file.read()
     except OSError:
         return False

@@ -1,4 +1,4 @@
-"""Folders that a platform's job has on its machine: its inputs, its model, its checkpoints."""
+"""Folders of a job on its machine: its inputs, its model, its checkpoints."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ _INPUTS = "/opt/ml/input/data"
 
 
 def input(name: str = "training") -> Path:
-    """Where an input of the job lies, as `--input training=s3://…` names it: a folder, with this host's share
-    of the files where those are shared out; with Pipe, the FIFO of the first epoch. On `azureml` what is
-    mounted or downloaded, a file where the input is one, or the address itself with mode=direct.
+    """Return the path of an input of the job, by its name in `--input training=s3://…`.
 
-    Raises KeyError, naming those there are, for another name, and where the platform has no inputs.
-    https://github.com/aws/sagemaker-training-toolkit/blob/master/ENVIRONMENT_VARIABLES.md
+    On `sagemaker`, the path is a folder. If the files are shared out among hosts, it has this host's share.
+    With Pipe, the path is the FIFO of the first epoch. On `azureml`, the path is the mounted or downloaded
+    folder, or a file if the input is a file. With mode=direct, it is the address itself.
+
+    Raises KeyError for another name, with the existing names, and if the platform has no inputs.
+    Source: https://github.com/aws/sagemaker-training-toolkit/blob/master/ENVIRONMENT_VARIABLES.md
     """
     found = {
         key.removeprefix(kind).lower(): value
@@ -39,10 +41,10 @@ def input(name: str = "training") -> Path:
 
 
 def model_dir() -> Path:
-    """A folder whose files are kept as the run's model, made if need be; `run.model` is where they are found.
+    """Return a folder whose files are kept as the run's model. The folder is made if it is missing.
 
-    On `sagemaker` they become model.tar.gz in S3. Elsewhere it is `model` in `dist.checkpoint_dir()`, with
-    which it comes home from other hosts.
+    `run.model` names their location. On `sagemaker` they become model.tar.gz in S3. On other backends the
+    folder is `model` in `dist.checkpoint_dir()`. It is copied back from other hosts with the checkpoints.
     """
     told = os.environ.get("SM_MODEL_DIR")
     if told:
@@ -56,7 +58,10 @@ def model_dir() -> Path:
 
 
 def checkpoints_elsewhere() -> Path | None:
-    """The folder that the platform itself keeps, where it keeps one. None: the run's own is sent home."""
+    """Return the checkpoint folder that the platform itself keeps, if there is one.
+
+    None means that the agent sends the run's own folder back.
+    """
     told = os.environ.get("JUPYTER_DIST_CHECKPOINTS")
     if not told:
         return None
@@ -66,12 +71,14 @@ def checkpoints_elsewhere() -> Path | None:
 
 
 def checkpoint_dir() -> Path:
-    """A folder for checkpoints, made if need be: the same for all ranks and all attempts of the run.
+    """Return a folder for checkpoints, the same for all ranks and all attempts of the run.
 
-    A cell that looks there first goes on where the attempt before was ended. Over several hosts each has
-    its own, and at the run's end their files come together in the run's folder: on which host rank 0 runs
-    does not change between attempts, unless that host is lost. Where the platform keeps such a folder itself
-    (`--checkpoint-s3`), it is that one. Outside a run it is `checkpoints` in the working directory.
+    The folder is made if it is missing. A cell that first loads a checkpoint from the folder continues the
+    work of the previous attempt. On several hosts, each host has its own folder. At the run's end
+    jupyter-dist copies the files of all hosts into the run's folder. The host of rank 0 does not change
+    between attempts, unless that host is lost. If the platform keeps such a folder itself
+    (`--checkpoint-s3`), the function returns that folder. Outside a run it is `checkpoints` in the working
+    directory.
     """
     run, kept = os.environ.get("JUPYTER_DIST_RUN"), checkpoints_elsewhere()
     if kept is not None:

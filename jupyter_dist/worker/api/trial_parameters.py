@@ -1,4 +1,4 @@
-"""The parameters that this trial of a tuning run tries; none in any other run."""
+"""The parameters of this trial of a tuning run. They are empty in any other run."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _parameters: dict[str, Any] = {}
 
 
 def tell(parameters: Mapping[str, Any]) -> None:
-    """Say what this rank tries, before the cell begins."""
+    """Set the parameters of this rank, before the cell begins."""
     _parameters.clear()
     _parameters.update(parameters)
 
 
 def parameters() -> dict[str, Any]:
-    """What this trial of a tuning run tries, by name, as in `{"lr": 0.01, "batch": 32}`.
+    """Return the parameters of this trial of a tuning run by name, such as `{"lr": 0.01, "batch": 32}`.
 
-    The cell has each of them as a variable, and a function that is tuned as an argument; this is for code
-    that writes all of them down. Empty outside of a tuning run.
+    The cell has each parameter as a variable. A tuned function gets each as an argument. Use this function in
+    code that records all parameters. Outside a tuning run, the dict is empty.
     """
     return dict(_parameters)

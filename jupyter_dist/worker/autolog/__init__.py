@@ -1,5 +1,7 @@
-"""Pick up metrics of Keras, Lightning, Hugging Face and SummaryWriter, and the bars of Keras, tqdm and Rich,
-without a line of user code."""
+"""Automatic metrics of Keras, Lightning, Hugging Face and SummaryWriter, and bars of Keras, tqdm and Rich.
+
+No line of user code is needed.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ from ..output.scalars import loose, step_number
 
 __all__ = ["guarded", "install", "quiet", "quietly", "record"]
 
-# Module → the module of ours that patches it, and its function. The hook runs right after the module
-# was executed for the first time, so each name must be one whose classes are then complete.
+# Each module maps to our module that patches it, and the patching function. The hook runs right after the
+# module was executed for the first time. So choose modules whose classes are then complete.
 _CURVES = {
     "keras": (".keras", "patch"),
     "tf_keras": (".keras", "patch"),
@@ -38,7 +40,7 @@ _CURVES = {
     "multiprocessing.spawn": ("..rank.main_snapshot", "patch"),
     "pdb": ("..rank.debugger", "patch"),
 }
-"""A hook that fails becomes a note: it changes nothing of what is trained."""
+"""A hook that fails becomes a note, because it does not change what is trained."""
 
 _TRAINING = {
     "horovod.common.basics": ("..horovod.rendezvous", "patch"),
@@ -64,7 +66,10 @@ _TRAINING = {
         "patch_lightning",
     ),
 }
-"""A hook that fails refuses the import: ranks would train something else without it, such as a model each."""
+"""A hook that fails refuses the import.
+
+Without the hook, ranks would train something else, such as a model each.
+"""
 
 _STRATEGIES = {
     "keras.src.backend.tensorflow.core": ("..keras.parameter_servers", "patch_variable"),
@@ -76,7 +81,7 @@ _STRATEGIES = {
         "patch_collective",
     ),
 }
-"""A hook that fails refuses strategies that span ranks: most cells with Keras make none, and need no hook."""
+"""A hook that fails refuses strategies that span ranks. Most cells with Keras make none, and need no hook."""
 
 _HOOKS = {**_CURVES, **_TRAINING, **_STRATEGIES}
 
@@ -85,17 +90,17 @@ _complained: set[str] = set()
 
 
 def install() -> None:
-    """Arrange that metrics of the frameworks go into this rank's events. Repeatable.
+    """Install the hooks that write metrics of the frameworks to this rank's events. Repeatable.
 
-    Imports none of them: a module that is imported already (a warm start) is patched now, any
-    other when it is imported. What only draws and fails becomes one note for the user.
+    Imports no framework. A module that is already imported (a warm start) is patched now, any other when it
+    is imported. If a hook that only affects metrics fails, the user gets one note.
     Raises ForeignNameMissing if an imported module that decides what is trained cannot be patched.
     """
     _finder.install()
 
 
 def record(values: Mapping[Any, Any], step: Any) -> None:
-    """Write those of a framework's `values` that are numbers, unless inside `quiet()`."""
+    """Record the values of a framework that are numbers, except within `quiet()`."""
     writer = events.writer()
     if writer is None or _depth():
         return
@@ -106,9 +111,9 @@ def record(values: Mapping[Any, Any], step: Any) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """While a framework hands values that we have recorded to its own loggers, `record` does nothing.
+    """Disable `record` while a framework passes recorded values to its own loggers.
 
-    Otherwise Lightning's, Keras's and Hugging Face's would come again from what they give TensorBoard.
+    Otherwise TensorBoard would record the metrics of Lightning, Keras and Hugging Face a second time.
     """
     _mute.depth = _depth() + 1
     try:
@@ -118,7 +123,7 @@ def quiet() -> Iterator[None]:
 
 
 def quietly(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, inside `quiet()`."""
+    """Return the same function, called within `quiet()`."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         with quiet():
@@ -132,14 +137,14 @@ def _depth() -> int:
 
 
 def guarded(framework: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A decorator for what we add to a framework: an exception in it becomes one note a framework."""
+    """Return a decorator for code that we add to a framework. The first exception in it becomes a note."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> None:
             try:
                 function(*args, **kwargs)
-            except Exception as error:  # training goes on whatever happens to its curves
+            except Exception as error:  # training continues without its curves
                 _complain(framework, error)
 
         return call
@@ -175,10 +180,10 @@ def _run_hook(name: str, module: ModuleType) -> None:
         if name in _STRATEGIES:
             foreign_names.keep_back(name, refusal)
         elif name.startswith("horovod.") or api.world_size() > 1:
-            # Horovod may tell only later how many ranks there are.
+            # Horovod may set the number of ranks only later.
             raise refusal from error
         else:
-            events.tell(str(refusal))  # one rank alone trains the same with and without the hook
+            events.tell(str(refusal))  # a single rank trains the same with and without the hook
 
 
 _finder = AfterImport(_HOOKS, _run_hook)

@@ -21,7 +21,7 @@ _EVERY_S = 0.1
 
 
 def patch(keras: ModuleType) -> None:
-    """Give every `fit` of `keras` a callback of ours, and take nothing of what its own one gives TensorBoard.
+    """Add our callback to every `fit` of `keras`, and ignore the values that Keras passes to TensorBoard.
 
     `keras` is keras or tf_keras.
     """
@@ -39,12 +39,12 @@ def _fit(original: Callable[..., Any], keras: ModuleType, callback: type) -> Cal
         try:
             bound = signature.bind(self, *args, **kwargs)
         except TypeError:
-            # Keras has the better message for it.
+            # Keras raises a better error message.
             return original(self, *args, **kwargs)
         ours = callback()
         given = bound.arguments.get("callbacks")
         if isinstance(given, keras.callbacks.CallbackList):
-            # The user keeps this list: it goes back as it came.
+            # The user keeps this list, so the callback is removed again afterwards.
             given.callbacks.append(ours)
             ours.set_model(self)
             ours.set_params(getattr(given, "params", None) or {})
@@ -58,7 +58,7 @@ def _fit(original: Callable[..., Any], keras: ModuleType, callback: type) -> Cal
             given = []
         elif not isinstance(given, (list, tuple)):
             given = [given]
-        # After the user's, which may add to the logs.
+        # Our callback is last, because the user's callbacks may add to the logs.
         bound.arguments["callbacks"] = [*given, ours]
         try:
             with keras_bars.fitting():
@@ -70,7 +70,7 @@ def _fit(original: Callable[..., Any], keras: ModuleType, callback: type) -> Cal
 
 
 def _summed_replicas(model: Any) -> int:
-    """Over how many replicas tf_keras adds up what it tells callbacks at the end of a batch."""
+    """Return over how many replicas tf_keras sums the values for callbacks at the end of a batch."""
     strategy = model.distribute_strategy
     reduction = model.distribute_reduction_method
     if reduction == "auto" and not type(strategy).__name__.startswith("TPUStrategy"):
@@ -80,20 +80,21 @@ def _summed_replicas(model: Any) -> int:
 
 def _callback_class(keras: ModuleType) -> type:
     base: Any = keras.callbacks.Callback
-    # Steps go on counting when a model is fitted again.
+    # Steps continue to count when a model is fitted again.
     steps: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
     report = guarded(keras.__name__)
     legacy = keras.__name__ == "tf_keras"
 
-    # tf_keras times callbacks whose class name it does not know, and warns about slow ones.
+    # tf_keras measures the time of callbacks with unknown class names, and warns about slow ones.
     class Callback(base):  # type: ignore[misc]
-        # Keras 3 then goes on dispatching the callbacks of a batch in a thread.
+        # Keras 3 then continues to dispatch the callbacks of a batch in a thread.
         async_safe = True
 
         def __init__(self) -> None:
             super().__init__()
-            # Called with what the step returned and not with numbers: no step waits for us, and tf_keras
-            # allows it beside a ParameterServerStrategy, whose steps return what is still to come.
+            # The callback then gets what the step returned, not numbers, so no step waits for it. It is then
+            # also allowed beside a ParameterServerStrategy, whose steps return values that are not computed
+            # yet.
             self._supports_tf_logs = True
             self._lock = threading.Lock()
             self._meter: Meter | None = None
@@ -116,24 +117,24 @@ def _callback_class(keras: ModuleType) -> type:
 
         @report
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            # Keras may call this from several threads at once.
+            # Keras may call this method from several threads at once.
             with self._lock:
                 self._batches = max(self._batches, batch + 1)
                 now = time.monotonic()
-                # The last batch of an epoch is left to the epoch's own values.
+                # The last batch of an epoch is skipped, because the epoch's own values follow.
                 if now < self._next or batch + 1 == self.params.get("steps"):
                     return
                 self._next = now + _EVERY_S
                 if self._meter is not None:
                     self._meter.update(self._done + batch + 1)
-                # Not those of a step that a ParameterServerStrategy has only sent on its way.
+                # Under a ParameterServerStrategy the values of a step are not computed yet.
                 known = logs if isinstance(logs, Mapping) else {}
                 record(self._of_one_replica(known), self._before + self._done + batch + 1)
 
         @report
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             with self._lock:
-                # tf_keras leaves batch calls out when the user's own CallbackList has no use for them.
+                # tf_keras omits batch calls if the user's own CallbackList does not need them.
                 self._done += self._batches or self._uncounted()
                 steps[self.model] = step = self._before + self._done
                 if self._meter is not None:
@@ -144,7 +145,7 @@ def _callback_class(keras: ModuleType) -> type:
 
         @report
         def close(self) -> None:
-            """At the end of `fit`, however it ends."""
+            """Close the meter at the end of `fit`, also after an exception."""
             if self._meter is not None:
                 self._meter.close()
 
@@ -153,8 +154,8 @@ def _callback_class(keras: ModuleType) -> type:
             return max(1, iterations - self._before - self._done)
 
         def _of_one_replica(self, logs: Mapping[str, Any]) -> Mapping[str, Any]:
-            # Keras 3 averages over the replicas of a strategy. tf_keras does so at an epoch's end, but
-            # has their sum at a batch's: an accuracy of 2.
+            # Keras 3 averages over the replicas of a strategy. tf_keras also averages at the end of an epoch.
+            # At the end of a batch, tf_keras sums, which can make an accuracy of 2.
             replicas = _summed_replicas(self.model) if legacy else 1
             if replicas == 1:
                 return logs

@@ -1,7 +1,8 @@
-"""Bars of Keras on a rank: reported as progress; the log gets their last line, with the metrics.
+"""Progress bars of Keras on a rank.
 
-`fit` has a meter of its own (keras.py), which counts over all epochs. `evaluate`, `predict` and bars that
-users make themselves (https://keras.io/api/utils/python_utils/#progbar-class) get theirs here.
+They are reported as progress; the log gets their last line, with the metrics. `fit` has a meter of its own
+(keras.py), which counts over all epochs. `evaluate`, `predict` and bars of users
+(https://keras.io/api/utils/python_utils/#progbar-class) use the meters of this module.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _now = threading.local()
 
 
 def patch(keras: ModuleType) -> None:
-    """Have every `Progbar` of keras or tf_keras draw its last picture alone."""
+    """Make every `Progbar` of keras or tf_keras draw only its final state."""
     bar = keras.utils.Progbar
     wrap(bar, "__init__", _init)
     wrap(bar, "update", _update)
@@ -32,7 +33,7 @@ def patch(keras: ModuleType) -> None:
 
 @contextlib.contextmanager
 def fitting() -> Iterator[None]:
-    """While a model is fitted in this thread, whose progress is reported already."""
+    """Mark this thread as fitting a model, whose progress is already reported."""
     before = getattr(_now, "fits", False)
     _now.fits = True
     try:
@@ -45,7 +46,7 @@ def _init(original: Callable[..., Any]) -> Callable[..., Any]:
     def __init__(self: Any, *args: Any, **options: Any) -> None:
         original(self, *args, **options)
         if getattr(self, "verbose", 0) == 1:
-            self.interval = math.inf  # between two pictures; the last one is drawn whatever it is
+            self.interval = math.inf  # seconds between two drawings; the last one is always drawn
 
     return __init__
 
@@ -66,7 +67,7 @@ def _report(bar: Any, current: Any, finalize: Any) -> None:
     meter: Meter | None = vars(bar).get("_jupyter_dist_meter")
     if meter is None:
         meter = vars(bar)["_jupyter_dist_meter"] = Meter(total, "")
-        weakref.finalize(bar, meter.close)  # one that is left before its end
+        weakref.finalize(bar, meter.close)  # closes the meter of a bar that was abandoned
     meter.total = total
     meter.update(int(current))
     if finalize or (finalize is None and total is not None and current >= total):

@@ -15,10 +15,10 @@ __all__ = ["patch"]
 
 
 def patch(lightning: ModuleType) -> None:
-    """Record what Lightning would give to a logger, whether or not the Trainer has one.
+    """Record the values that Lightning passes to a logger, even if the Trainer has no logger.
 
-    Names, steps and `log_every_n_steps` are then Lightning's own, and what a module logs in a hook
-    that runs after every callback's is there too.
+    Names, steps and `log_every_n_steps` are then Lightning's own. Values that a module logs in a hook after
+    all callbacks are included.
     """
     connector = importlib.import_module(
         f"{lightning.__name__}.trainer.connectors.logger_connector.logger_connector"
@@ -43,7 +43,7 @@ def _record(trainer: Any, metrics: Any, step: int | None) -> None:
         return
     values = dict(metrics)
     if step is None:
-        # As Lightning does: a metric called "step" is the step.
+        # As in Lightning, a metric called "step" is the step.
         step = values.pop("step", None)
         step = trainer.fit_loop.epoch_loop._batches_that_stepped if step is None else int(step)
     record(values, step)
@@ -60,7 +60,7 @@ def _init(original: Callable[..., Any], callback: type) -> Callable[..., Any]:
 @guarded("Lightning")
 def _add(trainer: Any, callback: type) -> None:
     if not any(isinstance(found, callback) for found in trainer.callbacks):
-        # Checkpoint callbacks come last in Lightning, so that they see what the others did.
+        # Lightning calls checkpoint callbacks last, so that they see the effects of the others.
         trainer.callbacks.insert(0, callback())
 
 
@@ -103,7 +103,7 @@ def _callback_class(lightning: ModuleType) -> type:
 
 
 def _total(trainer: Any) -> int | None:
-    """Batches this fit will take; None where it is not known."""
+    """Return the number of batches in this fit; None if it is unknown."""
     batches, epochs = trainer.num_training_batches, trainer.max_epochs
     left = None
     if isinstance(batches, int) and epochs is not None and epochs >= 0:

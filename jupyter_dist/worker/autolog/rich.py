@@ -1,7 +1,8 @@
-"""Bars of Rich on a rank: each task of a `Progress` is reported, and the log gets the last picture alone.
+"""Progress bars of Rich on a rank.
 
-Where there is no terminal Rich draws nothing until a bar is over, and with `force_terminal=True` it draws by
-moving the cursor up. (https://rich.readthedocs.io/en/stable/progress.html)
+Each task of a `Progress` is reported, and the log gets only the final state. Without a terminal Rich draws
+nothing until a bar has ended. With `force_terminal=True` it draws by moving the cursor up.
+(https://rich.readthedocs.io/en/stable/progress.html)
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _MAX_TEXT = 80
 
 
 def patch(progress: ModuleType) -> None:
-    """Have every `Progress` that writes into the rank's log report its tasks."""
+    """Make every `Progress` that writes to the rank's log report its tasks."""
     for name, make in (("start", _start), ("stop", _stop), ("get_renderable", _get_renderable)):
         wrap(progress.Progress, name, make)
 
@@ -34,7 +35,7 @@ def _start(original: Callable[..., Any]) -> Callable[..., Any]:
         console = self.console
         if not self.disable and _METERS not in vars(self) and writes_to_the_log(console.file):
             vars(self)[_METERS] = {}
-            # Else it would draw as if it had a terminal; what it leaves at its end stays coloured.
+            # Otherwise it would draw as on a terminal. The final state stays coloured.
             vars(self)[_INTERACTIVE], console.is_interactive = console.is_interactive, False
         return original(self)
 

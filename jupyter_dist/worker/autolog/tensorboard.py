@@ -1,4 +1,4 @@
-"""Metrics written for TensorBoard: by `SummaryWriter` of torch or tensorboardX, by `tf.summary.scalar`."""
+"""Metrics written for TensorBoard by `SummaryWriter` of torch or tensorboardX, or by `tf.summary.scalar`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _add_scalars(original: Callable[..., Any]) -> Callable[..., Any]:
 @guarded("SummaryWriter")
 def _record(tag: str, values: Mapping[str, Any], step: Any) -> None:
     if tag == "hp_metric" and values[tag] == -1:
-        # Lightning's placeholder, so that TensorBoard lists the hyperparameters.
+        # Lightning writes this placeholder so that TensorBoard lists the hyperparameters.
         return
     if step is None:
         step = _steps[tag] = _steps.get(tag, -1) + 1
@@ -54,7 +54,7 @@ def _record(tag: str, values: Mapping[str, Any], step: Any) -> None:
 
 
 def patch_tensorflow(summary: ModuleType) -> None:
-    """Record what `tf.summary.scalar` writes. `summary` is the module that it calls."""
+    """Record the values that `tf.summary.scalar` writes. `summary` is the module that it calls."""
     wrap(summary, "scalar", _scalar)
 
 
@@ -70,7 +70,7 @@ def _scalar(original: Callable[..., Any]) -> Callable[..., Any]:
 @guarded("tf.summary")
 def _record_tensorflow(name: str, data: Any, step: Any, written: Any) -> None:
     tf = sys.modules["tensorflow"]
-    # In a tf.function there are no values yet, and without a writer there is no place to write to.
+    # In a tf.function the values are not computed yet, and without a writer nothing is written.
     if not tf.executing_eagerly() or not written:
         return
     scope = tf.get_current_name_scope()

@@ -1,10 +1,8 @@
-"""Bars of tqdm on a rank: reported as progress, which views draw live, instead of drawn into the log.
+"""Progress bars of tqdm on a rank: reported as progress, which views draw live, instead of drawn to the log.
 
-A bar that is drawn into a log is thousands of lines that a terminal would write over each other. Here the log
-gets what a bar leaves when it is over: its last line, unless it has `leave=False`. Bars that go to a file of
-the user's stay as they are.
-
-`tqdm.notebook` draws with widgets, which a rank cannot: there it is tqdm's own bar.
+A bar drawn to a log makes thousands of lines, which a terminal would overwrite. Here the log only gets the
+last line of a bar, unless the bar has `leave=False`. Bars that are written to a file of the user's stay
+unchanged. `tqdm.notebook` draws with widgets, which a rank does not have. There it becomes tqdm's own bar.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ _MAX_TEXT = 80
 
 
 class _Bar:
-    """What we keep of a tqdm bar."""
+    """The state of a tqdm bar that we add."""
 
     def __init__(self) -> None:
         self.meter: Meter | None = None
@@ -47,13 +45,16 @@ class _Bar:
 
 
 def patch(std: ModuleType) -> None:
-    """Have the bars of `tqdm.std`, and of all classes made from it, report instead of draw."""
+    """Make the bars of `tqdm.std`, and of all its subclasses, report their progress instead of drawing it."""
     for name, make in (("display", _display), ("clear", _clear), ("close", _close)):
         wrap(std.tqdm, name, make)
 
 
 def patch_notebook(notebook: ModuleType) -> None:
-    """Make the bar of `tqdm.notebook` one of `tqdm.std`, in place: `tqdm.auto` may have it already."""
+    """Turn the bar of `tqdm.notebook` into one of `tqdm.std`.
+
+    It is changed in place, because `tqdm.auto` may have imported it already.
+    """
     bar = notebook.tqdm_notebook
     for name in _OF_WIDGETS:
         if name in vars(bar):
@@ -68,7 +69,7 @@ def patch_notebook(notebook: ModuleType) -> None:
 
 
 def writes_to_the_log(file: Any) -> bool:
-    """Whether what is written to this file comes into the rank's log."""
+    """Return whether writes to this file appear in the rank's log."""
     try:
         return file.fileno() in (1, 2)
     except (AttributeError, OSError, ValueError, io.UnsupportedOperation):
@@ -76,7 +77,7 @@ def writes_to_the_log(file: Any) -> bool:
 
 
 def _of(bar: Any) -> _Bar | None:
-    """What we keep of a bar; None for one that draws itself elsewhere."""
+    """Return our state of a bar; None for a bar that is drawn elsewhere."""
     known = vars(bar)
     if _OURS not in known:
         known[_OURS] = None if known.get("gui") or not writes_to_the_log(known.get("fp")) else _Bar()
@@ -91,7 +92,7 @@ def _display(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, msg, pos)
         if not ours.closing:
             ours.show(self)
-        elif msg != "":  # what it leaves; else it would be wiped away
+        elif msg != "":  # the final line; an empty message would erase the bar
             self.fp.write(str(self) if msg is None else str(msg))
             return True
         return False
@@ -121,7 +122,7 @@ def _close(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _plain(value: Any) -> float | None:
-    """A count as JSON can hold it: it may be one of numpy's."""
+    """Return a count as JSON can store it. It may be a number of numpy."""
     try:
         number = float(value)
     except (TypeError, ValueError):

@@ -14,13 +14,13 @@ __all__ = ["patch_tensorboard", "patch_trainer"]
 
 
 def patch_trainer(trainer: ModuleType) -> None:
-    """Give every Trainer a callback of ours. `trainer` is transformers.trainer."""
+    """Add our callback to every Trainer. `trainer` is transformers.trainer."""
     callback = _callback_class(trainer)
     wrap(trainer.Trainer, "__init__", lambda original: _init(original, callback))
 
 
 def patch_tensorboard(integrations: ModuleType) -> None:
-    """Keep the values of `on_log`, which we have, from coming again as `train/…` from its SummaryWriter."""
+    """Prevent the SummaryWriter from recording the values of `on_log` a second time as `train/…`."""
     wrap(integrations.TensorBoardCallback, "on_log", quietly)
 
 
@@ -35,11 +35,11 @@ def _init(original: Callable[..., Any], callback: type) -> Callable[..., Any]:
 
 @guarded("transformers.Trainer")
 def _have_one_order(trainer: Any) -> None:
-    """Have all ranks shuffle alike, each for its own part of the rows, whatever is seeded after this.
+    """Make all ranks shuffle alike, each for its own part of the rows, independent of later seeds.
 
-    accelerate's sampler takes torch's initial seed when training begins. A Trainer has set that to
-    `args.seed`, but one from an earlier cell is made before a rank gets random numbers of its own: some rows
-    were then trained on twice, and others never.
+    accelerate's sampler uses torch's initial seed when training begins. A Trainer has set that seed to
+    `args.seed`. But a Trainer of an earlier cell is made before a rank gets random numbers of its own.
+    Without this function, some rows were trained twice, and others never.
     https://github.com/huggingface/accelerate/blob/main/src/accelerate/data_loader.py
     """
     config = trainer.accelerator.dataloader_config
@@ -63,7 +63,7 @@ def _callback_class(trainer: ModuleType) -> type:
 
         @report
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            # A Trainer that raised had no on_train_end.
+            # A Trainer that raised has not called on_train_end.
             self._close()
             total = state.max_steps if state.max_steps > 0 else None
             self._meter = Meter(total, "")
@@ -81,7 +81,7 @@ def _callback_class(trainer: ModuleType) -> type:
         def on_log(
             self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any
         ) -> None:
-            # The epoch is where a value was measured, not what was measured.
+            # The epoch is the time of a measurement, not a measured value.
             record(
                 {name: value for name, value in (logs or {}).items() if name != "epoch"}, state.global_step
             )

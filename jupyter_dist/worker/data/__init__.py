@@ -1,1 +1,1 @@
-"""Data sets on a rank."""
+"""Data sets on a rank: shares of data sets, of Ray Datasets and of Spark DataFrames."""

@@ -1,8 +1,9 @@
-"""Give each rank its part of a Ray Dataset: one `streaming_split`, which all ranks of the run read together.
+"""Each rank's part of a Ray Dataset: one `streaming_split`, which all ranks of the run read together.
 
-The split belongs to an actor with the run's name: the first rank that asks makes it, and the others get their
-parts of the same one. It is detached, since no rank may take the data of the others with it when it ends; so
-the actor ends by itself, once all ranks have left or none of them was heard of for a while.
+The split belongs to an actor with the run's name. The first rank that asks makes the actor, and the other
+ranks get their parts of the same split. The actor is detached, because the end of one rank must not remove
+the data of the others. The actor ends itself when all ranks have left, or when no rank has sent a heartbeat
+for a while.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["join", "lasting_name", "name", "share"]
 
 _NAMESPACE = "jupyter_dist"
 _IDLE_S = 600.0
-"""After how long without a rank the actor ends. A rank is heard of as long as its threads run at all."""
+"""The time without a heartbeat after which the actor ends. A rank sends heartbeats while its threads run."""
 _HEARTBEAT_S = 20.0
 _LEAVING_S = 5.0
 
@@ -34,8 +35,8 @@ _holder: Any = None
 def join(address: str | None = None) -> Any:
     """Connect this process to its Ray cluster, and return the module `ray`.
 
-    That is the cluster of RAY_ADDRESS, which ranks on Ray have, else the one at `address`. Raises
-    ModuleNotFoundError where there is no Ray here, ConnectionError where the cluster cannot be reached.
+    The cluster is that of RAY_ADDRESS, which ranks on Ray have, otherwise the one at `address`.
+    Raises ModuleNotFoundError if Ray is not installed, ConnectionError if the cluster cannot be reached.
     """
     try:
         ray = importlib.import_module("ray")
@@ -56,7 +57,7 @@ def join(address: str | None = None) -> Any:
                 "Run the cell with --backend ray, or make the dataset of something that every rank can read."
             ) from error
         finally:
-            # Ray's own would have the rank end as one that failed (ray._private.worker.connect).
+            # Ray's own handler would end the rank as a failed one (ray._private.worker.connect).
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, ended)
     importlib.import_module("ray.data")
@@ -64,18 +65,18 @@ def join(address: str | None = None) -> Any:
 
 
 def name(dataset: Any, known_as: str) -> Any:
-    """Let a dataset be known by a name that it has on every rank, and return it."""
+    """Assign a dataset its name, which is the same on every rank, and return the dataset."""
     _names[dataset] = known_as
     return dataset
 
 
 def lasting_name(dataset: Any) -> str:
-    """The name of a dataset in the run; a dataset of the kernel that has none gets one, which it keeps."""
+    """Return the name of a dataset in the run. A dataset of the kernel without a name gets a lasting one."""
     return _names.setdefault(dataset, uuid.uuid4().hex)
 
 
 def share(dataset: Any, rank: int, world_size: int) -> Any:
-    """This rank's part of a Ray Dataset, a `ray.data.DataIterator`: the same one each time for a dataset."""
+    """Return this rank's part of a Ray Dataset, a `ray.data.DataIterator`. Each dataset has only one."""
     if world_size == 1:
         return dataset.iterator()
     found = _parts.get(dataset)
@@ -87,7 +88,10 @@ def share(dataset: Any, rank: int, world_size: int) -> Any:
 
 
 def _name_of(dataset: Any) -> str:
-    """Datasets that ranks have made themselves are counted: each rank makes the same ones."""
+    """Return a dataset's name.
+
+    Datasets that ranks make themselves are counted: each rank makes the same ones.
+    """
     global _made_here
     known = _names.get(dataset)
     if known is None:
@@ -118,7 +122,7 @@ def _the_holder(ray: Any) -> Any:
 
 
 def _keep_alive(holder: Any, rank: int) -> None:
-    """The holder's end, or that of this rank's connection, is nothing to tell: who reads data is told."""
+    """Send heartbeats. Errors are ignored: a reader of the data gets its own error if the actor has ended."""
     wait = threading.Event()
     with contextlib.suppress(Exception):
         while not wait.wait(_HEARTBEAT_S):
@@ -126,15 +130,15 @@ def _keep_alive(holder: Any, rank: int) -> None:
 
 
 def _leave(ray: Any, holder: Any, rank: int) -> None:
-    # The last rank's call ends the actor, and so raises there.
+    # The last rank's call ends the actor, and therefore raises.
     with contextlib.suppress(Exception):
         ray.get(holder.leave.remote(rank), timeout=_LEAVING_S)
 
 
 def _class_of_the_holder() -> Any:
-    # Inside of a function: so it is pickled as a whole, and Ray's workers need nothing of ours.
+    # The class is nested, so it is pickled as a whole. Ray's workers then need no code of jupyter-dist.
     class Splits:
-        """Keeps the splits of one attempt of a run."""
+        """The splits of one attempt of a run."""
 
         def __init__(self, idle_s: float) -> None:
             import threading

@@ -1,4 +1,4 @@
-"""Give each rank its share of a data set."""
+"""Each rank's share of a data set."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ACCEPTED = (
 
 
 def share(data: Any, rank: int, world_size: int, even: bool) -> Any:
-    """Items rank, rank + world_size, … of `data`, in the form that `data` has (see `api.shard`)."""
+    """Return items rank, rank + world_size, … of `data`, in the form of `data` (see `api.shard`)."""
     if data is None or isinstance(data, (str, bytes, bytearray, int, float, complex, Mapping)):
         hint = " Shard each of its values." if isinstance(data, Mapping) else ""
         raise TypeError(f"cannot shard a {type(data).__name__}: {_ACCEPTED}.{hint}")
@@ -43,7 +43,7 @@ def share(data: Any, rank: int, world_size: int, even: bool) -> Any:
         )
     hugging_face = sys.modules.get("datasets")
     if hugging_face is not None and isinstance(data, hugging_face.IterableDataset) and not even:
-        # Its own `shard` shares out files, of which there may be fewer than ranks.
+        # Its own `shard` distributes files, and there can be fewer files than ranks.
         split = importlib.import_module("datasets.distributed").split_dataset_by_node
         return split(data, rank, world_size)
     if callable(getattr(data, "shard", None)):
@@ -70,7 +70,7 @@ def share(data: Any, rank: int, world_size: int, even: bool) -> Any:
 
 
 class Places(Sequence[Any]):
-    """The items of a map-style data set at some places; reads them when they are asked for."""
+    """The items of a map-style data set at some positions. Each is read when it is requested."""
 
     def __init__(self, data: Any, places: range) -> None:
         self._data = data
@@ -86,7 +86,7 @@ class Places(Sequence[Any]):
 
 
 def _end(data: Any, world_size: int, even: bool) -> int:
-    shape = getattr(data, "shape", None)  # a sparse matrix refuses len()
+    shape = getattr(data, "shape", None)  # a sparse matrix does not support len()
     total = int(shape[0]) if shape else len(data)
     return total - total % world_size if even else total
 
@@ -106,7 +106,7 @@ def _every(items: Iterator[Any], rank: int, world_size: int, even: bool) -> Iter
 
 
 def _whole_rounds(items: Iterator[Any], rank: int, world_size: int) -> Iterator[Any]:
-    # A round that the data cannot fill is dropped by every rank alike.
+    # Every rank drops a round that the data cannot fill.
     while len(turn := list(islice(items, world_size))) == world_size:
         yield turn[rank]
 
@@ -118,7 +118,7 @@ def _by_itself(data: Any, rank: int, world_size: int, even: bool) -> Any:
 
 
 def _trimmed(data: Any, world_size: int) -> Any:
-    """Without the last items that would make shards differ; for tf.data and Hugging Face datasets."""
+    """Remove the last items that would make shards unequal. For tf.data and Hugging Face datasets."""
     if callable(getattr(data, "cardinality", None)):
         count = int(data.cardinality())
         if count == -1:  # tf.data.INFINITE_CARDINALITY
@@ -139,13 +139,13 @@ def _sharded_iterable(data: Any, rank: int, world_size: int, even: bool) -> Any:
     from torch.utils.data import IterableDataset
 
     class ShardedIterable(IterableDataset):  # type: ignore[misc]
-        """Every world_size-th item of an IterableDataset, from the first again at each iteration."""
+        """Every world_size-th item of an IterableDataset, restarted at each iteration."""
 
         def __iter__(self) -> Iterator[Any]:
             return _every(iter(data), rank, world_size, even)
 
         def __reduce__(self) -> Any:
-            # A DataLoader with spawned workers pickles its dataset; this class has no importable name.
+            # A DataLoader with spawned workers pickles its dataset, and this class has no importable name.
             return _sharded_iterable, (data, rank, world_size, even)
 
     return ShardedIterable()

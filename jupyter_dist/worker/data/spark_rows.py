@@ -1,4 +1,4 @@
-"""The rows of a Spark DataFrame, as a rank has them: Arrow, and no Spark."""
+"""The rows of a Spark DataFrame on a rank, as Arrow and without Spark."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ __all__ = ["SparkRows", "collect", "is_dataframe", "share"]
 
 _DATAFRAMES = {
     "pyspark.sql.dataframe.DataFrame",
-    "pyspark.sql.connect.dataframe.DataFrame",  # of its own before Spark 4
+    "pyspark.sql.connect.dataframe.DataFrame",  # before Spark 4 it is a separate class
 }
 
 
 class SparkRows:
-    """Stands on a rank for a Spark DataFrame of the notebook.
+    """The replacement on a rank for a Spark DataFrame of the notebook.
 
-    Its rows came with the cell, or lie in a folder. It can do what needs no Spark; `dist.shard` gives the
-    rank its own rows.
+    Its rows were sent with the cell, or are in a folder. It supports the methods that need no Spark.
+    `dist.shard` returns the rank's own rows.
     """
 
     def __init__(self, files: Sequence[Any], columns: Sequence[str]) -> None:
-        """`files`: Arrow IPC files in the order of the rows, each a buffer or a path."""
+        """Store the files. `files`: Arrow IPC files in the order of the rows, each a buffer or a path."""
         self._files = [file if isinstance(file, str) else memoryview(file) for file in files]
         self.columns = list(columns)
 
     def toArrow(self) -> Any:
-        """All rows, as a pyarrow.Table that reads them where they lie."""
+        """Return all rows as a pyarrow.Table that reads them in place."""
         arrow = _pyarrow()
         tables = []
         for file in self._files:
@@ -37,15 +37,15 @@ class SparkRows:
         return arrow.concat_tables(tables)
 
     def toPandas(self) -> Any:
-        """All rows, as a pandas DataFrame."""
+        """Return all rows as a pandas DataFrame."""
         return self.toArrow().to_pandas()
 
     def count(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return int(self.toArrow().num_rows)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        # Whole buffers beside the pickle, where it can have such.
+        # Buffers are kept outside the pickle if the protocol supports that.
         keep = pickle.PickleBuffer if protocol >= 5 else bytes
         return SparkRows, (
             [file if isinstance(file, str) else keep(file) for file in self._files],
@@ -72,13 +72,15 @@ class SparkRows:
 
 
 def is_dataframe(data: Any) -> bool:
-    """Whether this is a DataFrame of Spark itself, classic or Connect. Imports nothing."""
+    """Return whether `data` is a DataFrame of Spark itself, classic or Connect. Imports nothing."""
     return any(f"{base.__module__}.{base.__qualname__}" in _DATAFRAMES for base in type(data).__mro__)
 
 
 def share(data: Any, rank: int, world_size: int, even: bool) -> Any:
-    """This rank's rows of a Spark DataFrame or of `SparkRows`, as a pyarrow.Table: neighbouring ones, so
-    that a rank has partitions as a whole and two ranks share one at most."""
+    """Return this rank's rows of a Spark DataFrame or of `SparkRows`, as a pyarrow.Table.
+
+    The rows are neighbours. So a rank has whole partitions, and at most two ranks share a partition.
+    """
     table = collect(data)
     total = table.num_rows
     if even:
@@ -88,10 +90,10 @@ def share(data: Any, rank: int, world_size: int, even: bool) -> Any:
 
 
 def collect(data: Any) -> Any:
-    """All rows as a pyarrow.Table, partition by partition."""
+    """Return all rows as a pyarrow.Table, partition by partition."""
     if hasattr(type(data), "toArrow"):
         return data.toArrow()
-    return _pyarrow().Table.from_pandas(data.toPandas(), preserve_index=False)  # Spark 3
+    return _pyarrow().Table.from_pandas(data.toPandas(), preserve_index=False)  # Spark 3 has no toArrow
 
 
 def _pyarrow() -> Any:

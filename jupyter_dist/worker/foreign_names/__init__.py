@@ -1,8 +1,8 @@
-"""Register every private name of another library that jupyter-dist uses, and see that the names are there.
+"""A register of every private name of another library that jupyter-dist uses, with checks that it exists.
 
-A private name may disappear in any release of its library. `ROWS` says for each name which module of ours
-depends on it and what happens without it; docs/changing.md has the table. Code that relies on a name asks
-`require` or `lost` first. tests/worker/foreign_names/test_canaries.py forbids private names that no row has.
+A private name may disappear in any release of its library. `ROWS` lists each name, our modules that depend on
+it, and what happens without it. docs/changing.md has the table. Code that relies on a name calls `require` or
+`lost` first. tests/worker/foreign_names/test_canaries.py forbids private names without a row.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ TRIED: dict[str, tuple[str, str]] = {
     "torch": ("torch", "2.13.0"),
     "transformers": ("transformers", "5.24.0"),
 }
-"""Library → what pip calls it, and a version in which all names were found."""
+"""Library → its name in pip, and a version that has all names."""
 
 
 class ForeignNameMissing(RuntimeError):
     """The installed version of a library lacks a private name that decides what is trained.
 
-    Not an ImportError: code that does without a library if its import fails would do without it in silence.
+    It is not an ImportError, because code that handles a failed import would continue silently.
     """
 
 
@@ -78,12 +78,12 @@ def lost(
     module: ModuleType | None = None,
     consequence: Missing | None = None,
 ) -> list[tuple[Row, list[str]]]:
-    """The rows of one of our modules whose names are missing, with the missing names. Imports nothing.
+    """Return the rows of one of our modules whose names are missing, with the missing names. Imports nothing.
 
-    user: the module's path below jupyter_dist/, without `.py`.
-    libraries: only rows of these; None: of all that are imported.
-    module: a module whose import is about to end, such as the one that a hook has been called for.
-
+    Args:
+    - user: the module's path below jupyter_dist/, without `.py`.
+    - libraries: only rows of these libraries. None: of all imported libraries.
+    - module: a module whose import is about to end, such as the one that a hook was called for.
     A module that is not imported, or only in part, counts as complete.
     """
     users = {user, f"{user}/__init__"}
@@ -106,12 +106,12 @@ def lost(
 def _is_complete(name: str) -> bool:
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
-    # The import system goes by it, too: importlib._bootstrap, `_find_and_load`.
+    # The import system checks the same attribute: importlib._bootstrap, `_find_and_load`.
     return module is not None and not getattr(spec, "_initializing", False)
 
 
 def require(user: str, *, libraries: Iterable[str] | None = None, module: ModuleType | None = None) -> None:
-    """Raise ForeignNameMissing if a name is missing without which something else would be trained."""
+    """Raise ForeignNameMissing if a missing name would change what is trained."""
     for row, names in lost(user, libraries=libraries, module=module, consequence=Missing.REFUSE):
         raise ForeignNameMissing(refusal(row, names))
 
@@ -120,7 +120,7 @@ _kept_back: dict[str, ForeignNameMissing] = {}
 
 
 def unfit(module: str, error: Exception) -> ForeignNameMissing:
-    """The error for a module that a hook of ours does not fit, by the error that the hook has raised."""
+    """Return the error for a module that our hook does not fit, from the error that the hook has raised."""
     if isinstance(error, ForeignNameMissing):
         return error
     library = module.partition(".")[0]
@@ -133,35 +133,35 @@ def unfit(module: str, error: Exception) -> ForeignNameMissing:
 
 
 def keep_back(module: str, error: ForeignNameMissing) -> None:
-    """Remember an error that matters only for strategies that span ranks."""
+    """Store an error that matters only for strategies that span ranks."""
     _kept_back[module] = error
 
 
 def raise_kept_back(library: str = "") -> None:
-    """Raise the first error that was kept back, of one library or of all."""
+    """Raise the first stored error, of one library or of all."""
     for module, error in _kept_back.items():
         if module.startswith(library):
             raise error
 
 
 def refusal(row: Row, names: list[str]) -> str:
-    """What failed, why, and what to type: the text of the error."""
+    """Return the text of the error: what failed, why, and what to type."""
     return f"{row.feature} does not work here. {why(row, names)} {cure(row)}"
 
 
 def note(row: Row, names: list[str]) -> str:
-    """The text of a note: the run continues without the feature."""
+    """Return the text of a note: the run continues without the feature."""
     return f"{row.feature} is off here. {why(row, names)} {cure(row)}"
 
 
 def why(row: Row, names: list[str]) -> str:
-    """Which installed version lacks which names, in one sentence."""
+    """Return one sentence: which installed version lacks which names."""
     library = "Python" if row.library in sys.stdlib_module_names else row.library
     return f"{library} {version_of(row.library)} has no {', '.join(names)}, which jupyter-dist uses for that."
 
 
 def cure(row: Row) -> str:
-    """What to type, in one sentence."""
+    """Return one sentence: what to type."""
     cures = []
     if row.library in TRIED:
         name, version = TRIED[row.library]

@@ -1,4 +1,7 @@
-"""Private names of Keras 3 and TensorFlow. All of `keras.src` is private, also what has no underscore."""
+"""Private names of Keras 3 and TensorFlow.
+
+All of `keras.src` is private, also names without an underscore.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ _HOROVODS = ("worker/keras/__init__", "worker/horovod/keras3_optimizer")
 
 
 def _shim(module: str, names: tuple[str, ...], users: tuple[str, ...]) -> Row:
-    """Names in the source of a module that a shim patches: Keras is not imported to find them."""
+    """Return a row for names in the source of a module that a shim patches.
+
+    Keras is not imported to find them.
+    """
     return Row(f"keras.src.{module}", names, users, Missing.REFUSE, _SHIMS, Probe.WRITTEN, cure=_LEGACY)
 
 
@@ -62,7 +68,7 @@ KERAS3: tuple[Row, ...] = (
         _TRAINERS + _HOROVODS,
     ),
 )
-"""What is patched or called in Keras 3 and is not public: `keras3.missing()` looks for all of it."""
+"""Private names of Keras 3 that we patch or call. `keras.missing()` checks all of them."""
 
 ROWS: tuple[Row, ...] = (
     *KERAS3,

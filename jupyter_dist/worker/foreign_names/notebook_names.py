@@ -1,4 +1,4 @@
-"""Private names of what runs a notebook, and of numpy and pandas."""
+"""Private names of IPython and ipykernel, and of pandas."""
 
 from __future__ import annotations
 
@@ -50,4 +50,4 @@ DOCUMENTED: dict[str, str] = {
         "https://ipython.readthedocs.io/en/stable/interactive/reference.html#input-caching-system",
     ),
 }
-"""Names with an underscore that their library documents for others, and where."""
+"""Names with an underscore that their library documents, with the links."""

@@ -1,4 +1,4 @@
-"""Describe a group of private names of another library, and probe whether the installed version has them."""
+"""A group of private names of another library, and a probe of the installed version for them."""
 
 from __future__ import annotations
 
@@ -20,48 +20,48 @@ __all__ = ["Missing", "Probe", "Row", "version_of"]
 
 
 class Missing(enum.Enum):
-    """What happens when the installed version lacks a name."""
+    """The consequence if the installed version lacks a name."""
 
     REFUSE = "refuse"
-    """The name decides what is trained: one error, in the user's import or cell."""
+    """The name decides what is trained. The user's import or cell raises one error."""
     NOTE = "note"
-    """The name only serves curves and metrics: one note, and training continues."""
+    """The name only serves curves and metrics. The user gets one note, and training continues."""
     OFF = "off"
-    """The feature is off, with a note where the user would miss the feature."""
+    """The feature is off. The user gets a note if the feature would be missed."""
 
 
 class Probe(enum.Enum):
-    """How to see whether a name exists."""
+    """How to check whether a name exists."""
 
     ATTRIBUTE = "attribute"
     """The name is an attribute of the module, or of a class in the module."""
     WRITTEN = "written"
-    """Objects get the name in a constructor, so that only the module's source has the name."""
+    """Objects get the name in a constructor, so only the module's source contains the name."""
     MODULE = "module"
     """The module itself is private."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """Private names that belong together: one module of theirs, one use of ours, one consequence."""
+    """Private names that belong together: one module of a library, one use in our code, one consequence."""
 
     module: str
-    """The module that has the names, by its full name."""
+    """The full name of the module that has the names."""
     names: tuple[str, ...]
-    """Paths of attributes in the module, such as `Condition._waiters`; for MODULE none."""
+    """Paths of attributes in the module, such as `Condition._waiters`; none for MODULE."""
     users: tuple[str, ...]
     """Our modules that depend on the names: paths below jupyter_dist/, without `.py`."""
     missing: Missing
     feature: str
-    """What depends on the names, as the subject of a sentence."""
+    """The feature that depends on the names, as the subject of a sentence."""
     probe: Probe = Probe.ATTRIBUTE
     takes: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Name → parameters that we pass to it, or that a replacement of ours expects."""
+    """Name → the parameters that we pass to it, or that our replacement expects."""
     cure: str = ""
-    """What the user can type besides another version."""
+    """A command that helps besides another version."""
     since: tuple[int, int] = (3, 10)
     until: tuple[int, int] = (4, 0)
-    """The first Python that has the names, and the first Python that does not: for the standard library."""
+    """The first Python that has the names, and the first Python without them. For the standard library."""
 
     @property
     def library(self) -> str:
@@ -70,14 +70,14 @@ class Row:
 
     @property
     def applies(self) -> bool:
-        """Whether this Python is one for which the row holds."""
+        """Whether the row applies to this Python."""
         return self.since <= sys.version_info[:2] < self.until
 
     def lacking(self, module: ModuleType | None = None) -> list[str]:
-        """The names that the installed version lacks, with their module: empty for a version that has all.
+        """Return the names that the installed version lacks, with their module. Empty if it has all names.
 
-        Imports the module if nobody has imported it, unless the module's source tells enough. `module`: the
-        module itself, if its import has not ended yet.
+        Imports the module if it is not imported, unless the module's source is enough. `module`: the module
+        itself, if its import has not ended yet.
         """
         if not self.applies:
             return []
@@ -86,7 +86,7 @@ class Row:
         if self.probe is Probe.WRITTEN:
             text = _source_of(self.module)
             if not text and _is_there(self.module):
-                return []  # compiled code alone: nobody can tell
+                return []  # the module has only compiled code, which cannot be searched
             found = {name for name in self.names if re.search(rf"(?<!\w){_last(name)}", text)}
         else:
             try:
@@ -115,11 +115,11 @@ def _has(owner: Any, path: str, takes: tuple[str, ...]) -> bool:
 
 
 def _accepts(function: Any, names: tuple[str, ...]) -> bool:
-    """Whether a function has parameters of these names. What has no code in Python is not asked."""
+    """Return whether a function has parameters of these names. True for functions without Python code."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None or code.co_flags & inspect.CO_VARKEYWORDS:
         return True
-    # By the code: `inspect.signature` would evaluate annotations, which fails for some on Python 3.14.
+    # `inspect.signature` would evaluate annotations, which fails for some on Python 3.14.
     return set(names) <= set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
@@ -129,7 +129,7 @@ def _source_of(module: str) -> str:
 
 
 def _files(module: str) -> Iterator[Path]:
-    """The files of a module. By paths alone: `find_spec` of a submodule would import what is around it."""
+    """Yield the files of a module, from paths alone. `find_spec` of a submodule would import its parents."""
     top, *parts = module.split(".")
     try:
         spec = importlib.util.find_spec(top)
@@ -150,7 +150,10 @@ _CODE = (".py", ".so", ".pyd")
 
 
 def version_of(library: str) -> str:
-    """The installed version of a library, Python's own for a part of Python; `?` if nobody knows it."""
+    """Return the installed version of a library, or `?` if it is unknown.
+
+    For the standard library, the result is the version of Python.
+    """
     if library in sys.stdlib_module_names:
         return ".".join(map(str, sys.version_info[:3]))
     version = getattr(sys.modules.get(library), "__version__", None)

@@ -1,4 +1,4 @@
-"""The GPUs that this process may use, found without initialising CUDA, and what they are for good: UUIDs."""
+"""The GPUs that this process may use, with their UUIDs, found without initialising CUDA."""
 
 from __future__ import annotations
 
@@ -20,27 +20,29 @@ class Gpu:
     """One GPU, or a part of one (MIG)."""
 
     name: str
-    """What CUDA_VISIBLE_DEVICES calls it: an index, or the user's own UUID. An index counts what this
-    process sees, and a container beside it may count differently."""
+    """Its name in CUDA_VISIBLE_DEVICES: an index, or the user's own UUID.
+
+    An index counts the GPUs that this process sees. A container beside it may count differently.
+    """
     uuid: str | None
-    """The same for every process on the machine; None where nvidia-smi does not tell it."""
+    """The UUID, which is the same for every process on the machine. None if nvidia-smi does not print it."""
     whole: str | None = None
-    """Of a part: the UUID of the GPU that it is a part of."""
+    """For a part of a GPU: the UUID of the whole GPU."""
 
 
 def visible_gpus() -> tuple[Gpu, ...]:
-    """What CUDA_VISIBLE_DEVICES lists, or else all that nvidia-smi finds.
+    """Return the GPUs in CUDA_VISIBLE_DEVICES, or all GPUs that nvidia-smi finds if the variable is not set.
 
-    The first call in a process starts nvidia-smi where there is one, which takes a moment. Without it, as
-    on a machine with GPUs of another maker, only what CUDA_VISIBLE_DEVICES lists is known.
+    The first call in a process starts nvidia-smi if it is installed, which is slow. Without nvidia-smi, for
+    example with GPUs of another vendor, only the GPUs in CUDA_VISIBLE_DEVICES are found.
     """
     return _visible(os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def order(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """The variable that has CUDA count GPUs as nvidia-smi does, where the indices are nvidia-smi's.
+    """Return the variable that makes CUDA count GPUs as nvidia-smi does, if the indices are nvidia-smi's.
 
-    By itself CUDA puts the fastest first:
+    By default CUDA's first GPU is the fastest:
     https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-environment-variables
     """
     if not gpus or any(name in os.environ for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")):
@@ -49,7 +51,7 @@ def order(gpus: Sequence[Gpu]) -> dict[str, str]:
 
 
 def named(gpus: Iterable[Gpu]) -> str:
-    """`GPU 3`, `GPUs 0-3, 7`, `GPU GPU-8a5f…`."""
+    """Return the names in short form: `GPU 3`, `GPUs 0-3, 7`, `GPU GPU-8a5f…`."""
     names = [gpu.name for gpu in gpus]
     spans: list[list[int]] = []
     for index in sorted(int(name) for name in names if name.isdecimal()):
@@ -68,7 +70,7 @@ def _visible(chosen: str | None) -> tuple[Gpu, ...]:
         return tuple(gpu for gpu in _listed() if gpu.whole is None)
     valid = []
     for part in map(str.strip, chosen.split(",")):
-        # As CUDA reads it: everything from the first invalid entry on is invisible.
+        # CUDA ignores every entry from the first invalid one on.
         if not part or part.startswith("-"):
             break
         valid.append(part)
@@ -77,23 +79,23 @@ def _visible(chosen: str | None) -> tuple[Gpu, ...]:
 
 
 def _resolved(name: str, known: Sequence[Gpu]) -> Gpu:
-    """A GPU as the user calls it: by index, by UUID, by the beginning of one."""
+    """Find a GPU by the user's name for it: an index, a UUID, or the beginning of a UUID."""
     same = [gpu for gpu in known if gpu.name == name]
     begun = [gpu for gpu in known if gpu.uuid is not None and gpu.uuid.startswith(name)]
     if name.isdecimal():
         return Gpu(name, same[0].uuid if same else None)
     if len(begun) == 1:
         return Gpu(name, begun[0].uuid, begun[0].whole)
-    old = re.fullmatch(r"MIG-(GPU-[\w-]+)/\d+/\d+", name)  # how drivers before R470 call a part
+    old = re.fullmatch(r"MIG-(GPU-[\w-]+)/\d+/\d+", name)  # the name of a part with drivers before R470
     if old is not None:
         return Gpu(name, name, old[1])
     return Gpu(name, name if re.fullmatch(r"(GPU|MIG)-[\w-]{36}", name) else None)
 
 
 def _listed() -> tuple[Gpu, ...]:
-    """All that nvidia-smi finds; of each part, which GPU it belongs to."""
+    """Return all GPUs that nvidia-smi finds. Each part has the UUID of its whole GPU."""
     if shutil.which("nvidia-smi") is None:
-        return ()  # without starting a process
+        return ()  # saves the start of a process
     try:
         done = subprocess.run(
             ["nvidia-smi", "-L"],
@@ -109,7 +111,11 @@ def _listed() -> tuple[Gpu, ...]:
 
 
 def _parsed(text: str) -> tuple[Gpu, ...]:
-    """Such as `GPU 0: NVIDIA H100 (UUID: GPU-8a…)`, and below it `  MIG 1g.5gb Device 0: (UUID: MIG-c…)`."""
+    """Parse the output of `nvidia-smi -L`.
+
+    A line is such as `GPU 0: NVIDIA H100 (UUID: GPU-8a…)`. Lines of its parts follow, such as
+    `  MIG 1g.5gb Device 0: (UUID: MIG-c…)`.
+    """
     found: list[Gpu] = []
     whole: str | None = None
     for line in text.splitlines():

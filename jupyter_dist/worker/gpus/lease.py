@@ -1,4 +1,7 @@
-"""The GPUs of a machine that a run has for itself: which it gets, why it does not get them, until when."""
+"""The lease of a run on GPUs of this machine.
+
+A lease decides which GPUs the run gets, or why it gets none, and until when.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +19,21 @@ __all__ = ["GpuRequest", "Lease", "Refused", "TooFew", "free_gpus", "preview", "
 
 @dataclass(frozen=True)
 class GpuRequest:
-    """What the ranks of a run on this machine want of its GPUs."""
+    """The GPUs that the ranks of a run on this machine request."""
 
     run: str
     notebook: str | None
     takers: int
-    """How many ranks want GPUs."""
+    """The number of ranks that want GPUs."""
     each: float | None = None
-    """How many each of them wants: a whole number, or below 1 the part of one that is enough.
-    None: as many as can be shared out evenly."""
+    """The number of GPUs for each rank: a whole number, or the fraction of one GPU if below 1.
+
+    None: as many as can be shared out evenly.
+    """
     share: bool = False
-    """Whether others may use the same GPUs."""
+    """Whether other runs may use the same GPUs."""
     spare: bool = False
-    """Whether the ranks do with fewer GPUs than they would like to have, where the machine has no more."""
+    """Whether the ranks accept fewer GPUs if the machine has fewer."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -38,7 +43,7 @@ class GpuRequest:
         return cls(**data)
 
     def least(self, there: int) -> int:
-        """How many GPUs of a machine that has `there` have to be free."""
+        """Return how many GPUs must be free on a machine with `there` GPUs."""
         if self.each is None or self.each >= 1:
             wanted = self.takers * int(self.each or 1)
         else:
@@ -46,7 +51,7 @@ class GpuRequest:
         return min(wanted, there) if self.spare else wanted
 
     def count(self, free: int, there: int) -> int:
-        """How many of the free GPUs are taken; 0 where they do not suffice."""
+        """Return how many of the free GPUs are used; 0 if they are too few."""
         least = self.least(there)
         if free < least or self.each is not None or self.spare:
             return least if free >= least else 0
@@ -54,11 +59,11 @@ class GpuRequest:
 
     @property
     def to_one(self) -> int:
-        """How many ranks use the same GPU."""
+        """The number of ranks that use the same GPU."""
         return 1 if self.each is None or self.each >= 1 else max(1, int(1 / self.each + 1e-9))
 
     def shares_out(self, gpus: Sequence[str]) -> list[tuple[str, ...]]:
-        """Which of the GPUs that were taken each rank gets."""
+        """Return the GPUs of each rank, out of the leased GPUs."""
         if gpus and self.each is not None and self.each < 1:
             return [(gpus[taker // self.to_one],) for taker in range(self.takers)]
         share = len(gpus) // max(1, self.takers) if self.each is None else int(self.each)
@@ -66,32 +71,37 @@ class GpuRequest:
 
 
 class Refused(Exception):
-    """The GPUs are not free; the message says whose they are."""
+    """The GPUs are not free. The message names their users."""
 
 
 class TooFew(Refused):
-    """There are not so many, free or not."""
+    """The machine has too few GPUs, free or not."""
 
 
 class Lease:
-    """The GPUs of one run on this machine. Taken once, for all its attempts; not for several threads."""
+    """The GPUs of one run on this machine. They are leased once, for all its attempts. Not thread-safe."""
 
     def __init__(self) -> None:
         self.gpus: tuple[Gpu, ...] | None = None
-        """What was taken; None: nothing yet."""
+        """The leased GPUs; None before the lease."""
         self.unrecorded: str | None = None
-        """Why nobody else is told of it."""
+        """The reason why other runs cannot see this lease; None if they can."""
         self._entry: Entry | None = None
         self._ticket: int | None = None
 
     @property
     def path(self) -> str | None:
-        """The file that the ranks have to hold as well (`gpu_record.hold`)."""
+        """The file that the ranks must lock as well (`record.hold`)."""
         return None if self._entry is None else self._entry.path
 
     def take(self, wish: GpuRequest, *, wait: bool = False) -> tuple[Gpu, ...]:
-        """Take GPUs; repeatable. Raises Refused; with `wait` this run keeps its place among those that wait,
-        and has to call this again and again."""
+        """Lease GPUs. Repeatable.
+
+        With `wait`, this run keeps its position in the queue. The caller must repeat the call until it
+        succeeds.
+
+        Raises Refused.
+        """
         if self.gpus is not None:
             return self.gpus
         gpus = visible_gpus()
@@ -103,8 +113,8 @@ class Lease:
             with record.turn():
                 self._decide(wish, gpus, wait)
         except record.Unusable as error:
-            # What others have written is heeded where it can be read. That nobody hears of this run is better
-            # than that nobody trains.
+            # Leases of other runs are respected if they can be read. An unrecorded run is better than a run
+            # that cannot train.
             others = record.holders()
             chosen = _choose(wish, gpus, others)
             if chosen is None:
@@ -140,7 +150,7 @@ class Lease:
             record.leave(before)
 
     def release(self) -> None:
-        """Give the GPUs back, or the place among those that wait. Repeatable."""
+        """Release the GPUs, or the position in the queue. Repeatable."""
         if self._entry is not None:
             record.leave(self._entry)
         self._entry = self.gpus = self._ticket = None
@@ -149,13 +159,13 @@ class Lease:
 def _choose(
     wish: GpuRequest, gpus: Sequence[Gpu], others: Sequence[Holder], ticket: int | None = None
 ) -> list[Gpu] | None:
-    """The GPUs that this wish gets; None: those that are free do not suffice. Pure.
+    """Choose the GPUs for a request; None if too few are free. Pure.
 
-    `ticket`: since when it waits; without one it comes after all that wait.
+    `ticket`: the position in the queue. Without a ticket, the request is behind all waiting runs.
     """
     used = [sum(other.has(gpu) for other in others if not other.waits_for) for gpu in gpus]
     if wish.share:
-        # Beside as few others as can be.
+        # Choose the GPUs with the fewest other users.
         order = sorted(range(len(gpus)), key=lambda at: (used[at], at))
         count = wish.count(len(gpus), len(gpus))
         return [gpus[at] for at in sorted(order[:count])] if count else None
@@ -173,7 +183,7 @@ def _ahead(others: Sequence[Holder], ticket: int | None) -> list[Holder]:
 
 
 def free_gpus(gpus: Sequence[Gpu], others: Sequence[Holder]) -> list[Gpu]:
-    """Those that nobody uses, nor waits for."""
+    """Return the GPUs that no run uses or waits for."""
     alone = GpuRequest("", None, 1, None)
     return _choose(alone, gpus, others) or []
 
@@ -186,7 +196,10 @@ def _check_number(wish: GpuRequest, gpus: Sequence[Gpu]) -> None:
 
 
 def preview(wish: GpuRequest) -> tuple[Gpu, ...]:
-    """What `Lease.take` would take now. Takes nothing. Raises Refused."""
+    """Return the GPUs that `Lease.take` would lease now, without leasing them.
+
+    Raises Refused.
+    """
     gpus, others = visible_gpus(), record.holders()
     _check_number(wish, gpus)
     chosen = _choose(wish, gpus, others)
@@ -198,7 +211,7 @@ def preview(wish: GpuRequest) -> tuple[Gpu, ...]:
 def _refusal(
     wish: GpuRequest, gpus: Sequence[Gpu], others: Sequence[Holder], ticket: int | None = None
 ) -> str:
-    """Why the wish is not granted, and, before anything waits, what to do. Pure."""
+    """Explain why the request is refused, and, before the run waits, what the user can do. Pure."""
     told, needed = standing(gpus, others, ticket), wish.least(len(gpus))
     if ticket is not None:
         return f"waits for {needed} GPU{'' if needed == 1 else 's'}: {told}"
@@ -209,9 +222,10 @@ def _refusal(
 
 
 def standing(gpus: Sequence[Gpu], others: Sequence[Holder], ticket: int | None = None) -> str:
-    """Who has which of these GPUs, who waits for some, and how many are free. Pure.
+    """Describe which run uses which of these GPUs, which runs wait, and how many GPUs are free. Pure.
 
-    `ticket`: of those that wait, only who came before it. Empty: all are free, and nobody waits.
+    `ticket`: list only runs that are ahead of it in the queue. The text is empty if all GPUs are free and no
+    run waits.
     """
     told = []
     for other in others:

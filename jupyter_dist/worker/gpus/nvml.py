@@ -1,9 +1,9 @@
-"""How busy GPUs are and how much of their memory is taken, asked of NVIDIA's driver itself.
+"""The load and the used memory of GPUs, read from NVIDIA's driver.
 
-NVML is a library that comes with the driver, so it is there wherever a GPU is, also on hosts where nothing
-can be installed; nvidia-smi and the Python bindings call the same functions:
+NVML is a library of the driver. So it exists on every host with a GPU, even if nothing can be installed
+there. Both nvidia-smi and the Python bindings call the same functions:
 https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
-It knows nothing of CUDA, takes no memory on a GPU, and is not loaded where there is none.
+NVML does not use CUDA and needs no memory on a GPU. It is not loaded without a GPU.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ class _Memory(ctypes.Structure):
 
 
 class Nvml:
-    """The loaded library. Raises OSError where it cannot be used."""
+    """The loaded library.
+
+    Raises OSError if it cannot be used.
+    """
 
     def __init__(self, library: str = _LIBRARY) -> None:
         self._library = ctypes.CDLL(library)
@@ -40,8 +43,11 @@ class Nvml:
             raise OSError(f"nvmlInit says {failed}")
 
     def usage(self, gpus: Sequence[str]) -> dict[str, float]:
-        """Of GPUs by index or UUID together: `gpu`, percent of the time in which they did something, their
-        mean, and `gpu_memory`, bytes. A name is left out where the driver does not tell it."""
+        """Return the usage of several GPUs together, by index or UUID.
+
+        `gpu`: the mean of the percentages of time in which they were busy. `gpu_memory`: their used memory in
+        bytes. A value is missing if the driver does not report it.
+        """
         busy: list[int] = []
         taken: list[int] = []
         for name in gpus:
@@ -49,7 +55,7 @@ class Nvml:
             if handle is None:
                 continue
             rates, memory = _Utilization(), _Memory()
-            # Of a part of a GPU (MIG) the driver knows the memory alone.
+            # For a part of a GPU (MIG) the driver reports only the memory.
             if self._library.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(rates)) == 0:
                 busy.append(rates.gpu)
             if self._library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0:
@@ -74,7 +80,7 @@ class Nvml:
 
 
 def load() -> Nvml | None:
-    """The driver's library; None on a machine without an NVIDIA GPU."""
+    """Load the driver's library; None on a machine without an NVIDIA GPU."""
     if not os.path.exists(_DEVICE):
         return None
     try:

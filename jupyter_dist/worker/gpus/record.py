@@ -1,10 +1,10 @@
-"""The record of who uses which GPU of this machine: a file for each run, which dies with its processes.
+"""The record of GPU use on this machine: a file for each run, valid while its processes live.
 
-The files lie in a folder that all users of the machine share. A file is written by its owner alone, who
-locks it (`flock`, shared) as long as he lives, and so does every rank of his: the kernel takes the lock away
-when the last of them is gone, however it went. Who looks tries to lock the file for himself: if he can, the
-file is nobody's any more. What a file of another user says is text that nobody vouches for; whose it is, the
-kernel tells.
+The files are in a folder that all users of the machine share. Only a file's owner writes it. The owner locks
+the file (`flock`, shared) while it lives, and so does every rank of the run. The kernel releases the lock
+when the last of them has ended, however it ended. A reader tries to lock the file itself. If that succeeds,
+the file has no owner any more. The content of another user's file is not trusted. The kernel reports the
+file's owner.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ __all__ = [
 ]
 
 FOLDER = "JUPYTER_DIST_GPU_LOCKS"
-"""The variable that names another folder for the record: one that several containers share, for example."""
+"""The variable with another folder for the record, for example one that several containers share."""
 LEASE = "JUPYTER_DIST_GPU_LEASE"
-"""The variable that tells a rank the file that it has to hold as well."""
+"""The variable with the path of the file that a rank must lock as well."""
 
 _NAME = "jupyter-dist-gpus"
 _MOST_BYTES, _MOST_FILES = 1 << 16, 4096
@@ -49,7 +49,10 @@ _TURN_S, _LOOK_S = 5.0, 0.005
 
 
 class Unusable(OSError):
-    """There is no record: the folder is not there and cannot be made, or is not what it has to be."""
+    """There is no record.
+
+    Its folder is missing and cannot be made, or it has the wrong type or permissions.
+    """
 
     def __str__(self) -> str:
         return str(self.args[-1])
@@ -57,25 +60,25 @@ class Unusable(OSError):
 
 @dataclass(frozen=True)
 class Holder:
-    """A run that uses GPUs, or waits for some, as its file tells it."""
+    """A run that uses or waits for GPUs, as described in its file."""
 
     run: str
     notebook: str | None
     uuids: frozenset[str]
-    """The GPUs it uses; of one that waits: those of which it wants some."""
+    """The GPUs that the run uses, or those that it accepts while it waits."""
     wholes: frozenset[str] = frozenset()
-    """The GPUs of which it uses a part."""
+    """The GPUs of which the run uses a part."""
     shares: bool = False
-    """Whether it uses them beside others."""
+    """Whether the run shares its GPUs with other runs."""
     waits_for: int = 0
-    """How many GPUs it waits for; 0: it uses them."""
+    """The number of GPUs that the run waits for; 0 if it uses its GPUs."""
     ticket: int = 0
-    """Its place among those that wait."""
+    """Its position among the waiting runs."""
     user: str | None = None
-    """Whose it is; None: this process's own user."""
+    """The user of the run; None for this process's own user."""
 
     def has(self, gpu: Gpu) -> bool:
-        """Whether the GPU, or a part of it, is among those that it uses or wants."""
+        """Return whether the run uses or wants the GPU, or a part of it."""
         return gpu.uuid is not None and (
             gpu.uuid in self.uuids or gpu.uuid in self.wholes or gpu.whole in self.uuids
         )
@@ -87,14 +90,17 @@ class Holder:
 
 @dataclass(frozen=True)
 class Entry:
-    """This process's own file in the record, held as long as it is open."""
+    """This process's own file in the record, locked while it is open."""
 
     path: str
     fds: tuple[int, ...]
 
 
 def holders(but: Entry | None = None) -> list[Holder]:
-    """Who uses or waits for GPUs now, `but` one. Disturbs nobody; without a record, nobody does."""
+    """Return the runs that use or wait for GPUs now, except `but`. Without a record, the list is empty.
+
+    This does not disturb other processes.
+    """
     found = []
     with contextlib.suppress(OSError), _folder(make=False) as place:
         for name in sorted(os.listdir(place))[:_MOST_FILES]:
@@ -106,7 +112,7 @@ def holders(but: Entry | None = None) -> list[Holder]:
 
 
 def problem() -> str | None:
-    """Why there can be no record here; None: there can. Writes nothing."""
+    """Return why there can be no record here; None if there can. Writes nothing."""
     path = _path()
     if not os.path.lexists(path):
         parent = os.path.dirname(path) or "."
@@ -120,11 +126,13 @@ def problem() -> str | None:
 
 @contextlib.contextmanager
 def turn() -> Iterator[None]:
-    """Nobody else decides which GPUs to take meanwhile. Raises Unusable.
+    """Let no other process choose GPUs during this context.
 
-    Nothing may be started in it: a child would keep the turn. Where somebody keeps it for seconds, which
-    nobody has reason to, it goes on without: two that then take the same GPU at the same moment are less
-    bad than none that can start.
+    Start no process in it: a child would keep the lock. If another process keeps the lock for 5 s, the
+    context begins without the lock. No process has a reason to keep it so long. Two runs that lease the same
+    GPU at once are better than runs that cannot start.
+
+    Raises Unusable.
     """
     with _folder(make=True) as place:
         deadline = time.monotonic() + _TURN_S
@@ -133,7 +141,7 @@ def turn() -> Iterator[None]:
             if _locked(door, fcntl.LOCK_EX, deadline - time.monotonic()):
                 with contextlib.suppress(OSError):
                     if os.path.samestat(os.fstat(door), os.stat("turn", dir_fd=place, follow_symlinks=False)):
-                        break  # and not one that somebody has removed meanwhile
+                        break  # the file is not one that was removed meanwhile
             if time.monotonic() > deadline:
                 break
             os.close(door)
@@ -145,13 +153,17 @@ def turn() -> Iterator[None]:
 
 
 def enter(holder: Holder) -> Entry:
-    """Write a file that says this, and hold it. Raises Unusable."""
+    """Write a file with this content, and lock it.
+
+    Raises Unusable.
+    """
     told = {f.name: getattr(holder, f.name) for f in dataclasses.fields(holder) if f.name != "user"}
     told |= {name: sorted(told[name]) for name in ("uuids", "wholes")}
     with _folder(make=True) as place:
         name = f"{holder.run[:80].replace('/', '_')}-{os.urandom(4).hex()}.json"
         fd = _make(place, name, json.dumps(told).encode())
-        # https://github.com/python/cpython/issues/81831: systemd cleans no folder that somebody has locked.
+        # systemd does not clean a folder that a process has locked:
+        # https://github.com/python/cpython/issues/81831
         folder = os.dup(place)
         with contextlib.suppress(OSError):
             fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -159,7 +171,7 @@ def enter(holder: Holder) -> Entry:
 
 
 def leave(entry: Entry) -> None:
-    """Give the file up. It stays another's as long as a rank holds it too; else it is removed. Repeatable."""
+    """Release the file. It stays while a rank has it locked, and is removed otherwise. Repeatable."""
     with contextlib.suppress(OSError):
         fcntl.flock(entry.fds[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.unlink(entry.path)
@@ -169,21 +181,24 @@ def leave(entry: Entry) -> None:
 
 
 def hold(path: str) -> None:
-    """Hold another's file until this process and all that it forks have ended: what a rank does first.
+    """Lock another process's file until this process and all its forks have ended. A rank calls this first.
 
-    Where it is gone its owner is, and with him soon the rank.
+    If the file is gone, its owner has ended, and the rank will end soon.
     """
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        _locked(fd, fcntl.LOCK_SH, 1.0)  # one who looks has it for an instant
+        _locked(fd, fcntl.LOCK_SH, 1.0)  # a reader locks the file only briefly
 
 
 def _path() -> str:
-    """Not below a home or a temporary folder of one's own: all users have to find the same."""
+    """Return the folder of the record.
+
+    It is not in a user's own folder, because all users must find the same one.
+    """
     chosen = os.environ.get(FOLDER)
     if chosen:
         return chosen
-    # Debian's /run/lock is for this; /tmp is everywhere, but services may have one of their own.
+    # Debian's /run/lock is meant for this. /tmp exists everywhere, but a service may have its own.
     for base in ("/run/lock", "/tmp"):
         with contextlib.suppress(OSError):
             about = os.stat(base)
@@ -194,13 +209,13 @@ def _path() -> str:
 
 @contextlib.contextmanager
 def _folder(*, make: bool) -> Iterator[int]:
-    """The folder, opened: what is done with it then is done in it, whatever its path leads to meanwhile."""
+    """Open the folder. All later accesses use this descriptor, even if the path changes."""
     path = _path()
     try:
         if make and not os.path.lexists(path):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(path, 0o700)
-                os.chmod(path, 0o1777)  # mkdir leaves out what the umask does
+                os.chmod(path, 0o1777)  # mkdir leaves out the bits of the umask
         place = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         raise Unusable(error.errno, f"{path!r}: {error.strerror}") from error
@@ -222,7 +237,10 @@ def _door(place: int) -> int:
 
 
 def _open(place: int, name: str) -> int:
-    """A regular file of the folder, to be read. A pipe or a link that lies in wait there is refused."""
+    """Open a regular file of the folder for reading.
+
+    A pipe or a link there is refused, as it may be a trap.
+    """
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=place)
     except FileNotFoundError:
@@ -236,7 +254,7 @@ def _open(place: int, name: str) -> int:
 
 
 def _make(place: int, name: str, data: bytes, *, lock: bool = True) -> int:
-    """A file that is there at once as a whole, with its content, readable for all, and locked."""
+    """Make a file that appears at once with its content, readable for all, and locked."""
     draft = f".{os.urandom(16).hex()}"
     try:
         fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=place)
@@ -261,7 +279,7 @@ def _make(place: int, name: str, data: bytes, *, lock: bool = True) -> int:
 
 
 def _locked(fd: int, how: int, limit_s: float) -> bool:
-    """Lock a file, unless others keep it for that long."""
+    """Lock a file. Return False if other processes keep it locked for `limit_s`."""
     deadline = time.monotonic() + limit_s
     while True:
         try:
@@ -275,12 +293,12 @@ def _locked(fd: int, how: int, limit_s: float) -> bool:
 
 
 def _is_dead(fd: int) -> bool:
-    # A second look: another who looked at the same moment had it locked.
+    # This looks twice: another reader may have locked the file at the same moment.
     return _locked(fd, fcntl.LOCK_EX, _LOOK_S / 5)
 
 
 def _read(place: int, name: str) -> Holder | None:
-    """What a file says, as far as it says something; None when it is nobody's, or cannot be read."""
+    """Read a file as far as it is valid; None if it has no owner or cannot be read."""
     try:
         fd = _open(place, name)
     except OSError:
@@ -314,7 +332,7 @@ def _holder(told: Any, owner: int) -> Holder | None:
 
 
 def _word(value: Any) -> str | None:
-    """One short line of what may be anything."""
+    """Return one short line of any value."""
     if not isinstance(value, str):
         return None
     return "".join(letter if letter.isprintable() else "?" for letter in value[:80]) or None
@@ -336,9 +354,9 @@ def _login(uid: int) -> str:
 
 
 def _tidy(place: int) -> None:
-    """Remove what this user's runs have left that were killed; others' only they and root can.
+    """Remove files of this user's runs that were killed. Other users' files need those users or root.
 
-    Nothing else: somebody may have named a folder for the record that holds other things.
+    Nothing else is removed: the folder of the record may contain other files.
     """
     with contextlib.suppress(OSError):
         for name in sorted(os.listdir(place))[:_MOST_FILES]:

@@ -1,1 +1,1 @@
-"""Horovod on a rank."""
+"""Support for Horovod on a rank."""

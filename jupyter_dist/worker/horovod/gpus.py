@@ -1,9 +1,9 @@
-"""Which GPUs a rank sees that uses Horovod: all of its run on its machine, in the order of local ranks.
+"""The GPUs that a rank with Horovod sees: all GPUs of its run on its machine, by local rank.
 
-Other ranks see their own alone, as device 0. Cells for Horovod say `torch.cuda.set_device(hvd.local_rank())`,
-or `gpus[hvd.local_rank()]` with TensorFlow, as its documentation tells them to
-(https://horovod.readthedocs.io/en/stable/pytorch.html), and need those of the ranks beside them to count.
-Cells without such a line have a GPU of their own nevertheless: it is made the default.
+Other ranks see only their own GPUs, as device 0. Cells for Horovod call
+`torch.cuda.set_device(hvd.local_rank())`, or use `gpus[hvd.local_rank()]` with TensorFlow, as its
+documentation recommends (https://horovod.readthedocs.io/en/stable/pytorch.html). That code must see the GPUs
+of the ranks beside it. Cells without such a line still get a GPU of their own: it becomes the default.
 """
 
 from __future__ import annotations
@@ -20,20 +20,23 @@ from ..output import events
 __all__ = ["SEES", "offer", "patch"]
 
 SEES = "JUPYTER_DIST_HOROVOD_SEES"
-"""The variable that names the GPUs of the run on the rank's machine."""
+"""The variable with the GPUs of the run on the rank's machine."""
 
 _chosen = False
 
 
 def offer(environ: MutableMapping[str, str], gpus: Sequence[str]) -> None:
-    """Have a rank see these as soon as it imports Horovod, where its own are others."""
+    """Make a rank see these GPUs as soon as it imports Horovod, if its own are different."""
     together = ",".join(gpus)
     if environ.get("CUDA_VISIBLE_DEVICES", "-1") not in ("-1", together):
         environ[SEES] = together
 
 
 def patch(basics: Any) -> None:
-    """See them. For the module `horovod.common.basics`, which cells import before they use a GPU."""
+    """Make the GPUs visible.
+
+    For the module `horovod.common.basics`, which cells import before they use a GPU.
+    """
     gpus = os.environ.pop(SEES, None)
     if gpus is None:
         return
@@ -44,7 +47,7 @@ def patch(basics: Any) -> None:
         )
         return
     os.environ["CUDA_VISIBLE_DEVICES"] = gpus
-    # Where it is missing, ours take one of all that they see, by their local rank, as under horovodrun.
+    # Without this variable, our code chooses one of all visible GPUs by the local rank, as under horovodrun.
     os.environ.pop("JUPYTER_DIST_GPUS", None)
     basics.HorovodBasics.init = _choosing(basics.HorovodBasics.init)
 
@@ -59,24 +62,27 @@ def _choosing(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _choose() -> None:
-    """Make one of them the default, for cells that choose none themselves: now the frameworks are imported
-    and the local rank is known. What a cell says from here on still counts."""
+    """Make one GPU the default, for cells that choose none themselves.
+
+    At this time the frameworks are imported and the local rank is known. A later choice in the cell has
+    priority.
+    """
     global _chosen
     if _chosen:
         return
     _chosen = True
     for row, names in foreign_names.lost("worker/horovod/gpus"):
         events.tell(foreign_names.note(row, names))
-    with contextlib.suppress(Exception):  # private, and a default at most
+    with contextlib.suppress(Exception):  # private API, and only a default is lost
         _choose_for_torch()
-    with contextlib.suppress(Exception):  # the cell has used TensorFlow's devices before
+    with contextlib.suppress(Exception):  # the cell may have used TensorFlow's devices before
         _choose_for_tensorflow()
 
 
 def _choose_for_torch() -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
-        # Once CUDA begins, and just before the first thing that the cell does with it.
+        # The call runs when CUDA starts, just before the cell's first use of it.
         torch.cuda._lazy_call(lambda: torch.cuda.set_device(_own(torch.cuda.device_count())))
 
 
@@ -93,7 +99,10 @@ def _own(count: int) -> int:
 
 
 def _is_in_use() -> bool:
-    """Whether CUDA has begun in this process: then it has read the variable, and does not read it again."""
+    """Return whether CUDA has started in this process.
+
+    Then it has read the variable, and will not read it again.
+    """
     with contextlib.suppress(OSError):
         for name in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 """Horovod's `horovod.tensorflow` with Keras 3: variables, the tape, broadcasts, elastic states.
 
-Horovod 0.28.1 asks variables for `ref()`, calls `optimizer.variables()`, and hands both to functions that
-TensorFlow compiles, which take Keras 3's variables for tensors. Upstream has no fix:
+Horovod 0.28.1 calls `ref()` of variables and `optimizer.variables()`. It passes both to functions that
+TensorFlow compiles, which treat Keras 3's variables as tensors. Upstream has no fix:
 https://github.com/horovod/horovod/pull/4317
 """
 
@@ -16,8 +16,10 @@ from ..keras import shim
 __all__ = ["came_reduced", "patch"]
 
 _OWN = ("seed_generator_state", "gradient_accumulator")
-"""Variables that each rank keeps to itself, and that Keras 2 did not have: what Dropout draws next, and
-gradients that are not shared yet."""
+"""Variables that are separate on each rank, and that Keras 2 did not have.
+
+They are the state of Dropout's random numbers, and gradients that are not shared yet.
+"""
 
 _reduced: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
@@ -34,7 +36,7 @@ def _callable(get: Callable[[Any], Any]) -> property:
 
 
 def came_reduced(gradient: Any) -> bool:
-    """Whether a gradient comes from a DistributedGradientTape, and must not be reduced again."""
+    """Return whether a gradient is from a DistributedGradientTape, and must not be reduced again."""
     return _reduced.get(id(gradient)) is gradient and gradient is not None
 
 
@@ -73,8 +75,8 @@ def patch(hvd: Any) -> None:
         return allreduce
 
     def broadcast_model(model: Any, optimizer: Any, backend: Any) -> None:
-        # A rank that joins has not trained yet: with slots still to be made it would wait for fewer variables
-        # than the others send.
+        # A rank that joins has not trained yet. Without its slots it would wait for fewer variables than the
+        # others send.
         if isinstance(optimizer, BaseOptimizer) and not optimizer.built:
             optimizer.build(model.trainable_variables)
         send_model(model, optimizer, backend)
@@ -110,11 +112,11 @@ def _sync_batch_normalization(hvd: Any, tf: Any) -> Any:
     import keras
 
     if not issubclass(hvd.SyncBatchNormalization, keras.layers.BatchNormalization):
-        return hvd.SyncBatchNormalization  # of tf_keras, and good as it is
+        return hvd.SyncBatchNormalization  # a layer of tf_keras, which works unchanged
     keras.layers.BatchNormalization._moments  # noqa: B018 - a Keras without it is not ours to patch
 
     class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
-        """Batch normalization over the batches of all ranks. Horovod's own is written for Keras 2."""
+        """Batch normalization over the batches of all ranks. Horovod's own version is written for Keras 2."""
 
         def __init__(self, fused: bool = False, **kwargs: Any) -> None:
             if fused in (True, None):

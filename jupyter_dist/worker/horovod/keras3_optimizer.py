@@ -1,8 +1,8 @@
 """Horovod's `DistributedOptimizer`, `load_model` and callbacks with Keras 3.
 
-Horovod reduces gradients in `_compute_gradients`, which Keras 3 never calls: with no more than the missing
-names put back, `fit` runs and each rank trains a model of its own. Every way into a Keras 3 optimizer goes
-through `apply`, so that is where gradients are reduced here.
+Horovod reduces gradients in `_compute_gradients`, which Keras 3 never calls. With only the missing names
+restored, `fit` runs but each rank trains a model of its own. Every update of a Keras 3 optimizer calls
+`apply`, so this module reduces gradients there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MARK = "_horovod"
 
 @dataclass
 class _Reduction:
-    """How the gradients of one optimizer are reduced. `passes`: batches that make up one update."""
+    """How the gradients of one optimizer are reduced. `passes` is the number of batches in one update."""
 
     reduce: Any
     process_set: Any
@@ -48,8 +48,12 @@ class _Reduction:
 
 
 def _attach(optimizer: Any, reduction: _Reduction) -> Any:
-    """Have an optimizer reduce its gradients. Its class stays Keras' own, so it saves and loads as ever."""
-    late = bool(optimizer.gradient_accumulation_steps)  # once per update then, not once per batch
+    """Make an optimizer reduce its gradients.
+
+    Its class stays Keras' own, so it can be saved and loaded as usual.
+    """
+    # With accumulation, gradients are reduced once per update, not once per batch.
+    late = bool(optimizer.gradient_accumulation_steps)
 
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
         variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
@@ -62,7 +66,8 @@ def _attach(optimizer: Any, reduction: _Reduction) -> Any:
     def apply_accumulated(self: Any, grads: Any, trainable_variables: Any) -> Any:
         variables = list(trainable_variables)
 
-        def clip(grads: Any) -> Any:  # each accumulated update passes here, before it is clipped
+        # Each accumulated update passes here before it is clipped.
+        def clip(grads: Any) -> Any:
             return type(self)._clip_gradients(self, reduction.gradients(grads, variables))
 
         object.__setattr__(self, "_clip_gradients", clip)
@@ -76,12 +81,12 @@ def _attach(optimizer: Any, reduction: _Reduction) -> Any:
     if late:
         methods["_backend_apply_gradients"] = types.MethodType(apply_accumulated, optimizer)
     for name, value in methods.items():
-        object.__setattr__(optimizer, name, value)  # Keras would track it
+        object.__setattr__(optimizer, name, value)  # bypasses Keras, which would track the attribute
     return optimizer
 
 
 def _copied(optimizer: Any, passes: int) -> Any:
-    """A new optimizer with the settings and the state of the given one, as Horovod makes it."""
+    """Make a new optimizer with the settings and the state of `optimizer`, as Horovod does."""
     config = optimizer.get_config()
     if passes > 1:
         config["gradient_accumulation_steps"] = passes
@@ -131,8 +136,8 @@ def patch(impl: Any) -> None:
         return _attach(_copied(optimizer, passes), reduction)
 
     def __init__(self: Any, inner_optimizer: Any, *args: Any, **kwargs: Any) -> None:
-        # `compile` wraps an optimizer by itself for mixed_float16. Reduced outside of the wrapper, all ranks
-        # agree on which gradients are finite.
+        # `compile` wraps an optimizer itself for mixed_float16. If gradients are reduced outside the wrapper,
+        # all ranks agree on which gradients are finite.
         scale(self, inner_optimizer, *args, **kwargs)
         apply = getattr(inner_optimizer, _MARK, None)
         if callable(apply):
@@ -142,7 +147,7 @@ def patch(impl: Any) -> None:
             object.__setattr__(self, _MARK, apply)
 
     def model_supports_jit(model: Any) -> bool:
-        # XLA cannot compile Horovod's operations, and `compile` chooses XLA where there is a GPU.
+        # XLA cannot compile Horovod's operations, but `compile` chooses XLA if there is a GPU.
         return not getattr(getattr(model, "optimizer", None), _MARK, False) and supports_jit(model)
 
     create_distributed_optimizer._jupyter_dist = True  # type: ignore[attr-defined]
@@ -157,7 +162,7 @@ def patch_package(package: Any) -> None:
     import horovod.tensorflow as hvd
     import tensorflow as tf
 
-    backend = tf.keras.backend  # keras.backend has no get_value, set_value and constant
+    backend = tf.keras.backend  # Keras 3's keras.backend lacks these functions
     for name in ("get_value", "set_value", "constant"):
         getattr(backend, name)
 
@@ -168,7 +173,7 @@ def patch_package(package: Any) -> None:
         compression: Any = hvd.Compression.none,
         legacy_opts: bool = False,
     ) -> Any:
-        """A saved model whose optimizer, with the state that it was saved with, reduces its gradients."""
+        """Load a model whose optimizer reduces its gradients, with the state that was saved."""
         known = {kind.__name__: kind for kind in custom_optimizers or ()}
         model = tf.keras.models.load_model(filepath, custom_objects={**known, **(custom_objects or {})})
         if model.optimizer is not None:
@@ -187,14 +192,15 @@ def patch_package(package: Any) -> None:
 
 @shim
 def patch_callbacks(callbacks: Any) -> None:
-    """Patch `horovod._keras.callbacks`: the momentum, which Keras 3 has compiled in. Repeatable."""
+    """Patch `horovod._keras.callbacks` for the momentum, which Keras 3 compiles in. Repeatable."""
 
     def adjust(self: Any, epoch: float) -> None:
         optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
         old, new = float(optimizer.learning_rate), self.initial_lr * self.multiplier(epoch)
         optimizer.learning_rate = new
         if self.momentum_correction and getattr(optimizer, "momentum", 0) and old:
-            # Horovod scales the momentum for one batch; to scale the velocity makes the same update.
+            # Horovod scales the momentum for one batch. Scaling the velocity has the same effect on the
+            # update.
             velocities: Any = getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", ())
             for velocity in velocities:
                 velocity.assign(velocity * (new / old))

@@ -1,7 +1,7 @@
-"""Where the ranks of an elastic run have Horovod write its timeline and its autotune log.
+"""The files for Horovod's timeline and autotune log in an elastic run.
 
-Horovod begins each file anew whenever its ranks meet, and whoever is rank 0 then writes it: a file for each
-time, in the folder of the rank that writes it, keeps all of them, on whatever host that is.
+Horovod starts each file again whenever its ranks meet, and the current rank 0 writes it. So each meeting gets
+a file of its own, in the folder of the rank that writes it. All files are kept.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from typing import Any
 __all__ = ["FILES", "patch", "place"]
 
 FILES = {"HOROVOD_TIMELINE": "timeline.json", "HOROVOD_AUTOTUNE_LOG": "autotune.csv"}
-"""What such a file is called before each time has its own, by the variable that names it."""
+"""The base name of such a file, by the variable that names it."""
 
 _places: dict[str, Path] = {}
 
 
 def place(environ: MutableMapping[str, str], folder: Path) -> None:
-    """Remember those that were asked for by flags. One that the user's own variable names stays there."""
+    """Store the paths of files that flags requested.
+
+    A file that the user's own variable names stays unchanged.
+    """
     for variable, name in FILES.items():
         if environ.get(variable) == name:
             _places[variable] = folder / name
@@ -29,7 +32,7 @@ def place(environ: MutableMapping[str, str], folder: Path) -> None:
 
 
 def patch(basics: Any) -> None:
-    """Name the files anew before each `hvd.init()`. For the module `horovod.common.basics`."""
+    """Name the files again before each `hvd.init()`. For the module `horovod.common.basics`."""
     if not _places:
         return
     init = basics.HorovodBasics.init

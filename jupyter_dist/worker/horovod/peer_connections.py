@@ -1,8 +1,8 @@
-"""End a process's connections to ranks that it will not hear of again, so that nobody waits for them.
+"""Shutdown of a process's connections to lost ranks, so that no rank waits for them.
 
-When a machine is cut off or loses its power, nobody closes its connections, and a collective waits for it
-until Gloo's timeout, minutes later; whoever watches the hosts knows sooner. And a rank that has left a
-collective with an error keeps its connections to the others open (Horovod 0.28.1), which then wait in theirs.
+If a machine loses its network or its power, nobody closes its connections. A collective then waits until
+Gloo's timeout, minutes later. The watcher of the hosts notices sooner. A rank that has left a collective with
+an error also keeps its connections open (Horovod 0.28.1). The other ranks then wait in their collective.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Peers"]
 
 
 class Peers:
-    """The connections that were made meanwhile: `with peers.noted(): hvd.init()`. Not for several threads."""
+    """The connections made in a context: `with peers.noted(): hvd.init()`. Not thread-safe."""
 
     def __init__(self) -> None:
         self._made: set[int] = set()
@@ -31,23 +31,23 @@ class Peers:
             self._made = set(_sockets()) - before
 
     def let_go(self, addresses: Sequence[str] | None = None) -> None:
-        """Shut those down that lead to these addresses (None: all); who waits on one gets an error.
+        """Shut down the connections to these addresses (None: all). A rank that waits on one gets an error.
 
-        Connections of the user's are left alone.
+        Connections of the user are not touched.
         """
         made = self._made if addresses is None or addresses else set()
         for inode, fd in _sockets().items() if made else ():
             with contextlib.suppress(OSError):
                 if inode not in made or os.fstat(fd).st_ino != inode:
                     continue
-                # A duplicate: the descriptor is somebody else's, and so is its closing.
+                # A duplicate is closed here, because the original descriptor belongs to other code.
                 with socket.socket(fileno=os.dup(fd)) as connection:
                     if addresses is None or _peer(connection) in addresses:
                         connection.shutdown(socket.SHUT_RDWR)
 
 
 def _sockets() -> dict[int, int]:
-    """The descriptor of each socket of this process, by a number that no other socket has."""
+    """Return the descriptor of each socket of this process, by its inode number."""
     found = {}
     for name in os.listdir("/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"):
         with contextlib.suppress(OSError):

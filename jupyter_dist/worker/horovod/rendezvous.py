@@ -1,13 +1,13 @@
-"""How the ranks of hosts that have our agent meet for Horovod, without horovodrun.
+"""The rendezvous of Horovod's ranks on hosts with our agent, without horovodrun.
 
-Fixed ranks (`JUPYTER_DIST_HOROVOD=static`) know from their start which ones they are. Only the store is
-missing in which they exchange addresses: rank 0 serves it from its `hvd.init()` on, and the others wait for
-it in theirs.
+In a run with fixed ranks (`JUPYTER_DIST_HOROVOD=static`) each rank has its number from its start. Only the
+store for exchanging addresses is missing. Rank 0 serves the store from its `hvd.init()` on, and the other
+ranks wait for it in theirs.
 
-Elastic ones learn it in each `hvd.init()`: a rank writes into its folder that it asks for a place, and where
-it would serve the store; the agent sends that on, and the answer for all is a file that the agent writes (the
-supervisor's side: backends/elastic/live_resize.py). In that file they also find that others wait for a place,
-which Horovod's `state.commit()` then tells the loop, and which hosts are gone.
+In an elastic run each `hvd.init()` assigns the numbers. A rank writes a request to its folder, with the port
+on which it would serve the store. The agent sends the request on. The answer for all ranks is a file that the
+agent writes (the supervisor's side: backends/elastic/live_resize.py). The file also shows that other ranks
+are waiting to join, and which hosts are lost. Horovod's `state.commit()` then informs the training loop.
 """
 
 from __future__ import annotations
@@ -27,21 +27,24 @@ from .peer_connections import Peers
 __all__ = ["HOW", "PROCESS", "patch", "patch_notifications"]
 
 HOW = "JUPYTER_DIST_HOROVOD"
-"""The variable that says how ranks meet that horovodrun has not started: `static` or `elastic`."""
+"""The variable with the kind of rendezvous without horovodrun: `static` or `elastic`."""
 PROCESS = "JUPYTER_DIST_HOROVOD_PROCESS"
-"""In an elastic run: the seat and the number of this process, `2 0`."""
+"""The variable with the seat and the number of this process in an elastic run, such as `2 0`.
+
+The seat is the name of its rank folder.
+"""
 
 _TIMEOUT_S = 300.0
 _WAIT_S, _LOOK_S = 0.02, 0.5
 _ADDED = 2
-"""Horovod's word for hosts that were added: the ranks have to exchange their states (HostUpdateResult)."""
+"""Horovod's value for added hosts (HostUpdateResult). The ranks must then exchange their states."""
 _store: Any = None
 _asks = _round = _news = 0
 _peers = Peers()
 
 
 def patch(basics: Any) -> None:
-    """Meet in each `hvd.init()`. For the module `horovod.common.basics`."""
+    """Add a rendezvous to each `hvd.init()`. For the module `horovod.common.basics`."""
     gpus.patch(basics)
     output_files.patch(basics)
     meet = {"static": _meet, "elastic": _meet_anew}.get(os.environ.get(HOW, ""))
@@ -73,7 +76,10 @@ def _meet() -> None:
 
 
 def _meet_anew() -> None:
-    """Ask for a place in the next round, and wait for it: it begins when enough ranks have asked."""
+    """Request a rank number in the next round, and wait for the round.
+
+    It begins when enough ranks have asked.
+    """
     global _store, _asks, _round, _news
     from .rendezvous_store import Store, put
 
@@ -103,14 +109,15 @@ def _meet_anew() -> None:
     os.environ["LOCAL_WORLD_SIZE"] = place["LOCAL_SIZE"]
     os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"] = told["address"]
     os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"] = str(told["port"])
-    # After its first time, Horovod asks the store what it finds in the environment then.
+    # In the first `hvd.init()`, Horovod reads the rank and the sizes from the environment. Later it asks the
+    # store for them.
     key = f"{os.environ['HOROVOD_HOSTNAME']}:{place['LOCAL_RANK']}"
     answer = ",".join(place[f"{of}{what}"] for of in ("", "LOCAL_", "CROSS_") for what in ("RANK", "SIZE"))
     put(told["address"], told["port"], "rank_and_size", key, answer.encode())
 
 
 def _notice() -> dict[str, Any]:
-    """What all ranks of this host were told last."""
+    """Return the last notice to all ranks of this host."""
     attempt = layout.attempt_path(os.environ["JUPYTER_DIST_RUN"], os.environ["JUPYTER_DIST_ATTEMPT"])
     try:
         told: dict[str, Any] = json.loads(Path(attempt, layout.NOTICE).read_bytes())
@@ -120,8 +127,10 @@ def _notice() -> dict[str, Any]:
 
 
 def patch_notifications(worker: Any) -> None:
-    """Have loops learn from us that others wait for a place, and not through a port that horovodrun's driver
-    would connect to. For the module `horovod.runner.elastic.worker`."""
+    """Make training loops learn from the notice file that ranks are waiting to join.
+
+    Otherwise they would open a port for horovodrun's driver. For the module `horovod.runner.elastic.worker`.
+    """
     if os.environ.get(HOW) == "elastic":
         worker.WorkerNotificationManager.init = _watch
 
@@ -142,5 +151,6 @@ def _look(manager: Any) -> None:
         if told.get("news", 0) > _news and manager._listeners:
             _news = told["news"]
             for listener in list(manager._listeners):
-                # Only the newest of these numbers counts, as Horovod's times of change do.
+                # Horovod expects a timestamp here, and only the newest one counts. A growing number works as
+                # well.
                 listener.on_hosts_updated(_news, _ADDED)

@@ -1,7 +1,7 @@
 """The store in which Horovod's ranks find each other, served over HTTP by one of them.
 
-Horovod's own is part of horovodrun. This one needs nothing but the standard library and runs in a thread of
-a rank, so that a machine which none of the ranks can reach may start them. What Gloo asks of it:
+Horovod's own store is part of horovodrun. This store needs only the standard library and runs in a thread of
+a rank. So the machine that starts the ranks need not be reachable from them. Gloo's requests:
 https://github.com/horovod/horovod/blob/v0.28.1/horovod/common/gloo/http_store.cc
 """
 
@@ -17,15 +17,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 __all__ = ["Store", "put", "wait_until_served"]
 
 _HELD_S = 0.5
-"""A question for what is not there yet is held so long: Gloo asks again every 10 ms, for every rank."""
+"""How long a request for a missing value is delayed. Gloo asks again every 10 ms, for every rank."""
 _MOST_BYTES = 1 << 20
 _PAUSE_S = 0.1
 
 
 class Store(ThreadingHTTPServer):
-    """Values by scope and key, served by a thread of this process until its end.
+    """Values by scope and key, served by a thread of this process until the process ends.
 
-    Raises OSError where the port is taken. Port 0: any that is free, see `port`.
+    Port 0 chooses a free port, see `port`.
+    Raises OSError if the port is in use.
     """
 
     daemon_threads = True
@@ -43,20 +44,23 @@ class Store(ThreadingHTTPServer):
         return int(self.socket.getsockname()[1])
 
     def server_bind(self) -> None:
-        # That of HTTPServer asks the resolver for this machine's name, which may take seconds.
+        # HTTPServer's method asks the resolver for this machine's name, which can last seconds.
         socketserver.TCPServer.server_bind(self)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Whoever breaks off a connection will try again, or has ended."""
+        """Ignore the error: a client that breaks a connection will try again, or has ended."""
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all values."""
         with self._changed:
             self._scopes.clear()
             self._left.clear()
 
     def get(self, scope: str, key: str) -> bytes | None:
-        """The value; waits for it a moment. None: it is not there yet."""
+        """Return the value, or None if it is missing.
+
+        Blocks for at most 0.5 s, until the value is there.
+        """
         deadline = time.monotonic() + _HELD_S
         with self._changed:
             while True:
@@ -72,10 +76,11 @@ class Store(ThreadingHTTPServer):
             self._changed.notify_all()
 
     def leave(self, scope: str, key: str) -> None:
-        """One rank, whose number is the key, is done with a scope, which is forgotten once all are.
+        """Record that the rank whose number is `key` no longer needs a scope.
 
-        A slower one may still have to read what this one has put there. As none is done before it has read
-        something of each, all have then put something there under their numbers.
+        When all ranks have left, remove the scope. A slower rank may still have to read a value of this rank.
+        No rank leaves before it has read a value of every other rank. So by then, all ranks have stored
+        values under their numbers.
         """
         with self._changed:
             left = self._left.setdefault(scope, set())
@@ -124,11 +129,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing of it is for the log of a rank."""
+        """Print nothing: requests do not belong in the log of a rank."""
 
 
 def put(address: str, port: int, scope: str, key: str, value: bytes) -> None:
-    """Put a value into a store that is served. Raises OSError."""
+    """Put a value into a store that is being served.
+
+    Raises OSError.
+    """
     connection = http.client.HTTPConnection(address, port, timeout=30)
     try:
         connection.request("PUT", f"/{scope}/{key}", value)
@@ -141,7 +149,10 @@ def put(address: str, port: int, scope: str, key: str, value: bytes) -> None:
 
 
 def wait_until_served(address: str, port: int, seconds: float) -> None:
-    """Return once there is a store. Raises TimeoutError, with why there was none in the end."""
+    """Wait until a store is served.
+
+    Raises TimeoutError with the last error.
+    """
     deadline = time.monotonic() + seconds
     while True:
         try:

@@ -1,1 +1,1 @@
-"""Facts about the machine of a rank."""
+"""Facts about the machine of a rank: its hardware, its free ports and its resource usage."""

@@ -1,4 +1,4 @@
-"""What is told of this machine: cores, GPUs, addresses and free disk."""
+"""Facts about this machine: cores, GPUs, addresses and free disk."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _SIOCGIFADDR = 0x8915
 
 
 def facts(stage: str) -> dict[str, Any]:
-    """The host as JSON. Asks nvidia-smi where there is one, which takes a moment."""
+    """Return the facts about the host as JSON. Runs nvidia-smi if it is installed, which is slow."""
     connection = os.environ.get("SSH_CONNECTION", "").split()
-    # Where no ssh leads here, whoever started the stage program may know it: by JUPYTER_DIST_ADDRESS.
+    # Without ssh, JUPYTER_DIST_ADDRESS can contain the address. The starter of the stage program sets it.
     address = connection[2] if len(connection) == 4 else os.environ.get("JUPYTER_DIST_ADDRESS")
     return {
         "hostname": socket.gethostname(),
@@ -51,7 +51,7 @@ def cores() -> int:
 
 
 def free_disk(path: str) -> int:
-    """Bytes that can still be written there; -1 where that is not told."""
+    """Return the free bytes at this path; -1 if they are unknown."""
     try:
         return shutil.disk_usage(path).free
     except OSError:
@@ -59,19 +59,19 @@ def free_disk(path: str) -> int:
 
 
 def interface_of(address: str) -> str | None:
-    """The name of the network interface that has this address."""
+    """Return the name of the network interface with this address."""
     return next((name for name, addresses in interfaces().items() if address in addresses), None)
 
 
 def interfaces() -> dict[str, list[str]]:
-    """The addresses of each network interface, those for its own link left out: IPv4, then IPv6."""
+    """Return the addresses of each network interface without link-local ones: IPv4, then IPv6."""
     found: dict[str, list[str]] = {}
     with contextlib.suppress(ImportError, OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         import fcntl
 
         for _, name in socket.if_nameindex():
             found[name] = []
-            with contextlib.suppress(OSError):  # it has no address
+            with contextlib.suppress(OSError):  # the interface has no address
                 answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
                 found[name].append(socket.inet_ntoa(answer[20:24]))
     with contextlib.suppress(OSError), open("/proc/net/if_inet6") as file:
@@ -83,7 +83,7 @@ def interfaces() -> dict[str, list[str]]:
 
 
 def _route() -> str | None:
-    """The address with which this machine sends to others; nothing is sent to find out."""
+    """Return the address from which this machine sends to others. Nothing is sent to find it."""
     for target in ("192.0.2.1", "10.255.255.255"):
         with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((target, 9))
@@ -93,8 +93,12 @@ def _route() -> str | None:
 
 
 def unreached(places: Mapping[str, Sequence[Any]], timeout_s: float) -> dict[str, str]:
-    """The places of other hosts, each an address and a port by name, to which no connection can be made from
-    here, and why. A place where nobody listens could be reached. All are tried at once."""
+    """Return the places of other hosts to which no connection is possible from here, and why.
+
+    `places` maps names to an address and a port. A place where nobody listens counts as reachable. All are
+    tried at once.
+    Blocks for at most `timeout_s`.
+    """
     why: dict[str, str] = {}
     trying: dict[int, tuple[str, socket.socket]] = {}
     poll = select.poll()
@@ -130,7 +134,10 @@ def _judge(why: dict[str, str], name: str, told: int, probe: socket.socket) -> N
 
 
 def _machine() -> str:
-    """The same for two logins only where they share processes and network: the same GPUs, the same ports."""
+    """Return an id that two logins share only if they share processes and network.
+
+    Such logins have the same GPUs and the same ports.
+    """
     with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
         spaces = [os.readlink(f"/proc/self/ns/{name}") for name in ("net", "pid")]
         return " ".join((file.read().strip(), *spaces))

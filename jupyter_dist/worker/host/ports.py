@@ -1,4 +1,4 @@
-"""Find TCP ports for the ranks to meet at."""
+"""Free TCP ports for the ranks' rendezvous."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import socket
 __all__ = ["available_ports", "bounds", "free_ports"]
 
 
-_RANDOM = random.SystemRandom()  # a forked supervisor must not draw its sibling's ports
+_RANDOM = random.SystemRandom()  # a forked supervisor must not draw the same ports as its sibling
 
 
 def bounds() -> tuple[int, int]:
-    """The ports to choose from, the second one not among them: below those that the kernel hands out by
-    itself, so that no outgoing connection takes one before a rank binds it."""
+    """Return the range of ports to choose from, without its end.
+
+    The range is below the ports that the kernel assigns itself. So no outgoing connection uses one before a
+    rank binds it.
+    """
     try:
         with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
             first = int(file.read().split()[0])
@@ -23,7 +26,7 @@ def bounds() -> tuple[int, int]:
 
 
 def available_ports(count: int) -> list[int]:
-    """Distinct ports that nothing is bound to at this moment; fewer where there are not enough."""
+    """Return distinct ports that are unbound at this moment; fewer if there are not enough."""
     low, high = bounds()
     found: list[int] = []
     for port in _RANDOM.sample(range(low, high), min(high - low, 200 + 20 * count)):
@@ -39,7 +42,10 @@ def available_ports(count: int) -> list[int]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct ports that nothing is bound to at this moment. Raises OSError when there are not enough."""
+    """Return distinct ports that are unbound at this moment.
+
+    Raises OSError when there are not enough.
+    """
     found = available_ports(count)
     if len(found) < count:
         low, high = bounds()

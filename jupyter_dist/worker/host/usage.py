@@ -1,13 +1,13 @@
-"""What the ranks of one host take of it: CPU, memory, GPUs and network, written beside what they write.
+"""The resource usage of the ranks of one host: CPU, memory, GPUs and network, written to their folders.
 
-One process per host asks for all ranks there: the supervisor on its own machine, the agent on another. A
-rank has no thread for it and writes nothing for it. It is found by its first event, and is a process of this
-host if its standard output is the log in its folder. Its own processes are those of its session.
+One process per host measures all ranks there: the supervisor on its own machine, the agent on another. A rank
+needs no thread for this and writes nothing for it. A rank is found by its first event. It is a process of
+this host if its standard output is the log in its folder. The rank's processes are those of its session.
 
-All comes from /proc (https://man7.org/linux/man-pages/man5/proc.5.html), and of GPUs from NVML; where there
-is no /proc nothing is written. A line of `usage.jsonl` is such as
-`{"time":1700000000.0,"values":{"cpu":98.5,"memory":734003200,"net_in":0.0,"net_out":0.0}}`:
-CPU in percent of a core, memory in bytes, the host's network in bytes a second, GPUs as nvml.py has them.
+All values are from /proc (https://man7.org/linux/man-pages/man5/proc.5.html), those of GPUs from NVML.
+Without /proc nothing is written. An example of a line of `usage.jsonl`:
+`{"time":1700000000.0,"values":{"cpu":98.5,"memory":734003200,"net_in":0.0,"net_out":0.0}}`
+CPU is in percent of a core, memory in bytes, the host's network in bytes a second. GPUs are as in nvml.py.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ..gpus import nvml
 __all__ = ["HostUsage"]
 
 _SHARE = 0.002
-"""Of a core, at most: the more it costs to ask, the less often it is done."""
+"""The largest fraction of a core for measuring. The more a measurement costs, the rarer it is."""
 _PACE = ((120.0, 1.0), (600.0, 2.0), (7200.0, 5.0))
-"""Until this many seconds after the first rank began, how far apart; afterwards `_LAST_PACE_S`."""
+"""Pairs of seconds since the first rank began, and the interval until then. Afterwards: `_LAST_PACE_S`."""
 _LAST_PACE_S = 15.0
 _LETTERS_APART_S = 10.0
 _HEAD = 4096
-"""A rank's first event is within so many bytes."""
+"""The first event of a rank is within this number of bytes."""
 _FORGET_EVERY = 60
 
 
@@ -41,22 +41,22 @@ class _Rank:
     pid: int
     gpus: tuple[str, ...]
     clock_offset_s: float
-    """What is added to this host's clock for that of the machine that the run was started from."""
+    """The offset from this host's clock to the clock of the machine that started the run."""
     seen: tuple[float, int] | None = None
-    """When it was looked at, and its processes' clock ticks until then."""
+    """The time of the last measurement, and the clock ticks of the rank's processes until then."""
     processes: set[int] = field(default_factory=set)
 
 
 class HostUsage:
-    """Not for several threads."""
+    """The measurements of one host. Not thread-safe."""
 
     def __init__(self, run: str) -> None:
         self._attempts = os.path.join(run, layout.ATTEMPTS)
-        # Through a mailbox each sample is a letter, which costs money.
+        # In a mailbox each sample is a message, which costs money.
         self._least_s = _LETTERS_APART_S if "JUPYTER_DIST_MAILBOX" in os.environ else 0.0
         self._due = self._began = 0.0
         self._ranks: dict[str, _Rank | None] = {}
-        """By folder; None for one that is not of this host, or has ended."""
+        """By folder. None for a rank of another host, or one that has ended."""
         self._others: set[int] = set()
         """Processes that belong to no rank."""
         self._ticks = 0
@@ -67,7 +67,10 @@ class HostUsage:
         self._page = os.sysconf("SC_PAGE_SIZE")
 
     def tick(self, now: float) -> None:
-        """Look at the ranks, if it is time for it; to be called often. `now`: of the monotonic clock."""
+        """Measure the ranks if a measurement is due.
+
+        Call this often. `now` is a time of the monotonic clock.
+        """
         if now < self._due:
             return
         began = time.thread_time()
@@ -105,7 +108,7 @@ class HostUsage:
             os.close(fd)
 
     def _find(self) -> None:
-        """Ranks of the newest attempt that have begun since the last look."""
+        """Find ranks of the newest attempt that have begun since the last look."""
         numbers = [int(name) for name in _names(self._attempts)]
         if not numbers:
             return
@@ -115,15 +118,16 @@ class HostUsage:
             if folder not in self._ranks:
                 began = _first_event(folder)
                 if began is not None:
-                    # Its process may have been there before it said so, and been taken for nobody's.
+                    # The rank's process may have existed before its first event, and may be among those of no
+                    # rank.
                     self._others.clear()
                     self._ranks[folder] = began if _is_of(began.pid, folder) else None
 
     def _find_processes(self, ranks: dict[int, _Rank]) -> None:
-        """Sort the processes that are new into the sessions of the ranks."""
+        """Assign new processes to the sessions of the ranks."""
         self._ticks += 1
         if self._ticks % _FORGET_EVERY == 0:
-            self._others.clear()  # numbers of processes are used again
+            self._others.clear()  # the kernel reuses process ids
         there = set(map(int, _names("/proc")))
         self._others &= there
         known = self._others.union(*(rank.processes for rank in ranks.values()))
@@ -140,17 +144,17 @@ class HostUsage:
             rank.processes &= there
 
     def _of_rank(self, rank: _Rank, now: float) -> dict[str, float] | None:
-        """What the rank and its processes take; nothing at the first look, None where it has ended."""
+        """Return the usage of the rank and its processes; empty at the first look, None if it has ended."""
         ticks = memory = 0
         for pid in list(rank.processes):
             stat = _stat(pid)
             if stat is None or int(stat[3]) != rank.pid:
                 rank.processes.discard(pid)
                 continue
-            # Its own time, and that of its children that have ended.
+            # This is the time of the process itself, and of its children that have ended.
             ticks += sum(map(int, stat[11:15]))
             own, shared = _memory(pid)
-            # What its children share with it counts once.
+            # Memory that children share with the rank counts once.
             memory += self._page * (own if pid == rank.pid else max(0, own - shared))
         if rank.pid not in rank.processes:
             return None
@@ -169,7 +173,7 @@ class HostUsage:
         return {} if self._nvml is None else self._nvml.usage(rank.gpus)
 
     def _of_network(self, now: float) -> dict[str, float]:
-        """Of all that this host sends and receives; what it sends to itself is left out."""
+        """Return the traffic of the whole host, without the loopback interface."""
         came = left = 0
         with open("/proc/self/net/dev") as file:
             for line in file.readlines()[2:]:
@@ -195,7 +199,7 @@ def _names(folder: str) -> Iterator[str]:
 
 
 def _first_event(folder: str) -> _Rank | None:
-    """What the rank says of itself; None as long as it has not begun."""
+    """Return the rank from its first event; None if it has not begun."""
     try:
         with open(os.path.join(folder, layout.EVENTS), "rb") as file:
             lines = file.read(_HEAD).split(b"\n")[:-1]
@@ -211,7 +215,7 @@ def _first_event(folder: str) -> _Rank | None:
 
 
 def _is_of(pid: int, folder: str) -> bool:
-    """Whether that process is the rank, and not one of that number on this host, which is not the rank's."""
+    """Return whether the process is the rank, and not another process with the same id on this host."""
     for fd in (1, 2):
         with contextlib.suppress(OSError):
             if os.path.samefile(f"/proc/{pid}/fd/{fd}", os.path.join(folder, layout.OUTPUT)):
@@ -220,8 +224,10 @@ def _is_of(pid: int, folder: str) -> bool:
 
 
 def _stat(pid: int) -> list[bytes] | None:
-    """The fields of /proc/PID/stat behind the process's name: its state, its parent, its group, its session,
-    …; None where it has ended."""
+    """Return the fields of /proc/PID/stat after the process's name; None if the process has ended.
+
+    The fields are its state, its parent, its group, its session, ….
+    """
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -236,7 +242,7 @@ def _stat(pid: int) -> list[bytes] | None:
 
 
 def _memory(pid: int) -> tuple[int, int]:
-    """Pages in memory, and how many of them are shared."""
+    """Return the number of pages in memory, and the number of shared pages."""
     try:
         with open(f"/proc/{pid}/statm") as file:
             words = file.read().split()

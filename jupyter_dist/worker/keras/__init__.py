@@ -1,8 +1,8 @@
-"""Let Keras 3 itself train over several ranks, where TensorFlow's strategies and Horovod know only Keras 2.
+"""Training with Keras 3 over several ranks.
 
-Each module here patches, in a rank's process only, what one of them needs, right after the library's own
-import (the table in `worker/autolog` says when). `missing` tells before any import whether the private names
-that are patched are there; a Keras that has moved them cannot be helped, and tf_keras takes its place.
+TensorFlow's strategies and Horovod support only Keras 2. Each module of this package patches the functions
+that one of them needs. It does so only in a rank's process, right after the import of the library. If a
+version of Keras has moved these functions, patching is impossible, and tf_keras replaces Keras 3.
 """
 
 from __future__ import annotations
@@ -30,27 +30,28 @@ __all__ = [
 ]
 
 HOROVOD = tf_keras.HOROVOD
-"""The reason for which a cell needs more than Keras 3 alone, where that is Horovod's."""
+"""The reason why a cell needs more than Keras 3, if the reason is Horovod."""
 
 
 def wants_legacy(env: Mapping[str, str] = os.environ) -> bool:
-    """Whether the user has asked TensorFlow for tf_keras, the way TensorFlow reads it."""
+    """Return whether the user has requested tf_keras from TensorFlow, by TensorFlow's own rule."""
     return env.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
 
 
 def swaps(why: str, env: Mapping[str, str]) -> str:
-    """Why tf_keras takes the place of Keras 3 in a rank with this environment; empty where it does not."""
+    """Return why tf_keras replaces Keras 3 in a rank with this environment; empty if it does not."""
     if wants_legacy(env):
-        # TensorFlow's own strategies then work as they are; Horovod's Keras API imports `keras` by itself.
+        # TensorFlow's own strategies then work unchanged. Horovod's Keras API imports `keras` itself.
         return "TF_USE_LEGACY_KERAS is set" if why == HOROVOD else ""
     moved = missing()
     return f"this Keras has no {', '.join(moved)}, without which {why} does not work" if moved else ""
 
 
 def arrange(why: str) -> None:
-    """Before any import: let tf_keras stand for keras where the cell needs that, which nearly none does.
+    """Make tf_keras replace keras if the cell needs it, before any import. Nearly no cell does.
 
-    `why`: what in the cell Keras 3 cannot do without this package. Raises RuntimeError without tf_keras.
+    `why`: the feature of the cell that Keras 3 lacks without this package.
+    Raises RuntimeError without tf_keras.
     """
     reason = swaps(why, os.environ)
     if reason:
@@ -59,9 +60,9 @@ def arrange(why: str) -> None:
 
 
 def missing() -> list[str]:
-    """The private names that this installation's Keras 3 no longer has. Imports nothing.
+    """Return the private names that the installed Keras 3 lacks. Imports nothing.
 
-    Empty for a Keras that can be patched, and where there is no Keras 3 at all.
+    The list is empty if Keras can be patched, or if there is no Keras 3.
     """
     try:
         version = importlib.metadata.version("keras")

@@ -1,9 +1,11 @@
 """Keras 3's `fit`, `evaluate` and `predict` under MultiWorkerMirroredStrategy.
 
-What Keras does there otherwise: it averages a batch of data over the workers to learn its shapes, which
-TensorFlow refuses; it averages a step's scalars along an axis that they do not have; it puts the collectives
-of several steps in one execution into a tf.cond, where they fail; and each worker keeps moving statistics of
-its own for BatchNormalization, in silence. https://github.com/keras-team/keras/issues/20585
+Without the patches Keras fails in four ways:
+- It averages a batch of data over the workers to learn its shapes, which TensorFlow refuses.
+- It averages a step's scalars along an axis that they do not have.
+- It puts the collectives of several steps in one execution into a tf.cond, in which they fail.
+- Each worker silently keeps moving statistics of its own for BatchNormalization.
+https://github.com/keras-team/keras/issues/20585
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ def patch(trainer: Any) -> None:
         if iterator is None or not spans(strategy):
             build(self, iterator, data_batch)
             return
-        # Only shapes and types are asked for, and this worker's own batch has them.
+        # Keras only needs shapes and types, and this worker's own batch has them.
         for _, _, batches in iterator:
             data_batch = tf.nest.map_structure(
                 lambda value: strategy.experimental_local_results(value)[0], next(batches)
@@ -39,7 +41,7 @@ def patch(trainer: Any) -> None:
         build(self, None, data_batch)
 
     def reduce_per_replica(values: Any, strategy: Any, reduction: str) -> Any:
-        # Metrics are summed over the workers when they are read, so all have the same values.
+        # Metrics are summed over the workers when they are read, so all workers have the same values.
         if reduction == "auto" and spans(strategy):
             reduction = "first"
         return reduce(values, strategy, reduction)
@@ -51,7 +53,8 @@ def patch(trainer: Any) -> None:
 
         def function(iterator: Any) -> Any:
             outputs = None
-            self.steps_per_execution = 1  # the compiled step reads it while it is traced
+            # The compiled step reads the attribute while it is traced.
+            self.steps_per_execution = 1
             try:
                 for _ in range(steps):
                     outputs = single(iterator)
@@ -73,7 +76,10 @@ def patch(trainer: Any) -> None:
 
 @shim
 def patch_normalization(module: Any) -> None:
-    """Patch `keras.src.layers.normalization.batch_normalization`: one moving mean for all. Repeatable."""
+    """Patch `keras.src.layers.normalization.batch_normalization`: one moving mean for all workers.
+
+    Repeatable.
+    """
     import tensorflow as tf
 
     def with_mean(add: Any) -> Any:

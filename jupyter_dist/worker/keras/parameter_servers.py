@@ -1,12 +1,13 @@
 """Keras 3's `fit`, `evaluate` and `predict` under ParameterServerStrategy.
 
-Keras 3 has no ClusterCoordinator: here `fit` sends its steps to the workers through one, each worker with a
-dataset of its own, and waits for them at the end of an epoch. It needs `steps_per_epoch` and a dataset that
-repeats, as tf_keras did. `predict` runs on the coordinator, with the weights of the parameter servers.
+Keras 3 has no ClusterCoordinator. Here `fit` sends its steps to the workers through a coordinator. Each
+worker has a dataset of its own, and `fit` waits for the workers at the end of an epoch. It needs
+`steps_per_epoch` and a dataset that repeats, as tf_keras did. `predict` runs on the coordinator, with the
+weights of the parameter servers.
 
-Keras 3 adds to a variable by reading it and writing the sum. Where several workers do so at a time, all but
-one are lost: a third of the steps was missing in metrics and in `optimizer.iterations`. So what is added here
-is added by the parameter server.
+Keras 3 adds to a variable by reading it and writing the sum. If several workers do so at once, all additions
+but one are lost. In a test, a third of the steps was missing in metrics and in `optimizer.iterations`. So the
+parameter server does the addition here.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def patch(trainer: Any) -> None:
     import tensorflow as tf
 
     def coordinator(strategy: Any) -> Any:
-        """The coordinator of a strategy with parameter servers (there is one per strategy), else None."""
+        """Return the coordinator of a strategy with parameter servers (one per strategy), otherwise None."""
         if isinstance(strategy, tf.distribute.ParameterServerStrategy):
             return tf.distribute.coordinator.ClusterCoordinator(strategy)
         return None
@@ -60,7 +61,7 @@ def patch(trainer: Any) -> None:
             iterator, data_batch = (
                 None,
                 iterator._jupyter_dist_spec,
-            )  # there is no batch to be taken on this rank
+            )  # this rank has no batch
         build(self, iterator, data_batch)
 
     def _make_function(self: Any, step_function: Any) -> Any:
@@ -79,7 +80,7 @@ def patch(trainer: Any) -> None:
 
         def function(iterator: Any) -> dict[str, Any]:
             workers.schedule(compiled, args=(iterator,))
-            return {}  # known when the workers are through: at the end of the epoch
+            return {}  # the values exist when the workers have finished, at the end of the epoch
 
         return function
 
@@ -116,7 +117,10 @@ def patch_variable(core: Any) -> None:
 
 
 def _by_server(name: str, change: Callable[..., Any]) -> Callable[..., Any]:
-    """A Keras variable's `assign_add` or `assign_sub`: TensorFlow's own where a parameter server has it."""
+    """Return a variable's `assign_add` or `assign_sub`.
+
+    For variables on a parameter server it is TensorFlow's.
+    """
     from keras.src.backend.common.stateless_scope import in_stateless_scope
 
     def changed(self: Any, value: Any) -> Any:
@@ -131,7 +135,7 @@ def _by_server(name: str, change: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _adding(metrics: Any) -> Iterator[None]:
-    """While a step is traced, have metrics add what they learn: many write it, as in `v.assign(v + x)`."""
+    """Make metrics add their changes while a step is traced. Many metrics write, as in `v.assign(v + x)`."""
     each = [inner for metric in metrics for inner in getattr(metric, "metrics", [metric])]
     found = {id(metric): metric for metric in each}.values()
     for metric in found:
@@ -144,7 +148,7 @@ def _adding(metrics: Any) -> Iterator[None]:
 
 
 def _differences(metric: Any, update: Callable[..., Any]) -> Callable[..., Any]:
-    """`metric.update_state`: what it would change is added."""
+    """Return a `metric.update_state` that adds its changes."""
     import tensorflow as tf
     from keras import StatelessScope
 

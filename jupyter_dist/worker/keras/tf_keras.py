@@ -1,4 +1,4 @@
-"""Make tf_keras answer to the name keras, for cells that Keras 3 cannot serve."""
+"""tf_keras under the name keras, for cells that do not work with Keras 3."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ _TOO_LATE = (
 
 
 def arrange(why: str = _WHY) -> None:
-    """Make `import keras`, `from tensorflow import keras` and `tf.keras` all be tf_keras. Repeatable.
+    """Make `import keras`, `from tensorflow import keras` and `tf.keras` all return tf_keras. Repeatable.
 
-    `why`: what cannot do with Keras 3, for the messages. Imports tensorflow. Raises RuntimeError when
-    tf_keras is not installed, saying what to install, and when Keras 3 is imported in this process already.
+    `why`: the feature that does not work with Keras 3, for the messages. Imports tensorflow.
+    Raises RuntimeError when tf_keras is not installed (with the package to install), and when Keras 3 is
+    already imported in this process.
     """
     if any(isinstance(finder, _Alias) for finder in sys.meta_path):
         return
@@ -41,7 +42,7 @@ def arrange(why: str = _WHY) -> None:
     if "tf_keras" not in sys.modules and importlib.util.find_spec("tf_keras") is None:
         raise RuntimeError(_MISSING.format(why=why))
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
-    # TensorFlow reads the variable now, and imports the optimizers of tf_keras by itself.
+    # TensorFlow reads the variable now, and imports the optimizers of tf_keras itself.
     importlib.import_module("tensorflow")
     importlib.import_module("tf_keras")
     for name, module in list(sys.modules.items()):
@@ -53,7 +54,10 @@ def arrange(why: str = _WHY) -> None:
 
 
 class _Alias:
-    """Finds `keras.X` as `X`: without it a submodule imported later would be a second copy."""
+    """A finder of `keras.X` as `tf_keras.X`.
+
+    Without it, a submodule imported later would be a second copy.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -72,7 +76,7 @@ class _Alias:
 
 
 class _Found:
-    """Hands out a module that is imported under another name."""
+    """A loader that returns a module that is imported under another name."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module = module
@@ -83,7 +87,7 @@ class _Found:
         return self._module
 
     def exec_module(self, module: ModuleType) -> None:
-        # The import system has just written the alias into the module; it stays what it was.
+        # The import system has just written the alias into the module. This restores the original values.
         module.__spec__ = self._spec
         module.__loader__ = self._loader
 
@@ -97,10 +101,11 @@ def _is_legacy(module: ModuleType) -> bool:
 
 
 def adapt() -> None:
-    """Imports Horovod's Keras API, where it is installed; where not, the cell's own import says so.
+    """Import Horovod's Keras API and patch its callbacks.
 
-    The callbacks correct the momentum while they change the rate. An optimizer that keeps its momentum as a
-    plain number has compiled it in: nothing can correct it, and the callbacks would fail trying.
+    Without Horovod, the cell's own import raises the error. The callbacks correct the momentum when they
+    change the learning rate. An optimizer that stores its momentum as a plain number has it compiled in. The
+    callbacks cannot correct that momentum, and would fail.
     """
     try:
         from horovod._keras import callbacks

@@ -1,4 +1,4 @@
-"""Hooks that do nothing where Keras 3 does not compute with TensorFlow."""
+"""Hooks that do nothing unless Keras 3 computes with TensorFlow."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["loaded", "shim"]
 
 
 def loaded() -> bool:
-    """Whether Keras 3 is imported in this process and computes with TensorFlow."""
+    """Return whether Keras 3 is imported in this process and computes with TensorFlow."""
     return "keras.src.backend.tensorflow.core" in sys.modules
 
 
 def shim(patch: Callable[[Any], None]) -> Callable[[ModuleType], None]:
-    """A hook that patches nothing without Keras 3.
+    """Return a hook that patches nothing without Keras 3.
 
-    A shim looks up all that it needs before it changes anything, because half of a shim trains in silence
-    what it should not. What it raises refuses the import, or the strategy (`worker/autolog`).
+    A shim looks up every name before it changes anything, because a partial patch would silently train
+    wrongly. An exception of the shim refuses the import, or the strategy (`worker/autolog`).
     """
 
     @functools.wraps(patch)

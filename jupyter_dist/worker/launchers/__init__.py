@@ -1,1 +1,1 @@
-"""Ranks that a launcher started."""
+"""Ranks that a launcher has started."""

@@ -1,8 +1,9 @@
-"""`horovodrun` without its slow start. `python -m` with this module takes the same arguments.
+"""A faster start of `horovodrun`. `python -m` with this module accepts the same arguments.
 
-To learn whether Horovod was built with Gloo and MPI, horovodrun imports TensorFlow in a process of its own at
-each start; the libraries that were built say so too. And it puts the whole environment into the command lines
-of its ranks, where `ps` shows it to all: ranks here inherit it anyway. All else is horovodrun's own code.
+At each start, horovodrun imports TensorFlow in a separate process, only to find out whether Horovod has Gloo
+and MPI. This module reads the same fact from Horovod's libraries. The original horovodrun also puts the whole
+environment into the command lines of its ranks. There `ps` shows it to everybody. Ranks of this module
+inherit the environment anyway. All other code is horovodrun's own.
 """
 
 from __future__ import annotations
@@ -27,20 +28,26 @@ from .rank_folder import FOLDER
 __all__ = ["ANY_INTERFACE", "EXPORTED", "PLACES", "SENT", "START", "built_with", "main"]
 
 EXPORTED = "JUPYTER_DIST_HOROVOD_EXPORTED"
-"""Names, with commas, of variables that mpirun is to take along to other hosts, by its own channel."""
+"""Names, with commas, of variables that mpirun sends to other hosts over its own connection."""
 SENT = "JUPYTER_DIST_HOROVOD_SENT"
-"""Names, with commas, of variables that go to other hosts through the stdin of ssh, for want of a channel."""
+"""Names, with commas, of variables that are sent to other hosts through the stdin of ssh.
+
+The launcher has no connection of its own for them.
+"""
 ANY_INTERFACE = "JUPYTER_DIST_HOROVOD_ANY_INTERFACE"
-"""Set where the interfaces have other names on other hosts: mpirun then finds them by itself."""
+"""Set if the interfaces have different names on other hosts. mpirun then finds the interfaces itself."""
 
 PLACES = "JUPYTER_DIST_HOROVOD_PLACES"
-"""The attempt's folder, in an elastic run over several hosts: slots are hosts to it, called HOST~…"""
+"""The attempt's folder, in an elastic run over several hosts.
+
+Each slot is a host for horovodrun, named HOST~…
+"""
 START = "JUPYTER_DIST_HOROVOD_START"
-"""What starts a rank on its host, in such a run."""
+"""The command that starts a rank on its host, in such a run."""
 _NOTIFY_S = 2.0
 
 _MARKS = {"gloo": b"11GlooContext10Initialize", "mpi": b"\0libmpi"}
-"""A function of the one, the name of a library that the other needs."""
+"""For gloo a function of its code, for mpi the name of a library that it needs."""
 _SAY = """import os, shlex, sys
 for name in sys.argv[1:]:
     sys.stdout.buffer.write(os.fsencode(f"export {name}={shlex.quote(os.environ[name])}\\n"))
@@ -48,7 +55,7 @@ for name in sys.argv[1:]:
 
 
 def built_with() -> frozenset[str]:
-    """Which of `gloo` and `mpi` Horovod was built with, as far as its libraries tell."""
+    """Return which of `gloo` and `mpi` Horovod was built with, as far as its libraries show."""
     found: set[str] = set()
     for library in _libraries():
         with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -63,7 +70,7 @@ def _libraries() -> Iterator[Path]:
 
 
 def main() -> Any:
-    """What the command `horovodrun` does."""
+    """Run the command `horovodrun`."""
     from horovod.runner import launch
     from horovod.runner.common.util import env
 
@@ -89,7 +96,7 @@ def _names(variable: str) -> set[str]:
 
 
 def _send(names: Sequence[str]) -> None:
-    """Give what is started on other hosts these variables, whose values nobody there can see."""
+    """Send these variables to processes on other hosts. Nobody there can see their values."""
     from horovod.runner import gloo_run
 
     remote = gloo_run.get_remote_command
@@ -104,7 +111,7 @@ def _send(names: Sequence[str]) -> None:
 
 
 def _know_slots(attempt: Path) -> None:
-    """Find the host of a slot by the slot's name, and tell each rank which folder is its."""
+    """Resolve the host of a slot from the slot's name, and pass each rank the name of its folder."""
     from horovod.runner import gloo_run
     from horovod.runner.driver import driver_service
     from horovod.runner.elastic.discovery import HostManager
@@ -118,25 +125,27 @@ def _know_slots(attempt: Path) -> None:
     def told(slot: Any) -> dict[str, str]:
         index = claim(attempt / "slots", slot.hostname.rpartition(".")[0], slot.rank)
         place = attempt / layout.RANKS / str(index)
-        for name in (layout.EXIT, layout.ERROR, layout.RESULT):  # of a rank that had this place before
+        for name in (layout.EXIT, layout.ERROR, layout.RESULT):  # files of an earlier rank in this folder
             with contextlib.suppress(OSError):
                 os.unlink(place / name)
         script = json.loads((attempt / "starts.json").read_bytes())[_host(slot.hostname)]
         return {**variables(slot), FOLDER: str(index), START: shlex.quote(script)}
 
     def notified(*args: Any) -> None:
-        # The host of rank 0 may have gone: nothing else would go on until its line is given up.
+        # The host of rank 0 may be lost. Without the thread, everything else would wait until its connection
+        # times out.
         thread = threading.Thread(target=_try, args=(notify, *args), daemon=True)
         thread.start()
         thread.join(_NOTIFY_S)
 
-    # Of hosts that are all this machine it would take `lo`, where those that come later find nobody.
+    # If all hosts are this machine, horovodrun would choose `lo`. Hosts that join later could reach nobody
+    # there.
     driver_service.get_common_interfaces = lambda settings, *more: settings.nics or common(settings, *more)
     gloo_run.create_slot_env_vars = told
     gloo_run.get_remote_command = lambda command, host, **more: remote(command, host=_host(host), **more)
     network.resolve_host_address = lambda name: resolve(_host(name))
     WorkerNotificationClient.notify_hosts_updated = notified
-    # They come as a set, and the first is rank 0.
+    # The hosts arrive as a set, and the first one gets rank 0.
     HostManager.order_available_hosts = staticmethod(lambda new, old: order(sorted(new, key=_by_number), old))
 
 
@@ -150,7 +159,7 @@ def _host(slot: str) -> str:
 
 
 def _by_number(name: str) -> list[tuple[str, int]]:
-    """node2 before node10."""
+    """Return the sort key that puts node2 before node10."""
     parts = re.split(r"(\d+)", name)
     return [(text, int(number)) for text, number in zip(parts[::2], [*parts[1::2], "0"], strict=True)]
 

@@ -1,4 +1,4 @@
-"""What a rank that horovodrun has started does first: find its network, its folder, its GPUs."""
+"""First steps of a rank that horovodrun has started: it finds its network, its folder and its GPUs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from .. import layout
 __all__ = ["GPUS", "SLOTS", "claim", "leave", "prepare", "take_over"]
 
 SLOTS = "JUPYTER_DIST_HOROVOD_SLOTS"
-"""The folder in which the ranks of an elastic run write down whose rank folder is whose."""
+"""The folder in which the ranks of an elastic run record which slot uses which rank folder."""
 GPUS = "JUPYTER_DIST_HOROVOD_GPUS"
-"""The GPUs of this machine, to be shared out among the slots of an elastic run: `0,1;2,3`."""
+"""The GPUs of this machine, which the slots of an elastic run share: `0,1;2,3`."""
 
 
 def prepare(environ: MutableMapping[str, str]) -> None:
-    """Complete a rank's variables; in an elastic run, find its folder, and clear it of the rank before."""
+    """Complete a rank's variables.
+
+    In an elastic run, also find its folder and remove the previous rank's end.
+    """
     interfaces = environ.get("GLOO_SOCKET_IFNAME", "").split(",")
     if "JUPYTER_DIST_STAGE" in environ and interfaces[0] and "HOROVOD_GLOO_IFACE" in environ:
-        # horovodrun knows what they are called on its own host.
+        # horovodrun uses the interface names of its own host, which can differ here.
         there = {name for _, name in socket.if_nameindex()}
         chosen = next((name for name in interfaces if name in there), interfaces[0])
         environ["HOROVOD_GLOO_IFACE"] = environ["GLOO_SOCKET_IFNAME"] = chosen
@@ -36,7 +39,8 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     slots, gpus = environ.pop(SLOTS, None), environ.pop(GPUS, None)
     if slots is None:
         told = re.search(r"~\d+\.(\d+)\.\d+$", environ.get("HOROVOD_HOSTNAME", ""))
-        if told is not None:  # elastic over several hosts: horovodrun has said which folder it is
+        # In an elastic run over several hosts, the slot's name contains the number of the folder.
+        if told is not None:
             _share(environ, gpus, int(told[1]))
             take_over(rank_folder.rank_folder(environ), int(environ[rank_folder.FOLDER]))
             output_files.place(environ, rank_folder.rank_folder(environ))
@@ -61,9 +65,9 @@ def _share(environ: MutableMapping[str, str], gpus: str | None, index: int) -> N
 
 
 def claim(slots: Path, slot: str, rank: int) -> int:
-    """The rank folder of a slot: the one it had before, else that of its rank, if it is free yet.
+    """Return the rank folder of a slot: its previous folder, otherwise that of its rank if it is free.
 
-    Ranks change when others go or come, folders do not.
+    Ranks change when other ranks leave or join, folders do not.
     """
     slots.mkdir(0o700, exist_ok=True)
     for name in os.listdir(slots):
@@ -81,7 +85,7 @@ def claim(slots: Path, slot: str, rank: int) -> int:
 
 
 def take_over(place: Path, index: int) -> None:
-    """Go on in the folder of a rank that has ended: its log and metrics stay, its end is not ours."""
+    """Continue in the folder of a rank that has ended. Its log and metrics stay; its end is removed."""
     if not (place / layout.EVENTS).exists():
         return
     for name in (layout.ERROR, layout.RESULT):
@@ -96,8 +100,11 @@ def take_over(place: Path, index: int) -> None:
 
 
 def leave() -> None:
-    """Spare a rank that failed Horovod's shutdown at exit, which waits for the others, and makes them
-    fail with its own words before this rank has ended with the ones that matter."""
+    """Skip Horovod's shutdown at exit in a rank that failed.
+
+    The shutdown waits for the other ranks and makes them fail. Their errors would be reported before the
+    error that matters.
+    """
     for name in ("horovod.torch.mpi_ops", "horovod.tensorflow.mpi_ops"):
         basics = getattr(sys.modules.get(name), "_basics", None)
         if basics is not None:

@@ -1,9 +1,9 @@
-"""Be a rank that torchrun, horovodrun, mpirun or srun has started.
+"""A rank that torchrun, horovodrun, mpirun or srun has started.
 
-The launcher runs `python -m jupyter_dist.worker` with JUPYTER_DIST_LAUNCHER in its environment.
-`enter` forks at once. The child is the rank. The parent is the process that the launcher knows: it passes
-signals on, writes `exit.json` when the rank has ended, and ends the same way, so that how a rank ended is
-known exactly, whatever the launcher makes of it.
+The launcher runs `python -m jupyter_dist.worker` with JUPYTER_DIST_LAUNCHER in its environment. `enter` forks
+at once. The child is the rank. The parent is the process that the launcher watches. The parent forwards
+signals, writes `exit.json` when the rank has ended, and ends the same way. So `exit.json` shows exactly how a
+rank ended, whatever the launcher reports.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ __all__ = ["LAUNCHER", "SRUN", "enter", "finalize_mpi", "translated"]
 
 
 LAUNCHER = "JUPYTER_DIST_LAUNCHER"
-"""The variable that says that a launcher starts the ranks, and which: torchrun, horovod or mpi."""
+"""The variable that names the launcher of the ranks: torchrun, horovod or mpi."""
 
 SRUN = "JUPYTER_DIST_SRUN"
-"""The variable that is there where srun is the launcher."""
+"""The variable that is set if srun is the launcher."""
 
 _RESERVED_BYTES = 512
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
-# What each launcher calls our words, the surest first: srun's are also there under other launchers.
+# Each launcher's names for our variables, the most reliable first. srun's are also set under other launchers.
 _RANK = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 _SIZE = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
 _LOCAL_RANK = ("HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
@@ -44,9 +44,9 @@ _NODE = ("JUPYTER_DIST_NODE", "HOROVOD_CROSS_RANK", "SLURM_NODEID")
 
 
 def translated(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a launcher has said, in the variables that every rank has. Pure.
+    """Translate a launcher's variables into the variables that every rank has. Pure.
 
-    Raises KeyError when the launcher has not said which rank this is.
+    Raises KeyError when the launcher has not set a rank.
     """
     launcher = environ[LAUNCHER]
     said = {
@@ -87,7 +87,7 @@ def _tasks_per_node(environ: Mapping[str, str], node: str | None) -> str | None:
 
 
 def enter() -> None:
-    """Return as the rank, in a child of the process that the launcher knows. That one does not return."""
+    """Fork, and return as the rank in the child. The parent is the launcher's process and does not return."""
     environ = os.environ
     if environ[LAUNCHER] == "horovod":
         from . import horovodrun_rank
@@ -101,14 +101,15 @@ def enter() -> None:
                 "set JUPYTER_DIST_RUNS to a folder that all nodes share, where JupyterLab is started"
             )
         if not os.path.isdir(environ.get("JUPYTER_DIST_CWD", "/")):
-            environ["JUPYTER_DIST_CWD"] = os.path.expanduser("~")  # the notebook's folder is not on this node
+            # The notebook's folder does not exist on this node.
+            environ["JUPYTER_DIST_CWD"] = os.path.expanduser("~")
         environ.update(srun_rank.meeting(environ))
     environ.update(translated(environ))
     if environ[LAUNCHER] == "torchrun":
         environ["JUPYTER_DIST_ATTEMPT"] = str(_attempt_of_round(environ, base))
     place = rank_folder(environ)
     _make_private(place)
-    for name in (layout.EXIT, layout.hidden(layout.EXIT)):  # of a rank that had this place before
+    for name in (layout.EXIT, layout.hidden(layout.EXIT)):  # files of an earlier rank in this folder
         with contextlib.suppress(OSError):
             os.unlink(place / name)
     _reserve(place / layout.hidden(layout.EXIT))
@@ -121,22 +122,22 @@ def enter() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_PASSED_ON, signal.SIGCHLD})
     umask = environ.pop("JUPYTER_DIST_UMASK", None)
-    if umask is not None:  # the launcher's own files are private, the user's are as the user has them
+    if umask is not None:  # the launcher's own files are private; the user's files get the user's umask
         os.umask(int(umask, 8))
     environ["JUPYTER_DIST_PARENT"] = str(parent)
     for name in (LAUNCHER, ROUND, "JUPYTER_DIST_NODE", "JUPYTER_DIST_TF_WORKERS"):
         environ.pop(name, None)
     import atexit
 
-    atexit.register(finalize_mpi)  # before the user's: those run earlier
+    atexit.register(finalize_mpi)  # registered before the user's handlers, which therefore run earlier
 
 
 def _attempt_of_round(environ: Mapping[str, str], base: int) -> int:
-    """The attempt to which ranks that torchrun has started together belong.
+    """Return the attempt to which ranks that torchrun has started together belong.
 
-    Over several hosts the number of their rendezvous tells it (torchrun_host.py). On one, since torchrun does
-    not count a restart for which a node came or went, the port that each round has for itself: theirs is
-    the first folder that no other round has taken.
+    On several hosts the number of their rendezvous is the attempt (torchrun_host.py). On one host, torchrun
+    does not count a restart after a node joined or left. But each round has a port of its own. So the attempt
+    is the first folder that no other round uses.
     """
     told = environ.get(ROUND, "")
     if told.isdigit():
@@ -155,7 +156,7 @@ def _attempt_of_round(environ: Mapping[str, str], base: int) -> int:
             if taken.read_text() == word:
                 return attempt
         except OSError:
-            return attempt  # a full disk, or one without links
+            return attempt  # the disk is full, or has no links
         attempt += 1
 
 
@@ -165,18 +166,18 @@ def _make_private(path: Path) -> None:
         missing.append(path)
         path = path.parent
     for folder in reversed(missing):
-        with contextlib.suppress(FileExistsError):  # the other ranks make it too
+        with contextlib.suppress(FileExistsError):  # the other ranks make the folder too
             folder.mkdir(0o700)
 
 
 def _reserve(path: Path) -> None:
-    """Take the room for `exit.json` while there is some: a disk that the rank fills cannot hide its end."""
+    """Reserve the space for `exit.json`. A disk that the rank fills up then cannot hide its end."""
     with contextlib.suppress(OSError):
         _write(path, b" " * _RESERVED_BYTES)
 
 
 def _write(path: Path, data: bytes) -> None:
-    # No O_TRUNC: it would give the reserved blocks back.
+    # O_TRUNC would release the reserved blocks.
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.write(fd, data)
@@ -185,7 +186,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _stand_for(child: int, place: Path) -> NoReturn:
-    """Wait for the rank, then end as it did."""
+    """Wait for the rank, then end as the rank did."""
     listed = _listed(child)
     while True:
         signum = signal.sigwait({*_PASSED_ON, signal.SIGCHLD})
@@ -197,7 +198,7 @@ def _stand_for(child: int, place: Path) -> NoReturn:
             break
     ended = time.time() + float(os.environ.get("JUPYTER_DIST_CLOCK_OFFSET_S") or 0)
     with contextlib.suppress(OSError):
-        os.killpg(child, signal.SIGKILL)  # what the rank left behind
+        os.killpg(child, signal.SIGKILL)  # processes that the rank left running
     if listed is not None:
         with contextlib.suppress(OSError):
             os.unlink(listed)
@@ -218,14 +219,16 @@ def _stand_for(child: int, place: Path) -> NoReturn:
         reserved = place / layout.hidden(layout.EXIT)
         _write(reserved, json.dumps(exit_).encode().ljust(_RESERVED_BYTES))
         os.replace(reserved, place / layout.EXIT)
-        os.unlink(place / layout.hidden(layout.ERROR))  # the room for one that was not needed
+        os.unlink(place / layout.hidden(layout.ERROR))  # the reserved space for an error that did not happen
     if code < 0 and os.environ[LAUNCHER] == "mpi":
-        code = 128 - code  # at a signal some mpirun kill the other ranks at once: those are the supervisor's
+        # Some versions of mpirun kill the other ranks at once after a signal. The supervisor decides about
+        # the other ranks.
+        code = 128 - code
     _end_like(code)
 
 
 def _listed(child: int) -> Path | None:
-    """On other hosts the agent has to find the ranks that a launcher has started."""
+    """List the rank in the stage folder. On other hosts the agent must find the ranks of a launcher."""
     stage = os.environ.get("JUPYTER_DIST_STAGE")
     if stage is None:
         return None
@@ -241,7 +244,7 @@ def _end_like(code: int) -> NoReturn:
         with contextlib.suppress(Exception):
             import resource
 
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the rank has left the one that tells something
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the rank's own core dump is the useful one
         if -code not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
@@ -250,8 +253,10 @@ def _end_like(code: int) -> NoReturn:
 
 
 def _exchange_errors(ours: Path, torchs: Path, code: int, ended: float) -> None:
-    """Tell torchrun what the rank has said, so that its report names the exception; or the other way
-    round, where only torch's error handler has written something down."""
+    """Pass the rank's error to torchrun, so that its report names the exception.
+
+    If only torch's error handler has written an error, copy that error to the rank's file instead.
+    """
     if ours.exists():
         if not torchs.exists():
             error = json.loads(ours.read_bytes())
@@ -282,9 +287,9 @@ def _exchange_errors(ours: Path, torchs: Path, code: int, ended: float) -> None:
 
 
 def finalize_mpi() -> None:
-    """Take leave of MPI where the cell used mpi4py: a rank that ends without counts as failed.
+    """Finalize MPI if the cell used mpi4py. A rank that ends without it counts as failed.
 
-    mpi4py would do so when the interpreter is torn down, which a rank is spared.
+    mpi4py would finalize MPI when the interpreter is torn down, but a rank skips that.
     """
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():

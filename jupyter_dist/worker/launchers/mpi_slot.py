@@ -1,13 +1,14 @@
-"""Take the place that a process of mpirun's holds for this rank, which an agent has started.
+"""The MPI identity of a process of mpirun, for a rank that an agent has started.
 
-Where a platform starts its processes with mpirun itself, as SageMaker, Azure ML and an MPIJob do, one of them
-waits for each rank. It has written down what Open MPI told it (backends/platform_entrypoint.py, or
-backends/kubernetes/mpi_slot_program.py in an MPIJob). With those variables MPI_Init of the rank is that
-process's: PMIx knows a client by what it says and by its user, not by its pid.
+Platforms such as SageMaker, Azure ML and an MPIJob start their processes with mpirun themselves. One of these
+processes then waits for each rank. The process has written Open MPI's variables to a file
+(backends/platform_entrypoint.py, or backends/kubernetes/mpi_slot_program.py in an MPIJob). With those
+variables, MPI_Init of the rank succeeds as if the rank were that process. PMIx identifies a client by its
+message and its user, not by its pid.
 
-It lends a place once: after a client that has begun MPI and has ended, no second one is taken (seen with
-Open MPI 4.1: "getting local rank failed"). In an MPIJob mpirun is started anew for another attempt. Elsewhere
-that is good for all that goes without MPI, and is told so where it begins MPI.
+Each identity works once. After a client has begun MPI and has ended, mpirun accepts no second client. Open
+MPI 4.1 reports "getting local rank failed". In an MPIJob mpirun is started again for another attempt.
+Elsewhere another attempt works only without MPI, and gets an error when it begins MPI.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from .launched_rank import finalize_mpi
 __all__ = ["LENT", "of_launcher", "take"]
 
 LENT = "JUPYTER_DIST_LENT"
-"""The variable that says where a host's places are written down, each as LOCAL_RANK.json."""
+"""The variable with the folder of a host's identities, each in LOCAL_RANK.json."""
 
 _WAITS_S = 150.0
-"""In an MPIJob mpirun is started beside our agents, and has its own patience with the workers."""
+"""The time limit of the wait. In an MPIJob, mpirun starts beside our agents, with a timeout of its own."""
 _BEGINS_MPI = ("mpi4py.MPI", "horovod.common.basics")
 """Modules with which a rank begins MPI."""
 _OF_MPIRUN = ("OMPI_", "OPAL_", "ORTE_", "PMI_", "PMIX_", "PRTE_", "SMDATAPARALLEL_")
 
 
 def of_launcher(environ: Mapping[str, str]) -> dict[str, str]:
-    """What tells mpirun's processes apart."""
+    """Return the variables that distinguish mpirun's processes."""
     return {name: value for name, value in environ.items() if name.startswith(_OF_MPIRUN)}
 
 
 def take(environ: MutableMapping[str, str]) -> None:
-    """Put into the environment what the place of this rank has, in place of what another one's has."""
+    """Replace mpirun's variables in the environment by those of this rank's identity."""
     attempt = int(environ.get("JUPYTER_DIST_ATTEMPT", "0"))
     place = _place(environ.pop(LENT), environ["LOCAL_RANK"], attempt)
     with open(place) as file:
@@ -50,12 +51,16 @@ def take(environ: MutableMapping[str, str]) -> None:
     environ.update(lent)
     mark = os.path.join(os.path.dirname(place), f"used-{environ['LOCAL_RANK']}")
     sys.addaudithook(_once(mark, attempt))
-    atexit.register(finalize_mpi)  # before the user's: those run earlier
+    atexit.register(finalize_mpi)  # registered before the user's handlers, which therefore run earlier
 
 
 def _place(folder: str, local: str, attempt: int) -> str:
-    """Where the place of this rank is written down: in the folder; or in a folder in there for each time that
-    mpirun was started, which is started anew where an attempt asks for it."""
+    """Return the file of this rank's identity, and wait for it.
+
+    The file is in `folder`, or in a subfolder for each start of mpirun. mpirun is started again if an attempt
+    asks for it.
+    Raises RuntimeError after 150 s.
+    """
     once = os.path.join(folder, f"{local}.json")
     if os.path.exists(once):
         return once
@@ -73,7 +78,10 @@ def _place(folder: str, local: str, attempt: int) -> str:
 
 
 def _once(mark: str, attempt: int) -> Callable[[str, tuple[Any, ...]], None]:
-    """Sees what is imported: leaves a mark before MPI begins, and refuses where an earlier attempt did."""
+    """Return an audit hook for imports that allows MPI to begin once.
+
+    The hook leaves a mark before MPI begins, and raises RuntimeError if an earlier attempt began MPI.
+    """
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event != "import" or arguments[0] not in _BEGINS_MPI:

@@ -1,7 +1,8 @@
-"""What a platform's variables say of this process's place in a job: one table, and no other effect.
+"""The position of this process in a platform's job, read from environment variables, without other effects.
 
-A platform that starts the same container many times tells each one apart by its environment alone. Where
-several speak (an Indexed Job whose pods run srun), the innermost comes first: it started this very process.
+A platform that starts the same container many times distinguishes the containers only by their environment.
+Variables of several platforms can be set, for example in an Indexed Job whose pods run srun. The innermost
+platform then has priority, because it started this very process.
 """
 
 from __future__ import annotations
@@ -16,28 +17,31 @@ __all__ = ["JobPosition", "standing"]
 
 @dataclass(frozen=True)
 class JobPosition:
-    """A place in a job. None: the platform does not say."""
+    """A position in a job. None: the platform does not set the value."""
 
     platform: str | None = None
-    """Whose variables these are; None: nobody's."""
+    """The platform that set the variables; None without a platform."""
     node: int | None = None
     """The index of the host."""
     nodes: int | None = None
     rank: int | None = None
-    """Of the process, where the platform starts one for each rank."""
+    """The rank of the process, if the platform starts one process for each rank."""
     world_size: int | None = None
     local_rank: int | None = None
     local_size: int | None = None
     master_addr: str | None = None
     master_port: int | None = None
     gpus: int | None = None
-    """Those given to this process."""
+    """The number of GPUs of this process."""
     drop: tuple[str, ...] = ()
     """Variables that the platform sets for its own workers, and that would slow down a rank."""
 
 
 def standing(environ: Mapping[str, str]) -> JobPosition:
-    """What this environment says. What the platform itself would never set counts as absent."""
+    """Read the job position from the environment.
+
+    Values that the platform would never set count as absent.
+    """
     for name, (marks, read) in _TABLE.items():
         if all(mark in environ for mark in marks):
             try:
@@ -65,13 +69,16 @@ def _gpus(environ: Mapping[str, str], told: int | None) -> int | None:
     if chosen is None:
         return told
     listed = [part.strip() for part in chosen.split(",")]
-    # As CUDA reads it: everything from the first invalid entry on is invisible.
+    # CUDA ignores every entry from the first invalid one on.
     return next((n for n, part in enumerate(listed) if not part or part.startswith("-")), len(listed))
 
 
 def _torch(environ: Mapping[str, str]) -> JobPosition:
-    """https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables; Kubeflow, Vertex and
-    TorchDistributor set them as well, some with one process per host and without the local ones."""
+    """Read torchrun's variables: https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
+
+    Kubeflow, Vertex and TorchDistributor set them as well. Some start one process per host and omit the local
+    variables.
+    """
     rank, local_size = _needed(environ, "RANK"), _number(environ, "LOCAL_WORLD_SIZE")
     node = _number(environ, "GROUP_RANK")
     if node is None and (local_size or 1) == 1 and environ.get("LOCAL_RANK", "0") == "0":
@@ -89,7 +96,7 @@ def _torch(environ: Mapping[str, str]) -> JobPosition:
 
 
 def _ompi(environ: Mapping[str, str]) -> JobPosition:
-    """https://docs.open-mpi.org/en/main/tuning-apps/environment-var.html"""
+    """Read Open MPI's variables: https://docs.open-mpi.org/en/main/tuning-apps/environment-var.html"""
     return JobPosition(
         rank=_needed(environ, "OMPI_COMM_WORLD_RANK"),
         world_size=_needed(environ, "OMPI_COMM_WORLD_SIZE"),
@@ -99,7 +106,10 @@ def _ompi(environ: Mapping[str, str]) -> JobPosition:
 
 
 def _slurm(environ: Mapping[str, str]) -> JobPosition:
-    """https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES"""
+    """Read Slurm's variables.
+
+    Source: https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES
+    """
     return JobPosition(
         node=_number(environ, "SLURM_NODEID"),
         nodes=_number(environ, "SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
@@ -112,7 +122,10 @@ def _slurm(environ: Mapping[str, str]) -> JobPosition:
 
 
 def _sagemaker(environ: Mapping[str, str]) -> JobPosition:
-    """https://github.com/aws/sagemaker-training-toolkit/blob/master/ENVIRONMENT_VARIABLES.md"""
+    """Read SageMaker's variables.
+
+    Source: https://github.com/aws/sagemaker-training-toolkit/blob/master/ENVIRONMENT_VARIABLES.md
+    """
     hosts = sorted(json.loads(environ["SM_HOSTS"]), key=lambda name: (len(name), name))
     return JobPosition(
         node=hosts.index(environ["SM_CURRENT_HOST"]),
@@ -123,7 +136,11 @@ def _sagemaker(environ: Mapping[str, str]) -> JobPosition:
 
 
 def _tensorflow(environ: Mapping[str, str]) -> JobPosition:
-    """https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable"""
+    """Read TF_CONFIG.
+
+    Source:
+    https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable
+    """
     config = json.loads(environ["TF_CONFIG"])
     order = [kind for kind in ("chief", "master", "worker", "ps", "evaluator") if config["cluster"].get(kind)]
     tasks = [(kind, index) for kind in order for index in range(len(config["cluster"][kind]))]
@@ -133,24 +150,34 @@ def _tensorflow(environ: Mapping[str, str]) -> JobPosition:
 
 
 def _kubernetes(environ: Mapping[str, str]) -> JobPosition:
-    """https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode"""
+    """Read the index of an Indexed Job.
+
+    Source: https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode
+    """
     return JobPosition(node=_needed(environ, "JOB_COMPLETION_INDEX"))
 
 
 def _ray(environ: Mapping[str, str]) -> JobPosition:
-    """A worker of Ray knows its job and its GPUs; ranks are what a program makes of its actors.
-    https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html"""
+    """Read Ray's variables.
+
+    A worker of Ray has a job and GPUs; the program that starts the actors assigns ranks.
+    Source: https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html
+    """
     return JobPosition(drop=_crippled(environ))
 
 
 def _spark(environ: Mapping[str, str]) -> JobPosition:
-    """A Python worker of Spark; its task's index is in no variable, but in its BarrierTaskContext.
-    https://github.com/apache/spark/blob/master/core/src/main/scala/org/apache/spark/api/python/PythonRunner.scala"""
+    """Read the variables of a Python worker of Spark.
+
+    No variable has the index of its task. The index is in the BarrierTaskContext.
+    Source:
+        https://github.com/apache/spark/blob/master/core/src/main/scala/org/apache/spark/api/python/PythonRunner.scala
+    """
     return JobPosition(drop=_crippled(environ))
 
 
 def _crippled(environ: Mapping[str, str]) -> tuple[str, ...]:
-    # Ray and Spark set it for workers that get one core; a rank has a host's.
+    # Ray and Spark set this variable for workers with one core. A rank uses the cores of its host.
     return ("OMP_NUM_THREADS",) if environ.get("OMP_NUM_THREADS") == "1" else ()
 
 
@@ -164,4 +191,4 @@ _TABLE: Mapping[str, tuple[tuple[str, ...], Callable[[Mapping[str, str]], JobPos
     "ray": (("RAY_JOB_ID",), _ray),
     "spark": (("SPARK_REUSE_WORKER",), _spark),
 }
-"""By platform: the variables it is known by, and how they are read."""
+"""By platform: the variables that identify it, and the function that reads them."""

@@ -1,4 +1,4 @@
-"""Where a task that srun has started meets the others, from what Slurm tells it."""
+"""The rendezvous of a task that srun has started, from Slurm's variables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["counts", "meeting", "names"]
 
 
 def meeting(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that depend on which nodes Slurm has chosen, in place of those for one machine."""
+    """Return the variables that depend on Slurm's choice of nodes. They replace those for one machine."""
     nodes = list(names(environ.get("SLURM_STEP_NODELIST", "")))
     tasks = counts(environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
     node = int(environ.get("SLURM_NODEID", "0"))
@@ -37,7 +37,7 @@ def meeting(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def names(text: str) -> Iterator[str]:
-    """`h[1-2,05],login` is h1, h2, h05 and login; there may be several brackets in a name."""
+    """Expand a node list. `h[1-2,05],login` is h1, h2, h05 and login; a name may have several brackets."""
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
         head, bracket, rest = part.partition("[")
         if not bracket:
@@ -51,7 +51,7 @@ def names(text: str) -> Iterator[str]:
 
 
 def counts(text: str) -> list[int]:
-    """`2(x3),1`: two tasks on each of three nodes, one on the fourth."""
+    """Expand task counts. `2(x3),1` is two tasks on each of three nodes and one on the fourth."""
     found: list[int] = []
     for part in filter(None, text.split(",")):
         count, _, times = part.partition("(x")
@@ -60,7 +60,7 @@ def counts(text: str) -> list[int]:
 
 
 def _threads(environ: Mapping[str, str], tasks: list[int], node: int) -> int:
-    """As many as the task has cores."""
+    """Return the number of cores of the task."""
     here = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     if environ.get("SLURM_CPUS_PER_TASK", "").isdigit():
         return min(here, int(environ["SLURM_CPUS_PER_TASK"]))
@@ -77,7 +77,7 @@ def _interface_towards(host: str) -> str | None:
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:
-            probe.connect(address)  # sends nothing
+            probe.connect(address)  # a datagram socket sends nothing here
             return interface_of(probe.getsockname()[0])
     except OSError:
         return None

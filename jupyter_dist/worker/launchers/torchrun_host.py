@@ -1,7 +1,7 @@
-"""torchrun on one of several hosts. `python -m` with this module takes torchrun's arguments.
+"""torchrun on one of several hosts. `python -m` with this module accepts torchrun's arguments.
 
-Its ranks are also told the number of the rendezvous they come from. That number is the same on all hosts,
-which count restarts each for itself: one that joins later has seen none of them.
+This module also passes the number of the rendezvous to the ranks. That number is the same on all hosts. The
+count of restarts is not: each host counts for itself, and a host that joins later has counted none.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 __all__ = ["ROUND", "main"]
 
 ROUND = "JUPYTER_DIST_ROUND"
-"""The variable that holds the number."""
+"""The variable with the number of the rendezvous."""
 
 
 def main() -> None:
-    """Be torchrun."""
+    """Run torchrun."""
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler as Handler
     from torch.distributed.run import main as torchrun
 

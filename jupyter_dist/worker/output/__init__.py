@@ -1,1 +1,1 @@
-"""What a rank writes."""
+"""The output of a rank: its log, events, displays and media."""

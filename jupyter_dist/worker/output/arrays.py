@@ -1,6 +1,6 @@
-"""Arrays and tensors of any library as numpy's, and what can be said of one in a line.
+"""Arrays and tensors of any library, converted to numpy and summarised in one line.
 
-Nothing is imported for it but numpy, and that only where the value's own library has brought it.
+This module imports only numpy, and only if the value's own library has imported it.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import Any
 __all__ = ["array_of", "facts", "is_array"]
 
 _MOST = 20_000_000
-"""Elements that are looked at; of more there is no range."""
+"""The largest number of elements that are read. A larger array gets no range."""
 
 
 def is_array(value: Any) -> bool:
-    """Whether it has a shape of known sizes and a dtype, and is no table."""
+    """Return whether the value has a shape of fixed sizes and a dtype, and is not a table."""
     if isinstance(value, type) or hasattr(value, "columns"):
         return False
     return _shape(value) is not None and getattr(value, "dtype", None) is not None
 
 
 def array_of(value: Any) -> Any:
-    """The value as a numpy array, fetched from its device; None where it is none or cannot be had.
+    """Return the value as a numpy array, copied from its device.
 
-    A list of lists is none: what is called an array is meant to be one.
+    Returns None if the value is not an array or cannot be copied. A list of lists is not an array.
     """
     numpy = sys.modules.get("numpy")
     shape = _shape(value)
@@ -38,24 +38,28 @@ def array_of(value: Any) -> Any:
     try:
         if isinstance(value, numpy.ndarray):
             return numpy.asarray(value)
-        if hasattr(value, "detach"):  # torch's
+        if hasattr(value, "detach"):  # a tensor of torch
             value = value.detach()
             value = (value.to_dense() if getattr(value, "is_sparse", False) else value).cpu()
             if str(value.dtype) in ("torch.bfloat16", "torch.float8_e4m3fn", "torch.float8_e5m2"):
-                value = value.float()  # numpy has none of these
+                value = value.float()  # numpy has none of these types
         found = value.numpy() if hasattr(value, "numpy") else numpy.asarray(value)
         if found.dtype.kind == "V":  # bfloat16 of other libraries
             found = found.astype("float32")
         return found if tuple(found.shape) == shape else None
     except (
         Exception
-    ):  # a tensor without data, spread over devices, of a library in trouble: it stays what it is
+        # A tensor may have no data, be spread over devices, or belong to a broken library. The value stays
+        # unchanged then.
+    ):
         return None
 
 
 def facts(value: Any) -> dict[str, Any]:
-    """`type`, `shape` and `dtype` of an array; `min`, `max` and `mean` of what is finite in it, and how many
-    elements are not (`special`), where that can be known."""
+    """Return `type`, `shape` and `dtype` of an array, and facts about its numbers if they can be read.
+
+    `min`, `max` and `mean` are of the finite elements. `special` is the number of the other elements.
+    """
     found: dict[str, Any] = {
         "type": type(value).__name__,
         "shape": list(_shape(value) or ()),
@@ -84,7 +88,7 @@ def _shape(value: Any) -> tuple[int, ...] | None:
     shape = getattr(value, "shape", None)
     try:
         return None if shape is None or callable(shape) else tuple(int(side) for side in shape)
-    except (TypeError, ValueError):  # sizes that are not known
+    except (TypeError, ValueError):  # some sizes are unknown
         return None
 
 

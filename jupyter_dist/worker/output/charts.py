@@ -1,8 +1,8 @@
-"""Charts of Altair and plotly as data that a front-end draws by itself, without a server or a kernel.
+"""Charts of Altair and plotly as data that a front-end draws itself, without a server or a kernel.
 
-Altair gives HTML that fetches its library from the internet. JupyterLab has that library, and draws the chart
-where its data is beside the HTML, which stays for where nothing else is known. Their widgets
-(`JupyterChart`, `FigureWidget`) need a model, which ends with the rank: the chart in them is shown.
+Altair returns HTML that loads its library from the internet. JupyterLab contains that library, and draws the
+chart if the data is beside the HTML. Other front-ends use the HTML. The widgets of both libraries
+(`JupyterChart`, `FigureWidget`) need a model, which ends with the rank. So the chart in the widget is shown.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ _VEGA_LITE = "application/vnd.vegalite.v{}+json"
 
 
 def chart_of(obj: Any) -> Any:
-    """The chart that a widget shows; any other object itself. Imports nothing that is not there."""
+    """Return the chart that a widget shows, or any other object itself. Imports no new module."""
     try:
         altair, plotly = sys.modules.get("altair"), sys.modules.get("plotly.graph_objects")
         if altair is not None and isinstance(obj, altair.JupyterChart):
             return obj.chart
         if plotly is not None and isinstance(obj, plotly.FigureWidget):
             return plotly.Figure(obj)
-    except Exception as error:  # a version of theirs that has no such thing
+    except Exception as error:  # the installed version may lack such a class
         print(f"{type(obj).__name__} has no chart: {type(error).__name__}: {error}", file=sys.stderr)
     return obj
 
 
 def with_data(obj: Any, data: dict[str, Any]) -> dict[str, Any]:
-    """The forms of an object, and where it is Altair's chart as HTML alone, its data as well."""
+    """Return the forms of an object. If it is a chart of Altair with HTML only, add its data."""
     altair = sys.modules.get("altair")
     if altair is None or "text/html" not in data or any("vnd.vega" in mime for mime in data):
         return data
@@ -38,7 +38,7 @@ def with_data(obj: Any, data: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(obj, altair.TopLevelMixin):
             return data
         major = str(altair.SCHEMA_VERSION).lstrip("v").partition(".")[0]
-        # As text and back: what is in it then is JSON, whatever of the user's it has come from.
+        # The chart is dumped to text and parsed again: so the value is JSON, whatever the user put in.
         return {_VEGA_LITE.format(major): json.loads(obj.to_json()), **data}
     except Exception as error:
         print(f"{type(obj).__name__}.to_json raised {type(error).__name__}: {error}", file=sys.stderr)

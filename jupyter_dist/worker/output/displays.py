@@ -1,8 +1,8 @@
 """`display`, `update_display`, `clear_output` and the last expression of a cell, on a rank.
 
-Each display leaves two traces: in the log the text that a terminal's IPython would print, for whoever reads
-text; and its rich forms, which views of the run show (media.py). What has no form but text is printed, and
-that is all. Outside a run there is only the text.
+Each display is written twice. The log gets the text that IPython would print in a terminal, for readers of
+text. The views of the run get its rich forms (media.py). An object that has only a text form is only printed.
+Outside a run there is only the text.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ __all__ = [
 ]
 
 cell_file: str | None = None
-"""Under which name the cell was compiled: a display says from which of its lines it came."""
+"""The name under which the cell was compiled. A display records the line of the cell that made it."""
 _widgets: dict[Any, Any] = {}
-"""By display id: widgets, which may show something else when the cell ends."""
+"""Widgets by display id. Their content may change until the cell ends."""
 _MOST_WIDGETS = 50
 _said: dict[str, str] = {}
-"""By display id: the text that stands in the log last."""
+"""By display id: the text that was last printed to the log."""
 
 
 class DisplayHandle:
-    """What `display(…, display_id=…)` gives: shows something else in its place."""
+    """The handle that `display(…, display_id=…)` returns. It replaces what the display shows."""
 
     def __init__(self, display_id: str | None = None) -> None:
         self.display_id = _new_id() if display_id is None else display_id
@@ -46,11 +46,11 @@ class DisplayHandle:
         return f"<DisplayHandle display_id={self.display_id}>"
 
     def display(self, obj: Any, **options: Any) -> None:
-        """Show another one under the same id."""
+        """Show another object under the same id."""
         display(obj, display_id=self.display_id, **options)
 
     def update(self, obj: Any, **options: Any) -> None:
-        """Show `obj` where those of this id are."""
+        """Replace all displays of this id by `obj`."""
         update_display(obj, display_id=self.display_id, **options)
 
 
@@ -70,7 +70,7 @@ def display(
     update: bool = False,
     **_: Any,
 ) -> DisplayHandle | None:
-    """Show objects, as IPython's function of that name does in a notebook."""
+    """Show objects, as IPython's function of the same name does in a notebook."""
     name = _new_id() if display_id is True else display_id or (transient or {}).get("display_id")
     if clear:
         clear_output(wait=True)
@@ -82,7 +82,8 @@ def display(
         if not chart and _shows_itself(obj):
             continue
         data, own = forms(obj, include, exclude)
-        if chart:  # with the HTML that it has, for who cannot draw its data, and without a text of many lines
+        # Keep the HTML for readers that cannot draw the data, but not a text of many lines.
+        if chart:
             data["text/plain"] = f"<{type(obj).__name__} of plotly>"
         shown_as = name
         if is_widget(obj) and len(_widgets) < _MOST_WIDGETS:
@@ -104,12 +105,12 @@ def _shows_itself(obj: Any) -> bool:
 
 
 def update_display(obj: Any, *, display_id: str, **options: Any) -> None:
-    """Show `obj` in place of what was shown under that id."""
+    """Show `obj` in place of the objects that were shown under that id."""
     display(obj, display_id=display_id, **{**options, "update": True})
 
 
 def clear_output(wait: bool = False) -> None:
-    """Take away what this rank shows; with `wait` when something else comes. Its log stays what it is."""
+    """Remove what this rank shows; with `wait`, when it shows something new. Its log stays unchanged."""
     writer = media.of_rank()
     if writer is not None:
         writer.clear(wait)
@@ -142,13 +143,16 @@ def publish(
 
 
 def _tag(data: Mapping[str, Any]) -> str:
-    """What tells apart, in a log, two pictures whose texts are the same: the text of a figure says nothing of
-    what is on it, and equal lines of ranks are shown as one. Empty where no other rank may show another."""
+    """Return a tag that distinguishes, in a log, pictures whose texts are equal.
+
+    The text of a figure does not describe its content, and equal lines of ranks are shown as one line. The
+    tag is empty if no other rank can show another picture.
+    """
     text = data.get("text/plain", f"<{next(iter(data), 'nothing')}>")
     alone = os.environ.get("WORLD_SIZE", "1") == "1"
     if alone or not isinstance(text, str) or not (text.startswith("<") and text.endswith(">")):
         return ""
-    import hashlib  # which loads OpenSSL: not at a rank's start
+    import hashlib  # imported late, because it loads OpenSSL and would slow the start of a rank
 
     whole = hashlib.sha256()
     rich = sorted((mime, value) for mime, value in data.items() if mime != "text/plain")
@@ -161,14 +165,17 @@ def _print(data: Mapping[str, Any], name: str | None, update: bool, tag: str) ->
     text = data.get("text/plain")
     told = f"<{next(iter(data), 'nothing')}>" if text is None else str(text)
     if update and _said.get(str(name)) == told:
-        return  # a bar that moves, a figure that is drawn anew: once is enough for who reads text
+        return  # a moving bar or a redrawn figure is printed once for readers of text
     if name is not None:
         _said[name] = told
     print(told + tag)
 
 
 def _kept(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what no view can show: code, and widgets whose models are in the rank's own process."""
+    """Return the data without forms that no view can show.
+
+    These are code, and widgets whose models exist only in the rank's own process.
+    """
     left_out = ("application/javascript", "application/vnd.jupyter.widget-view+json")
     found = {}
     for mime, value in data.items():
@@ -179,7 +186,7 @@ def _kept(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _line() -> int | None:
-    """Of the cell, from where this was called."""
+    """Return the line of the cell from which this was called."""
     frame = sys._getframe(1)
     while frame is not None:
         if cell_file is not None and frame.f_code.co_filename == cell_file:
@@ -189,7 +196,7 @@ def _line() -> int | None:
 
 
 def renew_widgets() -> None:
-    """At the end of a cell: show widgets as they are then."""
+    """Show the final state of widgets at the end of a cell."""
     writer = media.of_rank()
     while _widgets and writer is not None:
         name, widget = _widgets.popitem()
@@ -198,8 +205,10 @@ def renew_widgets() -> None:
 
 
 def show_result(value: Any) -> None:
-    """What a cell's last expression gave, where it has a rich form: a log needs no text for it, as results
-    are listed by themselves."""
+    """Show the value of a cell's last expression, if it has a rich form.
+
+    The log gets no text for it, because results are listed separately.
+    """
     writer = media.of_rank()
     if writer is None or not (is_rich(value) or png.looks_like_picture(value)):
         return

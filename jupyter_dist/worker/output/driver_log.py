@@ -1,4 +1,4 @@
-"""What code for HorovodRunner says to its driver: `log_to_driver`, and a callback of Keras that uses it."""
+"""The driver log of code for HorovodRunner: `log_to_driver`, and a callback of Keras that uses it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _made: dict[Any, type[Any]] = {}
 
 
 def log_to_driver(message: str) -> None:
-    """Print a line into this rank's log, which the notebook shows; beyond 4,000 characters it is cut off."""
+    """Print a line into this rank's log, which the notebook shows. It is cut after 4,000 characters."""
     print(str(message)[:_LONGEST], flush=True)
 
 
 def __getattr__(name: str) -> Any:
     if name != "LogCallback":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Keras is imported when the class is asked for, which is on a rank: by then it is known which Keras.
+    # Keras is imported when a rank first uses the class. By then the version of Keras is decided.
     from tensorflow import keras
 
     if keras.callbacks.Callback not in _made:
@@ -31,7 +31,7 @@ def __getattr__(name: str) -> Any:
 
 def _log_callback(base: Any) -> type[Any]:
     class LogCallback(base):  # type: ignore[misc]
-        """Tells of every epoch, and with `per_batch_log` of every batch."""
+        """A callback that logs every epoch, and every batch with `per_batch_log`."""
 
         def __init__(self, per_batch_log: bool = False) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""Write a rank's events, one JSON line and one write each, so that a killed rank loses none."""
+"""A rank's events, one JSON line and one write each, so that a killed rank loses none."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _clock_offset_s = 0.0
 
 
 class EventWriter:
-    """Appends to `events.jsonl`. Every method returns after the line is in the file.
+    """A writer that appends to `events.jsonl`. Every method returns after the line is in the file.
 
-    Raises OSError where the disk is full: a metric is never dropped in silence.
+    Raises OSError when the disk is full. A metric is never dropped silently.
     """
 
     def __init__(self, path: str) -> None:
@@ -30,9 +30,10 @@ class EventWriter:
         self._keys: dict[str, str] = {}
 
     def metric(self, values: Mapping[str, float], step: int | None) -> None:
-        """Metrics of one step. Values are ints or floats; NaN and infinities are kept.
+        """Write the metrics of one step. Values are ints or floats; NaN and infinities are kept.
 
-        Encoded by hand: this runs in the training loop and `json.dumps` is most of its cost.
+        The line is encoded by hand: this runs in the training loop, and `json.dumps` would be most of its
+        cost.
         """
         keys = self._keys
         parts = []
@@ -40,7 +41,7 @@ class EventWriter:
             key = keys.get(name)
             if key is None:
                 key = keys[name] = json.dumps(name) + ":"
-            # An int may be larger than any float that a reader could make of it.
+            # An int can be larger than the largest float that a reader could make of it.
             parts.append(key + (repr(value) if -_LARGEST <= value <= _LARGEST else _special(value)))
         os.write(
             self._fd,
@@ -60,22 +61,22 @@ class EventWriter:
         unit: str = "",
         closed: bool = False,
     ) -> None:
-        """Where a bar stands. `closed`: it is over, also where it has not come to its total."""
+        """Write the state of a progress bar. `closed`: the bar has ended, even below its total."""
         more = {name: value for name, value in (("note", note), ("unit", unit), ("closed", closed)) if value}
         self.event("progress", {"id": id, "n": n, "total": total, "desc": desc, **more})
 
     def note(self, text: str, *, printed: bool = False) -> None:
-        """Something the user should be told, shown once by the views. `printed`: it is in the log as well."""
+        """Write a note for the user, which the views show once. `printed`: the note is in the log as well."""
         self.event("note", {"text": text, **({"printed": True} if printed else {})})
 
     def started(self, host: str, gpus: Sequence[str] = ()) -> None:
-        """`gpus`: those of the rank, as CUDA_VISIBLE_DEVICES calls them."""
+        """Write that the rank has started. `gpus`: the rank's GPUs, as named in CUDA_VISIBLE_DEVICES."""
         more = {"gpus": list(gpus), "clock_offset_s": _clock_offset_s}
         told = {name: value for name, value in more.items() if value}
         self.event("started", {"pid": os.getpid(), "host": host, **told})
 
     def cell(self) -> None:
-        """The user's code begins: from here on nobody may run it again without being asked to."""
+        """Write that the user's code begins. From now on, nobody may rerun it without the user's request."""
         self.event("cell", {})
 
     def result(
@@ -86,8 +87,11 @@ class EventWriter:
         outline: Mapping[str, Any] | None = None,
         content: str | None = None,
     ) -> None:
-        """`outline`: what it is, for views, which unpickle nothing (result_outline.py). `content`: tells
-        apart results whose repr does not (worker/rank/result_digest.py)."""
+        """Write the result of the cell.
+
+        `outline`: a summary for views, which unpickle nothing (result_outline.py). `content`: a digest that
+        distinguishes results with equal reprs (worker/rank/result_digest.py).
+        """
         more = {"outline": outline, "content": content}
         told = {key: value for key, value in more.items() if value is not None}
         self.event("result", {"repr": repr_, "bytes": nbytes, "error": error, **told})
@@ -96,18 +100,18 @@ class EventWriter:
         os.close(self._fd)
 
     def event(self, kind: str, data: Mapping[str, Any]) -> None:
-        """One of any other kind, such as what media.py writes."""
+        """Write an event of any other kind, such as those of media.py."""
         event = {"seq": next(self._seq), "time": now(), "kind": kind, **data}
         os.write(self._fd, json.dumps(event, ensure_ascii=True).encode() + b"\n")
 
 
 def _special(value: float) -> str:
-    # JSON has no NaN; a string is what every reader can tell from a number.
+    # JSON has no NaN. Every reader can distinguish a string from a number.
     return '"NaN"' if value != value else '"Infinity"' if value > 0 else '"-Infinity"'
 
 
 def now() -> float:
-    """The time in the clock of the machine that the run was started from."""
+    """Return the time in the clock of the machine that started the run."""
     return time.time() + _clock_offset_s
 
 
@@ -127,12 +131,12 @@ def close() -> None:
 
 
 def writer() -> EventWriter | None:
-    """This rank's event writer; None outside a run."""
+    """Return this rank's event writer, or None outside a run."""
     return _writer
 
 
 def tell(text: str) -> None:
-    """One line in the log of every rank, and rank 0's as a note in the views."""
+    """Print one line in the log of every rank, and show rank 0's as a note in the views."""
     print(text, flush=True)
     if _writer is not None and os.environ.get("RANK", "0") == "0":
         _writer.note(text, printed=True)

@@ -1,8 +1,8 @@
-"""Have IPython's display functions and matplotlib's `show` do on a rank what they do in a notebook.
+"""IPython's display functions and matplotlib's `show` on a rank, with the same effect as in a notebook.
 
-IPython's functions print where there is no shell of its own. Their code is replaced rather than their names:
-whoever has imported them, the user or a library, has ours. `plt.show()` shows the open figures and closes
-them; those that are open when the cell ends are shown then, as in a notebook.
+Without a shell, IPython's functions only print. This module replaces their code rather than their names. So
+every import of them, by the user or by a library, uses the replacement. `plt.show()` shows the open figures
+and closes them. Figures that are open when the cell ends are shown then, as in a notebook.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _IPYTHONS, _PYPLOT = "IPython.core.display_functions", "matplotlib.pyplot"
 
 
 def install() -> None:
-    """Take these libraries, whether they are imported already or will be. Imports neither."""
-    # A figure of plotly then gives its data, which JupyterLab draws, and opens no browser.
+    """Replace the functions, now or when the libraries are imported. Imports neither library."""
+    # A figure of plotly then returns its data, which JupyterLab draws, and opens no browser.
     os.environ.setdefault("PLOTLY_RENDERER", "plotly_mimetype")
     AfterImport((_IPYTHONS, _PYPLOT), _patch).install()
 
 
 def _patch(name: str, module: ModuleType) -> None:
-    # Neither is worth a rank's end: without it there is text in the log.
+    # An error here must not end the rank. Without the replacement, the log has the text.
     with contextlib.suppress(Exception):
         if name == _IPYTHONS:
             for function, ours in _IN_PLACE.items():
@@ -44,7 +44,7 @@ def _replace(theirs: Any, ours: Any) -> None:
         theirs.__defaults__, theirs.__kwdefaults__ = ours.__defaults__, ours.__kwdefaults__
 
 
-# Their code runs with the globals of IPython, so each imports absolutely what it needs.
+# The code runs with the globals of IPython, so each function imports what it needs by absolute names.
 
 
 def _display(*objs, **options):  # type: ignore[no-untyped-def]
@@ -103,7 +103,7 @@ def _patch_pyplot(pyplot: Any) -> None:
 
 
 def _have_windows(figures: Iterable[Any]) -> bool:
-    """Whether figures are in windows of their own, as on a machine with a screen."""
+    """Return whether figures have windows of their own, as on a machine with a screen."""
     return any(figure.canvas.required_interactive_framework for figure in figures)
 
 
@@ -120,11 +120,11 @@ def _show_all(pyplot: Any, figures: Iterable[Any]) -> None:
 
 
 def close_figures(result: object = None) -> None:
-    """At the end of a cell: show the figures that are open, but for one that is its result."""
+    """Show the open figures at the end of a cell, except for a figure that is its result."""
     pyplot: Any = sys.modules.get(_PYPLOT)
     if pyplot is None:
         return
-    with contextlib.suppress(Exception):  # the cell has done its work
+    with contextlib.suppress(Exception):  # the cell has already succeeded
         figures = _open_figures(pyplot)
         if not _have_windows(figures):
             _show_all(pyplot, [figure for figure in figures if figure is not result])

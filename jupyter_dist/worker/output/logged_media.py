@@ -1,9 +1,9 @@
-"""What `dist.log` takes besides numbers: pictures, texts, tables and histograms, as MIME bundles.
+"""The values that `dist.log` accepts besides numbers, as MIME bundles.
 
-The names `image`, `text`, `table` and `histogram` say what a value is; a dict there names several of them:
-`log(image={"input": x, "output": y})`. Under any other name the value's type says it: a figure or an image of
-a library, an array that looks like a picture, a data frame. A text or another array is refused there: more
-often than not it was meant to be a number.
+They are pictures, texts, tables and histograms. The names `image`, `text`, `table` and `histogram` define the
+kind of a value. A dict there names several values: `log(image={"input": x, "output": y})`. Under any other
+name the type of the value decides. It may be a figure, an image, an array that looks like a picture, or a
+data frame. A text or another array is refused there, because it was probably meant to be a number.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ from .scalars import number
 __all__ = ["HISTOGRAM", "Medium", "split"]
 
 HISTOGRAM = "application/vnd.jupyter-dist.histogram+json"
-"""`counts` of the bins between `low` and `high`; `mean`, `count`, and how many are not finite (`special`)."""
+"""The MIME type of a histogram.
+
+Its fields are the `counts` of the bins between `low` and `high`, `mean`, `count`, and the number of
+non-finite values (`special`).
+"""
 
 _BINS = 48
 _MOST_ROWS, _MOST_COLUMNS, _MOST_CELL = 200, 50, 300
@@ -40,7 +44,7 @@ _DRAWN = ("image/png", "image/jpeg", "image/svg+xml", "text/html")
 
 
 class Medium(NamedTuple):
-    """One thing that is logged; `type` is of `MEDIA_TYPES`."""
+    """One logged value. `type` is one of `MEDIA_TYPES`."""
 
     name: str
     type: str
@@ -48,9 +52,9 @@ class Medium(NamedTuple):
 
 
 def split(values: Mapping[str, Any]) -> tuple[dict[str, float], list[Medium]]:
-    """The numbers among the values, and the rest made ready to be written.
+    """Separate the numbers from the other values, and prepare the others for writing.
 
-    Raises TypeError or ValueError, which name the value, for what is neither.
+    Raises TypeError or ValueError, with the name of the value, for a value that is neither.
     """
     numbers: dict[str, float] = {}
     media: list[Medium] = []
@@ -78,7 +82,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_table(name: str, value: Mapping[Any, Any]) -> bool:
-    """Whether a dict under `table` is one table, by columns, and not several by their names."""
+    """Return whether a dict under `table` is one table by columns, rather than several tables by name."""
     return name == "table" and not any(
         _is_frame(one)
         or isinstance(one, Mapping)
@@ -88,12 +92,12 @@ def _is_table(name: str, value: Mapping[Any, Any]) -> bool:
 
 
 def _kind(value: Any) -> str | None:
-    """What a value is under a name that does not say it; None for a number, and for what is not taken."""
+    """Return the kind of a value under any other name. None for a number, and for unsupported values."""
     if is_figure(value) or _is_image(value) or _is_plotly(value):
         return "image"
     if _is_frame(value):
         return "table"
-    # Another array is more likely a metric that was not reduced: `number` says so.
+    # Another array is probably a metric that was not reduced. `number` then raises the error.
     return "image" if is_array(value) and looks_like_picture(value) else None
 
 
@@ -161,7 +165,7 @@ def _table(value: Any) -> dict[str, Any]:
 
 
 def _columns_and_rows(value: Any) -> tuple[list[str], list[Sequence[Any]]]:
-    if isinstance(value, Mapping):  # of columns
+    if isinstance(value, Mapping):  # a dict of columns
         lists = [
             list(one) if isinstance(one, (list, tuple)) or is_array(one) else [one] for one in value.values()
         ]

@@ -1,9 +1,9 @@
-"""Write what a rank shows besides text: bytes into its `media.bin`, and an event that names them.
+"""A rank's displays and logged media: bytes in its `media.bin`, and events that refer to them.
 
-The bytes are written first, so that whoever reads an event finds what it names, or sees that the rank was
-killed, or that an agent has yet to bring them. The same content is written once. Two bounds hold: what stands
-in the view at a time, which updates replace and `clear_output` takes away, and what is written over all.
-Past a bound one note says so, and nothing more of that sort is written.
+The bytes are written before the event. An event without its bytes means that the rank was killed, or that an
+agent has not sent the bytes yet. The same content is written once. Two limits apply. One limits what the view
+shows at a time, which updates replace and `clear_output` removes. The other limits what is written in total.
+Past a limit the rank writes one note, and nothing more of that kind.
 """
 
 from __future__ import annotations
@@ -24,18 +24,21 @@ __all__ = ["MEDIA_TYPES", "Form", "MediaWriter", "encoded", "form_of", "is_data"
 Form = Literal["text", "json", "binary"]
 
 MEDIA_TYPES = ("image", "text", "table", "histogram")
-"""What `dist.log` takes besides numbers."""
+"""The kinds of values that `dist.log` accepts besides numbers."""
 
 _INLINE_BYTES = 2048
 _MOST_TYPES = 20
 _SHOWN_BYTES, _SHOWN = 10_000_000, 200
-"""Of displays, at a time."""
+"""The limits of displays at a time."""
 _WRITTEN_BYTES, _WRITTEN = 100_000_000, 20_000
-"""Of displays over all, updates and what was cleared included; of `dist.log`'s media as many again."""
+"""The limits of displays in total, including updates and removed displays.
+
+The media of `dist.log` have the same limits again.
+"""
 
 
 def form_of(mime: str) -> Form:
-    """How content of a MIME type is held in a bundle: as text, as a JSON value, or as bytes."""
+    """Return how a bundle stores content of a MIME type: as text, as a JSON value, or as bytes."""
     if mime == "application/json" or mime.endswith(("+json", ".json")):
         return "json"
     if mime.startswith("text/") or mime in ("image/svg+xml", "application/javascript"):
@@ -44,22 +47,24 @@ def form_of(mime: str) -> Form:
 
 
 def is_data(mime: str) -> bool:
-    """Whether it is the data of a chart: what else there is of it, such as HTML, is made of that, and may be
-    different each time."""
+    """Return whether a MIME type is the data of a chart.
+
+    Other forms of the chart, such as HTML, are made from the data and may differ each time.
+    """
     return mime.startswith("application/vnd.") and mime.endswith("json")
 
 
 def encoded(mime: str, value: Any) -> bytes:
-    """The content as bytes. Binary content may come in base64, as formatters of pictures give it.
+    """Return the content as bytes. Binary content may be base64, as formatters of pictures return it.
 
-    Raises TypeError or ValueError for what a bundle cannot hold under that type.
+    Raises TypeError or ValueError for content that the MIME type does not allow.
     """
     form = form_of(mime)
     if form == "json":
         return json.dumps(value, ensure_ascii=True).encode()
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
-    if isinstance(value, (list, tuple)):  # as in a notebook's file: lines
+    if isinstance(value, (list, tuple)):  # a list of lines, as in a notebook's file
         value = "".join(map(str, value))
     if not isinstance(value, str):
         raise TypeError(f"{mime} is {type(value).__name__}, not text or bytes")
@@ -72,7 +77,7 @@ def encoded(mime: str, value: Any) -> bytes:
 
 @dataclass
 class _Budget:
-    """What was written so far of one sort."""
+    """The amount of one kind that was written so far."""
 
     what: str
     bytes: int = 0
@@ -82,22 +87,22 @@ class _Budget:
 
 @dataclass
 class _Standing:
-    """What stands in the view: the bytes of each display, and under which id."""
+    """The displays in the view: the size of each in bytes, and its id."""
 
     sizes: list[tuple[str | None, int]] = field(default_factory=list)
     clear_at_next: bool = False
 
     def after(self, display_id: str | None, size: int, update: bool) -> list[tuple[str | None, int]]:
-        if update:  # of an id that nothing has: nothing is shown
+        if update:  # nothing is shown if no display has the id
             return [(known, size if known == display_id else old) for known, old in self.sizes]
         before = [] if self.clear_at_next else self.sizes
         return [*before, (display_id, size)]
 
 
 class MediaWriter:
-    """Writes for one rank. Every method returns when all is in the files, and False past a bound.
+    """A writer for one rank. Every method returns when all is in the files. It returns False past a limit.
 
-    Raises OSError where the disk is full.
+    Raises OSError when the disk is full.
     """
 
     def __init__(self, events_path: str) -> None:
@@ -109,7 +114,7 @@ class MediaWriter:
         self._displays, self._media = _Budget("displays"), _Budget("media of dist.log")
 
     def output_size(self) -> int:
-        """How much the rank's log holds now: what is shown next comes behind that."""
+        """Return the size of the rank's log in bytes. The next display is shown after that position."""
         import sys
 
         for stream in (sys.stdout, sys.stderr):
@@ -132,10 +137,10 @@ class MediaWriter:
         line: int | None = None,
         result: bool = False,
     ) -> bool:
-        """A MIME bundle, shown behind the log's byte `at` (default: its end).
+        """Write a MIME bundle, shown after the log's byte `at` (default: its end).
 
-        `text_bytes`: how much of the log from there on stands for it in views of text. `line`: of the cell,
-        where it is shown. `result`: it is what the cell's last expression gave.
+        `text_bytes`: how many bytes of the log from there on replace it in views of text. `line`: the line of
+        the cell that shows it. `result`: the bundle is the value of the cell's last expression.
         """
         contents = _contents(data)
         size = sum(len(content) for _, content in contents)
@@ -165,7 +170,7 @@ class MediaWriter:
         return True
 
     def clear(self, wait: bool = False) -> bool:
-        """Take away what stands there; with `wait`, once something else comes."""
+        """Remove what the view shows; with `wait`, at the next display."""
         if not self._has_room(self._displays, 0):
             return False
         if wait:
@@ -183,7 +188,7 @@ class MediaWriter:
         data: Mapping[str, Any],
         metadata: Mapping[str, Any] | None = None,
     ) -> bool:
-        """A picture, text, table or histogram of one step, as `dist.log` takes them."""
+        """Write a picture, text, table or histogram of one step, as `dist.log` accepts them."""
         if type not in MEDIA_TYPES:
             raise ValueError(f"type is {type!r}, not one of {', '.join(MEDIA_TYPES)}")
         contents = _contents(data)
@@ -223,7 +228,7 @@ class MediaWriter:
         if form != "binary" and len(content) <= _INLINE_BYTES:
             text = content.decode("utf-8", "replace")
             return {"text": text} if form == "text" else {"json": json.loads(text)}
-        import hashlib  # which loads OpenSSL: not at a rank's start
+        import hashlib  # imported late, because it loads OpenSSL and would slow the start of a rank
 
         name = hashlib.sha256(content).hexdigest()
         known = self._known.get(name)
@@ -257,7 +262,7 @@ def _contents(data: Mapping[str, Any]) -> list[tuple[str, bytes]]:
 
 
 def _plain(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What of it is JSON and small: it only says how to draw."""
+    """Return the metadata that is JSON and small. Metadata only describes how to draw."""
     found: dict[str, Any] = {}
     for name, value in (metadata or {}).items():
         with contextlib.suppress(TypeError, ValueError):
@@ -267,7 +272,10 @@ def _plain(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _append(path: str, content: bytes) -> int:
-    """Where it begins. A process that the rank has forked may write there at the same time."""
+    """Append the content and return its offset.
+
+    A process that the rank has forked may write at the same time.
+    """
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         with contextlib.suppress(OSError):  # some network disks have no locks
@@ -285,7 +293,7 @@ _of_rank: tuple[str, MediaWriter] | None = None
 
 
 def of_rank() -> MediaWriter | None:
-    """This rank's writer; None outside a run."""
+    """Return this rank's writer, or None outside a run."""
     global _of_rank
     writer = events.writer()
     if writer is None:

@@ -1,8 +1,8 @@
-"""The forms in which an object can be shown: a MIME bundle made by the methods that IPython asks for.
+"""The forms in which an object can be shown: a MIME bundle, made by the methods that IPython calls.
 
-These methods are a protocol (https://ipython.readthedocs.io/en/stable/config/integrating.html). IPython is
-not needed for it, and not imported: that takes longer than all of a cell's displays, and a host that trains
-may not have it. A figure of matplotlib has no such method: IPython draws it, and so do we.
+These methods are a protocol (https://ipython.readthedocs.io/en/stable/config/integrating.html). The import of
+IPython is avoided, because it lasts longer than all of a cell's displays. A host that trains may also lack
+IPython. A figure of matplotlib has no such method. This module draws the figure, as IPython does.
 """
 
 from __future__ import annotations
@@ -30,12 +30,15 @@ _MOST_PRETTY = 10_000
 
 
 def forms(obj: Any, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """`(data, metadata)` by MIME type; there is always `text/plain`. What a method raises is left out, and
-    said in the log, as IPython does."""
+    """Return `(data, metadata)` by MIME type. `text/plain` is always there.
+
+    If a method raises, its form is left out and the error is printed to the log, as IPython does.
+    """
     data: dict[str, Any] = {}
     metadata: dict[str, Any] = {}
     if isinstance(obj, type):
-        return {"text/plain": plain(obj)}, metadata  # a class has its objects' methods, and is none of them
+        # A class has the methods of its objects, but is not one of these objects.
+        return {"text/plain": plain(obj)}, metadata
     obj = chart_of(obj)
     bundle = _called(obj, "_repr_mimebundle_", include=include, exclude=exclude)
     if bundle is not None:
@@ -51,7 +54,7 @@ def forms(obj: Any, include: Any = None, exclude: Any = None) -> tuple[dict[str,
             data["image/png"] = picture
     for mime, method in _METHODS.items():
         if mime in data or (mime == "image/jpeg" and "image/png" in data):
-            continue  # a picture in two formats is the same picture
+            continue  # two formats would repeat the same picture
         found = _called(obj, method)
         if found is None:
             continue
@@ -67,7 +70,10 @@ def forms(obj: Any, include: Any = None, exclude: Any = None) -> tuple[dict[str,
 
 
 def is_rich(obj: Any) -> bool:
-    """Whether there may be more than text. Costs nothing, where the text may be that of a million numbers."""
+    """Return whether the object may have more forms than text.
+
+    This is cheap, while the text can be that of a million numbers.
+    """
     if isinstance(obj, type):
         return False
     methods = ("_repr_mimebundle_", *_METHODS.values())
@@ -75,7 +81,7 @@ def is_rich(obj: Any) -> bool:
 
 
 def plain(obj: Any) -> str:
-    """What a terminal's IPython prints of it, nearly."""
+    """Return nearly the text that IPython prints in a terminal."""
     try:
         text = repr(obj)
         if type(obj) in _CONTAINERS and 79 < len(text) <= _MOST_PRETTY:
@@ -88,13 +94,13 @@ def plain(obj: Any) -> str:
 
 
 def is_figure(obj: Any) -> bool:
-    """Whether it is a figure of matplotlib, which is imported then."""
+    """Return whether the object is a figure of matplotlib. Imports nothing."""
     module = sys.modules.get("matplotlib.figure")
     return module is not None and isinstance(obj, module.Figure)
 
 
 def _called(obj: Any, method: str, **options: Any) -> Any:
-    # Looked up on the class: an object with a `__getattr__` for everything has none of these methods.
+    # The lookup is on the class: an object with a `__getattr__` for every name has none of these methods.
     if getattr(type(obj), method, None) is None:
         return None
     try:
@@ -107,7 +113,7 @@ def _called(obj: Any, method: str, **options: Any) -> Any:
 
 
 def _drawn(figure: Any) -> bytes | None:
-    """As the notebook draws it: cut to what is on it. None for a figure with nothing on it."""
+    """Draw a figure as the notebook does, cropped to its content. Returns None for an empty figure."""
     import io
 
     if not (figure.axes or figure.lines or figure.texts or figure.images or figure.patches):

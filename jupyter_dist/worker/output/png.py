@@ -1,7 +1,8 @@
-"""Arrays that are pictures, as PNG. Needs no library of pictures: zlib is Python's own.
+"""Arrays that are pictures, encoded as PNG. No image library is needed: zlib is part of Python.
 
-The format: https://www.w3.org/TR/png/. What counts as a picture: height and width, with one, three or four
-channels before or behind them; bytes, or floats between 0 and 1, as torchvision and matplotlib have it.
+The format: https://www.w3.org/TR/png/. A picture has height and width, with one, three or four channels
+before or after them. Its values are bytes, or floats between 0 and 1, as torchvision and matplotlib define
+it.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ __all__ = ["looks_like_picture", "png"]
 
 _LEAST, _MOST = 8, 16_384
 _LEAST_OF_FLOATS = 16
-"""Smaller ones that are two-dimensional are more likely a matrix."""
+"""A smaller two-dimensional array of floats is probably a matrix."""
 _SIDE = 1024
-"""A larger one is shown by every second, third … pixel."""
+"""Of a larger picture, every second, third … pixel is shown."""
 _COLOUR = {1: 0, 2: 4, 3: 2, 4: 6}
 """The format's colour types by the number of channels."""
 _MOST_TILES = 64
 
 
 def looks_like_picture(value: Any) -> bool:
-    """Whether one would rather see this array than read its numbers."""
+    """Return whether the array is more useful as a picture than as numbers."""
     array = array_of(value)
     if array is None or array.ndim not in (2, 3):
         return False
@@ -43,10 +44,11 @@ def looks_like_picture(value: Any) -> bool:
 
 
 def png(value: Any) -> bytes:
-    """An array as PNG: (H, W), (H, W, C), (C, H, W), or several of these, which stand side by side.
+    """Encode an array as PNG: (H, W), (H, W, C), (C, H, W), or several of these side by side.
 
-    Floats are between 0 and 1, or are stretched from their least to their largest where they are not. NaN is
-    black. Raises ValueError, which says why, for what is no picture.
+    Floats are between 0 and 1. Otherwise they are scaled from their minimum to their maximum. NaN is black.
+
+    Raises ValueError, with the reason, for an array that is not a picture.
     """
     array = array_of(value)
     if array is None or array.dtype.kind not in "biuf":
@@ -67,7 +69,7 @@ def png(value: Any) -> bytes:
 
 
 def _channels_last(array: Any) -> Any:
-    """(H, W, C), or None where no axis can be that of the channels."""
+    """Return the array as (H, W, C), or None if no axis can be the channels."""
     if array.ndim == 2:
         return array[:, :, None]
     if array.shape[-1] in _COLOUR:
@@ -76,7 +78,7 @@ def _channels_last(array: Any) -> Any:
 
 
 def _tiled(array: Any) -> Any:
-    """Several pictures in rows, as near to a square as it goes."""
+    """Combine several pictures in rows, as close to a square as possible."""
     numpy = sys.modules["numpy"]
     tiles = [_channels_last(one) for one in array[:_MOST_TILES]]
     if any(tile is None for tile in tiles):
@@ -107,7 +109,8 @@ def _bytes(pixels: Any) -> Any:
 def _encoded(pixels: Any) -> bytes:
     numpy = sys.modules["numpy"]
     height, width, channels = pixels.shape
-    rows = numpy.zeros((height, 1 + width * channels), dtype="uint8")  # each begins with its filter, none
+    # Each row begins with its filter type, 0.
+    rows = numpy.zeros((height, 1 + width * channels), dtype="uint8")
     rows[:, 1:] = pixels.reshape(height, width * channels)
     head = struct.pack(">IIBBBBB", width, height, 8, _COLOUR[channels], 0, 0, 0)
     chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(rows.tobytes(), 6)), (b"IEND", b""))

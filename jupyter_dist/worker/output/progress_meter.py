@@ -1,4 +1,4 @@
-"""Count progress and report it at most ten times a second, and as often what is said beside it."""
+"""Progress counts that are reported at most ten times a second. The texts beside them have the same limit."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _pid = os.getpid()
 
 
 class Meter:
-    """One progress bar of this rank. Reports the first and the last count and about ten a second between.
+    """One progress bar of this rank. It reports the first and the last count and about ten a second between.
 
-    Its id is the lowest that no open meter has, so that a loop within a loop keeps one bar. `unit` is what
-    is counted, where that is said; `note` what a bar says behind its count, such as `loss=0.3`.
+    Its id is the lowest that no open meter has, so that a loop within a loop keeps one bar. `unit` is the
+    counted unit, if there is one. `note` is the text after the count, such as `loss=0.3`.
     """
 
     def __init__(self, total: float | None, desc: str, unit: str = "") -> None:
@@ -44,11 +44,11 @@ class Meter:
         if now >= self._next:
             self._say()
         elif now >= self._next_text and self._said is not None and (self.desc, self.note) != self._said[2:]:
-            self._next_text = now + _EVERY_S  # what a bar says comes right after its count, and not with it
+            self._next_text = now + _EVERY_S  # a bar updates its text right after its count, not with it
             self._say()
 
     def close(self) -> None:
-        """Report where it stopped and free the id. Repeatable."""
+        """Report the final count and free the id. Repeatable."""
         if self._open:
             self._open = False
             try:
@@ -69,7 +69,7 @@ class Meter:
 def _new_id() -> int:
     global _made, _pid
     with _lock:
-        if os.getpid() != _pid:  # a process that the rank has forked: its bars are others than the rank's
+        if os.getpid() != _pid:  # a process that the rank has forked needs bars of its own
             _pid = os.getpid()
             _free.clear()
             _made = _pid << 16

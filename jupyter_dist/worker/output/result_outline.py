@@ -1,7 +1,7 @@
-"""What a result is, in a few words that every view can show without unpickling it.
+"""A short summary of a result that every view can show without unpickling.
 
-A number, a text, or a dict, tuple or dataclass of these become cells, which stand in a table of all ranks. An
-array says its shape, dtype and range. What else there is shows itself by its repr, or as a display.
+A number, a text, or a dict, tuple or dataclass of these become cells in a table of all ranks. An array is
+summarised by shape, dtype and range. Views show any other result by its repr, or as a display.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ _MOST_DEPTH = 3
 
 
 def outline(value: Any) -> dict[str, Any] | None:
-    """`{"cells": [{"name", "number" and "text"}, …]}`, `{"array": facts}`, or None for what is neither.
+    """Summarise a result as cells or as an array; None for any other value.
 
-    A cell has a `number`, which is None for NaN and infinities, whose `text` says which; or a `text` alone.
+    The forms are `{"cells": [{"name", "number" and "text"}, …]}` and `{"array": facts}`. A cell has a
+    `number` or only a `text`. For NaN and infinities the `number` is None, and the `text` names the value.
     """
     try:
         if value is None or (isinstance(value, str) and (len(value) > _MOST_TEXT or "\n" in value)):
@@ -38,13 +39,13 @@ def outline(value: Any) -> dict[str, Any] | None:
             if found is None:
                 return None
             cells.append(found)
-    except Exception:  # a value with properties of its own: its repr says what it is
+    except Exception:  # the value may have properties that raise; its repr then describes it
         return None
     return {"cells": cells} if cells else None
 
 
 def _items(value: Any, prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
-    """The names and values within a container; of one within it with the outer one's name before."""
+    """Yield the names and values in a container. A nested name is prefixed with the outer name."""
     held = _within(value)
     if held is None or depth == _MOST_DEPTH:
         yield prefix, value

@@ -1,4 +1,4 @@
-"""Turn what users and frameworks call a number into an int or a float."""
+"""Conversion of numbers of users and frameworks to an int or a float."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ _PLAIN = (bool, int, float)
 
 
 def number(name: str, value: Any) -> float:
-    """`value` as a plain int or float: a number, a bool, or a 0-d numpy, torch or TensorFlow value.
+    """Return `value` as a plain int or float: a number, a bool, or a 0-d numpy, torch or TensorFlow value.
 
-    Raises TypeError that names the metric and the type. Waits for the device that holds the value.
+    Raises TypeError that names the metric and the type.
+    Blocks until the device has computed the value.
     """
     if isinstance(value, _PLAIN):
-        # numpy's float64 is a float whose repr is not a number; an int may be an enum.
+        # numpy's float64 is a float whose repr is not a number. An int may be an enum.
         return float(value) if isinstance(value, float) else int(value)
     shape = getattr(value, "shape", None)
     if shape is not None and not callable(shape):
         try:
             sizes = tuple(shape)
         except (TypeError, ValueError):
-            # TensorFlow's unknown shape, inside a tf.function.
+            # A shape inside a tf.function can be unknown.
             sizes = (None,)
         if sizes:
             raise TypeError(
@@ -42,7 +43,7 @@ def number(name: str, value: Any) -> float:
 
 
 def loose(values: Mapping[Any, Any]) -> dict[str, float]:
-    """Those of a framework's values that are one number; a size-1 array counts as its element."""
+    """Return a framework's values that are one number. A size-1 array counts as its element."""
     found: dict[str, float] = {}
     for name, value in values.items():
         if type(value) is float or type(value) is int:
@@ -58,7 +59,10 @@ def loose(values: Mapping[Any, Any]) -> dict[str, float]:
 
 
 def step_number(step: Any) -> int:
-    """`step` as an int. Raises TypeError naming the type."""
+    """Return `step` as an int.
+
+    Raises TypeError naming the type.
+    """
     try:
         return operator.index(step)
     except TypeError:
@@ -70,13 +74,13 @@ def step_number(step: Any) -> int:
 
 
 def _item(value: Any) -> Any:
-    """The element of a one-element array; None where there is none to be had."""
+    """Return the element of a one-element array, or None if there is no such element."""
     for method in ("item", "numpy"):
         get = getattr(value, method, None)
         if callable(get):
             try:
                 found = get()
-            except Exception:  # whatever an array library raises: it is not one number
+            except Exception:  # array libraries raise various errors for a value that is not one number
                 continue
             return found.item() if method == "numpy" and hasattr(found, "item") else found
     return None

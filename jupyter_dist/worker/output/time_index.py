@@ -1,18 +1,17 @@
-"""The time index beside a rank's log, `times.idx`: its format, the writers' side and a reader's.
+"""The time index beside a rank's log, `times.idx`: its format, its writers and its reader.
 
-A rank writes its log without times, as fast as it can. Who watches the ranks on their machine looks at the
-logs many times a second, and for each that has grown appends a record: how long the log was, and when it was
-seen so long. So readers know by when a byte was there, and can put the lines of several ranks in order.
+A rank writes its log without times, as fast as possible. A watcher on the same machine checks the logs many
+times a second. For each log that has grown, the watcher appends a record of the log's length and the time. So
+a reader finds out by when a byte was written, and can order the lines of several ranks. On this machine the
+supervisor is the watcher (supervise/log_index.py). On other hosts it is the agent (agent/line_times.py). The
+agent uses that host's clock, and also works while no driver is connected. A first record at offset 0 marks an
+index from a host. The supervisor adds nothing to such an index.
 
-Here the supervisor watches (supervise/log_index.py), on other hosts the agent (agent/line_times.py), by that
-host's clock and whether or not a driver is there to receive the log. A first record at offset 0 tells that an
-index comes from a host: then the supervisor adds nothing to it.
+A moment is the time of one look at the logs of all ranks. After all records of a moment are written,
+`moment.idx` in the run's folder is set to that time. A reader that orders the ranks' lines need not wait for
+more records of that time. A reader that waits for news only has to watch that one file.
 
-What was seen of all ranks at one time is a moment. When its records are written, for all of them,
-`moment.idx` in the run's folder is set to that time: who wants the ranks' lines in order need not wait for
-more of it, and who waits for news hears of that one file.
-
-queries/logs/time_index.py reads many records at once with numpy, which this module does without.
+queries/logs/time_index.py reads many records at once with numpy. This module does not need numpy.
 """
 
 from __future__ import annotations
@@ -26,27 +25,27 @@ __all__ = ["Times", "append", "complete_until", "covered", "is_of_host", "note_c
 RECORD = struct.Struct("<Qd")
 """The length of the log in bytes, and the time in seconds since the epoch."""
 FIELDS = (("offset", "<u8"), ("time", "<f8"))
-"""The same for numpy."""
+"""The same record for numpy."""
 
 
 def append(path: str | os.PathLike[str], *added: tuple[int, float]) -> None:
-    """Note (length of the log, time). OSError passes through."""
+    """Append records of (length of the log, time). OSError passes through."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        os.fchmod(fd, 0o600)  # whatever the umask is
+        os.fchmod(fd, 0o600)  # independent of the umask
         os.write(fd, b"".join(RECORD.pack(size, when) for size, when in added))
     finally:
         os.close(fd)
 
 
 def is_of_host(path: str | os.PathLike[str]) -> bool:
-    """Whether the index is written where the rank runs, on another host."""
+    """Return whether the index is written on another host, the host of the rank."""
     found = records(path, count=1)
     return bool(found) and found[0][0] == 0
 
 
 def covered(path: str | os.PathLike[str]) -> int:
-    """Up to which byte of the log the index tells times; 0 while there is none."""
+    """Return up to which byte of the log the index has times; 0 if there is no index."""
     try:
         with open(path, "rb") as file:
             file.seek(-RECORD.size, os.SEEK_END)
@@ -58,7 +57,7 @@ def covered(path: str | os.PathLike[str]) -> int:
 def records(
     path: str | os.PathLike[str], start: int = 0, count: int | None = None
 ) -> list[tuple[int, float]]:
-    """At most `count` whole records from the byte `start` of the index on; none where there is no file."""
+    """Return at most `count` whole records from the index's byte `start` on; none if there is no file."""
     try:
         with open(path, "rb") as file:
             file.seek(start)
@@ -72,18 +71,20 @@ _MOMENT = struct.Struct("<d")
 
 
 def note_complete(path: str | os.PathLike[str], when: float) -> None:
-    """All records up to that time are written; 0 where that is not known, and there is something new all the
-    same. OSError passes through."""
+    """Record that all records up to `when` are written.
+
+    `when` is 0 if the time is unknown although there are new lines. OSError passes through.
+    """
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        os.fchmod(fd, 0o600)  # whatever the umask is
+        os.fchmod(fd, 0o600)  # independent of the umask
         os.pwrite(fd, _MOMENT.pack(when), 0)
     finally:
         os.close(fd)
 
 
 def complete_until(path: str | os.PathLike[str]) -> float:
-    """Up to which time all ranks' records are there; 0 where nobody says."""
+    """Return the time up to which the records of all ranks are written; 0 if it is unknown."""
     try:
         with open(path, "rb") as file:
             return float(_MOMENT.unpack(file.read(_MOMENT.size))[0])
@@ -92,7 +93,7 @@ def complete_until(path: str | os.PathLike[str]) -> float:
 
 
 class Times:
-    """When the lines of one rank's log came, as its index grows."""
+    """The arrival times of the lines of one rank's log, while its index grows."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = path
@@ -108,11 +109,11 @@ class Times:
             self._times.append(when)
 
     def at(self, offset: int, default: float) -> float:
-        """When the byte at `offset` was seen to be there; `default` where no record covers it yet."""
+        """Return when the byte at `offset` was first seen, or `default` if no record covers it yet."""
         found = bisect.bisect_right(self._offsets, offset)
         return self._times[found] if found < len(self._times) else default
 
     def forget(self, offset: int) -> None:
-        """Drop the times of what comes before `offset`: nobody will ask, and 20 records come each second."""
+        """Drop the times before `offset`. They are no longer needed, and 20 records are added each second."""
         found = bisect.bisect_right(self._offsets, offset)
         del self._offsets[:found], self._times[:found]

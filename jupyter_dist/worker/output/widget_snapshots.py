@@ -1,4 +1,7 @@
-"""Widgets of ipywidgets as what they show: on a rank nobody can move them, and their models end with it."""
+"""Widgets of ipywidgets as still content.
+
+On a rank nobody can move them, and their models end with the rank.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,16 @@ _DEPTH = 6
 
 
 def is_widget(obj: Any) -> bool:
-    """Whether it is a widget; imports nothing."""
+    """Return whether the object is a widget. Imports nothing."""
     module = sys.modules.get("ipywidgets")
     return module is not None and isinstance(obj, getattr(module, "Widget", ()))
 
 
 def still(widget: Any) -> dict[str, Any]:
-    """Forms that show a widget as it is now: its text, its picture, its value behind its description; of a
-    box all that is in it."""
+    """Return forms that show the widget's current state.
+
+    The forms are its text, its picture, or its value after its description. A box shows all its children.
+    """
     if type(widget).__name__ == "Image" and getattr(widget, "format", "") in ("png", "jpeg", "gif"):
         return {f"image/{widget.format}": bytes(widget.value)}
     return {"text/html": _html(widget, 0)}
@@ -40,7 +45,7 @@ def _html(widget: Any, depth: int) -> str:
     value = getattr(widget, "value", "")
     described = html.escape(str(getattr(widget, "description", "") or ""))
     if kind in ("HTML", "HTMLMath"):
-        return f"{described} {value}".strip()  # made safe where it is shown, as all HTML of ranks
+        return f"{described} {value}".strip()  # views sanitise this HTML, as all HTML of ranks
     if isinstance(value, (bytes, memoryview)):
         value = kind
     shown = html.escape(str(value if value != "" else described or kind))

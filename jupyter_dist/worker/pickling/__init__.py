@@ -1,9 +1,12 @@
-"""Pickle functions, classes and tensors so that they work on another process as they do here.
+"""Pickles of functions, classes and tensors that work in another process as they do here.
 
-On top of cloudpickle: functions of the notebook share the rank's `__main__` as their globals, those of a
-module that a rank can import (a decorator's) share that module's; loading in the kernel leaves the notebook's
-own classes alone; storages of CPU tensors and large arrays travel out of band without a copy; what `remade`
-lists is made anew; an open file does not travel.
+The pickler differs from cloudpickle in these points:
+- Functions of the notebook use the rank's `__main__` as their globals.
+- Functions of a module that a rank can import, such as a decorator's, use that module's globals.
+- Loading in the kernel leaves the notebook's own classes unchanged.
+- Storages of CPU tensors and large arrays are sent out of band, without a copy.
+- A reducer of `reducers` rebuilds the objects of its classes on the rank.
+- An open file is refused.
 """
 
 from __future__ import annotations
@@ -33,24 +36,24 @@ Rule = Callable[[Any], Any]
 
 @dataclass
 class Trace:
-    """What was met while pickling, for whoever decides what else must travel."""
+    """Names that were found while pickling. They decide what else must be sent."""
 
     modules: set[str] = field(default_factory=set)
-    """Modules that are referred to by name, themselves or something in them."""
+    """Modules that the pickle refers to by name, directly or through an object in them."""
     imports: set[str] = field(default_factory=set)
     """Modules that the code of captured functions imports when it runs."""
     words: set[str] = field(default_factory=set)
-    """Every name and attribute in the code of captured functions, and what is referred to by name."""
+    """Every name and attribute in the code of captured functions, and names of by-name references."""
     files: set[str] = field(default_factory=set)
     """`co_filename` of the captured functions."""
     globals: dict[str, Any] = field(default_factory=dict)
     """Names of the main namespace that captured functions use."""
     notes: list[str] = field(default_factory=list)
-    """What the user should know, one line each."""
+    """Notes for the user, one line each."""
 
 
 class Dumped(NamedTuple):
-    """A pickled value. `buffers` are views of the live arrays: write them before those change."""
+    """A pickled value. `buffers` are views of the live arrays: write them before the arrays change."""
 
     body: bytes
     buffers: tuple[memoryview, ...]
@@ -65,11 +68,12 @@ def dump(
     trace: Trace | None = None,
     doubtful: Callable[[str], bool] | None = None,
 ) -> Dumped:
-    """Pickle a value; large buffers stay where they are.
+    """Pickle a value without copying its large buffers.
 
-    Functions whose globals are one of `mains` get the loading rank's main namespace; of the names they use,
-    `hidden` ones are left behind. `doubtful` says of a top-level module that a rank may lack it.
-    Raises whatever the value's own pickling raises.
+    Functions whose globals are one of `mains` get the loading rank's main namespace. Of the names that they
+    use, `hidden` ones are left out. `doubtful` returns whether a rank may lack a top-level module.
+
+    Raises any exception of the value's own pickling.
     """
     file = io.BytesIO()
     buffers: list[memoryview] = []
@@ -87,7 +91,7 @@ def dump(
 
 
 class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
-    """cloudpickle's Pickler with the differences that this module's first lines name."""
+    """cloudpickle's Pickler with the differences that the module's docstring lists."""
 
     def __init__(
         self,
@@ -114,11 +118,11 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
 
     @property
     def cuda_tensors(self) -> int:
-        """How many tensors on a GPU were met."""
+        """The number of tensors on a GPU that were found."""
         return 0 if self._tensors is None else self._tensors.on_gpu
 
     def dump_names(self, names: dict[str, Any]) -> None:
-        """Pickle names with their values, each as the names of functions that are captured."""
+        """Pickle names with their values, in the same way as the names of captured functions."""
         self._owners = tensors.owners(names.values())
         self.dump(self._by_name.at_home(names))
 
@@ -131,7 +135,7 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
         return NotImplemented if rule is None else rule(obj)
 
     def _rule(self, kind: type) -> Rule | None:
-        """How objects of a class are reduced; None: as they are without us. Asked once per class."""
+        """Return how to reduce objects of a class, or None for cloudpickle's way. Called once per class."""
         if kind is types.FunctionType:
             return self._reduce_function
         if issubclass(kind, type):
@@ -164,14 +168,14 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
         return lambda obj: remake(obj, self._trace.notes.append)
 
     def _named(self, obj: Any) -> None:
-        """Remember what is referred to by name."""
+        """Record an object that is referred to by name."""
         module = getattr(obj, "__module__", None)
         if isinstance(module, str):
             self._trace.modules.add(module)
             self._trace.words.add(getattr(obj, "__name__", ""))
 
     def _is_by_name(self, obj: Any) -> bool:
-        """Whether a function or class is found under its name in a module that the other side can import."""
+        """Return whether the other process finds a function or class by its name in an importable module."""
         found = cloudpickle_parts.lookup_module(obj)
         if found is None or cloudpickle_parts.is_by_value(found[0]):
             return False
@@ -198,7 +202,8 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
             stand_in = self._by_name.space(space)
             if stand_in is not None:
                 self.globals_ref[id(space)] = stand_in
-        # What two closures share stays shared: cloudpickle would give each function cells of its own.
+        # Closures that share a variable keep sharing it. cloudpickle would make separate cells for each
+        # function.
         cells = tuple(map(self._cell, function.__closure__ or ())) or None
         arguments = (*cloudpickle_parts.function_arguments(self, function)[:-1], cells)
         names = code_names(function.__code__)
@@ -238,7 +243,7 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
     def _can_travel(self, used: dict[str, Any]) -> bool:
         try:
             Pickler(io.BytesIO(), buffer_callback=lambda _: False).dump(used)
-        except Exception:  # pickling runs the values' own code
+        except Exception:  # pickling runs code of the values
             return False
         return True
 
@@ -272,7 +277,7 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
         if self._is_by_name(wrapper):
             self._named(wrapper)
             return NotImplemented
-        # The cache itself stays behind; its two methods are made anew with the wrapper.
+        # The contents of the cache are not sent. Python makes the cache's two methods again with the wrapper.
         own = {k: v for k, v in vars(wrapper).items() if k not in ("__wrapped__", "cache_parameters")}
         return _lru_cache, (wrapper.__wrapped__, wrapper.cache_parameters()), own
 
@@ -282,7 +287,10 @@ _SINGLE = {type(None), type(Ellipsis), type(NotImplemented)}
 
 
 def _reduce_code(code: types.CodeType) -> Any:
-    """Reduce code with its file, by which tracebacks find lines: cloudpickle leaves it out since 3.1.3."""
+    """Reduce code together with its file name.
+
+    Tracebacks find lines by it; cloudpickle omits it since 3.1.3.
+    """
     return _code, (*cloudpickle_parts.code_reduce(code), code.co_filename)
 
 
@@ -295,8 +303,8 @@ def _reduce_stream(stream: Any) -> Any:
     return NotImplemented
 
 
-# What a pickle calls on the other side. Its name is part of the format, and so are the private ones that are
-# imported above: results that lie in run folders call them by the names that they had here.
+# A pickle calls these functions when it is loaded. Their names are part of the format, and so are the private
+# names that are imported above. Results in old run folders call them by these names.
 
 
 def _code(maker: Any, arguments: tuple[Any, ...], filename: str) -> types.CodeType:

@@ -1,7 +1,7 @@
 """Annotations of a function or a class in a pickle: their values, or the function that computes them.
 
-Since Python 3.14 annotations are computed when somebody reads them (https://peps.python.org/pep-0649/).
-Reading them can raise where the code itself runs well: `def f(x: Missing)` is no error until then.
+Since Python 3.14 annotations are computed at the first access (https://peps.python.org/pep-0649/). The access
+can raise although the code itself runs without error, as in `def f(x: Missing)`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 __all__ = ["of_class", "of_function", "signature", "values"]
 
 _IN_A_CLASS = ("__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__")
-"""Where the dict of a class has them, in one version of Python or another."""
+"""The attributes of a class with its annotations, in different versions of Python."""
 
 
 def values(obj: Any) -> dict[str, Any]:
     """Return the annotations of a function or a class; none if they cannot be computed now."""
     try:
         return dict(obj.__annotations__)
-    except Exception:  # they are the user's own code
+    except Exception:  # annotations are the user's code and can raise anything
         return {}
 
 
@@ -34,28 +34,28 @@ def signature(function: Callable[..., Any]) -> inspect.Signature:
     """
     if sys.version_info < (3, 14):
         return inspect.signature(function)
-    library: Any = importlib.import_module("annotationlib")  # new in Python 3.14
+    library: Any = importlib.import_module("annotationlib")  # annotationlib is new in Python 3.14
     return inspect.signature(function, annotation_format=library.Format.FORWARDREF)
 
 
 def of_function(function: Any) -> dict[str, Any]:
-    """Return the attribute to set on the function that a rank makes: the values, or what computes them.
+    """Return the attribute to set on the rank's function: its annotations, or a function that computes them.
 
-    Values are preferred: they are what the notebook sees, and need no names of the notebook.
+    The annotations are preferred: the notebook sees the same values, and they need no names of the notebook.
     """
     if getattr(function, "__annotate__", None) is None:
         return {"__annotations__": function.__annotations__}
     try:
         return {"__annotations__": function.__annotations__}
-    except Exception:  # they are the user's own code
+    except Exception:  # annotations are the user's code and can raise anything
         return {"__annotate__": _without_the_class(function.__annotate__)}
 
 
 def of_class(cls: Any, attributes: MutableMapping[str, Any]) -> dict[str, Any]:
-    """Return the same for a class whose annotations are computed when they are read; nothing for others.
+    """Return the attribute to set on a class with lazy annotations; nothing for other classes.
 
-    Takes what Python keeps for this out of `attributes`, the dict of the class. cloudpickle would leave
-    behind what computes them: a class whose annotations nobody has read would have none on a rank.
+    Removes Python's own entries for annotations from `attributes`, the dict of the class. cloudpickle would
+    omit the function that computes them. Without this, a class would lose annotations that nobody has read.
     """
     own = vars(cls)
     if "__annotate_func__" not in own and "__annotations_cache__" not in own:
@@ -68,7 +68,8 @@ def of_class(cls: Any, attributes: MutableMapping[str, Any]) -> dict[str, Any]:
 def _without_the_class(annotate: Any) -> Any:
     """Return the function with only those names of a class body that it uses.
 
-    In a class body it has the dict of the class, which holds what cannot be pickled.
+    In a class body the function refers to the whole dict of the class, which can contain values that cannot
+    be pickled.
     """
     if not isinstance(annotate, types.FunctionType) or "__classdict__" not in annotate.__code__.co_freevars:
         return annotate

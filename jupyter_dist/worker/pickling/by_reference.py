@@ -1,8 +1,8 @@
-"""What goes by name: the other process imports the same module, and uses what is its own.
+"""References by name: the other process imports the same module and uses its own object.
 
-A module goes by name when the other process can import it: an import finds it where it was found here. A
-module that the notebook made itself (`types.ModuleType`, a file loaded by its path) goes by value, with its
-functions.
+A module is pickled by name if the other process can import it: an import finds the same file. A module that
+the notebook made itself is pickled by value, with its functions. Examples are a `types.ModuleType` and a file
+loaded by its path.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ _SYNC = {"_thread", "threading", "queue", "_queue", "_contextvars"}
 
 
 class ByName:
-    """What one pickler knows about modules.
+    """The modules that one pickler has found, and how each is pickled.
 
-    `doubtful` says of a module that a rank may lack it; `named` takes each module that is referred to.
+    `doubtful` returns whether a rank may lack a module. `named` is called with each module that is referred
+    to by name.
     """
 
     def __init__(self, doubtful: Callable[[str], bool] | None, named: Callable[[str], None]) -> None:
@@ -51,10 +52,10 @@ class ByName:
             if not issubclass(type(module), types.ModuleType) and module is not None
         }
         self.odd_kinds = {type(self._modules[name]) for name in self._odd.values()}
-        """The classes of what stands in the place of a module without being one."""
+        """The classes of objects that replace a module in sys.modules without being a module."""
 
     def importable(self, name: Any) -> bool:
-        """Whether another process can import the module that has this name here."""
+        """Return whether another process can import the module with this name."""
         if not isinstance(name, str):
             return False
         known = self._importable.get(name)
@@ -68,11 +69,11 @@ class ByName:
         if module is None or (parent and not self.importable(parent)):
             return False
         spec = getattr(module, "__spec__", None)
-        if parent:  # a spec without a loader is that of a module somebody has made up
+        if parent:  # a spec without a loader belongs to a module that somebody made up
             made_up = isinstance(spec, ModuleSpec) and not (spec.loader or spec.submodule_search_locations)
             return not made_up
         if not isinstance(spec, ModuleSpec) or spec.name != name:
-            return _spec(name) is not None  # it has put something else in its place, or has two names
+            return _spec(name) is not None  # the module has replaced its own entry, or has two names
         if spec.origin in _OF_NO_FILE:
             return True
         if spec.origin is None:
@@ -80,7 +81,7 @@ class ByName:
         return self._is_at_its_place(spec) or getattr(_spec(name), "origin", None) == spec.origin
 
     def _is_at_its_place(self, spec: ModuleSpec) -> bool:
-        """Whether a top-level module's file is where the import path leads, judged by the paths alone."""
+        """Return whether a top-level module's file is on the import path. Only the paths are compared."""
         if self._folders is None:
             self._folders = frozenset(os.path.abspath(path) for path in sys.path if isinstance(path, str))
         folder, file = os.path.split(str(spec.origin))
@@ -89,7 +90,7 @@ class ByName:
         return folder in self._folders and file.partition(".")[0] == spec.name
 
     def reduce_module(self, module: Any) -> Any:
-        """Reduce a module, or what stands in the place of one."""
+        """Reduce a module, or an object that replaces one in sys.modules."""
         path = self._path_of(module)
         if path is not None:
             self._named(".".join(filter(None, path)))
@@ -101,10 +102,10 @@ class ByName:
         return self._shell(module).filled({k: v for k, v in vars(module).items() if k != "__builtins__"})
 
     def _path_of(self, module: Any) -> tuple[str, str] | None:
-        """The module to import and the attributes to follow from it; None for one that goes by value."""
+        """Return the module to import and the attributes to follow from it; None for a module by value."""
         name = self._odd.get(id(module))
         if name is None:
-            with contextlib.suppress(Exception):  # whatever took the place of a module
+            with contextlib.suppress(Exception):  # an object that replaces a module can raise anything
                 name = object.__getattribute__(module, "__dict__").get("__name__")
         if not isinstance(name, str):
             return None
@@ -113,18 +114,18 @@ class ByName:
         head, _, tail = name.rpartition(".")
         parent = sys.modules.get(head)
         if parent is not None and vars(parent).get(tail) is module and self.importable(head):
-            return head, tail  # torch.ops
+            return head, tail  # for example torch.ops
         for other, found in self._modules.items():
             if found is module and self.importable(other):
                 return other, ""
         now = getattr(sys.modules.get(name), "__spec__", None)
         spec = getattr(module, "__spec__", None) if type(module) is types.ModuleType else None
         if spec is not None and getattr(now, "origin", None) == spec.origin and self.importable(name):
-            return name, ""  # it was imported again since
+            return name, ""  # the module was imported again since
         return None
 
     def space(self, space: dict[str, Any]) -> namespaces.Space | None:
-        """What stands for a function's globals that are a module's; None for globals of no module."""
+        """Return the placeholder for globals that belong to a module; None for other globals."""
         name = space.get("__name__")
         module = sys.modules.get(name) if isinstance(name, str) else None
         shell = self._shells.get(id(space))
@@ -146,7 +147,7 @@ class ByName:
         return shell
 
     def reduce_bound(self, method: Any) -> Any:
-        """Reduce a method that a module has among its names, as `random.random`, to that name."""
+        """Reduce a method that is also a name of a module, such as `random.random`, to that name."""
         home: str = type(method.__self__).__module__
         name = method.__name__
         while home:
@@ -157,7 +158,7 @@ class ByName:
         return NotImplemented
 
     def rule_of_instances(self, kind: type, rule: Rule | None) -> Rule | None:
-        """`rule`, for those objects of a class that are not a name of a module that goes by name."""
+        """Return a rule that pickles named objects of a module by name, and uses `rule` for all others."""
         if any(base.__module__ in _SYNC for base in kind.__mro__):
             return lambda obj: self._reduce_placed(obj, rule)
         name = kind.__module__
@@ -177,7 +178,7 @@ class ByName:
         return reduce
 
     def _reduce_placed(self, obj: Any, rule: Rule | None) -> Any:
-        """A lock or a context variable of a module: any module may have it."""
+        """Reduce a lock or a context variable by name if any module has it, otherwise by `rule`."""
         if self._places is None:
             self._places = self._index()
         place = self._places.get(id(obj))
@@ -187,9 +188,10 @@ class ByName:
         return NotImplemented if rule is None else rule(obj)
 
     def at_home(self, names: dict[str, Any]) -> dict[str, Any]:
-        """The same names, with stand-ins for the lists, dicts and sets that a module of the user's has, too.
+        """Return the same names, with placeholders for containers that a module of the user's also has.
 
-        `from settings import CONFIG` gives the notebook the very dict that the module's functions read.
+        The containers are lists, dicts and sets. After `from settings import CONFIG` the notebook and the
+        module's functions share one dict.
         """
         if not any(type(value) in _CONTAINERS for value in names.values()):
             return names
@@ -199,7 +201,7 @@ class ByName:
         return {name: homes.get(id(value), value) for name, value in names.items()}
 
     def registries(self, module: types.ModuleType) -> list[namespaces.Placed]:
-        """The dicts and lists of a module of the user's that hold functions or classes of the notebook."""
+        """Return the containers of a user's module that contain functions or classes of the notebook."""
         if is_installed(module.__name__):
             return []
         if self._at_home is None:
@@ -236,7 +238,10 @@ class ByName:
         return found
 
     def _reduce_constant(self, obj: Any, module: str, key: str) -> Any:
-        """`dataclasses.MISSING`, `os.environ`; what the user's own module has keeps what was set on it."""
+        """Reduce a constant of a module, such as `dataclasses.MISSING` or `os.environ`, to its name.
+
+        A constant of the user's own module keeps the attributes that were set on it.
+        """
         place = namespaces.reduce_place(module, key)
         if is_installed(module):
             self._named(module)
@@ -263,9 +268,9 @@ def _is_of_notebook(value: Any) -> bool:
 
 
 def reached(values: Iterable[Any], words: Collection[str]) -> list[types.ModuleType]:
-    """The imported submodules that code may reach as attributes of those values that are packages.
+    """Return the imported submodules that code may use as attributes of those values that are packages.
 
-    `import xml` brings `xml.etree` only because something else has imported it, such as another cell.
+    `import xml` provides `xml.etree` only if something else has imported it, such as another cell.
     """
     packages = [value for value in values if type(value) is types.ModuleType and hasattr(value, "__path__")]
     found = []
@@ -280,7 +285,10 @@ def reached(values: Iterable[Any], words: Collection[str]) -> list[types.ModuleT
 
 
 def _spec(name: str) -> ModuleSpec | None:
-    """What an import of a top-level module would find. Finders that others have put there may raise."""
+    """Return the spec that an import of a top-level module would find.
+
+    Finders of other libraries may raise.
+    """
     for finder in sys.meta_path:
         with contextlib.suppress(Exception):
             spec = finder.find_spec(name, None, None)
@@ -290,7 +298,10 @@ def _spec(name: str) -> ModuleSpec | None:
 
 
 def is_installed(name: str) -> bool:
-    """Whether a module's top-level package comes with Python or was installed; not the user's own then."""
+    """Return whether a module's top-level package is installed or part of Python.
+
+    Otherwise the module is the user's own.
+    """
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names:
         return True

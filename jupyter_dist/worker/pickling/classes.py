@@ -1,4 +1,4 @@
-"""Classes of the notebook in a pickle: made anew on a rank, left alone in the kernel, one for all ranks."""
+"""Pickled classes of the notebook: rebuilt on a rank, unchanged in the kernel, the same for all ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OF_A_MEMBER = {"_value_", "_name_", "__objclass__", "_sort_order_", "_inverted_
 
 
 def reduce_class(cls: Any) -> Any:
-    """Reduce a class by value, as cloudpickle does; without cloudpickle's losses of what a class has."""
+    """Reduce a class by value, as cloudpickle does, and add what cloudpickle omits."""
     maker, args, state, *_ = cloudpickle_parts.dynamic_class_reduce(cls)
     if issubclass(cls, enum.Enum):
         args, state = _whole_enum(cls, args, state)
@@ -36,7 +36,7 @@ def reduce_class(cls: Any) -> Any:
 
 
 def _whole_enum(cls: Any, args: tuple[Any, ...], state: Any) -> tuple[tuple[Any, ...], Any]:
-    """Add the members' second names, and what its own `__new__` or `__init__` has put on each member."""
+    """Add the aliases of members, and the attributes that `__new__` or `__init__` has set on each member."""
     foreign_names.require("worker/pickling/classes")
     bases, name, qualname, _, *rest = args
     members = {key: member._value_ for key, member in cls.__members__.items()}
@@ -57,10 +57,10 @@ def _with_its_name(cls: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _with_slots(cls: Any, args: tuple[Any, ...], state: Any) -> tuple[tuple[Any, ...], Any]:
-    """Have the class made with its slots; cloudpickle's has a `__dict__`, which takes any attribute."""
+    """Make the class with its slots. cloudpickle's class has a `__dict__`, which allows any attribute."""
     slots = vars(cls)["__slots__"]
     if not isinstance(slots, str | tuple | list | dict):
-        return args, state  # used up when the class was made
+        return args, state  # the iterable was consumed when the class was made
     metaclass, name, bases, options, *rest = args
     attributes, extra = state
     members = (types.MemberDescriptorType, types.GetSetDescriptorType)
@@ -69,10 +69,10 @@ def _with_slots(cls: Any, args: tuple[Any, ...], state: Any) -> tuple[tuple[Any,
 
 
 def name_classes(main: dict[str, Any], run: str) -> None:
-    """Make classes of the cell the same class for whoever loads results of several ranks.
+    """Assign one identity to classes of the cell, for readers that load results of several ranks.
 
-    Every rank has made them from the same lines; without this `results[0] == results[1]` would be
-    false for two equal dataclasses. Classes that came with the payload have their names already.
+    Every rank has made the classes from the same lines. Without this, `results[0] == results[1]` would be
+    false for two equal dataclasses. Classes of the payload already have their identities.
     """
     for name, value in list(main.items()):
         if isinstance(value, type) and (value.__module__, value.__qualname__) == ("__main__", name):
@@ -89,7 +89,7 @@ def name_classes(main: dict[str, Any], run: str) -> None:
                     cloudpickle_parts.TRACKED_IDS[identity] = value
 
 
-# What a pickle calls on the other side. Their names are part of the format.
+# A pickle calls these functions when it is loaded. Their names are part of the format.
 
 
 def _class(maker: Any, args: tuple[Any, ...]) -> Any:
@@ -102,10 +102,11 @@ def _class(maker: Any, args: tuple[Any, ...]) -> Any:
 
 
 def _made(maker: Any, args: tuple[Any, ...]) -> Any:
-    """Make a class without the notebook's own code that ran when it was made there.
+    """Make a class without running code of the notebook that already ran when the class was made there.
 
-    What a metaclass or `__init_subclass__` of the notebook did is in the objects that travel; again, it would
-    count the class twice, and lack the class statement's keywords. Those of libraries run.
+    The effects of a metaclass or `__init_subclass__` of the notebook are already in the pickled objects. A
+    second run would register the class twice, and would lack the keywords of the class statement. Metaclasses
+    and hooks of libraries run.
     """
     bases = types.resolve_bases(args[2] if maker is cloudpickle_parts.make_skeleton_class else args[0])
     with _without_init_subclass({cls for base in bases for cls in base.__mro__}):
@@ -141,7 +142,7 @@ def _without_init_subclass(bases: Collection[Any]) -> Iterator[None]:
 
 
 def _set_class_state(cls: Any, state: Any) -> Any:
-    # cloudpickle would write the methods again, with globals cut off from the notebook's.
+    # cloudpickle would replace the methods by methods whose globals are not the notebook's.
     if id(cls) in current().known:
         return cls
     members = state[1].pop("_members", {})

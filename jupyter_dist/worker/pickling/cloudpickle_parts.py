@@ -1,4 +1,4 @@
-"""Take from cloudpickle the parts that it does not document: the one place that knows their names.
+"""Undocumented parts of cloudpickle. Only this module refers to their names.
 
 Raises ForeignNameMissing at import if the installed cloudpickle lacks one of them.
 """
@@ -36,7 +36,7 @@ foreign_names.require("worker/pickling/cloudpickle_parts")
 BasePickler: Any = cloudpickle.Pickler
 BUILTIN_TYPES = _inside._BUILTIN_TYPE_NAMES
 TRACKED_CLASSES = _inside._DYNAMIC_CLASS_TRACKER_BY_CLASS
-"""Class → the identity under which cloudpickle knows a class that it has sent or received."""
+"""Class → the identity of a class that cloudpickle has sent or received."""
 TRACKED_IDS = _inside._DYNAMIC_CLASS_TRACKER_BY_ID
 TRACKER_LOCK = _inside._DYNAMIC_CLASS_TRACKER_LOCK
 class_reduce = _inside._class_reduce
@@ -52,6 +52,6 @@ set_class_state = _inside._class_setstate
 
 
 def function_arguments(pickler: Any, function: Any) -> tuple[Any, ...]:
-    """The arguments with which `make_function` makes a function again."""
+    """Return the arguments with which `make_function` rebuilds a function."""
     arguments: tuple[Any, ...] = pickler._function_getnewargs(function)
     return arguments

@@ -1,9 +1,9 @@
-"""What has come of Keras from the notebook: its variables are made late, and in the cell's own strategy.
+"""Deferred creation of Keras variables from the notebook, within the cell's own strategy.
 
-Late, because the first variable starts TensorFlow, and before that a cell may still choose devices, or make a
-MultiWorkerMirroredStrategy. In the strategy, because a model has to be made in the scope of the strategy that
-is to train it: one that was made before would be trained by each rank alone, in silence. So what came is
-given over to the first strategy whose scope is entered, with the same values.
+The variables are made late, because the first variable starts TensorFlow. Before that, a cell may still
+choose devices, or make a MultiWorkerMirroredStrategy. The variables are made in the strategy, because a model
+belongs to the scope in which it is made. Otherwise each rank would silently train the model alone. So objects
+of the notebook move, with the same values, to the first strategy whose scope is entered.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ __all__ = ["add", "expect_strategy", "patch", "patch_collective", "start_tensorf
 
 _waiting: list[Callable[[], Any]] = []
 _values: dict[int, tuple[Any, Any]] = {}
-"""`id` of a variable → itself and its value, until TensorFlow's variable is made."""
+"""`id` of a variable → the variable and its value, until TensorFlow's variable is made."""
 _expected = False
 _kept: list[Any] = []
 
 
 def add(obj: Any) -> None:
-    """Remember an optimizer or a model, if it is one."""
+    """Remember an optimizer or a model; ignore other objects."""
     values = vars(obj)
     if hasattr(obj, "_var_key"):
         import tensorflow as tf
 
         values["_distribution_strategy"] = tf.distribute.get_strategy()
-        # Keyed by what is not made yet; only how many there are is known.
+        # Keras uses the missing variables as keys. Until they exist, each index is its own key.
         values["_trainable_variables_indices"] = {i: i for i, _ in enumerate(values["_trainable_variables"])}
         if not pickling.on_rank():
             _key(obj)
@@ -41,7 +41,7 @@ def add(obj: Any) -> None:
 
 
 def wait(variable: Any, value: Any) -> None:
-    """Give a Keras variable its value when that is first asked for, or when a strategy takes it."""
+    """Set the value of a Keras variable at its first use, or when a strategy creates it."""
     if not pickling.on_rank():
         variable._initialize(value)
         return
@@ -55,8 +55,9 @@ def wait(variable: Any, value: Any) -> None:
 
 def _remember(obj: Any) -> None:
     if task().is_of_several:
-        foreign_names.raise_kept_back("tensorflow")  # else each rank would train it alone
-        # All ranks have to move the same, whatever garbage each has collected: to make them is collective.
+        foreign_names.raise_kept_back("tensorflow")  # otherwise each rank would train it alone
+        # Creating variables is collective, so all ranks must move the same objects. A weak reference could
+        # lose some.
         _waiting.append(lambda: obj)
     else:
         _waiting.append(weakref.ref(obj))
@@ -92,16 +93,16 @@ def _key(obj: Any) -> None:
 
 
 def expect_strategy() -> None:
-    """Tell that the cell makes a strategy that spans ranks, which TensorFlow wants before all else."""
+    """Record that the cell makes a strategy that spans ranks, which TensorFlow needs before anything else."""
     global _expected
     _expected = True
 
 
 def start_tensorflow() -> None:
-    """Before something of the notebook's starts TensorFlow: connect the workers, if the cell wants that.
+    """Connect the workers before an object of the notebook starts TensorFlow, if the cell needs that.
 
-    TensorFlow does so for the first MultiWorkerMirroredStrategy, and only at its start. To connect them again
-    for the cell's own one would wait for ever, so that is left out.
+    TensorFlow connects the workers for the first MultiWorkerMirroredStrategy, and only at its start. A second
+    connection for the cell's own strategy would wait forever, so it is skipped.
     """
     global _expected
     here = task()
@@ -127,7 +128,10 @@ def start_tensorflow() -> None:
 
 
 def patch(distribute_lib: Any) -> None:
-    """Patch `tensorflow.python.distribute.distribute_lib`: what waits moves into a scope. Repeatable."""
+    """Patch `tensorflow.python.distribute.distribute_lib`: deferred objects move into an entered scope.
+
+    Repeatable.
+    """
 
     def moving(scope: Any) -> Any:
         def entered(self: Any) -> Any:
@@ -147,7 +151,7 @@ def patch(distribute_lib: Any) -> None:
 def patch_collective(strategies: Any) -> None:
     """Patch `tensorflow.python.distribute.collective_all_reduce_strategy`. Repeatable.
 
-    Who makes such a strategy trains with all ranks, so what waits moves there at once.
+    Code that makes such a strategy trains with all ranks, so deferred objects move there at once.
     """
 
     def entering(init: Any) -> Any:
@@ -179,7 +183,7 @@ def _move(found: list[Any], strategy: Any, scope: Any) -> None:
                 variable._aggregation = "mean"
             if variable.synchronization == "on_read":
                 variable._initialize(value * 0)
-                variable.assign(value)  # divided among the replicas, which are summed up when it is read
+                variable.assign(value)  # the value is divided among the replicas, and reading sums them up
             else:
                 variable._initialize(value)
     for obj in found:

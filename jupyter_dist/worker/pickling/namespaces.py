@@ -1,4 +1,4 @@
-"""What stands for modules and their namespaces in a pickle, and what the other process makes of it."""
+"""Placeholders for modules and their namespaces in a pickle, and the functions that load them."""
 
 from __future__ import annotations
 
@@ -32,36 +32,42 @@ __all__ = [
 
 
 class Space(dict[str, Any]):
-    """Stands for the globals of functions in a pickle; never empty, or cloudpickle would fill it."""
+    """The placeholder for globals of functions in a pickle.
+
+    It is never empty, or cloudpickle would fill it.
+    """
 
     def __init__(self, name: str, reduced: Any, *, of_module: bool = False, copied: bool = False) -> None:
         super().__init__(__name__=name)
         self.reduced = reduced
-        """What finds or makes them in the other process."""
+        """The reduced value that finds or makes the globals in the other process."""
         self.of_module = of_module
-        """Whether they are those of a module that the other process imports."""
+        """Whether the globals belong to a module that the other process imports."""
         self.copied = copied
-        """Whether the names that a function uses travel as well, for a rank that has no such module."""
+        """Whether the names that a function uses are sent as well, for a rank that lacks the module."""
 
 
 class Shell:
-    """Stands for a module that travels by value, before it is filled."""
+    """The placeholder for a module that is pickled by value, before it is filled."""
 
     def __init__(self, name: str, registered: bool) -> None:
         self.name = name
         self.registered = registered
-        """Whether it can be imported by its name here, without being found by an import."""
+        """Whether the module is in sys.modules under its name, although an import would not find it."""
 
     def __reduce__(self) -> Any:
         return _new_module, (self.name,)
 
     def filled(self, names: Mapping[str, Any]) -> Any:
-        """How the module itself is reduced: the same one, whose functions may have been loaded before."""
+        """Return how the module itself is reduced.
+
+        Functions of the same module may have been loaded before.
+        """
         return same, (self,), (dict(names), self.registered), None, None, _fill_module
 
 
 class Placed:
-    """Stands for a container that a module of the user's holds: that module's own, with what is in it now."""
+    """The placeholder for a container of a user's module. Loading refills that module's own container."""
 
     def __init__(self, module: str, name: str, value: Any, named: Callable[[str], None]) -> None:
         self._place = module, name
@@ -74,29 +80,29 @@ class Placed:
 
 
 class Cell:
-    """Stands for a variable that functions share, before it is filled."""
+    """The placeholder for a variable that functions share, before it is filled."""
 
     def __init__(self, cell: types.CellType) -> None:
         self._cell = cell
 
     def contents(self) -> list[Any]:
-        """What the variable is, if it is anything yet."""
+        """Return the value of the variable in a list, or an empty list if it has none yet."""
         try:
             return [self._cell.cell_contents]
         except ValueError:
             return []
 
     def filled(self) -> Any:
-        """How the cell itself is reduced."""
+        """Return how the cell itself is reduced."""
         return same, (self,), self.contents(), None, None, _fill_cell
 
 
 def function_state(
     function: Any, used: dict[str, Any], cells: tuple[Cell, ...] | None, reached: list[types.ModuleType]
 ) -> Any:
-    """What a function has besides its code.
+    """Return the state of a function besides its code.
 
-    `used`: those of its globals that travel; `reached`: modules that only have to be imported for it.
+    `used`: its globals that are sent. `reached`: modules that only have to be imported for it.
     """
     attributes = {name: getattr(function, name) for name in _OF_A_FUNCTION}
     attributes |= annotation_values.of_function(function)
@@ -112,7 +118,10 @@ def space_of_main() -> Space:
 
 
 def space_of_module(name: str, copied: Mapping[str, Any] | None) -> Space:
-    """`copied`: what a copy of the module's globals starts with, where a rank may have no such module."""
+    """Return the placeholder for a module's globals.
+
+    `copied`: the first names of a copy, for a rank that may lack the module.
+    """
     reduced = _globals_of, (name, None if copied is None else dict(copied))
     return Space(name, reduced, of_module=True, copied=copied is not None)
 
@@ -122,11 +131,11 @@ def space_of_shell(shell: Shell) -> Space:
 
 
 def reduce_place(module: str, path: str) -> Any:
-    """Reduce an object to an import and the attributes to follow from there; none for a module itself."""
+    """Reduce an object to an import and the attributes to follow from it. A module needs no attributes."""
     return _at, (module, path)
 
 
-# What a pickle calls on the other side. Their names are part of the format.
+# A pickle calls these functions when it is loaded. Their names are part of the format.
 
 
 def _main() -> dict[str, Any]:
@@ -145,7 +154,10 @@ def attribute(found: Any, path: str) -> Any:
 
 
 def _globals_of(name: str, copy: dict[str, Any] | None) -> dict[str, Any]:
-    """A module's own globals; `copy`, to be filled, where there is no such module and it may be missing."""
+    """Return a module's own globals.
+
+    If the module is missing and `copy` is not None, return `copy`, which is filled later.
+    """
     try:
         return importlib.import_module(name).__dict__
     except ModuleNotFoundError as error:
@@ -155,7 +167,7 @@ def _globals_of(name: str, copy: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def set_function(function: Any, state: tuple[Any, ...]) -> None:
-    """Give a function its state, and leave the globals alone that are a module's own."""
+    """Set a function's state. Globals that belong to a module stay unchanged."""
     own, attributes, used, cells, _ = state
     vars(function).update(own)
     space = function.__globals__
@@ -182,7 +194,7 @@ def same(obj: Any) -> Any:
 
 
 def updated(obj: Any, state: Mapping[str, Any]) -> None:
-    """Give an object of a module the attributes that it has in the notebook."""
+    """Set the attributes that an object of a module has in the notebook."""
     vars(obj).update(state)
 
 

@@ -1,4 +1,4 @@
-"""`functools.singledispatch` functions in a pickle, with what the notebook has registered with them."""
+"""`functools.singledispatch` functions in a pickle, with the implementations that the notebook registered."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def reduce_dispatcher(function: types.FunctionType) -> Any:
 
 
 def reduce_registered(function: types.FunctionType, mains: Collection[int]) -> Any:
-    """Reduce a library's function to its name and what the notebook has registered with it."""
+    """Reduce a library's function to its name and the notebook's implementations."""
     added = _added(function, mains)
     if not added:
         return NotImplemented
@@ -31,7 +31,7 @@ def reduce_registered(function: types.FunctionType, mains: Collection[int]) -> A
 
 
 def of_module(module: types.ModuleType, mains: Collection[int]) -> list[types.FunctionType]:
-    """The generic functions of a module with which the notebook has registered something."""
+    """Return the generic functions of a module for which the notebook has registered implementations."""
     functions = [v for v in list(vars(module).values()) if type(v) is types.FunctionType and v.__dict__]
     return [function for function in functions if _added(function, mains)]
 
@@ -54,7 +54,7 @@ def _added(function: types.FunctionType, mains: Collection[int]) -> dict[type, A
     }
 
 
-# What a pickle calls on the other side. Their names are part of the format.
+# A pickle calls these functions when it is loaded. Their names are part of the format.
 
 
 def _dispatcher(default: Any) -> Any:
@@ -69,4 +69,4 @@ def _register(function: Any, state: tuple[dict[type, Any], dict[str, Any]]) -> N
 
 
 def loaded(_: Any, functions: Any) -> None:
-    """A module's generic functions have got what the notebook registered: each by its own load."""
+    """Do nothing: each generic function has registered the notebook's implementations itself."""

@@ -1,4 +1,4 @@
-"""Arrays and tensors in a pickle: their memory travels out of band, without a copy."""
+"""Arrays and tensors in a pickle. Their memory is sent out of band, without a copy."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .unpickling import current
 
 __all__ = ["IN_BAND_BELOW", "Tensors", "owners", "reduce_array"]
 
-IN_BAND_BELOW = 4096  # a smaller buffer costs more aside than inside
+IN_BAND_BELOW = 4096  # a smaller buffer is cheaper inside the pickle
 
 
 def reduce_array(array: Any, known: Collection[int] = ()) -> Any:
-    """Reduce a numpy array so that its memory is a buffer, also where numpy would copy it.
+    """Reduce a numpy array so that its memory is a buffer, even if numpy would copy it.
 
-    `known` are the identities of arrays that travel themselves: a view of one stays a view of it.
+    `known` are the ids of arrays that are sent themselves. A view of such an array stays a view of it.
     """
     numpy = sys.modules["numpy"]
     owner = array.base
@@ -32,13 +32,16 @@ def reduce_array(array: Any, known: Collection[int] = ()) -> Any:
         return NotImplemented
     view = numpy.asarray(array)
     if view is not array or not (array.flags.forc or array.T.flags.forc):
-        # A memory map or a slice: numpy would copy it into the body, byte by byte.
+        # Numpy would copy a memory map or a slice into the body, byte by byte.
         return numpy.ascontiguousarray(view).__reduce_ex__(5)
     return NotImplemented
 
 
 def owners(values: Iterable[Any]) -> set[int]:
-    """The arrays of which others may be views: the values themselves, and what they show the whole of."""
+    """Return the ids of arrays that can have views among the values.
+
+    They are the values themselves, and arrays that a value shows completely.
+    """
     ndarray: Any = getattr(sys.modules.get("numpy"), "ndarray", None)
     arrays = [value for value in values if type(value) is ndarray]
     arrays += [
@@ -48,7 +51,7 @@ def owners(values: Iterable[Any]) -> set[int]:
 
 
 class Tensors:
-    """Reduces torch's tensors and storages, and counts those that are on a GPU."""
+    """A reducer for torch's tensors and storages. It counts those that are on a GPU."""
 
     def __init__(self) -> None:
         self._torch: Any = sys.modules["torch"]
@@ -57,7 +60,7 @@ class Tensors:
         self._untyped_dtypes = frozenset(new_dtypes())
 
     def are(self, kind: type) -> bool:
-        """Whether objects of a class are for `reduce`."""
+        """Return whether `reduce` handles objects of a class."""
         torch = self._torch
         ours = kind is torch.UntypedStorage or kind is torch.storage.TypedStorage
         return ours or issubclass(kind, torch.Tensor)
@@ -73,7 +76,8 @@ class Tensors:
         self.on_gpu += bool(obj.is_cuda)
         if kind is torch.Tensor and obj.dtype in self._untyped_dtypes:
             rebuild, (first, *rest) = obj.__reduce_ex__(5)
-            if type(first) is torch.UntypedStorage:  # torch hands this out, but wants a typed one back
+            # Torch returns this storage, but requires a typed one for rebuilding.
+            if type(first) is torch.UntypedStorage:
                 return rebuild, (_typed_storage(first, torch.uint8), *rest)
         if obj.requires_grad and obj.is_leaf and obj.grad is not None:
             maker, arguments, *state = obj.__reduce_ex__(5)
@@ -81,8 +85,8 @@ class Tensors:
         return NotImplemented
 
     def reduce_storage(self, storage: Any) -> Any:
-        # torch has one object for each storage, and pickle one entry for each object:
-        # tied weights stay tied, views stay views.
+        # torch has one object for each storage, and pickle one entry for each object. So tied weights stay
+        # tied, and views stay views.
         if storage.device.type == "cuda":
             return _cuda_storage, (storage.cpu(),)
         if storage.device.type != "cpu":
@@ -95,7 +99,7 @@ class Tensors:
         return _storage, (pickle.PickleBuffer(memory),)
 
 
-# What a pickle calls on the other side. Their names are part of the format.
+# A pickle calls these functions when it is loaded. Their names are part of the format.
 
 
 def _view(owner: Any, dtype: Any, shape: Any, offset: int, strides: Any, writeable: bool) -> Any:
@@ -136,5 +140,5 @@ def _cuda_storage(storage: Any) -> Any:
 
 
 def _goes_to_gpu(on_rank: bool, torch: Any) -> bool:
-    """Whether what was on a GPU goes to one again: results stay off the notebook's GPU."""
+    """Return whether a GPU storage is copied to a GPU again. Results never use the notebook's GPU."""
     return on_rank and bool(torch.cuda.is_available())

@@ -1,4 +1,4 @@
-"""What the functions that a pickle calls find out about the load that calls them."""
+"""The state of the current load, for the functions that a pickle calls."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["Loading", "current", "hold", "later", "loading", "on_rank"]
 
 
 class Loading:
-    """One load: on a rank it has the rank's main namespace, in the kernel one of its own."""
+    """One load. On a rank it uses the rank's main namespace, in the kernel a namespace of its own."""
 
     def __init__(self, main: dict[str, Any] | None) -> None:
         self.on_rank = main is not None
         self.main = {"__name__": "__main__", "__builtins__": builtins} if main is None else main
         self.known: set[int] = set()
-        """Classes that were here before; the kernel's own, as a rule."""
+        """Classes that existed before, usually the kernel's own."""
         self.referents: list[Any] = []
-        """What weak references refer to, held until all is loaded."""
+        """Objects with weak references, kept alive until all is loaded."""
         self.unfinished: list[tuple[int, Callable[[], None]]] = []
 
 
@@ -30,9 +30,9 @@ _held: list[Any] = []
 
 
 class loading:  # a class, because a traceback would show contextlib's frames
-    """What is unpickled inside has `main` as its main namespace; None: one of its own.
+    """A context for unpickling with `main` as the main namespace, or a new one for None.
 
-    What was put off with `later` is done at the end, when all is loaded.
+    Functions that were delayed with `later` are called at the end, when all is loaded.
     """
 
     def __init__(self, main: dict[str, Any] | None) -> None:
@@ -55,7 +55,7 @@ class loading:  # a class, because a traceback would show contextlib's frames
 
 
 def later(order: int, finish: Callable[[], None]) -> None:
-    """Call `finish` when all of the value is loaded: by `order`, else as they came."""
+    """Call `finish` when the whole value is loaded. Calls are sorted by `order`, then by arrival."""
     if _current is None:
         finish()
     else:
@@ -63,24 +63,25 @@ def later(order: int, finish: Callable[[], None]) -> None:
 
 
 def on_rank() -> bool:
-    """Whether what is being unpickled arrives on a rank, not in the kernel."""
+    """Return whether the current load is on a rank rather than in the kernel."""
     return current().on_rank
 
 
 def current() -> Loading:
-    """The load that is under way; a new one of the kernel's kind where none is."""
+    """Return the current load, or a new one of the kernel's kind without a current load."""
     return Loading(None) if _current is None else _current
 
 
 def hold(referents: Iterable[Any]) -> None:
-    """Keep what is weakly referred to from being freed before the load has ended."""
+    """Keep objects with weak references alive until the load has ended."""
     current().referents.extend(referents)
 
 
 def _let_go(load: Loading) -> None:
-    """Free the referents that something else holds, as in the notebook; a rank keeps the others.
+    """Free the referents that another object keeps alive, as in the notebook. A rank keeps the others.
 
-    In the notebook something held those as well. It did not travel, so they stay until the rank ends.
+    In the notebook, some object kept the others alive as well. That object was not sent, so the rank keeps
+    them until it ends.
     """
     while load.referents:
         referent, references = _counted(load.referents)
@@ -89,11 +90,11 @@ def _let_go(load: Loading) -> None:
 
 
 def _counted(values: list[Any]) -> tuple[Any, int]:
-    """Take the last value off a list. Returns it, and how many references this function saw of it."""
+    """Remove the last value of a list. Return it, and the number of references that this function counts."""
     value = values.pop()
     return value, sys.getrefcount(value)
 
 
-# Counted instead of written down: since Python 3.14 a local name lends its reference to a call.
+# The number is measured: since Python 3.14 a local name lends its reference to a call.
 _ALONE = _counted([object()])[1]
-"""What is counted for a value that nothing else holds."""
+"""The count for a value that no other object refers to."""

@@ -1,4 +1,4 @@
-"""What the code of a function, a class body or a cell names."""
+"""Names in the code of a function, a class body or a cell."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["CodeNames", "code_names"]
 
 
 class CodeNames(NamedTuple):
-    """What a code object and those nested in it name."""
+    """The names in a code object and in those nested in it."""
 
     reads: frozenset[str]
-    """Global names that may be read or deleted; what a class body reads of its own is not among them."""
+    """Global names that may be read or deleted, without the names of a class body that it reads itself."""
     writes: frozenset[str]
-    """Names bound at the top or by a `global` statement."""
+    """Names bound at the top level or by a `global` statement."""
     imports: frozenset[str]
     words: frozenset[str]
     """Every name and attribute."""
@@ -26,11 +26,11 @@ class CodeNames(NamedTuple):
 _READS = {"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS", "DELETE_NAME", "DELETE_GLOBAL"}
 
 
-@functools.lru_cache(maxsize=4096)  # a cell's functions are asked about again with the next cell
+@functools.lru_cache(maxsize=4096)  # each cell checks the functions of earlier cells again
 def code_names(code: types.CodeType, *, class_body: bool = False, later: bool = True) -> CodeNames:
-    """The names in a code object and in all that are nested in it.
+    """Return the names in a code object and in all code nested in it.
 
-    With `later` off, functions nested in it are left out: they run when they are called.
+    With `later=False`, nested functions are left out, because they run only when they are called.
     """
     reads: set[str] = set()
     writes: set[str] = set()
@@ -41,7 +41,7 @@ def code_names(code: types.CodeType, *, class_body: bool = False, later: bool = 
     for instruction in dis.get_instructions(code):
         operation, name = instruction.opname, instruction.argval
         if operation in _READS:
-            # `@data.setter` in a class body reads the line above, not the notebook.
+            # `@data.setter` in a class body refers to the line above, not to the notebook.
             reads |= {name} - own
         elif operation in ("STORE_NAME", "STORE_GLOBAL"):
             (own if class_body and operation == "STORE_NAME" else writes).add(name)

@@ -1,1 +1,1 @@
-"""A rank's life around the cell."""
+"""The steps of a rank before, during and after the cell."""

@@ -1,4 +1,4 @@
-"""Run the payload in a fresh `__main__` and write down how it ended."""
+"""Execution of the payload in a fresh `__main__`, and the record of how it ended."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _ERROR_BYTES = 32_768
 
 
 def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
-    """Run the cell; returns the exit code and whether the end is an orderly one.
+    """Run the cell. Returns the exit code and whether the end is orderly.
 
-    Writes `result.pkl` and a result event, or `error.json` and the traceback into the log. A process that
-    the cell has forked may come back from here, too; it only leaves its traceback in the log.
+    Writes `result.pkl` and a result event, or `error.json` and the traceback in the log. A process that the
+    cell has forked may return from this function, too. Such a process only writes its traceback to the log.
     """
     labels: dict[str, str] = {}
     rank = os.getpid()
@@ -68,7 +68,7 @@ def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
 
 
 def _show_last(header: Mapping[str, Any], value: Any) -> None:
-    """What a notebook shows when a cell has ended: open figures, and its last expression without a `;`."""
+    """Show what a notebook shows at the end of a cell: open figures, and a last expression without a `;`."""
     from ..output import displays, library_displays
 
     displays.renew_widgets()
@@ -90,7 +90,7 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any]) -> 
     shipped_modules.install(paths[0], header["origins"])
     sys.argv = list(header["argv"])
     for filename, text in header["sources"].items():
-        # A size of None as mtime keeps linecache from looking for the file.
+        # A size of None as mtime prevents linecache from looking for the file.
         linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
     why = header["legacy_keras"]
     if not why and header["legacy_keras_if_several"]:
@@ -109,36 +109,38 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any]) -> 
     spawned_process.take_displays(header["filename"])
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
-    # `multiprocessing` gives it the second name when it is imported, which may be long ago.
+    # `multiprocessing` sets the second name when it is imported, which can be long ago.
     sys.modules["__main__"] = sys.modules["__mp_main__"] = main
     main_snapshot.prepare(rank_folder / layout.MAIN, header["sources"])
     writer = events.writer()
     assert writer is not None
-    writer.cell()  # the names may bring modules of the user's, whose import runs their code
+    # Loading the names may import the user's modules, which runs their code.
+    writer.cell()
     settings = header.get("settings", {})
     notebook_settings.before_names(settings)
     names = payload.load(run_folder / layout.PAYLOAD, main=main.__dict__)
     for name in header["submodules"]:
-        with contextlib.suppress(Exception):  # what really needs it says what is wrong
+        with contextlib.suppress(Exception):  # the code that needs the module reports the error
             importlib.import_module(name)
     objects = names.pop(notebook_settings.OBJECTS, {})
     notebook_settings.after_names(settings, objects, int(rank_folder.name))
     main_snapshot.hand_on(settings, objects)
-    parameters = header.get("parameters", {})  # of a tuning run's trial
+    parameters = header.get("parameters", {})  # the parameters of a tuning run's trial
     trial_parameters.tell(parameters)
     if header["kind"] == "call":
         code = getattr(names["fn"], "__code__", None)
         spawned_process.take_displays(getattr(code, "co_filename", None))
         if getattr(names["fn"], "__module__", None) == "__main__":
-            main.__dict__.setdefault(names["fn"].__name__, names["fn"])  # a process that it starts finds it
+            # A process that the function starts can find it there.
+            main.__dict__.setdefault(names["fn"].__name__, names["fn"])
         return names["fn"](*names["args"], **{**names["kwargs"], **parameters})
     main.__dict__.update(names)
-    main.__dict__.update(parameters)  # they win over the notebook's values of these names
+    main.__dict__.update(parameters)  # parameters override the notebook's values of these names
     return _run_cell(header["source"], header["filename"], header["flags"], main.__dict__)
 
 
 def _run_cell(source: str, filename: str, flags: int, namespace: dict[str, Any]) -> Any:
-    """Run the statements; the value of a last expression is the rank's result."""
+    """Run the statements. The value of a last expression is the rank's result."""
     tree = ast.parse(source, filename)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -189,15 +191,15 @@ def _limited(text: str) -> str:
 
 def _print_error(error: BaseException, labels: Mapping[str, str]) -> None:
     report = traceback.TracebackException.from_exception(error)
-    for _ in _shown(report, labels):  # takes our frames out
+    for _ in _shown(report, labels):  # iterating removes the frames of jupyter-dist
         pass
     print(_labelled("".join(report.format()), labels), end="", file=sys.stderr, flush=True)
 
 
 def _keep_error(rank_folder: Path, error: BaseException, labels: Mapping[str, str]) -> None:
-    """The traceback goes to `error.json`, for the views, and then to the log, for who reads it.
+    """Write the traceback to `error.json`, for the views, and then to the log, for people.
 
-    In that order: who sees it in the log can find out that it is one that was written down.
+    A reader who sees the traceback in the log can then rely on `error.json`.
     """
     when = events.now()
     asked = _without_the_end(error)
@@ -223,12 +225,15 @@ def _keep_error(rank_folder: Path, error: BaseException, labels: Mapping[str, st
         file.write(json.dumps(data).encode())
         file.truncate()
     os.replace(prepared, rank_folder / layout.ERROR)
-    with contextlib.suppress(OSError):  # a full disk may be what it tells of
+    with contextlib.suppress(OSError):  # the error may report a full disk
         print(text, end="", file=sys.stderr, flush=True)
 
 
 def _without_the_end(error: BaseException) -> bool:
-    """Take out of an error's history that the rank was asked to end: that is ours. Returns whether it was."""
+    """Remove the request to end from an error's history, because jupyter-dist raised it.
+
+    Return whether it was there.
+    """
     seen: set[int] = set()
     asked = False
     while id(error) not in seen:
@@ -242,7 +247,7 @@ def _without_the_end(error: BaseException) -> bool:
 
 
 def _keep_room(rank_folder: Path) -> None:
-    """Take the space of an `error.json`, for the time when there is none left."""
+    """Reserve the space of an `error.json`, for the case that the disk fills up."""
     with contextlib.suppress(OSError):
         fd = os.open(_prepared(rank_folder), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -256,21 +261,24 @@ def _prepared(rank_folder: Path) -> Path:
 
 
 def _labelled(text: str, labels: Mapping[str, str]) -> str:
-    """The text of tracebacks with cells by their labels; a message can hold one, as a DataLoader's does."""
+    """Replace the files of cells in a traceback by their labels.
+
+    A message can contain a traceback, as a DataLoader's does.
+    """
     for file, label in labels.items():
         text = text.replace(f'File "{file}"', f'File "{label}"')
     return text
 
 
 def _shown(report: traceback.TracebackException, labels: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Take our own frames out of a traceback and call its cells by their labels, causes included."""
+    """Remove the frames of jupyter-dist from a traceback and label its cells, causes included."""
     for part in _chain(report, set()):
         kept = []
         for frame in part.stack:
             if _is_ours(frame.filename):
                 continue
             file = frame.filename
-            source = frame.line  # read it now: the label below is no file to read it from
+            source = frame.line  # read now: the label below is not a file
             frame.filename = labels.get(file, file)
             kept.append(frame)
             if part is report:

@@ -1,6 +1,6 @@
-"""Say what to do where a cell asks for a debugger: a rank has nobody who could type.
+"""An error for a cell that starts a debugger, because nobody can type into a rank.
 
-The debugger alone would end at once with a bare BdbQuit, since the standard input of a rank is empty.
+The standard input of a rank is empty. Without this error the debugger would end at once with a bare BdbQuit.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _INSTEAD = (
 
 
 def patch(pdb: ModuleType) -> None:
-    """Have `breakpoint()`, `pdb.set_trace()` and those of debuggers made from `pdb.Pdb` raise RuntimeError.
+    """Make `breakpoint()`, `pdb.set_trace()` and debuggers derived from `pdb.Pdb` raise RuntimeError.
 
-    One that is given a stream of its own, as those that are reached over the network, stays as it is.
+    A debugger with a stream of its own stays unchanged, for example one that is used over the network.
     """
     wrap(pdb.Pdb, "set_trace", _refusing)
 
@@ -41,5 +41,5 @@ def _refusing(original: Any) -> Any:
 def _is_empty(stream: Any) -> bool:
     try:
         return os.path.samestat(os.fstat(stream.fileno()), os.stat(os.devnull))
-    except (AttributeError, OSError, ValueError):  # no file
+    except (AttributeError, OSError, ValueError):  # the stream is not a file
         return False

@@ -1,9 +1,9 @@
-"""Hear a request to end also where Python ignores exceptions.
+"""Repetition of a request to end that Python has ignored.
 
-A rank is asked to end by a signal, whose handler raises. In a `__del__`, or a callback of a weak reference or
-of C code, Python says "Exception ignored in …" with the frames of the handler, and goes on: the rank would
-hear no more of it, and be killed in the end without having cleaned up. So it is asked again, and nothing is
-said.
+A signal asks a rank to end, and its handler raises. In a `__del__`, or in a callback of a weak reference or
+of C code, Python ignores the exception. Python prints "Exception ignored in …" with the frames of the
+handler, and continues. The rank would then miss the request, and would finally be killed without cleaning up.
+So this module sends the signal again, and prints nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _AGAIN_S = 0.05
 
 
 def install() -> None:
-    """Look at what Python ignores from now on; repeatable."""
+    """Watch the exceptions that Python ignores from now on. Repeatable."""
     if getattr(sys.unraisablehook, "__module__", None) != __name__:
         before = sys.unraisablehook
 
@@ -35,7 +35,7 @@ def install() -> None:
 
 
 def _ask_again() -> None:
-    """A moment later: now it would be ignored as well, and be said to have been."""
+    """Send the signal again a moment later. Now, Python would ignore and report it as well."""
     main = threading.main_thread().ident or 0
     again = threading.Timer(_AGAIN_S, signal.pthread_kill, (main, signal.SIGTERM))
     again.daemon = True

@@ -1,17 +1,17 @@
-"""Write down what a rank's `__main__` knows, for the processes that are spawned on the rank.
+"""A snapshot of a rank's `__main__`, for the processes that are spawned on the rank.
 
 A process that `multiprocessing` spawns, or that its fork server forks, begins empty. Functions and classes of
-`__main__` are sent to it by name, and Python's way to have the names there is to run the main program once
-more, as `__mp_main__`. A cell is no program to run twice. So the rank writes down what its functions and
-classes are at that moment, with the global names that they use. A file that loads these stands in for the
-main program:
+`__main__` are sent to the process by name. To define these names, Python runs the main program once more, as
+`__mp_main__`. A cell must not run twice. So the rank writes the current functions and classes of `__main__`,
+with the global names that they use. A file that loads them replaces the main program:
 
-    RANK/.main/PID-N.py     what the process is told to run; calls `spawned.fill`
+    RANK/.main/PID-N.py     the program of the process; calls `spawned_process.fill`
     RANK/.main/PID-N.pkl    a header pickle of plain builtins, then the names in several pickles
-    RANK/.main/DIGEST       a large array, mapped copy on write by all processes that are to have it
+    RANK/.main/DIGEST       a large array, mapped copy on write by all processes that need it
 
-What cannot be pickled, is on a GPU, or belongs to the connections of the rank stays behind. A function that
-uses it raises NameError in the process, rather than go on with something else.
+The snapshot omits values that cannot be pickled, are on a GPU, or belong to the rank's connections. A
+function that uses such a value raises NameError in the process. Otherwise it would continue with a wrong
+value.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ from ..settings import OBJECTS
 __all__ = ["clear", "hand_on", "patch", "prepare"]
 
 _ASIDE_FROM = 1 << 20
-"""Bytes of an array that gets a file of its own, which the next process finds there already."""
+"""The size in bytes from which an array gets a file of its own.
+
+The next process finds that file there already.
+"""
 _PIECE = 1 << 18
 _STAND_IN = """\
 # What stands in for the cell in a process that rank {rank} has spawned
@@ -62,10 +65,12 @@ _CONNECTED = (
     "accelerate",
     "transformers.trainer",
 )
-"""Modules whose objects are one process's own: they hold connections, or a library's hold on the devices.
-Made again in another process, with the same rank in its environment, they would disturb the rank's."""
+"""Modules whose objects belong to one process: they have open connections, or reserve devices.
+
+A copy in another process, with the same rank in its environment, would disturb the rank's.
+"""
 _TRAINING_ARGUMENTS = "transformers.training_args"
-"""These are options, but connect the ranks when they are made."""
+"""A module whose objects are options, but connect the ranks when they are made."""
 
 _lock = threading.Lock()
 _numbers = itertools.count()
@@ -73,28 +78,34 @@ _place: Path | None = None
 _owner = 0
 _sources: Mapping[str, str] = {}
 _settings: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
-"""What was set in the notebook, and the objects that belong to it."""
+"""The settings of the notebook, and the objects that belong to them."""
 _kinds: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
 _last: tuple[bytes, str] = (b"", "")
-"""What was written last, as a digest, and where."""
+"""The digest of the last snapshot, and its path."""
 _last_aside: list[tuple[str, bool]] = []
-"""The files of its large arrays: to find one the same takes a fraction of its digest's time."""
+"""The files of the snapshot's large arrays.
+
+Comparing an array with such a file is far faster than its digest.
+"""
 
 
 def prepare(folder: Path, sources: Mapping[str, str]) -> None:
-    """Have this rank hand on its `__main__` through `folder`. `sources`: the cells' text, for tracebacks."""
+    """Make this rank write its snapshots of `__main__` to `folder`.
+
+    `sources`: the cells' text, for tracebacks.
+    """
     global _place, _owner, _sources
     _place, _owner, _sources = folder, os.getpid(), sources
 
 
 def hand_on(settings: Mapping[str, Any], objects: Mapping[str, Any]) -> None:
-    """Have what was set in the notebook set in processes that are spawned, too; not its seeds."""
+    """Apply the notebook's settings in spawned processes, too, except for its seeds."""
     global _settings
     _settings = {name: value for name, value in settings.items() if name != "seeds"}, objects
 
 
 def clear() -> None:
-    """Remove what was handed on. Only the rank itself does, when no process can begin any more."""
+    """Remove the snapshots. Only the rank itself does so, when no process can begin any more."""
     if _place is not None and os.getpid() == _owner and _place.exists():
         import shutil  # slow to import
 
@@ -102,14 +113,14 @@ def clear() -> None:
 
 
 def patch(spawn: types.ModuleType) -> None:
-    """Have `multiprocessing.spawn` tell new processes of the rank's stand-in."""
+    """Make `multiprocessing.spawn` pass the path of the main snapshot to new processes."""
     wrap(spawn, "get_preparation_data", _with_stand_in)
 
 
 def _with_stand_in(original: Any) -> Any:
     def get_preparation_data(name: str) -> dict[str, Any]:
         data: dict[str, Any] = original(name)
-        # "ignore" is the fork server itself, which is asked once: its processes may need more than it has.
+        # "ignore" is the fork server itself, which is asked once. Its processes may need more than it has.
         if (
             _place is not None
             and name != "ignore"
@@ -118,7 +129,9 @@ def _with_stand_in(original: Any) -> Any:
             try:
                 with _lock:
                     data["init_main_from_path"] = _write(_place, sys.modules["__main__"].__dict__)
-            except Exception as error:  # of the code of the values, or a full disk: it may do without
+            except Exception as error:
+                # Pickling runs code of the values, and the disk may be full. The process may work without the
+                # names.
                 print(
                     "jupyter_dist: processes that are spawned do not know what the cells define: "
                     f"{type(error).__name__}: {error}",
@@ -130,11 +143,11 @@ def _with_stand_in(original: Any) -> Any:
 
 
 class _StaysBehind(pickle.PicklingError):
-    """What no other process can have."""
+    """The value cannot be copied to another process."""
 
 
 class _MainPickler(Pickler):
-    """Takes nothing along that belongs to this process."""
+    """A pickler that leaves out everything that belongs to this process."""
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
@@ -160,7 +173,7 @@ def _is_the_ranks(kind: type) -> bool:
 
 
 class _Writing:
-    """A state of `__main__` on its way into files."""
+    """One snapshot of `__main__` that is being written to files."""
 
     def __init__(self, main: dict[str, Any], place: Path) -> None:
         self._main, self._place = main, place
@@ -170,7 +183,7 @@ class _Writing:
         self._pickler = self._new(self._file, self._keep, self._trace)
 
     def _new(self, file: Any, keep: Any, trace: Trace) -> _MainPickler:
-        # All names are hidden from functions: which are taken along is decided here, one by one.
+        # All names are hidden from functions. This class decides for each name whether it is included.
         return _MainPickler(
             file, buffer_callback=keep, mains=[self._main], hidden=set(self._main), trace=trace
         )
@@ -188,7 +201,8 @@ class _Writing:
         return False
 
     def can_take(self, value: Any) -> bool:
-        # A pickler that has failed once remembers what it has not written: it is tried with another one.
+        # A pickler that has failed once remembers objects that it has not written. So the test uses a
+        # separate pickler.
         try:
             self._new(_Nowhere(), lambda buffer: False, Trace()).dump(value)
         except Exception:  # pickling runs the value's own code
@@ -196,11 +210,11 @@ class _Writing:
         return True
 
     def take(self, values: dict[str, Any]) -> None:
-        """Write some names, as the next pickle. Objects that an earlier one has are the same objects."""
+        """Write some names as the next pickle. Objects of an earlier pickle stay the same objects."""
         self._pickler.dump(values)
 
     def used(self) -> set[str]:
-        """The names of `__main__` that the code of what was taken may read."""
+        """Return the names of `__main__` that the code of the written values may read."""
         return self._trace.words & self._main.keys()
 
     def whole(self, names: list[str]) -> bytes:
@@ -216,10 +230,14 @@ class _Nowhere:
 
 
 def _write(place: Path, main: dict[str, Any]) -> str:
-    """Write `__main__` as it is now; returns the path of what loads it. The same state is written once."""
+    """Write a snapshot of `__main__` and return the path of the file that loads it.
+
+    The same state is written only once.
+    """
     global _last
     place.mkdir(0o700, exist_ok=True)
-    name_classes(main, os.environ.get("JUPYTER_DIST_RUN", ""))  # their results are then known in the kernel
+    # The kernel can then find the classes of results that these processes make.
+    name_classes(main, os.environ.get("JUPYTER_DIST_RUN", ""))
     writing = _Writing(main, place)
     own = {name: value for name, value in main.items() if _is_definition(value) and writing.can_take(value)}
     writing.take(own)
@@ -228,7 +246,7 @@ def _write(place: Path, main: dict[str, Any]) -> str:
         writing.take({OBJECTS: _settings[1]})
         taken.append(OBJECTS)
     tried = set(own)
-    # A lambda in a list may use more names, so it takes rounds.
+    # A lambda in a list may use more names, so the loop repeats until no name is new.
     while more := sorted(name for name in writing.used() - tried if not _is_python_s(name)):
         tried |= set(more)
         for name in sorted(
@@ -247,7 +265,7 @@ def _write(place: Path, main: dict[str, Any]) -> str:
 
 
 def _is_definition(value: Any) -> bool:
-    """Whether a pickle refers to it by its name in `__main__`."""
+    """Return whether a pickle refers to `value` by its name in `__main__`."""
     kinds = (type, types.FunctionType, type(functools.lru_cache(len)))
     return isinstance(value, kinds) and value.__module__ == "__main__"
 
@@ -257,7 +275,10 @@ def _is_python_s(name: str) -> bool:
 
 
 def _risk(value: Any) -> int:
-    """What can hardly fail to load comes first: where one does, those after it are lost."""
+    """Return the sort key of a value.
+
+    The safest values are first: if one fails to load, all after it are lost.
+    """
     if isinstance(value, types.ModuleType):
         return 0
     home = type(value).__module__.partition(".")[0]

@@ -1,4 +1,4 @@
-"""Tell apart results that look alike: two figures have one repr, whatever is drawn in them."""
+"""Digests that distinguish results with equal reprs: two figures have the same repr, whatever they show."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ __all__ = ["content"]
 
 _ELLIPSIS = re.compile(r"\.\.\.|…")
 _MAX_BYTES = 16 << 20
-"""More than that is not read again, which would keep the rank: sizes and reprs then have to do."""
+"""The size in bytes up to which a result is read again.
+
+Reading more would delay the rank. Larger results are compared by size and repr.
+"""
 
 
 def content(value: Any, text: str, result: Path) -> str | None:
-    """A digest of what a value holds, where its repr (`text`) leaves out some of it; else None.
+    """Return a digest of the value's content if its repr (`text`) omits some of it, otherwise None.
 
-    `result`: the file that the value was written to. A repr in angle brackets names an object and does not
-    tell it, and one with an ellipsis was cut.
+    `result` is the file with the written value. A repr in angle brackets names an object without its content.
+    A repr with an ellipsis was cut.
     """
     if not (text.startswith("<") or _ELLIPSIS.search(text)):
         return None
@@ -34,7 +37,7 @@ def content(value: Any, text: str, result: Path) -> str | None:
     files = [path for path in (result, result.with_name(layout.RESULT_BUFFERS)) if path.exists()]
     if sum(path.stat().st_size for path in files) > _MAX_BYTES:
         return None
-    # By a word that is drawn anew each time a container says which of its files belong together.
+    # The seal of a container is random, so it is left out of the digest.
     seal = payload.read_header(result)["seal"] or b""
     for path in files:
         data = path.read_bytes()
@@ -43,13 +46,13 @@ def content(value: Any, text: str, result: Path) -> str | None:
 
 
 def _drawn(value: Any) -> bytes | None:
-    """What a figure shows. Its pickle holds more, which differs from process to process."""
+    """Return what a figure shows. Its pickle also contains data that differs between processes."""
     figure = sys.modules.get("matplotlib.figure")
     if figure is None or not isinstance(value, figure.Figure):
         return None
     picture = io.BytesIO()
     try:
         value.savefig(picture, format="png", dpi=50)
-    except Exception:  # a figure that cannot be drawn is told apart by its pickle
+    except Exception:  # the pickle then distinguishes the figure
         return None
     return picture.getvalue()

@@ -1,8 +1,8 @@
-"""Import the modules that travelled with the cell as what they are: files of the user's.
+"""Import of the modules that were copied with the cell, as files of the user's.
 
-Their code lies in the run's folder. What tells of it, such as a traceback, a warning, a profile or a crash,
-names the file beside the notebook, where the user would look for it and may edit it, with the text that ran.
-`__file__` is the copy, beside which the module's data lies.
+Their code is in the run's folder. Tracebacks, warnings, profiles and crash reports name the original file
+beside the notebook, with the text that ran. The user would look for that file and may edit it. `__file__` is
+the copy; the module's data is beside the copy.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ __all__ = ["install"]
 
 
 def install(folder: str, origins: Mapping[str, str]) -> None:
-    """Have modules below `folder` imported so. `origins`: where a file comes from, by its path below it."""
+    """Install the import of modules below `folder`. `origins` maps a path below it to the original file."""
 
     class Loader(SourceFileLoader):
-        """Python's own, whose code says that it is from elsewhere."""
+        """Python's own loader, whose code objects name the original file."""
 
         def get_code(self, fullname: str) -> types.CodeType | None:
             code = super().get_code(fullname)
@@ -39,7 +39,7 @@ def install(folder: str, origins: Mapping[str, str]) -> None:
             if code is None or not origin:
                 return code
             text = self.get_source(fullname) or ""
-            # A size of None as mtime keeps linecache from looking for the file, which may have changed since.
+            # A size of None as mtime prevents linecache from reading the file, which may have changed since.
             linecache.cache[origin] = (len(text), None, text.splitlines(True), origin)
             return _from(code, origin)
 

@@ -1,4 +1,4 @@
-"""Fill a process that is spawned on a rank with what main_snapshot.py has written down of `__main__`."""
+"""The start of a process that is spawned on a rank: it loads the main snapshot of main_snapshot.py."""
 
 from __future__ import annotations
 
@@ -21,12 +21,16 @@ __all__ = ["fill", "take_displays"]
 
 
 def fill(space: dict[str, Any], file: str) -> None:
-    """Put into `space` what the rank has written beside `file`. What does not load is named in the log."""
-    for stream in (sys.stdout, sys.stderr):  # as a rank's: what was printed survives a kill
+    """Load the names that the rank has written beside `file` into `space`.
+
+    The log names each value that cannot be loaded.
+    """
+    for stream in (sys.stdout, sys.stderr):  # as in a rank: printed lines survive a kill
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
     path = Path(file).with_suffix(".pkl")
-    events.open_writer(str(path.parent.parent / layout.EVENTS))  # metrics are the rank's, as a fork's are
+    # Metrics belong to the rank, as those of a fork do.
+    events.open_writer(str(path.parent.parent / layout.EVENTS))
     with open(path, "rb") as data, loading(space):
         header = pickle.load(data)
         take_displays(None)
@@ -60,8 +64,10 @@ def _mapped(place: Path, aside: Iterable[tuple[str, bool]]) -> Iterable[memoryvi
 
 
 def take_displays(filename: str | None) -> None:
-    """Have `display`, which every notebook has without an import, and what libraries have like it, show what
-    they are given by this rank. `filename`: the name under which the cell was compiled."""
+    """Make `display` and the display functions of libraries show their values as outputs of this rank.
+
+    Every notebook has `display` without an import. `filename`: the name under which the cell was compiled.
+    """
     displays.cell_file = filename
     builtins.display = displays.display  # type: ignore[attr-defined]
     library_displays.install()

@@ -1,4 +1,4 @@
-"""Make the settings of the notebook this rank's, each as soon as the library is here; imports none."""
+"""The settings of the notebook, applied on a rank as soon as each library is imported. Imports no library."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ from . import libraries, loggers, seeds
 __all__ = ["OBJECTS", "after_names", "before_names"]
 
 OBJECTS = " settings"
-"""Under which name the settings' objects stand among the cell's names; no name of the user's can be it."""
+"""The name of the settings' objects among the cell's names. No variable of a user can have this name."""
 
 _FOR_NAMES = ("sys", "tensorflow", "keras", "tf_keras")
-"""What names may need to be loaded: TensorFlow takes its settings before its first variable alone."""
+"""Libraries whose settings may be needed to load names.
+
+TensorFlow accepts some only before its first variable.
+"""
 
 
 def before_names(settings: Mapping[str, Any]) -> None:
-    """Before the cell's names are loaded, for which modules are imported.
+    """Apply the settings that are needed before the cell's names are loaded and their modules imported.
 
-    In a notebook imports come first and settings later, so only what has to be set is: a warning that is an
-    error by now was none when the notebook imported the module that gives it.
+    In a notebook, imports precede settings, so only the necessary settings are applied here. A warning that
+    is now an error was only a warning when the notebook imported the module that raises it.
     """
     for library, values in settings.get("libraries", {}).items():
         if library == "keras":
@@ -37,7 +40,10 @@ def before_names(settings: Mapping[str, Any]) -> None:
 
 
 def after_names(settings: Mapping[str, Any], objects: Mapping[str, Any], rank: int) -> None:
-    """When the names are there, and before the cell: what came with them must not have the last word."""
+    """Apply all settings after the names are loaded and before the cell.
+
+    They override settings of imported modules.
+    """
     kept = objects.get("kept", ())
     for library, values in settings.get("libraries", {}).items():
         import_hooks.call(library, partial(_write, library, values))
@@ -71,12 +77,12 @@ def _set(module: str, path: tuple[str, ...], value: Any) -> None:
     *owners, name = path
     try:
         setattr(reduce(getattr, owners, sys.modules[module]), name, value)
-    except Exception as error:  # the module has changed since the notebook imported it
+    except Exception as error:  # the module may have changed since the notebook imported it
         _note(f"{'.'.join((module, *path))} is not as in the notebook here: {type(error).__name__}: {error}")
 
 
 def _choose_backend(values: Mapping[str, Any]) -> None:
-    # Keras reads the variable when it is imported; a file in the notebook's home says the same there alone.
+    # Keras reads the variable when it is imported. A file in the notebook's home has effect only there.
     if "backend" in values and "keras" not in sys.modules:
         os.environ.setdefault("KERAS_BACKEND", values["backend"])
 

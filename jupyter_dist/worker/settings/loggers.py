@@ -1,4 +1,4 @@
-"""Loggers and filters of warnings on a rank, as the notebook has them."""
+"""Loggers and filters of warnings on a rank, copied from the notebook."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["apply_filters", "apply_loggers"]
 def apply_loggers(said: Mapping[str, Any], load: Callable[[Any], Any]) -> None:
     """Set up loggers as `capture/kernel_logging.py` has found them. Repeatable.
 
-    Those of a module are set up right after its import, which sets them up in its own way. `load`
-    returns the formatter that a handler is told to have where it is not one of logging's own.
+    Loggers of a module are set up right after its import, which sets them up in its own way. `load` returns a
+    handler's formatter if it is not one of logging's own.
     """
     for level, name in said["levels"]:
         logging.addLevelName(level, name)
@@ -51,7 +51,8 @@ def _set_up(name: str, settings: Mapping[str, Any], load: Callable[[Any], Any]) 
             made.setFormatter(logging.Formatter(*formatter))
         elif formatter is not None:
             made.setFormatter(load(formatter))
-        if _looks(made) not in there:  # a module beside the notebook makes its own when it is imported
+        # A module beside the notebook makes its own handler when it is imported.
+        if _looks(made) not in there:
             logger.addHandler(made)
 
 
@@ -64,7 +65,7 @@ def _looks(handler: logging.Handler) -> tuple[Any, ...]:
 def apply_filters(filters: Sequence[tuple[Any, ...]]) -> None:
     """Put the notebook's filters of warnings before this process's own, in the notebook's order. Repeatable.
 
-    A filter for a library's own kind of warning comes with that library's import.
+    A filter for a library's own warning class is added when that library is imported.
     """
     wanted = []
     for place, item in enumerate(filters):
@@ -73,14 +74,15 @@ def apply_filters(filters: Sequence[tuple[Any, ...]]) -> None:
             wanted.append(made)
         elif item[2][0] not in sys.modules:
             import_hooks.call(item[2][0], partial(_put_in, place, filters))
-    # `filters` is documented as a list without a way to write it: resetting tells the rest of the module.
+    # `filters` is documented as a list, but without a way to write it. Resetting notifies the rest of the
+    # module.
     others = [item for item in warnings.filters if item not in wanted]
     warnings.resetwarnings()
     warnings.filters.extend([*wanted, *others])  # type: ignore[attr-defined]
 
 
 def _filter(item: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """A filter as `warnings` has it; None where its kind of warning is not there (yet)."""
+    """Return a filter as `warnings` stores it; None if its warning class is not imported."""
     action, message, (module, kind), where, line = item
     category: Any = builtins if module == "builtins" else sys.modules.get(module)
     for name in kind.split("."):
@@ -91,7 +93,7 @@ def _filter(item: tuple[Any, ...]) -> tuple[Any, ...] | None:
 
 
 def _put_in(place: int, filters: Sequence[tuple[Any, ...]]) -> None:
-    """Put a filter before those that come after it in the notebook; the cell's own stay before it."""
+    """Put a filter before those that follow it in the notebook. Filters of the cell stay before it."""
     item = _filter(filters[place])
     later = [made for made in map(_filter, filters[place + 1 :]) if made is not None]
     there = list(warnings.filters)

@@ -1,8 +1,8 @@
-"""Give a rank random numbers of its own that follow from the notebook's.
+"""Random numbers of a rank, derived from the notebook's.
 
 The notebook sends a digest of each generator's state. A rank's numbers follow from the digest and the rank's
-number: the same state gives the same run, and no two ranks draw alike. A rank that is started again draws
-what it drew at first where the notebook was seeded, and something else where nobody has seeded anything.
+number. So the same state produces the same run, and no two ranks draw the same numbers. If the notebook was
+seeded, a restarted rank draws the same numbers as at first. Otherwise it draws different ones.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from .. import import_hooks
 __all__ = ["Seed", "apply"]
 
 Seed = tuple[str, bool]
-"""A digest of a generator's state, and whether somebody has seeded that generator."""
+"""A digest of a generator's state, and whether the user has seeded that generator."""
 
 
 def apply(seeds: Mapping[str, Seed], rank: int, attempt: int) -> None:
-    """Seed what is imported now, and the rest right after its import.
+    """Seed the imported generators now, and the others right after their import.
 
-    Called when the cell's names are there: a module that came with them may have seeded at its import, on
-    all ranks alike.
+    Call this when the cell's names are loaded: a module of theirs may have set one seed at its import, the
+    same on all ranks.
     """
     for name, (digest, seeded) in seeds.items():
         if name in _GENERATORS:
@@ -51,4 +51,4 @@ _GENERATORS: dict[str, tuple[str, Callable[[Any, int], object]]] = {
     "torch": ("torch", lambda torch, number: torch.manual_seed(number >> 193)),
     "tensorflow": ("tensorflow", lambda tensorflow, number: tensorflow.random.set_seed(number >> 225)),
 }
-"""A generator's name → the module after whose import it is there, and how a number of 256 bits seeds it."""
+"""A generator's name → the module that provides it, and the function that seeds it with 256 bits."""

@@ -1,1 +1,1 @@
-"""tf.distribute on a rank."""
+"""Support for tf.distribute on a rank."""

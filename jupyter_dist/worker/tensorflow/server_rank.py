@@ -1,4 +1,4 @@
-"""A rank that only serves the others: it says so in its folder, and waits until it is ended."""
+"""A rank that only serves other ranks: it marks its folder, and waits until it is ended."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from ..patching import wrap
 __all__ = ["MARK", "patch", "serve"]
 
 MARK = "serving"
-"""The file in a rank's folder that says it only serves: the run does not wait for it."""
+"""The file in a rank's folder that marks it as only serving. The run does not wait for such a rank."""
 
 
 def patch(server_lib: ModuleType) -> None:
-    """Have TensorFlow's `Server.join()`, which never returns, be `serve()` on a rank."""
+    """Replace TensorFlow's `Server.join()`, which never returns, by `serve()` on a rank."""
     wrap(server_lib.Server, "join", _join)
 
 
 def _join(original: Any) -> Any:
     def join(self: Any) -> Any:
-        # `tf.distribute.Server` in the notebook's kernel is none of our business.
+        # `tf.distribute.Server` in the notebook's kernel keeps its own `join`.
         return original(self) if os.environ.get("JUPYTER_DIST_RUN") is None else serve()
 
     return join
 
 
 def serve() -> NoReturn:
-    """Wait until the supervisor ends this rank, which it does when all that do not serve are done.
+    """Wait until the supervisor ends this rank, which happens when all ranks that do not serve are done.
 
-    The result is then None. Waits in Python: TensorFlow's own join is deaf to signals.
+    The result is then None. The wait is in Python, because TensorFlow's own join ignores signals.
     """
     folder = _rank_folder()
     (folder / MARK).write_text("{}\n")

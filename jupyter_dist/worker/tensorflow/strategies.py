@@ -1,4 +1,4 @@
-"""Choose and make the tf.distribute strategy that fits where this rank runs."""
+"""Choice and creation of the tf.distribute strategy that fits this rank."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _made: dict[str, Any] = {}
 
 @dataclass(frozen=True)
 class Devices:
-    """What this rank has to train on. `cpus`: logical CPU devices of TensorFlow."""
+    """The devices of this rank for training. `cpus`: logical CPU devices of TensorFlow."""
 
     gpus: int = 0
     cpus: int = 1
@@ -47,9 +47,9 @@ class Devices:
 
 
 def kind_of(name: Any) -> str:
-    """The kind that a user's name means: TensorFlow's class names and their classes are understood too.
+    """Return the kind for a user's name. TensorFlow's class names and classes also work.
 
-    Raises ValueError, listing the names.
+    Raises ValueError with a list of the names.
     """
     text = getattr(name, "__name__", name)
     if isinstance(text, str):
@@ -65,12 +65,12 @@ def kind_of(name: Any) -> str:
 
 
 def spans_ranks(kind: str) -> bool:
-    """Whether several ranks train one model with it."""
+    """Return whether several ranks train one model with this kind."""
     return kind in ("multi_worker_mirrored", "parameter_server")
 
 
 def choose(task: Task, place: Devices, world_size: int) -> tuple[str, str]:
-    """The kind that fits, and why. Pure."""
+    """Return the kind that fits, and the reason. Pure."""
     if task.type != "evaluator":
         if task.count("ps"):
             return "parameter_server", f"TF_CONFIG names {task.names}"
@@ -93,9 +93,10 @@ def choose(task: Task, place: Devices, world_size: int) -> tuple[str, str]:
 
 
 def make(name: Any, options: Mapping[str, Any], world_size: int) -> Any:
-    """The strategy, after one line that says which it is and why. On a rank that only serves: never returns.
+    """Return the strategy, after printing a line with its name and the reason.
 
-    Raises ValueError for a name or a TF_CONFIG that does not fit, RuntimeError where there is no TPU.
+    On a rank that only serves, the function never returns.
+    Raises ValueError for a name or a TF_CONFIG that does not fit, RuntimeError if there is no TPU.
     """
     wanted = None if name is None else kind_of(name)
     tf = _tensorflow()
@@ -130,13 +131,13 @@ def _place(tf: Any) -> Devices:
 
 
 def _has_tpu() -> bool:
-    # Asking TensorFlow would look for a metadata server, for minutes where there is none.
+    # TensorFlow itself would look for a metadata server, for minutes if there is none.
     return bool(os.environ.get("TPU_NAME")) or Path("/dev/accel0").exists()
 
 
 def _keep(kind: str, strategy: Any, why: str) -> None:
     _made[kind] = strategy
-    strategy.scope()  # models of the notebook move there with the first one, entered or not
+    strategy.scope()  # models of the notebook move to the first scope, even if it is not entered
     _say(f"{KINDS[kind]}, because {why}{_replicas(strategy)}")
 
 
@@ -150,7 +151,7 @@ def _say(text: str) -> None:
 
 
 def _keras() -> str:
-    """What was arranged for `fit` where several ranks train together."""
+    """Return what was arranged for `fit`, as text, for several ranks that train together."""
     legacy = getattr(sys.modules.get("keras"), "__name__", "") == "tf_keras"
     return "; keras is tf_keras in this cell" if legacy else ""
 
@@ -174,7 +175,7 @@ def _central_storage(tf: Any, options: Mapping[str, Any], task: Task, place: Dev
 
 
 def _divide_cpu(tf: Any, devices: Any) -> None:
-    """See that there are as many logical CPUs as `devices`, such as `["CPU:0", "CPU:1"]`, names."""
+    """Make as many logical CPUs as `devices` names, such as `["CPU:0", "CPU:1"]`."""
     found = [re.fullmatch(r"/?(?:device:)?CPU:(\d+)", str(name), re.IGNORECASE) for name in devices or ()]
     count = max((int(match[1]) + 1 for match in found if match), default=1)
     cpu = tf.config.list_physical_devices("CPU")[0]
@@ -208,7 +209,7 @@ def _parameter_server(tf: Any, options: Mapping[str, Any], task: Task, place: De
     if task.type == "evaluator":
         raise ValueError("the evaluator is no part of a ParameterServerStrategy: use dist.strategy() there")
     given, task = task, task.coordinated()
-    # Else a rank that comes a little later than the others is taken for dead.
+    # Otherwise a rank that starts a little later than the others is treated as dead.
     os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")
     os.environ["TF_CONFIG"] = task.to_config()
     if task is not given:
@@ -224,7 +225,7 @@ def _parameter_server(tf: Any, options: Mapping[str, Any], task: Task, place: De
 
 def _serve(tf: Any, task: Task) -> None:
     config = tf.compat.v1.ConfigProto()
-    # With fewer threads than workers, an operation that waits for another one may never get it.
+    # With fewer threads than workers, an operation that waits for another one may starve it.
     config.inter_op_parallelism_threads = max(os.cpu_count() or 1, task.count("worker") + 1)
     server = tf.distribute.Server(
         tf.train.ClusterSpec(task.cluster),
@@ -234,7 +235,7 @@ def _serve(tf: Any, task: Task) -> None:
         config=config,
         start=True,
     )
-    _made["server"] = server  # it stops when nothing holds it
+    _made["server"] = server  # the server stops if no object refers to it
     if os.environ.get("JUPYTER_DIST_RUN") is None:
         server.join()
     server_rank.serve()

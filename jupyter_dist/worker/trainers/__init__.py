@@ -1,1 +1,1 @@
-"""Make trainers train over all ranks."""
+"""Training over all ranks with trainers of Lightning, accelerate and Ray Train."""

@@ -1,4 +1,4 @@
-"""Have Lightning and accelerate train one model over all ranks of the run, as they do under torchrun."""
+"""Lightning and accelerate train one model over all ranks of the run, as they do under torchrun."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..patching import wrap
 __all__ = ["patch_accelerate", "patch_lightning"]
 
 _OF_SEVERAL = "cluster_environment"
-"""What a strategy of Lightning's has when it is for several processes."""
+"""The attribute of Lightning's strategies for several processes."""
 
 
 def patch_accelerate(state: ModuleType) -> None:
-    """Ranks without an accelerator share a model over gloo; by itself each would train its own.
+    """Make ranks without an accelerator share a model over gloo. Otherwise each would train its own.
 
-    `state` is accelerate.state. The Trainer of transformers goes through it.
+    `state` is accelerate.state. The Trainer of transformers uses it.
     """
     wrap(state.PartialState, "__init__", _partial_state)
 
@@ -35,15 +35,15 @@ def _partial_state(original: Callable[..., Any]) -> Callable[..., Any]:
 def _has_accelerator() -> bool:
     import torch
 
-    known = getattr(torch, "accelerator", None)  # from torch 2.6 on
+    known = getattr(torch, "accelerator", None)  # new in torch 2.6
     return bool(torch.cuda.is_available() if known is None else known.is_available())
 
 
 def patch_lightning(connector: ModuleType) -> None:
-    """Take the run's ranks for the devices and nodes of every Trainer or Fabric.
+    """Make every Trainer or Fabric use the run's ranks as its devices and nodes.
 
-    `connector` is the module that turns their arguments into a strategy. By itself Lightning looks for
-    torchrun or Slurm, else counts this rank's devices: each rank would train its own model.
+    `connector` is the module that converts their arguments to a strategy. By default Lightning looks for
+    torchrun or Slurm, and otherwise counts this rank's devices. Then each rank would train its own model.
     """
     environment = _environment(connector.LightningEnvironment)
     owner = getattr(connector, "_AcceleratorConnector", None) or connector._Connector
@@ -53,7 +53,7 @@ def patch_lightning(connector: ModuleType) -> None:
 
 def _environment(base: Any) -> Any:
     class RunEnvironment(base):  # type: ignore[misc]
-        """Who is who in the run. The base has the address, and that nobody is to be started."""
+        """The ranks of the run. The base class provides the address, and starts no processes."""
 
         def __init__(self, per_node: int) -> None:
             super().__init__()
@@ -75,7 +75,8 @@ def _environment(base: Any) -> Any:
             super().set_global_rank(api.rank())
 
         def teardown(self) -> None:
-            pass  # the base would take WORLD_SIZE out of the environment, and the next fit trains alone
+            # The base class would remove WORLD_SIZE from the environment, and the next fit would train alone.
+            pass
 
     return RunEnvironment
 
@@ -87,16 +88,17 @@ def _flags(original: Callable[..., Any], environment: Any) -> Callable[..., Any]
             return original(self, devices=devices, num_nodes=num_nodes)
         world, here = api.world_size(), api.local_world_size()
         if world % here:
-            here = 1  # hosts of several sizes: as if each rank had one of its own
+            here = 1  # the hosts differ in size: each rank counts as a host of its own
         self._cluster_environment_flag = environment(here)
         if isinstance(self._strategy_flag, str):
-            # The ranks are there: nothing is left to be forked or spawned.
+            # The ranks already exist, so Lightning must not fork or spawn any.
             for suffix in ("_spawn", "_fork", "_notebook"):
                 self._strategy_flag = self._strategy_flag.replace(suffix, "")
         elif hasattr(self._strategy_flag, "_start_method"):
-            self._strategy_flag._start_method = "popen"  # how "ddp" by name begins
+            self._strategy_flag._start_method = "popen"  # the start method of "ddp" by name
         if "JUPYTER_DIST_GPUS" in os.environ or here == 1:
-            # This rank sees its own GPUs alone, and Lightning looks for its own behind those of its host.
+            # This rank sees only its own GPUs. Lightning expects them after those of the host's earlier
+            # ranks.
             self._jupyter_dist_copies = here
             devices = 1
         else:
@@ -115,7 +117,10 @@ def _devices(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _spans(connector: Any, devices: Any, num_nodes: Any) -> bool:
-    """Whether it is to train over all ranks. Raises ValueError where another number was asked for."""
+    """Return whether to train over all ranks.
+
+    Raises ValueError if the user requested another number of processes.
+    """
     world = api.world_size()
     if world == 1 or connector._cluster_environment_flag is not None or connector._parallel_devices:
         return False
@@ -139,7 +144,10 @@ def _spans(connector: Any, devices: Any, num_nodes: Any) -> bool:
 
 
 def _count(devices: Any) -> int | None:
-    """How many devices were asked for; None where all there are, or what only Lightning understands."""
+    """Return the number of requested devices.
+
+    None means all devices, or a value that only Lightning supports.
+    """
     if isinstance(devices, (list, tuple)):
         return len(devices)
     try:

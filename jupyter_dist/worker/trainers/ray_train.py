@@ -1,8 +1,8 @@
-"""Have a training function that was written for Ray Train's trainers run on the ranks of a run, unchanged.
+"""Training functions for Ray Train's trainers, run unchanged on the ranks of a run.
 
-Such a function asks `ray.train` who it is, hands it metrics and checkpoints, and has it wrap a model and a
-loader. In a process that Ray Train did not start these calls raise. Ray Train keeps what answers them in one
-object for each process and says that it may be replaced:
+Such a function asks `ray.train` for its rank, and reports metrics and checkpoints. It also lets `ray.train`
+wrap a model and a loader. These calls raise in a process that Ray Train did not start. Ray Train answers them
+from one object for each process, and documents that the object may be replaced:
 https://github.com/ray-project/ray/blob/master/python/ray/train/v2/_internal/execution/train_fn_utils.py
 """
 
@@ -23,8 +23,8 @@ __all__ = ["patch", "patch_old", "patch_torch"]
 
 
 def patch(utils: ModuleType) -> None:
-    """Have this rank answer for Ray Train. `utils` is ray.train.v2._internal.execution.train_fn_utils."""
-    # What a trainer without workers of its own calls, `ScalingConfig(num_workers=0)`.
+    """Make this rank answer for Ray Train. `utils` is ray.train.v2._internal.execution.train_fn_utils."""
+    # A trainer without workers of its own calls this, `ScalingConfig(num_workers=0)`.
     wrap(utils.LocalTrainFnUtils, "report", _report)
     utils.set_train_fn_utils(
         _class(utils.LocalTrainFnUtils)(
@@ -39,19 +39,19 @@ def patch(utils: ModuleType) -> None:
 
 
 def patch_torch(module: ModuleType) -> None:
-    """Open the process group before what needs it, as TorchTrainer does before it calls the function.
+    """Open the process group before functions that need it, as TorchTrainer does before calling the function.
 
-    `module` is ray.train.torch, or the one in which its functions are defined.
+    `module` is ray.train.torch, or the module that defines its functions.
     """
     for name in ("prepare_model", "prepare_data_loader"):
         wrap(module, name, _in_group)
 
 
 def patch_old(session: ModuleType) -> None:
-    """Say that the first Ray Train, which a variable brings back, does not see the run.
+    """Warn that Ray Train's first version, which a variable enables, does not see the run.
 
-    Its calls return what is true of one process alone, so that each rank would train its own model.
-    `session` is ray.train._internal.session.
+    Its calls return values for a single process, so each rank would train its own model. `session` is
+    ray.train._internal.session.
     """
     if api.world_size() > 1 and os.environ.get("RAY_TRAIN_V2_ENABLED", "1").lower() in ("0", "false"):
         events.tell(
@@ -85,7 +85,7 @@ def _record(utils: Any, metrics: Any) -> None:
 
 def _class(base: Any) -> Any:
     class RunTrainFnUtils(base):  # type: ignore[misc]
-        """What the calls of `ray.train` in a training function come to on a rank."""
+        """The answers to calls of `ray.train` in a training function on a rank."""
 
         _last_checkpoint: Any
         _jupyter_dist_reports: int
@@ -93,7 +93,8 @@ def _class(base: Any) -> Any:
         def report(
             self, metrics: Any, checkpoint: Any = None, checkpoint_dir_name: str | None = None, **more: Any
         ) -> None:
-            # Not by the base's own, which prints the metrics, as Ray Train does not.
+            # The base class's method is not used, because it prints the metrics. Ray Train does not print
+            # them.
             _record(self, metrics)
             self._last_metrics = metrics
             if checkpoint is not None:
@@ -107,7 +108,7 @@ def _class(base: Any) -> Any:
                 if found is not None:
                     from ray.train import Checkpoint
 
-                    # Curves go on where the attempt before left them.
+                    # Curves continue at the step at which the previous attempt ended.
                     self._jupyter_dist_reports, path = found
                     self._last_checkpoint = Checkpoint(str(path))
             return self._last_checkpoint

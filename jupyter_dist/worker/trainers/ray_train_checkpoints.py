@@ -1,8 +1,8 @@
-"""Checkpoints that a training function reports to Ray Train: kept with the run's, and found after a restart.
+"""Checkpoints that a training function reports to Ray Train.
 
-What is reported is a temporary folder as a rule, so its files are copied. Ranks of one host that report under
-one name leave their files in one folder, as with Ray. Beside the folders stands what each rank has reported,
-by attempt: a checkpoint counts when all ranks have come past it.
+They are kept with the run's, and found after a restart. A reported folder is usually temporary, so its files
+are copied. Ranks of one host that report under one name share one folder, as with Ray. Beside the folders are
+files with the reports of each rank, by attempt. A checkpoint counts when all ranks have passed it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FOLDER = "ray-train"
 
 
 def keep(checkpoint: Any, report: int, name: str | None) -> Path:
-    """Copy a `ray.train.Checkpoint` that this rank has reported; `report` is the number of its report."""
+    """Copy a `ray.train.Checkpoint` that this rank has reported. `report` is the number of its report."""
     attempt = api.attempt()
     folder = _place() / (name or f"checkpoint_{report:06d}" + (f"_attempt_{attempt}" if attempt else ""))
     with checkpoint.as_directory() as given:
@@ -32,17 +32,16 @@ def keep(checkpoint: Any, report: int, name: str | None) -> Path:
 
 
 def reported(report: int) -> None:
-    """Note that this rank has come past its report of that number."""
+    """Record that this rank has passed the report with that number."""
     if _place(make=False).is_dir():
         _write(f".reported-{api.attempt()}-by-{api.rank()}", str(report))
 
 
 def newest() -> tuple[int, Path] | None:
-    """The last checkpoint past which all ranks had come when the attempt before this one ended, if any.
+    """Return the last checkpoint that all ranks had passed in an earlier attempt, if any.
 
-    Before it stands the number of the report that it came with.
-
-    Raises RuntimeError where ranks on several hosts would not find the same.
+    The result has the number of the checkpoint's report, and the path.
+    Raises RuntimeError if ranks on several hosts would find different ones.
     """
     if api.attempt() == 0:
         return None
@@ -83,7 +82,7 @@ def _write(name: str, text: str) -> None:
 
 
 def _copy(source: str, target: str) -> str:
-    # Ranks that report the same file do so at the same time, and a reader sees all of it or nothing.
+    # Ranks may report the same file at the same time. A reader sees the complete file or none.
     part = f"{target}.{api.rank()}.part"
     shutil.copy2(source, part)
     os.replace(part, target)

@@ -1,9 +1,9 @@
-"""Objects that a rank makes anew from what they are made of, instead of loading their insides.
+"""Reducers: functions that rebuild an object on a rank from its parts, instead of loading its internal state.
 
-`KINDS` names the classes; each row's module has `reduce(obj, note)`, which answers what `object.__reduce__`
-would (a tuple), or NotImplemented to have the object pickled as usual, or raises `Refused`. `note` takes a
-line for the user. What a tuple calls on the rank stands in the same module, and its name is part of a
-payload's format. No library is imported to find a row: a class is known by its name and its bases' names.
+`KINDS` lists the classes. Each row's module has `reduce(obj, note)`. It returns a tuple like that of
+`object.__reduce__`, or NotImplemented to pickle the object as usual, or it raises `Refused`. `note` accepts a
+line for the user. The functions in a tuple are in the same module, and their names are part of a payload's
+format. No library is imported to find a row: a class is found by its name and its bases' names.
 """
 
 from __future__ import annotations
@@ -104,15 +104,17 @@ KINDS: dict[str, str] = {
     **{f"pyspark.{name}": "spark_frames" for name in _SPARK},
     **{f"pyspark.sql.connect.{name}": "spark_frames" for name in _SPARK_CONNECT},
 }
-"""`module.Class` → the module here that reduces it and what is derived from it."""
+"""`module.Class` → the module in this package that reduces the class and its subclasses."""
 
 NOTES = "_jupyter_dist_notes"
-"""The attribute in which a function has itself that the kernel has put around a constructor, to note how
-objects are made. What others put around it in turn may have copied its attributes."""
+"""The attribute that marks the kernel's wrapper of a constructor. It refers to the wrapper itself.
+
+The wrapper records how objects are made. Another wrapper around it may have copied its attributes.
+"""
 
 
 class Refused(pickle.PicklingError):
-    """An object that cannot travel without becoming something else; `cure` says what to do instead."""
+    """The object would change its meaning on a rank. `cure` is the user's next step."""
 
     def __init__(self, message: str, cure: str) -> None:
         super().__init__(message)
@@ -123,14 +125,14 @@ _found: weakref.WeakKeyDictionary[type, Reduce | None] = weakref.WeakKeyDictiona
 
 
 def reducer(kind: type) -> Reduce | None:
-    """What reduces objects of a class; None for nearly all classes. Cheap when asked again."""
+    """Return the reducer of a class, or None for nearly all classes. Repeated calls are cheap."""
     if kind not in _found:
         _found[kind] = _refusing(kind) or _reduce_of(kind)
     return _found[kind]
 
 
 def _place_of(kind: type) -> tuple[str, str] | None:
-    """The row's module for a class, and the library of the class that the row names."""
+    """Return the row's module for a class, and the library of the class in the row."""
     for base in kind.__mro__:
         home = KINDS.get(f"{base.__module__}.{base.__qualname__}")
         if home is not None:
@@ -147,9 +149,10 @@ _HERE = "worker/pickling/reducers"
 
 
 def _refusing(kind: type) -> Reduce | None:
-    """What refuses objects of a class whose library has lost a private name, by which they are made anew.
+    """Return a reducer that refuses all objects, if the class's library lacks a private name that we need.
 
-    A class of `KINDS` that was renamed is found by its module: its objects would travel as usual, in silence.
+    A renamed class of `KINDS` is found by its module. Otherwise its objects would silently be pickled as
+    usual.
     """
     modules = {base.__module__ for base in kind.__mro__}
     lost = [found for found in _lost(f"{_HERE}/__init__") if found[0].module in modules]

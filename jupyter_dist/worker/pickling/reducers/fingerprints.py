@@ -1,4 +1,4 @@
-"""What an object of a library looks like inside, to tell later what has changed in it."""
+"""Fingerprints of a library's object, to detect later what has changed in it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["MOST", "OURS", "PLAIN", "Same", "differing", "looks", "top"]
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 MOST = 100
-"""Items of a list or dict that are looked at one by one."""
+"""The largest number of items of a list or dict that are compared one by one."""
 OURS = "_jupyter_dist"
-"""How attributes begin that we have put there."""
+"""The prefix of attributes that jupyter-dist sets."""
 
 
 class Same:
-    """Equal to another one of the same object, which it does not keep alive."""
+    """The identity of an object. Two are equal if they are of the same object, which neither keeps alive."""
 
     __slots__ = ("_id", "_ref", "kind")
 
@@ -40,26 +40,26 @@ class Same:
     __hash__ = None  # type: ignore[assignment]
 
     def of(self, value: Any) -> bool:
-        """Whether it is of this object."""
+        """Return whether this is the identity of `value`."""
         return self == Same(value)
 
 
 def looks(obj: Any, kind: Kind, known: set[int]) -> dict[str, Any]:
-    """Every value in an object, and in what belongs to it, by its place, such as `fit_loop.max_epochs`.
+    """Return every value in an object and its parts by its path, such as `fit_loop.max_epochs`.
 
-    Plain values stand for themselves, all others for which object they are; none is kept alive. What
-    has its id in `known` is not looked into.
+    Plain values are kept, all others only as identities, and none is kept alive. Objects whose id is in
+    `known` are not searched.
     """
     return dict(_walk(obj, "", kind, {*known}))
 
 
 def differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """The places where two looks at an object differ."""
+    """Return the paths at which two fingerprints differ."""
     return [place for place in {**before, **now} if before.get(place) != now.get(place)]
 
 
 def top(place: str) -> str:
-    """The attribute of the object itself that a place is in."""
+    """Return the attribute of the object itself that contains a path."""
     return re.split(r"[.\[]", place, maxsplit=1)[0]
 
 
@@ -80,7 +80,7 @@ def _walk(value: Any, place: str, kind: Kind, seen: set[int]) -> Iterator[tuple[
         return
     home = type(value).__module__ + "."
     if home.startswith("accelerate.state."):
-        return  # all in a process share one, and each that is made writes into it
+        return  # all objects in a process share one state, and each new object writes to it
     if place:
         yield place, Same(value)
     if not place or home.startswith(kind.within):

@@ -1,9 +1,10 @@
 """Layers, models, optimizers, metrics and losses of Keras 3, attribute by attribute.
 
-Keras pickles them by their configuration, which needs `get_config`, does not find classes of the notebook,
-and leaves out what is set on an object later. Here an object travels like any other of Python's: its weights,
-its slots, what `compile` was given, and who shares what with whom are the same on the rank. Only what belongs
-to one process is made anew: variables of TensorFlow, compiled functions, tables keyed by `id`.
+Keras pickles its objects by their configuration. That needs `get_config`, does not find classes of the
+notebook, and omits attributes that were set later. This reducer pickles an object like any other Python
+object. So its weights, its slots, the arguments of `compile` and shared objects are the same on the rank.
+Only the parts that belong to one process are rebuilt: variables of TensorFlow, compiled functions, tables
+keyed by `id`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ _WITH_TABLES = ("index_lookup", "string_lookup", "integer_lookup", "text_vectori
 
 
 def reduce(obj: Any, note: Any) -> Any:
-    """As `remade` says. With another backend than TensorFlow, Keras' own pickling."""
+    """Reduce an object, as the package's docstring defines.
+
+    With another backend than TensorFlow, Keras pickles it.
+    """
     core = sys.modules.get("keras.src.backend.tensorflow.core")
     if core is None or not issubclass(sys.modules["keras.src.backend"].Variable, core.Variable):
         return NotImplemented
@@ -75,7 +79,7 @@ def _reduce_variable(variable: Any) -> Any:
 def _value(made: Any) -> Any:
     if made is None:
         return None
-    # A strategy's variable may be a sum over ranks, which only all of them together could read.
+    # A strategy's variable can be a sum over ranks, which only all ranks together could read.
     copies = getattr(made, "values", None)
     return (copies[0] if isinstance(copies, tuple) else made).numpy()
 
@@ -94,7 +98,7 @@ def _spec(tensor: Any) -> dict[str, Any]:
 def _reduce_saveable(obj: Any, note: Any) -> Any:
     kind, values = type(obj), vars(obj)
     if kind.__module__.rpartition(".")[2] in _WITH_TABLES:
-        return NotImplemented  # Keras' own pickling has their vocabularies
+        return NotImplemented  # Keras' own pickling includes the vocabularies
     if "_var_to_optimizer_idx" in values:
         raise Refused("cannot pickle a MultiOptimizer", "Make it inside the cell.")
     if any(base.__module__ == "horovod._keras" for base in kind.__mro__) or "_allreduce_grads" in values:
@@ -111,18 +115,19 @@ def _reduce_saveable(obj: Any, note: Any) -> Any:
     left = _MADE_ANEW | (_OF_HOROVOD if "_horovod" in values else set())
     state = {k: v for k, v in values.items() if k not in left}
     state |= dict.fromkeys(name for name in _FORGOTTEN if name in state)
-    # A dict in TensorFlow's wrapper, which does not survive a pickle: Keras has some of its own in them.
+    # Some attributes of Keras are dicts in TensorFlow's wrapper, which cannot be unpickled.
     state |= {k: dict(v) for k, v in state.items() if type(v).__name__ == "_DictWrapper"}
     for name in _DEPENDENCIES:
         if name in state:
             state[name] = _followed(state[name])
-    # The calls first, from the inputs on: to follow tensors back from the outputs would nest a pickle deeply.
+    # The calls are pickled first, from the inputs on. Following tensors back from the outputs would nest too
+    # deeply.
     graph = _graph(obj) if "_nodes_by_depth" in values else None
     return _new, (kind,), (graph, state), None, None, _restore_saveable
 
 
 def _followed(dependencies: Any) -> Any:
-    """What TensorFlow's checkpoints follow, without what is made anew."""
+    """Return the dependencies of TensorFlow's checkpoints, without those that are rebuilt."""
 
     def stays(name: str, value: Any) -> bool:
         return name not in _MADE_ANEW and type(value).__name__ != "_DictWrapper"
@@ -139,12 +144,12 @@ def _graph(function: Any) -> tuple[Any, ...]:
     return nodes, list(function._operations), defaultdict(list, levels)
 
 
-# What a pickle calls on the other side. Their names are part of the format.
+# A pickle calls these functions when it is loaded. Their names are part of the format.
 
 
 def _new(kind: Any) -> Any:
     made = kind.__new__(kind)
-    if hasattr(kind, "symbolic_call"):  # an operation, in which nodes enter themselves
+    if hasattr(kind, "symbolic_call"):  # an operation, to which nodes add themselves
         vars(made).update(_inbound_nodes=[], _outbound_nodes=[])
     return made
 
@@ -165,7 +170,7 @@ def _tensor(kind: Any, spec: dict[str, Any]) -> Any:
 
 
 def _node(specs: list[dict[str, Any]]) -> Any:
-    # The tensors first: what was called may hold its own output, as InputLayer does.
+    # The tensors are made first: a called object may refer to its own output, as InputLayer does.
     from keras.src.backend import KerasTensor
     from keras.src.ops.node import Node
 
@@ -192,7 +197,10 @@ def _restore_tracker(tracker: Any, state: tuple[dict[str, Any], dict[str, Any]])
 
 @functools.cache
 def _tests() -> dict[str, Any]:
-    """How Keras tells by what an attribute is where it belongs; a hundred copies of it need not travel."""
+    """Return Keras' tests that assign an attribute to a store.
+
+    So a hundred copies of them need not be sent.
+    """
     import keras
 
     kinds = (keras.layers.Layer, keras.metrics.Metric)
@@ -241,13 +249,14 @@ def _restore_graph(function: Any, nodes: Any, operations: Any, operations_by_dep
 
     calls = [node for level in nodes.values() for node in level]
     keys = {make_node_key(node.operation, node.operation._inbound_nodes.index(node)) for node in calls}
-    with DotNotTrackScope():  # set as Keras sets them, so that checkpoints of TensorFlow follow them as ever
+    # The attributes are set as Keras sets them, so that checkpoints of TensorFlow follow them as usual.
+    with DotNotTrackScope():
         function._nodes, function._nodes_by_depth = keys, nodes
         function._operations, function._operations_by_depth = operations, operations_by_depth
 
 
 def _reserve(name: Any) -> None:
-    """See that a layer made in the cell gets a name that none of the notebook's has."""
+    """Reserve a layer's name, so that a layer made in the cell gets a different name."""
     from keras.src.utils import naming
 
     found = _NUMBERED.fullmatch(name) if isinstance(name, str) else None

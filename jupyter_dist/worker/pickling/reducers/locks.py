@@ -1,7 +1,8 @@
-"""Locks and what is built on them, queues, thread-local and context variables: each rank has its own.
+"""Locks, queues, thread-local and context variables: each rank gets its own.
 
-Events, conditions, semaphores, barriers and queues are ordinary objects around locks, and travel with what is
-in them. A lock that is held, or that a thread waits for, is refused: on a rank nobody would release it.
+Events, conditions, semaphores, barriers and queues are ordinary objects around locks. They are sent with
+their contents. An acquired lock, or one that a thread waits for, is refused, because on a rank nobody would
+release it.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _RLOCKS: tuple[Any, ...] = (type(threading.RLock()), threading._RLock)
 
 def _is_held(lock: Any) -> bool:
     if isinstance(lock, _RLOCKS):
-        # Whoever holds one may acquire it again, so a try tells only of other threads.
+        # The owner of an RLock can acquire it again, so an attempt only detects other threads.
         if lock._is_owned():
             return True
         if not lock.acquire(blocking=False):
@@ -70,7 +71,7 @@ def _reduce_condition(condition: Any) -> Any:
 
 
 def _reduce_local(local: Any) -> Any:
-    """What this thread, the notebook's main one as a rule, sees in it is what the rank's main thread sees."""
+    """Copy the values of this thread, usually the notebook's main one, to the rank's main thread."""
     cls = type(local)
     if cls.__init__ is not object.__init__:
         raise Refused(
@@ -83,13 +84,13 @@ def _reduce_local(local: Any) -> Any:
 def _reduce_context_variable(variable: contextvars.ContextVar[Any]) -> Any:
     defaults: dict[str, Any] = {}
     with contextlib.suppress(LookupError):
-        defaults["default"] = contextvars.Context().run(variable.get)  # nothing is set in a new one
+        defaults["default"] = contextvars.Context().run(variable.get)  # in a new context no value is set
     context = contextvars.copy_context()
     state = [context[variable]] if variable in context else []
     return _context_variable, (variable.name, defaults), state, None, None, _set_context_variable
 
 
-# What a pickle calls on the other side. Their names are part of the format.
+# A pickle calls these functions when it is loaded. Their names are part of the format.
 
 
 def _fill_local(local: Any, values: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What runs beside the notebook's code: pools that are idle are made anew, what is under way is refused."""
+"""Pools, futures, threads and processes: idle pools are rebuilt, and work in progress is refused."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def reduce(obj: Any, note: Note) -> Any:
 
 
 def _initializer(pool: dict[str, Any]) -> tuple[Any, Any]:
-    """What the workers of a pool of threads call first, and with which arguments."""
+    """Return the function that the workers of a thread pool call first, and its arguments."""
     if "_initializer" in pool:
         return pool["_initializer"], pool["_initargs"]
-    context = pool["_create_worker_context"]()  # Python 3.14: what one worker would get
+    context = pool["_create_worker_context"]()  # Python 3.14: the context of one worker
     return context.initializer, context.initargs
 
 
@@ -72,7 +72,7 @@ def _reduce_thread(thread: threading.Thread) -> Any:
     return _thread, (*made_of, thread.daemon)
 
 
-# What a pickle calls on the other side. Their names are part of the format.
+# A pickle calls these functions when it is loaded. Their names are part of the format.
 
 
 def _pool(cls: Any, made_of: list[Any], further: dict[str, Any], over: bool) -> Any:

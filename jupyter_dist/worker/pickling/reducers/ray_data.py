@@ -1,4 +1,4 @@
-"""Ray's datasets: a rank joins the cluster that they belong to, and has the same dataset there."""
+"""Ray's datasets: a rank joins the dataset's cluster and gets the same dataset there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def reduce(obj: Any, note: Note) -> Any:
         )
     if not obj.has_serializable_lineage():
         note(NOTE)
-    # Only Ray's own pickles tell of an object who owns it.
+    # Only Ray's own pickles record the owner of an object.
     data = importlib.import_module("ray.cloudpickle").dumps(obj)
     return _dataset, (data, _address(ray), ray_datasets.lasting_name(obj))
 
@@ -35,7 +35,7 @@ def _address(ray: Any) -> str | None:
     return ray.get_runtime_context().gcs_address if ray.is_initialized() else None
 
 
-# What a pickle calls on the other side. Its name is part of the format.
+# A pickle calls this function when it is loaded. Its name is part of the format.
 
 
 def _dataset(data: bytes, address: str | None, known_as: str) -> Any:

@@ -1,7 +1,7 @@
-"""How a trainer was made, noted in it as it is made, and what has changed in it since.
+"""A record of how a trainer was made, stored in the trainer, and of its changes since.
 
-The note is an attribute of the trainer: a table beside it would keep alive whatever refers back to its
-trainer, as a model or a callback does. Pickled or deeply copied by others, the note becomes None.
+The record is an attribute of the trainer. A separate table would keep alive every object that refers to its
+trainer, as a model or a callback does. If other code pickles or deep-copies the record, it becomes None.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ATTRIBUTE = f"{OURS}_made"
 
 
 class _Attribute:
-    """Stands for an argument that the object keeps as its attribute `name`, and alone keeps alive."""
+    """The placeholder for an argument that only the object keeps alive, as its attribute `name`."""
 
     __slots__ = ("name",)
 
@@ -32,28 +32,31 @@ class Callback(NamedTuple):
 
     same: Same
     name: str
-    """Of its class."""
+    """The name of its class."""
     looks: dict[str, Any] | None
-    """Every value in it, where the constructor has made it; None where it was given and travels by itself."""
+    """The fingerprint, if the constructor made the callback.
+
+    None if it was an argument and is sent itself.
+    """
 
 
 class Made:
-    """The call that made an object, and what the object looked like then."""
+    """The call that made an object, and the object's fingerprint at that time."""
 
     def __init__(
         self, kind: Kind, order: int, inside: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         self.order = order
-        """The how manieth of all; they are made anew in the same order."""
+        """The sequence number among all calls. Objects are rebuilt in the same order."""
         self.inside = inside
-        """Whether the constructor of another one made it."""
+        """Whether the constructor of another object made this one."""
         self.trouble = ""
-        """Why the call cannot be repeated, where it cannot."""
+        """Why the call cannot be repeated; empty if it can."""
         self.names: frozenset[str] = frozenset()
         """The attributes that the constructor has set."""
         self.looks: dict[str, Any] = {}
         self.callbacks: tuple[Callback, ...] = ()
-        """Those that the constructor has put together."""
+        """The callbacks that the object had after its constructor."""
         self._steps: Any = None
         self._given = (args, kwargs)
         self._args, self._kwargs = args, kwargs
@@ -64,8 +67,8 @@ class Made:
             self.trouble = f"one of its arguments cannot be copied ({type(error).__name__}: {error})"
 
     def settle(self, obj: Any, kind: Kind) -> None:
-        """Note what the constructor has left, and let go of arguments that the object itself keeps."""
-        # The list of callbacks may be the one that was given, with the constructor's own put in.
+        """Record the state after the constructor, and release arguments that the object itself keeps."""
+        # The list of callbacks can be the argument itself, with the constructor's own callbacks added.
         attributes = {
             id(value): name
             for name, value in vars(obj).items()
@@ -85,17 +88,20 @@ class Made:
         self._steps = _accumulation(obj)
 
     def was_plain(self, name: str) -> bool:
-        """Whether the constructor has set the attribute to a number, a text, a member of an enum or None."""
+        """Return whether the constructor has set the attribute to a plain value.
+
+        Plain values are numbers, texts, members of an enum and None.
+        """
         look = self.looks.get(name)
         return isinstance(look, tuple) and issubclass(look[0], (*PLAIN, enum.Enum))
 
     def steps_now(self, obj: Any) -> Any:
-        """Over how many steps an Accelerator accumulates, where that was changed; else None."""
+        """Return over how many steps an Accelerator accumulates, or None if the number has not changed."""
         steps = _accumulation(obj)
         return None if steps == self._steps else steps
 
     def call(self, obj: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments that the object was made with, as they are now."""
+        """Return the arguments that the object was made with, in their current state."""
 
         def now(value: Any) -> Any:
             if isinstance(value, _Attribute):
@@ -107,7 +113,10 @@ class Made:
         }
 
     def given(self, obj: Any) -> set[int]:
-        """The ids of the arguments, which travel by themselves, and of what is in those that are lists."""
+        """Return the ids of the arguments and of items in list arguments.
+
+        The arguments are sent themselves.
+        """
         args, kwargs = self.call(obj)
         return {id(item) for value in [*args, *kwargs.values()] for item in _items(value)}
 
@@ -119,18 +128,18 @@ class Made:
 
 
 def note(obj: Any, made: Made) -> None:
-    """Leave the note in the object."""
+    """Store the record in the object."""
     vars(obj)[_ATTRIBUTE] = made
 
 
 def noted(obj: Any) -> Made | None:
-    """The note in an object; None where nobody saw how it was made."""
+    """Return the record in an object, or None if the kernel did not see how the object was made."""
     made = vars(obj).get(_ATTRIBUTE)
     return made if isinstance(made, Made) else None
 
 
 def changes(obj: Any, kind: Kind, made: Made) -> list[str]:
-    """The places in an object that differ from what its constructor left, as `fit_loop.max_epochs`."""
+    """Return the paths in an object that changed since its constructor, such as `fit_loop.max_epochs`."""
     found = differing(made.looks, looks(obj, kind, made.given(obj)))
     for item in callbacks_of(obj, kind.callbacks):
         for callback in made.callbacks:
@@ -141,19 +150,19 @@ def changes(obj: Any, kind: Kind, made: Made) -> list[str]:
 
 
 def callbacks_of(obj: Any, path: str) -> list[Any]:
-    """The list of callbacks at a path such as `callback_handler.callbacks`; empty where there is none."""
+    """Return the list of callbacks at a path such as `callback_handler.callbacks`; empty if there is none."""
     for name in path.split(".") if path else ():
         obj = getattr(obj, name, None)
     return obj if isinstance(obj, list) else []
 
 
 def _accumulation(obj: Any) -> Any:
-    # It is in a state that all Accelerators of a process share, and so not compared with the rest.
+    # All Accelerators of a process share this state, so it is compared separately.
     return getattr(getattr(obj, "gradient_state", None), "num_steps", None)
 
 
 def _as_given(value: Any, kind: Kind) -> Any:
-    """An argument that stays what it was, whatever the constructor or its owner writes into it."""
+    """Copy the parts of an argument that the constructor or the argument's owner could change."""
     if type(value) in (list, tuple) and len(value) <= MOST:
         return type(value)(_as_given_item(item, kind) for item in value)
     if type(value) is dict and len(value) <= MOST:

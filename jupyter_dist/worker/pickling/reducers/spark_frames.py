@@ -1,7 +1,8 @@
-"""Spark's DataFrames: their rows travel, as Arrow; what belongs to a Spark session itself is refused.
+"""Spark's DataFrames: their rows are sent as Arrow. Objects that belong to a Spark session are refused.
 
-The rows are collected while the cell is captured, before its ranks take Spark's task slots. Where the
-session's configuration names a folder that executors and ranks reach (`FOLDER`), executors write them there.
+The rows are collected while the cell is captured, before its ranks occupy Spark's task slots. If the
+session's configuration names a folder that executors and ranks share (`FOLDER`), executors write the rows
+there.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ FOLDER = "spark.jupyterDist.sharedFolder"
 _ROWS = "Make a DataFrame with it in the notebook; in the cell dist.shard(df) is this rank's rows."
 _CURES = {
     **dict.fromkeys(("SparkSession", "SparkContext", "Column", "GroupedData"), _ROWS),
-    "DataFrame": "Send its Spark DataFrame instead: frame.to_spark().",  # that of pandas on Spark
+    "DataFrame": "Send its Spark DataFrame instead: frame.to_spark().",  # a DataFrame of pandas on Spark
     "RDD": "Send rdd.toDF() instead, or rdd.collect().",
     "Broadcast": "Send its value instead: broadcast.value.",
 }
@@ -34,7 +35,7 @@ _collected: contextvars.ContextVar[dict[int, Any] | None] = contextvars.ContextV
 
 @contextlib.contextmanager
 def collected_once() -> Iterator[None]:
-    """Within this, which may pickle values several times, a DataFrame is collected once."""
+    """Collect each DataFrame only once within this context, which may pickle values several times."""
     token = _collected.set({})
     try:
         yield
@@ -50,7 +51,7 @@ def reduce(obj: Any, note: Note) -> Any:
     if known is None:
         known = {}
     if id(obj) not in known:
-        known[id(obj)] = obj, _rows_or_refusal(obj)  # the object too, so that the id stays its own
+        known[id(obj)] = obj, _rows_or_refusal(obj)  # the object is kept too, so that its id stays unique
     _, found = known[id(obj)]
     if isinstance(found, Refused):
         raise found
@@ -90,7 +91,7 @@ def _file(table: Any) -> Any:
 
 
 def _written(frame: Any, folder: str) -> tuple[SparkRows, str]:
-    """Have the executors write each partition into a file of its own."""
+    """Make the executors write each partition to a file of its own."""
     own = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
     place = f"{folder.removeprefix('file://').rstrip('/')}/{own}"
     written = frame.mapInArrow(_writer(place), "part int, path string, rows bigint").collect()
@@ -103,7 +104,7 @@ def _written(frame: Any, folder: str) -> tuple[SparkRows, str]:
 
 
 def _writer(place: str) -> Any:
-    # Inside of a function: so it is pickled as a whole, and executors need nothing of ours.
+    # The function is nested, so it is pickled as a whole. Executors then need no code of jupyter-dist.
     def write(batches: Iterator[Any]) -> Iterator[Any]:
         import importlib
         import os
@@ -112,7 +113,7 @@ def _writer(place: str) -> Any:
         context = importlib.import_module("pyspark").TaskContext.get()
         part, attempt = context.partitionId(), context.taskAttemptId()
         os.makedirs(place, exist_ok=True)
-        # A task may run twice at a time; the file of the one whose answer counts is named in it.
+        # A task may run twice at a time. The answer that counts contains the path of its own file.
         path, rows, file = f"{place}/part-{part:05d}-{attempt}.arrow", 0, None
         for batch in batches:
             if file is None:

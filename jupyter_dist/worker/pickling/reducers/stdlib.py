@@ -1,4 +1,4 @@
-"""Smaller things of the standard library that hold a lock or a generator, or would become something else."""
+"""Small objects of the standard library that contain a lock or a generator, or would change their type."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["reduce"]
 
 def reduce(obj: Any, note: Note) -> Any:
     kind = type(obj)
-    if kind is functools.cached_property:  # before Python 3.12 it holds a lock
+    if kind is functools.cached_property:  # before Python 3.12 it contains a lock
         return _cached_property, (obj.func, obj.attrname)
     if kind is functools.partialmethod:  # since Python 3.14 it cannot be made without its function
         return _partial_method, (obj.func, obj.args, obj.keywords)
     if isinstance(obj, contextlib._GeneratorContextManager):
-        # As a decorator it makes a new one for every call; the generator in it is for `with` alone.
+        # As a decorator it makes a new generator for every call. The stored generator is only for `with`.
         if inspect.getgeneratorstate(obj.gen) == inspect.GEN_CREATED:
             return kind, (obj.func, obj.args, obj.kwds)
         return NotImplemented
@@ -38,7 +38,10 @@ _DICT_VIEWS = {type({}.keys()), type({}.values()), type({}.items())}
 
 
 def _behind(proxy: Any) -> Any:
-    """The very mapping that a read-only proxy shows. The proxy hands it to whatever it is compared with."""
+    """Return the mapping behind a read-only proxy.
+
+    The proxy passes it to any object that it is compared with.
+    """
 
     class Asks:
         def __eq__(self, mapping: object) -> bool:
@@ -51,7 +54,7 @@ def _behind(proxy: Any) -> Any:
     return asks.mapping if proxy == asks else None
 
 
-# What a pickle calls on the other side. Their names are part of the format.
+# A pickle calls these functions when it is loaded. Their names are part of the format.
 
 
 def _cached_property(function: Any, name: str | None) -> Any:

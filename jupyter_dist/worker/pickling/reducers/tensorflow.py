@@ -1,4 +1,4 @@
-"""TensorFlow's compiled functions and datasets; strategies and iterators are refused."""
+"""TensorFlow's compiled functions and datasets. Strategies and iterators are refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OPTIONS = ("_name", "_autograph", "_jit_compile", "_reduce_retracing", "_experi
 
 
 def reduce(obj: Any, note: Any) -> Any:
-    """As `remade` says."""
+    """Reduce an object, as the package's docstring defines."""
     names = {base.__name__ for base in type(obj).__mro__}
     if "Variable" in names or "_EagerTensorBase" in names:
         made, args, *rest = obj.__reduce_ex__(5)
@@ -31,7 +31,7 @@ def reduce(obj: Any, note: Any) -> Any:
             f"Make it inside the cell: strategy = dist.strategy(), or tf.distribute.{name.rstrip('V12')}().",
         )
     if "Function" in names:
-        # What was traced here is traced again there: it has the variables of this process.
+        # The rank traces the function again, because traces contain the variables of this process.
         options = {name: getattr(obj, name) for name in _OPTIONS}
         return _function, (obj._python_function, obj.input_signature, options)
     raise Refused(
@@ -46,7 +46,7 @@ def _reduce_dataset(dataset: Any) -> Any:
     try:
         graph = tf.raw_ops.DatasetToGraphV2(
             input_dataset=tf.data.experimental.to_variant(dataset),
-            external_state_policy=2,  # FAIL
+            external_state_policy=2,  # the value of the policy FAIL
             strip_device_assignment=True,
         ).numpy()
     except tf.errors.OpError as error:
@@ -58,7 +58,7 @@ def _reduce_dataset(dataset: Any) -> Any:
     return _dataset, (graph, dataset.element_spec, None if options == tf.data.Options() else options)
 
 
-# What a pickle calls on the other side. Their names are part of the format.
+# A pickle calls these functions when it is loaded. Their names are part of the format.
 
 
 def _late(make: Any, args: tuple[Any, ...]) -> Any:
@@ -87,5 +87,5 @@ def _dataset(graph: bytes, spec: Any, options: Any) -> Any:
 
     deferred_variables.start_tensorflow()
     made = tf.data.experimental.from_variant(tf.raw_ops.DatasetFromGraph(graph_def=graph), spec)
-    # Strategies ask for them, such as for how to shard, and find none in the graph.
+    # Strategies read the options, for example how to shard. The graph does not contain them.
     return made if options is None else made.with_options(options)

@@ -1,7 +1,8 @@
-"""Functions and modules under `torch.compile`: what was compiled and how travels; a rank compiles it anew.
+"""Functions and modules under `torch.compile`: the original and its options are sent, and a rank compiles it.
 
-The options are read from private attributes of torch (seen in 2.13); where they are not found, a note says
-that the rank compiles with torch's defaults. https://docs.pytorch.org/docs/stable/generated/torch.compile.html
+The options are read from private attributes of torch (tested with 2.13). If they are missing, a note states
+that the rank compiles with torch's defaults.
+https://docs.pytorch.org/docs/stable/generated/torch.compile.html
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _HOOKS = ("_hooks", "_hooks_with_kwargs", "_hooks_always_called")
 
 
 def reduce_function(function: types.FunctionType, note: Note) -> Any:
-    """Reduce a function that `torch.compile` or `torch.compiler.disable` has made; None for any other one."""
+    """Reduce a function of `torch.compile` or `torch.compiler.disable`; None for any other function."""
     own = function.__dict__
     original = own.get("_torchdynamo_orig_callable")
     if original is None or function.__globals__.get("__name__") != _HOME:
@@ -37,14 +38,17 @@ def reduce_function(function: types.FunctionType, note: Note) -> Any:
 
 
 def copied_marks(function: types.FunctionType) -> set[str]:
-    """What `functools.wraps` has copied from a compiled function onto one around it, untrue there."""
+    """Return the marks that `functools.wraps` has copied from a compiled function to a wrapper around it.
+
+    The marks are wrong on the wrapper.
+    """
     if "_torchdynamo_orig_callable" not in function.__dict__:
         return set()
     return {name for name in function.__dict__ if name.startswith(_MARKS)}
 
 
 def reduce(obj: Any, note: Note) -> Any:
-    """A compiled `torch.nn.Module`, or one that has compiled itself in place."""
+    """Reduce a compiled `torch.nn.Module`, or one that has compiled itself in place."""
     if "_orig_mod" in vars(obj).get("_modules", {}):
         module = vars(obj)["_modules"]["_orig_mod"]
         context = vars(obj).get("dynamo_ctx")
@@ -71,7 +75,7 @@ def _free(function: Any) -> dict[str, Any]:
 
 
 def _options(context: Any, name: str, note: Note) -> dict[str, Any]:
-    """What `torch.compile` was called with, in its own words."""
+    """Return the arguments with which `torch.compile` was called."""
     try:
         backend = context.callback
         while hasattr(backend, "_torchdynamo_orig_backend"):
@@ -103,7 +107,7 @@ def _options(context: Any, name: str, note: Note) -> dict[str, Any]:
     return options
 
 
-# What a pickle calls on the other side. Their names are part of the format.
+# A pickle calls these functions when it is loaded. Their names are part of the format.
 
 
 def _compiled(function: Any, options: dict[str, Any]) -> Any:

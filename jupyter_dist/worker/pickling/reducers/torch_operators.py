@@ -1,4 +1,4 @@
-"""Operators of torch that a notebook has taken out of `torch.ops`: they go by name."""
+"""Operators of torch that a notebook has stored from `torch.ops`. They are pickled by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def reduce(obj: Any, note: Note) -> Any:
     return (_operator, (path,)) if found is obj else NotImplemented
 
 
-# What a pickle calls on the other side. Its name is part of the format.
+# A pickle calls this function when it is loaded. Its name is part of the format.
 
 
 def _operator(path: list[str]) -> Any:

@@ -1,4 +1,4 @@
-"""A tqdm bar of the notebook: every rank draws one that stands where the notebook's does, in its own log."""
+"""A tqdm bar of the notebook. Every rank draws its own bar with the same count, in its own log."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def reduce(obj: Any, note: Note) -> Any:
     if options.get("desc"):
         options["desc"] = options["desc"].removesuffix(": ")
     if own.get("dynamic_miniters"):
-        options.pop("miniters", None)  # it was measured, not asked for
+        options.pop("miniters", None)  # the value was measured, not requested
     options |= {"disable": bool(own.get("disable")), "initial": own.get("n", 0)}
     if not own.get("disable"):
         note(NOTE)
     return _bar, (own.get("iterable"), options, getattr(obj, "postfix", None))
 
 
-# What a pickle calls on the other side. Its name is part of the format.
+# A pickle calls this function when it is loaded. Its name is part of the format.
 
 
 def _bar(iterable: Any, options: dict[str, Any], postfix: str | None) -> Any:

@@ -1,4 +1,4 @@
-"""The classes of trainers that a rank makes again, with what is known about each."""
+"""The classes of trainers that a rank rebuilds, with facts about each."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ __all__ = ["TRAINERS", "Kind", "kind_of"]
 
 @dataclass(frozen=True)
 class Kind:
-    """A class of a library whose objects are made anew on a rank, with all that is derived from it."""
+    """A class of a library whose objects a rank rebuilds, with all its subclasses."""
 
     module: str
     name: str
     title: str
     within: tuple[str, ...] = ()
-    """Beginnings of the modules whose objects belong to the trainer itself and are looked into."""
+    """Prefixes of the modules whose objects belong to the trainer itself and are compared."""
     aside: frozenset[str] = frozenset()
-    """Places in it that say nothing."""
+    """Paths in the trainer that are ignored."""
     callbacks: str = ""
-    """Where its list of callbacks is."""
+    """The path of the trainer's list of callbacks."""
     settable: frozenset[str] = frozenset()
     """Attributes that users set and that mean the same on a rank, besides those with plain values."""
     places: frozenset[str] = frozenset()
-    """The same deeper inside, by their paths."""
+    """The same for attributes of inner objects, by their paths."""
     altered: tuple[str, ...] = ()
-    """Beginnings of the modules of arguments that the constructor writes into."""
+    """Prefixes of the modules of arguments that the constructor changes."""
     shared: bool = False
-    """Whether all objects of the class are one, which the first call makes."""
+    """Whether all objects of the class share one state, which the first call makes."""
 
 
 _LIGHTNING = ("lightning.", "pytorch_lightning.", "lightning_fabric.")
@@ -58,7 +58,7 @@ _SETTABLE_HF = frozenset(
         *("optimizer", "lr_scheduler", "optimizer_cls_and_kwargs", "model_init"),
     }
 )
-# What asking a Trainer for a loader leaves in it; training begins by looking again.
+# A Trainer that was asked for a loader keeps these values. Training starts by computing them again.
 _ASIDE_HF = frozenset({"_signature_columns", "accelerator._dataloaders"})
 
 TRAINERS = (
@@ -84,6 +84,6 @@ TRAINERS = (
 
 
 def kind_of(cls: type) -> Kind:
-    """The kind of a class that is derived from one of `TRAINERS`."""
+    """Return the kind of a subclass of one of `TRAINERS`."""
     names = {(base.__module__, base.__qualname__) for base in cls.__mro__}
     return next(kind for kind in TRAINERS if (kind.module, kind.name) in names)

@@ -1,8 +1,8 @@
 """Trainers of Lightning and Hugging Face: a rank repeats the call that made them.
 
-What they hold (devices, process groups, who is main) is true in the process that made them only. The
-kernel notes the call (`capture/trainer_calls.py`); what was set in the trainer afterwards is set again on the
-rank, and where that would not be the same trainer, it is refused before anything starts.
+Their contents (devices, process groups, the main process) are valid only in the process that made them. The
+kernel records the call (`capture/trainer_calls.py`). Attributes that were set afterwards are set again on the
+rank. If the result would be a different trainer, it is refused before anything starts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BOUND = {
     *("distributed_state", "_setup_devices", "_n_gpu", "local_rank"),
     *("deepspeed_plugin", "hf_deepspeed_config", "fsdp_plugin_args", "xla_fsdp_config"),
 }
-"""What TrainingArguments find out about their own process, or make of their other fields."""
+"""Fields that TrainingArguments derive from their own process or from their other fields."""
 
 _PREPARED = {
     "accelerate.optimizer.AcceleratedOptimizer": "accelerator.prepare()",
@@ -60,13 +60,16 @@ _BACK_REFERENCES = {
 
 
 def reduce(obj: Any, note: Callable[[str], None]) -> Any:
-    """What makes the object on the rank; raises Refused where that would be another one."""
+    """Return the reduced object.
+
+    Raises Refused if the rank would get a different object.
+    """
     names = [f"{base.__module__}.{base.__qualname__}" for base in type(obj).__mro__]
     for name in names:
         if name in _BACK_REFERENCES:
             return _without(obj, _BACK_REFERENCES[name])
     if events.writer() is not None:
-        return NotImplemented  # a rank's result, on its way to the notebook
+        return NotImplemented  # a rank's result, which is sent to the notebook
     for name in names:
         if name in _PREPARED:
             raise Refused(
@@ -86,7 +89,10 @@ def reduce(obj: Any, note: Callable[[str], None]) -> Any:
 
 
 def _without(obj: Any, attribute: str) -> Any:
-    """As usual, but not with the trainer that has last used it: the next one puts itself there."""
+    """Reduce as usual, but without the trainer that last used the object.
+
+    The next trainer sets itself there.
+    """
     reduced = obj.__reduce_ex__(5)
     state = reduced[2] if isinstance(reduced, tuple) and len(reduced) > 2 else None
     if not isinstance(state, dict) or state.get(attribute) is None:
@@ -109,7 +115,7 @@ def _reduce_arguments(arguments: Any) -> Any:
     config: Any = values.get("accelerator_config")
     steps = getattr(config, "gradient_accumulation_kwargs", None)
     if isinstance(steps, dict) and steps.get("num_steps") == 1:
-        # A Trainer has written it there, and the next one would complain that it is there.
+        # A Trainer has written the value, and the next Trainer would reject it.
         values["accelerator_config"] = own_config = copy.copy(config)
         own_config.gradient_accumulation_kwargs = {k: v for k, v in steps.items() if k != "num_steps"}
     state = {
@@ -154,7 +160,7 @@ def _reduce_made(obj: Any, kind: Kind) -> Any:
 
 
 def _use(obj: Any) -> str:
-    """What has been done with a trainer that leaves more in it than can be set again."""
+    """Return how a trainer was used, if that left more in it than can be set again; empty otherwise."""
     state = getattr(obj, "state", None)
     if getattr(state, "fn", None) is not None or getattr(obj, "is_in_train", False):
         return "has run"
@@ -168,7 +174,7 @@ def _use(obj: Any) -> str:
 
 
 def _set_since(obj: Any, kind: Kind, made: Made) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The attributes that were set since the object was made, its own and those deeper inside."""
+    """Return the attributes that were set since the object was made, and those of inner objects."""
     now = vars(obj)
     found, deeper = {}, {}
     for place in changes(obj, kind, made):
@@ -188,7 +194,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _callbacks_since(obj: Any, kind: Kind, made: Made) -> tuple[list[str], list[Any]]:
-    """The classes of callbacks that were taken away since the object was made, and those that came."""
+    """Return the classes of callbacks that were removed since the constructor, and the added callbacks."""
     now = callbacks_of(obj, kind.callbacks)
     kept = [had for had in made.callbacks if any(had.same.of(item) for item in now)]
     if not all(had.same.of(item) for had, item in zip(kept, now, strict=False)):
@@ -197,7 +203,7 @@ def _callbacks_since(obj: Any, kind: Kind, made: Made) -> tuple[list[str], list[
     return gone, list(now[len(kept) :])
 
 
-# What a pickle calls on the rank. Their names are part of the format.
+# A pickle calls these functions on the rank. Their names are part of the format.
 
 
 def _blank(cls: Any) -> Any:
@@ -205,9 +211,9 @@ def _blank(cls: Any) -> Any:
 
 
 def _set_made(obj: Any, state: dict[str, Any]) -> None:
-    # Not now: what it was made with may refer back to it, and is then half loaded.
+    # The call is delayed: its arguments may refer back to the object, and are then only partly loaded.
     later(state["order"], lambda: _make(obj, state))
-    if "steps" in state:  # all Accelerators share it, and each that is made sets it
+    if "steps" in state:  # all Accelerators share the value, and each new one sets it
         later(sys.maxsize, lambda: setattr(obj, "gradient_accumulation_steps", state["steps"]))
 
 
@@ -239,7 +245,7 @@ def _make(obj: Any, state: dict[str, Any]) -> None:
 
 
 def _take_away(callbacks: list[Any], name: str) -> None:
-    """Take one of the class away. A bar in a notebook has a class of its own, and another one on a rank."""
+    """Remove one callback of the class. A progress bar has different classes in a notebook and on a rank."""
     for ends in (name, *(end for end in ("ProgressCallback", "ProgressBar") if name.endswith(end))):
         for callback in callbacks:
             if type(callback).__name__.endswith(ends):
@@ -255,7 +261,7 @@ def _make_arguments(arguments: Any, fields: dict[str, Any], more: dict[str, Any]
     except Exception as error:
         _tell(error, type(arguments).__name__)
         raise
-    # Some follow from others when it is made, and may have been set to something else afterwards.
+    # Some fields follow from others when the object is made, and may have been changed afterwards.
     vars(arguments).update(fields)
     for name, value in more.items():
         vars(arguments).setdefault(name, value)

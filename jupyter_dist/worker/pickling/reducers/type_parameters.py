@@ -1,6 +1,6 @@
-"""What `typing` makes in the notebook: parameters of types, new types, and `type X = ...`.
+"""Objects that `typing` makes in the notebook: parameters of types, new types, and `type X = ...`.
 
-All of them claim to be found in a module. A `ForwardRef` stands for a name that an annotation did not find.
+All of them claim to be in a module. A `ForwardRef` represents a name that an annotation did not find.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ def reduce(obj: Any, note: Note) -> Any:
 
 
 def _reduce_reference(reference: Any) -> Any:
-    """Leave the globals of the notebook behind: the rank finds its own by the name of their module."""
+    """Reduce a reference without the globals of the notebook.
+
+    The rank finds its own by their module's name.
+    """
     if getattr(reference, "__extra_names__", None) or not hasattr(reference, "__globals__"):
         return NotImplemented
     module = reference.__forward_module__
@@ -43,7 +46,7 @@ def _reduce_reference(reference: Any) -> Any:
     return _forward_reference, (reference.__forward_arg__, module, reference.__owner__, options)
 
 
-# What a pickle calls on the other side. Their names are part of the format.
+# A pickle calls these functions when it is loaded. Their names are part of the format.
 
 
 def _new_type(name: str, supertype: Any, module: str) -> Any:
@@ -67,5 +70,5 @@ def _alias(home: str, name: str, value: Any, parameters: tuple[Any, ...]) -> Any
 
 
 def _forward_reference(name: str, module: str | None, owner: Any, options: dict[str, bool]) -> Any:
-    library: Any = importlib.import_module("annotationlib")  # new in Python 3.14
+    library: Any = importlib.import_module("annotationlib")  # annotationlib is new in Python 3.14
     return library.ForwardRef(name, module=module, owner=owner, **options)

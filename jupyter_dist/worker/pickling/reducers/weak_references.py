@@ -1,4 +1,4 @@
-"""Weak references: on a rank they refer to the rank's own object, there as long as in the notebook."""
+"""Weak references. On a rank they refer to the rank's own object, which lives as long as in the notebook."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def reduce(obj: Any, note: Note) -> Any:
     return NotImplemented
 
 
-# What a pickle calls on the other side. Their names are part of the format.
+# A pickle calls these functions when it is loaded. Their names are part of the format.
 
 
 class _Gone:

@@ -1,8 +1,8 @@
-"""The settings of libraries that a notebook's ranks take over: how each is read there and written here.
+"""The settings of libraries that ranks copy from the notebook: how each is read there and written here.
 
-Each library has rows, and each row reads one setting from the library's module (None: as the library has it
-by itself, or not known in this version) and writes it into the module of another process. No row imports a
-library, and none makes one start its devices: a rank has yet to choose its own.
+Each library has rows. Each row reads one setting from the library's module, and writes it to the module of
+another process. None means the default, or a setting that this version lacks. No row imports a library, and
+no row starts its devices: a rank has not chosen its devices yet.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ LIBRARIES: dict[str, tuple[Setting, ...]] = {**PYTHON, **ARRAYS, **TORCH, **TENS
 
 
 def read(library: str, module: Any, failed: Callable[[str, Exception], None]) -> dict[str, Any]:
-    """What differs in this process from what the library has by itself, by the rows' names."""
+    """Return the settings that differ from the library's defaults in this process, by the rows' names."""
     found = {}
     for row in LIBRARIES[library]:
         try:
             value = row.read(module)
         except AttributeError:
-            continue  # another version, which has no such setting
+            continue  # another version, which lacks the setting
         except Exception as error:
             failed(row.name, error)
             continue
@@ -42,12 +42,15 @@ def read(library: str, module: Any, failed: Callable[[str, Exception], None]) ->
 def write(
     library: str, module: Any, values: Mapping[str, Any], failed: Callable[[str, Exception], None]
 ) -> None:
-    """Write what `read` has found elsewhere; leaves alone what is as wanted already."""
+    """Write the settings that `read` has found in another process.
+
+    Settings with the right value stay unchanged.
+    """
     for row in LIBRARIES[library]:
         if row.name not in values:
             continue
         try:
             if row.read(module) != values[row.name]:
                 row.write(module, values[row.name])
-        except Exception as error:  # another version of the library, or a machine without what it takes
+        except Exception as error:  # another version of the library, or a machine without a required resource
             failed(row.name, error)

@@ -19,7 +19,7 @@ _NUMPY_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid":
 
 
 def _pandas_options(pandas: Any) -> dict[str, Any] | None:
-    """Read below `pd.get_option`, which warns of options that are on their way out, and tells no default."""
+    """Read the options without `pd.get_option`, which warns of deprecated options and returns no default."""
     config = sys.modules["pandas._config.config"]
     found = {}
     for name, option in config._registered_options.items():
@@ -40,9 +40,10 @@ _NOT_A_RANKS = ("backend", "interactive", "toolbar", "webagg", "tk.", "macosx.",
 
 
 def _plot_settings(matplotlib: Any) -> dict[str, Any] | None:
-    """What differs from matplotlib's own, a style sheet's and a matplotlibrc's settings as well.
+    """Return the differences from matplotlib's defaults, including those of style sheets and a matplotlibrc.
 
-    Not by `rcParams[...]`, which looks for a backend, nor what is about windows: a rank draws into files.
+    `rcParams[...]` is avoided, because it looks for a backend. Settings of windows are left out: a rank draws
+    to files.
     """
     found = {}
     usual = dict(dict.items(matplotlib.rcParamsDefault))

@@ -1,4 +1,4 @@
-"""The settings of Python's own library."""
+"""The settings of Python's standard library."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CATEGORIES = ("LC_CTYPE", "LC_COLLATE", "LC_MONETARY", "LC_NUMERIC", "LC_TIME",
 
 def _locales(locale: Any) -> dict[str, str] | None:
     now = {name: locale.setlocale(getattr(locale, name)) for name in _CATEGORIES}
-    # Python sets the first one itself when it starts, by the environment.
+    # Python itself sets LC_CTYPE when it starts, from the environment.
     others = {name: value for name, value in now.items() if name != "LC_CTYPE"}
     return now if set(others.values()) != {"C"} else None
 

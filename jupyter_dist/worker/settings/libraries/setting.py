@@ -1,4 +1,4 @@
-"""What a row of settings is: one setting, how it is read in the notebook and written on a rank."""
+"""A row of settings: one setting, how the notebook's is read and how a rank's is written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Setting", "at", "attribute", "differing", "pair"]
 
 
 class Setting(NamedTuple):
-    """One row. What `read` returns is made of builtins, or holds what the notebook has given: a formatter."""
+    """One row. `read` returns builtins, or objects of the notebook such as a formatter."""
 
     name: str
     read: Callable[[Any], Any]
@@ -23,7 +23,7 @@ def at(module: Any, path: str) -> Any:
 
 
 def attribute(path: str, usual: Any) -> Setting:
-    """A setting that is an attribute, read and set by its path below the module."""
+    """Return a setting that is an attribute, read and set by its path below the module."""
     owner, _, name = path.rpartition(".")
 
     def read(module: Any) -> Any:
@@ -37,7 +37,7 @@ def attribute(path: str, usual: Any) -> Setting:
 
 
 def pair(getter: str, setter: str, usual: Any) -> Setting:
-    """A setting with a function that tells it and one that sets it."""
+    """Return a setting with one function that reads it and one that sets it."""
 
     def read(module: Any) -> Any:
         value = at(module, getter)()
@@ -50,5 +50,8 @@ def pair(getter: str, setter: str, usual: Any) -> Setting:
 
 
 def differing(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Entries unlike the usual ones; a key that is not known here counts as usual when it is empty."""
+    """Return the entries that differ from the defaults.
+
+    An unknown key counts as default if its value is empty.
+    """
     return {k: v for k, v in values.items() if v != usual.get(k) and (k in usual or v)} or None

@@ -1,4 +1,4 @@
-"""TensorFlow's settings, and those of Keras."""
+"""The settings of TensorFlow and Keras."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["TENSORFLOW"]
 
 
 def _eager_context(name: str) -> Callable[[Any], Any]:
-    """What was set on TensorFlow's context. Asking for it by the public functions looks for the GPUs."""
+    """Return a reader of TensorFlow's context. The public functions would look for the GPUs."""
 
     def read(_: Any) -> Any:
         module = sys.modules.get("tensorflow.python.eager.context")
@@ -37,7 +37,7 @@ def _refuse_backend(keras: Any, name: str) -> None:
 
 
 def _switch(thing: str) -> Setting:
-    """One that Keras 3 has a function for on, for off, and for which it is; on by itself."""
+    """Return a setting that Keras 3 enables, disables and reports by functions. It is on by default."""
 
     def write(keras: Any, on: bool) -> None:
         getattr(keras.config, f"{'enable' if on else 'disable'}_{thing}")()
@@ -53,7 +53,7 @@ _KERAS = (
     Setting(
         "backend",
         lambda keras: None if keras.backend.backend() == "tensorflow" else keras.backend.backend(),
-        _refuse_backend,  # it is chosen before the import
+        _refuse_backend,  # the backend is chosen before the import
     ),
     pair("backend.floatx", "backend.set_floatx", "float32"),
     pair("backend.epsilon", "backend.set_epsilon", 1e-7),

@@ -1,4 +1,4 @@
-"""torch's settings."""
+"""The settings of torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _torch_dtype(torch: Any) -> str | None:
 
 
 def _torch_device(torch: Any) -> str | None:
-    # torch.get_default_device() would make a tensor on the device, and so start CUDA in the notebook.
+    # torch.get_default_device() would make a tensor on the device, and would start CUDA in the notebook.
     context = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
     device = getattr(getattr(context, "device_context", context), "device", None)
     return None if device is None or str(device) == "cpu" else str(device)
@@ -32,7 +32,7 @@ def _set_torch_device(torch: Any, name: str) -> None:
     device = api.device()
     if device.type != "cuda":
         raise RuntimeError("this rank has no GPU")
-    torch.set_default_device(device)  # the notebook's own GPU is another rank's here
+    torch.set_default_device(device)  # the notebook's own GPU belongs to another rank here
 
 
 def _torch_deterministic(torch: Any) -> str | None:
@@ -42,8 +42,11 @@ def _torch_deterministic(torch: Any) -> str | None:
 
 
 def _torch_float32(torch: Any) -> dict[str, Any] | None:
-    """How float32 may be computed. torch refuses to tell it in its older words once the newer were used:
-    https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices"""
+    """Return how float32 may be computed.
+
+    torch refuses to read the older settings after the newer ones were used:
+    https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices
+    """
     backends = torch.backends
     try:
         old = {
