@@ -66,9 +66,8 @@ def launch(request: Request, payload: Payload) -> RunFolder:
     try:
         with remove_on_failure(place):
             _write(place, request, payload)
-            secret = backends.inherited(
-                request.backend, request.options
-            )  # for a tuning run, also those of its trials
+            # A tuning run's environment also has the secrets of its trials.
+            secret = backends.inherited(request.backend, request.options)
             env = {**os.environ, **request.run.env, **secret}
             why_cold = _start_warm(place, request, payload, env)
             if why_cold is not None:
