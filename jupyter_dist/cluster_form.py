@@ -1,7 +1,7 @@
 """Layout of a cluster's form, from the models of options: a few open fields, and folded sections.
 
-A model defines its layout in a class variable `form`, a `Form`. The forms of base classes count too, so that
-a section of fields that several backends share is written once, beside the fields.
+A model defines its layout in a class variable `form`, a `Form`. The forms of base classes count too.
+Therefore a section that several backends share is written once, beside its fields.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Layout:
 def arranged(own: type[BaseModel], of_run: type[BaseModel], hidden: Container[str] = ()) -> Layout:
     """Return the layout for a backend's `own` options and the options `of_run`, without the `hidden` fields.
 
-    `of_run`: the options that every backend has. If the backend defines no open fields, these are the number
-    of workers, the hosts, and the backend's own fields that are in no section, in their order.
+    `of_run`: the options that every backend has. A backend may define no open fields. Then the open fields
+    are the number of workers, the hosts, and the backend's own fields that are in no section.
     """
     names = [name for model in (of_run, own) for name in _fields(model, hidden)]
     sections: dict[str, list[str]] = {}

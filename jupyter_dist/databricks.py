@@ -81,8 +81,8 @@ class HorovodRunner(_Launcher):
     def run(self, main: Callable[..., Any], **kwargs: Any) -> Any:
         """Call `main(**kwargs)` on every rank, wait, and return what rank 0 returned.
 
-        Raises RunFailed with the traceback of the rank that failed first, RunStopped, and ResultError if rank
-        0's value cannot be pickled. After any other DistError nothing was started.
+        Raises RunFailed with the traceback of the rank that failed first. Raises RunStopped, and ResultError
+        if rank 0's value cannot be pickled. After any other DistError nothing was started.
         """
         np = self.num_processor
         if np == 0:

@@ -160,14 +160,14 @@ def shown(value: object) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that begins with this word, else the most similar one; None if none is similar."""
+    """Return the known word that begins with this word, else the most similar one; None without any."""
     names = list(known)
     longer = [name for name in names if name.startswith(word) and len(word.lstrip("-")) > 2]
     return min(longer, key=len, default=next(iter(difflib.get_close_matches(word, names, n=1)), None))
 
 
 def _is_flag(token: str) -> bool:
-    # "-1" and "-.5" are values, because no flag begins with a digit. So is the quoted "--bind-to core".
+    # "-1" and "-.5" are values, because no flag begins with a digit. So is a quoted "--bind-to core".
     return re.match(r"--?[A-Za-z][^\s=]*(=|$)", token) is not None
 
 

@@ -319,7 +319,7 @@ def _is_id(text: str) -> bool:
 def age_key(run_id: str, root: Path) -> str:
     """Return the sort key of a run: its id, or for an id of an earlier version, a key from its creation time.
 
-    The earlier ids contain the local time, whose order is wrong after a change of the clock or the time zone.
+    The earlier ids contain the local time. Its order is wrong after a change of the clock or the time zone.
     """
     if len(run_id) >= _UTC_LENGTH:
         return run_id
@@ -342,7 +342,7 @@ def _known(root: Path, name: str) -> RunFolder:
 
 
 def find(run_id: str, root: Path | None = None) -> RunFolder:
-    """Return the run with that id, or the only run whose id starts or ends with it (4 characters at least).
+    """Return the run with that id, or the only run whose id starts or ends with it (at least 4 characters).
 
     Raises RunNotFound, which lists similar or new runs.
     """

@@ -5,8 +5,8 @@
 
 A session is one connection. The driver opens it, and the session whose name sorts last is the current one.
 In each direction its objects are numbered from 0, written once and never changed. An object is a signature
-and whole frames (frames.py). The signature is an HMAC of the name and the content with the run's key, which
-is never in the store. So a stranger who can write to the store can remove objects, but cannot forge them.
+and whole frames (frames.py). The signature is an HMAC of the name and the content with the run's key. The
+key is never in the store. So a stranger who can write to the store can remove objects, but not forge them.
 """
 
 from __future__ import annotations

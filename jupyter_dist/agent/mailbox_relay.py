@@ -1,9 +1,10 @@
 """The mailbox relay, a host's main process: sets up the agent, and copies frames between mailbox and agent.
 
-The mailbox relay corresponds to the stage program of a stream. It reads the store's URL, the run's id and key
-and its host's number from the environment (`JUPYTER_DIST_MAILBOX`, `_MAILBOX_RUN`, `_MAILBOX_KEY` and
-`_MAILBOX_NODE`), and then polls the mailbox for a driver. With `_MAILBOX_ECHO` it also prints the ranks'
-output. The relay has one end of the agent's lifeline: when the relay ends, the agent ends its ranks.
+The mailbox relay corresponds to the stage program of a stream, and polls the mailbox for a driver. Its
+settings are environment variables: the store's URL (`JUPYTER_DIST_MAILBOX`), the run's id (`_MAILBOX_RUN`),
+the run's key (`_MAILBOX_KEY`) and the host's number (`_MAILBOX_NODE`). With `_MAILBOX_ECHO` it also prints
+the ranks' output. The relay has one end of the agent's lifeline: when the relay ends, the agent ends its
+ranks.
 """
 
 from __future__ import annotations
@@ -354,7 +355,7 @@ def main() -> None:
     """Serve the mailbox that the environment names."""
     url = os.environ["JUPYTER_DIST_MAILBOX"]
     key = bytes.fromhex(os.environ.pop("JUPYTER_DIST_MAILBOX_KEY"))  # no rank needs it
-    # If a platform starts many relays with the same environment, its own variables give the host's number.
+    # If a platform starts many relays with the same environment, its own variables have the host's number.
     told = standing(os.environ)
     node = int(os.environ.get("JUPYTER_DIST_MAILBOX_NODE") or told.node or 0)
     for name in told.drop:

@@ -46,7 +46,7 @@ exit 127
 
 
 class Refused(Exception):
-    """Why the set-up failed, for the user. `final`: a retry would fail too."""
+    """A failed set-up, with its reason for the user. `final`: a retry would fail too."""
 
     def __init__(self, why: str, *, final: bool = False) -> None:
         super().__init__(why)
@@ -300,7 +300,7 @@ def remove(stage: str, *, keep_run: bool = False) -> None:
 def _drop_old(folder: str, run: str) -> None:
     """Remove the folders of runs that were never cleaned up, two weeks after their last use.
 
-    The folder may be the user's own, so this removes only folders with a run's id as name and our mark.
+    The folder may be the user's own: this removes only folders with a run's id as name and our mark.
     """
     for name in os.listdir(folder):
         old = os.path.join(folder, name)

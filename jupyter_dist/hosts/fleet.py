@@ -263,9 +263,9 @@ class Fleet:
     def release(self) -> str | None:
         """End the agents, fetch the checkpoints and remove the run's files on the hosts. Never raises.
 
-        Returns a text for the user if files had to stay on a host, for example because the disk here is full.
+        Returns a text for the user if files had to stay on a host, for example because this disk is full.
         Blocks while checkpoints arrive, and some seconds for anything else. The agent of a host without
-        a connection ends by itself after the grace time, and its files stay on the host.
+        a connection ends by itself after the grace time. Its files stay on the host.
         """
         for host in self._hosts:
             host.release()

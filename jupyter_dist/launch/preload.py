@@ -67,8 +67,8 @@ _ON_TORCH = {
 def expand(modules: Sequence[str], *, legacy_keras: bool = False) -> list[str]:
     """Return the modules that a template should import for a notebook that imported `modules`.
 
-    The result has the libraries that are safe to import before a fork, and the modules that they import
-    lazily in training. It also has the submodules of these libraries that the notebook imported.
+    The result has the libraries that are safe to import before a fork, with the lazy imports of their
+    training. It also has the submodules of these libraries that the notebook imported.
     The rank imports all other modules, such as the user's own, because it must see the newest file.
     The names are ordered and unique, and the same for the same set of names. A name may not exist in the
     installed version: the template ignores an ImportError.

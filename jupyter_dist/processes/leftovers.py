@@ -14,7 +14,7 @@ __all__ = ["end_leftovers"]
 def end_leftovers(run_id: str) -> list[int]:
     """Kill this user's processes of a run. Returns their pids; an empty list if there is no /proc.
 
-    A process belongs to the run if the run's id is in its environment, or if it prints into a rank's log.
+    A process belongs to the run if its environment has the run's id, or if it prints into a rank's log.
     The log is needed because /proc shows the template's environment for a fork of a warm rank.
     The function finds processes that have left their rank's process group.
     Containers on this machine are hosts of their own: their agents clean them up.

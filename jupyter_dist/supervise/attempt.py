@@ -1,4 +1,4 @@
-"""One attempt of a run, from the start of all ranks until the last rank ends or the backend fails for good.
+"""One attempt of a run: from the start of all ranks to the last rank's end, or to the backend's failure.
 
 The supervisor calls `tick` in a loop, and `tick` never waits. `tick` makes the calls that are due and
 processes the answers that arrived. Then `tick` changes the attempt's phase by the table in phases.py.

@@ -1,7 +1,7 @@
 """Guard of a run: a small process that kills the run's processes when its supervisor dies.
 
-The guard starts before the first process of the run. The template forks a guard in advance (`prepare`),
-because a fork of a process that has imported torch is the slowest step before a rank's first line.
+The guard starts before the first process of the run. The template forks a guard in advance (`prepare`).
+A fork of a process that has imported torch is the slowest step before a rank's first line.
 A supervisor that was started cold forks its own guard. Neither process has threads at that time.
 """
 

@@ -25,9 +25,9 @@ _REST = 30.0
 class LogIndexWriter:
     """Writer of (offset, time) records in `times.idx`: at most one record per rank and tick.
 
-    If a log is from another host, the agent there sends its times too. Such an index has its first record at
-    offset 0 (agent/line_times.py), and this class does not change it. Each tick also notes the time up to
-    which all logs are complete, and this note tells readers that there is new output.
+    If a log is from another host, that host's agent sends its times too. Such an index has its first record
+    at offset 0 (agent/line_times.py), and this class does not change it. If a log has grown, the tick also
+    writes the time up to which all indexes are complete to `RunFolder.moment`. Readers watch this file.
 
     With `digests`, the class also updates the digest of the metrics (digest_update.py).
     """

@@ -33,7 +33,7 @@ class Phase(enum.Enum):
 
 
 class Event(enum.Enum):
-    """What changes the phase of an attempt."""
+    """The events that change the phase of an attempt."""
 
     HANDLE = "The backend returned a handle."
     NOTHING = "Nothing of the attempt is running, and nothing will start."

@@ -5,8 +5,8 @@ The supervisor is detached from the kernel. It is a fork of the template, or a c
 answers, and at the backend's poll interval. It wakes at least five times a second, to read requests and to
 index the logs.
 
-The supervisor trusts no backend. Even if a call raises or never ends, the supervisor obeys a stop request,
-and it never forgets ranks that may still run. If ranks continue without a supervisor
+The supervisor trusts no backend. Even if a call raises or never ends, the supervisor obeys a stop request.
+It never forgets ranks that may still run. If ranks continue without a supervisor
 (`Capabilities.outlives`), a new supervisor can resume their run.
 """
 

@@ -17,7 +17,7 @@ __all__ = ["Link", "LinkError", "Reach"]
 
 
 class LinkError(Exception):
-    """Why there is no connection. `final`: a retry would fail too. `busy`: an immediate retry may succeed."""
+    """A missing connection, with its reason. `final`: a retry would fail too. `busy`: a retry may succeed."""
 
     def __init__(self, why: str, *, final: bool = False, busy: bool = False) -> None:
         super().__init__(why)
