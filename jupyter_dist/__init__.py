@@ -1,8 +1,8 @@
-"""Ship a notebook's training function to many processes, and watch every one of them.
+"""Distributed runs of notebook cells and functions, with a live view of every process.
 
-In a notebook: `%load_ext jupyter_dist`, then `%%distribute -np 4` in front of a cell. In that
+In a notebook: `%load_ext jupyter_dist`, then `%%distribute -np 4` as the first line of a cell. In that
 cell, on every rank: `import jupyter_dist as dist` and `dist.rank()`, `dist.log(loss=…)`, ….
-Importing this package imports nothing else; each name below loads its module when it is used.
+The import of this package imports nothing else. Each name below loads its module at its first use.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
-    if name == "run":  # somebody means to send something: see how it is made
+    if name == "run":  # the first `run`: record how trainers are created from now on
         importlib.import_module(f"{__name__}.capture.trainer_calls").install()
     globals()[name] = value
     return value
@@ -103,19 +103,19 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Called by `%load_ext jupyter_dist`."""
+    """Load the extension. `%load_ext jupyter_dist` calls this function."""
     from .magics import load_ipython_extension
 
     load_ipython_extension(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """Called by `%unload_ext jupyter_dist`."""
+    """Unload the extension. `%unload_ext jupyter_dist` calls this function."""
     from .magics import unload_ipython_extension
 
     unload_ipython_extension(shell)
 
 
 def _jupyter_server_extension_points() -> list[dict[str, str]]:
-    """Where jupyter_server finds the extension."""
+    """Return the module of the server extension, for jupyter_server."""
     return [{"module": "jupyter_dist.server"}]

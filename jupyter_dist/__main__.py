@@ -1,4 +1,4 @@
-"""`python -m jupyter_dist` is `jupyter dist`."""
+"""Entry point of `python -m jupyter_dist`, the same as `jupyter dist`."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""How the form of a cluster is laid out, as the models of options say it: few fields open, the others folded.
+"""Layout of a cluster's form, from the models of options: a few open fields, and folded sections.
 
-A model says so in a class variable `form`: a `Form`. Those of its base classes are counted in, so that a
-section of fields which several backends share is written once, beside the fields.
+A model defines its layout in a class variable `form`, a `Form`. The forms of base classes count too.
+Therefore a section that several backends share is written once, beside its fields.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from pydantic import BaseModel
 __all__ = ["MOST_OPEN", "Form", "Layout", "arranged"]
 
 MOST_OPEN = 5
-"""So many fields stand open: more is no calm form."""
+"""Maximum number of open fields. More fields would make the form hard to read."""
 _OTHERS = "More options"
 
 
 @dataclass(frozen=True)
 class Form:
-    """What one model of options says about its fields in a form."""
+    """Layout of the fields of one model of options."""
 
     first: tuple[str, ...] = ()
-    """The fields that stand open, at most five, also of those of every run (`np`, `hosts`, `env`, …)."""
+    """The open fields, at most five. They may include fields of every run (`np`, `hosts`, `env`, …)."""
     sections: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Titles of folded sections, and the fields in each. Fields that stand in none come last, together."""
+    """Title of a folded section → its fields. The last section collects the fields that are in no section."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A form, all of its fields once."""
+    """Layout of a whole form, with each field once."""
 
     first: tuple[str, ...]
     sections: tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def arranged(own: type[BaseModel], of_run: type[BaseModel], hidden: Container[str] = ()) -> Layout:
-    """The form for a backend's `own` options and those `of_run` that every backend has, without the `hidden`.
+    """Return the layout for a backend's `own` options and the options `of_run`, without the `hidden` fields.
 
-    Where the backend says nothing of which fields stand open, these are the number of workers, the hosts,
-    and its own fields in their order that stand in no section.
+    `of_run`: the options that every backend has. A backend may define no open fields. Then the open fields
+    are the number of workers, the hosts, and the backend's own fields that are in no section.
     """
     names = [name for model in (of_run, own) for name in _fields(model, hidden)]
     sections: dict[str, list[str]] = {}
@@ -59,7 +59,7 @@ def arranged(own: type[BaseModel], of_run: type[BaseModel], hidden: Container[st
         del left[name]
     folded = []
     for title, fields in sections.items():
-        # Each field once: the first section that names it has it.
+        # A field is only in the first section that names it.
         there = tuple(name for name in dict.fromkeys(fields) if name in left)
         for name in there:
             del left[name]
@@ -71,11 +71,11 @@ def arranged(own: type[BaseModel], of_run: type[BaseModel], hidden: Container[st
 def _forms(model: type[BaseModel]) -> Iterator[Form]:
     for one in model.__mro__:
         found = vars(one).get("form")
-        if isinstance(found, Form):  # a field of another package may have that name
+        if isinstance(found, Form):  # another package's model may use this name
             yield found
 
 
 def _fields(model: type[BaseModel], hidden: Container[str]) -> list[str]:
-    """The fields that are typed into a form: those that are flags as well."""
+    """Return the fields that users fill in. They are also flags."""
     properties = model.model_json_schema().get("properties", {})
     return [name for name, about in properties.items() if name not in hidden and about.get("flags") != []]

@@ -1,15 +1,15 @@
-"""Saved clusters: named choices of a backend and its flags, in a TOML file that people may edit.
+"""Saved clusters: named choices of a backend and its flags, in a TOML file that users may edit.
 
     [clusters.gpu-box]
     backend = "local"
     np = 4
     gpus_per_worker = 1
 
-The file is `jupyter-dist/clusters.toml` under Jupyter's config folder, or `$JUPYTER_DIST_CLUSTERS`.
-Comments and order stay as they are. Keys are the flags' names with `_` for `-`; `formerly` has the names that
-a cluster had before, under which notebooks may still know it. What looks like a secret is not saved.
-The cluster chosen with `%dist use` is every notebook's own. Front-ends keep it in the notebook's metadata,
-`{"jupyter-dist": {"cluster": NAME}}`, where a restarted kernel finds it.
+The file is `jupyter-dist/clusters.toml` in Jupyter's config folder, or `$JUPYTER_DIST_CLUSTERS`.
+Comments and order stay unchanged. Keys are the flags' names with `_` for `-`. `formerly` has the earlier
+names of a cluster, which notebooks may still use. Values that look like secrets are not saved.
+Each notebook has its own cluster, chosen with `%dist use`. Front-ends save it in the notebook's metadata,
+`{"jupyter-dist": {"cluster": NAME}}`. A restarted kernel reads it there.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 METADATA = "jupyter-dist"
-"""Under this key a notebook's metadata has what belongs to us."""
+"""Key of jupyter-dist's data in a notebook's metadata."""
 _NAME = re.compile(r"\w[\w.+@-]{0,63}")
 _SECRET = (
     "{}, and clusters are kept as plain text. It is not saved: give it in the cell, from a variable of the "
@@ -64,24 +64,24 @@ _SECRET = (
 )
 _used: str | None = None
 _chosen = False
-"""Whether this process was told what to use, if only nothing."""
+"""Whether the user has chosen a cluster, or none, in this process."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A name for a backend and what is set for it; `options` holds run and backend options alike."""
+    """A named backend with its settings. `options` has both run options and backend options."""
 
     name: str
     backend: str
     options: Mapping[str, Any] = field(default_factory=dict)
     launched_from: str | None = None
-    """The file that it was launched from, where it was launched from here: with it, it is taken down."""
+    """The file from which jupyter-dist launched the cluster, if it did. The same file takes it down."""
     formerly: tuple[str, ...] = ()
-    """The names that it had before it was renamed."""
+    """The earlier names of a renamed cluster."""
 
 
 def path() -> Path:
-    """Where the clusters are kept."""
+    """Return the path of the clusters' file."""
     override = os.environ.get("JUPYTER_DIST_CLUSTERS")
     if override:
         return Path(override)
@@ -91,7 +91,7 @@ def path() -> Path:
 
 
 def check_name(name: str) -> str:
-    """The name itself when it can be a cluster's. Raises InputError."""
+    """Return the name if it is valid for a cluster. Raises InputError otherwise."""
     if not _NAME.fullmatch(name):
         raise InputError(
             f"{shown(name)} cannot be the name of a cluster: use up to 64 letters, digits and . _ + @ -, "
@@ -101,9 +101,9 @@ def check_name(name: str) -> str:
 
 
 def load() -> dict[str, Cluster]:
-    """All saved clusters in the file's order. What they hold is checked by `validate`, not here.
+    """Return all saved clusters in the file's order. `validate` checks their options, not this function.
 
-    Raises InputError, naming the file, when it is not what this module writes."""
+    Raises InputError, with the file's path, if the file's format is wrong."""
     found = {}
     for name, table in _tables(_read()).items():
         _check_name_in_file(name)
@@ -125,9 +125,9 @@ def _check_name_in_file(name: str) -> None:
 
 
 def get(name: str) -> Cluster:
-    """The cluster of that name, checked. Raises InputError, listing what there is.
+    """Return the valid cluster of that name. Raises InputError, which lists the saved clusters.
 
-    A backend is a cluster of its own name, with nothing set, unless one is saved under that name."""
+    A backend's name means that backend without settings, unless a cluster with that name is saved."""
     check_name(name)
     saved = load()
     name = _name_now(name, saved)
@@ -143,14 +143,14 @@ def get(name: str) -> Cluster:
 
 
 def _name_now(name: str, saved: Mapping[str, Cluster]) -> str:
-    """What a cluster is called by now that had this name, where there is none of that name."""
+    """Return the present name of the cluster that had this name, unless a cluster has this name now."""
     if name in saved:
         return name
     return next((cluster.name for cluster in saved.values() if name in cluster.formerly), name)
 
 
 def validate(cluster: Cluster) -> tuple[Backend, RunOptions, BaseModel]:
-    """Check a cluster with the models its flags are made from; returns what they make of it."""
+    """Check a cluster with the models of its flags. Returns backend and models. Raises InputError."""
     try:
         return _checked(cluster)
     except InputError as error:
@@ -158,7 +158,7 @@ def validate(cluster: Cluster) -> tuple[Backend, RunOptions, BaseModel]:
 
 
 def problem(cluster: Cluster) -> str | None:
-    """Why a cluster cannot be used as it stands in the file; None if it can."""
+    """Return why a saved cluster cannot be used; None if it can."""
     try:
         _checked(cluster)
     except DistError as error:
@@ -177,14 +177,14 @@ def _checked(cluster: Cluster) -> tuple[Backend, RunOptions, BaseModel]:
 
 
 def split(backend: Backend, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Part options into those of every run and the rest, which are the backend's own or unknown."""
+    """Split options into those of every run and the rest, which are the backend's own or unknown."""
     run = {k: v for k, v in options.items() if k in RunOptions.model_fields}
     return run, {k: v for k, v in options.items() if k not in run}
 
 
 def to_save(given: Mapping[str, Any], run: BaseModel, own: BaseModel) -> dict[str, Any]:
-    """The options to keep of what was given: numbers as the models made them; words that stand for one,
-    such as 10m, or auto on whatever machine it will be, as they are."""
+    """Return the options to save. Numbers are saved as the models parsed them.
+    Words for a number, such as 10m or auto, are saved unchanged: their value may depend on the machine."""
     made = {**own.model_dump(mode="json"), **run.model_dump(mode="json")}
     return {key: value if _is_word(value) else made.get(key) for key, value in given.items()}
 
@@ -197,7 +197,7 @@ def _is_word(value: object) -> bool:
 
 
 def secrets_in(options: Mapping[str, Any]) -> dict[str, str]:
-    """Why options cannot be saved, by field: their values look like secrets, and the file is plain text."""
+    """Return field → reason for options that look like secrets, because the file is plain text."""
     found = {}
     for name, value in options.items():
         flag = f"--{name.replace('_', '-')}"
@@ -212,7 +212,7 @@ def secrets_in(options: Mapping[str, Any]) -> dict[str, str]:
 
 def _is_secret(option: str, name: str, value: object) -> bool:
     text = str(value)
-    # Where a secret lies is none, nor is a number or a switch.
+    # The path of a secret is no secret, nor is a number or a switch.
     if not text or text[0] in "/~." or re.fullmatch(r"[\d.]+|(?i:true|false|yes|no|on|off|none)", text):
         return False
     if named_like_a_secret(name, value) or has_form_of_a_key(text):
@@ -225,9 +225,9 @@ def _texts(value: object) -> list[str]:
 
 
 def add(cluster: Cluster, *, replace: bool = False, old_name: str | None = None) -> None:
-    """Save a cluster, in the place of `old_name` if given; comments beside what stays are kept.
+    """Save a cluster. It replaces the cluster `old_name`, if given. Comments on unchanged lines stay.
 
-    Raises InputError when it is not valid, or is there and not to be replaced."""
+    Raises InputError if the cluster is not valid, or exists and `replace` is false."""
     check_name(cluster.name)
     validate(cluster)
     for text in secrets_in(cluster.options).values():
@@ -257,7 +257,7 @@ def add(cluster: Cluster, *, replace: bool = False, old_name: str | None = None)
 
 
 def _rename(saved: Any, old: str, new: str) -> None:
-    """All tables are taken out and put back: the renamed one stays where it was."""
+    """Rename a table. Remove and add all tables, so that the renamed one keeps its position."""
     if new in saved:
         saved.remove(new)
     items = [(name, saved[name]) for name in saved]
@@ -276,7 +276,7 @@ def _update(table: Any, values: Mapping[str, Any]) -> None:
 
 
 def remove(name: str) -> None:
-    """Forget a cluster. Raises InputError when there is none of that name."""
+    """Remove a saved cluster. Raises InputError if there is no cluster with that name."""
     check_name(name)
     with _locked():
         document = _read()
@@ -289,24 +289,24 @@ def remove(name: str) -> None:
 
 
 def use(name: str | None) -> None:
-    """Make a cluster the default of this kernel; None for none. Raises InputError if it is not there."""
+    """Set the default cluster of this kernel; None for none. Raises InputError if it does not exist."""
     global _used, _chosen
     _used = None if name is None else get(name).name
     _chosen = True
 
 
 def used() -> str | None:
-    """The cluster that cells run on: the one chosen in this kernel, else the notebook's, by its name now."""
+    """Return the present name of the cells' cluster: the kernel's choice, else the notebook's; or None."""
     name = _used if _chosen or _used is not None else _of_notebook()
     if name is None:
         return None
-    with contextlib.suppress(InputError):  # a file that cannot be read is told to who asks for more of it
+    with contextlib.suppress(InputError):  # `get` reports an unreadable file
         return _name_now(name, load())
     return name
 
 
 def _of_notebook() -> str | None:
-    """What the notebook of this kernel says in its file; None outside of notebooks."""
+    """Return the cluster in the metadata of this kernel's notebook; None if there is none."""
     told = os.environ.get("JPY_SESSION_NAME")  # set by Jupyter's server since 2.0
     if not told or not told.endswith(".ipynb"):
         return None
@@ -342,9 +342,9 @@ def _tables(document: tomlkit.TOMLDocument) -> Mapping[str, Any]:
 
 @contextlib.contextmanager
 def _locked() -> Iterator[None]:
-    """Keep two notebooks from writing over each other's change."""
+    """Lock the file's folder, so that two notebooks do not overwrite each other's changes. Blocks."""
     try:
-        # A linked file (people keep their settings elsewhere) is changed where it is.
+        # The file may be a link to a user's settings folder. Then this changes the link's target.
         folder = path().resolve().parent
         make_private(folder)
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

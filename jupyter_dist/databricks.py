@@ -1,9 +1,10 @@
-"""Stands in for Databricks' HorovodRunner and TorchDistributor: only the line that imports them changes.
+"""Replacements for Databricks' HorovodRunner and TorchDistributor. A notebook changes only the import line.
 
     from jupyter_dist.databricks import HorovodRunner, TorchDistributor
 
-They take the same arguments and return the same value, that of rank 0. Beside it there is the live view under
-the cell, every rank's own result (`.last_run.results`), and, when a rank fails, its traceback as the error.
+They accept the same arguments and return the same value, the value of rank 0. In addition, there is a live
+view below the cell, and each rank's result in `.last_run.results`. If a rank fails, the error has its
+traceback.
 
 https://databricks.github.io/spark-deep-learning and
 https://spark.apache.org/docs/latest/api/python/reference/api/pyspark.ml.torch.distributor.TorchDistributor.html
@@ -33,37 +34,39 @@ _VERBOSITIES = ("log_callback_only", "all")
 
 
 class _WrongValue(InputError, ValueError):
-    """An InputError, and what the originals raise here, for code that catches that."""
+    """An InputError that is also a ValueError, which the original classes raise and users' code may catch."""
 
 
 class _NoGpus(InputError, RuntimeError):
-    """An InputError, and what the originals raise here, for code that catches that."""
+    """An InputError that is also a RuntimeError, which the originals raise and users' code may catch."""
 
 
 _WrongValue.__name__ = _NoGpus.__name__ = InputError.__name__
 
 
 class _Launcher:
-    """What both have in common: the run that they have started last."""
+    """Base class of both replacements, with the newest run."""
 
     last_run: Run | None = None
-    """The newest run, also one that failed, with its `.results`, `.metrics`, `.log(rank)`; None at first."""
+    """The newest run, even if it failed, with `.results`, `.metrics` and `.log(rank)`; None before a run."""
 
     def _finish(self, begun: Run) -> Run:
-        """Show a run until its end. Raises RunFailed, RunStopped."""
+        """Show a run until its end. Blocks. Raises RunFailed, RunStopped."""
         self.last_run = begun
         return finish(begun)
 
 
 class HorovodRunner(_Launcher):
-    """Runs a function on every rank of a Horovod job; its `hvd.init()` finds the other ranks."""
+    """Runner of a function on every rank of a Horovod job. `hvd.init()` finds the other ranks."""
 
     def __init__(self, *, np: int, driver_log_verbosity: str = "log_callback_only") -> None:
-        """`np` above 0: so many task slots of the Spark cluster, waiting until they are free. Below 0: -np
-        processes on the driver, without Spark. 0: all slots, which Databricks has deprecated.
+        """`np` above 0: the number of Spark task slots. The run waits until they are free.
 
-        `driver_log_verbosity` is "all" or "log_callback_only". The view has every rank's whole log either
-        way, and the notebook is not flooded, which the second one was to prevent.
+        `np` below 0: -np processes on the driver, without Spark.
+        `np` 0: all slots, which Databricks has deprecated.
+
+        `driver_log_verbosity` is "all" or "log_callback_only", without effect. The view always has each
+        rank's whole log, and long logs do not flood the notebook.
         """
         try:
             self.num_processor = operator.index(np)
@@ -78,8 +81,8 @@ class HorovodRunner(_Launcher):
     def run(self, main: Callable[..., Any], **kwargs: Any) -> Any:
         """Call `main(**kwargs)` on every rank, wait, and return what rank 0 returned.
 
-        Raises RunFailed with the traceback of the rank that failed first, RunStopped, ResultError where rank
-        0's value cannot be pickled, and other DistErrors with nothing started.
+        Raises RunFailed with the traceback of the rank that failed first. Raises RunStopped, and ResultError
+        if rank 0's value cannot be pickled. After any other DistError nothing was started.
         """
         np = self.num_processor
         if np == 0:
@@ -93,14 +96,14 @@ class HorovodRunner(_Launcher):
 
 
 class TorchDistributor(_Launcher):
-    """Runs a function or a script with PyTorch on every rank, whose environment is torchrun's."""
+    """Runner of a PyTorch function or script on every rank, with the same environment as torchrun."""
 
     def __init__(self, num_processes: int = 1, local_mode: bool = True, use_gpu: bool = True) -> None:
-        """`local_mode`: processes on the driver, without Spark; else task slots of the Spark cluster.
-        `use_gpu`: a GPU for each process, and on the driver no more processes than it has GPUs.
+        """`local_mode`: run processes on the driver, without Spark; else in task slots of the Spark cluster.
 
-        Raises InputError, which is a ValueError for a wrong number and a RuntimeError where the driver has no
-        GPU.
+        `use_gpu`: each process gets a GPU. On the driver, the number of GPUs limits the number of processes.
+
+        Raises InputError: a ValueError for a wrong number, and a RuntimeError if the driver has no GPU.
         """
         try:
             self.num_processes = operator.index(num_processes)
@@ -126,8 +129,8 @@ class TorchDistributor(_Launcher):
     def run(self, train_object: Callable[..., Any] | str, *args: Any, **kwargs: Any) -> Any:
         """Call `train_object(*args, **kwargs)` on every rank, wait, and return what rank 0 returned.
 
-        `train_object` may be the path of a Python file, whose arguments `args` are; then None is returned.
-        Raises as `HorovodRunner.run` does.
+        `train_object` may be the path of a Python file. Then `args` are its arguments, and this returns None.
+        Raises the same errors as `HorovodRunner.run`.
         """
         given = {
             "backend": "local" if self.local_mode else "spark",

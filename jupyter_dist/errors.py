@@ -1,19 +1,19 @@
-"""What can go wrong, as a tree.
+"""Errors of jupyter-dist, as a tree.
 
 DistError
-├── InputError            bad flags, names, numbers; nothing was started
-│   ├── UnknownBackend    no such backend; the message lists them
-│   ├── MissingEngine     the backend's package is not installed; the message says what to install
-│   ├── Busy              what was asked for is there, but others use it at the moment
-│   └── BrokenBackend     the backend is installed, but its code fails when it is loaded or asked
-├── CaptureError          the cell or a name it uses cannot travel; nothing was started
-├── LaunchError           the run folder or the supervisor could not be set up; nothing is left running
+├── InputError            wrong flags, names or numbers; nothing was started
+│   ├── UnknownBackend    no backend has this name; the message lists the backends
+│   ├── MissingEngine     the backend's package is not installed; the message names the package
+│   ├── Busy              the requested resources exist, but others use them now
+│   └── BrokenBackend     the backend is installed, but its code fails at load or in a call
+├── CaptureError          the cell, or a name it uses, cannot be sent to the ranks; nothing was started
+├── LaunchError           the set-up of the run folder or the supervisor failed; nothing is left running
 ├── RunNotFound           no run folder with that id
-├── Unreachable          a machine or service does not answer at the moment; what waits for it is tried again
-├── UntrustedFile         a pickle that another user owns or could have written; it is never loaded
-├── RunFailed             a rank failed; `.run` holds the run, the text names the root cause first
-├── RunStopped            the run was stopped before its end; `.run` holds the run
-└── ResultError           a rank's result could not be sent back; the text holds its repr
+├── Unreachable          a machine or service does not answer now; jupyter-dist retries such calls
+├── UntrustedFile         another user owns a pickle, or could have written it; it is never loaded
+├── RunFailed             a rank failed; `.run` is the run, and the text begins with the root cause
+├── RunStopped            the run was stopped before its end; `.run` is the run
+└── ResultError           a rank could not send its result; the text has its repr
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ __all__ = [
 
 
 class DistError(Exception):
-    """Base of every error that jupyter_dist raises on purpose; its text is meant for the user."""
+    """Base of every error that jupyter-dist raises on purpose. Its text is for the user."""
 
     def _render_traceback_(self) -> list[str]:
-        # IPython asks the exception for its traceback: ours is the message alone,
+        # IPython calls this method for the traceback. The result is only the message,
         # because the frames between the cell and this line are not the user's code.
         return [f"{type(self).__name__}: {self}"]
 
 
 class InputError(DistError):
-    """A flag, name or number that cannot be used. Nothing was started."""
+    """A flag, name or number is not valid. Nothing was started."""
 
 
 class UnknownBackend(InputError):
-    """No backend has that name."""
+    """No backend has this name."""
 
 
 class MissingEngine(InputError):
@@ -61,11 +61,11 @@ class MissingEngine(InputError):
 
 
 class Busy(InputError):
-    """What was asked for is there, but others use it at the moment. Later the same may succeed."""
+    """The requested resources exist, but others use them now. The same request may succeed later."""
 
 
 class BrokenBackend(InputError):
-    """The backend is installed, but its own code fails when it is loaded or asked what there is."""
+    """The backend is installed, but its own code fails when it is loaded or lists its resources."""
 
 
 class CaptureError(DistError):
@@ -81,15 +81,15 @@ class RunNotFound(DistError):
 
 
 class Unreachable(DistError):
-    """A machine or a service does not answer at the moment. The same call may succeed later."""
+    """A machine or a service does not answer now. The same call may succeed later."""
 
 
 class UntrustedFile(DistError):
-    """A pickle whose owner or mode would let somebody else have written it."""
+    """The owner or the mode of a pickle shows that somebody else could have written it."""
 
 
 class _EndedRun(Protocol):
-    """What the `run` of an error has: it is a `jupyter_dist.Run`. Declared here for type checkers alone."""
+    """Interface of an error's `run`, which is a `jupyter_dist.Run`. Only type checkers need this class."""
 
     @property
     def id(self) -> str: ...
@@ -121,13 +121,13 @@ class _RunError(DistError):
         return [f"{type(self).__name__}: {first}", f"{self._shown()} in the view above."]
 
     def _shown(self) -> str:
-        """What the view shows: a run that was stopped, or that took too long, has no traceback."""
+        """Return the text of the view. A run that was stopped or exceeded --timeout has no traceback."""
         failed = self.run is not None and any(error.text for error in self.run.errors)
         return "Its traceback and log are" if failed else "Its log is"
 
 
 class RunFailed(_RunError):
-    """At least one rank failed. `run` is the run it happened in."""
+    """At least one rank failed. `run` is the rank's run."""
 
 
 class RunStopped(_RunError):
@@ -135,4 +135,4 @@ class RunStopped(_RunError):
 
 
 class ResultError(DistError):
-    """A rank's result cannot be had: it could not be pickled, or not be read back."""
+    """A rank's result is not available: it could not be pickled or unpickled."""

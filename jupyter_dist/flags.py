@@ -1,10 +1,14 @@
-"""Command-line flags made from pydantic models: one scanner for the magics and the terminal.
+"""Command-line flags from pydantic models: one scanner for the magics and the terminal.
 
-A field `gpus_per_worker` is the flag `--gpus-per-worker`; `json_schema_extra={"flags": ["-np"]}`
-gives other names (`[]`: no flag), `"metavar"` and `"wanted"` other words in the help and in errors, and
-`"verbatim": True` keeps notebook variables from being put into the value, `"words": 2` lets it be two
-words. A validator's message goes on from the flag's name: "needs …, got …". Nothing here prints or exits;
-errors are InputError.
+A field `gpus_per_worker` is the flag `--gpus-per-worker`. `json_schema_extra` can change this:
+
+- `"flags": ["-np"]`: other names (`[]`: no flag).
+- `"metavar"`, `"wanted"`: other words in the help and in errors.
+- `"verbatim": True`: no notebook variables are inserted into the value.
+- `"words": 2`: the value may be two words.
+
+A validator's message continues after the flag's name: "needs …, got …". This module neither prints nor exits.
+Its errors are InputError.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ _HELP = ("--help", "-h")
 
 @dataclass(frozen=True)
 class Flag:
-    """One flag. `names[0]` is the one that messages use."""
+    """One flag. Messages use `names[0]`."""
 
     field: str
     names: tuple[str, ...]
@@ -55,13 +59,13 @@ class Flag:
     verbatim: bool = False
     words: int = 1
     alone: str | None = None
-    """The value where none follows the name; what follows it is one if it looks like `value_like`."""
+    """The value of a flag without a value. The next word is its value only if it matches `value_like`."""
     value_like: str = ""
 
 
 @dataclass(frozen=True)
 class Scanned:
-    """What a command line says: `values` by field name, as text; `rest` is what is no flag."""
+    """A parsed command line. `values`: field name → text; `rest`: the words that are no flags."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
     rest: tuple[str, ...] = ()
@@ -69,7 +73,7 @@ class Scanned:
 
 
 def flags_of(model: type[BaseModel]) -> tuple[Flag, ...]:
-    """The flags of a model, in the order of its fields. They come from its JSON schema, as the form does."""
+    """Return a model's flags, in the order of its fields. Their source is its JSON schema, as in forms."""
     schema = model.model_json_schema()
     found = (
         _flag(name, _resolve(about, schema), model) for name, about in schema.get("properties", {}).items()
@@ -78,7 +82,7 @@ def flags_of(model: type[BaseModel]) -> tuple[Flag, ...]:
 
 
 def _resolve(about: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    # An enum stands in $defs; pydantic merges the field's own keys beside the reference.
+    # An enum's schema is in $defs. Pydantic puts the field's own keys beside the reference.
     found = dict(about)
     if "$ref" in found:
         found = {**schema["$defs"][found.pop("$ref").rsplit("/", 1)[-1]], **found}
@@ -141,7 +145,7 @@ def _metavar(name: str, about: Mapping[str, Any], kind: Kind) -> str:
 
 
 def split_line(line: str) -> list[str]:
-    """The words of a magic's line, quoted as in a shell."""
+    """Split a magic's line into words, with quotes as in a shell. Raises InputError."""
     try:
         return shlex.split(line)
     except ValueError as error:
@@ -150,20 +154,20 @@ def split_line(line: str) -> list[str]:
 
 
 def shown(value: object) -> str:
-    """A value for a message: its repr, on one line, not longer than a line."""
+    """Return a value's repr for a message, shortened to at most a line."""
     text = repr(value)
     return text if len(text) <= 80 else text[:60] + "…" + text[-15:]
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that this one begins, else the one that is most like it, if any is."""
+    """Return the known word that begins with this word, else the most similar one; None without any."""
     names = list(known)
     longer = [name for name in names if name.startswith(word) and len(word.lstrip("-")) > 2]
     return min(longer, key=len, default=next(iter(difflib.get_close_matches(word, names, n=1)), None))
 
 
 def _is_flag(token: str) -> bool:
-    # "-1" and "-.5" are values, no flag of ours begins with a digit; so is the quoted "--bind-to core".
+    # "-1" and "-.5" are values, because no flag begins with a digit. So is a quoted "--bind-to core".
     return re.match(r"--?[A-Za-z][^\s=]*(=|$)", token) is not None
 
 
@@ -175,8 +179,10 @@ def scan(
     unknown: Callable[[str], InputError] | None = None,
     first_word_ends: bool = False,
 ) -> Scanned:
-    """Read a command line. `expand` is applied to values and words, `unknown` makes the error for a
-    flag that is not there. With `first_word_ends` all after the first word that is no flag is left alone.
+    """Parse a command line. Raises InputError.
+
+    `expand` converts values and words. `unknown` creates the error for an unknown flag.
+    `first_word_ends`: leave everything after the first word that is no flag unchanged, in `rest`.
     """
     by_name = {name: flag for flag in flags for name in flag.names}
     values: dict[str, Any] = {}
@@ -223,7 +229,7 @@ def scan(
 
 
 def written(flags: Iterable[Flag], values: Mapping[str, Any]) -> list[str]:
-    """The words that `scan` reads these values from, in the order of the flags. None of them is quoted."""
+    """Return the words from which `scan` reads these values, in the order of the flags, without quotes."""
     words: list[str] = []
     for flag in flags:
         value, name = values.get(flag.field), flag.names[0]
@@ -249,7 +255,7 @@ def _as_typed(value: object) -> str:
 
 
 def _lookup(name: str, by_name: Mapping[str, Flag]) -> tuple[Flag | None, bool]:
-    flag = by_name.get(name) or by_name.get(name.replace("_", "-"))  # as torchrun spells them
+    flag = by_name.get(name) or by_name.get(name.replace("_", "-"))  # torchrun's spelling
     if flag is not None:
         return flag, True
     if name.startswith("--no-"):
@@ -260,7 +266,7 @@ def _lookup(name: str, by_name: Mapping[str, Flag]) -> tuple[Flag | None, bool]:
 
 
 def unknown_flag(name: str, known: Iterable[str]) -> InputError:
-    """The error for a flag that nobody knows, with the nearest one that somebody does."""
+    """Return the error for an unknown flag, with the most similar known flag."""
     names = sorted({*known, "--help"}, key=str.lower)
     near = nearest(name, names)
     cure = f"did you mean {near}?" if near else f"known are {', '.join(names)}"
@@ -273,7 +279,7 @@ def _store(values: dict[str, Any], flag: Flag, name: str, value: str) -> None:
     elif flag.kind == "pairs":
         key, equals, rest = value.partition("=")
         if not equals or not key:
-            # What stands there may be a secret whose name was forgotten: only a plain word is repeated.
+            # The value may be a secret without its name, so the message only repeats a plain word.
             got = shown(value) if re.fullmatch(r"\w{1,30}", value) else "something else"
             raise InputError(f"{name} needs {flag.wanted}, got {got}")
         values.setdefault(flag.field, {})[key] = rest
@@ -284,7 +290,7 @@ def _store(values: dict[str, Any], flag: Flag, name: str, value: str) -> None:
 
 
 def find_value(tokens: Sequence[str], name: str, flags: Iterable[Flag]) -> str | None:
-    """The value of one flag, before it is known which other flags there are."""
+    """Return the value of one flag, before the other flags are known; None if it is not there."""
     takes_value = {n for flag in flags if flag.kind != "switch" for n in flag.names}
     left = list(tokens)
     while left:
@@ -301,8 +307,11 @@ def find_value(tokens: Sequence[str], name: str, flags: Iterable[Flag]) -> str |
 def build(
     model: type[M], values: Mapping[str, Any], spelled: Callable[[str], str], also: Iterable[str] = ()
 ) -> M:
-    """Make the model, or raise InputError with one clear message. `spelled` turns a field's name
-    into what the user wrote; `also` are names that could have been meant by an unknown one."""
+    """Create the model. Raises InputError with one clear message.
+
+    `spelled` converts a field's name to the user's spelling. `also`: further names that an unknown name may
+    mean.
+    """
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
@@ -311,8 +320,10 @@ def build(
 
 
 def problems_of(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, str]:
-    """What is wrong with each of these values, by field, as a sentence that stands beside the field. What is
-    wrong with several of them together stands under `""`, and is found once each is right by itself."""
+    """Return field → error of these values, as a sentence to show beside the field.
+
+    The key `""` has an error of several values together. It is found only if each value alone is valid.
+    """
     try:
         model.model_validate(dict(values))
     except ValidationError as error:

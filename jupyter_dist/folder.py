@@ -1,6 +1,6 @@
-"""The run folder: paths, ids, and writes that a reader sees whole or not at all.
+"""The run folder: paths, ids, and atomic writes, of which a reader sees all or nothing.
 
-What the folder holds and how the files are called is told in worker/layout.py.
+worker/layout.py lists the files in the folder.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ REQUESTS = ("stop", "kill", "stacks")
 
 
 def runs_root() -> Path:
-    """The folder that holds all runs: `$JUPYTER_DIST_RUNS`, else under Jupyter's data directory."""
+    """Return the folder of all runs: `$JUPYTER_DIST_RUNS`, else a folder in Jupyter's data directory."""
     override = os.environ.get("JUPYTER_DIST_RUNS")
     if override:
         return Path(override)
@@ -62,18 +62,21 @@ def runs_root() -> Path:
 
 
 def new_id() -> str:
-    """A run id that sorts by time, such as `20261120-113455-3f2a91c4`: date and time in UTC, which goes on
-    in the night when the clocks change, four digits of the second's fraction and four random ones.
+    """Return a new run id that sorts by time, such as `20261120-113455-3f2a91c4`.
 
-    Ids with fewer digits at their end are those of an earlier version, and tell the local time: see `runs`.
+    The parts are the date, the time, four digits of the second's fraction and four random digits. The time is
+    in UTC, which has no change to summer time. Ids of an earlier version have fewer digits at their end, and
+    the local time: see `runs`.
     """
     now = time.time()
     return f"{_moment(now)}{secrets.token_hex(2)}"
 
 
 def trial_id(tuning_id: str, number: int) -> str:
-    """The id of a tuning run's trial. It follows from the number: whoever takes the tuning on finds the trial
-    again, whatever became of the process that was about to start it."""
+    """Return the id of a tuning run's trial. It follows from the trial's number.
+
+    A new supervisor of the tuning run thus finds the trial, even if the old one died while starting it.
+    """
     return f"{tuning_id}-t{number}"
 
 
@@ -98,7 +101,7 @@ class RankFolder:
 
 
 class RunFolder:
-    """The files of one run. Holds paths only; making one touches nothing."""
+    """The paths of one run's files. Creating the object does not touch the disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -123,15 +126,15 @@ class RunFolder:
         return f"RunFolder({str(self.path)!r})"
 
     def attempt(self, attempt: int) -> Path:
-        """Where an attempt's ranks and launchers have their files."""
+        """Return the folder of an attempt, with the files of its ranks and launchers."""
         return Path(layout.attempt_path(self.path, attempt))
 
     def rank(self, attempt: int, rank: int | str) -> RankFolder:
-        """The files of a rank. `rank` may be `*`, for a path that is shown to people."""
+        """Return the files of a rank. `rank` may be `*`, for a path in a message."""
         return RankFolder(Path(layout.rank_path(self.path, attempt, rank)))
 
     def launcher_logs(self, attempt: int) -> list[Path]:
-        """What the launchers of an attempt have written, by name; most backends have none."""
+        """Return the logs of an attempt's launchers, sorted by name. Most backends have no launchers."""
         place = self.attempt(attempt)
         try:
             names = sorted(os.listdir(place))
@@ -140,7 +143,7 @@ class RunFolder:
         return [place / name for name in names if layout.launcher_of(name) is not None]
 
     def attempts(self) -> list[int]:
-        """The attempts that were started, oldest first."""
+        """Return the attempts that were started, oldest first."""
         try:
             names = os.listdir(self.path / layout.ATTEMPTS)
         except OSError:
@@ -148,7 +151,7 @@ class RunFolder:
         return sorted(int(name) for name in names if name.isdigit())
 
     def ranks(self, attempt: int) -> list[int]:
-        """The ranks that have a folder in an attempt."""
+        """Return the ranks that have a folder in an attempt."""
         try:
             names = os.listdir(self.attempt(attempt) / layout.RANKS)
         except OSError:
@@ -156,19 +159,19 @@ class RunFolder:
         return sorted(int(name) for name in names if name.isdigit())
 
     def still_pending(self) -> None:
-        """Have a run that has no supervisor yet count as created just now: whoever starts one is at it."""
-        with contextlib.suppress(OSError):  # removed meanwhile
+        """Mark a run without a supervisor as just created, because another process is starting one."""
+        with contextlib.suppress(OSError):  # the run may have been removed
             os.utime(self.job)
 
     def request(self, name: str, why: str = "") -> None:
-        """Ask the supervisor for `stop`, `kill` or `stacks`. Repeatable, returns at once.
+        """Ask the supervisor for `stop`, `kill` or `stacks`. Repeatable. Returns at once.
 
-        `why`: one line that stands as the reason of the run's end, where it is not the user who asks.
+        `why`: one line with the reason of the run's end, if the request is not the user's.
         """
         if name not in REQUESTS:
             raise ValueError(f"no such request: {name!r}")
         if why:
-            write_bytes(self.requests / name, why.encode())  # seen with its reason or not at all
+            write_bytes(self.requests / name, why.encode())  # atomic: file and reason together
             return
         fd = os.open(self.requests / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -178,7 +181,7 @@ class RunFolder:
 
 
 def make_private(path: Path) -> None:
-    """Make a folder and its missing parents, each with mode 0700 whatever the umask is."""
+    """Create a folder and its missing parents, each with mode 0700, independent of the umask."""
     missing = []
     while not path.exists():
         missing.append(path)
@@ -192,9 +195,9 @@ def make_private(path: Path) -> None:
 
 
 def create(root: Path, run_id: str, world_size: int) -> RunFolder:
-    """Make the folder of a new run.
+    """Create the folder of a new run.
 
-    Raises LaunchError when the disk is full, read-only or not ours.
+    Raises LaunchError if the disk is full, read-only or not the user's.
     """
     folder = RunFolder(root / run_id)
     try:
@@ -218,13 +221,13 @@ def make_attempt(folder: RunFolder, attempt: int, world_size: int) -> None:
 
 
 def keep_room(folder: RunFolder, world_size: int) -> None:
-    """Take the space that the run's last state will need; on a disk that is full already, nothing."""
+    """Reserve disk space for the run's final state. Does nothing if the disk is full already."""
     with contextlib.suppress(OSError):
         write_bytes(folder.spare, bytes(65_536 + 1024 * world_size))
 
 
 def free_room(folder: RunFolder) -> None:
-    """Give it back, for that state to be written now."""
+    """Free the reserved disk space, before the final state is written."""
     with contextlib.suppress(OSError):
         folder.spare.unlink()
 
@@ -237,15 +240,15 @@ def unwritable(path: Path, error: OSError) -> LaunchError:
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Open a file for writing with mode 0600 whatever the umask is; returns a descriptor."""
+    """Open a file for writing with mode 0600, independent of the umask. Returns a descriptor."""
     fd = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.fchmod(fd, 0o600)
     return fd
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Replace a file; readers see the whole old or the whole new one. Not synced to the disk."""
-    # The pid keeps two writers apart: the last one wins, neither reads the other's half.
+    """Replace a file. Readers see the whole old or the whole new file. Does not sync it to the disk."""
+    # The pid separates the temporary files of two writers. The last writer wins.
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     fd = open_private(temporary, os.O_WRONLY | os.O_TRUNC)
     try:
@@ -262,9 +265,9 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def check_owner(path: Path) -> None:
-    """Refuse a pickle that somebody else owns or could have written.
+    """Check that nobody else owns a pickle or could have written it.
 
-    Raises UntrustedFile; FileNotFoundError passes through.
+    Raises UntrustedFile or FileNotFoundError.
     """
     for place in (path, path.parent):
         info = place.lstat()
@@ -283,17 +286,16 @@ def check_owner(path: Path) -> None:
 
 
 def runs(root: Path | None = None, *, trials: bool = False) -> Iterator[RunFolder]:
-    """Every run on disk, newest first. Folders that are not runs are passed over, and without `trials` those
-    that are trials of a tuning run.
+    """Yield every run on disk, newest first. `trials`: also yield the trials of tuning runs.
 
-    The order is that of their creation, also among runs whose ids tell another clock's time (`age_key`).
+    The order is the order of creation, even if ids contain the time of another clock (`age_key`).
     """
     root = runs_root() if root is None else root
     try:
         names = os.listdir(root)
     except OSError:
         return
-    # Asked every second of hundreds of runs: pathlib takes seven times as long.
+    # The views call this every second for hundreds of runs, and pathlib would need seven times as long.
     own = [name for name in names if _ID.fullmatch(name) or (trials and _TRIAL_ID.fullmatch(name))]
     for name in sorted(own, key=lambda name: age_key(name, root), reverse=True):
         if os.path.isfile(f"{root}/{name}/{layout.JOB}"):
@@ -301,7 +303,7 @@ def runs(root: Path | None = None, *, trials: bool = False) -> Iterator[RunFolde
 
 
 def trials_of(tuning: RunFolder) -> list[RunFolder]:
-    """The runs that are trials of this one, by their numbers; none where it is no tuning run."""
+    """Return the trials of a tuning run, sorted by number; an empty list for any other run."""
     try:
         names = os.listdir(tuning.path.parent)
     except OSError:
@@ -315,19 +317,21 @@ def _is_id(text: str) -> bool:
 
 
 def age_key(run_id: str, root: Path) -> str:
-    """What runs sort by: their ids, but those of an earlier version, which tell the local time, as if they
-    had been given by today's clock. The same hour twice, or two time zones, cannot mix them up then."""
+    """Return the sort key of a run: its id, or for an id of an earlier version, a key from its creation time.
+
+    The earlier ids contain the local time. Its order is wrong after a change of the clock or the time zone.
+    """
     if len(run_id) >= _UTC_LENGTH:
         return run_id
     try:
         return _translated(root, run_id)
     except (OSError, ValueError, TypeError, KeyError, OverflowError):
-        return run_id  # damaged, or being removed
+        return run_id  # the run is damaged, or is being removed
 
 
 @lru_cache(1 << 16)
 def _translated(root: Path, run_id: str) -> str:
-    # One read per run and process: a job is written once.
+    # A job never changes, so one read per run and process is enough.
     created = json.loads((root / run_id / layout.JOB).read_bytes())["created"]
     return f"{_moment(float(created))} {run_id}"
 
@@ -338,14 +342,14 @@ def _known(root: Path, name: str) -> RunFolder:
 
 
 def find(run_id: str, root: Path | None = None) -> RunFolder:
-    """The run with that id, or with the one id that starts or ends with it (4 characters at least).
+    """Return the run with that id, or the only run whose id starts or ends with it (at least 4 characters).
 
-    Raises RunNotFound, naming what there is.
+    Raises RunNotFound, which lists similar or new runs.
     """
     root = runs_root() if root is None else root
     if _is_id(run_id) and (root / run_id / layout.JOB).is_file():
         return RunFolder(root / run_id)
-    # A trial is meant only where its own part of the id is given.
+    # The search includes trials only if the text contains a trial's suffix.
     known = list(runs(root, trials="-t" in run_id))
     if len(run_id) >= 4:
         close = [f for f in known if f.id.startswith(run_id) or f.id.endswith(run_id)]
@@ -362,9 +366,9 @@ def find(run_id: str, root: Path | None = None) -> RunFolder:
 
 
 def find_exact(run_id: str) -> RunFolder:
-    """The folder of the run with exactly that id: nothing else is looked for, wherever the name points.
+    """Return the run with exactly that id. Use this function for ids from the network.
 
-    For names that come over the network. Raises RunNotFound, which says where it was looked for.
+    A text that is no id is never used as a path. Raises RunNotFound, which names the searched folder.
     """
     root = runs_root()
     if _is_id(run_id):

@@ -1,4 +1,4 @@
-"""What a run is made of, as frozen data that is JSON on disk."""
+"""Frozen data of a run: job, status and poll. They are JSON on disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Job", "Poll", "RankState", "Stall", "State", "Status", "Supervisor",
 
 
 class State(str, enum.Enum):
-    """Where a run, or a rank of it, stands."""
+    """State of a run or a rank."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -32,7 +32,7 @@ class State(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Job:
-    """What to run. Written once as `job.json`; holds no value of an environment variable.
+    """Description of a run. It is written once as `job.json`, without values of environment variables.
 
     `options` is the backend's options model as JSON. Times are seconds since the epoch.
     """
@@ -46,18 +46,18 @@ class Job:
     source: str
     """The cell as the user wrote it (for a call: the function's name)."""
     notebook: str | None = None
-    """Path of the notebook, where the front-end tells it."""
+    """Path of the notebook, if the front-end sends it."""
     label: str = ""
-    """How the cell is called in tracebacks, such as `In[7]`."""
+    """Name of the cell in tracebacks, such as `In[7]`."""
     line: str | None = None
-    """Of a cell: the flags of `%%distribute` as they were typed, without what may be secret in them."""
+    """For a cell: the flags of `%%distribute` as the user typed them, without possible secrets."""
     parameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
     """The small values that the cell uses (capture/parameters.py)."""
     cluster: str | None = None
-    """The saved cluster that it was started on."""
+    """The saved cluster on which the run was started."""
     options: Mapping[str, Any] = field(default_factory=dict)
     env_names: tuple[str, ...] = ()
-    """Names given with --env; the values travel with the process and are never written."""
+    """Names of the --env variables. Their values are only in processes' environments, never on disk."""
     metrics: Mapping[str, str] = field(default_factory=dict)
     """Metric name → regular expression over the log with one group."""
     max_restarts: int = 0
@@ -65,28 +65,32 @@ class Job:
     stall_timeout_s: float | None = 300.0
     payload_bytes: int = 0
     kept_displays: str = "first"
-    """Whose displays a saved notebook holds: `first`, `all` or `none`."""
+    """Which ranks' displays are saved in the notebook: `first`, `all` or `none`."""
     notes: tuple[str, ...] = ()
     tuning: Mapping[str, Any] | None = None
-    """Of a tuning run, which has no ranks of its own: its search (search/spec.py), and under `trial` the job
-    that each of its trials is."""
+    """For a tuning run: its search (search/spec.py), and under `trial` the job of each trial.
+
+    A tuning run has no ranks of its own.
+    """
     trial: Mapping[str, Any] | None = None
-    """Of a trial: `of` (the tuning run's id), its `number` there, from 0, its `parameters`, how many run at
-    once (`parallel`), and the `handle` of one that a service has started by itself."""
+    """For a trial: `of` (the tuning run's id), `number` (from 0), `parameters`, and two more keys.
+
+    `parallel`: how many trials run at once. `handle`: present if a service started the trial by itself.
+    """
 
     @property
     def at_once(self) -> int:
-        """How many runs like this one share a machine: the trials of a tuning."""
+        """Return how many runs share a machine: the parallel trials of a tuning run, else 1."""
         return 1 if self.trial is None else int(self.trial.get("parallel", 1))
 
     @property
     def where(self) -> str:
-        """The backend that ranks run on: of a tuning run, that of its trials."""
+        """Return the backend of the ranks. For a tuning run this is the backend of its trials."""
         return self.backend if self.tuning is None else str(self.tuning["trial"]["backend"])
 
     @property
     def params(self) -> dict[str, Any]:
-        """What tells this run from others of the same code: of a trial, with what it tries."""
+        """Return the parameters that distinguish runs of the same code, including those of a trial."""
         return {**self.parameters, **({} if self.trial is None else self.trial.get("parameters", {}))}
 
     def to_json(self) -> dict[str, Any]:
@@ -103,8 +107,11 @@ class Job:
 
 @dataclass(frozen=True)
 class RankState:
-    """One rank of the current attempt. `state` is FAILED when the rank failed by itself,
-    STOPPED when the supervisor ended it (a stop, or another rank's failure)."""
+    """One rank of the current attempt.
+
+    `state` is FAILED if the rank failed by itself. It is STOPPED if the supervisor ended the rank, because of
+    a stop or another rank's failure.
+    """
 
     rank: int
     state: State = State.PENDING
@@ -127,21 +134,21 @@ class RankState:
 
 @dataclass(frozen=True)
 class Supervisor:
-    """The supervisor's process, so that a reader can tell whether it still lives."""
+    """The supervisor's process, with which a reader checks whether the supervisor still runs."""
 
     pid: int
     start_ticks: int
-    """Field 22 of /proc/PID/stat: tells a reused pid from the supervisor."""
+    """Field 22 of /proc/PID/stat. It distinguishes the supervisor from a later process with the same pid."""
     host: str
     boot_id: str
 
 
 @dataclass(frozen=True)
 class Stall:
-    """The run is silent: no rank has printed or logged since `since`, which the supervisor saw at `noticed`.
+    """A silence of all ranks: no rank has printed or logged since `since`. Times are seconds since the epoch.
 
-    The supervisor then asks the ranks for their stacks. The run goes on; a rank's next line or metric ends
-    the stall. Both are seconds since the epoch.
+    The supervisor noticed the silence at `noticed`, and then asked the ranks for their stacks. The run
+    continues. A rank's next line or metric ends the stall.
     """
 
     since: float
@@ -150,17 +157,17 @@ class Stall:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a run has ended, before its final state can be written."""
+    """Outcome of a run, before its final state can be written."""
 
     state: State
     reason: str | None
     keeps_handle: bool = False
-    """Whether the handle stays in the final state, for somebody to look for what it names."""
+    """Whether the handle stays in the final state, so that a user can find the backend's resources."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """`state.json`: how a run stands. Only the supervisor writes it."""
+    """Status of a run, in `state.json`. Only the supervisor writes it."""
 
     id: str
     state: State
@@ -171,35 +178,42 @@ class Status:
     heartbeat: float = 0.0
     warm: bool = False
     reason: str | None = None
-    """One line for the user: why it failed, stopped, was restarted, or counts as lost."""
+    """One line for the user: why the run failed, stopped, was restarted, or counts as lost."""
     stall: Stall | None = None
     supervisor: Supervisor | None = None
     ranks: tuple[RankState, ...] = ()
     oom_killer: bool = False
     """Whether the kernel's out-of-memory killer ran on this machine during the run."""
     handle: Mapping[str, Any] | None = None
-    """With which a new supervisor finds the ranks again, where they go on without one."""
+    """Handle with which a new supervisor finds the ranks, if they continue without a supervisor."""
     cursor: Any = None
-    """Up to where the backend has read what the ranks tell; for a new supervisor as well."""
+    """Position up to which the backend has read the ranks' output, also for a new supervisor."""
     carrier: tuple[int, int] | None = None
-    """Pid and start of the process that the backend lives in, where it is not the supervisor's. It has to be
-    gone before a new supervisor asks what came of a submission."""
+    """Pid and start time (ticks) of the backend process, if there is one.
+
+    A new supervisor must end this process before it searches for a submission.
+    """
     port_retries: int = 0
-    """How many attempts were made only because a port was taken before the cell began: nobody asked for
-    those, and --max-restarts does not count them."""
+    """Number of attempts that were made because another process used a port before the cell began.
+
+    --max-restarts does not count these attempts.
+    """
     restarts: int = 0
-    """How many of --max-restarts are used up."""
+    """Number of restarts that count for --max-restarts."""
     submitting: float | None = None
-    """Since when the current attempt is being submitted, where its ranks would go on without a supervisor.
-    With it and without a handle, nobody knows whether the attempt runs: the backend's `find` tells."""
+    """Since when the current attempt is being submitted, if its ranks would continue without a supervisor.
+
+    If this is set and there is no handle, the attempt may run: the backend's `find` searches for it.
+    """
 
     told: str | None = None
-    """Of a run that has ended: what it has come to beside its results, such as what is billed for it, in one
-    line of the backend's for the user."""
+    """For a run that has ended: one line of the backend for the user, such as the billed time."""
 
     verdict: Verdict | None = None
-    """How the run has ended, where only its hosts are still to be given back. Once they are gone nobody can
-    ask them again, so a new supervisor takes it from here."""
+    """Outcome of a run that must still release its hosts.
+
+    Released hosts cannot report the outcome again, so a new supervisor reads it here.
+    """
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -222,36 +236,39 @@ class Status:
 
 
 def rank_count(job: Job, status: Status) -> int:
-    """How many ranks there are to show: an elastic run may have more than were asked for."""
+    """Return the number of ranks to show. An elastic run may have more ranks than requested."""
     return max(job.world_size, len(status.ranks))
 
 
 @dataclass(frozen=True)
 class Poll:
-    """What a backend's `poll` saw. `ranks` holds every rank in order, in an elastic run more than
-    `world_size` of them. While `state` is PENDING the run is: it waits for what `detail` says (a place in a
-    queue, an image, an upload), and --timeout and the watch for silence have not begun.
+    """Result of a backend's `poll`.
 
-    `chunks` and `cursor` serve backends where only text travels; a backend whose ranks
-    write their own files leaves them empty."""
+    `ranks` has every rank in order. In an elastic run they may be more than `world_size`.
+    While `state` is PENDING, the run is pending too. `detail` names what it waits for: a queue, an image,
+    an upload. --timeout and the check for silence have not begun then.
+
+    `chunks` and `cursor` are for backends that transfer only text. They are empty if the ranks write their
+    own files."""
 
     state: State
     ranks: tuple[RankState, ...] = ()
     pids: tuple[int, ...] = ()
-    """The process groups on this machine that are to be killed if the supervisor dies."""
+    """The process groups on this machine that the guard kills if the supervisor dies."""
     attempt: int | None = None
-    """The newest attempt, where the launcher starts its ranks again by itself."""
+    """The newest attempt, if the launcher itself restarts its ranks."""
     replaces: bool = False
-    """Whether the launcher answers a rank's failure (replaces it, starts all again); if not,
-    the supervisor ends the attempt."""
+    """Whether the launcher replaces a failed rank or restarts all ranks. If not, the supervisor ends the
+    attempt after a failure."""
     final: bool = False
-    """With FAILED: another attempt would end like this one, such as where a host has not the right Python.
-    With STOPPED: somebody has stopped it where it runs, and not here."""
+    """With FAILED: another attempt would fail too, for example because a host lacks the right Python.
+    With STOPPED: somebody has stopped the run in the service, not with jupyter-dist."""
     chunks: tuple[Mapping[str, Any], ...] = ()
     cursor: Any = None
     detail: str | None = None
-    """One line for the user: what hinders the run at the moment, or, with a final state, why it came to it
-    where no rank tells."""
+    """One line for the user: what delays the run now.
+
+    With a final state, this is the reason, if no rank reports one."""
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

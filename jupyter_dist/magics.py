@@ -1,4 +1,4 @@
-"""`%%distribute` and `%dist`: from a cell to a run, and what the notebook shows of it."""
+"""The magics `%%distribute` and `%dist`: they start runs from cells and show them in the notebook."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _VARIABLE = re.compile(r"\{([^\W\d]\w*)\}|\$([^\W\d]\w*)")
 class DistMagics(Magics):
     """The magics of jupyter-dist."""
 
-    # IPython's own expansion is off: it would read the braces of a regular expression as Python.
+    # This turns IPython's own expansion off, which would read the braces of a regular expression as Python.
     @no_var_expand
     @line_cell_magic
     def distribute(self, line: str, cell: str | None = None) -> Any:
@@ -61,21 +61,21 @@ class DistMagics(Magics):
         if not _has_code(cell):
             raise InputError("the cell is empty: there is nothing to run below %%distribute")
         plan = make_plan(given.given)
-        source = "\n" + cell  # the magic is the first line: tracebacks count as the editor does
+        source = "\n" + cell  # the magic's line, so that line numbers in tracebacks match the editor
         origin = dataclasses.replace(start.origin_in(shell), line=line.strip())
         if plan.run.dry_run:
             return start.describe(source, shell.user_ns, plan, origin)
         start.warn(plan)
         run = start.start_cell(source, shell.user_ns, plan, origin)
         if plan.run.out is not None:
-            # Before the run's end: it is there when the cell fails or is interrupted as well.
+            # Set before the run's end, so that the variable exists even if the cell fails or is interrupted.
             shell.user_ns[plan.run.out] = run
         return run if plan.run.detach else start.finish(run)
 
     @no_var_expand
     @line_magic
     def dist(self, line: str) -> Any:
-        """Runs, logs, clusters and backends: `%dist --help` lists the commands."""
+        """Manage runs, logs, clusters and backends. `%dist --help` lists the commands."""
         shell = self.shell
         assert shell is not None
         return dispatch(line, Context(), _expander(shell.user_ns))
@@ -87,9 +87,9 @@ def _has_code(cell: str) -> bool:
 
 
 def _expander(namespace: Mapping[str, Any]) -> Callable[[str], str]:
-    """Put notebook variables in for `{name}` and `$name`; what is no variable stays as it is.
+    """Return a function that replaces `{name}` and `$name` by notebook variables. Other text stays unchanged.
 
-    Done after the line was split: a value with blanks or quotes stays one value."""
+    The replacement follows the split of the line, so a value with blanks or quotes stays one value."""
 
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[2]
@@ -98,7 +98,7 @@ def _expander(namespace: Mapping[str, Any]) -> Callable[[str], str]:
     return lambda text: _VARIABLE.sub(value, text)
 
 
-# Not a `complete_command` hook: that one mixes Python's names with the flags.
+# A `complete_command` hook would mix Python's names with the flags, so this is a matcher.
 @context_matcher()  # type: ignore[untyped-decorator]
 def _matcher(context: CompletionContext) -> Any:
     from .commands.completion import complete
@@ -109,13 +109,13 @@ def _matcher(context: CompletionContext) -> Any:
 
 
 class _Preloader:
-    """After each cell, has the warm template import what the notebook has imported."""
+    """Hook after each cell: lets the template import the modules that the notebook has imported."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
 
     def __call__(self, *_: object) -> None:
-        # A convenience: whatever goes wrong in it must not become a cell's problem.
+        # The preload is a convenience. Its errors must not disturb a cell.
         with contextlib.suppress(Exception):
             from .launch import template
 
@@ -127,7 +127,7 @@ def _preloaders(shell: InteractiveShell) -> list[_Preloader]:
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Add the magics to a shell; loading again changes nothing."""
+    """Add the magics to a shell. Repeatable."""
     if _preloaders(shell):
         return
     trainer_calls.install()
@@ -139,7 +139,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """Take the magics away; runs go on."""
+    """Remove the magics from a shell. Runs continue."""
     for preloader in _preloaders(shell):
         shell.events.unregister("post_run_cell", preloader)
     for kind, name in (("cell", "distribute"), ("line", "distribute"), ("line", "dist")):

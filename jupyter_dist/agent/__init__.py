@@ -1,1 +1,1 @@
-"""The agent of a host: starts the ranks there, tails their files and sends them on."""
+"""The agent of a host: starts the ranks, and sends their files to the driver."""

@@ -1,8 +1,8 @@
-"""The agent of a run on a host: starts ranks there, sends on what they write, and ends them.
+"""The agent of a run on a host: starts ranks there, sends their files to the driver, and ends them.
 
-Detached from the login that started it. A driver that goes away leaves it and its ranks alone; one
-that comes back says what it has, and goes on from there. Without a driver for the time of grace it
-ends its ranks and itself. One loop, no threads.
+The agent is detached from the login that started it. If the driver disconnects, the agent and its ranks
+continue. A new driver sends the sizes of its files, and the agent continues from there. If no driver
+connects for the grace time, the agent ends its ranks and itself. One loop, no threads.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from .tail import Tails, checkpoints
 __all__ = ["Agent", "main"]
 
 _MOST_WAITING = 1 << 20
-"""Bytes that wait for the connection; beyond, files are left unread: they keep what they hold."""
+"""Maximum bytes that wait for the connection. Beyond, the agent leaves new output in the files."""
 _BUSY_S, _IDLE_S = 0.02, 0.25
 _REACH_S = 3.0
-"""For a connection to another host: shorter than the silence in which a driver takes this agent for dead."""
+"""Timeout of a connection to another host: shorter than a driver waits before it gives this agent up."""
 _IDLE_GRACE_S = 30.0
-"""Without a driver, for an agent that was never given anything to start."""
+"""Grace time without a driver if the agent has never started a process."""
 _TERM_S = 5.0
-"""From SIGTERM to SIGKILL when the grace is over."""
+"""Seconds from SIGTERM to SIGKILL after the grace time."""
 _TELL_S = 3.0
-"""For telling a driver that is there how the ranks were ended."""
+"""How long the agent tries to report the end of the ranks to a connected driver."""
 _TOUCH_EVERY_S = 3600.0
 
 
 class Agent:
-    """Serves one stage folder until it is released or forsaken."""
+    """Server of one stage folder, until the driver releases it or no driver connects."""
 
     def __init__(self, stage: str) -> None:
         with open(os.path.join(stage, "agent.json")) as file:
@@ -72,12 +72,12 @@ class Agent:
         self._waiting = 0
         self._news: Iterator[Frame] | None = None
         self._told: set[str] = set()
-        """Whose end the driver was told over this connection."""
+        """Ids of the processes whose end this connection has reported."""
         self._greeted = False
         self._heard = self._touched = time.monotonic()
         self._forsaken: float | None = None
         self._place_gone = False
-        """Whether it is forsaken as our place here was given up, and not for want of a driver."""
+        """Whether the agent ends because its reservation on the host ended, and not for lack of a driver."""
         self._termed = self._killed = self._releasing = self._sent = self._done = False
         self._selector = selectors.DefaultSelector()
         self._listen()
@@ -96,12 +96,12 @@ class Agent:
             os.set_blocking(fd, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, STACK_SIGNAL):
-            # Ranks inherit "ignored" until they have a handler: asking early does not end them.
+            # Ranks inherit "ignored" until they set a handler, so an early signal does not kill them.
             signal.signal(signum, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._on_term)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         self._selector.register(self._wake, selectors.EVENT_READ)
-        # Whoever holds our place in a foreign scheduler holds the other end of this pipe.
+        # The other end of this pipe is in the process that a foreign scheduler started for the run.
         self._lifeline = int(os.environ.pop("JUPYTER_DIST_LIFELINE", "") or -1)
         if self._lifeline >= 0:
             os.set_inheritable(self._lifeline, False)
@@ -112,12 +112,12 @@ class Agent:
             self._forsaken, self._place_gone = time.monotonic(), True
 
     def serve(self) -> None:
-        """Returns when all is over."""
+        """Serve until the agent's work is done. Blocks."""
         while not self._done:
             try:
                 self._turn()
             except Exception:
-                # Its end would be the ranks' end: whatever a driver or a file does, go on.
+                # The agent's end would end the ranks, so the agent survives any error.
                 with contextlib.suppress(OSError):
                     traceback.print_exc()
                 self._hang_up()
@@ -144,7 +144,7 @@ class Agent:
                     self._receive()
 
     def _pull(self) -> None:
-        """The lifeline has a word or, as a rule, its end: our place here is given up."""
+        """Read the lifeline. If it is closed, the run's reservation on this host has ended."""
         with contextlib.suppress(OSError):
             if os.read(self._lifeline, 4096):
                 return
@@ -164,7 +164,7 @@ class Agent:
             newcomer, _ = self._listener.accept()
         except OSError:
             return
-        self._hang_up()  # the newest driver is the one that is there
+        self._hang_up()  # the newest connection is the only valid one
         newcomer.setblocking(False)
         self._driver, self._frames = newcomer, Frames()
         self._selector.register(newcomer, selectors.EVENT_READ)
@@ -240,7 +240,7 @@ class Agent:
             self._say({"is": "released"})
 
     def _prepare(self, env: dict[str, str], python: str) -> None:
-        """Write the script with which launchers start ranks here."""
+        """Write the script with which launchers start ranks on this host."""
         lines = [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
         code = shlex.quote(os.path.join(self._stage, "code"))
         lines += [
@@ -266,7 +266,7 @@ class Agent:
             self._watch()
 
     def _watch(self) -> None:
-        """Tell the guard which process groups there are."""
+        """Send the guard the present process groups."""
         pids = sorted(child.pid for child in self._children.running)
         if pids != self._watched:
             self._watched = pids
@@ -274,7 +274,7 @@ class Agent:
                 os.write(self._guard, (" ".join(map(str, pids)) + "\n").encode())
 
     def _fill(self) -> None:
-        """Put what is new onto the way to the driver, as far as it keeps up."""
+        """Queue new output for the driver, as fast as the driver reads."""
         if not self._greeted:
             return
         if self._news is None:
@@ -289,7 +289,7 @@ class Agent:
     def _gather(self) -> Iterator[Frame]:
         for child in list(self._children):
             if child.end is not None and child.id not in self._told:
-                # First all it wrote, so that who is told of the end has all.
+                # The whole output precedes the end: a driver that knows the end then has all output.
                 yield from self._tails.rest(None if child.rank is None else child.folder)
                 self._told.add(child.id)
                 yield self._ended(child), b""
@@ -331,12 +331,12 @@ class Agent:
             self._selector.modify(self._driver, selectors.EVENT_READ | write)
 
     def _look_at_clock(self) -> None:
-        """End the ranks, then this agent, when no driver has come for the time of grace."""
+        """End the ranks, then this agent, if no driver has connected for the grace time."""
         now = time.monotonic()
         if now - self._touched > _TOUCH_EVERY_S:
             self._touched = now
             with contextlib.suppress(OSError):
-                os.utime(self._stage)  # a stage that is in use does not grow old (stage_program.py)
+                os.utime(self._stage)  # stage_program.py removes old stages
         grace_s = self._grace_s if list(self._children) else self._idle_s
         if self._forsaken is None and now - self._heard > grace_s:
             _log(f"no driver for {grace_s:g} s")
@@ -350,7 +350,7 @@ class Agent:
                 return
             self._end()
             if not list(self._children):
-                remove(self._stage)  # nothing was ever started, so there is nothing to come back for
+                remove(self._stage)  # no process has run, so no driver needs the stage
         elif not self._termed:
             self._termed = True
             self._children.signal(kill=False, place_gone=self._place_gone)
@@ -360,7 +360,7 @@ class Agent:
 
     @property
     def _has_to_tell(self) -> bool:
-        """Whether there is a driver that has not been told all."""
+        """Return whether a connected driver has not received everything."""
         if not self._greeted:
             return False
         return (
@@ -385,7 +385,7 @@ def _log(text: str) -> None:
 
 
 def main(stage: str, ready: int) -> None:
-    """Serve the stage; says `+` to the descriptor `ready` once drivers can connect."""
+    """Serve the stage. Writes `+` to the descriptor `ready` when drivers can connect. Blocks."""
     os.umask(0o077)
     agent = Agent(stage)
     set_name("jdist agent")

@@ -1,4 +1,4 @@
-"""The processes that an agent starts on its host: started, seen to end, ended, and never left behind."""
+"""The processes that an agent starts on its host: their start, their end, signals, and clean-up."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Child:
     def __init__(self, id_: str, attempt: int, rank: int | None, folder: str, pid: int) -> None:
         self.id, self.attempt, self.rank, self.pid = id_, attempt, rank, pid
         self.folder = folder
-        """What it writes: its rank's folder or its log, relative to the run's folder."""
+        """The rank's folder, or the launcher's log, relative to the run's folder."""
         self.started = time.time()
         self.told_to_end = self.place_gone = False
         self.end: dict[str, Any] | None = None
-        """How it ended: exit_code, signal, ended, peak_memory_bytes, told (whether it was told to), error,
-        place_gone (whether it was told to because our place on this host was given up)."""
+        """How it ended: exit_code, signal, ended, peak_memory_bytes, error; `told`: the agent signalled it;
+        `place_gone`: the agent signalled it because the run's reservation on this host ended."""
 
     def to_json(self) -> dict[str, Any]:
         names = ("id", "attempt", "rank", "folder", "pid", "started", "end")
@@ -38,11 +38,11 @@ class Child:
 
 
 class Children:
-    """All processes of a stage, those of an agent before included. Keeps a journal of them."""
+    """All processes of a stage, also those of an earlier agent. The object writes a journal of them."""
 
     def __init__(self, stage: str, umask: int = 0o022) -> None:
         self._umask = umask
-        """A login's, for what is started; the agent itself keeps all to its user."""
+        """The umask of the login, for started processes. The agent's own files are private."""
         self._run = os.path.join(stage, "run")
         self._code = os.path.join(stage, "code")
         self._stage = stage
@@ -61,8 +61,10 @@ class Children:
         return self._all.get(id_)
 
     def start(self, wish: Mapping[str, Any]) -> Child:
-        """Start a process as the driver says it, unless it was started before. One that cannot be
-        started has ended, with an error."""
+        """Start a process at the driver's request, unless it was started before. Repeatable.
+
+        If the start fails, the process counts as ended with an error.
+        """
         known = self._all.get(wish["id"])
         if known is not None:
             return known
@@ -90,12 +92,12 @@ class Children:
         env["JUPYTER_DIST_RUN"] = self._run
         env["JUPYTER_DIST_STAGE"] = self._stage
         if not os.path.isdir(env.get("JUPYTER_DIST_CWD", "/")):
-            env["JUPYTER_DIST_CWD"] = os.path.expanduser("~")  # the notebook's folder is not here
+            env["JUPYTER_DIST_CWD"] = os.path.expanduser("~")  # this host lacks the notebook's folder
         if wish["rank"] is not None:
             env["JUPYTER_DIST_PARENT"] = str(os.getpid())
         log = os.open(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         if wish.get("fork"):
-            os.close(log)  # it is there, so that a rank without a word has a log
+            os.close(log)  # creates the log, also for a rank that prints nothing
             return fork_rank(env, self._code, self._umask)
         try:
             process = subprocess.Popen(
@@ -110,11 +112,11 @@ class Children:
             )
         finally:
             os.close(log)
-        process.returncode = 0  # reaped by wait4 here, which tells the memory as well
+        process.returncode = 0  # `reap` calls wait4, which also returns the peak memory
         return process.pid
 
     def reap(self) -> list[Child]:
-        """Those that have ended since the last call."""
+        """Return the processes that have ended since the last call. Does not block."""
         ended = []
         for child in self.running:
             try:
@@ -125,7 +127,7 @@ class Children:
                 continue
             if not done:
                 continue
-            kill_group(child.pid)  # what it left behind
+            kill_group(child.pid)  # the process's own children
             code = os.waitstatus_to_exitcode(status)
             child.end = {
                 "ended": time.time(),
@@ -140,8 +142,11 @@ class Children:
         return ended
 
     def signal(self, *, kill: bool, only: Sequence[str] | None = None, place_gone: bool = False) -> None:
-        """SIGTERM to those that run; `kill`: SIGKILL to their whole groups. `only`: those with these ids.
-        `place_gone`: not because anybody has asked for it."""
+        """Send SIGTERM to the running processes. `kill`: send SIGKILL to their whole groups instead.
+
+        `only`: signal only the processes with these ids. `place_gone`: the reason is the end of the run's
+        reservation on this host, not a request.
+        """
         for child in self.running:
             if only is not None and child.id not in only:
                 continue
@@ -152,7 +157,7 @@ class Children:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(child.pid, signal.SIGKILL if kill else signal.SIGTERM)
         if only is not None or (not kill and any(child.rank is None for child in self.running)):
-            return  # a launcher here passes it on to its ranks: they would be told twice
+            return  # a launcher forwards SIGTERM: its ranks would get SIGTERM twice
         for pid in self._launched():
             if kill:
                 kill_group(pid)
@@ -161,7 +166,7 @@ class Children:
                     os.kill(pid, signal.SIGTERM)
 
     def _launched(self) -> list[int]:
-        """The ranks that a launcher has started here (launched_rank.py): nobody's child in this process."""
+        """Return the pids of ranks that a launcher started here (launched_rank.py), not this process."""
         try:
             listed = os.listdir(os.path.join(self._stage, "ranks"))
         except OSError:
@@ -169,7 +174,7 @@ class Children:
         return [int(name) for name in listed if _is_of(int(name), self._stage)]
 
     def stacks(self) -> None:
-        """Have every rank that runs append its stacks to `stacks.txt`."""
+        """Signal each running rank to append its stacks to `stacks.txt`."""
         for child in self.running:
             if child.rank is not None:
                 with contextlib.suppress(ProcessLookupError):
@@ -179,12 +184,12 @@ class Children:
                 os.kill(pid, STACK_SIGNAL)
 
     def _write_down(self, child: Child) -> None:
-        # On a full disk the driver is told all the same; only an agent after this one is not.
+        # On a full disk only a later agent lacks this entry. The driver gets the report in any case.
         with contextlib.suppress(OSError), open(self._journal, "a") as file:
             file.write(json.dumps(child.to_json()) + "\n")
 
     def _recall(self) -> None:
-        """What an agent before this one started: it has ended, the kernel saw to that."""
+        """Read the processes of an earlier agent from the journal. They ended with that agent."""
         try:
             with open(self._journal) as file:
                 lines = file.read().split("\n")
@@ -199,10 +204,10 @@ class Children:
 
 
 def start_guard(stage: str) -> int:
-    """Start the small process that ends this stage's processes when the agent dies.
+    """Start the guard, a small process that kills this stage's processes when the agent dies.
 
-    Returns the descriptor that holds it: write `done` to it before an orderly end, and the pids of
-    process groups, a line each time, while they change.
+    Returns the descriptor of a pipe to the guard. Write a line with the pids of all process groups after each
+    change, and `done` before an orderly end.
     """
     read, write = os.pipe()
     if os.fork():
@@ -221,9 +226,9 @@ def _guard(read: int, stage: str) -> None:
 
 
 def end_leftovers(stage: str) -> None:
-    """Kill every process that was started for this stage, apart from this one; does nothing without /proc."""
+    """Kill all processes of this stage except this one and its parent. Does nothing without /proc."""
     marker = f"JUPYTER_DIST_STAGE={stage}".encode()
-    for _ in range(3):  # what they start meanwhile
+    for _ in range(3):  # the processes may start others meanwhile
         found = False
         with contextlib.suppress(OSError):
             for name in os.listdir("/proc"):
@@ -238,7 +243,7 @@ def end_leftovers(stage: str) -> None:
 
 
 def _is_of(pid: int, stage: str) -> bool:
-    """Whether that process, and not another one that got its pid later, belongs to this stage."""
+    """Return whether the process belongs to this stage. Another process may have the pid by now."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return f"JUPYTER_DIST_STAGE={stage}".encode() in file.read().split(b"\0")

@@ -1,8 +1,8 @@
-"""Readable lines of all ranks of a host, each behind its rank's number, for the platform's own console.
+"""Readable output of a host's ranks for the platform's console, such as CloudWatch.
 
-Such as CloudWatch. It is a copy for people: nothing of ours reads it, and it may lose what a courier that
-starts anew sends again. Metrics of `dist.log` stand there as well, a line each, where a platform's metric
-definitions find them.
+Each line begins with its rank's number. The console is a copy for people, and jupyter-dist does not read it.
+If a mailbox relay starts again, lines may be missing from the console. Metrics of `dist.log` are there too,
+one line each, so that a platform's metric definitions can find them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["ConsoleOutput"]
 
 _PATH = re.compile(rf"{layout.ATTEMPTS}/(\d+)/{layout.RANKS}/(\d+)/([^/]+)")
 _MOST_BYTES = 8192
-"""Of a line: what is longer, such as a bar that never ends its line, is cut into several."""
+"""Maximum bytes of a line. A longer line, such as a progress bar without a newline, becomes several lines."""
 
 
 class ConsoleOutput:
-    """Of one host. `write` takes several whole lines at a time."""
+    """Console output of one host. Each call of `write` gets one or more whole lines."""
 
     def __init__(self, write: Callable[[str], Any]) -> None:
         self._write = write
@@ -30,13 +30,13 @@ class ConsoleOutput:
         self._seen: dict[str, int] = {}
 
     def take(self, header: Mapping[str, Any], body: bytes) -> None:
-        """A frame on its way to the driver."""
+        """Process a frame that the relay sends to the driver."""
         match = _PATH.fullmatch(str(header.get("path", ""))) if header.get("is") == "chunk" else None
         if match is None or match[3] not in (layout.OUTPUT, layout.EVENTS):
             return
         path, offset = match[0], int(header["offset"])
         seen = self._seen.get(path, 0)
-        new = body[max(0, seen - offset) :]  # a new connection may begin before
+        new = body[max(0, seen - offset) :]  # a new connection may repeat bytes
         if not new:
             return
         self._seen[path] = max(seen, offset + len(body))
@@ -51,7 +51,7 @@ class ConsoleOutput:
             self._write("".join(told))
 
     def finish(self) -> None:
-        """The lines that have no end yet."""
+        """Write the lines that have no newline yet."""
         for path, rest in self._begun.items():
             match = _PATH.fullmatch(path)
             if rest and match is not None and match[3] == layout.OUTPUT:
@@ -71,5 +71,5 @@ class ConsoleOutput:
 
 
 def _shown(line: bytes) -> str | None:
-    """What a terminal would show of it in the end: a bar's last state."""
+    """Return the final state of a line as in a terminal, such as the last state of a progress bar."""
     return line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Frames between a driver and its agents: a JSON header, then raw bytes, each length told first."""
+"""Frames between a driver and its agents: the two lengths, a JSON header, then raw bytes."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _MOST_BODY = 64 << 20
 
 
 class FrameError(Exception):
-    """What came is not a frame: something else writes into the connection."""
+    """The received bytes are not a frame: something else writes to the connection."""
 
 
 def encode(header: Mapping[str, Any], body_size: int = 0) -> bytes:
-    """The beginning of a frame; `body_size` raw bytes have to follow it."""
+    """Return the beginning of a frame. The caller must send `body_size` raw bytes after it."""
     data = json.dumps(header).encode()
     return _LENGTHS.pack(len(data), body_size) + data
 
 
 class Frames:
-    """Cuts a stream into frames."""
+    """Parser that cuts a byte stream into frames."""
 
     def __init__(self) -> None:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Take bytes as they came; returns the frames that are whole now. Raises FrameError."""
+        """Add received bytes. Returns the frames that are complete now. Raises FrameError."""
         self._data += data
         found: list[Frame] = []
         start = 0

@@ -1,7 +1,7 @@
-"""The GPUs that an agent holds on its host for its run: taken when the driver says so, until the agent ends.
+"""The GPUs that an agent leases on its host for its run, from the driver's request to the agent's end.
 
-The answer to a wish is JSON: `gpus`, the names of what was taken; `env`, what every rank there is told of it;
-`why`, where it was refused, in words for the user; `final`, whether to wait would be no use.
+The answer to a request is JSON: `gpus`, the names of the leased GPUs; `env`, variables for each rank on the
+host; `why`, the reason of a refusal, for the user; `final`, whether waiting would not help.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ __all__ = ["HostGpus"]
 
 
 class HostGpus:
-    """Not for several threads."""
+    """The GPU lease of one agent. Not thread-safe."""
 
     def __init__(self) -> None:
         self._lease = Lease()
 
     def take(self, told: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Take what is wished (`Wish.to_json`, and `wait`), or give all back (None). Repeatable."""
+        """Lease the requested GPUs, or release all (None). Repeatable.
+
+        `told`: `for`, a `GpuRequest` as JSON, and `wait`. Returns the answer that the module describes.
+        """
         answer: dict[str, Any] = {"gpus": [], "env": {}, "why": None, "final": False}
         if told is None:
             self._lease.release()
@@ -36,5 +39,5 @@ class HostGpus:
         return {**answer, "gpus": [gpu.name for gpu in gpus], "env": {**held, **order(gpus)}}
 
     def release(self) -> None:
-        """Give all back. Ranks that are still there keep it."""
+        """Release all GPUs. Ranks that still run keep the lease."""
         self._lease.release()

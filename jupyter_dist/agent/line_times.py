@@ -1,7 +1,7 @@
-"""Write down when each rank's log grew, beside the log (worker/output/time_index.py).
+"""Time index beside each rank's log: when the log grew (worker/output/time_index.py).
 
-By this host's clock, and whether or not a driver is there: what a driver reads after a cut says when the
-lines were printed, not when they came.
+The times are by this host's clock. The agent also writes them without a driver. A driver that connects later
+thus reads when the lines were printed, not when they arrived.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _LIST_EVERY = 8
 
 
 class LineTimes:
-    """The logs of all ranks below RUN/attempts."""
+    """Time indexes of the logs of all ranks in RUN/attempts."""
 
     def __init__(self, run: str) -> None:
         self._attempts = os.path.join(run, layout.ATTEMPTS)
         self._sizes: dict[str, int] = {}
-        """How far the log in each rank's folder is written down."""
+        """Folder of a rank → size of its log that the index covers."""
         self._ticks = 0
 
     def tick(self) -> None:
-        """Write down what has grown; to be called often. A full disk costs times, nothing else."""
+        """Record the logs that have grown. Call this often. On a full disk only times are lost."""
         if self._ticks % _LIST_EVERY == 0:
             self._look()
         self._ticks += 1

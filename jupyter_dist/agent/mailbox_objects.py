@@ -1,12 +1,12 @@
-"""The objects of a mailbox: their names, their seals, and their order.
+"""The objects of a mailbox: their names, their signatures, and their order.
 
     RUN/DIRECTION/NODE-SESSION-NUMBER   direction: up (from the host) or down (to it)
-    RUN/down/NODE-SESSION-served        a courier has answered in that session: for no other one it is
+    RUN/down/NODE-SESSION-served        a mailbox relay has answered in this session: no other relay may
 
-A session is one connection; the driver opens it, and the one whose name sorts last is the one that is there.
-Its objects are numbered from 0 on in each direction, written once and never changed. They hold whole frames
-(frames.py) behind a seal: an HMAC of the name and the content with the run's key, which is never in the
-store. So whoever can write to the store can lose objects, and nothing else.
+A session is one connection. The driver opens it, and the session whose name sorts last is the current one.
+In each direction its objects are numbered from 0, written once and never changed. An object is a signature
+and whole frames (frames.py). The signature is an HMAC of the name and the content with the run's key. The
+key is never in the store. So a stranger who can write to the store can remove objects, but not forge them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterable
 __all__ = ["MOST_BYTES", "SessionOrder", "object_name", "parse", "session_name", "sign", "verify"]
 
 MOST_BYTES = 4 << 20
-"""Of an object, more or less: it ends with the frame that goes beyond."""
+"""Approximate maximum size of an object. The frame that exceeds the size is the last one."""
 _SEAL_BYTES = hashlib.sha256().digest_size
 _NAME = re.compile(r"[^/]+/(up|down)/(\d+)-([0-9a-z]+)-(\d{8,})")
 
@@ -30,24 +30,26 @@ def object_name(run: str, direction: str, node: int, session: str, number: int) 
 
 
 def session_name(run: str, node: int, session: str) -> str:
-    """Of what the courier leaves that serves a session. One that comes after it, such as on the machine that
-    replaces one that was taken away, would do all over again what the session's letters ask for."""
+    """Return the name of the object with which a mailbox relay claims a session.
+
+    A later relay, for example on a replacement machine, would repeat all requests of the session's objects.
+    """
     return f"{run}/down/{node}-{session}-served"
 
 
 def parse(name: str) -> tuple[str, int, str, int] | None:
-    """Direction, node, session and number; None for something else that lies in the store."""
+    """Return direction, node, session and number; None if the name is not a mailbox object's."""
     match = _NAME.fullmatch(name)
     return None if match is None else (match[1], int(match[2]), match[3], int(match[4]))
 
 
 def sign(key: bytes, name: str, content: bytes) -> bytes:
-    """An object: the seal, then the content."""
+    """Return an object: the signature, then the content."""
     return _seal(key, name, content) + content
 
 
 def verify(key: bytes, name: str, data: bytes) -> bytes | None:
-    """The content; None where the seal is not the run's."""
+    """Return the content; None if the signature is not from the run's key."""
     seal, content = data[:_SEAL_BYTES], data[_SEAL_BYTES:]
     return content if hmac.compare_digest(seal, _seal(key, name, content)) else None
 
@@ -57,16 +59,18 @@ def _seal(key: bytes, name: str, content: bytes) -> bytes:
 
 
 class SessionOrder:
-    """The order of one session's objects in one direction: each one once, and none before its turn."""
+    """The order of one session's objects in one direction. Each object is due once, in order."""
 
     def __init__(self) -> None:
         self.next = 0
-        """The number of the one that has to come now."""
+        """The number of the next object."""
         self._hole_since: float | None = None
 
     def due(self, listed: Iterable[int]) -> list[int]:
-        """Of the numbers that a listing shows, those whose turn it is, in order. `took` tells what became
-        of them. Doubled ones and those that were taken before are left out."""
+        """Return the numbers in a listing that are due, in order, without duplicates and earlier numbers.
+
+        Call `took` for each object that was processed.
+        """
         there = set(listed)
         found: list[int] = []
         while self.next + len(found) in there:
@@ -85,5 +89,5 @@ class SessionOrder:
 
     @property
     def hole_s(self) -> float:
-        """For how long later objects have been there, and the one whose turn it is has not."""
+        """Return for how many seconds the next object has been missing while later ones exist."""
         return 0.0 if self._hole_since is None else time.monotonic() - self._hole_since

@@ -1,9 +1,10 @@
-"""Carry frames between a mailbox and the agent of this host, and set that agent up: a host's main process.
+"""The mailbox relay, a host's main process: sets up the agent, and copies frames between mailbox and agent.
 
-A courier is to a mailbox what the stage program is to a stream. It has the store's URL, the run's id and key
-and its host's number from the environment (`JUPYTER_DIST_MAILBOX`, `_MAILBOX_RUN`, `_MAILBOX_KEY` and
-`_MAILBOX_NODE`), and looks into the mailbox for a driver. With `_MAILBOX_ECHO` it prints what ranks print.
-It holds the agent's lifeline: when the courier is ended, the agent ends its ranks.
+The mailbox relay corresponds to the stage program of a stream, and polls the mailbox for a driver. Its
+settings are environment variables: the store's URL (`JUPYTER_DIST_MAILBOX`), the run's id (`_MAILBOX_RUN`),
+the run's key (`_MAILBOX_KEY`) and the host's number (`_MAILBOX_NODE`). With `_MAILBOX_ECHO` it also prints
+the ranks' output. The relay has one end of the agent's lifeline: when the relay ends, the agent ends its
+ranks.
 """
 
 from __future__ import annotations
@@ -34,23 +35,23 @@ __all__ = ["MailboxRelay", "main"]
 
 _LOOK_S, _BRISK_LOOK_S = 1.0, 0.15
 _LINGER_S, _BRISK_LINGER_S = 0.3, 0.03
-"""From the first byte that waits to the object that holds it."""
+"""Seconds from the first waiting byte to the object that contains it."""
 _APART_S = 1.0
-"""From one object to the next, as long as little is said."""
+"""Seconds between two objects while there is little output."""
 _BRISK_S = 5.0
-"""After a request: answers do not wait, and more is asked for soon."""
+"""How long the relay polls and writes faster after a request, because others usually follow."""
 _MOST_LEFT_BYTES = 256 << 20
-"""What may lie in the store that no driver has taken; beyond, the ranks' files keep what they hold."""
+"""Maximum bytes in the store that no driver has read. Beyond, the output stays in the ranks' files."""
 _COUNT_EVERY_BYTES = 32 << 20
 _FIRST_WAIT_S = 600.0
-"""For a driver's first letter."""
+"""How long the relay waits for a driver's first mailbox object."""
 _DENIED_S = 10.0
 _LAST_WORDS_S = 20.0
-"""For the agent to end its ranks, once this place is given up."""
+"""How long the agent may need to end its ranks after the end of the run's reservation on this host."""
 
 
 class MailboxRelay:
-    """Serves one mailbox for one host."""
+    """Relay between one mailbox and the agent of one host."""
 
     def __init__(
         self, store: Store, run: str, key: bytes, node: int, echo: ConsoleOutput | None = None
@@ -67,7 +68,7 @@ class MailboxRelay:
         self._waiting_since = self._posted_at = 0.0
         self._number = 0
         self._object: tuple[str, bytes] | None = None
-        """What is being posted, until the store has it."""
+        """The name and the content of an object, until the store has it."""
         self._uncounted = 0
         self._full = False
         self._brisk_until = time.monotonic() + _BRISK_S
@@ -78,29 +79,31 @@ class MailboxRelay:
         self._over = False
         """Whether the driver has released this host."""
         self._ended_at: float | None = None
-        """When this place was given up."""
+        """When the run's reservation on this host ended (monotonic clock)."""
         read, self._lifeline = os.pipe()
         os.environ["JUPYTER_DIST_LIFELINE"] = str(read)
 
     def give_up(self, *_: object) -> None:
-        """Have the agent end its ranks, tell of it, and be done."""
+        """Close the lifeline: the agent ends its ranks, and then `serve` returns."""
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
             self._ended_at = time.monotonic()
 
     def serve(self) -> int:
-        """Returns when all is over: 0 when the driver has said so. Raises PermissionError where the store was
-        closed to this host from the start."""
+        """Serve until the work is done. Returns 0 if the driver has released the host, else 1. Blocks.
+
+        Raises PermissionError if the store has denied access to this host from the start.
+        """
         while True:
             try:
                 self._turn()
             except StoreError as error:
                 if isinstance(error, DeniedError) and self._is_useless:
-                    # By a name that SageMaker's toolkit looks for in what a program says at its end.
+                    # SageMaker's toolkit searches a program's last output for this exception's name.
                     raise PermissionError(str(error)) from None
                 _log(f"{error}; trying again")
-                # Not all hosts at the same moment: it may be their number that is too much.
+                # The jitter spreads the hosts' retries: their number may overload the store.
                 self._retry_at = time.monotonic() + self._backoff_s * jitter(1, 2)
                 self._backoff_s = min(self._backoff_s * 2, 4.0)
             now = time.monotonic()
@@ -115,7 +118,7 @@ class MailboxRelay:
 
     @property
     def _is_useless(self) -> bool:
-        """Whether it was never of use, for long enough that a new policy would have reached the store."""
+        """Return whether no object was ever written, for longer than a new policy needs to take effect."""
         return not self._posted_at and time.monotonic() - self._began > _DENIED_S
 
     def _turn(self) -> None:
@@ -129,30 +132,30 @@ class MailboxRelay:
         self._talk(0.02 if self._brisk else 0.1)
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
-                pass  # as a container's first process, this one inherits what daemons leave
+                pass  # as a container's first process, the relay inherits orphans
 
     @property
     def _brisk(self) -> bool:
         return time.monotonic() < self._brisk_until
 
     def _look(self) -> None:
-        """Take what the driver has written."""
+        """Read the driver's new objects, and process their frames."""
         listed = [
             found for name in self._store.names(f"{self._run}/down/{self._node}-") if (found := parse(name))
         ]
         newest = max((session for _, _, session, _ in listed), default="")
         if newest > self._session:
             if self._ended_at is not None:
-                return  # it is for whoever takes this place
+                return  # the session is for a relay that replaces this one
             if not self._session and self._store.get(session_name(self._run, self._node, newest)) is not None:
-                return  # of one that was here before; the driver will notice, and open another
+                return  # an earlier relay has claimed it; the driver will open another session
             self._begin(newest)
         numbers = [number for _, _, session, number in listed if session == self._session]
         for number in self._inbox.due(numbers):
             name = object_name(self._run, "down", self._node, self._session, number)
             data = self._store.get(name)
             if data is None:
-                return  # listed before it can be read: the next look may find it
+                return  # a store may list an object before it can be read: retry in the next turn
             content = verify(self._key, name, data)
             if content is None:
                 _log(f"{name} is not sealed with the run's key; it is passed over")
@@ -176,7 +179,7 @@ class MailboxRelay:
             self._store.remove(taken)
 
     def _begin(self, session: str) -> None:
-        """Another connection, which is the one that is there now."""
+        """Replace the connection by a new session."""
         self._hang_up()
         self._session, self._inbox, self._number = session, SessionOrder(), 0
         self._from_driver, self._to_agent, self._wish = Frames(), b"", None
@@ -217,7 +220,7 @@ class MailboxRelay:
             os.umask(umask)
 
     def _fetch(self, wish: Mapping[str, Any], stage: str, missing: list[str]) -> None:
-        """Bring the files of the run here: each is known by its hash, the code by that of its archive."""
+        """Download the run's files, and verify the hash of each file and of the code archive."""
         hashes = {name: digest for name, _, digest in wish["files"]}
         code = [name for name in missing if hashes[name] is None]
         if code:
@@ -244,7 +247,7 @@ class MailboxRelay:
 
     def _say(self, header: Mapping[str, Any], body: bytes = b"") -> None:
         if self._over:
-            return  # that was the last word: who has heard it clears the store
+            return  # after `released` the driver clears the store
         if not self._waiting:
             self._waiting_since = time.monotonic()
         self._waiting += encode(header, len(body)) + body
@@ -252,7 +255,7 @@ class MailboxRelay:
             self._over = True
 
     def _talk(self, pause_s: float) -> None:
-        """Write to the agent and read from it, for a moment."""
+        """Exchange data with the agent. Blocks for at most `pause_s`."""
         if self._agent is None:
             time.sleep(pause_s)
             return
@@ -283,7 +286,7 @@ class MailboxRelay:
             self._agent = None
 
     def _post(self, now: float) -> None:
-        """Write an object, if there is something to say and it is time for it."""
+        """Write an object if output is waiting and an object is due."""
         if self._full:
             self._full = self._left_bytes() > _MOST_LEFT_BYTES
             return
@@ -297,7 +300,7 @@ class MailboxRelay:
         name, data = self._object
         if parse(name) == ("up", self._node, self._session, 0):
             self._store.put(session_name(self._run, self._node, self._session), b"")
-        self._store.put(name, data)  # said again, the same name has the same content
+        self._store.put(name, data)  # a retry writes the same content to the same name
         self._object = None
         self._posted_at = time.monotonic()
         self._uncounted += len(data)
@@ -315,7 +318,7 @@ class MailboxRelay:
         return now - self._waiting_since >= _LINGER_S and now - self._posted_at >= _APART_S
 
     def _left_bytes(self) -> int:
-        """What may be in the store of this host's, at most."""
+        """Return an upper limit for the bytes of this host's objects in the store."""
         return len(self._store.names(f"{self._run}/up/{self._node}-{self._session}-")) * MOST_BYTES
 
 
@@ -332,7 +335,7 @@ def _log(text: str) -> None:
 
 
 def _print(text: str) -> None:
-    """In pieces that a pipe takes whole: others write there as well."""
+    """Print in pieces that a pipe writes atomically, because other processes write to the pipe too."""
     piece = b""
     with contextlib.suppress(OSError):
         for line in text.encode(errors="replace").splitlines(keepends=True):
@@ -352,7 +355,7 @@ def main() -> None:
     """Serve the mailbox that the environment names."""
     url = os.environ["JUPYTER_DIST_MAILBOX"]
     key = bytes.fromhex(os.environ.pop("JUPYTER_DIST_MAILBOX_KEY"))  # no rank needs it
-    # One that was started many times over with the same environment is told apart by its platform.
+    # If a platform starts many relays with the same environment, its own variables have the host's number.
     told = standing(os.environ)
     node = int(os.environ.get("JUPYTER_DIST_MAILBOX_NODE") or told.node or 0)
     for name in told.drop:

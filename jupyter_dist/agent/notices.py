@@ -1,4 +1,4 @@
-"""What ranks are told while they run: small files in the run's folder, at which they look now and then."""
+"""Notices to running ranks: small files in the run's folder, which the ranks read from time to time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["write_notice"]
 
 
 def write_notice(run: str, path: str, text: str) -> None:
-    """Write it, or leave what is there: readers see one or the other. On a full disk the old one stays."""
+    """Replace a notice. Readers see the whole old or the whole new text. On a full disk the old one stays."""
     place = os.path.join(run, path)
     with contextlib.suppress(OSError):
         os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Start a rank as a fork of its agent, which has imported what every rank needs: most of a rank's cost."""
+"""Ranks as forks of their agent. The agent has imported what each rank needs, most of a rank's start time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["fork_rank"]
 
 
 def fork_rank(env: Mapping[str, str], code: str, umask: int) -> int:
-    """Fork a rank with this environment; returns its pid. `code`: its first working directory.
+    """Fork a rank with this environment. Returns its pid. `code`: the rank's first working directory.
 
-    The agent has no threads. Its descriptors are closed in the rank; its objects live on there, unused,
-    until the rank ends without tearing anything down, so none of them closes a number that is the rank's.
+    The agent has no threads. The rank closes the agent's descriptors. The agent's objects stay in the rank's
+    memory until `os._exit`, so none of them closes a descriptor of the rank.
     """
-    # Before the fork: once for all ranks.
+    # The agent imports these modules before the fork, once for all ranks.
     from ..worker import __main__, api, autolog, payload  # noqa: F401
     from ..worker.rank import cell  # noqa: F401
 
@@ -52,7 +52,7 @@ def _become_rank(env: Mapping[str, str], code: str, umask: int) -> NoReturn:
     try:
         __main__.main()
     except BaseException:
-        # Nothing of that is the user's code; what breaks there must still reach the log.
+        # An error of jupyter-dist itself, outside the user's code, must also be in the log.
         sys.excepthook(*sys.exc_info())
         sys.stderr.flush()
         os._exit(70)

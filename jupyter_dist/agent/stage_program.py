@@ -1,8 +1,8 @@
-"""Set a run's folder up on a host and connect to its agent: sent as text to a bare Python.
+"""The stage program: sets up a run's folder on a host and connects to its agent. Sent as text to a Python.
 
-Stands alone: nothing of the package is on the host when this runs. It answers on stdout with a line
-that holds the word it was given, so that whatever a login prints before can be told from it; from
-there on frames go both ways (frames.py), first with this program, then with the agent.
+The program imports nothing of the package, which is not on the host yet. It answers on stdout with a line
+that contains the word in its argument. The word separates the answer from a login's output. Then both sides
+exchange frames (frames.py): first this program with the driver, then the agent with the driver.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KEEP_S = 14 * 86400
 _READY_TIMEOUT_S = 60
 _RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,8}(-t\d{1,6})?")
 _MARK = ".jupyter-dist"
-"""A file that only this program writes, into a run's folder on a host: it tells the folder from a user's."""
+"""A file that only this program writes into a run's folder on a host. Users' own folders do not have it."""
 _Fetch = Callable[[str, "list[str]"], None]
 _Answer = Callable[["dict[str, Any]"], None]
 _START = """#!/bin/sh
@@ -46,7 +46,7 @@ exit 127
 
 
 class Refused(Exception):
-    """Why it cannot go on, for the user. `final`: it would not help to ask again."""
+    """A failed set-up, with its reason for the user. `final`: a retry would fail too."""
 
     def __init__(self, why: str, *, final: bool = False) -> None:
         super().__init__(why)
@@ -54,7 +54,7 @@ class Refused(Exception):
 
 
 def main(word: str) -> None:
-    """Serve one connection, which begins with the driver's wish on stdin; returns at its end."""
+    """Serve one connection, which begins with the driver's request on stdin. Blocks until its end."""
     login_umask = os.umask(0o077)
     _write_all(1, f"{word} ok\n".encode())
     wish = {**_read_head()[0], "umask": login_umask}
@@ -69,7 +69,7 @@ def main(word: str) -> None:
 
 
 def not_set_up(error: OSError) -> str:
-    """What `prepare` could not do, for the user."""
+    """Describe for the user why `prepare` failed."""
     name = f" ({error.filename})" if error.filename else ""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     cure = f"{'free some space there or ' if full else ''}name another folder with --remote-dir"
@@ -77,9 +77,10 @@ def not_set_up(error: OSError) -> str:
 
 
 def prepare(wish: dict[str, Any], fetch: _Fetch, answer: _Answer) -> socket.socket:
-    """The socket of the agent, set up now where it is wished for. Raises Refused, or an OSError.
+    """Return a socket to the agent. Set up the stage first if the request asks for it.
 
-    `fetch` brings files, by their names in the wish, into the stage folder; `answer` tells the driver.
+    Raises Refused or OSError.
+    `fetch` copies files, by their names in the request, into the stage folder. `answer` sends to the driver.
     """
     _check_version(wish)
     root = os.path.join(os.path.expanduser(wish["dir"]), wish["run"])
@@ -88,7 +89,7 @@ def prepare(wish: dict[str, Any], fetch: _Fetch, answer: _Answer) -> socket.sock
     stage = os.path.join(root, str(wish["node"]))
     mode = wish["mode"]
     agent = _connect(stage)
-    # The code, not the folder: what the ranks have written may be left there.
+    # This checks the code, not the folder: `remove` may leave the ranks' output in the folder.
     if agent is None and mode == "resume" and not os.path.isdir(os.path.join(stage, "code")):
         raise Refused(f"the run's folder {stage!r} is gone", final=True)
     if agent is None:
@@ -106,7 +107,7 @@ def prepare(wish: dict[str, Any], fetch: _Fetch, answer: _Answer) -> socket.sock
 
 
 def _check_version(wish: dict[str, Any]) -> None:
-    """Before anything is unpickled: only the same minor version reads what the notebook's Python pickled."""
+    """Check the Python version. Only the same minor version can unpickle the notebook's pickles."""
     own, wanted = f"{sys.version_info[0]}.{sys.version_info[1]}", wish.get("version")
     if wanted is not None and wanted != own:
         raise Refused(
@@ -117,10 +118,10 @@ def _check_version(wish: dict[str, Any]) -> None:
 
 
 def _connect(stage: str) -> socket.socket | None:
-    """A connection to the agent that serves this stage; None when there is none."""
+    """Return a connection to this stage's agent; None if there is no agent."""
     agent = socket.socket(socket.AF_UNIX)
     try:
-        # By way of the folder: the path of a socket must be short.
+        # The path of a socket must be short, so it is relative to the folder.
         os.chdir(stage)
         agent.connect("agent.sock")
     except OSError:
@@ -139,14 +140,14 @@ def _receive(wish: dict[str, Any], root: str, stage: str, fetch: _Fetch) -> None
         missing = _missing(wish, stage)
     except BaseException:
         if fresh:
-            remove(stage)  # a disk that is full must not keep what was begun
+            remove(stage)  # an incomplete stage must not fill a full disk
         raise
     try:
         fetch(stage, missing)
         for name in set(missing).intersection(wish.get("kept", ())):
             os.utime(os.path.join(stage, name), (wish["kept"][name],) * 2)
     except BaseException:
-        # Half a stage is nobody's: no agent would ever remove it.
+        # No agent would ever remove an incomplete stage.
         remove(stage)
         raise
     with open(os.path.join(stage, "host"), "w") as file:
@@ -159,10 +160,10 @@ def _receive(wish: dict[str, Any], root: str, stage: str, fetch: _Fetch) -> None
 
 
 def _missing(wish: dict[str, Any], stage: str) -> list[str]:
-    """The files that the stage has not yet. Raises Refused where there is no room for them."""
+    """Return the files that are missing in the stage. Raises Refused if the disk is too full for them."""
     sizes = {name: size for name, size, *_ in wish["files"]}
     here = {name: _size(os.path.join(stage, name)) for name in sizes}
-    kept = wish.get("kept", ())  # checkpoints: what is here already may be newer than the driver's
+    kept = wish.get("kept", ())  # checkpoints: a file on this host may be newer
     missing = [n for n, size in sizes.items() if here[n] < 0 or (here[n] != size and n not in kept)]
     needed = sum(sizes[name] for name in missing)
     free = shutil.disk_usage(stage).free
@@ -175,7 +176,7 @@ def _missing(wish: dict[str, Any], stage: str) -> list[str]:
 
 
 def _receive_files(stage: str, missing: list[str]) -> None:
-    """Ask the driver for files, and take them from stdin."""
+    """Ask the driver for files, and read them from stdin."""
     _answer({"is": "send", "files": missing})
     while True:
         header, size = _read_head()
@@ -190,7 +191,7 @@ def _receive_file(path: str, size: int) -> None:
         while size:
             data = os.read(0, min(size, 1 << 20))
             if not data:
-                raise SystemExit(1)  # the driver went away; it will start anew
+                raise SystemExit(1)  # the driver disconnected; it will start again
             file.write(data)
             size -= len(data)
     os.replace(path + ".part", path)
@@ -258,7 +259,7 @@ def _become_agent(stage: str, ready: int) -> None:
         env["JUPYTER_DIST_STAGE"] = stage
         os.execve(sys.executable, [sys.executable, "-m", "jupyter_dist.agent", stage, str(ready)], env)
     except Exception as error:
-        os.write(2, f"it cannot be started: {error!r}\n".encode())  # who waits for it reads this
+        os.write(2, f"it cannot be started: {error!r}\n".encode())  # `_start_agent` reads this
         raise
 
 
@@ -271,8 +272,8 @@ def _end_of(path: str) -> str:
 
 
 def remove(stage: str, *, keep_run: bool = False) -> None:
-    """Remove a stage folder, and with the last one the run's folder on this host. `keep_run`: what the ranks
-    have written stays, and the code and values that were sent go."""
+    """Remove a stage folder. After the last stage, also remove the run's folder on this host.
+    `keep_run`: remove only the code and the values that the driver sent, and leave the ranks' output."""
     os.chdir("/")
     root = os.path.dirname(stage)
     if keep_run:
@@ -284,7 +285,7 @@ def remove(stage: str, *, keep_run: bool = False) -> None:
                 os.unlink(entry.path)
         return
     going = f"{stage}.going"
-    # In one step: who comes back meanwhile finds all of it, or nothing.
+    # The rename removes the stage in one step: a driver that connects meanwhile finds all of it, or nothing.
     with contextlib.suppress(OSError):
         os.rename(stage, going)
     for path in (going, stage):
@@ -297,9 +298,9 @@ def remove(stage: str, *, keep_run: bool = False) -> None:
 
 
 def _drop_old(folder: str, run: str) -> None:
-    """Remove what runs left that never came back to clean up, two weeks after they were last used.
+    """Remove the folders of runs that were never cleaned up, two weeks after their last use.
 
-    The folder may be one of the user's: what has not a run's id for a name, and our mark in it, stays.
+    The folder may be the user's own: this removes only folders with a run's id as name and our mark.
     """
     for name in os.listdir(folder):
         old = os.path.join(folder, name)
@@ -335,7 +336,7 @@ def _size(path: str) -> int:
 
 
 def _read_head() -> tuple[dict[str, Any], int]:
-    """The next frame's header, and how many bytes follow it."""
+    """Return the next frame's header, and the number of bytes that follow it."""
     head, body = _LENGTHS.unpack(_read_exactly(_LENGTHS.size))
     header: dict[str, Any] = json.loads(_read_exactly(head))
     return header, body

@@ -1,4 +1,4 @@
-"""Read what the ranks of a host write, in pieces that can be told apart and sent again."""
+"""Reader of the files of a host's ranks. Each piece has a path and an offset, so it can be sent again."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from ..worker import layout
 __all__ = ["PATHS", "WHOLE", "Tails", "checkpoints"]
 
 WHOLE = (layout.RESULT_BUFFERS, layout.RESULT, layout.ERROR, layout.EXIT)
-"""Files that are there as a whole or not at all; what stands first has to arrive first."""
+"""Files that exist complete or not at all. The agent sends them in this order."""
 PATHS = re.compile(rf"{layout.ATTEMPTS}/\d+/(?:{layout.RANKS}/\d+/)?[A-Za-z0-9_-][A-Za-z0-9_.-]*")
-"""The files that are sent: those of attempts and ranks, without hidden ones."""
+"""The files that the agent sends: those of attempts and ranks, without hidden files."""
 
 _PIECE = 1 << 16
 _LARGE_PIECE = 1 << 18
 _LIST_EVERY = 8
 _SAME_S = 1e-3
-"""What the host's file system may make of a file's time."""
+"""Tolerance of file times, which a file system may round."""
 
 
 def checkpoints(run: str, kept: Mapping[str, float]) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """What ranks have put into `dist.checkpoint_dir()`, file by file; links are left out, and what is as it
-    was brought here. `kept`: when that was written, by its path in the stage."""
+    """Yield the files in `dist.checkpoint_dir()`, piece by piece, without links and unchanged files.
+
+    `kept`: path in the stage → modification time of the files that the driver sent.
+    """
     root = os.path.join(run, layout.CHECKPOINTS)
     for place, _, names in os.walk(root):
         for name in sorted(names):
@@ -62,12 +64,12 @@ class _File:
     def __init__(self, path: str, offset: int) -> None:
         self.path, self.offset = path, offset
         self.version: tuple[int, int, int] | None = None
-        """Of a whole file: what was sent last."""
+        """For a file in `WHOLE`: the version that was sent last."""
         self.fd: int | None = None
 
 
 class Tails:
-    """The files below RUN/attempts, read on from where the driver has them."""
+    """The files in RUN/attempts, read from the sizes that the driver has."""
 
     def __init__(self, run: str) -> None:
         self._run = run
@@ -76,7 +78,7 @@ class Tails:
         self._ticks = 0
 
     def restart(self, have: Mapping[str, int]) -> None:
-        """Begin anew for a driver that has so many bytes of each file."""
+        """Start again for a new driver. `have`: path → bytes that the driver has of the file."""
         self.close()
         self._have, self._ticks = have, 0
 
@@ -87,7 +89,7 @@ class Tails:
         self._files = {}
 
     def pieces(self) -> Iterator[tuple[dict[str, Any], bytes]]:
-        """What is new, a piece of each file in turn; comes to an end when nothing is left for now."""
+        """Yield new output, one piece of each file in turn, until all present output is sent."""
         if self._ticks % _LIST_EVERY == 0:
             self._look()
         self._ticks += 1
@@ -102,7 +104,7 @@ class Tails:
             left = again
 
     def rest(self, folder: str | None) -> Iterator[tuple[dict[str, Any], bytes]]:
-        """All that is left to be sent of a folder (`attempts/0/ranks/3`; None: of all), its writer gone."""
+        """Yield the rest of a folder (`attempts/0/ranks/3`; None: all folders) whose writer has ended."""
         if folder is None:
             self._look()
         else:
@@ -113,7 +115,7 @@ class Tails:
                     yield piece
 
     def _ordered(self, turn: int = 0) -> list[_File]:
-        """Whole files first; the others take turns at being the first, as the reader may not take all."""
+        """Return the files of `WHOLE`, then the others. The others rotate: the caller may not read all."""
         order = {name: place for place, name in enumerate(WHOLE)}
         whole = [file for file in self._files.values() if os.path.basename(file.path) in order]
         grown = [file for file in self._files.values() if os.path.basename(file.path) not in order]
@@ -162,7 +164,7 @@ class Tails:
         info = os.stat(path)
         version = (info.st_ino, info.st_mtime_ns, info.st_size)
         if file.version is None and file.offset == info.st_size > 0:
-            file.version = version  # the driver has it from an earlier connection
+            file.version = version  # an earlier connection has sent it
         if version != file.version:
             file.version, file.offset = version, 0
             self._close_fd(file)

@@ -1,1 +1,1 @@
-"""Other machines reached by ssh: an agent on each starts ranks and sends on what they write."""
+"""Hosts of a run. An agent on each host starts the ranks and sends their files to the driver."""

@@ -1,4 +1,4 @@
-"""Put what hosts send into the run folder: each byte once, however often it was sent."""
+"""Write the files that hosts send into the run folder: each byte once, however often a host sends it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ __all__ = ["Arrivals"]
 
 
 class Arrivals:
-    """Writes pieces of files at their offsets; what the folder holds is how far it has come."""
+    """Writer of pieces of files at their offsets. The files' sizes in the run folder show the progress."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self._sizes: dict[str, int] = {}
         self._part: dict[str, int] = {}
         self._keepers: dict[str, str] = {}
-        """Which host a checkpoint came from."""
+        """The host from which each checkpoint file was received."""
 
     def have(self) -> dict[str, int]:
-        """How many bytes there are of each file, for an agent to go on from."""
+        """Return the size of each file in bytes. An agent continues from there."""
         self._sizes, self._part = {}, {}
         root = self._folder.path
         for place, _, names in os.walk(root / layout.ATTEMPTS):
@@ -40,9 +40,9 @@ class Arrivals:
         return dict(self._sizes)
 
     def take(self, header: Mapping[str, Any], body: bytes, clock_offset_s: float) -> None:
-        """Write a piece. OSError passes through; nothing is lost then, as the file did not grow.
+        """Write a piece. Ignores paths outside the folders of attempts, because hosts are not trusted.
 
-        What does not belong into a rank's folder is passed over: hosts are not trusted with more.
+        Raises OSError. Nothing is lost then: the file did not grow, so the agent sends the piece again.
         """
         key, offset = str(header["path"]), int(header["offset"])
         if not PATHS.fullmatch(key):
@@ -58,11 +58,13 @@ class Arrivals:
             self._fill(key, offset, body, int(header["size"]), float(header["time"]) + clock_offset_s)
 
     def tear(self, frames: Sequence[Frame], clock_offset_s: float) -> int:
-        """Write what a host has sent before it was lost, though parts are missing in between; returns how
-        many bytes those are. Each hole is told in the file itself, where the bytes would be."""
+        """Write the pieces of a lost host, even if some are missing. Returns the number of missing bytes.
+
+        A text in the file replaces each missing part.
+        """
         pieces = [frame for frame in frames if frame[0].get("is") in ("chunk", "whole")]
         lost = 0
-        # By offset, so that what one piece lacks may be in another.
+        # In the order of offsets: bytes that one piece lacks may be in another piece.
         for header, body in sorted(
             pieces, key=lambda frame: (str(frame[0]["path"]), int(frame[0]["offset"]))
         ):
@@ -76,8 +78,10 @@ class Arrivals:
         return lost
 
     def keep(self, header: Mapping[str, Any], body: bytes, host: str) -> None:
-        """Write a piece of a checkpoint. Of two hosts that wrote the same file, the second one's goes
-        into a folder that is named after it. OSError passes through."""
+        """Write a piece of a checkpoint. Raises OSError.
+
+        If two hosts wrote the same file, the second host's file is in a folder with that host's name.
+        """
         parts = str(header["path"]).split("/")
         if any(part in ("", ".", "..") or "\0" in part for part in parts):
             return
@@ -91,7 +95,7 @@ class Arrivals:
             self._fill(key, int(header["offset"]), body, int(header["size"]), float(header["time"]))
 
     def _begin_times(self, key: str) -> None:
-        """Before there is a log whose times come from its host: a supervisor would begin with its own."""
+        """Begin a host's time index before its log exists. Otherwise the supervisor would begin its own."""
         if key not in self._sizes:
             self._append(key, 0, RECORD.pack(0, time.time()))
 
@@ -122,7 +126,7 @@ class Arrivals:
         self._write(part, body, offset)
         self._part[key] = offset + len(body)
         if self._part[key] == size:
-            # When it was written, in this machine's time: what a supervisor judges by.
+            # The supervisor compares file times, so the file's time is when the rank wrote it.
             os.utime(part, (modified, modified))
             os.replace(part, path)
             del self._part[key]
@@ -141,7 +145,7 @@ class Arrivals:
 
 
 def _hole(size: int) -> bytes:
-    """What stands in place of bytes that are lost: as many, so that what comes after keeps its offset."""
+    """Return a text that replaces lost bytes. It has the same size, so that later bytes keep their offset."""
     told = f"\n[jupyter_dist: {size:,} bytes are missing here, lost on the way]".encode()
     if len(told) >= size:
         told = f"\n[{size} bytes lost]".encode()
@@ -149,7 +153,7 @@ def _hole(size: int) -> bytes:
 
 
 def _shifted(offset: int, body: bytes, clock_offset_s: float) -> bytes:
-    """Whole records of a host's times, in this machine's time."""
+    """Return the whole records of a host's time index, with times by this machine's clock."""
     if offset % RECORD.size:
         return b""
     body = body[: len(body) - len(body) % RECORD.size]

@@ -1,4 +1,4 @@
-"""The program that a host is given, as one argument, to fetch our code from a store and be a courier."""
+"""Bootstrap program of a host, one argument: fetches our code from a store and runs the mailbox relay."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["courier_program"]
 
 
 def courier_program() -> str:
-    """For `python -I -c`; told what it needs by its environment (agent/mailbox_relay.py)."""
-    needed = (store, aws_credentials, s3_store, blob_store, folder_store)  # each after those that it imports
+    """Return the program for `python -I -c`. Its settings are in the environment (agent/mailbox_relay.py)."""
+    needed = (store, aws_credentials, s3_store, blob_store, folder_store)  # each after those it imports
     sources = [(each.__name__.rpartition(".")[2], inspect.getsource(each)) for each in needed]
     packed = base64.b64encode(zlib.compress(json.dumps(sources).encode(), 9)).decode()
     return _BOOTSTRAP.replace("PACKED", packed)
 
 
-# Data URLs of stores differ from host to host; what is executed has the hash that the driver has named.
+# The store's URL may differ between hosts. The program runs only code with the hash that the driver has set.
 _BOOTSTRAP = """
 import atexit, base64, hashlib, json, os, runpy, sys, tempfile, time, types, zlib
 package = types.ModuleType("mail")

@@ -1,4 +1,4 @@
-"""Hosts that come and go while a run goes on: added one by one, and any of them may fail."""
+"""Hosts of an elastic run. They join and leave during the run, and any host may fail."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["ElasticFleet", "ElasticHost"]
 
 
 class ElasticHost(Host):
-    """One of them. What its ranks are told while they run is kept for the time when it is there again."""
+    """A host of an elastic run. After a lost connection it receives its ranks' notices again."""
 
     _notices: Mapping[str, str] = {}
 
     def tell(self, path: str, text: str) -> None:
-        """Have a small file written there, in place of what it held. `path`: below the run's folder."""
+        """Replace a small file on the host. `path`: relative to the run's folder."""
         self._notices = {**self._notices, path: text}
         self.link.send({"do": "tell", "path": path, "text": text})
 
     def end(self, ids: Sequence[str], *, kill: bool) -> None:
-        """Ask some of its processes to end. Not said again where the host does not hear it."""
+        """Signal some of the host's processes. The request is lost if the connection is down."""
         self.link.send({"do": "signal", "kill": kill, "only": list(ids)})
 
     def _resend(self, known: set[str]) -> None:
@@ -35,7 +35,7 @@ class ElasticHost(Host):
 
 
 class ElasticFleet(Fleet):
-    """All hosts that there were. Not for several threads."""
+    """All hosts that a run has had. Not thread-safe."""
 
     def __init__(
         self, job: Job, folder: RunFolder, settings: HostSettings, reach: Reach | None = None
@@ -45,25 +45,25 @@ class ElasticFleet(Fleet):
 
     @property
     def members(self) -> Sequence[ElasticHost]:
-        """In the order in which they were added."""
+        """Return the hosts in the order in which they were added."""
         return self._members
 
     def add(self, name: str, slots: int, *, ports: int = 1, resume: bool = False) -> None:
-        """Begin to set another host up, or, with `resume`, to find the agent that is there."""
+        """Begin to set up another host. `resume`: connect to the agent that already runs there."""
         self._put(len(self._hosts), name, slots)
         self._open(self._hosts[-1], ports, resume=resume)
 
     def again(self, old: Host, *, ports: int = 1) -> None:
-        """Begin anew with a host that has failed or was lost."""
+        """Begin to set up a failed or lost host again."""
         old.close()
         self._put(old.node, old.name, old.slots)
         self._open(self._hosts[old.node], ports, resume=False)
 
     def renew(self) -> None:
-        """Whoever looks after the hosts does so at any time."""
+        """Do nothing. The elastic run itself replaces hosts, and it does so at any time."""
 
     def give_up(self, gone: Mapping[str, str]) -> None:
-        """Those that are known, as some may have ended before they were added."""
+        """Give up the hosts that were added. Some hosts may have ended before they were added."""
         there = {host.name for host in self._hosts}
         super().give_up({name: why for name, why in gone.items() if name in there})
 
@@ -81,4 +81,4 @@ class ElasticFleet(Fleet):
         host.open(resume=resume)
 
     def _judge_failures(self) -> None:
-        """The run goes on without it."""
+        """Do nothing. An elastic run continues without a failed host."""

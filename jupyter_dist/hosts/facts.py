@@ -1,4 +1,4 @@
-"""What is known of a host, and of a process on it."""
+"""Facts about a host, and about a process on it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ __all__ = ["HostFacts", "HostProcess", "host_facts"]
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What a host's agent tells of it, and what the driver found out."""
+    """Facts about a host from its agent and from the driver."""
 
     name: str
-    """As the user calls it."""
+    """The host's name as the user wrote it."""
     node: int
     slots: int
     hostname: str
-    """As it calls itself."""
+    """The host's own name for itself."""
     address: str | None
-    """As other hosts see it; None for this machine, unless an interface was chosen."""
+    """The address for other hosts; None for this machine, unless the user chose an interface."""
     client: str | None
-    """The address of the machine that ssh came from: this one's, as that host sees it."""
+    """This machine's address as the host sees it: the source of the ssh connection."""
     interface: str | None
     """The network interface that has the address."""
     python: str
@@ -35,32 +35,36 @@ class HostFacts:
     cores: int
     gpus: tuple[str, ...]
     stage: str
-    """The folder that is the run's there; `run` in it is laid out as the run's folder here."""
+    """The run's stage folder on the host. Its folder `run` has the layout of the run folder here."""
     home: str
     free_disk: int
     machine: str
-    """The same for two hosts that are one machine under two names."""
+    """An identifier of the machine. It is equal if two host names mean the same machine."""
     leased: Mapping[str, Any] | None = None
-    """What the agent has said of the GPUs that it was to take (agent/host_gpus.py); None: nothing yet."""
+    """The agent's answer about the leased GPUs (agent/host_gpus.py); None before an answer."""
     clock_offset_s: float = 0.0
-    """What to add to its clock to have this machine's."""
+    """Seconds to add to the host's times for times by this machine's clock."""
 
     @property
     def start(self) -> str:
-        """A script that starts a rank there, or the argv it is given, once `Fleet.prepare` was called."""
+        """Return the path of the host's start script, which `Fleet.prepare` writes.
+
+        The script starts a rank, or the argv of its arguments.
+        """
         return os.path.join(os.path.dirname(self.stage), "start")
 
 
 def host_facts(
     name: str, node: int, slots: int, told: Mapping[str, Any], interface: str | None = None
 ) -> HostFacts:
-    """What an agent has told (worker/host/machine.py). `interface`: the names of those by which the other
-    hosts reach it, with commas, of which the first that it has counts.
+    """Return the facts in an agent's report (worker/host/machine.py).
 
-    Raises LookupError, with what to tell the user, where it has none of them.
+    `interface`: comma-separated names of network interfaces for connections between hosts. The first name
+    that exists on the host counts.
+    Raises LookupError, with a message for the user, if the host has none of them.
     """
     interfaces: Mapping[str, list[str]] = told["interfaces"]
-    # A host that ssh did not come to: not this machine, unless that is its name.
+    # A host without an ssh connection is another machine, unless its name is localhost.
     address = told["address"] or (None if name == LOCAL else told.get("route"))
     if interface is not None:
         wanted = [each.strip() for each in interface.split(",")]
@@ -90,7 +94,7 @@ def host_facts(
 
 @dataclass(frozen=True)
 class HostProcess:
-    """A process on a host: a rank, or a launcher (`rank` None). Times are in this machine's clock."""
+    """A process on a host: a rank, or a launcher (`rank` None). Times are by this machine's clock."""
 
     id: str
     host: str
@@ -99,28 +103,28 @@ class HostProcess:
     pid: int | None = None
     started: float | None = None
     asked: bool = False
-    """Whether its host was asked to start it, and has not said that it did."""
+    """Whether the driver asked the host to start it, and the host has not confirmed the start."""
     ended: float | None = None
     exit_code: int | None = None
     signal: int | None = None
     peak_memory_bytes: int | None = None
     told: bool = False
-    """Whether it was told to end before it ended."""
+    """Whether the agent signalled the process before it ended."""
     place_gone: bool = False
-    """Whether its agent has told it to, because what held our place on the host was gone."""
+    """Whether the agent signalled it because the process that reserved the host for the run was gone."""
     free_disk: int | None = None
-    """Bytes that were free in its stage folder when it had ended."""
+    """Free bytes in the stage folder when the process had ended."""
     error: str | None = None
-    """Why it could not be started."""
+    """Why the host could not start the process."""
     lost: str | None = None
-    """Why nothing more will be heard of it."""
+    """Why the driver will receive nothing more about the process."""
 
     @property
     def over(self) -> bool:
         return self.ended is not None
 
     def as_told(self, told: Mapping[str, Any], clock_offset_s: float) -> HostProcess:
-        """The process as its agent tells of it. `clock_offset_s`: to be added to the host's times."""
+        """Return the process after a report of its agent. `clock_offset_s`: see `HostFacts`."""
         changes: dict[str, Any] = {
             "pid": told["pid"] or None,
             "started": float(told["started"]) + clock_offset_s,

@@ -1,8 +1,8 @@
-"""The hosts of a run: set up together, given processes, followed through cuts, and cleaned in the end.
+"""The hosts of a run: their set-up, their processes, lost connections, and their clean-up.
 
-Nothing here blocks but `connect` and `release`. Over several hosts `launchers` use it as well: they have
-processes started through it (`start`), or let their launcher call the script `HostFacts.start` on the
-hosts by way of the ssh that `ssh_script` makes.
+Only `connect` and `release` block. Backends with launchers use this module for several hosts.
+Some of them start processes with `start`. Others let their launcher call the script `HostFacts.start` on the
+hosts, through the ssh program that `ssh_script` writes.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from .staged_files import kept_checkpoints, shipped
 __all__ = ["Fleet", "FleetPoll", "Start", "ssh_script"]
 
 _STRAGGLERS_S = 12.0
-"""When a host cannot be used, others get that long to show whether they can."""
+"""After a host's failure, the driver waits this long for the set-up of the other hosts."""
 _AWAY_SHOWN_S = 1.5
 _KILL_AWAY_S = 3.0
-"""After a kill, a host that is away is no longer waited for."""
+"""After a kill, the driver waits this long for a host without a connection."""
 _RELEASE_S = 5.0
 
 
@@ -45,8 +45,8 @@ _RELEASE_S = 5.0
 class Start:
     """One process to start on a host, with its working directory in the stage's `code`.
 
-    `rank` None: a launcher, whose log comes as `attempts/A/launcher-HOST.log`. `env` is added to what a
-    login there has.
+    `rank` None: a launcher, whose log is `attempts/A/launcher-HOST.log`. `env` extends the environment of
+    a login on the host.
     """
 
     host: str
@@ -54,31 +54,31 @@ class Start:
     env: Mapping[str, str]
     rank: int | None = None
     fork: bool = False
-    """Let a fork of the agent be the rank, in place of argv."""
+    """Whether to fork the rank from the agent instead of running argv."""
     number: int = 0
-    """How many processes were this rank before, in the same attempt."""
+    """How many earlier processes of the same attempt had this rank."""
 
 
 @dataclass(frozen=True)
 class FleetPoll:
-    """How the hosts and the processes of the newest attempt stand."""
+    """State of the hosts and of the newest attempt's processes."""
 
     ready: bool
-    """Whether processes can be started."""
+    """Whether the hosts can start processes."""
     processes: tuple[HostProcess, ...]
     failed: str | None = None
-    """Why the hosts cannot be used, by host; nothing was started then."""
+    """Why hosts cannot be used, host by host. Nothing was started then."""
     final: bool = False
-    """Whether it makes no sense to set them up again: one of them has not the right Python, say."""
+    """Whether another set-up would fail too, for example because a host's Python has the wrong version."""
     away: tuple[str, ...] = ()
-    """Hosts that do not answer at the moment."""
+    """Hosts that do not answer now."""
     detail: str | None = None
     pids: tuple[int, ...] = ()
-    """Process groups on this machine: the connections."""
+    """Process groups of the connections, on this machine."""
 
 
 class Fleet:
-    """All hosts of a run. Not for several threads."""
+    """All hosts of a run. Not thread-safe."""
 
     def __init__(
         self,
@@ -88,8 +88,10 @@ class Fleet:
         settings: HostSettings,
         reach: Reach | None = None,
     ) -> None:
-        """`hosts`: [{"name": "h1", "slots": 4}, …]. `reach`: makes the links to them; None: by ssh, as
-        `settings` (SshSettings then) say. Starts nothing."""
+        """`hosts`: [{"name": "h1", "slots": 4}, …]. Starts nothing.
+
+        `reach`: creates the links to the hosts; None: by ssh, with `settings` (SshSettings then).
+        """
         if reach is None:
             assert isinstance(settings, SshSettings)
             reach = by_ssh(settings)
@@ -112,14 +114,16 @@ class Fleet:
         return Host(name, node, slots, self._run, self._settings, self._reach, self._files, self._arrivals)
 
     def begin(self, *, resume: bool = False) -> None:
-        """Connect to all hosts; `poll` tells when they are ready. `resume`: agents are there already."""
+        """Begin to connect to all hosts; see `FleetPoll.ready`. `resume`: the agents already run."""
         self._began = time.monotonic()
         for host in self._hosts:
             host.open(resume=resume)
 
     def renew(self) -> None:
-        """Set up anew the hosts that were given up, for another attempt: those that were lost, and all
-        where some could not be set up, because nothing is left on the others then."""
+        """Set up the lost and failed hosts again, for another attempt.
+
+        If the set-up of one host failed, this sets up all hosts again: the failure has cleaned up the others.
+        """
         self._failed = self._first_failure = None
         sent = [file for file in self._files if file.modified is None]
         self._files = [*sent, *kept_checkpoints(self._folder)]
@@ -131,10 +135,10 @@ class Fleet:
                 self._hosts[place].open(resume=False)
 
     def connect(self) -> None:
-        """`begin`, and wait until all hosts are ready.
+        """Connect to all hosts. Blocks until all hosts are ready.
 
-        Raises LaunchError, naming each host that cannot be used, why, and the cure; nothing is left
-        on the others then.
+        Raises LaunchError with each host that cannot be used, the reason, and the cure. Nothing is left
+        on the other hosts then.
         """
         self.begin()
         while True:
@@ -146,36 +150,38 @@ class Fleet:
             self.wait(0.1)
 
     def wait(self, seconds: float) -> None:
-        """Sleep until something has come from a host, or the time is over."""
+        """Sleep until a host has sent something, for at most the given seconds."""
         poll = select.poll()
         for host in self._hosts:
             host.register(poll)
         poll.poll(seconds * 1000)
 
     def facts(self, host: str) -> HostFacts:
-        """What is known of a host that was ready once."""
+        """Return the facts about a host that has been ready."""
         facts = self._named(host).facts
         assert facts is not None, f"{host} was never ready"
         return facts
 
     def ports(self, host: str) -> tuple[int, ...]:
-        """The free TCP ports that `ask_for_ports` has found."""
+        """Return the free TCP ports that `ask_for_ports` has found."""
         return tuple(self._named(host).ports or ())
 
     def ask_for_ports(self, counts: Mapping[str, int]) -> None:
-        """Look for free TCP ports on hosts; not ready until they are known."""
+        """Ask hosts for free TCP ports (host name → number). The fleet is ready when all have answered."""
         for name, count in counts.items():
             self._named(name).ask_for_ports(count)
 
     def lease(self, wishes: Mapping[str, Mapping[str, Any] | None]) -> None:
-        """Have GPUs taken on hosts (None: given back), see `HostFacts.leased`; not ready until they are."""
+        """Lease GPUs on hosts, or release them (None). The fleet is ready when `HostFacts.leased` is set."""
         for name, wish in wishes.items():
             self._named(name).lease(wish)
 
     def find_ways(self, places: Mapping[str, tuple[str, int]], meeting: str) -> None:
-        """Have all hosts try whether they reach each other, at an address and a port by name; not ready until
-        they have. Which do not is in the polls' `detail`: what the ranks do may need no connection.
-        `meeting`: the host of rank 0, where all meet."""
+        """Let all hosts try to connect to each other. The fleet is not ready until all have tried.
+
+        `places`: host name → address and port. `meeting`: the host of rank 0, where all ranks meet.
+        A missing connection is no error, only a text in the polls' `detail`: the ranks may not need it.
+        """
         for host in self._hosts:
             others = {name: place for name, place in places.items() if name != host.name}
             if others:
@@ -184,12 +190,12 @@ class Fleet:
         self._meeting, self._meeting_place = meeting, f"{meeting} at {address}, port {port}"
 
     def prepare(self, env: Mapping[str, Mapping[str, str]]) -> None:
-        """Write the scripts `HostFacts.start` on hosts with these variables; not ready until they are."""
+        """Write the scripts `HostFacts.start` with these variables. The fleet is ready when they exist."""
         for name, variables in env.items():
             self._named(name).prepare(variables)
 
     def start(self, attempt: int, starts: Sequence[Start]) -> None:
-        """Start the processes of an attempt, in place of those of the one before."""
+        """Start the processes of an attempt. They replace those of the previous attempt."""
         self._attempt, self._killed_at = attempt, None
         for host in self._hosts:
             mine = [start for start in starts if start.host == host.name]
@@ -200,15 +206,18 @@ class Fleet:
             host.start(processes, wishes)
 
     def expect(self, attempt: int, starts: Sequence[Start]) -> None:
-        """Know of what an earlier supervisor was about to start. A host that has not heard of it is asked
-        now; without an argv, which not everybody knows, the process counts as lost there."""
+        """Register the processes that an earlier supervisor was about to start.
+
+        If a host has not received the request to start a process, it receives the request now. If the argv is
+        unknown, the process is lost.
+        """
         self._attempt = attempt
         for start in starts:
             process = HostProcess(_id(attempt, start), start.host, start.rank, attempt)
             self._named(start.host).expect(process, _wish(attempt, start) if start.argv else None)
 
     def poll(self) -> FleetPoll:
-        """Go on with everything that can go on, and tell how it stands. Does not block."""
+        """Advance all hosts, and return their state. Does not block."""
         for host in self._hosts:
             host.advance()
             self._end_unheard(host)
@@ -232,35 +241,38 @@ class Fleet:
         )
 
     def give_up(self, gone: Mapping[str, str]) -> None:
-        """Some hosts have ended, by name and why: whoever gave them says so."""
+        """Give up hosts that have ended, as their scheduler reports. `gone`: host name → reason."""
         for name, why in gone.items():
             self._named(name).give_up(why)
 
     def stop(self, *, kill: bool) -> None:
-        """SIGTERM to all processes; `kill`: SIGKILL to their groups. Hosts that are away hear of it later."""
+        """Send SIGTERM to all processes. `kill`: send SIGKILL to their process groups.
+
+        A host without a connection receives the request when it is connected again.
+        """
         if kill:
             self._killed_at = self._killed_at or time.monotonic()
         for host in self._hosts:
             host.signal(kill=kill)
 
     def stacks(self) -> None:
-        """Have every rank append its stacks to `stacks.txt`."""
+        """Ask each rank to append its stacks to `stacks.txt`."""
         for host in self._hosts:
             host.stacks()
 
     def release(self) -> str | None:
-        """End the agents, fetch the checkpoints and remove what is on the hosts. Never raises. Returns what
-        had to stay there and where, for the user: this machine's disk was too full for it, say.
+        """End the agents, fetch the checkpoints and remove the run's files on the hosts. Never raises.
 
-        Waits as long as checkpoints come, and some seconds for anything else. A host that is away is
-        left to its agent, which ends itself when the time of grace is over; its files stay there then.
+        Returns a text for the user if files had to stay on a host, for example because this disk is full.
+        Blocks while checkpoints arrive, and some seconds for anything else. The agent of a host without
+        a connection ends by itself after the grace time. Its files stay on the host.
         """
         for host in self._hosts:
             host.release()
         while not all(host.released for host in self._hosts):
             for host in self._hosts:
                 host.advance()
-                # One whose link is down and that is not expected back was never set up.
+                # If the link is down but the host is not `away`, the host was never set up.
                 away_s = 0.0 if host.away is None else time.time() - host.away
                 silent_s = max(time.monotonic() - host.heard, away_s)
                 if silent_s > _RELEASE_S or not (host.link.up or host.away):
@@ -274,8 +286,10 @@ class Fleet:
         return next(host for host in self._hosts if host.name == name)
 
     def _end_unheard(self, host: Host) -> None:
-        """What was to be killed on a host that is away is given up after a while; it is lost where the host
-        is known to have gone."""
+        """Count the processes of a host without a connection as ended, some seconds after a kill.
+
+        If the host itself has ended, its processes are lost.
+        """
         if host.away is None or self._killed_at is None or time.monotonic() - self._killed_at < _KILL_AWAY_S:
             return
         host.settle()
@@ -284,7 +298,7 @@ class Fleet:
                 host.processes[process.id] = dataclasses.replace(process, ended=time.time(), told=True)
 
     def _judge_failures(self) -> None:
-        """Tell of all failing hosts at once, and leave nothing on the others."""
+        """Report all failed hosts together, and clean up the other hosts."""
         failed = [host for host in self._hosts if host.failed]
         if not failed or self._failed is not None:
             return
@@ -297,7 +311,7 @@ class Fleet:
         self.release()
 
     def _explain(self, host: Host) -> None:
-        """Write down why ranks failed that could not do so themselves: not started, or no space left."""
+        """Write the error of ranks that could not write it: the start failed, or no disk space was left."""
         for process in host.processes.values():
             if process.rank is None or not process.over or process.id in self._explained:
                 continue
@@ -317,7 +331,7 @@ class Fleet:
                 "frames": [],
                 "exit_code": process.exit_code,
             }
-            # A full disk here as well leaves the exit code.
+            # If the disk here is full too, the user still sees the exit code.
             with contextlib.suppress(OSError):
                 write_json(place, told)
 
@@ -345,7 +359,7 @@ class Fleet:
 
 
 def _wish(attempt: int, start: Start) -> dict[str, Any]:
-    """As an agent is asked for it."""
+    """Return the request to an agent."""
     return {
         "id": _id(attempt, start),
         "attempt": attempt,
@@ -364,7 +378,7 @@ def _id(attempt: int, start: Start) -> str:
 
 
 def ssh_script(folder: RunFolder, settings: SshSettings) -> Path:
-    """Write a program that is `ssh` with our options, for launchers that call one by themselves."""
+    """Write a script that calls ssh with our options, for launchers that call ssh. Returns its path."""
     path = folder.path / "bin" / "ssh"
     path.parent.mkdir(mode=0o700, exist_ok=True)
     write_bytes(path, f'#!/bin/sh\nexec {_real_ssh()} {shlex.join(options(settings))} "$@"\n'.encode())

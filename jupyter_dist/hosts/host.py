@@ -1,4 +1,4 @@
-"""One host of a run as its driver sees it: set up, up, away, or lost, and the processes it was given."""
+"""One host of a run in its driver: its set-up, its connection, its loss, and its processes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _SAMPLES = 3
 _FIRST_BACKOFF_S, _MOST_BACKOFF_S = 0.2, 5.0
 _BUSY_TRIES = 8
 _LAST_WORDS_S = 5.0
-"""Without a word of a host that has ended, before nothing more is expected of it."""
+"""How long the driver waits for the last frames of a host that has ended."""
 
 
 class Host:
-    """Everything about one host. Never blocks; `advance` has to be called often."""
+    """State of one host. Never blocks; the caller must call `advance` often."""
 
     def __init__(
         self,
@@ -51,25 +51,25 @@ class Host:
         self._arrivals = arrivals
         self.facts: HostFacts | None = None
         self.failed: str | None = None
-        """Why it could not be set up."""
+        """Why the set-up failed."""
         self.final = False
-        """Whether it would not help to set it up again."""
+        """Whether another set-up would fail too."""
         self.lost: str | None = None
-        """Why it was given up."""
+        """Why the driver gave the host up."""
         self.away: float | None = None
-        """Since when it does not answer (seconds since the epoch)."""
+        """Since when the host does not answer (seconds since the epoch)."""
         self.why_away = ""
         self.released = False
         self.heard = time.monotonic()
-        """When it last sent anything but an answer to a ping."""
+        """When the host last sent anything other than an answer to a ping."""
         self.not_kept: str | None = None
-        """What could not be fetched from it in the end, why, and where it is."""
+        """Which files the driver could not fetch in the end, why, and where they are."""
         self._unwritable = False
-        """Whether its link was given up because this machine cannot write what comes."""
+        """Whether the driver closed the link because this machine could not write the received files."""
         self.processes: dict[str, HostProcess] = {}
         self.ports: list[int] | None = None
         self.no_way: dict[str, str] = {}
-        """The hosts that it cannot connect to, and why, once `find_ways` was called."""
+        """The hosts to which this host cannot connect, and why. `find_ways` starts the test."""
         self._way: Mapping[str, Any] | None = None
         self._wishes: dict[str, Mapping[str, Any]] = {}
         self._ports_wanted = 0
@@ -81,13 +81,13 @@ class Host:
         self._retry_at, self._backoff = 0.0, _FIRST_BACKOFF_S
         self._tries_left = _BUSY_TRIES
         self._gone: tuple[str, float] | None = None
-        """What it ended of, and when that was told."""
+        """Why the host ended, and when this was reported (monotonic clock)."""
         self._pinged = 0.0
         self._clock = HostClock()
         self._sync = rsync.Sync(name, settings)
 
     def open(self, *, resume: bool) -> None:
-        """Begin to set it up; `resume`: to find the agent that another supervisor set up."""
+        """Begin the set-up. `resume`: connect to the agent that another supervisor has set up."""
         self._resumed = resume
         if resume:
             self.away = time.time()
@@ -101,12 +101,12 @@ class Host:
 
     @property
     def _is_new(self) -> bool:
-        """Whether it was never set up."""
+        """Return whether the host was never set up."""
         return self.facts is None and not self._resumed
 
     @property
     def settled(self) -> bool:
-        """Whether nothing more is to come before processes can be started there."""
+        """Return whether the host can start processes now."""
         return (
             self.link.up
             and self.facts is not None
@@ -120,33 +120,33 @@ class Host:
 
     @property
     def syncing(self) -> bool:
-        """Whether the user's own files are on their way to it."""
+        """Return whether rsync is copying the user's own files to the host."""
         return self._sync.under_way
 
     def ask_for_ports(self, count: int) -> None:
-        """Have free TCP ports looked up there, anew."""
+        """Ask the host for new free TCP ports."""
         self.ports, self._ports_wanted = None, count
         self.link.send({"do": "ports", "count": count})
 
     def lease(self, wish: Mapping[str, Any] | None) -> None:
-        """Have GPUs taken there, or given back; what came of it is in the facts."""
+        """Lease GPUs on the host, or release them (None). The result is in `facts`."""
         self._lease = {"do": "lease", "wish": wish}
         if self.facts is not None:
             self.facts = dataclasses.replace(self.facts, leased=None)
         self.link.send(self._lease)
 
     def find_ways(self, places: Mapping[str, tuple[str, int]]) -> None:
-        """Have connections to other hosts tried from there: by name, an address and a port."""
+        """Let the host try to connect to other hosts. `places`: host name → address and port."""
         self._way = {"do": "reach", "places": {name: list(place) for name, place in places.items()}}
         self.link.send(self._way)
 
     def prepare(self, env: Mapping[str, str]) -> None:
-        """Have the script written with which launchers start ranks there."""
+        """Ask the agent to write the script with which launchers start ranks on the host."""
         self._environment, self._prepared = dict(env), False
         self._send_environment()
 
     def start(self, processes: Sequence[HostProcess], wishes: Sequence[Mapping[str, Any]]) -> None:
-        """Start processes, now or when the host is there again."""
+        """Start processes now, or when the host is connected again."""
         self._kill = None
         for process, wish in zip(processes, wishes, strict=True):
             self.processes[process.id] = process
@@ -154,13 +154,13 @@ class Host:
         self.link.send({"do": "start", "processes": list(wishes)})
 
     def expect(self, process: HostProcess, wish: Mapping[str, Any] | None) -> None:
-        """Know of a process that an earlier supervisor was about to start. `wish`: how, if that is known."""
+        """Register a process that an earlier supervisor was about to start. `wish`: its request, if known."""
         self.processes[process.id] = process
         if wish is not None:
             self._wishes[process.id] = wish
 
     def signal(self, *, kill: bool) -> None:
-        """Ask its processes to end, now or when it is there again."""
+        """Signal all processes of the host now, or when the host is connected again."""
         self._kill = kill
         self.link.send({"do": "signal", "kill": kill})
 
@@ -168,13 +168,13 @@ class Host:
         self.link.send({"do": "stacks"})
 
     def release(self) -> None:
-        """Have the agent end everything, send the checkpoints and remove the stage; `released` tells when
-        it has."""
+        """Ask the agent to kill the processes, send the checkpoints and remove the stage.
+        `released` is true when the agent has done this."""
         self._releasing, self.heard = True, time.monotonic()
         if self.link.up:
             self.link.send({"do": "release"})
         elif self._unwritable:
-            # It was not told to wait for us, and hears of its end as soon as it is there again.
+            # The driver itself closed this link, so it connects again now to send the release.
             self.away, self._retry_at = time.time(), 0.0
         else:
             self.released = True
@@ -187,7 +187,7 @@ class Host:
         self.link.register(poll)
 
     def advance(self) -> None:
-        """Do what can be done now."""
+        """Send, receive and reconnect as far as possible now."""
         if self.lost or self.released or (self.failed and not self._releasing):
             return
         now = time.monotonic()
@@ -212,7 +212,7 @@ class Host:
         self._look_at_clock()
 
     def _take_or_leave(self, header: Mapping[str, Any], body: bytes) -> None:
-        """In the end, what cannot be written here stays there. An OSError passes through before that."""
+        """Process a frame. If a write fails during the release, the file stays on the host; else OSError."""
         try:
             self._take(header, body)
         except OSError as error:
@@ -233,7 +233,7 @@ class Host:
         if kind in ("chunk", "whole"):
             self._arrivals.take(header, body, 0.0 if self.facts is None else self.facts.clock_offset_s)
         elif kind == "connected":
-            # First of all the clock: what is told next are times.
+            # The pings precede all else: the next frames contain times, which need the clock offset.
             for _ in range(_SAMPLES):
                 self._ping()
             self.link.send({"do": "hello", "have": self._arrivals.have()})
@@ -269,7 +269,7 @@ class Host:
         self.link.send({"do": "ping", "ping": self._clock.ping()})
 
     def _clock_offset(self) -> float:
-        # This machine's clock is this machine's clock: measuring it would only add noise.
+        # On this machine both clocks are the same, and a measured offset would only be noise.
         return 0.0 if self.name == LOCAL else self._clock.offset_s(exact=self.link.exact_clock)
 
     def _on_facts(self, told: Mapping[str, Any]) -> None:
@@ -285,7 +285,7 @@ class Host:
         self._sync.begin(os.path.join(facts.stage, "work"))
 
     def _resend(self, known: set[str]) -> None:
-        """Say again what the agent may have missed; give up what it has forgotten."""
+        """Repeat the requests that the agent may have missed. Processes that it does not know are lost."""
         missed = []
         for process in list(self.processes.values()):
             if process.id in known or process.over:
@@ -327,7 +327,7 @@ class Host:
         if self.released:
             return
         if self._releasing and self.is_gone:
-            self.released = True  # an agent that is begun anew there would end at once, as this one has
+            self.released = True  # another agent there would end at once, as this one did
             return
         if self._is_new and not (error.busy and self._tries_left):
             self.failed, self.final = str(error), error.final
@@ -342,12 +342,12 @@ class Host:
         else:
             self.away = self.away or time.time() - self.link.silent_s
             self.why_away = str(error)
-        # Not all hosts of a run at the same moment: it may be their number that is too much.
+        # The jitter spreads the hosts' retries: too many connections at once may be the cause.
         self._retry_at = time.monotonic() + self._backoff * jitter(1, 2)
         self._backoff = min(self._backoff * 2, _MOST_BACKOFF_S)
 
     def _forget(self) -> None:
-        """Its agent has not waited for us, as nothing was ever given to it: set it up once more."""
+        """Set the host up again: an agent without processes ends soon if the connection is lost."""
         self.facts, self.ports, self._clock = None, None, HostClock()
         self._prepared = self._environment is None
         self._sync.close()
@@ -362,16 +362,16 @@ class Host:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it is known to have ended, or our place on it: only its last words are waited for."""
+        """Return whether the host or its reservation has ended. Only its last frames may arrive."""
         return self._gone is not None or any(process.place_gone for process in self.processes.values())
 
     def give_up(self, why: str) -> None:
-        """Whoever gave the host says that it has ended. What it sent last may still be on its way."""
+        """Record that the scheduler reports the host's end. The last frames may still arrive."""
         if self._gone is None:
             self._gone = why, time.monotonic()
 
     def settle(self) -> None:
-        """Wait no longer for last words: what has come of them is what there is."""
+        """Stop waiting for the last frames of a host that has ended."""
         if self.is_gone and not self.lost:
             self._give_up("it has ended" if self._gone is None else self._gone[0])
 
@@ -384,7 +384,7 @@ class Host:
             offset_s = 0.0 if self.facts is None else self.facts.clock_offset_s
             missing = self._arrivals.tear(self.link.rest(), offset_s)
         except OSError:
-            missing = 0  # a full disk here: the loss of the host is told all the same
+            missing = 0  # a full disk here must not hide the loss of the host
         if missing:
             print(f"host {self.name}: {missing:,} bytes of its ranks' files were lost on the way", flush=True)
         for process in list(self.processes.values()):

@@ -1,4 +1,4 @@
-"""How far a host's clock is from this machine's, as pings tell it."""
+"""Difference between a host's clock and this machine's clock, measured with pings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["HostClock"]
 
 
 class HostClock:
-    """Pings on their way, and what the fastest answer has told. Knows nothing at first."""
+    """The pending pings, and the offset from the ping with the fastest answer."""
 
     def __init__(self) -> None:
         self._sent: dict[int, float] = {}
@@ -20,17 +20,17 @@ class HostClock:
 
     @property
     def known(self) -> bool:
-        """Whether a ping was answered."""
+        """Return whether the host has answered a ping."""
         return self._round_trip_s is not None
 
     def ping(self) -> int:
-        """The number of a ping that is sent now."""
+        """Register a ping that is sent now. Returns its number."""
         self._number += 1
         self._sent[self._number] = time.time()
         return self._number
 
     def pong(self, header: Mapping[str, Any]) -> bool:
-        """Take the answer to a ping; returns whether the offset is known better now."""
+        """Process the answer to a ping. Returns whether it has improved the offset."""
         sent, now = self._sent.pop(header["ping"], None), time.time()
         if sent is None or (self._round_trip_s is not None and now - sent >= self._round_trip_s):
             return False
@@ -39,9 +39,9 @@ class HostClock:
         return True
 
     def offset_s(self, *, exact: bool) -> float:
-        """Seconds to add to the host's times. `exact`: whether answers come fast enough to be believed.
+        """Return the seconds to add to the host's times. `exact`: whether answers are fast enough to trust.
 
-        What a slow way cannot tell from nothing is nothing: most hosts' clocks are set by the network.
+        Without `exact`, an offset below the round-trip time counts as 0: most hosts synchronise their clocks.
         """
         within = not exact and abs(self._offset_s) <= (self._round_trip_s or 0.0)
         return 0.0 if within else round(self._offset_s, 4)

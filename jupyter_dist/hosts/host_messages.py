@@ -1,4 +1,4 @@
-"""What users are told of the hosts of a run: what fails, what is away, what is waited for."""
+"""Messages to users about a run's hosts: failures, missing hosts and pending set-up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FULL_BYTES = 64 << 10
 
 
 def story(failures: Sequence[tuple[str, str]], total: int) -> str:
-    """Why hosts cannot be used: all of them at once, by name."""
+    """Describe why hosts cannot be used, all of them by name."""
     if len(failures) == 1:
         (name, why), end = failures[0], "" if failures[0][1].endswith(("?", ".")) else "."
         return f"host {name}: {why}{end} Nothing was started."
@@ -23,13 +23,13 @@ def story(failures: Sequence[tuple[str, str]], total: int) -> str:
 
 
 def out_of_space(process: HostProcess) -> bool:
-    """Whether a process has failed and nothing was free where it wrote."""
+    """Return whether a process has failed and its disk had no free space."""
     failed = process.exit_code or process.signal or process.error
     return bool(failed) and process.free_disk is not None and 0 <= process.free_disk < _FULL_BYTES
 
 
 def missing(host: Host, attempt: int, grace_s: float, *, killed: bool) -> str:
-    """That a host is away, since when, and what comes of that."""
+    """Describe a host without a connection: since when, and what will follow."""
     assert host.away is not None
     since = time.strftime("%H:%M:%S", time.localtime(host.away))
     mine = [p.rank for p in host.processes.values() if p.attempt == attempt and p.rank is not None]
@@ -41,7 +41,7 @@ def missing(host: Host, attempt: int, grace_s: float, *, killed: bool) -> str:
 
 
 def unreachable_pairs(hosts: Sequence[Host], meeting: str, where: str) -> Iterator[str]:
-    """Which hosts cannot connect to which. `meeting`: the host where the ranks meet, `where` its address."""
+    """Describe which hosts cannot connect to which. `meeting`: the host of rank 0, `where`: its address."""
     cure = "open the TCP ports between the hosts, or name another network with --interface"
     to_meeting = [host for host in hosts if meeting in host.no_way]
     if to_meeting:
@@ -59,7 +59,7 @@ def unreachable_pairs(hosts: Sequence[Host], meeting: str, where: str) -> Iterat
 
 
 def progress(hosts: Sequence[Host], rsync: Sequence[str]) -> str | None:
-    """What is being waited for before anything is started."""
+    """Describe what the run waits for before its start."""
     if any(host.processes for host in hosts):
         return None
     waiting = [host for host in hosts if not host.settled and not host.failed]
@@ -75,7 +75,7 @@ def progress(hosts: Sequence[Host], rsync: Sequence[str]) -> str | None:
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    """`rank 3`, `ranks 0-3, 7`."""
+    """Return text such as `rank 3` or `ranks 0-3, 7`."""
     spans: list[list[int]] = []
     for rank in sorted(ranks):
         if spans and rank == spans[-1][1] + 1:

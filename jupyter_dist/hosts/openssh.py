@@ -1,4 +1,4 @@
-"""The OpenSSH client: how hosts are reached with it, and what its failures mean."""
+"""The OpenSSH client: its command line to connect to hosts, and the causes of its failures."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ __all__ = [
 
 CONNECT_TIMEOUT_S = 10
 LOCAL = "localhost"
-"""The host that needs no ssh: this machine."""
+"""The name of this machine, which needs no ssh."""
 
-# User data reaches this script through `read` alone, never through the shell's grammar. In single
-# quotes for the login's shell, so it may hold none, and no newline, `!` or backslash (csh, fish).
+# The script gets user data only through `read`, never as shell code. The login shell gets the script in
+# single quotes, so it must not contain quotes, newlines, `!` or backslashes (csh, fish).
 _SCRIPT = (
     "IFS= read -r word; IFS= read -r wanted; found=; others=; "
     'while IFS= read -r python && [ -n "$python" ]; do '
@@ -59,10 +59,10 @@ _SCRIPT = (
 
 @dataclass(frozen=True)
 class SshSettings(HostSettings):
-    """How hosts are reached by ssh, and where things lie on them."""
+    """Settings for ssh connections, and paths on the hosts."""
 
     python: str | None = None
-    """The Python on the hosts; None: the notebook's own path, else one of the same version."""
+    """The Python on the hosts; None: the notebook's path, else another Python of the same version."""
     config: str | None = None
     """A file for `ssh -F`."""
     port: int | None = None
@@ -71,7 +71,7 @@ class SshSettings(HostSettings):
 
 
 def options(settings: SshSettings) -> list[str]:
-    """The client's options. It asks nothing, accepts no unknown host, and notices a dead line."""
+    """Return options with which ssh never prompts, rejects unknown hosts and detects dead connections."""
     told = {
         "BatchMode": "yes",
         "StrictHostKeyChecking": "yes",
@@ -96,7 +96,7 @@ def _absolute(path: str) -> str:
 
 
 def command(host: str, settings: SshSettings) -> list[str]:
-    """What to run to reach the agent of a host: what is written to it has to begin with `opening`."""
+    """Return the command that connects to a host's agent. Its input must begin with `opening`."""
     if host == LOCAL:
         return ["/bin/sh", "-c", _SCRIPT]
     remote = f"exec /bin/sh -c {shlex.quote(_SCRIPT)}"
@@ -104,21 +104,21 @@ def command(host: str, settings: SshSettings) -> list[str]:
 
 
 def finding_python() -> str:
-    """The script for /bin/sh that reads `opening` and becomes the stage program."""
+    """Return the script for /bin/sh that reads `opening` and then runs the stage program."""
     return _SCRIPT
 
 
 def bare(host: str) -> str:
-    """A host as ssh takes it: an IPv6 address without its brackets."""
+    """Return a host name for ssh: an IPv6 address without its brackets."""
     return host.replace("[", "").replace("]", "")
 
 
 def pythons(settings: SshSettings) -> tuple[str, ...]:
-    """The Pythons to try on a host, in this order."""
+    """Return the Pythons to try on a host, in this order."""
     if settings.python is not None:
         return (settings.python,)
     own = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    # A login without a terminal has not always the PATH of one with it.
+    # A login without a terminal may have a shorter PATH than one with a terminal.
     places = ("~/.local/bin", "/usr/local/bin", "/opt/conda/bin")
     return (sys.executable, own, "python3", "python", *(f"{place}/{own}" for place in places))
 
@@ -128,7 +128,7 @@ def own_version() -> str:
 
 
 def opening(word: str, candidates: Sequence[str]) -> bytes:
-    """The first lines for a host: a word to know its answer by, the Pythons to try, the program to run."""
+    """Return the first lines for a host: the word that marks its answer, the Pythons to try, the program."""
     lines = [word, own_version(), *candidates, ""]
     return "\n".join(lines).encode() + b"\n" + _program() + b"\n"
 
@@ -139,7 +139,7 @@ def _program() -> bytes:
 
 
 def version() -> str | None:
-    """The client's version; None when there is none."""
+    """Return the client's version; None if ssh is not installed."""
     if shutil.which("ssh") is None:
         return None
     try:
@@ -156,16 +156,19 @@ EATEN = (
 
 
 def connection_refused(said: str) -> bool:
-    """Whether an sshd, the host's or that of a machine on the way, has closed the connection unheard: by
-    default it does so at random when more than ten logins are under way."""
+    """Return whether an sshd has closed the connection before the login.
+
+    By default an sshd does this at random if more than ten logins are pending. It may be the sshd of the host
+    or of a jump host.
+    """
     return re.search(r"(kex_exchange_identification|banner exchange): .*(closed|reset)", said) is not None
 
 
 def diagnose(host: str, settings: SshSettings, code: int | None, said: str, printed: str) -> str:
-    """Why a host could not be reached, and what cures it.
+    """Describe why ssh could not connect to a host, and the cure.
 
-    `code`: how the client ended, None when it gave no sign in time. `said`: its stderr. `printed`: what
-    the login printed in place of our answer. May run ssh once more, for a fingerprint.
+    `code`: the client's exit code; None if the client did not end in time. `said`: its stderr.
+    `printed`: the output of the login, without our answer. Blocks: it may run ssh again, for a fingerprint.
     """
     lines = [line.strip() for line in said.replace("\r", "").split("\n") if line.strip()]
     last = lines[-1] if lines else ""
@@ -209,7 +212,7 @@ def diagnose(host: str, settings: SshSettings, code: int | None, said: str, prin
 
 
 def no_python(settings: SshSettings, others: str) -> str:
-    """Why no Python of a host will do. `others`: the ones found, as `, PATH is VERSION, …`."""
+    """Describe why no Python of a host fits. `others`: the Pythons found, as `, PATH is VERSION, …`."""
     own = own_version()
     found = others.strip(", ")
     named = "" if settings.python is None else f" at {settings.python!r}"
@@ -247,7 +250,7 @@ def _changed_key(host: str, settings: SshSettings) -> str:
 
 
 class _Target:
-    """What ssh makes of a host's name."""
+    """The address, port and files to which ssh resolves a host's name."""
 
     def __init__(self, host: str, settings: SshSettings) -> None:
         self._host, self._settings = bare(host), settings
@@ -262,24 +265,24 @@ class _Target:
         self.known_hosts = told.get("userknownhostsfile", "~/.ssh/known_hosts").split()[0]
 
     def _said(self) -> str:
-        """What the client tells of a login."""
+        """Return the client's debug output for a login."""
         loud = [*options(self._settings)[:-1], "LogLevel=DEBUG1"]
         return _run(["ssh", "-v", *loud, "--", self._host, "true"]).stderr
 
     def fingerprint(self) -> str | None:
-        """`ssh-ed25519 SHA256:…` as the host offers it."""
+        """Return the host's key fingerprint, such as `ssh-ed25519 SHA256:…`; None if the host sends none."""
         match = re.search(r"Server host key: (\S+ \S+)", self._said())
         return None if match is None else match[1]
 
     def cure_of_login(self) -> str:
-        """What makes the host accept the login it has refused."""
+        """Describe how to make the host accept a login that it has refused."""
         said = self._said()
         open_ = re.search(r"Permissions (\d+) for '(.+)' are too open", said)
         if open_ is not None:
             return (
                 f"Others may read the key {open_[2]!r}, so ssh does not use it: chmod 600 {_path(open_[2])}"
             )
-        # The host would take this key, and nothing came of that: it cannot be read without its passphrase.
+        # The host accepts this key, but the login failed: ssh cannot read the key without its passphrase.
         accepted = re.search(r"Server accepts key: (.+) \S+ SHA256:\S+(?!.*agent$)", said, re.MULTILINE)
         if accepted is not None and "Authenticated to" not in said:
             return (
@@ -298,7 +301,7 @@ class _Target:
         return self.name if self._port == "22" else f"[{self.name}]:{self._port}"
 
     def keyscan(self) -> str:
-        """The command that makes the host known."""
+        """Return the command that adds the host to the known hosts."""
         port = "" if self._port == "22" else f"-p {self._port} "
         return f"ssh-keyscan {port}{shlex.quote(self._address)} >> {_path(self.known_hosts)}"
 

@@ -19,7 +19,7 @@ _BUSY_TRIES = 8
 
 
 def check(paths: Sequence[str]) -> None:
-    """Raises InputError when rsync or one of the paths is missing here."""
+    """Check rsync and the paths. Raises InputError if rsync or one of the paths is missing here."""
     if not paths:
         return
     if shutil.which("rsync") is None:
@@ -30,7 +30,7 @@ def check(paths: Sequence[str]) -> None:
 
 
 def start(host: str, work: str, paths: Sequence[str], settings: SshSettings) -> subprocess.Popen[bytes]:
-    """Begin to copy into the folder `work` of the host; stderr is a pipe. OSError passes through."""
+    """Begin to copy into the folder `work` of the host. The process's stderr is a pipe. Raises OSError."""
     sources = [_source(path) for path in paths]
     argv = ["rsync", "--archive", "--no-owner", "--no-group", "--protect-args"]
     if host == LOCAL:
@@ -48,15 +48,15 @@ def start(host: str, work: str, paths: Sequence[str], settings: SshSettings) -> 
 
 
 def _source(path: str) -> str:
-    # `.` means what the folder holds; a named folder arrives under its name. Absolute: no `host:` in it.
+    # `.` copies the folder's contents; another folder keeps its name. An absolute path cannot mean `host:`.
     absolute = str(Path(path).expanduser().absolute())
     return absolute + "/" if path.rstrip("/") in (".", "./.") or path.endswith("/") else absolute
 
 
 def failure(code: int, said: str) -> str:
-    """Why rsync failed, for the user."""
+    """Describe for the user why rsync failed."""
     lines = [line for line in said.strip().splitlines() if line.strip()]
-    # What went wrong first comes first; but for a full disk, whose other side may be the first to speak.
+    # The first line is the cause. With a full disk the other side may print first, so this line moves up.
     lines.sort(key=lambda line: "No space left" not in line)
     if code == 127 or "rsync: not found" in said or "rsync: command not found" in said:
         return "--rsync needs rsync there as well: apt-get install rsync"
@@ -64,7 +64,7 @@ def failure(code: int, said: str) -> str:
 
 
 class Sync:
-    """The user's own files on their way to one host, where there are any to be copied by ssh."""
+    """The copy of the user's own files to one host, if ssh connects to it and --rsync names files."""
 
     def __init__(self, host: str, settings: HostSettings) -> None:
         self._host = host
@@ -80,7 +80,7 @@ class Sync:
         return self._process is not None
 
     def begin(self, work: str) -> None:
-        """Copy into this folder of the host, unless that is done or under way."""
+        """Begin to copy into this folder of the host, unless the copy is done or running."""
         if self.done or self._process is not None or self._settings is None:
             return
         self._work = work
@@ -90,7 +90,7 @@ class Sync:
             self._failed = f"cannot run rsync: {error.strerror or error}"
 
     def look(self) -> str | None:
-        """Go on; returns why it has failed."""
+        """Check the copy, and repeat it if sshd refused it. Returns why the copy has failed, if it has."""
         if self._process is None or self._process.poll() is None:
             return self._failed
         ended, self._process = self._process, None
@@ -107,7 +107,7 @@ class Sync:
         return self._failed
 
     def close(self) -> None:
-        """Repeatable."""
+        """Kill a running copy. Repeatable."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()

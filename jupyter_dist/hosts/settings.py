@@ -1,4 +1,4 @@
-"""What is the same for every host of a run, however hosts are reached."""
+"""Settings that are the same for all hosts of a run, whatever their link is."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ __all__ = ["HostSettings"]
 
 @dataclass(frozen=True)
 class HostSettings:
-    """Where things lie on the hosts, and how long those go on that cannot be reached."""
+    """Paths on the hosts, and how long a host without a connection continues."""
 
     remote_dir: str = "~/.cache/jupyter-dist/hosts"
     grace_s: float = 300.0
-    """How long an agent and its ranks go on without a driver, and a driver waits for an agent."""
+    """How long an agent and its ranks continue without a driver, and how long a driver waits for an agent."""
     interface: str | None = None
-    """The network interface by which hosts reach each other; None: the one that ssh comes in by, or the
-    one that leads to the other hosts."""
+    """The network interface for connections between hosts.
+
+    None: the interface of the ssh connection, or else the one with a route to the other hosts.
+    """
     rsync: tuple[str, ...] = ()
-    """Files and folders to copy to the stage folder's `work`, where hosts are reached by ssh."""
+    """Files and folders to copy to `work` in the stage folder, if the link to the hosts is ssh."""

@@ -1,4 +1,4 @@
-"""What is sent to a host: the worker's code with cloudpickle, and the run's payload and modules."""
+"""Files that a run sends to a host: the worker's code, cloudpickle, and the run's payload and modules."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def __getattr__(name):
 '''
 
 
-# What a function for HorovodRunner imports on the rank.
+# A function for HorovodRunner imports this module on the rank.
 _DATABRICKS = b'''"""The part of jupyter_dist.databricks that ranks need, as it was sent to this host."""
 
 from .worker.output.driver_log import __getattr__, log_to_driver
@@ -40,17 +40,17 @@ from .worker.output.driver_log import __getattr__, log_to_driver
 
 @dataclass(frozen=True)
 class Shipped:
-    """One file: where it goes below the stage folder, and its bytes or the file that holds them."""
+    """One file: its path in the stage folder, and its bytes or the local file."""
 
     path: str
     size: int
     content: bytes | Path
     modified: float | None = None
-    """Of a checkpoint: when it was written (seconds since the epoch), which the host's file says as well."""
+    """For a checkpoint: when it was written (seconds since the epoch). The host's file gets the same time."""
 
 
 def shipped(folder: RunFolder) -> list[Shipped]:
-    """All that a host needs for a run, small files first. Reads none of the run's own files."""
+    """Return all files that a host needs for a run, small files first. Does not read the run's own files."""
     code = [
         _of_bytes("code/jupyter_dist/__init__.py", _stub()),
         _of_bytes("code/jupyter_dist/databricks.py", _DATABRICKS),
@@ -79,7 +79,7 @@ def shipped(folder: RunFolder) -> list[Shipped]:
 
 
 def kept_checkpoints(folder: RunFolder) -> list[Shipped]:
-    """What earlier attempts have left in `dist.checkpoint_dir()` and is here: for hosts that never had it."""
+    """Return the files of earlier attempts in `dist.checkpoint_dir()`, for hosts that do not have them."""
     found = []
     for path in sorted(folder.checkpoints.rglob("*")) if folder.checkpoints.is_dir() else ():
         if path.is_file() and not path.is_symlink() and not path.name.endswith(".part"):
@@ -90,7 +90,7 @@ def kept_checkpoints(folder: RunFolder) -> list[Shipped]:
 
 
 def bundle(files: Sequence[Shipped]) -> bytes:
-    """The code among the files as a zip that Python can import from: the same bytes for the same code."""
+    """Return the code files as a zip that Python can import. The same code gives the same bytes."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in files:
@@ -106,6 +106,6 @@ def _of_bytes(path: str, content: bytes) -> Shipped:
 
 
 def _stub() -> bytes:
-    # Read, not imported: this layer knows nothing of the package's public face.
+    # This layer must not import the package's public modules, so it reads the version from the file.
     found = re.search(r'^__version__ = "(.*)"', (_PACKAGE / "__init__.py").read_text(), re.MULTILINE)
     return _STUB.format(version=found[1] if found else "?").encode()

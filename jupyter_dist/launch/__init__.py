@@ -1,1 +1,1 @@
-"""Write a run's folder and start its supervisor: as a fork of the warm template, or cold."""
+"""Launch of runs: writes a run's folder and starts its supervisor, warm (a fork of the template) or cold."""

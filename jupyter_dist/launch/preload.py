@@ -1,4 +1,4 @@
-"""Which modules a warm template imports, given what the notebook has imported. Imports none of them."""
+"""Names of the modules that a template imports for a notebook. This module itself imports none of them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Iterable, Sequence
 __all__ = ["NO_THREADS", "expand"]
 
 NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-"""With these in the environment numpy starts no threads at its import, nor does pandas where there is
-pyarrow, whose jemalloc would start one (https://jemalloc.net/jemalloc.3.html, background_thread)."""
+"""With these variables numpy and pandas start no threads at import.
 
-# What each library imports lazily once training starts. Taken together these are most of the
-# time between a fork and the first step; importing them starts no thread.
+Without them pandas would start a thread if pyarrow is installed, through pyarrow's jemalloc
+(https://jemalloc.net/jemalloc.3.html, background_thread)."""
+
+# Each library imports these modules lazily when training starts. Their imports are most of the time
+# between a fork and the first step, and they start no thread.
 _LATER: dict[str, tuple[str, ...]] = {
-    # DistributedDataParallel, DataLoader samplers and every optimizer's step reach for torch._dynamo.
+    # DistributedDataParallel, DataLoader samplers and each optimizer's step import torch._dynamo.
     "torch": (
         "torch._dynamo",
         "torch.distributed",
@@ -50,7 +52,7 @@ _LATER: dict[str, tuple[str, ...]] = {
     "PIL": (),
     "tqdm": (),
 }
-# These import torch themselves, and training with them goes through it.
+# These libraries import torch, and they train with torch.
 _ON_TORCH = {
     "accelerate",
     "lightning",
@@ -63,16 +65,16 @@ _ON_TORCH = {
 
 
 def expand(modules: Sequence[str], *, legacy_keras: bool = False) -> list[str]:
-    """The modules a template should import for a notebook that imported `modules`.
+    """Return the modules that a template should import for a notebook that imported `modules`.
 
-    Libraries that are known to be safe to import before a fork, with what they import lazily
-    in training; each of their submodules that the notebook imported itself. Everything else,
-    the user's own modules above all, is left to the rank, which must see the newest file.
-    Ordered, without duplicates, the same for the same set of names. Names may not exist in the
-    installed version: the template passes over an ImportError.
+    The result has the libraries that are safe to import before a fork, with the lazy imports of their
+    training. It also has the submodules of these libraries that the notebook imported.
+    The rank imports all other modules, such as the user's own, because it must see the newest file.
+    The names are ordered and unique, and the same for the same set of names. A name may not exist in the
+    installed version: the template ignores an ImportError.
 
-    `legacy_keras`: the template is for cells that need tf_keras under the name keras, and its
-    environment holds TF_USE_LEGACY_KERAS=1; Keras 3 must then not be imported.
+    `legacy_keras`: the template is for cells that need tf_keras under the name keras. Its environment has
+    TF_USE_LEGACY_KERAS=1, and it must not import Keras 3.
     """
     wanted = set(modules)
     roots = {name.partition(".")[0] for name in wanted}
@@ -90,7 +92,7 @@ def expand(modules: Sequence[str], *, legacy_keras: bool = False) -> list[str]:
 
 
 def _is_keras(name: str) -> bool:
-    # `tensorflow.keras…` is an alias that the rank resolves, to whichever Keras it needs.
+    # The rank resolves the alias `tensorflow.keras…` to the Keras version that it needs.
     return name == "keras" or name.startswith(("keras.", "tensorflow.keras"))
 
 

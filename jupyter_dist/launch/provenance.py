@@ -1,8 +1,8 @@
-"""Write down what a run was started with: Python, the packages that are installed, and the git commit.
+"""Provenance of a run: Python, the installed packages, and the git commit.
 
-Nothing of it delays a start: a thread begins when the run is on its way. Packages are read from their
-folders' names, which takes milliseconds for hundreds. Whether the work tree is changed is what git
-says, which takes as long as the tree is large, and is given up after some seconds.
+It does not delay a start: a thread collects it when the run has started. The packages are read from their
+folders' names, in milliseconds for hundreds of packages. git reports the changed files of the work tree.
+In a large tree git is slow, and the thread stops git after some seconds.
 """
 
 from __future__ import annotations
@@ -27,11 +27,14 @@ _MOST_CHANGED = 50
 # {name}-{version}.dist-info: https://packaging.python.org/en/latest/specifications/recording-installed-packages/
 _DIST = re.compile(r"(.+?)-([^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info")
 _known: dict[str, tuple[int, dict[str, str]]] = {}
-"""Folder of modules → (its mtime, the packages in it)."""
+"""Folder of modules → (the folder's mtime, the packages in it)."""
 
 
 def note_down(place: RunFolder, directory: Path, imports: Sequence[str]) -> None:
-    """Write the file `environment.json` of a run in a while; returns at once. `directory`: the notebook's."""
+    """Start a thread that writes a run's `environment.json`. Returns at once.
+
+    `directory`: the notebook's folder.
+    """
     threading.Thread(
         target=_write, args=(place, directory, tuple(imports)), name="jupyter-dist-environment"
     ).start()
@@ -45,13 +48,13 @@ def _write(place: RunFolder, directory: Path, imports: Sequence[str]) -> None:
         "packages": packages(sys.path),
         "git": git_state(directory),
     }
-    with contextlib.suppress(OSError):  # removed meanwhile, or a disk that is full: the run goes on without
+    with contextlib.suppress(OSError):  # a removed run, or a full disk: the run continues without the file
         if place.path.is_dir():
             write_json(place.environment, found)
 
 
 def packages(path: Sequence[str]) -> dict[str, str]:
-    """What is installed in these folders of modules: name → version, the first folder's counts."""
+    """Return the packages installed in these folders: name → version. The first folder takes precedence."""
     found: dict[str, str] = {}
     for folder in path:
         for name, version in _in(folder).items():
@@ -70,12 +73,12 @@ def _in(folder: str) -> dict[str, str]:
                 {match[1].replace("_", "-"): match[2] for match in matches if match},
             )
         return known[1]
-    except OSError:  # an archive, or not there
+    except OSError:  # an archive, or a missing folder
         return {}
 
 
 def git_state(directory: Path) -> dict[str, Any] | None:
-    """The commit, branch and changed files of the work tree that a folder is in; None where there is none."""
+    """Return the commit, branch and changed files of a folder's git work tree; None if there is none."""
     head = _git(directory, "rev-parse", "HEAD", "--abbrev-ref", "HEAD")
     if head is None or len(head) < 2:
         return None
@@ -89,8 +92,8 @@ def git_state(directory: Path) -> dict[str, Any] | None:
 
 
 def _git(directory: Path, *words: str) -> list[str] | None:
-    """The lines that git says; None where it is missing, refuses or takes too long."""
-    # It writes nothing into the repository, and starts no program that the repository names.
+    """Return git's output lines; None if git is missing, fails or takes too long."""
+    # With these options git writes nothing to the repository, and starts no program of its configuration.
     asked = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", str(directory), *words]
     try:
         done = subprocess.run(

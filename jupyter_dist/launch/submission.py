@@ -1,4 +1,4 @@
-"""Write a run's folder and start its supervisor, warm or cold; all or nothing."""
+"""Submission of a run: writes its folder and starts its supervisor, warm or cold, all or nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _RESUME_LIMIT_S = 15.0
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for, checked. `options` is the backend's options model as JSON."""
+    """The user's request for a run, after all checks. `options` is the backend's options model as JSON."""
 
     backend: str
     world_size: int
@@ -39,34 +39,35 @@ class Request:
     label: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     run: RunOptions = field(default_factory=RunOptions)
-    """What holds for every backend. Which of it a supervisor needs is told in `_job`."""
+    """The options of all backends. `_job` copies those that a supervisor needs."""
     notebook: str | None = None
     line: str | None = None
-    """Of a cell: the flags as they were typed, without what may be secret."""
+    """For a cell: the flags as the user typed them, without possible secrets."""
     cluster: str | None = None
-    """The saved cluster that was chosen."""
+    """The saved cluster that the user chose."""
     search: Search | None = None
-    """Of a tuning run: what its trials try. The other fields are then those of each trial."""
+    """For a tuning run: its search. The other fields are then those of each trial."""
 
 
 def dry_run(request: Request) -> dict[str, Any]:
-    """What would be started, as JSON. Creates nothing."""
+    """Return the request that would start, as JSON. Creates nothing."""
     job = _job(request, "dry-run", payload=None)
     return dict(backends.load(job.backend).request(job))
 
 
 def launch(request: Request, payload: Payload) -> RunFolder:
-    """Start a run; returns as soon as its supervisor is on its way.
+    """Start a run. Returns as soon as its supervisor is starting.
 
-    Raises LaunchError (a disk that is full or read-only, a supervisor that does not start)
-    with the folder removed and nothing left running.
+    Raises LaunchError if the disk is full or read-only, or if the supervisor does not start. The folder is
+    removed then, and nothing is left running.
     """
     root = folder.runs_root()
     place = _create(root, request, payload)
     try:
         with remove_on_failure(place):
             _write(place, request, payload)
-            secret = backends.inherited(request.backend, request.options)  # its trials' as well
+            # A tuning run's environment also has the secrets of its trials.
+            secret = backends.inherited(request.backend, request.options)
             env = {**os.environ, **request.run.env, **secret}
             why_cold = _start_warm(place, request, payload, env)
             if why_cold is not None:
@@ -75,15 +76,14 @@ def launch(request: Request, payload: Payload) -> RunFolder:
     except LaunchError:
         raise
     except BaseException:
-        place.request("kill")  # interrupted: a supervisor may just have started
+        place.request("kill")  # an interrupt: a supervisor may have started already
         raise
     return place
 
 
 @contextlib.contextmanager
 def remove_on_failure(place: RunFolder) -> Iterator[None]:
-    """Write a run's folder and start its supervisor in here: where the disk or the start fails, the folder is
-    gone. Raises LaunchError."""
+    """Remove a run's folder if a write or the supervisor's start fails in here. Raises LaunchError."""
     try:
         yield
     except OSError as error:
@@ -95,8 +95,10 @@ def remove_on_failure(place: RunFolder) -> Iterator[None]:
 
 
 def launch_watch(job: Job) -> RunFolder:
-    """Start the run of a job that somebody else has started, which only shows it; returns as soon as its
-    supervisor is on its way. Raises LaunchError with nothing left."""
+    """Start a run that only shows a job of somebody else. Returns as soon as its supervisor is starting.
+
+    Raises LaunchError. Nothing is left then.
+    """
     place = folder.create(folder.runs_root(), job.id, job.world_size)
     with remove_on_failure(place):
         folder.write_json(place.job, job.to_json())
@@ -105,11 +107,11 @@ def launch_watch(job: Job) -> RunFolder:
 
 
 def resume(place: RunFolder) -> bool:
-    """Start a new supervisor for a run whose own has died while the ranks go on, or while it submitted them;
-    returns whether there is such a one by now. False for every other run, which is left as it is.
+    """Start a new supervisor for an UNWATCHED run. Returns whether it now has one. Raises LaunchError.
 
-    The new supervisor is started with the job's own Python, whichever this is: the backend and its client are
-    installed there. Raises LaunchError.
+    A run is UNWATCHED if its supervisor died while its ranks ran, or during their submission. For any other
+    run this returns False and changes nothing. The new supervisor uses the job's own Python, because the
+    backend and its client library are installed there. Blocks until the supervisor has resumed the run.
     """
     status = reader.status(place)
     if status.state is not State.UNWATCHED:
@@ -132,7 +134,7 @@ def resume(place: RunFolder) -> bool:
 def _create(root: Any, request: Request, payload: Payload) -> RunFolder:
     existing = next((path for path in (root, *root.parents) if path.exists()), root)
     free = shutil.disk_usage(existing).free
-    # Beside the payload, what a run cannot do without: its state, each rank's first lines.
+    # In addition to the payload, a run needs space for its state and for each rank's first lines.
     needed = payload.nbytes + 64_000 + 32_000 * request.world_size
     if needed > free:
         raise LaunchError(
@@ -155,7 +157,7 @@ def _write(place: RunFolder, request: Request, payload: Payload) -> None:
     run = request.run
     if run.name or run.run_tags or run.note:
         run_labels.change(place, run.name, run.run_tags, run.note)
-    # Last: a folder is a run once it has a job.
+    # The job is written last, because a folder with a job counts as a run.
     folder.write_json(place.job, _job(request, place.id, payload).to_json())
 
 
@@ -207,13 +209,13 @@ def _job_of_ranks(request: Request, run_id: str, payload: Payload | None) -> Job
 
 
 def _without_env(parameters: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, Any]:
-    """No file of a run holds the value of a variable, whatever the notebook calls it."""
+    """Return the parameters without values of --env, because no file of a run may contain such a value."""
     secret = [value for value in env.values() if len(value) >= 6]
     return {name: value for name, value in parameters.items() if not any(one in str(value) for one in secret)}
 
 
 def _start_warm(place: RunFolder, request: Request, payload: Payload, env: Mapping[str, str]) -> str | None:
-    """Returns None when the run has started, else why it has to start cold."""
+    """Start a run warm. Returns None if it has started, else why it must start cold."""
     if request.run.cold:
         return "--cold"
     if not template.wanted():
@@ -225,10 +227,12 @@ def _start_warm(place: RunFolder, request: Request, payload: Payload, env: Mappi
 def start_supervisor(
     place: RunFolder, job: Job, header: Mapping[str, Any], imports: Sequence[str], why_cold: str | None
 ) -> None:
-    """Start the supervisor of a run whose folder is written, with this process's environment: warm where the
-    backend can that, from a template that this process has or starts, else cold. Raises LaunchError.
+    """Start the supervisor of a run whose folder is complete, with this process's environment.
 
-    `imports`: installed modules that the run's code uses. `why_cold`: it is to start cold.
+    The start is warm if the backend supports it, from this process's template, which starts if necessary.
+    Otherwise the start is cold. Raises LaunchError.
+
+    `imports`: installed modules that the run's code uses. `why_cold`: start cold, for this reason.
     """
     if why_cold is None:
         why_cold = _fork(place, job.backend, job.world_size, header, imports, os.environ)
@@ -245,10 +249,10 @@ def _fork(
     imports: Sequence[str],
     env: Mapping[str, str],
 ) -> str | None:
-    """Have the template fork the supervisor; returns None, or why it has to start cold."""
+    """Let the template fork the supervisor. Returns None, or why the run must start cold."""
     able = backends.declared(backend).capabilities
     if not able.warm:
-        # The supervisor alone: it saves its own imports, and those of its backend's client.
+        # Only the supervisor is a fork. The fork saves the imports of the supervisor and the client library.
         why_cold = f"backend {backend!r} starts its own processes"
         return template.launch(place, env, (), why_cold=why_cold, client=able.client)
     why = header["legacy_keras"] or (world_size > 1 and header["legacy_keras_if_several"])

@@ -1,11 +1,11 @@
-"""The warm template: a process that has imported what the notebook has, and forks supervisors.
+"""The template: a process that has imported what the notebook imports, and forks supervisors.
 
-It runs imports and nothing else: after one matrix product with several threads, or one
-backward(), every fork of it would hang. The kernel is therefore never the parent, and the
-template refuses to fork when an import has started a thread or initialised CUDA.
+The template runs only imports. After one matrix product with several threads, or one backward(), each fork
+would hang. Therefore the kernel is never the parent. The template refuses to fork if an import has
+started a thread or initialised CUDA.
 
-The kernel talks to it over a socket pair that nobody else can reach. It ends itself when the
-kernel is gone, and after ten idle minutes.
+The kernel and the template communicate over a socket pair, which no other process can access. The template
+ends with the kernel, or after ten idle minutes.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ __all__ = ["close", "import_environ", "launch", "observe", "prepare", "wanted"]
 
 _LOOK_S = 1.0
 _REFILL_S = 0.1
-"""After a start: its ranks have what cores there are first, and the next cell finds a guard in store."""
+"""Pause after a start until the next guard is forked: the ranks need the cores first."""
 _IDLE_S = 600.0
 _REPLY_S = 60.0
-"""The longest that imports may take before a run starts cold instead."""
+"""Timeout of the imports. After it the run starts cold."""
 _SIGN_S = 2.0
-"""How often a run that waits for them is said to be pending: less than `reader._GRACE_S`."""
+"""Seconds between two updates of a run that waits for imports: less than `reader._GRACE_S`."""
 
 _READ_AT_IMPORT = (
     "CUDA_HOME CUDA_MODULE_LOADING GOTO_ JAX_ KERAS_ KMP_ LD_ MKL_ NUMBA_ NUMEXPR_ NVIDIA_TF32_ OMP_ "
     "OPENBLAS_ PYTHON PYTORCH_ TF_ TORCH_ TRANSFORMERS_ XLA_"
 ).split()
-"""Beginnings of variables that libraries read when they are imported: another value, another template."""
+"""Prefixes of variables that libraries read at import. Another value needs another template."""
 
 _template: _Template | None = None
 _poisoned: dict[str, str] = {}
-"""Modules that cannot be preloaded in this session, and why."""
+"""Modules that this session cannot preload, and why."""
 
 
 class _Template:
@@ -85,14 +85,14 @@ class _Template:
         return self._process.poll() is None
 
     def preload(self, modules: Sequence[str]) -> None:
-        """Have it import these; returns at once."""
+        """Ask the template to import these modules. Returns at once."""
         new = [name for name in modules if name not in self.asked and name not in _poisoned]
         if new:
             self.asked.update(new)
             self._send({"import": new, "path": [path for path in sys.path if path]})
 
     def launch(self, folder: RunFolder, env: Mapping[str, str], why_cold: str | None) -> None:
-        """Have it fork a supervisor. Raises OSError, ValueError or TimeoutError when it cannot."""
+        """Let the template fork a supervisor. Blocks. Raises OSError, ValueError or TimeoutError."""
         umask = os.umask(0o077)
         os.umask(umask)
         self._send({"launch": str(folder.path), "env": dict(env), "umask": umask, "cold": why_cold})
@@ -107,7 +107,7 @@ class _Template:
                 return
 
     def _await(self, folder: RunFolder) -> None:
-        """Wait for an answer; meanwhile the run is pending, however long the imports take."""
+        """Wait for an answer, and mark the run as pending meanwhile. Raises TimeoutError."""
         until = time.monotonic() + _REPLY_S
         while not select.select([self._socket], [], [], _SIGN_S)[0]:
             folder.still_pending()
@@ -139,7 +139,7 @@ def import_environ(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _current() -> _Template:
-    """The running template of this process, started now if there is none that fits."""
+    """Return this process's template. Starts one if there is none, or if its environment does not match."""
     global _template
     if _template is not None and (
         _template.owner != os.getpid()
@@ -155,7 +155,7 @@ def _current() -> _Template:
 
 
 def close() -> None:
-    """End the template, if there is one. Runs go on."""
+    """End the template, if there is one. Runs continue."""
     global _template
     if _template is not None and _template.owner == os.getpid():
         _template.close()
@@ -163,25 +163,25 @@ def close() -> None:
 
 
 def wanted() -> bool:
-    """Whether this process is a notebook or an IPython session, where a second run is likely."""
+    """Return whether this process is a notebook or an IPython session, where a second run is likely."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and ipython.get_ipython() is not None and hasattr(os, "fork")
 
 
 def observe(namespace: Mapping[str, Any]) -> None:
-    """Preload, in the background, what this namespace has imported. Returns at once."""
+    """Preload in the background the modules that this namespace has imported. Returns at once."""
     wanted = sorted({name for value in list(namespace.values()) if (name := _home(value)) is not None})
     template = _current()
     template.preload(expand(wanted))
 
 
 def prepare(modules: Sequence[str]) -> None:
-    """Have these imported in the background, for runs that are started later. Returns at once."""
+    """Import these modules in the background, for later runs. Returns at once."""
     _current().preload(expand(modules))
 
 
 def _home(value: Any) -> str | None:
-    """The installed module that a value is, or comes from; None for the user's own."""
+    """Return the name of the installed module that a value is or belongs to; None for the user's own."""
     name: Any
     if isinstance(value, ModuleType):
         name = value.__name__
@@ -208,15 +208,15 @@ def launch(
     why_cold: str | None = None,
     client: Sequence[str] = (),
 ) -> str | None:
-    """Start the run's supervisor as a fork of the template; returns None, or why that was not possible.
+    """Start the run's supervisor as a fork of the template. Returns None, or why this was impossible.
 
-    `why_cold`: why its ranks are no forks, where the backend starts them otherwise. `client`: what else is
-    imported, by the backend's own word (`Capabilities.client`).
+    `why_cold`: why the ranks are no forks, if the backend starts them in another way.
+    `client`: further modules to import (the backend's `Capabilities.client`).
     """
     changed = _changed_for_run(env)
     if changed:
         return f"{', '.join(changed)} {'is' if len(changed) == 1 else 'are'} read at import"
-    for _ in range(2):  # the second time without what poisoned the first
+    for _ in range(2):  # the second try omits the modules that poisoned the first
         try:
             template = _current()
             template.preload([*expand(modules), *client])
@@ -226,7 +226,7 @@ def launch(
             why = str(error) or type(error).__name__
             close()
         except BaseException:
-            close()  # interrupted in the middle of an answer
+            close()  # an interrupt may have left half an answer in the socket
             raise
     return why
 
@@ -261,22 +261,22 @@ def _exactly(sock: socket.socket, count: int) -> bytes | None:
 
 
 def _serve(sock: socket.socket) -> None:
-    """The template process: import and fork on request until the kernel is gone or idle."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors are nobody's to wait for
+    """Import and fork on request, as the template process, until the kernel is gone or idle. Blocks."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for supervisors
     from .. import backends
     from ..supervise import guard as guards
-    from ..supervise import supervisor  # what every supervisor and rank needs
+    from ..supervise import supervisor  # each supervisor and rank needs these
     from ..supervise.backend_process import server  # noqa: F401
     from ..worker import __main__, api, autolog  # noqa: F401
 
-    # Of another package's backend nobody knows what its import does: threads would end all warm starts.
+    # Only built-in backends: another package's import might start threads, which would end all warm starts.
     for name in backends.built_in():
         with contextlib.suppress(DistError):
             backends.declared(name)
 
     kernel = os.getppid()
     _ready(sock, None)
-    # In store for the next supervisor, which would fork its guard while its ranks wait.
+    # The template forks the guard in advance. Otherwise the ranks would wait while the supervisor forks it.
     guard: int | None = guards.prepare()
     used = time.monotonic()
     pause_s = _LOOK_S
@@ -294,7 +294,7 @@ def _serve(sock: socket.socket) -> None:
         else:
             answer = _fork_supervisor(supervisor, message, guard)
             if guard is not None:
-                os.close(guard)  # the supervisor's alone: its end is what the guard waits for
+                os.close(guard)  # only the supervisor may have it: the guard waits until it closes
             guard, pause_s = None, _REFILL_S
         _send(sock, answer)
         used = time.monotonic()
@@ -304,7 +304,7 @@ def _serve(sock: socket.socket) -> None:
 
 def _ready(sock: socket.socket, guard: int | None) -> None:
     gc.collect()
-    gc.freeze()  # forks do not copy the pages by counting references in a collection
+    gc.freeze()  # so that a garbage collection in a fork does not copy the pages
     forking.mark_warm({sock.fileno(), guard})
 
 
@@ -350,5 +350,5 @@ def _fork_supervisor(supervisor: ModuleType, message: Mapping[str, Any], guard: 
 
 
 if __name__ == "__main__":
-    # As `__main__` this is another module object than `jupyter_dist.launch.template`; serve as the latter.
+    # `__main__` is another module object than `jupyter_dist.launch.template`, so import the latter.
     importlib.import_module("jupyter_dist.launch.template")._serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,6 +1,6 @@
-"""Fork supervisors and ranks from a process that has imported much and run nothing.
+"""Forks of a process that has imported the libraries but has run no user code: supervisors and ranks.
 
-Only the template process and its forks are warm. Nothing here may be called in a kernel.
+Only the template process and its forks are warm. A kernel must not call functions of this module.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ..worker import boot
 __all__ = ["adopt", "fork", "fork_rank", "is_warm", "mark_warm", "threads"]
 
 _inherited: frozenset[int] | None = None
-"""Descriptors that imports opened and forks keep; None in a process that is not warm."""
+"""Descriptors that imports have opened and that stay open in forks; None in a process that is not warm."""
 _blas: Any = None
-"""Finding the BLAS libraries takes as long as forking: done once, by the template."""
+"""The BLAS libraries. Their search is as slow as a fork, so the template searches once."""
 
 
 def threads() -> int:
-    """Threads of this process; 1 where that cannot be told."""
+    """Return the number of threads of this process; 1 if the system does not report it."""
     try:
         return len(os.listdir("/proc/self/task"))
     except OSError:
@@ -34,7 +34,7 @@ def threads() -> int:
 
 
 def mark_warm(own: Set[int | None]) -> None:
-    """From here on this process forks; what is open now, but for its `own` fds, stays open in its forks."""
+    """Mark this process as warm. All descriptors that are open now, except `own`, stay open in its forks."""
     global _inherited, _blas
     _inherited = frozenset(_open_fds()) - own
     if "numpy" in sys.modules:
@@ -49,10 +49,10 @@ def is_warm() -> bool:
 
 
 def fork(child: Callable[[], None], keep: frozenset[int] = frozenset()) -> int:
-    """Fork; returns the child's pid. The child runs `child` and ends, whatever happens.
+    """Fork, and return the child's pid. The child runs `child` and then ends, even after an exception.
 
-    It keeps fds 0–2, `keep` and what imports opened; all else (sockets and pipes whose other
-    end waits for their closing) is closed.
+    Descriptors 0–2, `keep` and those that imports opened stay open in the child. All others are closed:
+    the other end of a socket or pipe may wait until all copies are closed.
     """
     pid = os.fork()
     if pid:
@@ -64,7 +64,7 @@ def fork(child: Callable[[], None], keep: frozenset[int] = frozenset()) -> int:
                 with contextlib.suppress(OSError):
                     os.close(fd)
         for finalizer in list(getattr(weakref.finalize, "_registry", ())):
-            finalizer.atexit = False  # made before the fork: the parent's to run
+            finalizer.atexit = False  # a finalizer from before the fork is the parent's
         child()
     except BaseException:
         traceback.print_exc()
@@ -74,7 +74,7 @@ def fork(child: Callable[[], None], keep: frozenset[int] = frozenset()) -> int:
 
 
 def fork_rank(env: Mapping[str, str]) -> int:
-    """Fork a rank with exactly this environment; returns its pid."""
+    """Fork a rank with exactly this environment. Returns its pid."""
 
     def child() -> None:
         adopt(env)
@@ -88,7 +88,7 @@ def fork_rank(env: Mapping[str, str]) -> int:
 
 
 def adopt(env: Mapping[str, str]) -> None:
-    """Make this the whole environment, and have what depends on it look again."""
+    """Replace the environment of this process, and update the libraries that have read the old one."""
     os.environ.clear()
     os.environ.update(env)
     tempfile.tempdir = None
@@ -96,7 +96,7 @@ def adopt(env: Mapping[str, str]) -> None:
 
 
 def _set_threads(env: Mapping[str, str]) -> None:
-    # These variables are read at import, which was long ago and with other values.
+    # Libraries read these variables at import. The template imported them earlier, with other values.
     count = int(env["OMP_NUM_THREADS"]) if env.get("OMP_NUM_THREADS", "").isdigit() else None
     torch = sys.modules.get("torch")
     if torch is not None and count:
@@ -108,7 +108,7 @@ def _set_threads(env: Mapping[str, str]) -> None:
 
 def _open_fds() -> list[int]:
     found = [int(name) for name in os.listdir("/proc/self/fd" if sys.platform == "linux" else "/dev/fd")]
-    # One of them was the listing's own: its number is free again and will be another's.
+    # The listing itself used one descriptor, which is closed now. Its number can be reused.
     return [fd for fd in found if _is_open(fd)]
 
 

@@ -1,4 +1,4 @@
-"""End what a run has left behind on this machine, wherever it went."""
+"""Clean-up of the processes that a run has left on this machine, in any process group."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ __all__ = ["end_leftovers"]
 
 
 def end_leftovers(run_id: str) -> list[int]:
-    """Kill every process of ours that was started with this run's id in its environment, or prints into the
-    log of one of its ranks: a fork of a warm rank has the environment that the template was started with.
+    """Kill this user's processes of a run. Returns their pids; an empty list if there is no /proc.
 
-    Finds what left its rank's process group. Containers on this machine are hosts of their own, which
-    their agents look after. Returns the pids it killed; empty without /proc.
+    A process belongs to the run if its environment has the run's id, or if it prints into a rank's log.
+    The log is needed because /proc shows the template's environment for a fork of a warm rank.
+    The function finds processes that have left their rank's process group.
+    Containers on this machine are hosts of their own: their agents clean them up.
     """
     killed: list[int] = []
     try:
@@ -38,5 +39,5 @@ def _is_of(pid: int, run_id: str) -> bool:
     with open(f"/proc/{pid}/environ", "rb") as file:
         if f"JUPYTER_DIST_RUN_ID={run_id}".encode() in file.read().split(b"\0"):
             return True
-    # Who only reads a log has it elsewhere.
+    # A process that only reads a log has the log at another descriptor.
     return any(f"/{run_id}/{layout.ATTEMPTS}/" in os.readlink(f"/proc/{pid}/fd/{fd}") for fd in (1, 2))

@@ -1,4 +1,4 @@
-"""Ranks as children of this process: start or fork them, see them end, end them."""
+"""Ranks as child processes of this process: their start or fork, their end, and signals to them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from . import forking
 __all__ = ["PACKAGE_ROOT", "Processes", "RankSpec"]
 
 PACKAGE_ROOT = str(Path(__file__).parents[2])
-"""The folder that holds the package: `python -m` started there finds it, installed or not."""
+"""The folder that contains the package. `python -m` finds the package there even if it is not installed."""
 
 
 @dataclass(frozen=True)
 class RankSpec:
-    """One rank to start: what it is, and the variables it has beyond this process's own."""
+    """One rank to start, and its environment variables in addition to those of this process."""
 
     rank: int
     local_rank: int
@@ -37,16 +37,16 @@ class RankSpec:
 
 
 class Processes:
-    """The ranks of one attempt. Not for several threads."""
+    """The ranks of one attempt. Not thread-safe."""
 
     def __init__(self) -> None:
         self._ranks: list[RankState] = []
         self._signalled: set[int] = set()
 
     def start(self, job: Job, folder: RunFolder, attempt: int, specs: list[RankSpec]) -> dict[str, Any]:
-        """Start all ranks; forks them where this process is a fork of the template itself.
+        """Start all ranks. Forks them if this process is itself a fork of the template.
 
-        Raises LaunchError, with none left running, where the machine has no room for all of them.
+        Raises LaunchError if the machine cannot start all ranks. No rank runs then.
         """
         self._ranks, self._signalled = [], set()
         own = {
@@ -76,7 +76,7 @@ class Processes:
         self._ranks = []
 
     def poll(self) -> Poll:
-        """Collect what has ended, without blocking."""
+        """Return the states of all ranks. Does not block."""
         for index, rank in enumerate(self._ranks):
             if rank.state is State.RUNNING and rank.pid is not None:
                 self._ranks[index] = self._reap(rank, rank.pid)
@@ -90,7 +90,7 @@ class Processes:
             return dataclasses.replace(rank, state=State.LOST, ended=time.time())
         if not done:
             return rank
-        kill_group(pid)  # what the rank left behind
+        kill_group(pid)  # the rank's own child processes
         code = os.waitstatus_to_exitcode(status)
         state = State.SUCCEEDED if code == 0 else State.STOPPED if pid in self._signalled else State.FAILED
         return dataclasses.replace(
@@ -103,21 +103,21 @@ class Processes:
         )
 
     def signal(self, *, kill: bool) -> None:
-        """SIGTERM to every rank that runs; `kill`: SIGKILL to its whole group."""
+        """Send SIGTERM to each running rank. `kill`: send SIGKILL to its whole process group."""
         for rank in self._ranks:
             if rank.state is not State.RUNNING or rank.pid is None:
                 continue
             self._signalled.add(rank.pid)
             if kill:
                 kill_group(rank.pid)
-                with contextlib.suppress(ProcessLookupError):  # before it had a group of its own
+                with contextlib.suppress(ProcessLookupError):  # a new rank may have no group yet
                     os.kill(rank.pid, signal.SIGKILL)
             else:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(rank.pid, signal.SIGTERM)
 
     def stacks(self) -> None:
-        """Have every running rank append its stacks to `stacks.txt`."""
+        """Signal each running rank to append its stacks to `stacks.txt`."""
         for rank in self._ranks:
             if rank.state is State.RUNNING and rank.pid is not None:
                 with contextlib.suppress(ProcessLookupError):
@@ -142,7 +142,7 @@ def _spawn(python: str, env: Mapping[str, str], log: int) -> int:
         stderr=log,
         start_new_session=True,
     )
-    process.returncode = 0  # reaped by wait4 here, which tells the memory as well
+    process.returncode = 0  # `_reap` calls wait4, which also returns the peak memory
     return process.pid
 
 

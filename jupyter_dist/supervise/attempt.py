@@ -1,7 +1,7 @@
-"""One attempt of a run: one start of all ranks, until the last has ended or nothing more is to be learned.
+"""One attempt of a run: from the start of all ranks to the last rank's end, or to the backend's failure.
 
-`tick` is called again and again and never waits: it makes the calls that are due, takes in the answers that
-have come, and moves the attempt from phase to phase as the table in phases.py says.
+The supervisor calls `tick` in a loop, and `tick` never waits. `tick` makes the calls that are due and
+processes the answers that arrived. Then `tick` changes the attempt's phase by the table in phases.py.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NOT_AGAIN = "the values of --env are in no file"
 
 
 class Attempt:
-    """`handle`, `cursor`: from the supervisor before. `searching`: that one was killed while it submitted."""
+    """`handle`, `cursor`: from the previous supervisor. `searching`: that supervisor died during submit."""
 
     def __init__(
         self, context: RunContext, handle: Handle | None, *, cursor: Any = None, searching: bool = False
@@ -59,7 +59,7 @@ class Attempt:
         )
 
     def tick(self, now: float, *, woken: bool) -> None:
-        """One turn. `woken`: a child has ended, or the like, and the backend is worth asking at once."""
+        """Advance the attempt. `woken`: poll the backend at once, for example because a child has ended."""
         self._poll_due = 0.0 if woken else self._poll_due
         if self.phase in (Phase.SUBMITTING, Phase.WITHDRAWING):
             self._submit_or_wait(now)
@@ -83,8 +83,6 @@ class Attempt:
 
     def _go(self, event: Event) -> None:
         self.phase = after(self.phase, event)
-
-    # From here on the phases, in their order. What is called over, ends in `_end`.
 
     def _submit_or_wait(self, now: float) -> None:
         if self._submit.ready(now) and self.phase is Phase.SUBMITTING:
@@ -114,7 +112,7 @@ class Attempt:
     def _look_for_it(self, now: float) -> None:
         able = self._context.able
         if not (able.outlives or able.apart):
-            # Its processes are ours, and known by the run's id.
+            # The ranks are processes of this machine: the run's id in their environment identifies them.
             end_leftovers(self._context.job.id)
             self._found_nothing(now)
             return
@@ -170,7 +168,7 @@ class Attempt:
                     Ending(State.FAILED, reason, now, self._context.able.stop_grace_s, of_backend=True)
                 )
         if self.phase is Phase.PENDING or (self.phase.submitted and self._lively):
-            self._begin_poll(now)  # one that took its time is followed by the next
+            self._begin_poll(now)  # after a slow poll, the next one starts at once
 
     def _begin_poll(self, now: float) -> None:
         if now >= self._poll_due and self._poll_call.ready(now):
@@ -192,7 +190,7 @@ class Attempt:
         self._context.guard.watch((*poll.pids, *(() if carrier is None else (carrier,))))
         changes: dict[str, Any] = {"ranks": ranks}
         if _has_begun(poll) and self.phase in (Phase.PENDING, Phase.ENDING):
-            self._active, self._poll_due = now, 0.0  # its first lines are on their way
+            self._active, self._poll_due = now, 0.0  # the ranks write their first lines soon
             self._go(Event.BEGUN)
             started = status.started or time.time()
             self._context.requests.begin(started)
@@ -212,12 +210,12 @@ class Attempt:
 
     @property
     def heard(self) -> tuple[int, float] | None:
-        """What is readable when ranks have written, and from when on it is worth a turn; see Indexer."""
+        """Return a descriptor that reports new output, and a pause in seconds; see LogIndexWriter.heard."""
         return self._indexer.heard if self.phase is Phase.RUNNING else None
 
     @property
     def pause_s(self) -> float:
-        """After which time another turn is worth while, as somebody may read along, and nothing is heard."""
+        """Return the seconds until the next `tick`, if a view may be open and `heard` is None."""
         return self._indexer.pause_s if self._lively and self.heard is None else math.inf
 
     @property
@@ -225,7 +223,7 @@ class Attempt:
         return self._active is not None and time.monotonic() - self._active < _LIVELY_S
 
     def _index(self, now: float) -> None:
-        """Between two polls as well, so that a line is soon seen."""
+        """Index new output between two polls, so that views show a new line soon."""
         status = self._writer.status
         if (
             self.phase is Phase.RUNNING
@@ -237,7 +235,7 @@ class Attempt:
                 self._writer.update(stall=None)
 
     def _judged(self, poll: Poll) -> tuple[RankState, ...]:
-        """A rank that reported an error before it was told to end has failed by itself."""
+        """Return the poll's ranks. A rank counts as failed if it reported an error before SIGTERM."""
         told_at = None if self._ending is None else self._ending.termed_at
         if told_at is None:
             return poll.ranks
@@ -266,14 +264,14 @@ class Attempt:
             self._end_with(ending)
 
     def _why_end(self, now: float) -> Ending | None:
-        """A rank's failure ends the others, unless the launcher answers it: by another one, or all anew."""
+        """Return how a rank's failure ends the other ranks; None if the launcher replaces failed ranks."""
         if self._poll is None or self._poll.replaces or not self.phase.submitted:
             return None
         ranks = self._writer.status.ranks
         failed = first_failed(ranks)
         if failed is None:
             for rank in ranks:
-                # It may still be at the door, held by a thread or an exit handler of its own.
+                # A rank that reported its error may still be exiting: threads or exit handlers can delay it.
                 if not rank.state.ended and self._reported(rank.rank):
                     failed = rank
                     break
@@ -319,11 +317,11 @@ class Attempt:
     def _take_ask(self, now: float) -> None:
         call = self._ask.take(now)
         if call is not None and call.failure is not None:
-            # Somebody waits for stacks in vain; no reason to end what trains.
+            # The stacks that a user asked for are missing, but the training continues.
             log(f"the backend's `ask` failed: {call.failure}\n{call.failure.trace}")
 
     def _show(self, now: float) -> None:
-        """The one line under the cell: what is being waited for."""
+        """Write the line under the cell, which states what the run waits for."""
         ending, poll = self._ending, self._poll
         if ending is None or (ending.of_rank and ending.termed_at is None):
             shown = (None if poll is None else poll.detail) or self._base
@@ -341,8 +339,6 @@ class Attempt:
         ]
         told = list(dict.fromkeys(text for text in (shown, *troubles[::-1]) if text))
         self._writer.update(reason="; ".join(told[:2]) or None)
-
-    # How it has ended.
 
     def _nothing_runs(self) -> None:
         self._go(Event.NOTHING)
@@ -369,7 +365,7 @@ class Attempt:
         self.outcome = Outcome(State.FAILED, reason, again=not poll.final, detail=poll.detail)
 
     def _give_up(self, failure: Failure) -> None:
-        """Nobody can tell whether the ranks have ended, except where they are processes of ours."""
+        """Kill the ranks if the supervisor started them. Otherwise they may still run: UNWATCHED."""
         self._go(Event.GIVEN_UP)
         ending = self._ending
         assert ending is not None
@@ -389,12 +385,12 @@ class Attempt:
 
 
 def _has_begun(poll: Poll) -> bool:
-    """Ranks run, or have run: what was called off in a queue never began."""
+    """Return whether ranks run or have run. A job that was cancelled in its queue has not begun."""
     if poll.state.ended:
         return any(rank.started is not None or rank.state is not State.STOPPED for rank in poll.ranks)
     return poll.state is State.RUNNING
 
 
 def pending(job: Job) -> tuple[RankState, ...]:
-    """The ranks of an attempt that has not begun."""
+    """Return the ranks of an attempt that has not begun."""
     return tuple(RankState(rank) for rank in range(job.world_size))

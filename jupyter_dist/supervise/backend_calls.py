@@ -1,8 +1,8 @@
-"""A backend's calls: how one is made, what it came to, and whether a failure may pass.
+"""Calls of a backend: the caller, the result, and whether a failure is temporary.
 
-A backend lives in the supervisor's process (`InProcess`), or, where it declares `apart`, in a carrier of its
-own (supervise/backend_process/client.py). Both answer through the same `Call`, so that the attempt never asks
-where its backend is.
+A backend runs in the supervisor's process (`InProcess`). If the backend declares `apart`, it runs in a
+backend process of its own (supervise/backend_process/client.py). Both return the same `Call`, so the attempt
+need not distinguish them.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _NETWORK = {
     if hasattr(errno, name)
 }
 _NAMES = ("ConnectionError", "ConnectError", "ConnectTimeout", "Timeout", "TimeoutError", "TimeoutExpired")
-"""How the classes end that client libraries raise for a connection or a time that ran out."""
+"""Suffixes of the class names that client libraries use for connection errors and timeouts."""
 _GRPC = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED")
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a call failed, as it also travels from a carrier."""
+    """Reason of a failed call. A backend process sends it as JSON."""
 
     kind: str
     """The name of the exception's class."""
@@ -46,7 +46,7 @@ class Failure:
     may_pass: bool
     """The same call may succeed later."""
     told: bool = False
-    """A DistError: its text is meant for the user, and says all there is to say."""
+    """Whether the exception is a DistError. Its text is complete and written for the user."""
     trace: str = ""
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class Failure:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What there is to say of an exception that one of a backend's calls has raised."""
+    """Describe an exception that a backend's call has raised."""
     try:
         text = str(error)
     except Exception:
@@ -68,11 +68,11 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether the same call may succeed later: a service that does not answer, or not now.
+    """Return whether the same call may succeed later, for example because a service does not answer now.
 
-    Client libraries have exceptions of their own. They are known here by what they carry and how they are
-    called, for no library may be imported: `status` (kubernetes), `status_code` (azure), `code` (urllib,
-    google, grpc), `response.status_code` (requests, httpx),
+    This module must not import client libraries. It recognises their exceptions by class name and attribute:
+    `status` (kubernetes), `status_code` (azure), `code` (urllib, google, grpc),
+    `response.status_code` (requests, httpx),
     `response["ResponseMetadata"]["HTTPStatusCode"]` (botocore).
     """
     if isinstance(error, Unreachable | ConnectionError | TimeoutError | socket.gaierror):
@@ -106,7 +106,7 @@ def _grpc_status(error: BaseException) -> str | None:
 
 
 class Call:
-    """One call of a backend: under way until `done`, then with a value or a failure."""
+    """One call of a backend. Once `done` is true, the call has a value or a failure."""
 
     def __init__(self, name: str) -> None:
         self.name, self.began = name, time.monotonic()
@@ -122,43 +122,44 @@ class Call:
 
 
 class Caller(Protocol):
-    """Where the backend lives. One object for a run; not for threads."""
+    """Interface to a backend in this process or another. Each run has one object. Not thread-safe."""
 
     generation: int
-    """How often its process has been started again: what a backend's object remembers is lost with it."""
+    """How often the backend process was restarted. A restart loses the state of the backend's object."""
 
     @property
     def pid(self) -> int | None:
-        """The process group of its own that it lives in; None in the supervisor's process."""
+        """Return the process group of the backend process; None if the supervisor runs the backend itself."""
         ...
 
     def begin(self, name: str, /, **arguments: Any) -> Call:
-        """Make one of the calls. Never raises, and returns at once where the backend is apart.
+        """Make one of the calls. Never raises.
 
-        They are `submit` and `find` (attempt), `poll` (handle, cursor), `stop` (handle, kill), `ask` (handle,
-        rank, verb), `release` (handle).
+        The calls are `submit` and `find` (attempt), `poll` (handle, cursor), `stop` (handle, kill), `ask`
+        (handle, rank, verb), `release` (handle).
+        Blocks only if the supervisor runs the backend itself.
         """
         ...
 
     def look(self) -> None:
-        """Take in the answers that have come."""
+        """Process the answers that have arrived."""
         ...
 
     def fileno(self) -> int | None:
-        """What becomes readable when an answer comes."""
+        """Return a descriptor that is readable when an answer has arrived."""
         ...
 
     def renew(self) -> None:
-        """Give up whatever is under way: those calls fail, and a fresh object answers the next one."""
+        """Cancel all pending calls. They fail, and a new backend object answers the next call."""
         ...
 
     def close(self) -> None:
-        """No more calls; ends its process."""
+        """End the backend process, if any. No call may follow."""
         ...
 
 
 class InProcess:
-    """A backend in this process: each call has been answered when `begin` returns."""
+    """A backend in this process. Each call is done when `begin` returns."""
 
     generation = 0
     pid: int | None = None
@@ -170,7 +171,7 @@ class InProcess:
         call = Call(name)
         try:
             call.succeed(perform(self._backend, self._job, self._folder, name, arguments))
-        except BaseException as error:  # another package's, and no reason to leave the ranks alone
+        except BaseException as error:  # an error in another package must not end the supervisor
             call.fail(failure_of(error))
         return call
 
@@ -181,14 +182,14 @@ class InProcess:
         return None
 
     def renew(self) -> None:
-        pass  # nothing is ever under way
+        pass  # no call is ever pending
 
     def close(self) -> None:
         pass
 
 
 def perform(backend: Backend, job: Job, folder: RunFolder, name: str, arguments: Mapping[str, Any]) -> Any:
-    """Make a call on a backend, in the process where it lives."""
+    """Make a call on a backend of this process."""
     if name in ("submit", "find"):
         handle = getattr(backend, name)(job, folder, arguments["attempt"])
         return None if handle is None else dict(handle)

@@ -1,4 +1,4 @@
-"""Keep the digest of the ranks' metrics while they come, so that who shows the run need not read them all."""
+"""Updates of the digest of a run's metrics. With the digest, a view need not read all metrics."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from ..record.metrics.digest_file import DigestFile
 __all__ = ["DigestUpdater"]
 
 _WORTH_BYTES = 256 << 10
-"""What is read in a few milliseconds needs no digest."""
+"""Below this size no digest is written: a view reads so few events in milliseconds."""
 _TURN_S = 0.04
-"""A stop waits that long for its answer at most."""
+"""The longest update. The supervisor answers no stop request meanwhile."""
 _REST = 2.0
-"""A third of a core at most, however much comes: the ranks want it."""
+"""Pause after an update, as a multiple of its CPU time. The ranks keep at least two thirds of the core."""
 _LAST_S = 0.1
-"""What is left at the run's end then is read by who shows it."""
+"""The longest update at the run's end. A view reads the remaining events itself."""
 _STORE_EVERY_S = 2.0
 _STORE_REST = 50.0
 _MOST_NAMES = 64
-"""Of so many metrics a page shows a chart at most. With more no digest is kept."""
+"""A page shows at most this many charts. With more metrics, no digest is written."""
 
 
 class DigestUpdater:
-    """For one attempt."""
+    """Writer of the digest of one attempt."""
 
     def __init__(self, folder: RunFolder, attempt: int) -> None:
         self._folder, self._attempt = folder, attempt
@@ -34,7 +34,10 @@ class DigestUpdater:
         self._stored = True
 
     def tick(self, ranks: int, event_bytes: int, *, last: bool = False) -> None:
-        """Take in some of what has come. `event_bytes`: how much there is by now. `last`: nothing follows."""
+        """Add some of the new events to the digest.
+
+        `event_bytes`: the present size of all events, in bytes. `last`: no rank writes more events.
+        """
         now = time.monotonic()
         if event_bytes < _WORTH_BYTES or (now < self._next and not last):
             return
@@ -50,7 +53,7 @@ class DigestUpdater:
             self._stored = False
         self._next = now + _REST * (time.thread_time() - began)
         if not self._stored and not kept.digest.left_out and (last or now > self._store_next):
-            # A full disk costs those who show the run a second, not the run.
+            # On a full disk the run continues without a digest. A view then needs about a second longer.
             began = time.thread_time()
             with contextlib.suppress(OSError):
                 kept.store()

@@ -1,4 +1,4 @@
-"""How an attempt is brought to its end, and what is said about why."""
+"""Reasons of failed ranks and attempts, one line each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["first_failed", "port_was_taken", "why", "why_again", "why_failed"]
 
 
 def first_failed(ranks: tuple[RankState, ...]) -> RankState | None:
-    """The rank that failed before all others."""
+    """Return the rank that failed before all others; None if no rank failed."""
     failed = [rank for rank in ranks if rank.state in (State.FAILED, State.LOST)]
     return min(failed, key=lambda rank: rank.ended or 0.0, default=None)
 
@@ -22,7 +22,7 @@ def first_failed(ranks: tuple[RankState, ...]) -> RankState | None:
 def why_failed(
     folder: RunFolder, ranks: tuple[RankState, ...], attempt: int, otherwise: str | None = None
 ) -> str:
-    """One line about an attempt that failed. `otherwise`: what is said where no rank explains it."""
+    """Describe a failed attempt in one line. `otherwise`: the text if no rank explains the failure."""
     first = _root_cause(folder, ranks, attempt) or first_failed(ranks)
     if first is None or (first.exit_code is None and first.signal is None and otherwise):
         return otherwise or "the ranks were ended, and none says why"
@@ -30,17 +30,17 @@ def why_failed(
 
 
 def why_again(folder: RunFolder, ranks: tuple[RankState, ...], attempt: int) -> str:
-    """One line about ranks that their launcher has ended and started again."""
+    """Describe in one line why the launcher has restarted the ranks."""
     again = "the launcher has started all ranks again"
     first = _root_cause(folder, ranks, attempt)
-    # Ended to let another host join or leave: no rank has failed.
+    # The launcher sent SIGTERM because a host joined or left. No rank has failed.
     if first is None or first.signal == signal.SIGTERM or first.exit_code == 128 + signal.SIGTERM:
         return again
     return f"{why(folder, first, attempt)}; {again}"
 
 
 def _root_cause(folder: RunFolder, ranks: tuple[RankState, ...], attempt: int) -> RankState | None:
-    """Who failed by itself: what is noticed first may be what followed from it."""
+    """Return the rank that failed by itself. The failure that was noticed first may be a consequence."""
     found = failures(folder, attempt, ranks)
     if not found or found[0].collateral or found[0].rank >= len(ranks):
         return None
@@ -48,7 +48,7 @@ def _root_cause(folder: RunFolder, ranks: tuple[RankState, ...], attempt: int) -
 
 
 def why(folder: RunFolder, rank: RankState, attempt: int) -> str:
-    """One line about a rank that failed: its exception, signal or exit code, or that its host is gone."""
+    """Describe a failed rank in one line: its exception, signal or exit code, or the loss of its host."""
     try:
         error = json.loads(folder.rank(attempt, rank.rank).error.read_bytes())
         message = str(error["message"]).strip().split("\n")[0][:200]
@@ -59,22 +59,23 @@ def why(folder: RunFolder, rank: RankState, attempt: int) -> str:
         return f"rank {rank.rank} on {rank.host} was lost"
     if rank.signal is not None:
         return f"rank {rank.rank} was ended by {signal_name(rank.signal)}"
-    # A rank that ends in order after SIGTERM leaves a code, as a shell does, and no signal.
+    # A rank that handles SIGTERM exits with code 143, as a shell does, so its status has no signal.
     told = f" ({signal_name(signal.SIGTERM)})" if rank.exit_code == 128 + signal.SIGTERM else ""
     return f"rank {rank.rank} ended with exit code {rank.exit_code}{told}"
 
 
 _TAKEN = ("eaddrinuse", "address already in use", "could not start grpc server")
-"""What torch, Python and TensorFlow say of a port that another process has taken."""
+"""Error texts of torch, Python and TensorFlow if another process uses the port."""
 _HEAD_BYTES = 65_536
-"""A rank writes a handful of events before its cell begins."""
+"""Upper limit of the events before the cell begins: a rank writes only a few."""
 
 
 def port_was_taken(folder: RunFolder, attempt: int, detail: str | None) -> bool:
-    """Whether another attempt, with other ports, would get further.
+    """Return whether the attempt failed because another process used one of its ports.
 
-    Only where no line of the cell has run on any rank: nobody runs a cell again unasked, and a port that the
-    cell has opened is its own affair. `detail`: what the backend said of the attempt's end.
+    Returns False if the cell has begun on any rank, because jupyter-dist does not run a cell again unasked.
+    The cell itself is responsible for the ports that it opens.
+    `detail`: the backend's text about the attempt's end.
     """
     said = [detail or ""]
     for place in folder.ranks(attempt):

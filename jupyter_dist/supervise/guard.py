@@ -1,8 +1,8 @@
-"""End a run's processes when its supervisor dies: a small process that waits for just that.
+"""Guard of a run: a small process that kills the run's processes when its supervisor dies.
 
-The guard exists before the first process of the run. The template keeps one in store (`prepare`), for a fork
-of a process that has imported torch takes longer than anything else on the way to a rank's first line; a
-supervisor that was started from scratch forks its own. Neither has a thread at that time.
+The guard starts before the first process of the run. The template forks a guard in advance (`prepare`).
+A fork of a process that has imported torch is the slowest step before a rank's first line.
+A supervisor that was started cold forks its own guard. Neither process has threads at that time.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ __all__ = ["Guard", "prepare"]
 
 _DONE, _NOTHING = "done", "-"
 _LOOKS, _BETWEEN_S = 2, 0.2
-"""A process that was just being started has no environment to be known by at the first look."""
+"""The guard searches twice: a process that is just starting shows no environment yet."""
 
 
 def prepare() -> int:
-    """Fork a guard that guards nothing yet; returns the end of its pipe to give to `Guard`. It ends when the
-    last copy of that is closed. Not in a process with threads."""
+    """Fork a guard that guards nothing yet. Returns the end of its pipe, an argument of `Guard`.
+
+    The guard ends when the last copy of this pipe end is closed. Do not call this in a process with threads.
+    """
     read, write = os.pipe()
     forking.fork(lambda: _wait(read), frozenset({read}))
     os.close(read)
@@ -37,10 +39,10 @@ def prepare() -> int:
 
 
 class Guard:
-    """Holds one end of a pipe, and the guard the other one.
+    """The supervisor's end of a pipe to the guard.
 
-    When ours closes without a word, the guard kills the groups that it was told of last and, unless ranks are
-    to outlive the supervisor, whatever else carries the run's id.
+    If this end closes without a farewell, the guard kills the process groups of the latest `watch`.
+    Unless ranks outlive the supervisor, the guard also kills all other processes with the run's id.
     """
 
     def __init__(self, run_id: str, *, outlives: bool = False, prepared: int | None = None) -> None:
@@ -50,7 +52,7 @@ class Guard:
         self._tell()
 
     def watch(self, pids: Iterable[int]) -> None:
-        """Say which process groups are the run's now. Also replaces a guard that was killed."""
+        """Send the guard the run's present process groups. If the guard was killed, start another one."""
         current = set(pids)
         if self._is_gone():
             os.close(self._write)
@@ -61,12 +63,12 @@ class Guard:
         self._tell()
 
     def release(self) -> None:
-        """The run has ended in order, or goes on without us; the guard ends without doing anything."""
+        """End the guard without killing anything: the run has ended, or continues without a supervisor."""
         self._say(_DONE)
         os.close(self._write)
 
     def _is_gone(self) -> bool:
-        # Nobody reads from the pipe. It need not be our child, whom we could wait for.
+        # The pipe has no reader if the guard is dead. `waitpid` is no help: the template may be the parent.
         poll = select.poll()
         poll.register(self._write, 0)
         return bool(poll.poll(0))
@@ -80,7 +82,7 @@ class Guard:
 
 
 def _start() -> int:
-    """A guard that is no fork."""
+    """Start a guard as a new Python process, because a process with threads must not fork."""
     read, write = os.pipe()
     subprocess.Popen(
         [sys.executable, "-m", "jupyter_dist.supervise.guard"],

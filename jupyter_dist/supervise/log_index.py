@@ -1,4 +1,4 @@
-"""Keep a sparse time index beside each rank's log, so that views can interleave ranks."""
+"""Sparse time index beside each rank's log. Views use the index to interleave ranks."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ __all__ = ["LogIndexWriter"]
 
 _QUICK_S = 0.02
 _HEARD_S = 0.01
-"""No quicker than that where changes are heard of: what comes meanwhile is noted in one go."""
+"""Shortest pause if the system reports file changes. One tick records all changes of the pause."""
 _FLOOD_BYTES = 32 << 10
 _REST = 30.0
 
 
 class LogIndexWriter:
-    """Appends (offset, time) to `times.idx` whenever a log has grown: at most one record per tick.
+    """Writer of (offset, time) records in `times.idx`: at most one record per rank and tick.
 
-    The times of a log that comes from another host come from there as well: an index whose first record is at
-    offset 0 (agent/line_times.py) is not touched. What all of it is known to reach is noted as well, which is
-    how readers hear that there is something new.
+    If a log is from another host, that host's agent sends its times too. Such an index has its first record
+    at offset 0 (agent/line_times.py), and this class does not change it. If a log has grown, the tick also
+    writes the time up to which all indexes are complete to `RunFolder.moment`. Readers watch this file.
 
-    With `digests` what the ranks log is taken in as well (digest_update.py).
+    With `digests`, the class also updates the digest of the metrics (digest_update.py).
     """
 
     def __init__(
@@ -45,24 +45,28 @@ class LogIndexWriter:
         self._sizes: list[int] = []
         self._event_sizes: list[int] = []
         self._of_host: list[bool | None] = []
-        """Whether each rank's index comes from its host; None before its log has grown."""
+        """Whether each rank's host wrote its index; None before its log has grown."""
         self.pause_s = _QUICK_S
-        """After which time another tick is worth its cost: soon where somebody may read along, later in a
-        flood, or where ranks are many."""
+        """Seconds until the next tick is worth its cost. The pause is short if a user may watch the output.
+
+        The pause is longer with many ranks, and infinite if the ranks write very fast.
+        """
 
     @property
     def heard(self) -> tuple[int, float] | None:
-        """A descriptor that is readable when a log has grown, and in how many seconds it is worth a look;
-        None where nothing is heard, or nobody could read along."""
+        """Return a descriptor, readable when a log has grown, and the seconds to wait before the next tick.
+
+        Returns None if the system reports no file changes, or if the output is too fast to watch.
+        """
         descriptor = self._changes.fileno()
         if descriptor is None or not self._hears or self.pause_s == math.inf:
             return None
         return descriptor, max(0.0, self._grew + self.pause_s - time.monotonic())
 
     def tick(self, now: float, ranks: int) -> bool:
-        """Record what has grown since the last tick; returns whether anything has.
+        """Record the logs that have grown since the last tick. Returns whether any log has grown.
 
-        `ranks`: how many there are by now.
+        `ranks`: the present number of ranks.
         """
         for rank in range(len(self._folders), ranks):
             folder = self._folder.rank(self._attempt, rank)
@@ -81,7 +85,7 @@ class LogIndexWriter:
                 self._sizes[rank] = size
                 self._append(rank, size, now)
                 if self._of_host[rank]:
-                    moment = 0.0  # by another clock, and perhaps not all of it
+                    moment = 0.0  # the host's clock differs, and some output may be missing
             events = _size(folder.events)
             if events > self._event_sizes[rank]:
                 grown = True
@@ -97,7 +101,7 @@ class LogIndexWriter:
         return grown
 
     def finish(self, now: float, ranks: int) -> None:
-        """The last tick: no rank writes any more."""
+        """Make the last tick. No rank may write after this."""
         self.tick(now, ranks)
         self._digest(last=True)
 
@@ -106,7 +110,7 @@ class LogIndexWriter:
             self._digester.tick(len(self._folders), sum(self._event_sizes), last=last)
 
     def _listen(self) -> None:
-        """Before the look: what comes after it is heard of then."""
+        """Watch the logs for changes. This runs before the sizes are read, so that no change is missed."""
         if not self._hears:
             return
         self._watched -= self._changes.take()
@@ -119,7 +123,7 @@ class LogIndexWriter:
         if self._of_host[rank] is None:
             self._of_host[rank] = time_index.is_of_host(self._folders[rank].times)
         if not self._of_host[rank]:
-            # A full disk costs the times of these lines, not the run.
+            # On a full disk these lines have no times, but the run continues.
             with contextlib.suppress(OSError):
                 time_index.append(self._folders[rank].times, (size, now))
 

@@ -28,12 +28,12 @@ class Phase(enum.Enum):
 
     @property
     def submitted(self) -> bool:
-        """Whether there is a handle with which to poll the backend."""
+        """Return whether the attempt has a handle with which to poll the backend."""
         return self in (Phase.PENDING, Phase.RUNNING, Phase.ENDING)
 
 
 class Event(enum.Enum):
-    """What changes the phase of an attempt."""
+    """The events that change the phase of an attempt."""
 
     HANDLE = "The backend returned a handle."
     NOTHING = "Nothing of the attempt is running, and nothing will start."
@@ -68,7 +68,7 @@ TABLE: dict[tuple[Phase, Event], Phase] = {
     (_P.ENDING, _E.ENDED): _P.OVER,
     (_P.ENDING, _E.GIVEN_UP): _P.UNKNOWN,
 }
-"""A pair that is not listed cannot happen: `after` raises."""
+"""`after` raises KeyError for a pair that is not listed."""
 
 
 def after(phase: Phase, event: Event) -> Phase:

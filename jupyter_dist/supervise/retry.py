@@ -1,4 +1,4 @@
-"""One of a backend's calls, made again with growing pauses while it fails in a way that may pass."""
+"""Retries of one of a backend's calls, with growing pauses, while its failures are temporary."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["RetriedCall"]
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 10.0
 _TRIES = 3
-"""How often in a row a call may fail in a way that does not pass, where there is reason to try it again."""
+"""How many permanent failures in a row end the retries, if the caller retries such failures at all."""
 
 
 class RetriedCall:
-    """At most one call of its kind is under way. Times are by the monotonic clock."""
+    """One kind of call, of which at most one is pending. Times are by the monotonic clock."""
 
     def __init__(self, caller: Caller, name: str, grace_s: float) -> None:
         self._caller, self._name, self._grace_s = caller, name, grace_s
@@ -24,7 +24,7 @@ class RetriedCall:
         self._not_before = 0.0
         self._began_failing: float | None = None
         self.failure: Failure | None = None
-        """Why the newest call failed; None when it did not."""
+        """Why the newest call failed; None if it succeeded."""
 
     @property
     def under_way(self) -> bool:
@@ -37,11 +37,11 @@ class RetriedCall:
         self._call = self._caller.begin(self._name, **arguments)
 
     def since(self) -> float | None:
-        """When the call that is under way was made."""
+        """Return when the pending call was made; None if no call is pending."""
         return None if self._call is None else self._call.began
 
     def take(self, now: float) -> Call | None:
-        """The call, once it is done: with its value, or with a failure that has been taken note of."""
+        """Return the call if it is done, and record its failure, if any. Returns None while it is pending."""
         call = self._call
         if call is None or not call.done:
             return None
@@ -55,22 +55,22 @@ class RetriedCall:
         self._in_a_row += 1
         self._for_good = 0 if call.failure.may_pass else self._for_good + 1
         pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._in_a_row, 20))
-        # Many runs may wait for the same service.
+        # The jitter spreads the load: many runs may retry the same service.
         self._not_before = now + pause * jitter(0.5, 1.5)
         return call
 
     def exhausted(self, now: float) -> bool:
-        """It has failed for so long, or so often, that it is not worth trying again."""
+        """Return whether the call has failed too long or too often for another retry."""
         if self._began_failing is None:
             return False
         return self._for_good >= _TRIES or now - self._began_failing >= self._grace_s
 
     def hurry(self) -> None:
-        """The next call need not wait for the end of a pause."""
+        """Skip the rest of the pause before the next call."""
         self._not_before = 0.0
 
     def trouble(self, now: float) -> str | None:
-        """One line for the user, while it fails."""
+        """Describe the failure in one line for the user; None if the newest call succeeded."""
         if self.failure is None or self._began_failing is None:
             return None
         so_far = now - self._began_failing

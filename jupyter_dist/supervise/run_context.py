@@ -1,4 +1,4 @@
-"""What the supervisor holds of its run, and how one attempt of it has ended."""
+"""State of one supervised run, and the outcome of one of its attempts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Outcome", "RunContext"]
 
 @dataclass(frozen=True)
 class RunContext:
-    """What the supervisor holds of its run, for all attempts."""
+    """State of one supervised run, shared by its attempts."""
 
     job: Job
     folder: RunFolder
@@ -30,22 +30,22 @@ class RunContext:
     guard: Guard
     poll_interval_s: float
     grace_s: float
-    """For how long calls are tried again that fail in a way that may pass."""
+    """How long the supervisor retries calls with temporary failures."""
     changes: FileChanges = field(default_factory=FileChanges)
-    """Of the files that ranks write."""
+    """Change events of the files that ranks write."""
 
     def indexer(self, attempt: int) -> LogIndexWriter:
-        # Of what --metric finds in logs there is no digest, and so none of such a run.
+        # The digest cannot contain metrics that --metric finds in logs, so such a run has no digest.
         return LogIndexWriter(self.folder, attempt, self.changes, digests=not self.job.metrics)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attempt has ended. UNWATCHED: nobody can tell whether it has."""
+    """Outcome of an attempt. UNWATCHED: the supervisor cannot find out whether the ranks have ended."""
 
     state: State
     reason: str | None
     again: bool = True
-    """Whether another attempt may be better."""
+    """Whether another attempt may succeed."""
     detail: str | None = None
-    """What the backend said of its end."""
+    """The backend's text about the attempt's end."""

@@ -1,4 +1,4 @@
-"""Keep state.json: the supervisor is its only writer, and its heartbeat."""
+"""Writer of state.json. Only the supervisor writes this file, and its heartbeat is in the file."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _HEARTBEAT_S = 2.0
 
 
 def log(text: str) -> None:
-    """One line in supervisor.log."""
+    """Write a line to supervisor.log."""
     print(time.strftime("%H:%M:%S"), text, flush=True)
 
 
 class StatusWriter:
-    """Holds the status, and writes it when it has changed and with each heartbeat."""
+    """The status of a run. The object writes the status at each change and with each heartbeat."""
 
     def __init__(self, folder: RunFolder, status: Status) -> None:
         self._folder = folder
@@ -29,26 +29,26 @@ class StatusWriter:
         self._written = 0.0
         self._missed = 0
         self.unwritable: str | None = None
-        """Why it could not be written, at some time."""
+        """Why the newest failed write failed; None if every write succeeded."""
 
     @property
     def removed(self) -> bool:
-        """The run's folder is gone, and not for a moment."""
+        """Return whether the run's folder was missing at the last two writes or more."""
         return self._missed > 1
 
     def update(self, **changes: object) -> None:
-        """Write the status down, if these change it."""
+        """Change these fields, and write the status if it differs."""
         new = dataclasses.replace(self.status, **changes)  # type: ignore[arg-type]
         if new != self.status:
             self.status = new
             self.write()
 
     def note(self, **changes: object) -> None:
-        """Have the next heartbeat write these."""
+        """Change these fields without a write. The next heartbeat writes them."""
         self.status = dataclasses.replace(self.status, **changes)  # type: ignore[arg-type]
 
     def beat(self) -> None:
-        """Write a sign of life, when it is time for one."""
+        """Write a heartbeat if one is due."""
         if time.monotonic() - self._written >= _HEARTBEAT_S:
             self.write()
 
@@ -59,7 +59,7 @@ class StatusWriter:
             self._missed += 1
             return
         self._missed = 0
-        # On a full disk the run goes on: the next state will be written when there is room.
+        # On a full disk the run continues, and a later write succeeds when there is space.
         try:
             write_json(self._folder.state, self.status.to_json())
         except OSError as error:
@@ -68,8 +68,10 @@ class StatusWriter:
                 log(f"cannot write {self._folder.state.name}: {error}")
 
     def _is_being_removed(self) -> bool:
-        """Without its job.json no command finds the run. A file that is written while somebody removes the
-        folder keeps the folder, with that file alone in it."""
+        """Return whether somebody is removing the run's folder: its job.json is missing then.
+
+        A write during the removal would leave a folder with that file alone in it.
+        """
         try:
             os.stat(self._folder.job)
         except FileNotFoundError:

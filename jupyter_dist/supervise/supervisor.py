@@ -1,10 +1,13 @@
 """The supervisor: the one process that owns a run, and the only writer of its state.
 
-Detached from the kernel: `python -m jupyter_dist.supervise.supervisor FOLDER`, or a fork of the template.
-It wakes when a child ends, when its carrier answers, and as often as the backend is worth polling, five times
-a second at least, to look for requests and to index the logs. It trusts no backend: whatever a call raises or
-however long it takes, a stop is answered, and nothing that may be running is forgotten.
-Where ranks go on without one (`Capabilities.outlives`), a new supervisor takes their run on again.
+The supervisor is detached from the kernel. It is a fork of the template, or a cold start:
+`python -m jupyter_dist.supervise.supervisor FOLDER`. It wakes when a child ends, when the backend process
+answers, and at the backend's poll interval. It wakes at least five times a second, to read requests and to
+index the logs.
+
+The supervisor trusts no backend. Even if a call raises or never ends, the supervisor obeys a stop request.
+It never forgets ranks that may still run. If ranks continue without a supervisor
+(`Capabilities.outlives`), a new supervisor can resume their run.
 """
 
 from __future__ import annotations
@@ -45,13 +48,13 @@ __all__ = ["main", "supervise"]
 
 _LONGEST_TURN_S = 0.2
 _GRACE_S = 300.0
-"""For how long calls are tried again where the backend's options have no field `grace`."""
+"""How long the supervisor retries failed calls if the backend's options have no field `grace`."""
 _PORT_RETRIES = 3
 _RELEASE_LIMIT_S = 60.0
 
 
 class _Supervision:
-    """`prepared`: a guard from the template's store."""
+    """The supervision of one run. `prepared`: the pipe to a guard that the template has forked in advance."""
 
     def __init__(
         self, folder: RunFolder, job: Job, warm: bool, resumed: Status | None, prepared: int | None
@@ -109,11 +112,11 @@ class _Supervision:
         if outcome.state is State.UNWATCHED:
             self._leave(outcome)
         else:
-            # Of a run that the backend has failed, its handle is what somebody may look for.
+            # If the backend has failed, a user may need the handle to find the run.
             self._end(attempt.handle, Verdict(outcome.state, outcome.reason, keeps_handle=not outcome.again))
 
     def _first(self) -> Attempt | None:
-        """The attempt of the supervisor before; None where there was none."""
+        """Return the previous supervisor's attempt; None if there was no previous supervisor."""
         was = self._resumed
         if was is None:
             return None
@@ -123,8 +126,11 @@ class _Supervision:
         return Attempt(self._context, was.handle, cursor=was.cursor)
 
     def _begun(self) -> Attempt:
-        """A new attempt. That it is being submitted is written down first: a supervisor that takes the run on
-        again asks for it by its name, which follows from the run's id and the attempt."""
+        """Return a new attempt, after writing to state.json that it is being submitted.
+
+        If this supervisor dies, the next one asks the backend for the attempt by name. The name follows from
+        the run's id and the attempt's number.
+        """
         if self._able.outlives:
             self._writer.note(handle=None, cursor=None, submitting=time.time())
         self._writer.write()
@@ -148,11 +154,11 @@ class _Supervision:
             self._writer.update(carrier=(pid, start_ticks(pid) or 0))
 
     def _another(self, outcome: Outcome) -> bool:
-        """Prepare another attempt, where there is to be one."""
+        """Prepare another attempt if the outcome and --max-restarts permit one. Returns whether they do."""
         able, job, attempt = self._context.able, self._job, self._writer.status.attempt
         if outcome.state is not State.FAILED or not outcome.again or not able.restarts:
             return False
-        # A second supervisor does not know the values of --env, which are nowhere on the disk.
+        # A resumed run cannot restart: jupyter-dist never writes the values of --env to disk.
         if self._resumed is not None and job.env_names:
             return False
         retries, restarts = self._writer.status.port_retries, self._writer.status.restarts
@@ -173,7 +179,7 @@ class _Supervision:
         return True
 
     def _leave(self, outcome: Outcome) -> None:
-        """Nobody can tell whether ranks still run: that is no end, and what finds them again is kept."""
+        """Stop the supervision of ranks that may still run. The run has not ended, so its handle stays."""
         log(outcome.reason or "")
         self._context.caller.close()
         self._context.guard.release()
@@ -184,7 +190,7 @@ class _Supervision:
         reason, told = verdict.reason, None
         if handle is not None:
             if self._able.outlives:
-                # The hosts may be gone, and this process dead, before the final state is written.
+                # The release may remove the hosts. If this supervisor dies, the next one needs the verdict.
                 self._writer.note(handle=handle)
                 self._writer.update(verdict=verdict)
             told = self._release(handle)
@@ -207,7 +213,7 @@ class _Supervision:
         )
 
     def _release(self, handle: Mapping[str, Any]) -> str | None:
-        """Returns what the backend has to tell of it."""
+        """Release the backend's resources. Returns the backend's text for the user, if any."""
         release = RetriedCall(self._context.caller, "release", _RELEASE_LIMIT_S)
         until = time.monotonic() + _RELEASE_LIMIT_S
         while (now := time.monotonic()) < until:
@@ -228,14 +234,14 @@ class _Supervision:
 
 
 def _end_carrier(pid: int, ticks: int) -> None:
-    """The one of a supervisor that is dead ends by itself, and may yet submit until it has."""
+    """Kill the backend process of a dead supervisor. It would end by itself, but it could still submit."""
     while start_ticks(pid) == ticks:
         kill_group(pid)
         time.sleep(0.01)
 
 
 def _oom_kills() -> int:
-    """How often the kernel's out-of-memory killer has run on this machine; 0 where that is not told."""
+    """Return how often the kernel's out-of-memory killer has run here; 0 if the kernel does not report it."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/vmstat").read_text().splitlines():
             if line.startswith("oom_kill "):
@@ -251,17 +257,17 @@ def supervise(
     resume: bool = False,
     prepared: int | None = None,
 ) -> None:
-    """Own the run in this folder until it has ended. Returns then; errors go to `supervisor.log`.
+    """Supervise the run in this folder until it has ended. Blocks. Writes errors to `supervisor.log`.
 
-    `resume`: take on a run whose supervisor has died; returns at once when somebody else has.
-    `prepared`: the pipe to a guard in store.
+    `resume`: resume a run whose supervisor has died. Returns at once if another supervisor has resumed it.
+    `prepared`: the pipe to a guard that the template has forked in advance.
     """
     folder = RunFolder(path)
     _open_log(folder)
     set_name("jdist supervise")
     log(f"supervisor {os.getpid()}: " + ("warm start" if warm else f"cold start: {why_cold or 'asked for'}"))
     job = Job.from_json(json.loads(folder.job.read_bytes()))
-    # Held until this process ends: a run has one supervisor, however often one was started.
+    # This process keeps the lock until it ends, so each run has one supervisor at a time.
     lock = open_private(folder.resume_lock, os.O_WRONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -282,12 +288,12 @@ def supervise(
 
 
 def _is_somewhere(status: Status) -> bool:
-    """Whether ranks of it may go on without a supervisor, and can be found."""
+    """Return whether ranks may continue without a supervisor, and a new one can find them."""
     return status.handle is not None or status.submitting is not None
 
 
 def _broke_down(folder: RunFolder, job: Job, warm: bool, error: BaseException) -> None:
-    """A mistake of ours: say so, and forget nothing that may be running."""
+    """Report a bug of jupyter-dist in the run's state. Ranks that may still run stay recorded there."""
     free_room(folder)
     status = Status(job.id, State.PENDING, created=job.created, warm=warm)
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
@@ -302,7 +308,7 @@ def _broke_down(folder: RunFolder, job: Job, warm: bool, error: BaseException) -
 
 
 def _open_log(folder: RunFolder) -> None:
-    """Have all that this process says written to supervisor.log."""
+    """Redirect the output of this process to supervisor.log."""
     file = os.open(folder.supervisor_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -315,10 +321,11 @@ def _open_log(folder: RunFolder) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """`python -m jupyter_dist.supervise.supervisor FOLDER WHY_COLD` or `… --resume`: detach, then supervise.
+    """Detach this process, then supervise a run.
 
-    Returns in the caller's child at once, with everything imported; the run's supervisor is
-    its child, in a session of its own and nobody's to wait for.
+    Usage: `python -m jupyter_dist.supervise.supervisor FOLDER WHY_COLD` or `… --resume`.
+    The process that the caller started exits at once, after the imports. The supervisor is its child, in
+    a session of its own, and nobody waits for its end.
     """
     folder, why_cold = Path(argv[0]), argv[1]
     if os.fork():

@@ -1,4 +1,4 @@
-"""Have the ranks of an attempt end: SIGTERM, and SIGKILL when their grace is over."""
+"""Termination of an attempt's ranks: SIGTERM, then SIGKILL after the grace time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Ending", "Termination"]
 
 
 class Termination:
-    """The two calls of `stop`. A kill is made although a gentle one is still under way."""
+    """The two calls of `stop`, for SIGTERM and SIGKILL. The kill does not wait for a pending SIGTERM call."""
 
     def __init__(self, caller: Caller, grace_s: float) -> None:
         self._caller = caller
@@ -31,7 +31,7 @@ class Termination:
         return self._term, self._kill
 
     def turn(self, ending: Ending, handle: Mapping[str, Any], now: float) -> bool:
-        """Make the calls that are due, and take in what they came to. Returns whether one was delivered."""
+        """Make the calls that are due, and process the results. Returns whether a call was delivered."""
         self._tell_a_new_object(ending, handle)
         if ending.kill_at is not None and now >= ending.kill_at:
             if not ending.killed and self._kill.ready(now):
@@ -45,7 +45,7 @@ class Termination:
         return self._take(ending, now)
 
     def _tell_a_new_object(self, ending: Ending, handle: Mapping[str, Any]) -> None:
-        """It does not know that ranks which end now have been told to."""
+        """Repeat the signal to a restarted backend process, which does not know of the earlier signal."""
         if self._generation == self._caller.generation:
             return
         self._generation = self._caller.generation
@@ -72,7 +72,7 @@ class Termination:
         return delivered
 
     def hopeless(self, ending: Ending, poll: RetriedCall, now: float) -> Failure | None:
-        """Why nothing more is to be learned of ranks that are to end; None while there is."""
+        """Return why the supervisor cannot learn whether the ranks end; None while it can."""
         if self._kill.exhausted(now):
             return self._kill.failure
         if self._term.exhausted(now) and ending.kill_at is None:
@@ -82,9 +82,9 @@ class Termination:
 
 
 class Ending:
-    """How an attempt is being brought to its end: SIGTERM to all ranks, and SIGKILL after a grace.
+    """Plan of an attempt's end: SIGTERM to all ranks, and SIGKILL after a grace time.
 
-    Times are by the monotonic clock, but for `termed_at`.
+    All times except `termed_at` are by the monotonic clock.
     """
 
     def __init__(
@@ -100,25 +100,25 @@ class Ending:
     ) -> None:
         self.state, self.reason = state, reason
         self.of_rank = of_rank
-        """Whether a rank's failure is the reason; which one was first is known when all have ended."""
+        """Whether a rank's failure is the reason. Which rank failed first is clear when all have ended."""
         self.of_backend = of_backend
-        """Whether the backend's failure is: another attempt would be no better."""
+        """Whether the backend's failure is the reason. Another attempt would fail too."""
         self.stacks = stacks
-        """Whether the ranks are asked for their stacks before they are told to end."""
+        """Whether the ranks write their stacks before SIGTERM."""
         self.term_at, self._grace_s = term_at, grace_s
         self.kill_at: float | None = None
-        """Known when SIGTERM has been delivered: the grace is the ranks', not a slow backend's."""
+        """When SIGKILL is due. The grace time begins when a backend, fast or slow, has delivered SIGTERM."""
         self.termed_at: float | None = None
-        """When SIGTERM was sent, by the clock of files."""
+        """When SIGTERM was sent, by the clock of files (seconds since the epoch)."""
         self.killed = False
-        """SIGKILL has been delivered."""
+        """Whether SIGKILL was delivered."""
 
     def delivered(self, now: float) -> None:
-        """The backend has passed SIGTERM on."""
+        """Start the grace time: the backend has delivered SIGTERM."""
         if self.kill_at is None:
             self.kill_at = now + self._grace_s
 
     def hurry(self, now: float) -> Ending:
-        """Skip what is left of the grace."""
+        """Skip the rest of the grace time."""
         self.kill_at = now if self.kill_at is None else min(self.kill_at, now)
         return self

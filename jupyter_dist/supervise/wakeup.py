@@ -1,4 +1,4 @@
-"""What wakes the supervisor between two turns: a child's end, a signal, an answer of its carrier, a line."""
+"""Events that wake the supervisor: a child's end, a signal, an answer of the backend process, new output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Wakeup"]
 
 
 class Wakeup:
-    """A pipe that signals write into. Changes the signal handlers of this process; one object per process."""
+    """A pipe to which signals write. Changes the signal handlers of this process: create one object only."""
 
     def __init__(self, on_term: Callable[[], None]) -> None:
         self._read, write = os.pipe()
@@ -24,14 +24,14 @@ class Wakeup:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: on_term())
         for signum in (signal.SIGINT, signal.SIGHUP, STACK_SIGNAL):
-            # Ranks inherit "ignored" until they have a handler: asking early does not end them.
+            # Ranks inherit "ignored" until they set a handler, so an early signal does not kill them.
             signal.signal(signum, signal.SIG_IGN)
 
     def wait(self, seconds: float, answers: int | None, heard: tuple[int, float] | None = None) -> bool:
-        """Wait for that long, or until something happens. Returns whether it was a signal, such as a child's.
+        """Wait for the given seconds or until an event. Returns whether the event was a signal like SIGCHLD.
 
-        `answers`: a descriptor that becomes readable when a call is answered. `heard`: one that becomes
-        readable when ranks have written, and for how long that is no reason to wake yet.
+        `answers`: a descriptor that is readable when the backend process has answered.
+        `heard`: a descriptor that is readable when ranks have written, and seconds for which to ignore it.
         """
         called = [self._read, *(() if answers is None else (answers,))]
         first_s = min(seconds, 0.0 if heard is None else heard[1])

@@ -1,1 +1,1 @@
-"""Object stores for hosts (stdlib only)."""
+"""Object stores of mailboxes, for hosts: standard library only."""

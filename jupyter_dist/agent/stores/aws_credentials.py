@@ -1,8 +1,10 @@
-"""With what credentials a host asks AWS, found as AWS's own tools find them, and where it asks.
+"""AWS credentials and endpoints of a host, in the order of AWS's own tools.
 
-The environment's keys come first; then a role for a Kubernetes service account, by the token that its pod has
-(IRSA on EKS); then what the container's platform gives out (SageMaker, ECS, EKS Pod Identity); then the role
-of the EC2 machine. https://docs.aws.amazon.com/sdkref/latest/guide/standardized-credentials.html
+1. Keys in the environment.
+2. A role for a Kubernetes service account, with the token of its pod (IRSA on EKS).
+3. Credentials of the container's platform (SageMaker, ECS, EKS Pod Identity).
+4. The role of the EC2 machine.
+https://docs.aws.amazon.com/sdkref/latest/guide/standardized-credentials.html
 """
 
 from __future__ import annotations
@@ -25,12 +27,12 @@ from .store import EARLY_S, DeniedError, StoreError
 __all__ = ["Credentials", "endpoint_of", "region_of"]
 
 _NONE_S = 10.0
-"""How long nobody is asked again where there are none."""
+"""Seconds until the next search if the host has no credentials."""
 _TOKEN_FILE, _FULL_URI = "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI"
 _INSTANCE = "http://169.254.169.254"
 _NEVER = ("AccessDenied", "InvalidIdentityToken")
 _near = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""For addresses of this very machine."""
+"""Opener without a proxy, for addresses of this machine."""
 
 
 def region_of(environ: Mapping[str, str]) -> str:
@@ -38,7 +40,7 @@ def region_of(environ: Mapping[str, str]) -> str:
 
 
 def endpoint_of(service: str, environ: Mapping[str, str]) -> str:
-    """Where a service of AWS is asked, or what stands for it."""
+    """Return the endpoint URL of an AWS service or of its replacement."""
     named = environ.get(f"AWS_ENDPOINT_URL_{service.upper()}") or environ.get("AWS_ENDPOINT_URL")
     region = region_of(environ)
     domain = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
@@ -46,8 +48,10 @@ def endpoint_of(service: str, environ: Mapping[str, str]) -> str:
 
 
 class Credentials:
-    """Those of a role are good for some hours, and are asked for anew before they expire. Where there are
-    none, requests are not signed."""
+    """AWS credentials of a host. A role's credentials expire after some hours, and are renewed before that.
+
+    Without credentials, requests are not signed.
+    """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -55,7 +59,10 @@ class Credentials:
         self._good_until = 0.0
 
     def get(self) -> Mapping[str, str]:
-        """As variables. Raises StoreError where they are not to be had now, DeniedError where not for us."""
+        """Return the credentials as environment variables, empty if there are none.
+
+        Raises StoreError if they are not available now, DeniedError if AWS denies them to this host.
+        """
         if self._environ.get("AWS_ACCESS_KEY_ID"):
             return self._environ
         if time.time() > self._good_until:
@@ -68,7 +75,7 @@ class Credentials:
                     self._good_until = time.time() + _NONE_S
             except (OSError, ValueError, KeyError) as error:
                 if self._found and time.time() < self._good_until + EARLY_S:
-                    return self._found  # those from before are still good for a while
+                    return self._found  # the old credentials are still valid for a while
                 if isinstance(error, StoreError):
                     raise
                 raise StoreError(f"the role's credentials are not to be had: {error}") from None
@@ -95,7 +102,10 @@ class Credentials:
         return self._of_instance()
 
     def _of_service_account(self) -> Mapping[str, Any]:
-        """https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRoleWithWebIdentity.html"""
+        """Get a role's credentials from STS with the pod's token.
+
+        https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRoleWithWebIdentity.html
+        """
         role = self._environ["AWS_ROLE_ARN"]
         asked = {
             "Action": "AssumeRoleWithWebIdentity",
@@ -103,7 +113,7 @@ class Credentials:
             "RoleArn": role,
             "RoleSessionName": self._environ.get("AWS_ROLE_SESSION_NAME")
             or f"jupyter-dist-{secrets.token_hex(4)}",
-            # The platform puts another there before it expires.
+            # The platform replaces the file before its token expires, so read it each time.
             "WebIdentityToken": Path(self._environ[_TOKEN_FILE]).read_text().strip(),
         }
         url = endpoint_of("sts", self._environ) + "/"
@@ -126,15 +136,20 @@ class Credentials:
         return {node.tag.rpartition("}")[2]: node.text or "" for node in tree.iter()}
 
     def _of_container(self, url: str) -> Mapping[str, Any]:
-        """https://docs.aws.amazon.com/sdkref/latest/guide/feature-container-credentials.html"""
+        """Get credentials from the container's platform.
+
+        https://docs.aws.amazon.com/sdkref/latest/guide/feature-container-credentials.html
+        """
         token = self._environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN")
         if (file := self._environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")) and not token:
             token = Path(file).read_text().strip()
         return dict(json.loads(_asked(url, {"authorization": token} if token else {}, 5)))
 
     def _of_instance(self) -> Mapping[str, Any] | None:
-        """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-retrieval.html; None where
-        this is no machine of EC2, or has no role."""
+        """Get credentials of the EC2 machine's role; None if this is no EC2 machine, or it has no role.
+
+        https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-retrieval.html
+        """
         base = (self._environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or _INSTANCE).rstrip("/") + "/latest"
         roles = f"{base}/meta-data/iam/security-credentials/"
         try:

@@ -1,4 +1,4 @@
-"""Azure Blob Storage as the store of a mailbox; by the standard library."""
+"""Mailbox store in Azure Blob Storage, with the standard library."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ __all__ = ["BlobStore", "container_of"]
 
 
 def container_of(url: str) -> tuple[str, str]:
-    """The URL of a container of Azure Blob Storage, and what its objects' names begin with. The emulator, of
-    which an IP address is known, has the account's name before the container's.
-    https://learn.microsoft.com/azure/storage/common/storage-use-azurite"""
+    """Return the URL of a container of Azure Blob Storage, and the prefix of its objects' names.
+
+    A URL with an IP address means the emulator. There the account's name precedes the container's name.
+    https://learn.microsoft.com/azure/storage/common/storage-use-azurite
+    """
     parts = urllib.parse.urlsplit(url)
     names = parts.path.strip("/").split("/")
     own = 2 if re.fullmatch(r"[0-9.]+", parts.hostname or "") else 1
@@ -27,8 +29,10 @@ def container_of(url: str) -> tuple[str, str]:
 
 
 class BlobStore:
-    """Asked with a shared access signature, or with the identity that the platform gives a job.
-    https://learn.microsoft.com/rest/api/storageservices/blob-service-rest-api"""
+    """Blob store with a shared access signature, or with the identity of the platform's job.
+
+    https://learn.microsoft.com/rest/api/storageservices/blob-service-rest-api
+    """
 
     def __init__(self, url: str, environ: Mapping[str, str]) -> None:
         self._base, self._prefix = container_of(url)
@@ -80,8 +84,10 @@ class BlobStore:
             raise StoreError(f"the store does not answer: {error}") from None
 
     def _identity(self) -> str:
-        """A token of the job's identity: of the user on whose behalf it runs, or of its machine, as the
-        credentials of azure-ai-ml and azure-identity ask Azure ML for one."""
+        """Return a token of the job's identity: the user for whom it runs, or its machine.
+
+        The request to Azure ML is the same as in the credentials of azure-ai-ml and azure-identity.
+        """
         if time.time() < self._good_until:
             return self._token
         endpoint, query, headers = self._environ.get("OBO_ENDPOINT"), {}, {}

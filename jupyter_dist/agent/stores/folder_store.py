@@ -1,6 +1,6 @@
-"""The stores of mailboxes as an agent's host sees them, by URL, with the standard library alone.
+"""Mailbox stores for a host, by URL, with the standard library only.
 
-`file:///path` is a folder (NFS, a Volume that is mounted), `s3://bucket/prefix` is S3, and
+`file:///path` is a folder (NFS, a mounted Volume), `s3://bucket/prefix` is S3, and
 `https://….blob.…/container/prefix` is Azure Blob Storage.
 """
 
@@ -23,7 +23,7 @@ _NO_RENAME = (errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def open_store(url: str, environ: Mapping[str, str]) -> Store:
-    """Raises ValueError for a URL that is of no kind that is known here."""
+    """Open the store of a URL. Raises ValueError if the kind of the URL is unknown."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme == "file":
         return FolderStore(urllib.parse.unquote(parts.path))
@@ -35,7 +35,7 @@ def open_store(url: str, environ: Mapping[str, str]) -> Store:
 
 
 class FolderStore:
-    """A folder that the driver and the hosts see."""
+    """A folder that the driver and the hosts share."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -54,7 +54,7 @@ class FolderStore:
                 except OSError as error:
                     if error.errno not in _NO_RENAME:
                         raise
-                # A Databricks Volume has no renames. There, a file is seen when it is closed, and whole.
+                # A Databricks Volume has no renames. There a file is visible, complete, when it is closed.
                 # https://github.com/earth-mover/icechunk/issues/2341
                 self._renames = False
                 os.unlink(part)

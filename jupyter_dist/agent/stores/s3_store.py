@@ -1,4 +1,4 @@
-"""S3, or what speaks like it at AWS_ENDPOINT_URL, as the store of a mailbox; by the standard library."""
+"""Mailbox store in S3, or in an S3-compatible store at AWS_ENDPOINT_URL, with the standard library."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ __all__ = ["S3Store", "signed"]
 
 
 class S3Store:
-    """S3 over HTTP, each request signed as
-    https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html says."""
+    """S3 over HTTP with signed requests.
+
+    https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
+    """
 
     def __init__(self, bucket: str, prefix: str, environ: Mapping[str, str]) -> None:
         self._credentials = Credentials(environ)
-        # With the bucket in the path, which every store that speaks S3 understands.
+        # The bucket is in the path, which all S3-compatible stores accept.
         self._base = f"{endpoint_of('s3', environ)}/{bucket}"
         self._prefix = f"{prefix}/" if prefix else ""
         self._region = region_of(environ)
@@ -73,8 +75,10 @@ class S3Store:
             raise StoreError(f"the store does not answer: {error}") from None
 
     def _denied(self, method: str, name: str) -> str:
-        """With the statement that all of this module needs: whoever may not list is denied what is not there,
-        too."""
+        """Describe a denied request, with the policy statement that this module needs.
+
+        Without the permission to list, S3 also denies requests for objects that do not exist.
+        """
         listing = method == "GET" and not name
         action = "ListBucket" if listing else f"{ {'GET': 'Get', 'PUT': 'Put'}.get(method, 'Delete') }Object"
         arn = f"arn:aws:s3:::{self._base.rpartition('/')[2]}"
@@ -94,7 +98,7 @@ def signed(
     environ: Mapping[str, str],
     now: datetime.datetime,
 ) -> dict[str, str]:
-    """The headers of a request to S3, its signature included; unsigned where there are no credentials."""
+    """Return the headers of a request to S3, with its signature. Without credentials they are unsigned."""
     parts = urllib.parse.urlsplit(url)
     stamp = now.strftime("%Y%m%dT%H%M%SZ")
     digest = hashlib.sha256(data).hexdigest()

@@ -1,4 +1,4 @@
-"""What a store is to a mailbox: objects by name. What can go wrong there, and how one is asked by HTTP."""
+"""Interface of a mailbox's store, objects by name, its errors, and its HTTP requests."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from xml.etree import ElementTree
 __all__ = ["EARLY_S", "DeniedError", "Store", "StoreError", "exchange", "listing"]
 
 EARLY_S = 300.0
-"""How long before they expire credentials are asked for anew."""
+"""How long before their expiry credentials are renewed."""
 _TIMEOUT_S = 20.0
 
 
 class StoreError(OSError):
-    """The store did not do it, this time: it is away, or says that it is busy (429, 503)."""
+    """A request failed for now: the store does not answer, or is busy (429, 503)."""
 
 
 class DeniedError(StoreError):
-    """Whoever asks here may not: that does not change by itself."""
+    """The store denies access to this host. A retry would fail too."""
 
 
 class Store(Protocol):
-    """Objects by name. What is written is seen whole or not at all. Every method may raise StoreError."""
+    """Objects by name. Readers see a whole object or none. Every method may raise StoreError."""
 
     def put(self, name: str, data: bytes) -> None: ...
 
     def get(self, name: str) -> bytes | None:
-        """None where there is no such object."""
+        """Return an object's content; None if there is no such object."""
         ...
 
     def names(self, prefix: str) -> list[str]:
-        """The names that begin like this, in no order."""
+        """Return the names with this prefix, in no order."""
         ...
 
     def remove(self, names: list[str]) -> None:
-        """One that is gone is no error."""
+        """Remove objects. A missing object is no error."""
         ...
 
 
 def exchange(method: str, url: str, headers: Mapping[str, str], data: bytes) -> bytes:
-    """The answer's body. What urllib raises passes through."""
-    # urllib would say that it is a form.
+    """Make an HTTP request. Returns the answer's body. Raises urllib's exceptions."""
+    # Without this header, urllib would declare the data a form.
     headers = {**headers, "content-type": "application/octet-stream"}
     request = urllib.request.Request(
         url, data=data if method == "PUT" else None, headers=headers, method=method
@@ -53,7 +53,7 @@ def exchange(method: str, url: str, headers: Mapping[str, str], data: bytes) -> 
 
 
 def listing(answer: bytes | None) -> ElementTree.Element:
-    """What a store answers that is asked for names. Raises StoreError where it is no XML."""
+    """Parse a store's answer to a listing. Raises StoreError if it is no XML."""
     try:
         return ElementTree.fromstring((answer or b"").removeprefix("\ufeff".encode()))
     except ElementTree.ParseError as error:

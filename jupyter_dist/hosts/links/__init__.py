@@ -1,1 +1,1 @@
-"""The two kinds of link to an agent."""
+"""The two kinds of link to an agent: stream and mailbox."""

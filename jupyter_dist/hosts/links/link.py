@@ -1,7 +1,7 @@
-"""What a link to one host's agent is: a stream (`stream.py`) or a mailbox (`mailbox.py`), and no third kind.
+"""Interface of a link to one host's agent: a stream (`stream.py`) or a mailbox (`mailbox.py`).
 
-Both carry the same frames (agent/frames.py): requests to the agent, and what it tells of its host, its
-processes and their files.
+Both links transfer the same frames (agent/frames.py): requests to the agent, and the agent's reports about
+its host, its processes and their files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Link", "LinkError", "Reach"]
 
 
 class LinkError(Exception):
-    """Why there is no connection. `final`: trying again makes no sense. `busy`: it well may, at once."""
+    """A missing connection, with its reason. `final`: a retry would fail too. `busy`: a retry may succeed."""
 
     def __init__(self, why: str, *, final: bool = False, busy: bool = False) -> None:
         super().__init__(why)
@@ -25,66 +25,66 @@ class LinkError(Exception):
 
 
 class Link(Protocol):
-    """One connection at a time to one host; after it is lost, `open` makes another one. Nothing blocks."""
+    """At most one connection to one host. After a loss, `open` creates another one. Only `rest` may block."""
 
     host: str
     ping_every_s: float
-    """How often a ping is worth its price; an agent that hears nothing takes its driver for gone."""
+    """Seconds between two pings. Without pings, the agent assumes that its driver is gone."""
     exact_clock: bool
-    """Whether an answer comes so fast that the other clock can be read off it."""
+    """Whether answers are fast enough to measure the host's clock."""
     stage: str | None
-    """The stage folder on the host, known from the first connection on."""
+    """The stage folder on the host; None before the first connection."""
     up: bool
-    """Whether the agent is at the other end."""
+    """Whether the link is connected to the agent."""
     sent: int
     to_send: int
-    """Bytes of files: on their way, and in all."""
+    """`sent` and `to_send`: bytes of files that the link has sent, and all bytes of files to send."""
 
     @property
     def opened(self) -> bool:
-        """Whether there is a connection, or one is being made."""
+        """Return whether a connection exists or is being opened."""
         ...
 
     @property
     def pid(self) -> int | None:
-        """The local process that is the connection, a group of its own; None where there is none."""
+        """Return the local process of the connection, which leads a process group; None if there is none."""
         ...
 
     @property
     def silent_s(self) -> float:
-        """For how long there was no sign from the other side."""
+        """Return the seconds since the last sign of the other side."""
         ...
 
     def open(self, mode: str) -> None:
-        """Begin to connect. `mode`: stage (set up what is not there), or resume. Raises LinkError."""
+        """Begin to connect. `mode`: stage (set up what is missing), or resume. Raises LinkError."""
         ...
 
     def send(self, header: Mapping[str, Any]) -> None:
-        """Put a message to the agent on its way; without one at the other end it is dropped."""
+        """Send a message to the agent. The link drops the message if it is not `up`."""
         ...
 
     def pump(self) -> list[Frame]:
-        """Write and read what is possible now; returns the agent's messages.
+        """Send and receive as much as possible now. Returns the agent's messages.
 
-        Raises LinkError when the connection is lost; it is closed then.
+        Raises LinkError if the connection is lost. The link is closed then.
         """
         ...
 
     def rest(self) -> list[Frame]:
-        """When the host is given up: what it has told and nobody could take, as a part before it is missing.
+        """Return the frames of a lost host that follow a missing frame, so that `pump` could not return them.
 
         May block for some seconds. Never raises.
         """
         ...
 
     def register(self, poll: select.poll) -> None:
-        """Have `poll` wake when this connection can go on."""
+        """Register this connection's descriptors, so that `poll` wakes when `pump` can proceed."""
         ...
 
     def close(self) -> None:
-        """End the connection; the agent goes on. Repeatable."""
+        """Close the connection. The agent continues. Repeatable."""
         ...
 
 
 Reach = Callable[[str, Mapping[str, Any], Sequence[Shipped]], Link]
-"""Makes the link to a host, by the host's name, what its stage program is told first, and the files."""
+"""Creates the link to a host. Args: the host's name, the first message to its stage program, the files."""

@@ -1,8 +1,8 @@
-"""The mailbox link: frames as objects in a store that the driver and the hosts can reach.
+"""The mailbox link: frames as objects in a store that the driver and the hosts can access.
 
-What an object is, how it is named, sealed and put into order is told in agent/mailbox_objects.py; the other
-side is agent/mailbox_relay.py. One thread per run does what may block. The driver lists what the hosts have
-written, all of them at once, takes what is new, and removes what it has taken.
+agent/mailbox_objects.py defines the objects: their names, signatures and order. The other side is
+agent/mailbox_relay.py. One thread per run makes the calls that may block. The driver lists the objects of
+all hosts in one call, reads the new ones, and removes them.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ __all__ = ["Mailbox", "MailboxLink", "run_key"]
 _LOOK_S, _BRISK_LOOK_S = 0.5, 0.1
 _BRISK_S = 5.0
 _SILENT_S = 180.0
-"""Without any sign from an agent, which answers a ping every 15 s. A store may be a minute late each way."""
+"""Longest silence of an agent, which answers a ping every 15 s. A store may delay each way by a minute."""
 _HOLE_S = 8.0
-"""After that, what is missing is asked for again: the agent still has it."""
+"""How long an object may be missing. After that the driver asks the agent to send its content again."""
 _IDLE_S = 120.0
-"""How long an agent waits that was never given anything to start."""
+"""How long an agent waits for a driver if it has never started a process."""
 _TROUBLE_SHOWN_S = 3.0
 _SWEEP_EVERY_S, _JOIN_S = 5.0, 20.0
 _CLEAR_S = 20.0
-"""How long the store may refuse to have a run's objects removed, from one removal to the next."""
+"""How long the driver retries to remove a run's objects, for each of its folders."""
 
 
 def run_key(folder: RunFolder) -> bytes:
-    """The key of a run, made when it is asked for first: in its folder here, and never in a store."""
+    """Return a run's key, which is in the run's folder here, never in a store. The first call creates it."""
     path = folder.path / layout.KEY
     if not path.exists():
         write_bytes(path, secrets.token_hex(32).encode())
@@ -55,7 +55,7 @@ def run_key(folder: RunFolder) -> bytes:
 
 
 class Mailbox:
-    """A run's folder in a store, with the links to its hosts."""
+    """A run's folder in a store, and the links to its hosts."""
 
     def __init__(
         self,
@@ -67,10 +67,10 @@ class Mailbox:
         store: Callable[[], BulkStore] | None = None,
         run: str | None = None,
     ) -> None:
-        """`url`: `s3://bucket/prefix`, or any that fsspec knows; `options`: fsspec's storage options.
-        `opening_s`: how long a host may take until it looks into its mailbox. `store`: opens the same folder
-        where only hosts reach it by the URL. `run`: what the folder in the store is called, where hosts know
-        another name than the run's. Touches nothing yet."""
+        """`url`: `s3://bucket/prefix`, or any fsspec URL; `options`: fsspec's storage options.
+        `opening_s`: time for a host until it first reads its mailbox. `store`: opens the same folder if only
+        hosts can use the URL. `run`: the folder's name in the store, if it is not the run's id.
+        Does not touch the store yet."""
         self.url, self._folder, self._options = url.rstrip("/"), folder, dict(options or {})
         self.run, self.key, self.opening_s = run or folder.id, run_key(folder), opening_s
         self.wake = threading.Event()
@@ -88,26 +88,27 @@ class Mailbox:
 
     @property
     def code(self) -> str:
-        """The hash of the code that hosts run."""
+        """Return the hash of the code that hosts run."""
         return hashlib.sha256(self._code).hexdigest()
 
     @property
     def trouble(self) -> str | None:
-        """What the store has been saying for a while, in place of doing its work."""
+        """Return the store's error if it has lasted some seconds; else None."""
         if self._trouble is None or time.monotonic() - self._trouble[0] < _TROUBLE_SHOWN_S:
             return None
         return f"{self._trouble[1]}; trying again"
 
     def reach(self, host: str, wish: Mapping[str, Any], files: Sequence[Shipped]) -> MailboxLink:
-        """A `Reach`, for the fleet."""
+        """Create the link to a host. This method is the fleet's `Reach`."""
         link = MailboxLink(self, host, wish)
         self._links.append(link)
         return link
 
     def host_program(self, node: int | None, python: str = "python3") -> tuple[list[str], dict[str, str]]:
-        """What a host has to run, as arguments and environment: it needs nothing but that Python. The
-        environment holds the run's key, which belongs into no argument and no file; the store's own
-        credentials have to be there as well. `node` None: the platform tells."""
+        """Return the arguments and the environment of a host's program, which needs only that Python.
+
+        The environment contains the run's key: never write it to an argument or a file. The host also needs
+        the store's credentials. `node` None: the platform sets the host's number."""
         env = {
             "JUPYTER_DIST_MAILBOX": self.url,
             "JUPYTER_DIST_MAILBOX_RUN": self.run,
@@ -118,8 +119,8 @@ class Mailbox:
         return [python, "-I", "-c", courier_program()], env
 
     def upload(self) -> dict[str, str]:
-        """Put into the store what hosts need and the store has not, each content once: `code/HASH` is for all
-        runs. Returns the hashes of the run's own files by path. Blocks; repeatable. Raises StoreError."""
+        """Upload the files that hosts need and the store lacks. All runs share `code/HASH`.
+        Returns path → hash of the run's own files. Blocks. Repeatable. Raises StoreError."""
         if self._uploaded is None:
             store = self._open()
             if f"code/{self.code}" not in store.names(f"code/{self.code}"):
@@ -136,15 +137,13 @@ class Mailbox:
         return self._uploaded
 
     def wish(self, mode: str) -> dict[str, Any]:
-        """What a stage program is told of the files, once they are uploaded."""
+        """Return the message to a stage program about the uploaded files."""
         assert self._uploaded is not None
         files = [[file.path, file.size, self._uploaded.get(file.path)] for file in self._files]
         return {"mode": mode, "files": files if mode == "stage" else [], "code": self.code, "idle_s": _IDLE_S}
 
     def rest(self, node: int) -> list[Frame]:
-        """All that lies there of a host and was not taken, whatever is missing in between.
-
-        Raises StoreError."""
+        """Return the frames of all unread objects of a host, even if some are missing. Raises StoreError."""
         store = self._open()
         names = [name for name in store.names(f"{self.run}/up/{node}-") if parse(name)]
         frames: list[Frame] = []
@@ -155,14 +154,14 @@ class Mailbox:
         return frames
 
     def start(self) -> None:
-        """Have the thread run."""
+        """Start the thread if it does not run. Repeatable."""
         if self._thread is None or not self._thread.is_alive():
             self._closing = False
             self._thread = threading.Thread(target=self._work, name="jupyter-dist mailbox", daemon=True)
             self._thread.start()
 
     def leave(self) -> None:
-        """This process has no more to do with it: end the thread. Repeatable; never raises."""
+        """End the thread, but leave the objects in the store. Repeatable. Never raises."""
         self._closing = True
         self.wake.set()
         if self._thread is not None:
@@ -170,7 +169,7 @@ class Mailbox:
             self._thread = None
 
     def close(self) -> None:
-        """The run is over: leave, and remove what it has in the store. Repeatable; never raises."""
+        """End the thread, and remove the run's objects from the store. Repeatable. Never raises."""
         self.leave()
         try:
             for part in ("up", "down", "files"):
@@ -179,7 +178,7 @@ class Mailbox:
             print(f"mailbox: what the run has left in {self.url} stays there: {error}", flush=True)
 
     def _clear(self, part: str) -> None:
-        """Remove what lies below, asking again while the store is busy. Raises StoreError."""
+        """Remove all objects below a prefix, with retries while the store is busy. Raises StoreError."""
         until, pause_s = time.monotonic() + _CLEAR_S, 0.2
         while True:
             try:
@@ -202,7 +201,7 @@ class Mailbox:
         while not self._closing:
             try:
                 self._turn()
-            except Exception as error:  # a client library's, too: the hosts go on, and so does this thread
+            except Exception as error:  # any error, also of a client library: the thread must survive
                 self._trouble = self._trouble or (time.monotonic(), "")
                 self._trouble = self._trouble[0], str(error) or type(error).__name__
                 time.sleep(backoff_s * jitter(1, 2))
@@ -224,7 +223,7 @@ class Mailbox:
             if (found := parse(name)) is not None:
                 numbers.setdefault((found[1], found[2]), []).append(found[3])
         for link in links.values():
-            # Until it is swept, the same object is listed, and named here, at every look.
+            # An object is listed again in each turn until it is removed. The set ignores repetitions.
             self._taken.update(link.collect(store, numbers.get((link.node, link.session), [])))
         if len(self._taken) > 100 or time.monotonic() - self._swept > _SWEEP_EVERY_S:
             self._swept = time.monotonic()
@@ -233,7 +232,7 @@ class Mailbox:
 
 
 class MailboxLink:
-    """One session at a time with one host's courier. The thread of the mailbox fills it."""
+    """A link with one session at a time to one host's mailbox relay. The mailbox's thread fills it."""
 
     ping_every_s = 15.0
     exact_clock = False
@@ -270,7 +269,7 @@ class MailboxLink:
 
     @property
     def brisk(self) -> bool:
-        """Whether answers are expected soon."""
+        """Return whether the driver expects an answer soon."""
         return self.opened and time.monotonic() - self._asked < _BRISK_S
 
     def open(self, mode: str) -> None:
@@ -332,12 +331,12 @@ class MailboxLink:
         return frames
 
     def post(self, store: BulkStore) -> None:
-        """Write what there is to say as one object. In the thread. Raises StoreError."""
+        """Write all pending messages as one object. Runs in the mailbox's thread. Raises StoreError."""
         if not self.session:
             known = store.names(f"{self._mailbox.run}/down/{self.node}-")
             newest = max((found[2] for name in known if (found := parse(name))), default="0")
             with self._lock:
-                # Later than any before, whatever the clocks of their drivers were.
+                # The new name sorts after all earlier sessions, even if another driver's clock is ahead.
                 begun = max(int(time.time() * 1000), int(newest[:12], 16) + 1)
                 self.session = f"{begun:012x}{secrets.token_hex(3)}"
                 self._out.appendleft(encode({**self._wish, **self._mailbox.wish(self._mode)}))
@@ -350,14 +349,14 @@ class MailboxLink:
                 self._out.clear()
             posting = self._posting
         if posting is not None:
-            store.put(*posting)  # said again, the same name has the same content
+            store.put(*posting)  # a retry writes the same content to the same name
             with self._lock:
                 if self._posting == posting:
                     self._posting = None
 
     def collect(self, store: BulkStore, numbers: Sequence[int]) -> list[str]:
-        """Take the objects whose turn it is; returns the names of all that need not be there any more.
-        In the thread. Raises StoreError."""
+        """Read the next objects in order. Returns the names of all objects that can be removed.
+        Runs in the mailbox's thread. Raises StoreError."""
         session, inbox = self.session, self._inbox
         run, key = self._mailbox.run, self._mailbox.key
         done = [n for n in numbers if n < inbox.next]
@@ -366,7 +365,7 @@ class MailboxLink:
         for number in due:
             name = object_name(run, "up", self.node, session, number)
             if name not in there:
-                break  # listed before it can be read: the next look may find it
+                break  # a store may list an object before it can be read: retry in the next turn
             content = verify(key, name, there[name])
             if content is None:
                 print(f"mailbox: {name} is not sealed with the run's key; it is not read", flush=True)

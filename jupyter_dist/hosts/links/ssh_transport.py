@@ -1,4 +1,4 @@
-"""The door that ssh opens: a login whose streams are the pipe to a stage program."""
+"""The ssh transport: the streams of an ssh login are the pipe to a stage program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["SshTransport", "by_ssh"]
 
 
 def by_ssh(settings: SshSettings) -> Reach:
-    """Links over ssh; the host `localhost` needs none."""
+    """Return a `Reach` that creates links over ssh. The host `localhost` needs no ssh."""
 
     def reach(host: str, wish: Mapping[str, Any], files: Sequence[Shipped]) -> StreamLink:
         return StreamLink(host, SshTransport(host, settings), wish, files)
@@ -26,7 +26,7 @@ def by_ssh(settings: SshSettings) -> Reach:
 
 
 class SshTransport:
-    """Logs in to one host, anew each time."""
+    """Transport that logs in to one host. Each `open` is a new login."""
 
     def __init__(self, host: str, settings: SshSettings) -> None:
         self._host, self._settings = host, settings

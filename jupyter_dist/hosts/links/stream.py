@@ -1,7 +1,7 @@
-"""The stream link: frames over a byte pipe to a stage program, whoever opened the pipe.
+"""The stream link: frames over a byte pipe to a stage program, independent of the transport.
 
-A *door* opens the pipe (`ssh_transport.py` does so by way of ssh; a backend may have another way: a socket,
-the methods of an actor, a WebSocket); the link speaks over it, and never blocks.
+A transport opens the pipe. `ssh_transport.py` uses ssh; a backend may use a socket, the methods of an actor,
+or a WebSocket. The link sends and receives frames over the pipe, and never blocks.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from .link import LinkError, Reach
 __all__ = ["FunctionTransport", "Pipe", "StreamLink", "Transport", "by_pipe", "stage_program"]
 
 _OPENING_TIMEOUT_S = 45.0
-"""Without any sign while a connection is being opened; beyond what ssh itself and nvidia-smi may take."""
+"""Longest silence while a connection is being opened: longer than ssh and nvidia-smi need."""
 _SILENT_S = 6.0
-"""Without any sign from an agent, which answers a ping every few seconds."""
+"""Longest silence of an agent. An agent answers a ping every few seconds."""
 _AT_ONCE = 8 << 20
 _PIECE = 1 << 18
 _F_SETPIPE_SZ = 1031
 
 
 class Pipe:
-    """A byte pipe to a stage program (agent/stage_program.py) that was started at its other end."""
+    """A byte pipe to a stage program (agent/stage_program.py) at its other end."""
 
     def __init__(
         self,
@@ -49,25 +49,26 @@ class Pipe:
         held: Sequence[IO[bytes] | socket.socket] = (),
         process: subprocess.Popen[bytes] | None = None,
     ) -> None:
-        """`word`: the argument that the stage program was started with, by which its answer is known.
-        `first`: what has to be written before anything else. `said`: a descriptor on which is told what
-        goes wrong. `held`: what closes the descriptors. `process`: the local process, a group of its own,
-        whose streams they are."""
+        """`word`: the stage program's argument, which marks its answer. `first`: bytes to write first.
+
+        `said`: a descriptor with error output. `held`: the objects whose `close` closes the descriptors.
+        `process`: the local process of the streams, which leads a process group.
+        """
         self.read, self.write, self.said, self.word, self.first = read, write, said, word, first
         self.process = process
         self._held = held
 
     @classmethod
     def of_process(cls, process: subprocess.Popen[bytes], word: str, first: bytes = b"") -> Pipe:
-        """The three streams of a process that leads a session of its own, made with `bufsize=0`."""
+        """Return the pipe of a process: its three streams. It must lead a session and use `bufsize=0`."""
         streams = [stream for stream in (process.stdin, process.stdout, process.stderr) if stream is not None]
         into, out, said = (stream.fileno() for stream in streams)
         return cls(out, into, word, first=first, said=said, held=streams, process=process)
 
     @classmethod
     def of_socket(cls, connection: socket.socket, word: str) -> Pipe:
-        """A connected socket, which is the stage program's stdin and stdout at the other end."""
-        # A timeout would leave O_NONBLOCK to Python's bookkeeping, which does not see our reads.
+        """Return the pipe of a connected socket: stdin and stdout of the stage program at the other end."""
+        # With a timeout Python itself manages O_NONBLOCK, but this module reads with `os.read`.
         connection.settimeout(None)
         return cls(connection.fileno(), connection.fileno(), word, held=[connection])
 
@@ -75,7 +76,7 @@ class Pipe:
         return {self.read, self.write} | ({self.said} if self.said is not None else set())
 
     def close(self) -> None:
-        """Close it here, and end the process that it was."""
+        """Close the descriptors, and kill the local process with its group, if any. Blocks until it ends."""
         for each in self._held:
             with contextlib.suppress(OSError):
                 each.close()
@@ -86,27 +87,29 @@ class Pipe:
 
 
 class Transport(Protocol):
-    """How one host's pipe is opened, and what it means when nothing comes of it."""
+    """Opens the pipe to one host, and explains why it failed."""
 
     def open(self) -> Pipe:
         """Begin to open a pipe. Does not wait for the other side. Raises LinkError."""
         ...
 
     def unanswered(self, code: int | None, said: str, printed: str) -> LinkError:
-        """Why no answer came. `code`: how the pipe's process ended, None where it has not, or there is none;
-        `said`: what was said beside the pipe; `printed`: what came in place of the answer."""
+        """Return why no answer arrived. `said`: the error output; `printed`: other output on the pipe.
+
+        `code`: the exit code of the pipe's process; None if it still runs or there is none.
+        """
         ...
 
     def refused(self, words: Sequence[str]) -> LinkError:
-        """What an answer means that is not `ok`."""
+        """Return the meaning of an answer other than `ok`."""
         ...
 
 
 class FunctionTransport:
-    """A door that needs no words of its own: any function that returns a pipe."""
+    """Transport around any function that returns a pipe, with general error texts."""
 
     def __init__(self, open_pipe: Callable[[], Pipe]) -> None:
-        """`open_pipe` must not block; what it raises is why there is no link, an OSError or a LinkError."""
+        """`open_pipe` must not block. It may raise OSError or LinkError, whose text is the reason."""
         self._open_pipe = open_pipe
 
     def open(self) -> Pipe:
@@ -125,13 +128,15 @@ class FunctionTransport:
 
 
 def stage_program() -> str:
-    """The program for the other end of a pipe, as text: `python -I -c TEXT WORD`, whose stdin and stdout are
-    the pipe. It needs nothing but a Python of the notebook's version."""
+    """Return the text of the program at the other end of a pipe. Start it with `python -I -c TEXT WORD`.
+
+    Its stdin and stdout are the pipe. It needs only a Python of the notebook's version.
+    """
     return Path(stage.__file__).read_text()
 
 
 def by_pipe(open_pipe: Callable[[str], Pipe]) -> Reach:
-    """Links over pipes that `open_pipe` opens by the name of a host; see `FunctionTransport`."""
+    """Return a `Reach`. `open_pipe` opens the pipe to a host with the given name; see `FunctionTransport`."""
 
     def reach(host: str, wish: Mapping[str, Any], files: Sequence[Shipped]) -> StreamLink:
         return StreamLink(host, FunctionTransport(lambda: open_pipe(host)), wish, files)
@@ -140,7 +145,7 @@ def by_pipe(open_pipe: Callable[[str], Pipe]) -> Reach:
 
 
 class StreamLink:
-    """One connection at a time; after it is lost, `open` makes another one."""
+    """A link with at most one connection. After a loss, `open` creates another one."""
 
     ping_every_s = 2.0
     exact_clock = True
@@ -148,7 +153,7 @@ class StreamLink:
     def __init__(
         self, host: str, transport: Transport, wish: Mapping[str, Any], files: Sequence[Shipped]
     ) -> None:
-        """`wish`: what the other side is told first (agent/stage_program.py), apart from the mode."""
+        """`wish`: the first message to the other side (agent/stage_program.py), without the mode."""
         self.host = host
         self._transport = transport
         self._wish = dict(wish)
@@ -188,8 +193,8 @@ class StreamLink:
         for descriptor in {pipe.read, pipe.write}:
             with contextlib.suppress(
                 OSError
-            ):  # a limit of this user, or a socket: smaller pieces, nothing else
-                # A small pipe to ssh has room for a page at a time: tens of thousands of turns for a payload.
+            ):  # a user limit or a socket: the pieces are smaller then, no more
+                # A small pipe to ssh holds one page, and a payload would need tens of thousands of writes.
                 fcntl.fcntl(descriptor, _F_SETPIPE_SZ, 1 << 20)
         if pipe.first:
             self._out.append(pipe.first)
@@ -211,7 +216,7 @@ class StreamLink:
                 item.close()
 
     def rest(self) -> list[Frame]:
-        return []  # of what a stream carries, nothing is missing before what came
+        return []  # a stream has no gaps: `pump` has returned all frames
 
     def register(self, poll: select.poll) -> None:
         if self._pipe is None:
@@ -248,11 +253,11 @@ class StreamLink:
             except BlockingIOError:
                 return
             except OSError:
-                return  # the reading side tells why
+                return  # the next read reports the reason
             self._piece = self._piece[done:]
             budget -= done
             if not self.up:
-                # Once it is up only what comes is a sign of it: ssh takes our pings however dead the line.
+                # When the link is up, only received bytes count: ssh accepts pings even on a dead connection.
                 self._sign = time.monotonic()
                 self.sent += done if self.to_send else 0
 
@@ -302,7 +307,7 @@ class StreamLink:
         return [frame for frame in frames if not self._is_ours(frame[0])]
 
     def _find_answer(self, data: bytes) -> bytes:
-        """Pass over what the login prints, up to our word; returns what comes after it."""
+        """Skip the login's output up to our word. Returns the bytes after the answer."""
         assert self._pipe is not None
         word = self._pipe.word
         self._printed += data
@@ -321,7 +326,7 @@ class StreamLink:
         return rest
 
     def _is_ours(self, header: Mapping[str, Any]) -> bool:
-        """Handle what comes before the agent has the word."""
+        """Process the stage program's own messages. Returns whether this was such a message."""
         kind = header.get("is")
         if kind == "refused":
             raise LinkError(str(header.get("why")), final=bool(header.get("final")))

@@ -1,1 +1,1 @@
-"""Object stores as the driver sees them."""
+"""Object stores of mailboxes, for the driver."""

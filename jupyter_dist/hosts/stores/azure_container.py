@@ -1,4 +1,4 @@
-"""The store of a mailbox that is a container of Azure Blob Storage, as the driver sees it."""
+"""Mailbox store in a container of Azure Blob Storage, for the driver."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ __all__ = ["ContainerStore"]
 
 _TIMES = {"connection_timeout": 5, "read_timeout": 20}
 _TRIES = 2
-"""More of them, a second apart: of many that are got at once one may be refused, where blobs are busy.
-Whoever asks here asks again by himself for much longer, and tells meanwhile what hinders him."""
+"""Retries, one second apart: a busy store may refuse one of many parallel requests.
+
+The caller retries much longer, and shows the error to the user meanwhile."""
 
 
 class ContainerStore(ByRequests):
-    """A folder of a container. What is uploaded is seen whole or not at all."""
+    """A folder of a container. Readers see a whole upload or none."""
 
     def __init__(self, url: str, credential: Callable[[], Any]) -> None:
-        """`url`: as `container_of` takes it. `credential`: what Azure's own client takes as such, asked for
-        anew after the store has refused the one before; it may raise a DistError."""
+        """`url`: a URL for `container_of`. `credential`: returns a credential of Azure's client library.
+
+        The store calls `credential` again after a refusal. `credential` may raise a DistError.
+        """
         self._container, self._prefix = container_of(url)
         self._credential, self._client = credential, None
 
@@ -47,7 +50,7 @@ class ContainerStore(ByRequests):
             listed = blobs.list_blob_names(name_starts_with=self._prefix + prefix)
             return [name[len(self._prefix) :] for name in listed]
 
-    # A batch request needs rights that a signature for a container does not give.
+    # A batch request needs permissions that a container's signature lacks, so each blob is a request.
     def discard(self, name: str) -> None:
         with self._blobs("remove from") as blobs:
             from azure.core.exceptions import ResourceNotFoundError

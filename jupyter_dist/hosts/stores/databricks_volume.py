@@ -1,7 +1,7 @@
-"""The store of a mailbox that is a Unity Catalog Volume, as the driver sees it: through the Files API.
+"""Mailbox store in a Unity Catalog Volume, for the driver, through the Files API.
 
-On a cluster the same folder is a path (/Volumes/…), which needs nothing of this. fsspec's own file system
-`dbfs` speaks the older DBFS API, which knows no Volumes.
+On a cluster the same folder is a path (/Volumes/…) and does not need this module. fsspec's file system
+`dbfs` uses the older DBFS API, which does not support Volumes.
 https://docs.databricks.com/api/workspace/files
 """
 
@@ -23,10 +23,10 @@ _PAGE = 1000
 
 
 class VolumeStore(ByRequests):
-    """A folder of a Volume. What is uploaded is seen whole or not at all."""
+    """A folder of a Volume. Readers see a whole upload or none."""
 
     def __init__(self, asking: Callable[[str], contextlib.AbstractContextManager[Any]], root: str) -> None:
-        """`asking`: gives the `WorkspaceClient` and makes DistErrors of what it raises."""
+        """`asking`: returns a context with the `WorkspaceClient`, which converts errors to DistErrors."""
         self._asking, self._root = asking, root.rstrip("/")
 
     def put(self, name: str, data: bytes) -> None:
@@ -36,7 +36,7 @@ class VolumeStore(ByRequests):
 
             try:
                 files.upload(path, io.BytesIO(data), overwrite=True)
-            except NotFound:  # a folder that is missing is not made by an upload
+            except NotFound:  # an upload does not create a missing folder
                 files.create_directory(posixpath.dirname(path))
                 files.upload(path, io.BytesIO(data), overwrite=True)
 
@@ -61,12 +61,12 @@ class VolumeStore(ByRequests):
             except NotFound:
                 return []
         names = (posixpath.basename(str(entry.path)) for entry in listed if not entry.is_directory)
-        # A host that writes by the path may leave a name with a dot for a moment:
+        # A host that writes through the path creates temporary names with a dot:
         # agent/stores/folder_store.py.
         return [f"{folder}/{name}" for name in names if name.startswith(begin) and not name.startswith(".")]
 
     def remove_folder(self, name: str) -> None:
-        """Remove a folder and all that lies in it. One that is gone is no error."""
+        """Remove a folder and its contents. A missing folder is no error."""
         with self._files("remove a folder of the Volume") as files:
             from databricks.sdk.errors import NotFound
 
@@ -92,8 +92,8 @@ class VolumeStore(ByRequests):
             with self._asking(what) as client:
                 from databricks.sdk.service.files import FilesAPI
 
-                # One request each. What the client has as `files` asks for signed URLs of the cloud first,
-                # which pays for large files only.
+                # `FilesAPI` needs one request per file. `client.files` first requests signed URLs of the
+                # cloud, which is worthwhile only for large files.
                 yield FilesAPI(client.api_client)
         except DistError as error:
             raise StoreError(str(error)) from error

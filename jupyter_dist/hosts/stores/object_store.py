@@ -1,4 +1,4 @@
-"""The store of a mailbox as the driver sees it: any that fsspec reaches."""
+"""Mailbox store in any file system that fsspec supports, for the driver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _S3 = {
     "config_kwargs": {
         "connect_timeout": 5,
         "read_timeout": 20,
-        # Whoever asks here asks again by himself, and tells meanwhile what hinders him.
+        # The caller retries itself, and shows the error to the user meanwhile.
         "retries": {"max_attempts": 1, "mode": "standard"},
     }
 }
@@ -26,24 +26,26 @@ __all__ = ["BulkStore", "ByRequests", "ObjectStore", "driver_store"]
 
 
 class BulkStore:
-    """A store that is asked for many objects at once; here it gets them one by one."""
+    """A store with a method for many objects at once. This class reads them one by one."""
 
     def __init__(self, store: Store) -> None:
         self.put, self.get, self.names, self.remove = store.put, store.get, store.names, store.remove
 
     def get_all(self, names: Sequence[str]) -> dict[str, bytes]:
-        """Those that are there. Raises StoreError."""
+        """Return the content of each name that exists. Raises StoreError."""
         found = {name: self.get(name) for name in names}
         return {name: data for name, data in found.items() if data is not None}
 
 
 class ByRequests(BulkStore, abc.ABC):
-    """One that takes a request for each object: several of them are under way at once. A class of its own
-    has `put`, `get`, `names` and `discard`."""
+    """A store that needs a request for each object, and makes several requests in parallel.
+
+    Subclasses implement `put`, `get`, `names` and `discard`.
+    """
 
     @abc.abstractmethod
     def discard(self, name: str) -> None:
-        """Remove one, which may be gone. Raises StoreError."""
+        """Remove an object. A missing object is no error. Raises StoreError."""
 
     def get_all(self, names: Sequence[str]) -> dict[str, bytes]:
         found = zip(names, _each(self.get, names), strict=True)
@@ -54,7 +56,7 @@ class ByRequests(BulkStore, abc.ABC):
 
 
 def _each(do: Callable[[str], Any], names: Sequence[str]) -> list[Any]:
-    """A request takes a tenth of a second, and some runs leave hundreds of objects."""
+    """Call `do` for each name in parallel: a request needs 0.1 s, and a run may leave hundreds of objects."""
     if len(names) < 2:
         return [do(name) for name in names]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -62,7 +64,7 @@ def _each(do: Callable[[str], Any], names: Sequence[str]) -> list[Any]:
 
 
 class ObjectStore(BulkStore):
-    """A folder of any file system of fsspec's. https://filesystem-spec.readthedocs.io/en/latest/api.html"""
+    """A folder of any fsspec file system. https://filesystem-spec.readthedocs.io/en/latest/api.html"""
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         try:
@@ -71,7 +73,7 @@ class ObjectStore(BulkStore):
             raise MissingEngine(f"the store {url!r} needs fsspec: pip install fsspec") from error
         known = _S3 if url.startswith(("s3://", "s3a://")) else {}
         try:
-            # fsspec would give the instance that was made first, whatever the environment says by now.
+            # A cached instance of fsspec would ignore later changes of the environment.
             self._system, root = fsspec.core.url_to_fs(
                 url, **{"skip_instance_cache": True, **known, **options}
             )
@@ -100,7 +102,7 @@ class ObjectStore(BulkStore):
     def names(self, prefix: str) -> list[str]:
         folder, _, begin = prefix.rpartition("/")
         try:
-            # Without `refresh` some of fsspec's file systems answer what they knew before.
+            # Some of fsspec's file systems answer from a cache, which may be out of date.
             self._system.invalidate_cache()
             paths = self._system.ls(f"{self._root}/{folder}", detail=False)
         except FileNotFoundError:
@@ -127,14 +129,14 @@ class ObjectStore(BulkStore):
 
 
 def _failure(call: str, error: Exception) -> StoreError:
-    # Each file system raises what its client library raises.
+    # Each file system raises the exceptions of its client library.
     return StoreError(f"the store did not do {call!r}: {type(error).__name__}: {str(error)[:200]}")
 
 
 def driver_store(url: str, options: Mapping[str, Any]) -> BulkStore:
-    """Raises MissingEngine, with what to install."""
+    """Open the store of a URL. Raises MissingEngine, which names the package to install."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme == "file":
-        # fsspec writes files there that others see before they are whole.
+        # With fsspec, readers of a local folder could see incomplete files.
         return BulkStore(FolderStore(urllib.parse.unquote(parts.path)))
     return ObjectStore(url, options)

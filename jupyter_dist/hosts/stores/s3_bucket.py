@@ -1,6 +1,6 @@
-"""The store of a mailbox that is a bucket of S3, as the driver sees it: through boto3.
+"""Mailbox store in an S3 bucket, for the driver, through boto3.
 
-With the user's profile and region, which fsspec's own file system would need other words for.
+boto3 uses the user's profile and region. fsspec's file system would need other options for them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ __all__ = ["BucketStore"]
 
 _AT_ONCE = 8
 _MOST_REMOVED = 1000
-"""Of one DeleteObjects."""
+"""Maximum number of objects in one DeleteObjects request."""
 
 
 class BucketStore(BulkStore):
-    """A folder of a bucket. What is uploaded is seen whole or not at all."""
+    """A folder of a bucket. Readers see a whole upload or none."""
 
     def __init__(self, asking: Callable[[str], contextlib.AbstractContextManager[Any]], url: str) -> None:
-        """`asking`: gives boto3's client of S3 and makes DistErrors of what it raises. `url`: s3://…"""
+        """`asking`: a context with an S3 client, which converts errors to DistErrors. `url`: s3://…"""
         self._asking = asking
         self._bucket, _, prefix = url.removeprefix("s3://").partition("/")
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""

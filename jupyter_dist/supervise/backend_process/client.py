@@ -1,4 +1,4 @@
-"""The supervisor's side of a carrier: calls go out, answers come in, and nothing here ever waits for it."""
+"""The supervisor's client of a backend process: sends calls and reads answers without ever blocking."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ __all__ = ["BackendProcessClient"]
 
 
 class BackendProcessClient:
-    """A backend in a carrier (server.py).
+    """A backend in a backend process (server.py).
 
-    The process may die at any time: what was under way then has failed in a way that may pass, and the next
-    call starts another one. `on_start` is told the pid of each before it gets a call.
+    If the process dies, its pending calls fail as temporary failures. The next call starts another process.
+    The client calls `on_start` with the pid of each process before it sends a call.
     """
 
     def __init__(self, folder: RunFolder, on_start: Callable[[int], None], *, may_fork: bool = False) -> None:
-        """`may_fork`: its client library does not mind (`Capabilities.client`)."""
+        """`may_fork`: the client library works in a fork (`Capabilities.client`)."""
         self._folder, self._on_start, self._may_fork = folder, on_start, may_fork
         self._process: BackendProcess | None = None
         self._calls: dict[int, Call] = {}
         self._next = 0
         self._out, self._in = b"", b""
         self.generation = -1
-        # Python and the client's imports take their time while the supervisor prepares the run.
+        # An early start: the process imports its client library while the supervisor prepares the run.
         with contextlib.suppress(OSError):
             self._start()
 
@@ -67,7 +67,7 @@ class BackendProcessClient:
     def _send(self) -> None:
         if self._process is None:
             return
-        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # its end is noticed by reading
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # `look` notices the process's end
             while self._out:
                 self._out = self._out[os.write(self._process.calls, self._out) :]
 
@@ -75,7 +75,7 @@ class BackendProcessClient:
         if self._process is None:
             return
         self._send()
-        ended = self._process.poll() is not None  # asked first: what it has answered before is read below
+        ended = self._process.poll() is not None  # before the read, so that no answer is lost
         with contextlib.suppress(BlockingIOError):
             while True:
                 data = os.read(self._process.answers, 1 << 20)
@@ -85,7 +85,7 @@ class BackendProcessClient:
                 *lines, self._in = (self._in + data).split(b"\n")
                 for line in lines:
                     self._take(json.loads(line))
-        if ended:  # and a process that it has forked holds the pipe open
+        if ended:  # a child of the ended process still has the pipe open
             self._lost()
 
     def _take(self, answer: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ class BackendProcessClient:
             call.succeed(answer["value"])
 
     def _lost(self, why: str | None = None) -> None:
-        """Its process is gone, or goes now: nothing of it is left, and what was under way has failed."""
+        """Kill what is left of the process group, and fail the pending calls."""
         process, self._process = self._process, None
         if process is None:
             return

@@ -1,4 +1,4 @@
-"""The process of a carrier: a fork of its supervisor where that is warm, else a Python started anew."""
+"""The operating system process of a backend: a fork of a warm supervisor, or a new Python process."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ __all__ = ["BackendProcess", "fork", "spawn"]
 
 
 class BackendProcess:
-    """A child of this process that leads a group of its own. `calls`: what is written there it reads;
-    `answers`: what it writes is read there."""
+    """A child of this process that leads a process group of its own.
+
+    This process writes to the descriptor `calls` and reads from the descriptor `answers`.
+    """
 
     def __init__(self, pid: int, calls: int, answers: int) -> None:
         self.pid, self.calls, self.answers = pid, calls, answers
         self._code: int | None = None
 
     def poll(self) -> int | None:
-        """How it has ended, as subprocess tells that; None while it has not."""
+        """Return the exit status as in `subprocess`; None while the process runs."""
         return self._wait(os.WNOHANG)
 
     def end(self) -> int:
-        """End it, with all that it has started; returns how it has ended."""
+        """Kill the process and its children. Returns the exit status as in `subprocess`. Blocks."""
         kill_group(self.pid)
         if self._code is None:
-            # A fork that has just been made leads no group yet, and has started nothing.
+            # A new fork may not lead its group yet. It has no children then.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
         code = self._wait(0)
@@ -51,7 +53,7 @@ class BackendProcess:
 
 
 def spawn(folder: RunFolder) -> BackendProcess:
-    """Raises OSError."""
+    """Start the process as a new Python. Raises OSError."""
     with _Pipes() as pipes:
         process = subprocess.Popen(
             [sys.executable, "-m", "jupyter_dist.supervise.backend_process.server", str(folder.path)],
@@ -65,8 +67,11 @@ def spawn(folder: RunFolder) -> BackendProcess:
 
 
 def fork(folder: RunFolder) -> BackendProcess | None:
-    """None where this process is no fork of the template, or has threads, which a fork would lack. Not on
-    macOS, whose own libraries, such as those that tell of proxies, work in no fork. Raises OSError."""
+    """Start the process as a fork. Raises OSError.
+
+    Returns None if this process is no fork of the template, or has threads: a fork would lack them.
+    Returns None on macOS: its system libraries, such as the proxy look-up, do not work in a fork.
+    """
     if not forking.is_warm() or sys.platform != "linux" or forking.threads() > 1:
         return None
     with _Pipes() as pipes:
@@ -75,7 +80,7 @@ def fork(folder: RunFolder) -> BackendProcess | None:
             os.setsid()
             signal.set_wakeup_fd(-1)
             for signum in (signal.SIGCHLD, signal.SIGTERM):
-                signal.signal(signum, signal.SIG_DFL)  # the supervisor's own until here
+                signal.signal(signum, signal.SIG_DFL)  # the handlers are the supervisor's
             os.dup2(pipes.its_calls, 0)
             os.dup2(pipes.its_answers, 1)
             os.close(pipes.its_calls)
@@ -89,7 +94,7 @@ def fork(folder: RunFolder) -> BackendProcess | None:
 
 
 class _Pipes:
-    """The two pipes, until there is a process at their other ends; closed where none comes about."""
+    """The two pipes of a process that is about to start. If the start fails, all ends are closed."""
 
     def __enter__(self) -> _Pipes:
         self.its_calls, self._calls = os.pipe()

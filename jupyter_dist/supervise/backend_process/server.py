@@ -1,4 +1,4 @@
-"""The carrier: a child process of the supervisor in which a backend lives that declares `apart`.
+"""The backend process: a child process of the supervisor for a backend that declares `apart`.
 
     python -m jupyter_dist.supervise.backend_process.server FOLDER
 
@@ -7,9 +7,9 @@ It reads calls from its standard input and answers on its standard output, one J
     {"id": 3, "call": "poll", "arguments": {"handle": {…}, "cursor": null}}
     {"id": 3, "value": {…}}    or    {"id": 3, "failure": {…}}
 
-Each call has a thread of its own, so that `stop` does not wait behind a `poll` that takes its time. What a
-client library prints goes to supervisor.log. When the supervisor's end of the pipe closes, the carrier ends,
-with all that it has started in its process group.
+Each call has a thread of its own, so that `stop` does not wait for a slow `poll`. The output of the client
+library is in supervisor.log. When the supervisor's end of the pipe closes, the backend process kills its
+process group and ends.
 """
 
 from __future__ import annotations
@@ -63,19 +63,19 @@ class _Carrier:
 
 def _end() -> None:
     if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)  # a client's own processes with it
+        os.killpg(0, signal.SIGKILL)  # this also kills the processes of a client library
     os._exit(0)
 
 
 def main(argv: list[str]) -> None:
-    """Answer calls until the supervisor's end of the pipe is closed; never returns."""
+    """Answer calls until the supervisor's end of the pipe is closed. Never returns."""
     set_name("jdist carrier")
     calls, answers = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(2, 1)
     os.close(null)
-    sys.stdout = sys.stderr  # what a library prints is in order with its errors
+    sys.stdout = sys.stderr  # the prints of a library stay in order with its errors
     for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
     try:
@@ -83,7 +83,7 @@ def main(argv: list[str]) -> None:
         with open(calls, "rb") as lines:
             for line in lines:
                 message = json.loads(line)
-                # Not joined: a call that never returns ends with this process.
+                # Nobody joins the thread: a call that never returns ends with this process.
                 threading.Thread(target=carrier.answer, args=(message,), daemon=True).start()
     finally:
         _end()
