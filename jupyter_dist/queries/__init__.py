@@ -1,10 +1,11 @@
 """Questions that a view asks about runs, answered from the disk as JSON.
 
-The server's REST handlers and the widget's comm both answer with these, so a view sees the same
-whichever it talks to. Run ids are whole ids; every other one raises RunNotFound and touches no file.
-A question changes nothing and asks no other process: `manage.actions` is for that. All of them may block
-on the disk, and none waits for anything else, except that `backends` looks what a backend finds on this
-machine, which may start a program. Nothing here unpickles anything.
+The server's REST handlers and the widget's comm both answer with these functions. So a view gets the same
+answer from either. `id` is a whole run id. Any other text raises RunNotFound and touches no file.
+
+A question changes nothing and asks no other process. For changes, see `manage.actions`.
+All questions may block on the disk, and none waits for anything else. The exception is `backends`: a backend
+may start a program to find out what this machine has. No question unpickles anything.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ def errors(id: str, attempt: int | None = None) -> list[rank_answers.RankError]:
     """How ranks failed: the root cause first, what followed from it last."""
     place = find_exact(id)
     found = failures.failures(place, attempt)
-    # The others followed from it, or are of its kind.
+    # The other failures followed from the first one, or are of the same kind.
     shown = reader.status(place).attempt if attempt is None else attempt
     advice = hints.of_run(place, shown, found[0]) if found else []
     return [

@@ -103,9 +103,9 @@ def disk_bytes(path: Path) -> int:
 
 
 def choose(run_id: str | None, *, running: bool = False, last: str | None = None) -> RunFolder:
-    """Return the run that a command means: the one with this id, else this kernel's last one, else the newest.
+    """Return the run that a command means: the run with this id, else this kernel's last, else the newest.
 
-    With `running` only running runs count, and exactly one must match.
+    With `running` only running runs count. If several run, one of them must be this kernel's last run.
     Raises RunNotFound, InputError.
     """
     if run_id is not None:

@@ -35,7 +35,7 @@ class Trial:
     run_id: str
     parameters: Mapping[str, Any]
     state: str = RUNNING
-    """running, succeeded, pruned (ended because others did better), failed, or stopped with the tuning run."""
+    """running, succeeded, pruned (ended because others did better), failed, or stopped with the run."""
     value: float | None = None
     steps: tuple[tuple[int, float], ...] = ()
     """Values of the objective by step, thinned alike in all trials (tuning/objective.py)."""
@@ -48,7 +48,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class TrialLedger:
-    """Content of a trial ledger: the trials by number, and the importance of each parameter if it is known."""
+    """Content of a trial ledger: the trials by number, and the importance of each parameter if known."""
 
     trials: list[Trial]
     importance: Mapping[str, float]
