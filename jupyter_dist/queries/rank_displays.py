@@ -178,7 +178,7 @@ class RanksShown:
         return found, len(shown) - sum(map(len, kept))
 
     def series(self) -> list[MediaSeries]:
-        """Return the names of logged media with their numbers of steps, in the order of their first appearance."""
+        """Return the names of logged media with their numbers of steps, by first appearance."""
         with self._lock:
             return [
                 {

@@ -45,7 +45,7 @@ def thinned(rank: int, steps: Floats, values: Floats, times: Floats, points: int
 
 
 def _kept(values: Floats, special: npt.NDArray[np.intp], points: int) -> npt.NDArray[np.intp]:
-    """Return indices of the first and last value, of each stretch's lowest and highest, and of values not finite."""
+    """Return indices of the first and last value, each stretch's extremes, and values not finite."""
     buckets = max(1, points // 2 - 1)
     width = -(-len(values) // buckets)
     padded = np.full(buckets * width, np.nan)

@@ -86,8 +86,9 @@ def _last_sign(folder: RankFolder) -> float | None:
 
 
 def usage(folder: RunFolder, points: int = 120) -> Usage:
-    """Return CPU, memory, GPUs and network of each rank of the current attempt, and each rank's last sign of life.
+    """Return CPU, memory, GPUs and network of each rank of the current attempt.
 
+    The answer also has the time of each rank's last sign of life.
     Each series has about `points` means. The last one is the newest sample itself.
     """
     if not 1 <= points <= _MOST_POINTS:
