@@ -1,7 +1,9 @@
-"""What a view can have done to a run, answered as JSON; the counterpart of `queries`, which only asks.
+"""Actions of a view on a run, answered as JSON.
 
-The server's REST handlers and the widget's comm both call these. A run is named by its whole id; every
-other name raises RunNotFound and touches no file.
+The package `queries` has the questions, which change nothing.
+
+The server's REST handlers and the widget's comm both call these functions. `id` is a whole run id. Any other
+text raises RunNotFound and touches no file.
 """
 
 from __future__ import annotations
