@@ -56,5 +56,5 @@ def _backend() -> str | None:
     keras = sys.modules.get("keras")
     try:
         return None if keras is None else str(keras.config.backend())
-    except AttributeError:  # tf_keras and Keras 2 know only TensorFlow
+    except AttributeError:  # tf_keras and Keras 2 support only TensorFlow
         return None

@@ -2,7 +2,7 @@
 
 The state alone does not show whether a generator was seeded, and the difference matters. Two runs from one
 state draw the same numbers if the user seeded it. Without a seed the second run must draw other numbers. A
-wrong guess costs little. In a notebook that seeds, "Restart and Run All" gives the same numbers in either
+wrong guess costs little. In a notebook that seeds, "Restart and Run All" draws the same numbers in either
 case: a run's numbers follow from the state, and from how many runs had that state before.
 """
 

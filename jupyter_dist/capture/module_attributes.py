@@ -2,9 +2,9 @@
 
 Ranks import the modules and set them.
 
-There are two sources. First, the cells that have run show assignments to attributes of a module, of a class
-in it or of an entry. Second, a constant may differ from the value in the module's file. If the file has not
-changed since its import, the constant was changed by some code.
+There are two sources. First, the cells that have run show assignments to attributes of a module, a class or
+an entry. Second, a constant may differ from the value in the module's file. If the file has not changed since
+its import, the constant was changed by some code.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def _source_at_import(module: types.ModuleType) -> str | None:
 
 @functools.lru_cache(200)
 def _constants(source: str) -> tuple[dict[str, Any], frozenset[str]]:
-    """Return names to which a file gives a constant exactly once, and all names to which it gives a value."""
+    """Return names to which a file assigns a constant exactly once, and all names that it binds."""
     parsed = tree(source)
     names: set[str] = set()
     constants: dict[str, Any] = {}

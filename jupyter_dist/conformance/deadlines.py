@@ -4,7 +4,8 @@ A deadline claims nothing about speed: a wait that ends well may take 4 s or 40 
 same and long. A deadline ends a test that hangs, with a text on what the test waited for.
 
 Time in which some process of this machine waited for a CPU is not counted, if the kernel reports it
-(https://docs.kernel.org/accounting/psi.html). On a kernel without that report, the deadline follows the
+(https://docs.kernel.org/accounting/psi.html).
+On a kernel without that report, the deadline follows the
 clock.
 """
 

@@ -47,6 +47,6 @@ def clean(days: float) -> runs.Cleaned:
 def stacks(id: str, timeout_s: float = _MAX_WAIT_S) -> ranks.Stacks:
     """Where every running rank is in its code: `{groups: [{ranks, frames}], silent, hint}`.
 
-    Waits for the ranks to tell, 5 s at most. Raises DistError when the run has ended.
+    Blocks until the ranks have answered, at most 5 s. Raises DistError if the run has ended.
     """
     return as_answer(stack_request.take(find_exact(id), min(timeout_s, _MAX_WAIT_S)))

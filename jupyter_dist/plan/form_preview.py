@@ -1,7 +1,7 @@
 """Meaning of a cluster's form: the line of a cell with the same settings, and the problems.
 
-The line uses the flags of the magic, and is parsed again before it is shown. It is shown only if parsing it
-gives the values of the form.
+The line uses the flags of the magic, and is parsed again before it is shown. It is shown only if the parsed
+values equal those of the form.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
 def meaning(backend: str, options: Mapping[str, Any]) -> FormMeaning:
     """Return what the form with these values means. Never raises. Starts and writes nothing.
 
-    `problems` has at most one problem of each field. If all fields are valid by themselves, it may have one
-    problem of the whole form, and there is a line. A missing engine is not among the problems, because the
-    backend reports it.
+    `problems` has at most one problem of each field. If all fields are valid by themselves, there is a line,
+    and perhaps one problem of the whole form. A missing engine is not among the problems, because the backend
+    reports it.
     """
     given = {key: value for key, value in options.items() if value is not None}
     try:

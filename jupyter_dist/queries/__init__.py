@@ -74,12 +74,16 @@ def runs(
 ) -> run_answers.RunList:
     """Runs, newest first: `{runs, total, notebooks, root, host, hint}`.
 
-    `text`: words that all stand in the id, name, tags, note, notebook, backend, state, reason, parameters
-    (`lr=0.1`) or code. `state`: one or
-    several with commas. `before`: the id after which to go on.
-    `sort`: created, name, duration, param:NAME or metric:NAME, a minus before it for the largest first;
-    without it the newest come first. `notebooks`: those of
-    all runs, whatever fits. `hint` says where runs are looked for, when there are none at all.
+    Args:
+        text: words that must all occur in the id, name, tags, note, notebook, backend, state, reason,
+            parameters (`lr=0.1`) or code.
+        state: one state, or several with commas.
+        before: the id after which the list continues.
+        sort: created, name, duration, param:NAME or metric:NAME. A minus before it puts the largest first.
+            By default the newest run is first.
+
+    `notebooks` are those of all runs, not only of those that match. If there are no runs at all, `hint` names
+    the folder that was searched.
     """
     return run_info.listing(text, state, notebook, limit, before, sort)
 
@@ -267,7 +271,7 @@ def environment(id: str) -> run_answers.Environment:
 def kept_stacks(id: str) -> rank_answers.Stacks:
     """The stacks that the run's ranks have written, in the newest attempt; asks nobody.
 
-    Empty where none were taken: a run that stalls has them taken by itself.
+    Empty if none were written. The supervisor of a stalled run requests them by itself.
     """
     place = find_exact(id)
     found, time = rank_stacks.kept(place)

@@ -121,7 +121,7 @@ def _size(path: Path) -> int:
 
 
 class _WatchedRun:
-    """One watched run. The attributes hold what was reported last."""
+    """One watched run. The attributes have what was reported last."""
 
     def __init__(self, run_id: str) -> None:
         self._id = run_id

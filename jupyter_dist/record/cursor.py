@@ -1,6 +1,6 @@
 """Reader of the new lines and events of a run since a cursor: `Tail`.
 
-The state is always read before the logs. So a batch with a final state holds all lines.
+The state is always read before the logs. So a batch with a final state has all lines.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _METRIC, _METRIC_WITHIN = b'"kind":"metric"', 80
 class Batch:
     """Result of one poll.
 
-    `partial` holds, by rank, the lines at the log's end that may still change. Such a line has no newline
+    `partial` has, by rank, the lines at the log's end that may still change. Such a line has no newline
     yet, or a progress bar rewrites it.
     `skipped` counts the bytes of the log that `tail_bytes` left out.
     `metrics` counts the bytes of metric events if the caller did not want them.

@@ -1,7 +1,7 @@
 """Downloads that a view requests piece by piece. A download that the view no longer continues is ended.
 
 A view that closes during a download sends no message. Without a limit, its open file and its position in a
-log of gigabytes would stay in memory as long as the kernel lives.
+large log would stay open as long as the kernel lives.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def _in_vscode() -> bool:
 def route(opened: Any) -> None:
     """Make a widget's messages arrive in the subshell that the front-end chose for them.
 
-    ipykernel 7.4 gives a comm's messages to the thread that used the comm last. That is the main thread, so
+    ipykernel 7.4 passes a comm's messages to the thread that used the comm last. That is the main thread, so
     Stop would wait for the end of the cell that it must stop.
     """
     if hasattr(opened.comm, "_reply_subshell_for"):

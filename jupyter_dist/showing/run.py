@@ -139,8 +139,8 @@ class Run:
         """The trials of a tuning run so far, one row each.
 
         The columns are number, state, value (of the objective), one for each parameter, reason, started,
-        ended (seconds since the epoch) and run (the trial's id, which `attach` accepts). Raises DistError if
-        the run is not a tuning run.
+        ended and run. The times are seconds since the epoch. `run` is the trial's id, which `attach` accepts.
+        Raises DistError if the run is not a tuning run.
         """
         return trial_table.frame(self.folder)
 

@@ -32,9 +32,9 @@ class KernelScreen:
 
     The first output has all MIME types. Our labextension and our widget then draw the run themselves, and
     the output is not updated. An update would make JupyterLab create a new view of the widget.
-    A front-end that has not reported that it shows widgets gets the text updated in place, at first up to
-    five times a second. Updates become rarer in a long run: if the browser is closed, the server stores each
-    update until the browser returns. Our labextension ignores these updates, because its data stays the same.
+    Other front-ends get the text updated in place, at first up to five times a second. Updates become rarer
+    in a long run: if the browser is closed, the server stores each update until the browser returns. Our
+    labextension ignores these updates, because its data stays the same.
 
     At the end, the output becomes what a saved notebook shows. `result` is the run that the cell returns. If
     it is given, the output contains the run's summary. `raises`: a failure follows as an exception.

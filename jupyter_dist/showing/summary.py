@@ -329,8 +329,8 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def of(id: str) -> SavedOutput:
     """Return the summary of a run that has ended. Empty if the run continues. Raises RunNotFound.
 
-    If a page was reloaded while the cell ran, or the cell did not wait, no cell writes the run's end into the
-    notebook. Then a view that follows the run writes it with this function.
+    If a page was reloaded while the cell ran, no cell writes the run's end into the notebook. The same is
+    true of a cell that did not wait. Then a view that follows the run writes it with this function.
     """
     place = find_exact(id)
     if not reader.status(place).state.ended:

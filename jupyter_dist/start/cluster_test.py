@@ -24,7 +24,7 @@ print(f"hello from rank {dist.rank()} of {dist.world_size()} on {where}")
 
 
 def run_hello(name: str) -> ClusterTest:
-    """Start a run that prints a greeting from every host of a cluster, or from one rank if it names none.
+    """Start a run that prints a greeting from every host of a cluster, or else from one rank.
 
     Returns the run's id without waiting for the run. Blocks for a second. Raises InputError if a hostfile
     cannot be read.

@@ -47,8 +47,8 @@ def attach(
             `sagemaker:JOB` is a training job in the account of `profile` and in `region`.
             `kubernetes:KIND/NAME`, such as `kubernetes:pytorchjob/train` or `kubernetes:NAMESPACE/job/NAME`,
             is a job in the cluster of the kubeconfig's `context`. `azureml:JOB` is a job of Azure Machine
-            Learning, in the `workspace` of `resource_group` and `subscription`, or in the workspace that a
-            config.json names.
+            Learning, in the `workspace` of `resource_group` and `subscription`. By default a config.json
+            names the workspace.
         follow: show the run's output until it ends. An interrupt then leaves the run alone.
     """
     from ..showing import live

@@ -96,7 +96,7 @@ def start_function(
 def _for_function(fn: Callable[..., Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keywords of `run`, after moving those meant for `fn` into `kwargs`.
 
-    A keyword with the name of a tuning option is meant for `fn` if nothing is tuned and `fn` takes it.
+    If nothing is tuned and `fn` takes a keyword with the name of a tuning option, it is meant for `fn`.
     Raises InputError if the keyword could mean either.
     """
     takes, anything = _named(fn)

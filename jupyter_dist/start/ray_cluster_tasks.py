@@ -152,7 +152,9 @@ def _reached(host: str, port: int, limit_s: float) -> bool:
 
 
 def _run(what: str, argv: Sequence[str], look: Callable[[], None] | None = None) -> None:
-    """Run a program until it ends, with its output in ours. If this function raises, the program ends too.
+    """Run a program until it ends, with its output in that of this process.
+
+    If this function raises, the program ends too.
 
     Raises DistError if the program fails.
     """

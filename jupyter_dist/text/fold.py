@@ -61,7 +61,7 @@ class Fold:
     If a rank has printed nothing for more lines than that, its last line is stored as well.
 
     Ranks print the same lines at slightly different times. So a line that joins no other is inserted after
-    its rank's previous line, if all later entries are younger than `window_s`. Then the next line that all
+    its rank's previous line. All later entries must be younger than `window_s`. Then the next line that all
     ranks have in common still folds.
     """
 

@@ -10,8 +10,8 @@ A log does not mark the end of a bar. A line is released when the cursor is furt
 has moved up before. All lines are released when a new line begins below them.
 
 A terminal can move up to the top of its screen (https://vt100.net/docs/vt510-rm/CUU.html). Here the limit is
-`WINDOW` lines, and released lines cannot be reached. Other movements, such as going to a row and column, or
-scrolling, have no meaning in a log and are ignored.
+`WINDOW` lines, and never beyond a released line. Other movements, such as scrolling or a jump to a row and
+column, have no meaning in a log. They are ignored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The values that ranks returned as an HTML table: a row for each rank, then mean, least and largest.
 
 The table is part of a saved notebook, so it has no style sheet and fetches nothing. If the page runs scripts
-of a trusted notebook, a click or Enter on a column's name sorts by that column. Other pages drop the
-attributes.
+of a trusted notebook, a click or Enter on a column's name sorts by it. Other pages drop the attributes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Positions of displays in the logs: between which lines of a rank's log and of the log of all ranks.
 
 An event of a display contains the length of the rank's log when the display was shown. It also contains the
-length of the display's text form, which follows in the log. A view may show the display in place of these
-lines, unless another rank has printed the same lines by other means.
+length of the display's text form, which follows in the log. A view may replace these lines by the display,
+unless another rank has printed the same lines by other means.
 """
 
 from __future__ import annotations

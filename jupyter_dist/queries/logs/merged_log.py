@@ -7,7 +7,7 @@ A *segment* is a stretch of whole lines of one rank's log, between two records o
 Segments are put into *groups* of at most half a second and 256 kB. Lines are folded within their group.
 `fold` is a function of the group's segments. So only a group's first row and first segment are stored.
 A group that is still open may gain rows at its end, and its rows may gain ranks. Nothing else ever changes.
-A segment above 64 kB is a group of its own and is not folded, because nobody can read that fast.
+A segment above 64 kB is a group of its own and is not folded. Nobody can read that fast.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ def records(path: Path, start: int, count: int = MAX_RECORDS) -> npt.NDArray[np.
 def times_of(path: Path, ends: Sequence[int], default: float) -> list[float]:
     """Return when the bytes before each of the ascending offsets were seen.
 
-    Offsets that no record covers yet get `default`. The first record is found by bisection in the file,
-    because a day's index of many ranks is large and a page needs only a few records.
+    Offsets that no record covers yet get `default`. The first record is found by bisection in the file. A
+    day's index of many ranks is large, and a page needs only a few records.
     """
     if not ends:
         return []

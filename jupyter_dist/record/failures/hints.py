@@ -102,7 +102,7 @@ def of_run(folder: RunFolder, attempt: int, first: RankError) -> list[str]:
 def hints(error: RankError, job: Job, log: Sequence[str]) -> list[str]:
     """Return at most three pieces of advice, none for an unknown cause.
 
-    `log` holds the last lines of the rank's log.
+    `log` has the last lines of the rank's log.
     """
     own = f"{error.type}: {error.message}"
     said = f"{own}\n{error.text}"[-20_000:]

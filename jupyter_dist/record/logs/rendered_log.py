@@ -1,7 +1,7 @@
 """A log as a view shows it, without lines that were rewritten. No file on disk has these bytes.
 
 The log itself stays as it was written. `RenderedLog` stores the pieces that text/log_rendering.py found.
-With them it finds each shown byte in the log, or in the text shown in place of the log's bytes.
+Each shown byte is either a byte of the log, or belongs to a text that replaces a part of it.
 A shown byte never changes, and new bytes are added only at the end.
 If nothing was rewritten, as in nearly all logs, the shown bytes are those of the log.
 """

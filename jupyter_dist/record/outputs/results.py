@@ -52,7 +52,7 @@ def alike(event: Mapping[str, Any]) -> tuple[object, ...]:
     They look the same and, if `content` is known, are equal.
     """
     text, content = str(event.get("repr", "")), event.get("content")
-    # The address of an object says nothing about its content. The hash in `content` does.
+    # The address of an object does not depend on its content. The hash in `content` does.
     return (_ADDRESS.sub("", text) if content else text, event.get("error"), event.get("bytes"), content)
 
 
@@ -71,7 +71,7 @@ class Results(Sequence[Any]):
     """Results of an ended run by rank.
 
     `results[rank]` raises ResultError if that rank has no result. Iterating yields a MissingResult for such a
-    rank, so that one rank's failure does not hide the results of the others.
+    rank. So one rank's failure does not hide the other results.
     """
 
     def __init__(self, folder: RunFolder, status: Status, world_size: int) -> None:

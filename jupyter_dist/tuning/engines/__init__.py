@@ -1,9 +1,9 @@
 """Engines of tuning, which choose values and prune trials, and the interface between tuning loop and engine.
 
 An engine only chooses. It writes nothing and starts no run. The tuning loop (tuning/tuning_loop.py) asks the
-engine, writes the trial ledger and starts each trial as a run of its own. It reads the objective, and passes
-the trial's result to the engine. So logs, views and `run.trials` are the same for every engine. An engine is
-one module with one class. The table below maps the backend of the trials to it.
+engine, writes the trial ledger and starts each trial as a run. It reads the objective, and passes the trial's
+result to the engine. So logs, views and `run.trials` are the same for every engine. An engine is one module
+with one class. The table below maps the backend of the trials to it.
 
 A service that chooses values and starts the trials itself is an engine as well. Its `ask` returns what the
 service has started, with a `handle` in the proposal. With this handle (`Job.trial["handle"]`) the trial's
@@ -56,8 +56,8 @@ class Engine(Protocol):
     and none may block longer than a turn (a second). Blocking work needs a thread of its own. An exception
     that `may_pass` (supervise/backend_calls.py) causes a retry.
 
-    The tuning loop assigns each `number`, from 0, in the order of `ask`. `reported` has all values of the
-    objective that the trial has logged so far, as (step, value), thinned alike in all trials.
+    The tuning loop assigns each `number`, from 0, in the order of `ask`. `reported` has the objective's
+    values that the trial has logged so far, as (step, value). They are thinned alike in all trials.
     """
 
     def learn(self, trial: Trial, *, of_parent: bool = False) -> None:

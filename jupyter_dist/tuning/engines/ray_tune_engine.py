@@ -1,9 +1,9 @@
 """Engine of the backend `ray`: Ray Tune chooses and prunes, on the Ray cluster that the trials run on.
 
 A trial in Tune is an actor without resources, which trains nothing. It waits at the *desk*, an actor of
-jupyter-dist, for what the run of that trial logs, and reports it to Tune (ray_tune_parts.py). The engine
-learns from the desk which trials Tune has begun and ended. So trials are ordinary runs, and the backend `ray`
-places their ranks. Tune's search algorithms and schedulers see results as from any trainable.
+jupyter-dist, for the values that the trial's run logs. It reports them to Tune (ray_tune_parts.py). The
+engine learns from the desk which trials Tune has begun and ended. So trials are ordinary runs, and the
+backend `ray` places their ranks. Tune's search algorithms and schedulers see results as from any trainable.
 
 https://docs.ray.io/en/latest/tune/key-concepts.html
 """
@@ -235,7 +235,7 @@ class RayTuneEngine:
     def _take(self, name: str, parameters: dict[str, Any]) -> None:
         """Handle a trial that Tune has begun: a running one, one with a known result, or a new one.
 
-        Tune reports a trial twice if it has begun an actor for it, and then gave the trial to an idle actor.
+        Tune reports a trial twice if it has begun an actor for it, and then moved the trial to an idle actor.
         """
         if name in self._begun:
             return

@@ -20,7 +20,7 @@ from .optuna_space import distributions, to_optuna
 __all__ = ["Parts", "make", "tuner"]
 
 _ENDLESS = 1 << 30
-"""Limit that no trial reaches, so that no trial is ended for having logged enough."""
+"""Number of values that no trial logs, so that no trial is ended for having logged enough."""
 _OBJECTIVE = "objective"
 
 
@@ -129,7 +129,10 @@ def tuner(
     running: Sequence[Mapping[str, Any]],
     ended: Sequence[Trial],
 ) -> Any:
-    """Return a Tuner that begins with the `running` trials and knows the `ended` ones. `place`: a folder."""
+    """Return a Tuner that begins with the `running` trials and has learned the `ended` ones.
+
+    `place`: a folder.
+    """
     import ray
     from ray import tune
 
