@@ -119,7 +119,10 @@ def _noting(original: Callable[..., None], kind: Kind) -> Callable[..., None]:
 
 
 def _begin(obj: Any, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Made | None:
-    """Return a record of the arguments. None if an outer constructor has a record, or this is a rank."""
+    """Return a record of the arguments.
+
+    None if an outer constructor of the same object has one, or this is a rank.
+    """
     if any(obj is other for other in _making.objects) or events.writer() is not None:
         return None
     if kind.shared and getattr(type(obj), "_shared_state", None):

@@ -1,4 +1,4 @@
-"""Check that a run's supervisor lives. Another process may have its pid now, for example after a reboot."""
+"""Identity of a run's supervisor process. Another process may have its pid later."""
 
 from __future__ import annotations
 
