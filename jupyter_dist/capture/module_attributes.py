@@ -218,8 +218,7 @@ def _differing(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
         if isinstance(value, types.ModuleType) and f"{module.__name__}.{name}" in sys.modules:
             continue  # the import of a submodule set this attribute
         if name in constants:
-            # A value that is not plain contains objects that no constant has, for example registered
-            # functions.
+            # A value that is not plain contains objects that no constant has, such as functions.
             same_kind = type(value) is type(constants[name])
             if not _same(value, constants[name]) if _is_plain(value) else same_kind:
                 yield name, value

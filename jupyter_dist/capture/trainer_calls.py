@@ -57,8 +57,7 @@ def remove() -> None:
 def _hook(name: str, module: ModuleType) -> None:
     for kind in TRAINERS:
         if kind.module == name:
-            # An import by the user must not fail because of this hook. A trainer without a record is refused
-            # later.
+            # This hook must never make the user's import fail. A trainer without a record is refused later.
             with contextlib.suppress(Exception):
                 _watch(getattr(module, kind.name), kind)
 

@@ -132,8 +132,7 @@ class RanksShown:
         rows: dict[_Key, list[tuple[int, ShownOutput]]] = {}
         orders: list[list[_Key]] = []
         for rank, shown in enumerate(of_ranks):
-            # One line may show several displays. The first of one rank is paired with the first of another
-            # rank.
+            # A line may show several displays. The first ones of all ranks are paired.
             seen: Counter[tuple[int | None, bool]] = Counter()
             orders.append([])
             for one in shown:

@@ -136,8 +136,7 @@ def _short(folder: RunFolder) -> tuple[RunSummary, str] | None:
         damaged = _damaged(folder, status, str(error))
         return None if damaged is None else (damaged, _searched(damaged, ""))
     text = _searched(info, job.source)
-    # The heartbeat of another host may arrive late. A run that is lost only by its heartbeat may be found
-    # again.
+    # The heartbeat of another host may arrive late. Then a lost run is found again.
     final = status.state.ended and (status.state is not State.LOST or time.time() - status.heartbeat > 60)
     if final and written[0]:
         with _ended_lock:

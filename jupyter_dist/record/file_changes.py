@@ -35,8 +35,7 @@ class FileChanges:
             with contextlib.suppress(AttributeError):  # a C library without inotify
                 self._fd = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         self._paths: dict[int, Path] = {}
-        # A user has 128 inotify instances in all. So a dropped object must close its own before its process
-        # ends.
+        # A user has only 128 inotify instances. So a dropped object closes its own at once.
         self._closed = weakref.finalize(self, os.close, self._fd) if self._fd >= 0 else None
 
     def fileno(self) -> int | None:

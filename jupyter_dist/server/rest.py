@@ -106,8 +106,7 @@ class RestHandler(APIHandler):
         self.finish(json.dumps(answer))
 
     def _send_content(self, found: Raw) -> None:
-        # A user may open the bytes as a page of this origin. Then no script in it runs, and it fetches
-        # nothing.
+        # A user may open the bytes as a page of this origin. It runs no script and fetches nothing.
         self.set_header("Content-Security-Policy", _NO_RIGHTS)
         self.set_header("X-Content-Type-Options", "nosniff")
         self.set_header("Content-Type", found.content_type)

@@ -88,8 +88,7 @@ def follow(
             if follower.interrupted(interrupts, interrupt) or follower.step():
                 return
         except KeyboardInterrupt:
-            # Interrupts are only counted here. The next iteration handles them, where another interrupt is
-            # caught.
+            # Interrupts are only counted here. The next iteration handles them, inside the `try`.
             interrupts += 1
         if interrupt == "stop" and interrupts > 2:
             if follower is not None:

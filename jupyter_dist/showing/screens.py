@@ -138,8 +138,7 @@ def kernel_text(view: View, now_epoch: float) -> str:
     room -= sum(_cost(line) for line in shown)
     picked, kept = entries, list[str]()
     for limit in (_LINES, _LINES // 2, _LINES // 4, _LINES // 8):
-        # Show fewer lines of every rank. Otherwise the oldest lines are cut, and a quiet rank's lines go
-        # first.
+        # Show fewer lines of every rank. Otherwise the lines of a quiet rank would be cut first.
         picked = pick(entries, limit)
         kept = _prefixed(picked, room)
         if len(kept) == len(picked):

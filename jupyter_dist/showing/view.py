@@ -154,8 +154,7 @@ class View:
             young = time.time() - stall.noticed < _STALL_RETRIES_S
             if not young or now - self._stall_read < _STALL_RETRY_S:
                 return
-        # The supervisor requests the stacks right after it notices the stall. The ranks write them one by
-        # one.
+        # The supervisor requests the stacks when it notices the stall. The ranks write them one by one.
         self._stall_read = now
         try:
             text = str(stacks.read(self.folder, since=stall.since))

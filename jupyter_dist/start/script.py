@@ -47,8 +47,7 @@ def start_script(script: Path, arguments: Sequence[str], given: Mapping[str, Any
     plan = make_plan(given, spelled_as_flags=False)
     warn(plan)
     origin = Origin(script.name, script.absolute().parent, argv=(str(script), *arguments))
-    # `python SCRIPT` also puts the script's folder first. The ranks get this path, and the notebook keeps its
-    # own.
+    # `python SCRIPT` also puts the script's folder first. The notebook keeps its own path.
     before = sys.path[:]
     sys.path.insert(0, str(origin.directory))
     try:

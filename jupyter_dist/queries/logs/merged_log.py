@@ -104,8 +104,7 @@ class AllIndex:
         if more:  # only up to the time for which the records of all ranks are known
             until = min(float(rank.pending["time"][-1]) for rank in more)
         elif complete < until:
-            # If one reader takes a moment in two halves, its rows differ a little from those of a later
-            # reader.
+            # If a reader takes a moment in two halves, its rows differ a little from those of others.
             self._wait_for(until, known=complete > 0)
             for rank in reversed(self._ranks):
                 rank.read_times()

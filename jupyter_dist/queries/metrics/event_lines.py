@@ -84,8 +84,7 @@ def _rows(
         return None
     rows = numbers.reshape(-1, width)
     seq = rows[:, 0]
-    # Each line's `seq` is larger than the previous one. If numbers slipped into a neighbouring row, it is
-    # not.
+    # Each line's `seq` is larger than the previous one, unless numbers slipped into another row.
     if (np.diff(seq) <= 0).any() or (np.abs(rows[:, 2]) >= _EXACT).any() or not np.isfinite(rows).all():
         return None
     try:

@@ -15,8 +15,7 @@ from . import stacks
 
 __all__ = ["RankError", "failures", "traceback_of"]
 
-# A rank reports one of these if another rank has ended. It is never the root cause if there is another
-# failure.
+# A rank reports one of these errors if another rank has ended. Any other failure is the root cause.
 _COLLATERAL = re.compile(
     r"connection (was )?(reset|closed|refused|aborted)|broken pipe|closed by peer|socket closed|"
     r"remote process exited|NCCL communicator was aborted|ncclRemoteError|ncclSystemError|"

@@ -107,8 +107,7 @@ def hints(error: RankError, job: Job, log: Sequence[str]) -> list[str]:
     own = f"{error.type}: {error.message}"
     said = f"{own}\n{error.text}"[-20_000:]
     log_text = "\n".join(log)
-    # If the rank wrote no traceback, its last log lines may show the cause. They may also be about something
-    # else.
+    # Without a traceback, the rank's last log lines may show the cause, or something else.
     text = said if error.text else f"{said}\n{log_text}"
     found = _known(own, text)
     missing = _NO_MODULE.search(text)
