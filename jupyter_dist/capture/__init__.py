@@ -1,1 +1,1 @@
-"""From a cell, with the notebook names that it uses, to a payload that travels."""
+"""Capture of a cell, and of the notebook names that it uses, as a payload for the ranks."""

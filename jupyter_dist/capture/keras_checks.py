@@ -1,4 +1,4 @@
-"""Refuse, before anything starts, a cell whose Keras cannot train over several ranks."""
+"""Check that refuses, before anything starts, a cell whose Keras cannot train over several ranks."""
 
 from __future__ import annotations
 
@@ -27,9 +27,13 @@ Nothing was started."""
 
 
 def check(why: str, modules: Collection[str]) -> None:
-    """`why`: what in the cell Keras 3 cannot do by itself, or nothing; `modules`: what its objects are of.
+    """Check that the notebook's Keras can train over several ranks.
 
-    Raises CaptureError, with the line that goes to the notebook's top.
+    Args:
+        why: what in the cell Keras 3 cannot do by itself, or empty.
+        modules: the modules of the cell's objects.
+
+    Raises CaptureError, with the line to put at the top of the notebook.
     """
     if not why:
         return
@@ -52,5 +56,5 @@ def _backend() -> str | None:
     keras = sys.modules.get("keras")
     try:
         return None if keras is None else str(keras.config.backend())
-    except AttributeError:  # tf_keras and Keras 2 know only TensorFlow
+    except AttributeError:  # tf_keras and Keras 2 support only TensorFlow
         return None

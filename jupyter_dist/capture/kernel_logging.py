@@ -1,4 +1,4 @@
-"""The notebook's loggers and filters of warnings, in plain builtins for the ranks."""
+"""The notebook's loggers and warning filters, as plain builtins for the ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHELLS = frozenset(
     "IPKernelApp IPython LSP _pytest _pydevd_bundle asyncio comm debugpy ipykernel ipywidgets jedi "
     "jupyter_client jupyter_core jupyter_dist nbclient parso pydevd tornado traitlets trio zmq".split()
 )
-"""Who runs the notebook, and sets up loggers and filters for it: the ranks have no such thing."""
+"""Programs that run the notebook and set up loggers and filters for it. Ranks do not have these programs."""
 _LEVELS = {0: "NOTSET", 10: "DEBUG", 20: "INFO", 30: "WARNING", 40: "ERROR", 50: "CRITICAL"}
 
 Keep = Callable[[Any], Any]
@@ -24,10 +24,10 @@ Keep = Callable[[Any], Any]
 def read_loggers(
     is_installed: Callable[[str], bool], keep: Keep, note: Callable[[str], None]
 ) -> dict[str, Any]:
-    """What was set on loggers; applied by `worker/settings/loggers.py`.
+    """Return what was set on loggers. `worker/settings/loggers.py` applies it.
 
-    Of a library's loggers only what the library would not set by itself again: their handlers are its own.
-    `keep` takes a formatter that is not logging's and returns what stands for it, or None.
+    A library's loggers count only if the user changed them. Their handlers belong to the library.
+    `keep` takes a formatter that is not logging's own. It returns the formatter's number, or None.
     """
     manager = logging.root.manager
     found = []
@@ -56,7 +56,7 @@ def _named() -> dict[int, str]:
 
 
 def _home(name: str) -> str | None:
-    """The module that a logger is named after: the nearest one that is imported."""
+    """Return the module that a logger is named after: the nearest one that is imported."""
     while name:
         if name in sys.modules:
             return name
@@ -99,12 +99,12 @@ def _stream(stream: Any) -> str | None:
 
 
 def _formatter(formatter: logging.Formatter | None, keep: Keep) -> Any:
-    """The arguments of a formatter of logging's own, or what `keep` makes of another one."""
+    """Return the arguments of logging's own formatter, or the result of `keep` for another one."""
     if formatter is None:
         return None
     if type(formatter) is not logging.Formatter or vars(formatter).keys() > {"_style", "_fmt", "datefmt"}:
         return keep(formatter)
-    # Documented as arguments alone; kept under these names since Python 3.2.
+    # The documentation names only the arguments. The attributes have had these names since Python 3.2.
     style = next((k for k, kind in _STYLES.items() if type(formatter._style) is kind), "%")
     return formatter._fmt, formatter.datefmt, style
 
@@ -113,7 +113,7 @@ _STYLES = {"%": logging.PercentStyle, "{": logging.StrFormatStyle, "$": logging.
 
 
 def read_filters() -> list[tuple[Any, ...]]:
-    """The filters of warnings, in their order, without those of the shell's; applied on the rank."""
+    """Return the warning filters in their order, without those of the shell. The rank applies them."""
     found = []
     filters: list[tuple[Any, ...]] = list(warnings.filters)
     for action, message, category, module, line in filters:

@@ -1,9 +1,9 @@
-"""What a run's random numbers follow from: the state of the notebook's generators. Draws none.
+"""Seeds of a run's random numbers, from the state of the notebook's generators. Draws no number.
 
-Whether a generator was seeded cannot be told from its state alone, and matters twice. Two runs of one state
-draw the same where it was seeded; where nobody has, the second differs, as random numbers should. A guess
-that is wrong costs no more than that: in a notebook that seeds, "Restart and Run All" gives the same numbers
-in either case, as whatever a run draws follows from a state and from the number of runs that had it before.
+The state alone does not show whether a generator was seeded, and the difference matters. Two runs from one
+state draw the same numbers if the user seeded it. Without a seed the second run must draw other numbers. A
+wrong guess costs little. In a notebook that seeds, "Restart and Run All" draws the same numbers in either
+case: a run's numbers follow from the state, and from how many runs had that state before.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ..worker.settings.seeds import Seed
 __all__ = ["read"]
 
 _SMALL = 1 << 48
-"""torch seeds itself with 64 random bits, people with small numbers."""
+"""torch seeds itself with 64 random bits. People use small numbers."""
 _CALLS = re.compile(r"\b([\w.]*(?:seed|set_?(?:rng_)?state)\w*)\s*\((?!\s*\))", re.IGNORECASE)
-"""Not without an argument: `random.seed()` makes random what was not."""
+"""Calls that seed. A call without an argument does not count: `random.seed()` makes numbers random again."""
 _NO_SEEDING = ("SeedSequence", "SeedGenerator")
 _OF_ONE = {
     "torch": ("torch.", "manual_seed", "manual_seed_all", "set_rng_state"),
@@ -34,12 +34,14 @@ _OF_ONE = {
 }
 
 _last: dict[str, tuple[bytes, int]] = {}
-"""Of each generator, the state that the last run had, and how many runs before it had that one."""
+"""By generator: the state that the last run had, and how many runs before it had the same state."""
 
 
 def read(texts: Collection[str]) -> dict[str, Seed]:
-    """The seeds for the ranks of one run, by the generators' names; those of libraries that are not imported
-    are left out. `texts` are the cells that have run, which tell what was seeded."""
+    """Return the seeds for the ranks of one run, by generator. Libraries that are not imported are left out.
+
+    `texts` are the cells that have run. They show which generators were seeded.
+    """
     told = _told(texts)
     seeds: dict[str, Seed] = {}
     for name, look in (
@@ -51,7 +53,7 @@ def read(texts: Collection[str]) -> dict[str, Seed]:
         try:
             state, seeded = look()
         except (AttributeError, KeyError, TypeError):
-            continue  # not imported, or somebody has put another generator in its place
+            continue  # the library is not imported, or other code has replaced its generator
         seeded = seeded or name in told
         digest = hashlib.sha256(name.encode() + state).digest()
         count = 0
@@ -64,7 +66,7 @@ def read(texts: Collection[str]) -> dict[str, Seed]:
 
 
 def _told(texts: Collection[str]) -> set[str]:
-    """The generators that cells have seeded, by the calls in them; `seed_everything(0)` seeds all."""
+    """Return the generators that cells have seeded, judged by their calls. `seed_everything(0)` seeds all."""
     told: set[str] = set()
     for name in frozenset().union(*map(_calls, texts)):
         of_one = {
@@ -84,7 +86,7 @@ def _calls(text: str) -> frozenset[str]:
 
 def _random() -> tuple[bytes, bool]:
     keras = sys.modules.get("keras.src.backend.common.global_state")
-    # Its set_random_seed seeds all, and is the only one that can be asked afterwards.
+    # Keras's set_random_seed seeds all generators. It is the only such function that stores its seed.
     by_keras = keras is not None and keras.get_global_attribute("global_random_seed") is not None
     return pickle.dumps(sys.modules["random"].getstate()), by_keras
 
@@ -92,7 +94,7 @@ def _random() -> tuple[bytes, bool]:
 def _numpy() -> tuple[bytes, bool]:
     numpys: Any = sys.modules["numpy.random"]
     generator = numpys.get_bit_generator()
-    # numpy keeps where a generator's first state came from until somebody seeds it; 1.24 does not tell.
+    # numpy stores the source of a generator's first state until the generator is seeded. numpy 1.24 does not.
     seeded = getattr(generator, "seed_seq", generator) is None
     return pickle.dumps(numpys.get_state(legacy=False)), seeded
 

@@ -1,6 +1,6 @@
-"""The settings that were made in this notebook, for its ranks: of imported libraries, and of modules.
+"""Settings made in this notebook, for its ranks: settings of imported libraries and of modules.
 
-Nothing is imported and nothing changed: not a library's state, nor what a generator draws next.
+Nothing is imported, and nothing is changed: no library's state, and no generator's next number.
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ _READERS = (
     *("capture/kernel_seeds", "capture/kernel_logging", f"{_ROWS}/torch_rows"),
     *(f"{_ROWS}/tensorflow_rows", f"{_ROWS}/array_rows"),
 )
-"""What reads private names of libraries, and passes over names that are missing."""
+"""Modules that read private names of libraries and skip missing names."""
 _EVERYWHERE = {"__main__", "cloudpickle", "jupyter_dist", *sys.stdlib_module_names}
 
 
 @dataclass
 class Settings:
-    """What was set. The header is plain builtins; `objects` has to be pickled with what the cell uses."""
+    """Captured settings.
+
+    `header` has only plain builtins. `objects` must be pickled with what the cell uses.
+    """
 
     header: dict[str, Any] = field(default_factory=dict)
     objects: dict[str, Any] = field(default_factory=dict)
@@ -41,7 +44,7 @@ class Settings:
 
 
 def is_notebook(namespace: Mapping[str, Any]) -> bool:
-    """Whether a namespace is a notebook's or a script's: whoever gives another one has set nothing there."""
+    """Return whether a namespace is a notebook's or a script's. Other namespaces have no settings."""
     return "In" in namespace or namespace is sys.modules["__main__"].__dict__
 
 
@@ -53,10 +56,11 @@ def read(
     mains: Sequence[dict[str, Any]],
     hidden: Collection[str],
 ) -> Settings:
-    """What differs in this process from how a rank begins, as far as it can travel.
+    """Return the settings in which this process differs from a new rank, if they can be pickled.
 
-    `modules` are the top-level ones that the cell uses; what was set on others stays here. `mains` and
-    `hidden` are as for pickling.
+    Args:
+        modules: the top-level modules that the cell uses. Settings of other modules are not captured.
+        mains, hidden: as for pickling.
     """
     found = Settings()
     if not is_notebook(namespace):
@@ -72,7 +76,7 @@ def read(
     kept: list[Any] = []
 
     def keep(value: Any, library: str = "logging") -> int | None:
-        """Have a value travel with what the cell uses. None for one that cannot, or that takes a library."""
+        """Pickle a value with what the cell uses. None if it cannot be pickled, or needs another library."""
         used = _pickled(value, mains, hidden)
         tops = set() if used is None else {name.partition(".")[0] for name in used}
         if used is None or tops - {library, *_EVERYWHERE, *filter(is_own, tops)}:
@@ -107,7 +111,7 @@ def read(
 def _libraries(
     texts: Sequence[str], keep: Callable[..., int | None], notes: list[str]
 ) -> dict[str, dict[str, Any]]:
-    """Per library, what is plain by itself, and under `kept` what has to be pickled."""
+    """Return by library the plain settings, and under `kept` those that must be pickled."""
     found: dict[str, dict[str, Any]] = {}
     for library in libraries.LIBRARIES:
         module = sys.modules.get(library)
@@ -119,7 +123,7 @@ def _libraries(
 
         values = libraries.read(library, module, failed)
         if "set_num_threads" in values and not any("set_num_threads" in text for text in texts):
-            del values["set_num_threads"]  # by itself torch takes what the machine has
+            del values["set_num_threads"]  # torch's default follows the machine, so a rank uses its own
         for name, value in values.items():
             entries = value if isinstance(value, dict) else {None: value}
             for key, entry in entries.items():
@@ -154,7 +158,7 @@ def _add(
 
 
 def _plain(value: Any) -> Any:
-    """The value in plain builtins; itself where it is made of them, `_NO` where it cannot be."""
+    """Return the value in plain builtins: itself if it already is, `_NO` if it cannot be converted."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -170,7 +174,7 @@ def _plain(value: Any) -> Any:
 
 
 def _pickled(value: Any, mains: Sequence[dict[str, Any]], hidden: Collection[str]) -> set[str] | None:
-    """The modules that a value takes where it is unpickled; None where it cannot be pickled."""
+    """Return the modules that a value needs for unpickling. None if it cannot be pickled."""
     trace = Trace()
     try:
         pickler = Pickler(

@@ -1,8 +1,10 @@
-"""What the notebook has set on modules, such as `config.LR = 3`: ranks import them anew, and set it again.
+"""Attributes that the notebook has set on modules, such as `config.LR = 3`.
 
-Two things tell of it. The cells that have run show where an attribute of a module (of a class in it, of an
-entry) was assigned or changed. And where a module's file is as it was at its import, a constant that has not
-the value which the file gives it was changed by whatever means.
+Ranks import the modules and set them.
+
+There are two sources. First, the cells that have run show assignments to attributes of a module, a class or
+an entry. Second, a constant may differ from the value in the module's file. If the file has not changed since
+its import, the constant was changed by some code.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ __all__ = ["Attribute", "changed"]
 
 
 class Attribute(NamedTuple):
-    """`path` below the module is a name, or the names through a class or an object to an attribute."""
+    """A changed attribute. `path` is its name below the module, or the names through a class or an object."""
 
     module: str
     path: tuple[str, ...]
@@ -37,7 +39,7 @@ _MAYBE = re.compile(
     rf"|\b([A-Za-z_]\w*)(?:\.\w+)+\.(?:{'|'.join(_CHANGES)})\("
 )
 _NOT_SET_HERE = {"builtins", "IPython", "ipykernel", "jupyter_dist", "logging", "os", "sys", "warnings"}
-"""Modules that a rank has its own of, or whose settings travel in their own way."""
+"""Modules of which each rank has its own state, or whose settings are captured elsewhere."""
 _LIBRARIES_OPTIONS = {("matplotlib", "rcParams"), ("pyplot", "rcParams"), ("pandas", "options")}
 _MAKES_NAMES = re.compile(r"\b(?:globals|vars|exec|modules)\b")
 _LITERALS = (bool, int, float, complex, str, bytes, type(None))
@@ -51,10 +53,10 @@ def changed(
     wanted: Collection[str],
     is_own: Callable[[str], bool],
 ) -> list[Attribute]:
-    """What was set on those `wanted` top-level modules and their submodules, each place once.
+    """Return what was set on the `wanted` top-level modules and their submodules, each attribute once.
 
-    `is_own` tells whether a top-level module is the user's. Runs nothing of the modules' but the comparison
-    of constants.
+    `is_own` returns whether a top-level module is the user's. Of the modules' code, only comparisons of
+    constants run.
     """
     found: dict[tuple[str, tuple[str, ...]], Any] = {}
     own = _loaded({name for name in wanted if is_own(name)})
@@ -74,7 +76,7 @@ def changed(
             owner = functools.reduce(_attribute, owners, sys.modules[place[0]])
             value = _attribute(owner, name)
         except (AttributeError, KeyError):
-            continue  # deleted since, or never set, as where a function would do it that has not run
+            continue  # deleted since, or never set, for example in a function that has not run
         if not isinstance(value, types.ModuleType) and not _was_born_there(owner, name, value):
             found[place] = value
     for name, module in own.items():
@@ -84,14 +86,20 @@ def changed(
 
 
 def _attribute(owner: Any, name: str) -> Any:
-    """What was set there: a class would answer with what a base of it has, a lazy module with an import."""
+    """Return an attribute set on the owner itself.
+
+    A class would also search its bases. A lazy module would import.
+    """
     if isinstance(owner, types.ModuleType | type) and name not in vars(owner):
         raise AttributeError(name)
     return getattr(owner, name)
 
 
 def _was_born_there(owner: Any, name: str, value: Any) -> bool:
-    """Whether a function or class is where it was defined: a rank has its own, which may be mended there."""
+    """Return whether a function or class is where it was defined.
+
+    A rank has its own, which may be patched there.
+    """
     if not isinstance(value, types.FunctionType | type):
         return False
     of_module = isinstance(owner, types.ModuleType)
@@ -102,13 +110,16 @@ def _was_born_there(owner: Any, name: str, value: Any) -> bool:
 
 @functools.lru_cache(1000)
 def _roots(text: str) -> frozenset[str]:
-    """Names below which a cell may assign something; a quick look: to parse takes a hundred times as long."""
+    """Return the names below which a cell may assign something.
+
+    Parsing would take a hundred times as long.
+    """
     return frozenset(match[1] or match[2] or match[3] for match in _MAYBE.finditer(text))
 
 
 @functools.lru_cache(1000)
 def _targets(text: str) -> tuple[tuple[str, ...], ...]:
-    """The dotted names that a cell assigns to, deletes or changes in place."""
+    """Return the dotted names that a cell assigns to, deletes or changes in place."""
     parsed = tree(text)
     return tuple(dict.fromkeys(_dotted(parsed))) if parsed is not None else ()
 
@@ -130,7 +141,7 @@ def _dotted(parsed: ast.AST) -> Iterator[tuple[str, ...]]:
 
 
 def _name(node: ast.AST) -> tuple[str, ...] | None:
-    """`a.b[0].c` is a, b: what lies in an entry changes with the entry's holder."""
+    """Return `a.b[0].c` as a, b: a change inside an entry changes the entry's container."""
     parts: list[str] = []
     while not isinstance(node, ast.Name):
         if isinstance(node, ast.Attribute):
@@ -144,7 +155,10 @@ def _name(node: ast.AST) -> tuple[str, ...] | None:
 
 
 def _loaded(tops: Collection[str]) -> dict[str, types.ModuleType]:
-    """The imported modules of these top-level ones; a look at all takes a millisecond in a large notebook."""
+    """Return the imported modules below these top-level ones.
+
+    In a large notebook this takes a millisecond.
+    """
     names = [name for name in tops if isinstance(sys.modules.get(name), types.ModuleType)]
     packages = tuple(f"{name}." for name in names if "__path__" in vars(sys.modules[name]))
     if packages:
@@ -155,7 +169,10 @@ def _loaded(tops: Collection[str]) -> dict[str, types.ModuleType]:
 def _place(
     target: tuple[str, ...], namespace: Mapping[str, Any], own: Mapping[str, types.ModuleType]
 ) -> tuple[str, tuple[str, ...]] | None:
-    """The module in which a cell's dotted name begins, and the rest of the name; None for other names."""
+    """Return the module in which a cell's dotted name begins, and the rest of the name.
+
+    None for other names.
+    """
     root, *path = target
     owner = namespace.get(root)
     if isinstance(owner, type):  # after `from config import Options`
@@ -164,7 +181,7 @@ def _place(
     elif owner is not None and not isinstance(owner, types.ModuleType):
         owner, path = _holder(owner, path, own)
     while path and isinstance(owner, types.ModuleType):
-        inner = vars(owner).get(path[0])  # not by getattr, at which a lazy module would be imported
+        inner = vars(owner).get(path[0])  # not getattr, which would import a lazy module
         if not isinstance(inner, types.ModuleType):
             break
         owner = inner
@@ -180,7 +197,7 @@ def _place(
 def _holder(
     value: Any, path: Sequence[str], own: Mapping[str, types.ModuleType]
 ) -> tuple[types.ModuleType | None, list[str]]:
-    """The own module that holds an object, as after `from config import options`."""
+    """Return the user's module that contains an object, as after `from config import options`."""
     for module in own.values():
         for name, held in vars(module).items():
             if held is value:
@@ -189,7 +206,7 @@ def _holder(
 
 
 def _differing(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
-    """Constants of a module that have another value than its file gives them, and new ones."""
+    """Yield constants of a module that are new, or that differ from the value in its file."""
     source = _source_at_import(module)
     if source is None:
         return
@@ -199,9 +216,9 @@ def _differing(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
         if name.startswith("_") or (name in names and name not in constants):
             continue
         if isinstance(value, types.ModuleType) and f"{module.__name__}.{name}" in sys.modules:
-            continue  # a submodule: its import set it
+            continue  # the import of a submodule set this attribute
         if name in constants:
-            # What is not plain holds what no constant can, such as functions that were registered in a dict.
+            # A value that is not plain contains objects that no constant has, such as functions.
             same_kind = type(value) is type(constants[name])
             if not _same(value, constants[name]) if _is_plain(value) else same_kind:
                 yield name, value
@@ -210,11 +227,13 @@ def _differing(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
 
 
 def _source_at_import(module: types.ModuleType) -> str | None:
-    """A module's source, where the file is the one that was imported: its compiled form says of which it is.
+    """Return a module's source if the file is still the imported one.
+
+    Its compiled file has the file's time and size.
 
     https://peps.python.org/pep-0552/: after the magic number and the flags, the source's time and size.
     """
-    # Not `__cached__` of the module, which is gone from Python 3.15 on.
+    # Python 3.15 no longer has the module attribute `__cached__`.
     file, cached = vars(module).get("__file__") or "", getattr(module.__spec__, "cached", None) or ""
     try:
         about = os.stat(file)
@@ -232,7 +251,7 @@ def _source_at_import(module: types.ModuleType) -> str | None:
 
 @functools.lru_cache(200)
 def _constants(source: str) -> tuple[dict[str, Any], frozenset[str]]:
-    """The names to which a file gives a constant once and for all, and all names that it gives a value."""
+    """Return names to which a file assigns a constant exactly once, and all names that it binds."""
     parsed = tree(source)
     names: set[str] = set()
     constants: dict[str, Any] = {}
@@ -242,7 +261,7 @@ def _constants(source: str) -> tuple[dict[str, Any], frozenset[str]]:
     for node in ast.walk(parsed):
         if isinstance(node, ast.Global):
             names.update(node.names)
-            bound.update([*node.names, *node.names])  # the module's own state, which it changes itself
+            bound.update([*node.names, *node.names])  # the module changes its own state itself
         elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             names.add(node.id)
             bound[node.id] += 1
@@ -262,12 +281,12 @@ def _constants(source: str) -> tuple[dict[str, Any], frozenset[str]]:
                 constants[target.id] = ast.literal_eval(statement.value)
             except (ValueError, TypeError, SyntaxError, RecursionError):
                 constants.pop(target.id, None)
-    # A name that is bound in several places has the value of whichever ran last.
+    # A name that is bound in several places has the value of the last assignment that ran.
     return {name: value for name, value in constants.items() if bound[name] == 1}, frozenset(names)
 
 
 def _is_plain(value: Any, left: int = 5) -> bool:
-    """Whether a value is a constant, or a small container of such."""
+    """Return whether a value is a constant, or a small container of constants."""
     if type(value) in _LITERALS:
         return True
     if type(value) not in _CONTAINERS or not left or len(value) > _LARGEST:

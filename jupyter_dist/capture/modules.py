@@ -1,4 +1,4 @@
-"""Find the user's own modules, which travel along, and the installed ones, which need not."""
+"""The user's own modules, which are sent with the payload, and installed modules, which are not."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _NOT_OURS = {"site-packages", "dist-packages", "node_modules", "__pycache__"}
 
 @dataclass(frozen=True)
 class ShippedFile:
-    """A file of the user's, at its place below the folder that goes first on the ranks' path."""
+    """A file of the user's. It is stored below the folder that comes first on the ranks' path."""
 
     path: str
-    """Relative, with `/` between its parts."""
+    """Relative path, with `/` between its parts."""
     data: bytes
     origin: str = ""
-    """Where it is on this machine."""
+    """Path on this machine."""
 
 
 @dataclass
@@ -45,11 +45,14 @@ class Shipment:
 
 
 def ship(choice: str, wanted: Iterable[str], directory: Path) -> Shipment:
-    """Collect the user's modules that a cell needs.
+    """Collect the user's modules that a cell needs. Whole packages are included, with their small data files.
 
-    `choice` is "auto" (those of `wanted` that live below `directory`, and what they import from
-    there), "none", or names with commas between them. Whole packages go, with their small data files.
-    Raises CaptureError for a name that is no module and for more than 20 MB of code.
+    Args:
+        choice: "none", or names separated by commas, or "auto". With "auto", the modules are those of
+        `wanted`
+            below `directory`, and what they import from there.
+
+    Raises CaptureError if a name is not a module, or if the code exceeds 20 MB.
     """
     shipment = Shipment()
     if choice == "none":
@@ -88,9 +91,9 @@ def ship(choice: str, wanted: Iterable[str], directory: Path) -> Shipment:
 
 
 def stays_behind(choice: str, directory: Path) -> Callable[[str], bool]:
-    """Whether a module of the user's is sent by no `ship` of this choice, so that a rank may lack it.
+    """Return a function that checks whether `ship` with this choice leaves a module of the user's out.
 
-    A rank on this machine finds it where it is; one elsewhere does not.
+    A rank on this machine finds such a module in place. A rank on another host does not.
     """
     root = Path(os.path.realpath(directory))
     named = {name.strip().partition(".")[0] for name in choice.split(",")}
@@ -109,9 +112,9 @@ def stays_behind(choice: str, directory: Path) -> Callable[[str], bool]:
 
 
 def reached(modules: Collection[str], words: Collection[str]) -> list[str]:
-    """The imported submodules that code may reach as attributes of these modules, by the words in it.
+    """Return imported submodules that code may use as attributes of these modules, judged by its words.
 
-    `import xml` brings `xml.etree` only because something else has imported it, such as another cell.
+    After `import xml`, `xml.etree` exists only if other code has imported it, for example another cell.
     """
     found = []
     for name in list(sys.modules):
@@ -128,18 +131,18 @@ def reached(modules: Collection[str], words: Collection[str]) -> list[str]:
 
 
 def is_own(top: str, directory: Path) -> bool:
-    """Whether a top-level module is the user's: found below `directory`, and not installed there."""
+    """Return whether a top-level module is the user's: found below `directory`, and not installed there."""
     file = getattr(sys.modules.get(top), "__file__", None) or ""
     if _NOT_OURS & set(file.split(os.sep)):
-        return False  # most are, and their places need not be looked up
+        return False  # true of most modules, and saves the lookup of their places
     root = Path(os.path.realpath(directory))
     return any(_is_own(place, root) for place in _places(top))
 
 
 def installed(names: Iterable[str]) -> tuple[str, ...]:
-    """Those modules (and their packages) that come with Python or were installed; sorted.
+    """Return those modules and packages that belong to Python or were installed, sorted.
 
-    Private ones are left out, and so is what cannot be looked up without importing something.
+    Private modules are left out. Modules that cannot be looked up without an import are left out too.
     """
     found = set()
     for name in names:
@@ -165,12 +168,12 @@ _ALWAYS_THERE = {"builtins", "cloudpickle", "jupyter_dist", "sys"}
 def _find(top: str) -> ModuleSpec | None:
     try:
         return PathFinder.find_spec(top)
-    except Exception:  # finders that others have put on the path may raise anything
+    except Exception:  # a third-party finder on sys.meta_path may raise anything
         return None
 
 
 def _places(top: str) -> list[Path]:
-    """Where a top-level module's code is: a file, or the folders of a package."""
+    """Return the place of a top-level module's code: a file, or the folders of a package."""
     module = sys.modules.get(top)
     spec = getattr(module, "__spec__", None) or _find(top)
     if spec is None:
@@ -184,7 +187,7 @@ def _places(top: str) -> list[Path]:
 
 
 def _is_own(place: Path, root: Path) -> bool:
-    """Whether a file or folder is the user's: below the notebook's folder, and not installed there."""
+    """Return whether a file or folder is the user's: below the notebook's folder, and not installed there."""
     if not place.is_relative_to(root):
         return False
     if any(place.is_relative_to(library) for library in _libraries()):
@@ -199,7 +202,7 @@ def _is_own(place: Path, root: Path) -> bool:
 @functools.cache
 def _libraries() -> list[Path]:
     paths = sysconfig.get_paths()
-    # Not a prefix: code below /usr/src is not installed because Python is in /usr.
+    # The prefix is not used: code below /usr/src is not installed just because Python is in /usr.
     return [Path(os.path.realpath(paths[key])) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
 
 
@@ -217,7 +220,7 @@ def _is_installed(spec: ModuleSpec) -> bool:
 
 
 def _take(shipment: Shipment, top: str, places: list[Path]) -> list[str]:
-    """Add a module's files; returns the top-level modules that they import."""
+    """Add a module's files. Returns the top-level modules that they import."""
     imports: set[str] = set()
     data: list[tuple[Path, str]] = []
     for place in places:
@@ -270,11 +273,11 @@ def _files(place: Path, top: str) -> Iterator[tuple[Path, str]]:
 
 
 def _scan(content: bytes, shipment: Shipment) -> set[str]:
-    """The modules that a file imports; its names go into the shipment's."""
+    """Return the modules that a file imports. Adds its names to the shipment's words."""
     try:
         tree = ast.parse(content)
     except (SyntaxError, ValueError, RecursionError):
-        return set()  # it fails on the rank as it would here, when it is imported
+        return set()  # its import fails on the rank just as it would here
     imports: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""The code that has run in this notebook so far, or the script that is running."""
+"""Code that has run in this notebook so far, or the script that is running."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _MAGIC = "get_ipython().run_cell_magic("
 
 
 def texts(namespace: Mapping[str, Any]) -> tuple[str, ...]:
-    """The text of each cell that has run in this kernel, or of the script.
+    """Return the text of each cell that has run in this kernel, or of the script.
 
-    What ran on ranks alone is left out. Of a cell with a magic, such as `%%time`, what stands below.
+    Cells that ran only on ranks are left out. Of a cell with a magic, such as `%%time`, only the body is
+    returned.
     """
     cells = namespace.get("In")
     if isinstance(cells, Sequence) and not isinstance(cells, str):
@@ -33,14 +34,14 @@ def texts(namespace: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def variables(namespace: Mapping[str, Any]) -> list[str]:
-    """The names of environment variables that cells have set, and that are set."""
+    """Return the names of environment variables that cells have set and that still exist."""
     names = {match[1] or match[2] for text in texts(namespace) for match in _VARIABLE.finditer(text)}
     return sorted(name for name in names if name in os.environ)
 
 
 @functools.lru_cache(1000)
 def tree(text: str) -> ast.Module | None:
-    """The text as a syntax tree; None where it is not Python."""
+    """Return the text as a syntax tree. None if it is not Python."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
@@ -49,7 +50,10 @@ def tree(text: str) -> ast.Module | None:
 
 @functools.lru_cache(1000)
 def _run_here(cell: str) -> str:
-    """IPython keeps a cell with a magic as a call of the magic, with the rest as its last argument."""
+    """Return a cell's body.
+
+    IPython stores a cell with a magic as a call, with the body as the last argument.
+    """
     if not cell.startswith(_MAGIC):
         return cell
     parsed = tree(cell)

@@ -1,9 +1,15 @@
-"""The small values that a cell uses, recorded as the run's parameters without a line of code.
+"""Parameters of a run: the small values that a cell uses, recorded without a line of code.
 
-They come from where a notebook has them, the nearest first: literals that the cell gives to calls
-(`train(epochs=3)`), literals that it assigns, variables that it reads, variables that its functions read.
-Numbers, flags and short texts are taken, and those in a dict, a dataclass or a namespace as `config.lr`.
-Nothing is taken that looks like a secret (text/confidential.py), and there are bounds to how much is.
+There are four sources, in order of priority:
+
+1. literals that the cell passes to calls (`train(epochs=3)`),
+2. literals that it assigns,
+3. variables that it reads,
+4. variables that its functions read.
+
+Numbers, flags and short texts are recorded. A value in a dict, a dataclass or a namespace becomes
+`config.lr`. A value that looks like a secret is never recorded (text/confidential.py). The number of values
+is limited.
 """
 
 from __future__ import annotations
@@ -26,7 +32,7 @@ _MOST = 60
 _MOST_INSIDE = 30
 _NAME, _TEXT = 60, 100
 _EXACT = 1 << 53
-"""A browser's numbers hold no larger whole ones, and these name something rather than count."""
+"""A browser's numbers are exact only below this limit. Larger integers are names rather than counts."""
 _HOW_IT_LOOKS = {
     *(
         "end",
@@ -55,7 +61,7 @@ _HOW_IT_LOOKS = {
         "step",
     ),
 }
-"""Keywords that say how something is written or shaped, and nothing about a training."""
+"""Keywords for output format or shape, which do not describe a training."""
 _SAYS_NOTHING = {"print", "display", "open", "log", "getLogger", "range"}
 _CLOSED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
@@ -63,8 +69,12 @@ _CLOSED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 def of_cell(
     body: Sequence[ast.stmt], values: Mapping[str, Any], inner: Mapping[str, Any]
 ) -> dict[str, Value]:
-    """The parameters of a cell. `values`: the names of the notebook that it reads, as they are;
-    `inner`: those that functions read that it uses."""
+    """Return the parameters of a cell.
+
+    Args:
+        values: the notebook's names that the cell reads, with their values.
+        inner: the names that its functions read, with their values.
+    """
     found = _Found()
     own = list(_statements(body))
     for name, value in _arguments(own, values):
@@ -79,7 +89,7 @@ def of_cell(
 def of_call(
     fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], inner: Mapping[str, Any]
 ) -> dict[str, Value]:
-    """The parameters of a call: its arguments, with the defaults of those that it leaves out."""
+    """Return the parameters of a call: its arguments, and the defaults of omitted arguments."""
     found = _Found()
     try:
         bound = signature(fn).bind(*args, **kwargs)
@@ -89,14 +99,14 @@ def of_call(
             if one.kind is inspect.Parameter.VAR_KEYWORD:
                 named |= named.pop(name)
     except (TypeError, ValueError):
-        named = dict(kwargs)  # a builtin that does not tell
+        named = dict(kwargs)  # a builtin without a signature
     found.take(named)
     found.take(inner)
     return found.values
 
 
 class _Found:
-    """Parameters so far. What comes first stays."""
+    """Parameters so far. The first value of a name stays."""
 
     def __init__(self) -> None:
         self.values: dict[str, Value] = {}
@@ -110,8 +120,10 @@ class _Found:
                     self.add(f"{name}.{key}", inside)
 
     def add(self, name: str, value: object, *, several: bool = False) -> bool:
-        """Take a value if it is a small one, and say whether it is. `several`: it may have been given before,
-        to another call."""
+        """Add a value if it is small. Returns whether it is small.
+
+        `several`: the name may already have a value, from another call.
+        """
         small = _small(value)
         if small is None:
             return False
@@ -136,7 +148,7 @@ def _small(value: object) -> Value | None:
             return None
         text, value = str(value), value.item()
         if isinstance(value, float):
-            value = float(text)  # 0.1 of 32 bits is 0.1 to whoever wrote it
+            value = float(text)  # a 32-bit 0.1 is 0.1 to the person who wrote it
     if isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -149,7 +161,7 @@ def _small(value: object) -> Value | None:
 
 
 def _inside(value: object) -> Iterator[tuple[str, Any]]:
-    """What a configuration holds, one level deep. Runs no code of the value's own."""
+    """Yield the values in a configuration, one level deep. Runs no code of the value's own."""
     held: Mapping[Any, Any] = getattr(value, "__dict__", {})
     if type(value) is dict:
         held = value
@@ -164,7 +176,7 @@ def _inside(value: object) -> Iterator[tuple[str, Any]]:
 
 
 def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """The nodes of a cell that run with it, without the insides of its functions."""
+    """Yield the nodes of a cell that run with it, without the bodies of its functions."""
     left = list(body)[::-1]
     while left:
         node = left.pop()
@@ -183,7 +195,10 @@ def _assigned(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, Any]]:
 
 
 def _arguments(nodes: Sequence[ast.AST], values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What literals the cell gives to calls: by keyword, and by place to functions that one can look into."""
+    """Yield literals that the cell passes to calls.
+
+    Positional literals count only for functions whose parameters are known.
+    """
     made = {}
     for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -204,7 +219,7 @@ def _arguments(nodes: Sequence[ast.AST], values: Mapping[str, Any]) -> Iterator[
 
 
 def _places(called: str, made: Mapping[str, Any], values: Mapping[str, Any]) -> list[str]:
-    """The names of a function's parameters by place, where it is one of the cell's or the notebook's own."""
+    """Return the names of a function's positional parameters, if the user's code defines it."""
     if called in made:
         own = made[called].args
         return [one.arg for one in (*own.posonlyargs, *own.args)]
@@ -216,7 +231,7 @@ def _places(called: str, made: Mapping[str, Any], values: Mapping[str, Any]) -> 
 
 
 def _literal(node: ast.AST | None) -> Any:
-    """A literal's value; None for all else, and for None."""
+    """Return a literal's value. None for anything else, and for None itself."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         inner = _literal(node.operand)
         return -inner if isinstance(inner, int | float) and not isinstance(inner, bool) else None

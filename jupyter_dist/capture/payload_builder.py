@@ -1,6 +1,6 @@
-"""Capture a cell or a call with all that it needs from the notebook, ready to travel.
+"""Builder of a payload: a cell or a call, with everything that it needs from the notebook.
 
-Nothing is copied on the way: the buffers of a payload are views of the live arrays and tensors.
+Nothing is copied: the buffers of a payload are views of the live arrays and tensors.
 """
 
 from __future__ import annotations
@@ -49,27 +49,27 @@ _HOROVODS_KERAS = ("horovod.keras", "horovod.tensorflow.keras", "horovod._keras"
 
 @dataclass(frozen=True)
 class Payload:
-    """What travels. `buffers` are views of live arrays: write it before those change."""
+    """Captured payload. `buffers` are views of live arrays, so it must be written before those change."""
 
     header: dict[str, Any]
     body: bytes
     buffers: tuple[memoryview, ...]
     modules: tuple[ShippedFile, ...]
     nbytes: int
-    """About how much will be written."""
+    """Approximate number of bytes to write."""
     notes: tuple[str, ...]
-    """What the user should know, one line each."""
+    """Notes for the user, one line each."""
     imports: tuple[str, ...]
-    """Installed modules that the code uses, which a process may import before the code is there."""
+    """Installed modules that the code uses. A process may import them before it receives the code."""
     words: frozenset[str] = frozenset()
-    """Every name that stands in the code, in what it calls, and in the modules that go along."""
+    """Every name in the code, in the functions that it calls, and in the modules that are sent."""
     parameters: Mapping[str, parameters.Value] = field(default_factory=dict)
     """The small values that the code uses."""
 
     def write(self, path: Path) -> None:
         """Write the container: `path`, and its buffers beside it, both with mode 0600.
 
-        An OSError, such as a full disk, passes through with nothing left behind.
+        Raises OSError, for example for a full disk. Then no file is left behind.
         """
         payload.write(path, self.header, self.body, self.buffers)
 
@@ -89,10 +89,10 @@ def capture_cell(
 ) -> Payload:
     """Capture a cell with the names of `namespace` that it uses, and what those use in turn.
 
-    `label` is how tracebacks call the cell; `labels` (file name → label) and `sources` (file name →
-    text) tell about earlier cells, whose text is otherwise taken from `linecache`; `flags` are the
-    compiler flags that earlier cells have set. `directory` is the notebook's folder; `argv` becomes the
-    rank's `sys.argv`. Raises CaptureError, with everything that is wrong; nothing is written.
+    `label` is the cell's name in tracebacks. `labels` (file name → label) and `sources` (file name → text)
+    describe earlier cells. By default their text is from `linecache`. `flags` are the compiler flags of
+    earlier cells. `directory` is the notebook's folder. `argv` becomes the rank's `sys.argv`. Raises
+    CaptureError with all problems. Nothing is written.
     """
     cell = _source.parse(source, label, flags)
     hidden = _hidden(namespace)
@@ -128,9 +128,9 @@ def capture_call(
     labels: Mapping[str, str] | None = None,
     ship_modules: str = "auto",
 ) -> Payload:
-    """Capture `fn(*args, **kwargs)`; the function may come from a notebook, a script or a module.
+    """Capture `fn(*args, **kwargs)`. The function may belong to a notebook, a script or a module.
 
-    The arguments are as for `capture_cell`; the container's value is {"fn", "args", "kwargs"}.
+    The arguments are as for `capture_cell`. The container's value is {"fn", "args", "kwargs"}.
     """
     main = sys.modules["__main__"].__dict__
     capture = _Capture(main, _hidden(main), _ship.stays_behind(ship_modules, directory))
@@ -149,12 +149,12 @@ def capture_call(
 
 
 class _Capture:
-    """One capture on its way from values to a payload."""
+    """One capture in progress, from values to a payload."""
 
     def __init__(
         self, namespace: dict[str, Any], hidden: Collection[str], doubtful: Callable[[str], bool]
     ) -> None:
-        # Functions of the notebook have the real namespace, even where we were given a copy.
+        # Functions of the notebook use the real namespace, even if the caller passed a copy.
         self._mains = [namespace, sys.modules["__main__"].__dict__]
         self._hidden = hidden
         self._doubtful = doubtful
@@ -164,12 +164,12 @@ class _Capture:
         self._values: dict[str, Any] = {}
         self.trace = Trace()
         self.body: Sequence[ast.stmt] = ()
-        """Of a cell."""
+        """Statements of a cell."""
 
     def take(self, values: dict[str, Any], *, optional: Collection[str] = (), called: str = "") -> None:
-        """Pickle the values, without those `optional` ones that cannot be pickled.
+        """Pickle the values, without those `optional` values that cannot be pickled.
 
-        Raises CaptureError for any other one that cannot.
+        Raises CaptureError if any other value cannot be pickled.
         """
         self._shown = {called if name == "fn" else name: value for name, value in values.items()}
         failure = self._dump(values)
@@ -180,7 +180,7 @@ class _Capture:
         self._notes += notes
         self._shown = {name: value for name, value in self._shown.items() if name not in behind}
         failure = self._dump(self._shown)
-        if failure is not None:  # each can be pickled, but not all together
+        if failure is not None:  # each value can be pickled, but not all together
             raise CaptureError(f"cannot pickle what is used: {failure}. Nothing was started.") from failure
 
     def _dump(self, values: dict[str, Any]) -> Exception | None:
@@ -257,28 +257,31 @@ class _Capture:
         return parameters.of_call(fn, args, kwargs, inner)
 
     def _settings(self, modules: Collection[str], directory: Path) -> kernel_settings.Settings:
-        """What was set in the notebook; objects among it are pickled with the values, and may share some."""
+        """Return the notebook's settings.
+
+        Its objects are pickled with the values, and may share parts with them.
+        """
         settings = kernel_settings.read(
             self._mains[0], directory, modules, mains=self._mains, hidden=self._hidden
         )
         if settings.objects:
             values, trace, dumped = self._values, self.trace, self._dumped
             failure = self._dump({**values, OBJECTS: settings.objects})
-            self.trace.imports |= trace.imports  # the cell's own, which no function has
+            self.trace.imports |= trace.imports  # those of the cell itself, which no function has
             self.trace.words |= trace.words
-            if failure is not None:  # each can be pickled, but not all together
+            if failure is not None:  # each value can be pickled, but not all together
                 self._values, self.trace, self._dumped = values, trace, dumped
                 settings.objects = {}
                 settings.notes.append(f"what was set on modules stays behind: {failure}")
         return settings
 
     def _biggest(self) -> str:
-        """The largest values with their sizes."""
+        """Return the largest values with their sizes."""
         values = {**self._shown, **{n: v for n, v in self.trace.globals.items() if n not in self._shown}}
         counter = _Counter()
         pickler = Pickler(counter, buffer_callback=counter.aside, mains=self._mains, hidden=self._hidden)
         sizes = {}
-        # Data first, with one memory of what was there already: a function that uses X is not as big as X.
+        # Data first, and in one pickler: a function that uses X then does not count X again.
         for name in sorted(values, key=lambda name: callable(values[name])):
             before = counter.size
             pickler.dump(values[name])
@@ -288,7 +291,7 @@ class _Capture:
 
 
 def _needs_legacy_keras(words: Collection[str], modules: Collection[str]) -> str:
-    """What in the code cannot do with Keras 3; empty when nothing is."""
+    """Return what in the code does not work with Keras 3. Empty if there is nothing."""
     if any(f"{name}.".startswith(f"{own}.") for name in modules for own in _HOROVODS_KERAS):
         return "Horovod's Keras API"
     found = sorted(_NEED_LEGACY_KERAS & set(words)) if _uses_keras(words, modules) else []
@@ -302,12 +305,12 @@ def _uses_keras(words: Collection[str], modules: Collection[str]) -> bool:
 def _asks_for_a_spanning_strategy(
     words: Collection[str], modules: Collection[str], texts: Collection[str]
 ) -> bool:
-    """Whether `dist.strategy` is called, and not by the name of a strategy that stays within a rank."""
+    """Return whether `dist.strategy` is called, unless with a strategy that stays within a rank."""
     ours = any(name.partition(".")[0] == "jupyter_dist" for name in modules)
     if not (ours and "strategy" in words):
         return False
     for match in (match for text in texts for match in _CALLS_STRATEGY.finditer(text)):
-        with contextlib.suppress(ValueError):  # the rank says which names there are
+        with contextlib.suppress(ValueError):  # for an unknown name, the rank lists the known ones
             if match[1] is None or spans_ranks(kind_of(match[1])):
                 return True
     return False
@@ -318,7 +321,7 @@ def _decoded(files: Collection[ShippedFile]) -> list[str]:
 
 
 class _Counter:
-    """A file that keeps nothing but its size."""
+    """A file that stores only its size."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -333,7 +336,7 @@ class _Counter:
 
 
 def _hidden(namespace: Mapping[str, Any]) -> set[str]:
-    """Names that the shell or the interpreter put into the notebook; a rank has its own or none."""
+    """Return names that the shell or the interpreter put into the notebook. A rank has its own or none."""
     return {
         name
         for name, value in namespace.items()
@@ -345,7 +348,7 @@ def _hidden(namespace: Mapping[str, Any]) -> set[str]:
 
 
 def _is_ipythons(value: Any) -> bool:
-    # Its `open` claims to be from `io`; the globals of a function cannot lie.
+    # IPython's `open` claims to be from `io`, but a function's globals show its real module.
     space = getattr(value, "__globals__", {"__name__": type(value).__module__})
     return str(space.get("__name__")).partition(".")[0] in ("IPython", "ipykernel")
 
@@ -356,14 +359,14 @@ def _position(name: str, source: str) -> int:
 
 
 def _texts(files: Collection[str], known: Mapping[str, str]) -> dict[str, str]:
-    """The text of earlier cells, and of the script that is running."""
+    """Return the text of earlier cells, and of the running script."""
     texts = {}
     script = getattr(sys.modules["__main__"], "__file__", None)
     for file in sorted(files):
         entry = linecache.cache.get(file)
         if file in known:
             texts[file] = known[file]
-        elif entry is not None and len(entry) == 4 and entry[1] is None:  # no file on a disk
+        elif entry is not None and len(entry) == 4 and entry[1] is None:  # not a file on the disk
             texts[file] = "".join(entry[2])
         elif file == script:
             texts[file] = "".join(linecache.getlines(file))
@@ -371,7 +374,7 @@ def _texts(files: Collection[str], known: Mapping[str, str]) -> dict[str, str]:
 
 
 def _sys_path() -> list[str]:
-    """Where this process looks for modules, without relative entries."""
+    """Return this process's module search path, without relative entries."""
     return list(dict.fromkeys(os.path.abspath(entry) for entry in sys.path if isinstance(entry, str)))
 
 

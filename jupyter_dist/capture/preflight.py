@@ -1,4 +1,4 @@
-"""Find the place inside a value that cannot be pickled, and say what to do about it."""
+"""Search for the place inside a value that cannot be pickled, with advice on what to do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["sort_out"]
 
 _SHOWN = 5
 _UNSEEN = {"fget", "fset", "fdel", "__func__", "__wrapped__"}  # the user wrote one function, not two
-_MORE_FRAMES = 4000  # the tracer recurses in Python where the real pickler does so in C
+_MORE_FRAMES = 4000  # the tracer recurses in Python, but the real pickler recurses in C
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,13 @@ def sort_out(
     hidden: Collection[str],
     where: str,
 ) -> tuple[list[str], list[str]]:
-    """Tell which values cannot travel, after pickling them together has failed.
+    """Return which values cannot be pickled, after pickling them together has failed.
 
-    `where` says where things can be made instead.
-    Returns the `optional` ones that must stay behind, with a note on each. Raises CaptureError when
-    another one cannot be pickled, naming up to five with their paths.
+    Args:
+        where: text for the user, a place where the value can be created instead.
+
+    Returns the `optional` values that are left out, and a note on each. Raises CaptureError if another value
+    cannot be pickled. Its message lists up to five values with their paths.
     """
     faults = []
     for name, value in values.items():
@@ -67,7 +69,7 @@ def sort_out(
 
 
 def _describe(faults: Sequence[_Fault]) -> str:
-    # A function that only uses an unpicklable name says nothing new once that name is listed.
+    # A function that only uses an unpicklable name is not listed again if that name is listed.
     distinct: dict[Any, _Fault] = {}
     for fault in sorted(faults, key=lambda fault: " uses " in fault.path):
         distinct.setdefault(fault.name if fault.culprit is None else fault.culprit, fault)
@@ -113,11 +115,11 @@ def _deeper() -> Iterator[None]:
 
 
 _WALKER: Any = getattr(pickle, "_Pickler", pickle.Pickler)
-"""Python's pickler in Python, which can be watched. With the other one an error names no path."""
+"""Python's pickler written in Python, which can be traced. With the C pickler, an error has no path."""
 
 
 class _Tracer(_WALKER):  # type: ignore[misc]
-    """Pickles as ours does, slowly and into nothing; after a failure `stack` leads to its cause."""
+    """Pickler with our rules, slow and without output. After a failure, `stack` leads to the cause."""
 
     def __init__(self, rules: Pickler) -> None:
         super().__init__(_Nowhere(), protocol=5, buffer_callback=lambda _: False)
@@ -131,7 +133,7 @@ class _Tracer(_WALKER):  # type: ignore[misc]
     def save(self, obj: Any, save_persistent_id: bool = True) -> Any:
         self.stack.append(obj)
         super().save(obj, save_persistent_id)
-        self.stack.pop()  # not after an exception: then the stack is the answer
+        self.stack.pop()  # not after an exception: then the stack leads to the cause
 
 
 class _Nowhere:
@@ -140,7 +142,7 @@ class _Nowhere:
 
 
 def _path(name: str, stack: Sequence[Any]) -> str:
-    """How to get from the first of a chain of objects to the last, in the user's words."""
+    """Return how to get from the first of a chain of objects to the last, in the user's terms."""
     text, at = name, 0
     while at < len(stack) - 1:
         for further in range(at + 1, len(stack)):
@@ -150,7 +152,7 @@ def _path(name: str, stack: Sequence[Any]) -> str:
                 at = further
                 break
         else:
-            # Nothing of the object itself: its own __getstate__ or __reduce__ made this up.
+            # The next object is not part of this one: its own __getstate__ or __reduce__ created it.
             if not isinstance(stack[at], tuple | list | dict | types.CellType):
                 text += _made_by(stack[at], stack[at + 1])
             at += 1
@@ -169,7 +171,7 @@ def _made_by(parent: Any, child: Any) -> str:
 
 
 def _step(parent: Any, child: Any) -> str | None:
-    """The text that leads from an object to one directly inside it; None where that is not so."""
+    """Return the text that leads from an object to one directly inside it. None if it is not inside."""
     if isinstance(parent, types.FunctionType):
         return _step_from_function(parent, child)
     if isinstance(parent, dict):
@@ -201,7 +203,7 @@ def _step_from_function(function: types.FunctionType, child: Any) -> str | None:
         if name in space and space[name] is child:
             return f"() uses {name}"
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # a cell that is still empty
+        with contextlib.suppress(ValueError):  # an empty closure cell
             if cell.cell_contents is child:
                 return f"() uses {name}"
     code = function.__code__
@@ -222,7 +224,7 @@ def _step_from_function(function: types.FunctionType, child: Any) -> str | None:
 
 
 def _attributes(obj: Any) -> Iterator[tuple[str, Any]]:
-    with contextlib.suppress(Exception):  # objects may answer these questions as they like
+    with contextlib.suppress(Exception):  # user-defined classes may raise anything here
         yield from list(vars(obj).items())
     names: list[str] = []
     for cls in type(obj).__mro__:
@@ -272,6 +274,6 @@ def _cure(path: str, culprit: Any, where: str) -> str:
     assert name is not None
     if used == name[0]:
         return f"Create {used} {where}."
-    if "()" in used:  # something of a function's own
+    if "()" in used:  # a part of a function
         return f"Create it {where}."
     return f"Create {name[0]} {where}, or leave this part out of it."

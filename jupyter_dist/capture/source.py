@@ -1,4 +1,4 @@
-"""Check a cell's source before anything starts, and find the notebook names that it needs."""
+"""Check of a cell's source before anything starts, and search for the notebook names that it needs."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ __all__ = ["Cell", "parse"]
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell that compiles: plain Python, with the lines numbered as the user's."""
+    """A cell that compiles: plain Python, with the user's line numbers."""
 
     source: str
     filename: str
     flags: int
-    """What to compile it with."""
+    """Compiler flags."""
     reads: frozenset[str]
-    """Global names that may be read before the cell itself has surely bound them."""
+    """Global names that the cell may read before it has certainly bound them itself."""
     optional: frozenset[str]
-    """Those of them that the cell itself may bind in time."""
+    """Those of `reads` that the cell may bind itself before it reads them."""
     imports: frozenset[str]
     words: frozenset[str]
     body: tuple[ast.stmt, ...] = ()
-    """What was parsed."""
+    """Parsed statements."""
 
 
 def parse(source: str, label: str, flags: int = 0) -> Cell:
     """Check a cell and find its names. `flags` are the future statements of earlier cells.
 
-    Raises CaptureError for a syntax error and for lines that only IPython's shell can run.
+    Raises CaptureError for a syntax error, and for lines that only IPython's shell can run.
     """
     flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     filename = f"<{label}>"
@@ -72,7 +72,7 @@ def parse(source: str, label: str, flags: int = 0) -> Cell:
 def _parse(source: str, filename: str, flags: int) -> ast.Module | SyntaxError:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the rank that compiles it shows them
+            warnings.simplefilter("ignore")  # the rank shows these warnings when it compiles the cell
             compile(source, filename, "exec", flags, dont_inherit=True)
             return ast.parse(source, filename)
     except SyntaxError as error:
@@ -84,7 +84,7 @@ def _parse(source: str, filename: str, flags: int) -> ast.Module | SyntaxError:
 
 
 def _transform(source: str) -> str | None:
-    """The cell as IPython would hand it to Python; None where it cannot."""
+    """Return the cell as IPython passes it to Python. None if IPython cannot convert it."""
     try:
         from IPython.core.inputtransformer2 import TransformerManager
     except ImportError:
@@ -95,7 +95,7 @@ def _transform(source: str) -> str | None:
         return None
     lines = source.splitlines()
     blank = next((i for i, line in enumerate(lines) if line.strip()), len(lines))
-    return "\n" * blank + text  # IPython drops empty first lines; tracebacks count them
+    return "\n" * blank + text  # IPython drops empty first lines, but tracebacks count them
 
 
 def _describe(error: SyntaxError, source: str, label: str) -> str:
@@ -116,7 +116,7 @@ def _describe(error: SyntaxError, source: str, label: str) -> str:
 
 
 def _refuse_shell(tree: ast.Module, source: str, label: str) -> None:
-    """Raise for the first line that needs IPython's shell, which a rank does not have."""
+    """Raise CaptureError for the first line that needs IPython's shell, which a rank does not have."""
     calls = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == "get_ipython"]
     if not calls:
         return
@@ -127,7 +127,7 @@ def _refuse_shell(tree: ast.Module, source: str, label: str) -> None:
 
 
 def _instead(line: str) -> str:
-    """What to do in place of a line of IPython syntax."""
+    """Return what to write instead of a line of IPython syntax."""
     head, assigned, command = line.partition("=")
     if assigned and head.strip().isidentifier() and command.strip()[:1] in ("!", "%"):
         target, line = f"{head.strip()} = ", command.strip()
@@ -158,10 +158,10 @@ def _argv(command: str) -> str:
 
 
 class _Scan:
-    """Finds the names that statements read before they have surely bound them themselves.
+    """Search for names that statements read before they have certainly bound them.
 
-    What is bound in a branch, a loop or after a possible exception is not sure; a function's body
-    counts as read where the function is defined.
+    A name bound in a branch, in a loop or after a possible exception is not certain. A function's body counts
+    as read at the function's definition.
     """
 
     def __init__(self, filename: str, flags: int) -> None:
@@ -171,16 +171,16 @@ class _Scan:
         self._in_branch = 0
         self.reads: set[str] = set()
         self.needed: set[str] = set()
-        """Names that are surely read before anything can have bound them."""
+        """Names that are certainly read before any statement can have bound them."""
 
     def block(self, statements: Iterable[ast.stmt], bound: set[str]) -> set[str]:
-        """Take the statements in; returns the names surely bound after them. `bound` is changed."""
+        """Scan statements. Returns the names certainly bound after them. Changes `bound`."""
         for statement in statements:
             self._statement(statement, bound)
         return bound
 
     def _branch(self, statements: Iterable[ast.stmt], bound: set[str]) -> set[str]:
-        """The same for statements that may not run. `bound` is left alone."""
+        """Scan statements that may not run. Does not change `bound`."""
         self._in_branch += 1
         after = self.block(statements, set(bound))
         self._in_branch -= 1
@@ -209,7 +209,7 @@ class _Scan:
         elif isinstance(node, ast.Try) or type(node).__name__ == "TryStar":
             self._try(node, bound)
         elif not isinstance(node, ast.Pass | ast.Break | ast.Continue):
-            # In a loop of its own, because the cases of a `match` may hold a `break`.
+            # Compiled inside a loop, because the cases of a `match` may contain a `break`.
             loop = ast.While(ast.Constant(True), [node], [])
             self._take(ast.Module([loop] if isinstance(node, ast.Match) else [node], []), "exec", bound)
             self._bound_by(node, bound)

@@ -1,7 +1,7 @@
-"""Note in the kernel how trainers are made, so that a rank can make them again.
+"""Recorder of constructor calls of trainers in the kernel, so that a rank can make the trainers again.
 
-Nothing is imported for it. The constructors of the classes in `worker/pickling/reducers/trainer_kinds.py` are
-wrapped when somebody imports their module; what they do, raise and answer stays as it is.
+Nothing is imported for this. The constructors of the classes in `worker/pickling/reducers/trainer_kinds.py`
+are wrapped when user code imports their module. What they do, raise and return does not change.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _wrapped: weakref.WeakSet[type] = weakref.WeakSet()
 
 
 class _Making(threading.local):
-    """The objects whose constructors run in this thread, the outermost first."""
+    """Objects whose constructors are running in this thread, the outermost first."""
 
     def __init__(self) -> None:
         self.objects: list[Any] = []
@@ -38,12 +38,12 @@ _making = _Making()
 
 
 def install() -> None:
-    """Note from now on how trainers are made. Repeatable."""
+    """Start recording how trainers are made. Repeatable."""
     _finder.install()
 
 
 def remove() -> None:
-    """Leave the classes as they were. Trainers that are there keep their notes."""
+    """Restore the classes. Existing trainers keep their records."""
     _finder.remove()
     for cls in list(_wrapped):
         own: Any = vars(cls).get("__init__")
@@ -57,7 +57,7 @@ def remove() -> None:
 def _hook(name: str, module: ModuleType) -> None:
     for kind in TRAINERS:
         if kind.module == name:
-            # An import of the user's must not fail because of us; what is not noted is refused later.
+            # This hook must never make the user's import fail. A trainer without a record is refused later.
             with contextlib.suppress(Exception):
                 _watch(getattr(module, kind.name), kind)
 
@@ -89,7 +89,7 @@ def _below(cls: Any) -> list[Any]:
 
 
 def _wrap(cls: Any, kind: Kind) -> None:
-    """Note what the class's own constructor, if it has one, is called with."""
+    """Wrap the class's own constructor, if it has one, to record its arguments."""
     original = vars(cls).get("__init__")
     if original is None or hasattr(original, NOTES):
         return
@@ -118,18 +118,21 @@ def _noting(original: Callable[..., None], kind: Kind) -> Callable[..., None]:
 
 
 def _begin(obj: Any, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Made | None:
-    """What was given; None where a constructor of the same object has said so, or nobody will ask."""
+    """Return a record of the arguments.
+
+    None if an outer constructor of the same object has one, or this is a rank.
+    """
     if any(obj is other for other in _making.objects) or events.writer() is not None:
         return None
     if kind.shared and getattr(type(obj), "_shared_state", None):
-        return None  # it is there already, and this call changes nothing in it
+        return None  # the shared state already exists, and this call does not change it
     return Made(kind, next(_order), bool(_making.objects), args, kwargs)
 
 
 def _end(obj: Any, kind: Kind, made: Made) -> None:
     try:
         made.settle(obj, kind)
-    except Exception as error:  # the object is made, and that is what its owner wants
+    except Exception as error:  # the object exists, and user code must receive it
         made.trouble = f"{type(error).__name__}: {error}"
     with contextlib.suppress(Exception):
         note(obj, made)

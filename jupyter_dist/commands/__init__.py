@@ -1,8 +1,12 @@
 """`%dist …` in a notebook and `jupyter dist …` in a terminal: one tree of commands for both.
 
-A command takes words and returns what is to be shown, or None: the notebook shows that value, the
-terminal prints its text. Exit status in a terminal: 0, 1 for a failed run or command, 2 for input
-that cannot be used, 130 for a run that was stopped or a command that was interrupted.
+A command takes words and returns what to show, or None. The notebook shows that value, and the terminal
+prints its text. The exit status in a terminal is:
+
+- 0 for success,
+- 1 for a failed run or command,
+- 2 for input that cannot be used,
+- 130 for a run that was stopped, or a command that was interrupted.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ _HELP = ("-h", "--help")
 
 
 def flag_groups(backend: Backend, leave_out: Sequence[str] = ()) -> list[tuple[str, Sequence[Flag]]]:
-    """The flags of a run, grouped for the help."""
+    """Return the flags of a run, grouped for the help."""
     run = [flag for flag in run_flags() if flag.field not in leave_out]
     return [("flags", run), (f"flags of the backend {backend.name!r}", flags_of(backend.options))]
 
@@ -49,7 +53,7 @@ def _run(context: Context, tokens: Sequence[str]) -> Any:
     script = Path(line.rest[0])
     source = start.read_script(script)
     origin = start.Origin(script.name, script.absolute().parent, argv=line.rest)
-    sys.path.insert(0, str(origin.directory))  # as `python SCRIPT` would
+    sys.path.insert(0, str(origin.directory))  # `python SCRIPT` does this too
     if plan.run.dry_run:
         return Message(json.dumps(start.describe(source, {}, plan, origin), indent=2))
     return _start(source, plan, origin)
@@ -89,7 +93,7 @@ def _tree(context: Context) -> tuple[Command, ...]:
 
 
 def dispatch(words: str | Sequence[str], context: Context, expand: Callable[[str], str] = str) -> Any:
-    """Do what a line says and return what is to be shown. Raises DistError."""
+    """Run the command in a line and return what to show. Raises DistError."""
     tokens = [expand(t) for t in split_line(words)] if isinstance(words, str) else list(words)
     return _descend(tokens, _tree(context), context, "jupyter dist" if context.terminal else "%dist")
 
@@ -139,7 +143,7 @@ def _overview(commands: tuple[Command, ...], path: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The terminal's `jupyter dist`; returns the exit status."""
+    """Run the terminal's `jupyter dist`. Returns the exit status."""
     try:
         value = dispatch(list(sys.argv[1:] if argv is None else argv), Context(terminal=True))
         return _show(value)
@@ -152,20 +156,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # `jupyter dist logs | head`: nobody reads on, and the flush at exit must not complain.
+        # `jupyter dist logs | head`: the reader has ended, and the flush at exit must not print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
 
 
 def _for_terminal(text: str) -> str:
-    """Advice as it is given in notebooks, for a shell."""
+    """Rewrite a notebook's advice for a shell."""
     return text.replace("%dist ", "jupyter dist ")
 
 
 def _show(value: Any) -> int:
     from ..showing.run import Run
 
-    if isinstance(value, Run):  # its output has been shown
+    if isinstance(value, Run):  # its output has already been shown
         state = State(value.state)
         return {State.FAILED: 1, State.LOST: 1, State.UNWATCHED: 1, State.STOPPED: 130}.get(state, 0)
     if value is not None:

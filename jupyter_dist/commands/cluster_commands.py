@@ -22,7 +22,7 @@ from .run_commands import Command, Context, Empty, about_site, command
 __all__ = ["CLUSTER_COMMANDS"]
 
 _FRESH_S = 15.0
-"""Whoever lists the clusters again at once gets what was found before."""
+"""Within this time, a second list of the clusters shows the earlier results."""
 _NOT_IN_ADD = tuple(name for name in NOT_SAVED if name != "backend")
 
 
@@ -55,17 +55,17 @@ def _list(context: Context, _: Empty, __: tuple[str, ...]) -> Table:
 
 
 def _sites(names: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-    """What the backends of these names find to run on, as far as they are of those that look for it."""
+    """Return the sites that these backends find. Backends that do not look for sites are left out."""
     asked = []
     for name in names:
-        with contextlib.suppress(DistError):  # it is told beside the cluster
+        with contextlib.suppress(DistError):  # the list shows this error beside the cluster
             if backends.declared(name).capabilities.sites:
                 asked.append(name)
     return {name: found.sites for name, found in detection.ask(asked, fresh_s=_FRESH_S).items()}
 
 
 def _options(cluster: Cluster) -> str:
-    # Values of --env can be secrets, and a list is often shown to others.
+    # Values of --env can be secrets, and people often show this list to others.
     shown = {k: "{…}" if k == "env" else v for k, v in cluster.options.items()}
     return ", ".join(f"{key} = {value}" for key, value in shown.items())
 

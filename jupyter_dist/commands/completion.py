@@ -1,4 +1,4 @@
-"""What Tab offers in a line of `%%distribute` or `%dist`: flags, their values, commands, runs, clusters."""
+"""Tab completion in a line of `%%distribute` or `%dist`: flags, their values, commands, runs, clusters."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _NEWEST = 20
 
 
 def complete(text: str) -> tuple[str, list[str]]:
-    """What is being typed at the end of `text`, a magic's line up to the cursor, and what may become of it.
+    """Return the unfinished word at the end of `text`, and its possible completions. Never raises.
 
-    Nothing where the line is not one of ours. Never raises."""
+    `text` is a magic's line up to the cursor. Other lines have no completions.
+    """
     magic, *words = text.split() or [""]
     if text[-1:].isspace():
         words.append("")
@@ -34,7 +35,7 @@ def complete(text: str) -> tuple[str, list[str]]:
             found = _command(_tree(Context()), before, word)
         else:
             found = _flags([*run_flags(), *_backends_flags(before)], before, word)
-    except DistError:  # such as a file of clusters that somebody has broken
+    except DistError:  # for example, the file of clusters is invalid
         return word, []
     typed = word.rpartition("=")[2]
     return typed, [name for name in found if name.startswith(typed)]
@@ -43,7 +44,7 @@ def complete(text: str) -> tuple[str, list[str]]:
 def _backends_flags(before: Sequence[str]) -> tuple[Flag, ...]:
     try:
         return flags_of(backend_of(before).options)
-    except DistError:  # half of a name
+    except DistError:  # the name is incomplete
         return ()
 
 
@@ -82,7 +83,7 @@ def _command(commands: Sequence[Command], before: Sequence[str], word: str) -> l
 
 
 def _words(command: Command) -> list[str]:
-    """What a command takes beside flags, as its usage calls it."""
+    """Return what a command takes besides flags, judged by its usage text."""
     if "ID" in command.usage:
         return [folder.id for folder in itertools.islice(runs(), _NEWEST)]
     if "BACKEND" in command.usage:

@@ -1,4 +1,4 @@
-"""Help texts, made from the flags themselves."""
+"""Help texts, built from the flags themselves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INDENT = 26
 
 
 def help_text(usage: str, about: str, groups: Iterable[tuple[str, Sequence[Flag]]]) -> str:
-    """A usage line, what it does, and each group's flags with what they are for."""
+    """Return the usage line, what the command does, and each group's flags with their descriptions."""
     parts = [f"usage: {usage}", "", *textwrap.wrap(about, _WIDTH)]
     for title, flags in groups:
         if flags:
@@ -24,7 +24,7 @@ def help_text(usage: str, about: str, groups: Iterable[tuple[str, Sequence[Flag]
 
 
 def entry(name: str, about: str) -> list[str]:
-    """One thing and what it does, in two columns."""
+    """Return a name and its description, in two columns."""
     lines = textwrap.wrap(about, _WIDTH - _INDENT) or [""]
     head = f"  {name}"
     if len(head) > _INDENT - 2:

@@ -1,9 +1,9 @@
-"""Build Horovod's wheel for the torch and TensorFlow that are here, keep it, and install it.
+"""Build of Horovod's wheel for the installed torch and TensorFlow, its cache and its installation.
 
-Horovod's last release does not build with today's frameworks: three lines of its CMake files are changed,
-and one of its Gloo for hosts whose own name leads to themselves. A wheel is kept under
-`$XDG_CACHE_HOME/jupyter-dist/horovod/KEY/`, where KEY stands for everything that it depends on, so the
-same wheel is built once.
+Horovod's last release does not build with today's frameworks. So three lines of its CMake files are changed.
+One line of its Gloo code is changed for hosts whose own name resolves to a loopback address.
+A wheel is cached under `$XDG_CACHE_HOME/jupyter-dist/horovod/KEY/`. KEY is a hash of everything that the
+wheel depends on. So the same wheel is built once.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from .horovod_recipe import SHA256, VERSION, Recipe
 __all__ = ["Progress", "build", "cache_root", "cached", "check", "default_jobs", "install", "patch"]
 
 Progress = Callable[[float | None, str], None]
-"""Called with the share that is done (0 to 1, None: unknown) and what is being done."""
+"""Called with the finished share (0 to 1, None: unknown) and a text on the current step."""
 
 _RUNTIME = ("cloudpickle", "psutil", "pyyaml", "packaging", "cffi>=1.4")
-"""What Horovod imports; its own metadata is not asked, because it would replace tensorflow-cpu."""
+"""Packages that Horovod imports. Its own metadata is not used, because it would replace tensorflow-cpu."""
 _BUILD = ("setuptools<81", "wheel", *_RUNTIME)
 _ASK = "import horovod.{} as hvd; print(*['Gloo'] * hvd.gloo_built(), *['MPI'] * hvd.mpi_built())"
 _GIGABYTE = 1 << 30
 _MEMORY_A_JOB = 1.5 * _GIGABYTE
 
-# (file, pattern, what stands there instead, how often)
+# (file, pattern, replacement, number of matches)
 _STANDARD = (r"(set\(CMAKE_CXX_STANDARD) 14\)", r"\1 17)", 1)
 _CHANGES = (
-    # torch since 2.1 wants C++17,
+    # torch needs C++17 since version 2.1.
     ("CMakeLists.txt", *_STANDARD),
     ("horovod/torch/CMakeLists.txt", *_STANDARD),
-    # and TensorFlow's wheel lacks the XLA headers that this file includes.
+    # TensorFlow's wheel lacks the XLA headers that this file includes.
     (
         "horovod/tensorflow/CMakeLists.txt",
         r"(?m)^list\(APPEND TF_SOURCES [^\n]*/xla_mpi_ops\.cc\"\)\n",
         "",
         1,
     ),
-    # Process sets, and all ranks are one, met at the address of the host's own name: often 127.0.1.1.
+    # Process sets, also that of all ranks, use the address of the host's own name, which is often 127.0.1.1.
     (
         "horovod/common/gloo/gloo_context.cc",
         r"(?s)(::InitializeForProcessSet\(.*?device_attr\.iface = )(gloo_iface_)",
@@ -66,22 +66,22 @@ def cache_root() -> Path:
 
 
 def cached(recipe: Recipe) -> Path | None:
-    """The wheel that was built for this recipe before, if it is still there."""
+    """Return the cached wheel for this recipe, or None."""
     found = sorted((cache_root() / recipe.key).glob("horovod-*.whl"))
     return found[-1] if found else None
 
 
 def default_jobs() -> int:
-    """Compilers at a time: one per core, as far as the memory goes."""
+    """Return the number of parallel compilers: one per core, limited by the memory."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(1, min(cores, int(memory / _MEMORY_A_JOB)))
 
 
 def build(recipe: Recipe, jobs: int, progress: Progress) -> Path:
-    """Build the wheel and keep it; returns its path. Minutes. Interrupting it leaves nothing behind.
+    """Build the wheel and cache it. Returns its path. Blocks for minutes. An interrupt leaves nothing behind.
 
-    Raises DistError when a step fails, with the end of its output and the path of all of it.
+    Raises DistError if a step fails, with the end of its output and the path of the whole output.
     """
     home = cache_root()
     home.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def build(recipe: Recipe, jobs: int, progress: Progress) -> Path:
         progress(None, "getting the build tools")
         tools = work / "tools"
         _pip(["install", "--target", str(tools), *_BUILD], log)
-        # Before the user's own packages, so that its setuptools is the one that still builds Horovod.
+        # The tools precede the user's packages, because only this setuptools still builds Horovod.
         paths = [str(tools), os.environ.get("PYTHONPATH", "")]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         source = _fetch(home, work, log, env, progress)
@@ -116,7 +116,7 @@ def build(recipe: Recipe, jobs: int, progress: Progress) -> Path:
 
 
 def _fetch(home: Path, work: Path, log: Path, env: Mapping[str, str], progress: Progress) -> Path:
-    """Horovod's source, unpacked; the archive is kept."""
+    """Download and unpack Horovod's source. The archive is cached."""
     name = f"horovod-{VERSION}"
     archive = home / f"{name}.tar.gz"
     if not _is_whole(archive):
@@ -146,9 +146,9 @@ def _is_whole(archive: Path) -> bool:
 
 
 def patch(source: Path) -> None:
-    """Make Horovod's source build with today's frameworks.
+    """Change Horovod's source so that it builds with today's frameworks.
 
-    Raises DistError, with nothing changed, when it is not the source that this was written for.
+    Raises DistError, with nothing changed, if the source is not the expected version.
     """
     changed: dict[Path, str] = {}
     for name, pattern, instead, times in _CHANGES:
@@ -177,7 +177,7 @@ def _make_watch(progress: Progress) -> Callable[[str], None]:
 
 
 def install(wheel: Path, log: Path | None = None) -> None:
-    """Install a wheel and what Horovod imports into this Python's environment."""
+    """Install a wheel and Horovod's dependencies into this Python's environment."""
     log = log or cache_root() / "install.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     _pip(["install", "--no-deps", "--force-reinstall", str(wheel)], log)
@@ -186,10 +186,10 @@ def install(wheel: Path, log: Path | None = None) -> None:
 
 
 def check(recipe: Recipe) -> str:
-    """Says what the installed Horovod can do, having imported it once for each framework.
+    """Import the installed Horovod once for each framework, and return a line on the result.
 
-    `horovodrun --check-build` says the same, and imports TensorFlow five times for it.
-    Raises DistError when something wanted is not in it.
+    `horovodrun --check-build` checks the same, but imports TensorFlow five times.
+    Raises DistError if a requested part is missing.
     """
     frameworks = {"torch": recipe.torch, "tensorflow": recipe.tensorflow}
     wanted = {"Gloo": VERSION, "MPI": recipe.mpi}
@@ -212,7 +212,7 @@ def _pip(
     env: Mapping[str, str] | None = None,
     watch: Callable[[str], None] | None = None,
 ) -> None:
-    """Run pip to its end; its output goes into the log, and line by line to `watch`."""
+    """Run pip until it ends. Its output is written to the log, and each line is passed to `watch`."""
     argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments]
     with log.open("a") as file:
         process = subprocess.Popen(
@@ -236,7 +236,7 @@ def _pip(
                 code = process.wait()
             except BaseException:
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)  # the compilers with it
+                    os.killpg(process.pid, signal.SIGKILL)  # kills the compilers too
                 raise
     if code:
         raise DistError(_failure(arguments[0], log, time.monotonic() - started))

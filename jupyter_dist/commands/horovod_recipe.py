@@ -1,4 +1,4 @@
-"""What a Horovod wheel is built from here: the versions it is tied to, and the tools it takes."""
+"""Inputs of a Horovod wheel that is built here: the versions it depends on, and the build tools."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ __all__ = ["SHA256", "VERSION", "Recipe", "find_recipe", "missing_tools", "requi
 
 VERSION = "0.28.1"
 SHA256 = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
-"""Of the source archive on PyPI."""
+"""SHA-256 of the source archive on PyPI."""
 _PATCH = 2
-"""Counted up when `horovod_build.patch` changes, so that an older wheel is not taken for a new one."""
+"""Incremented when `horovod_build.patch` changes, so that an older wheel is not used for a new one."""
 
 _TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly", "tensorflow-rocm")
 _CMAKE = (3, 13)
@@ -48,7 +48,7 @@ _CONDA = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """Two equal recipes make the same wheel. A version is None where the thing is left out."""
+    """Recipe of a wheel. Equal recipes make the same wheel. The version of an omitted part is None."""
 
     torch: str | None
     tensorflow: str | None
@@ -56,18 +56,18 @@ class Recipe:
     python: str = f"{sys.implementation.cache_tag}"
     machine: str = f"{sysconfig.get_platform()}-{platform.libc_ver()[0]}{platform.libc_ver()[1]}"
     settings: tuple[tuple[str, str], ...] = ()
-    """The variables HOROVOD_… of who builds, such as HOROVOD_GPU_OPERATIONS=NCCL."""
+    """The user's variables HOROVOD_…, such as HOROVOD_GPU_OPERATIONS=NCCL."""
     horovod: str = VERSION
     patch: int = _PATCH
 
     @property
     def key(self) -> str:
-        """A short name for it, the same wherever all of it is the same."""
+        """Return a short name, which is the same for equal recipes."""
         text = json.dumps(dataclasses.asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def environment(self) -> dict[str, str]:
-        """The variables that tell Horovod's build what to build; one that was set by hand wins."""
+        """Return the variables for Horovod's build. A variable that the user has set wins."""
         wanted = {"MPI": self.mpi, "GLOO": VERSION, "PYTORCH": self.torch, "TENSORFLOW": self.tensorflow}
         own = {f"HOROVOD_WITH{'' if v else 'OUT'}_{name}": "1" for name, v in wanted.items()}
         return {**own, "HOROVOD_WITHOUT_MXNET": "1", **dict(self.settings)}
@@ -81,10 +81,10 @@ class Recipe:
 
 
 def find_recipe(*, mpi: bool, environ: Mapping[str, str] = os.environ) -> Recipe:
-    """The recipe for this Python: whatever of torch and TensorFlow is installed beside it.
+    """Return the recipe for this Python, with the installed versions of torch and TensorFlow.
 
-    Raises InputError when neither is, or when MPI is wanted and missing: a wheel is tied to its version.
-    What else a build takes is not asked here, because a wheel that was kept needs none of it.
+    Raises InputError if neither is installed, or if MPI is requested and missing. The version of MPI is part
+    of the recipe. Other build tools are not checked here, because a cached wheel does not need them.
     """
     torch = _version("torch", ("torch",))
     tensorflow = _version("tensorflow", _TENSORFLOW)
@@ -103,14 +103,14 @@ def find_recipe(*, mpi: bool, environ: Mapping[str, str] = os.environ) -> Recipe
 
 
 def require_tools(*, mpi: bool) -> None:
-    """Raises InputError, with the packages to install, when something that the build takes is missing."""
+    """Raise InputError, with the packages to install, if a build tool is missing."""
     missing = missing_tools(mpi=mpi)
     if missing:
         raise InputError(_cure(missing))
 
 
 def missing_tools(*, mpi: bool) -> list[str]:
-    """What the build takes and this machine lacks, in words. Compiles nothing."""
+    """Return the names of build tools that this machine lacks. Compiles nothing."""
     found = {
         "a C++ compiler": shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++"),
         "make": shutil.which("make"),
@@ -155,7 +155,10 @@ def _cmake_version() -> tuple[int, ...]:
 
 
 def _mpi_version() -> str | None:
-    """Of the MPI that `mpicxx` compiles for, from its header; None where it cannot compile."""
+    """Return the version of the MPI that `mpicxx` compiles for, from its header.
+
+    None if it cannot compile.
+    """
     macros = _output("mpicxx", "-E", "-dM", "-x", "c++", "-", given="#include <mpi.h>\n")
     found = dict(re.findall(r'^#define (OMPI_\w+_VERSION|MPICH_VERSION) "?([^"\n]*)"?$', macros, re.M))
     if "MPICH_VERSION" in found:

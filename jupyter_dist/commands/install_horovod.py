@@ -16,7 +16,7 @@ from .run_commands import Context, Empty, command
 __all__ = ["HOROVOD_COMMANDS"]
 
 _EVERY_S = 30.0
-"""Between two lines of progress where a line cannot be written over."""
+"""Interval between two progress lines if a line cannot be overwritten."""
 
 
 class _Install(Empty):
@@ -48,7 +48,7 @@ def _install(context: Context, flags: _Install, _: tuple[str, ...]) -> Message:
 
 
 class _Progress:
-    """One line, written over where that can be done; else a line now and then."""
+    """One progress line, which is overwritten on a terminal. Elsewhere a new line from time to time."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()

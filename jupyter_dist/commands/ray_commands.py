@@ -1,4 +1,4 @@
-"""The command `ray`: the Rays that run, and clusters launched from a cluster-launcher file."""
+"""The command `ray`: running Ray clusters, and clusters launched from a cluster-launcher file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands about runs and backends, each from words to what is shown."""
+"""Commands for runs and backends. Each converts words to what is shown."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ __all__ = ["RUN_COMMANDS", "Command", "Context", "Empty", "about_site", "command
 _SHOWN_RUNS = 20
 _STOP_LIMIT_S = 15.0
 _SHOWN_LINES = 200
-"""Lines of a log that a notebook shows unless it asks for more: its output is saved with it."""
+"""Default number of log lines in a notebook, which saves its output in its file."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """Where a command was given."""
+    """Place where a command was entered."""
 
     terminal: bool = False
 
 
 @dataclass(frozen=True)
 class Command:
-    """One command. `do` gets the words after its name; `usage` is what they may be."""
+    """One command. `do` gets the words after its name. `usage` describes these words."""
 
     name: str
     usage: str
@@ -57,7 +57,7 @@ class Command:
 
 
 class Empty(BaseModel):
-    """The flags of a command that has none."""
+    """Flags of a command without flags."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -71,7 +71,10 @@ def command(
     at_least: int = 0,
     at_most: int | None = 0,
 ) -> Command:
-    """A command whose flags are the fields of a model, and that takes so many words beside them."""
+    """Create a command.
+
+    Its flags are the fields of a model, and it takes `at_least` to `at_most` further words.
+    """
     flags = flags_of(model)
 
     def read(context: Context, tokens: Sequence[str]) -> Any:
@@ -132,7 +135,7 @@ def _stop(context: Context, flags: _Stop, ids: tuple[str, ...]) -> Message:
     for folder in chosen:
         before = reader.status(folder).state
         after = stop.stop(folder, kill=flags.kill, wait_s=_STOP_LIMIT_S)
-        # A lost run whose ranks go on is not at its end before another supervisor has ended them.
+        # A lost run whose ranks still run ends only after another supervisor has ended them.
         if before.ended and after is before:
             lines.append(f"{folder.id} had ended before: {before}")
         elif after.ended:
@@ -265,7 +268,7 @@ def _rm(context: Context, flags: _Rm, ids: tuple[str, ...]) -> Message:
 def _backends(context: Context, _: Empty, asked: tuple[str, ...]) -> Table:
     for name in asked:
         if name not in backends.names():
-            backends.declared(name)  # which says what there is instead
+            backends.declared(name)  # raises an error that lists the known backends
     rows: list[tuple[str, str, str]] = []
     data = []
     for name, found in detection.ask(asked or backends.names()).items():
@@ -277,19 +280,19 @@ def _backends(context: Context, _: Empty, asked: tuple[str, ...]) -> Table:
 
 
 def about_site(site: Mapping[str, Any]) -> str:
-    """What a site of a backend has, or why it cannot be used."""
+    """Return what a site of a backend has, or why it cannot be used."""
     return str(site.get("problem") or site.get("told") or "there")
 
 
 def _found(found: detection.Found) -> tuple[str, str]:
-    """Whether a backend can be used, and what it has found or lacks."""
+    """Return whether a backend can be used, and what it has found or lacks."""
     missing = found.problem if isinstance(found.problem, MissingEngine) else found.lacks
     if missing is not None:
         return "not installed", str(missing)
     if found.problem is not None:
         return "broken", one_line(str(found.problem), 1000)
     told = ", ".join(f"{key} {value}" for key, value in found.facts.items() if key != "gpus_in_use")
-    more = found.facts.get("gpus_in_use") or found.no_site  # a sentence
+    more = found.facts.get("gpus_in_use") or found.no_site  # a whole sentence
     return "ready", told if more is None else f"{told}: {more}"
 
 

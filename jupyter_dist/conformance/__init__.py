@@ -1,4 +1,4 @@
-"""What every backend has to do, as tests that a backend joins with one fixture. Needs pytest.
+"""Tests of everything that a backend must do. A backend joins them with one fixture. Needs pytest.
 
     # test_mine.py
     import pytest
@@ -11,9 +11,10 @@
     class TestMine(BackendConformance):
         pass
 
-`BackendConformance` is three classes in one: `DeclaredConformance`, which starts nothing, and
-`PlatformConformance` and `LinkConformance`, which start real runs on `target.np` ranks. What only some
-backends can is asked of those whose `Capabilities` declare it; of the others it is asked that they refuse it.
+`BackendConformance` is three classes in one. `DeclaredConformance` starts nothing. `PlatformConformance` and
+`LinkConformance` start real runs on `target.np` ranks.
+An optional ability is tested if the backend's `Capabilities` declare it. Otherwise a test checks that the
+backend refuses it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-# Before they are imported, so that a failing assertion shows its values.
+# Registered before the modules are imported, so that a failing assertion shows its values.
 pytest.register_assert_rewrite(
     *(f"{__name__}.{path.stem}" for path in Path(__file__).parent.glob("[!_]*.py")),
 )

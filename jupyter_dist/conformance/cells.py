@@ -1,4 +1,4 @@
-"""The cells that the suite runs. They need Python alone: a backend's hosts may have nothing else."""
+"""Cells that the suite runs. They need only Python, because a backend's hosts may have nothing else."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ sys.stdout.write("no newline at the end")
 }
 """
 
-# All ranks wait for each other. Rank 0 then has a connection to each of the others, and these one to it.
+# All ranks wait for each other. Rank 0 then has a connection to each other rank.
 _MEETS = """
 import os, socket, time
 import jupyter_dist as dist
@@ -109,7 +109,7 @@ def meet():
     return [first]
 """
 
-# Rank 0 has no result that travels and ends at once; the others go on, and send a lot.
+# Rank 0 has a result that cannot be pickled, and ends at once. The others continue and send much data.
 TIES = """
 import pickle
 
@@ -145,7 +145,7 @@ import jupyter_dist as dist
 (dist.rank(), dist.world_size(), os.getcwd(), os.path.isdir(WANTED), beside.ANSWER)
 """
 
-# The last rank fails while the first one waits for it: what that one says then is no root cause.
+# The last rank fails while rank 0 waits for it. The error of rank 0 is then not the root cause.
 FAILS = f"""
 {_MEETS}
 import select
@@ -162,7 +162,7 @@ if dist.rank() == LAST:
 time.sleep(600)
 """
 
-# The others ignore SIGTERM, as a rank that hangs in C code does.
+# The other ranks ignore SIGTERM, like a rank that hangs in C code.
 KILLED = """
 import os, signal, time
 import jupyter_dist as dist
@@ -208,7 +208,7 @@ print("up")
 time.sleep(600)
 """
 
-# A script: it starts a run and is gone.
+# A script that starts a run and ends.
 DETACHED = """
 import json, os, subprocess, sys, time
 import jupyter_dist as dist

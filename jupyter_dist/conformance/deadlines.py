@@ -1,10 +1,12 @@
-"""Wait for conditions and processes with a deadline that does not count what other programs cost.
+"""Waits for conditions and processes, with a deadline that does not count delays by other programs.
 
-A deadline is no claim: a wait that ends well is as good after 40 s as after 4 s. So it has no number of its
-own, and it is long. It ends a test that hangs, with a text that says what the test waited for.
+A deadline claims nothing about speed: a wait that ends well may take 4 s or 40 s. So all deadlines are the
+same and long. A deadline ends a test that hangs, with a text on what the test waited for.
 
-Time in which some process of this machine waited for a CPU is not counted, as far as the kernel reports it
-(https://docs.kernel.org/accounting/psi.html). A kernel without that report has a deadline by the clock.
+Time in which some process of this machine waited for a CPU is not counted, if the kernel reports it
+(https://docs.kernel.org/accounting/psi.html).
+On a kernel without that report, the deadline follows the
+clock.
 """
 
 from __future__ import annotations
@@ -30,17 +32,17 @@ __all__ = [
 ]
 
 PATIENCE_S = 120.0
-"""How long a test waits for one condition."""
+"""Time limit of a test for one condition."""
 _PRESSURE = Path("/proc/pressure/cpu")
 _AT_MOST = 4
-"""On a machine that is always busy a deadline takes this many times its length."""
+"""On a machine that is always busy, a deadline lasts at most this many times its length."""
 
 T = TypeVar("T")
 _end_all_by = float("inf")
 
 
 def waited_s() -> float:
-    """Return the seconds since boot in which some process waited for a CPU; 0 if the kernel does not say."""
+    """Return the seconds since boot in which some process waited for a CPU. 0 if the kernel has no report."""
     try:
         found = re.search(r"^some .*total=(\d+)", _PRESSURE.read_text(), re.MULTILINE)
     except OSError:
@@ -59,7 +61,7 @@ def end_all_by(moment: float) -> None:
 
 
 class Deadline:
-    """A deadline that begins when it is made, and after which a test stops to wait.
+    """A deadline that begins when it is created. After it a test stops waiting.
 
     Args: `patience_s`, the seconds that it lasts on an idle machine.
     """
@@ -69,7 +71,7 @@ class Deadline:
         self._began, self._waited_s = time.monotonic(), waited_s()
 
     def left_s(self) -> float:
-        """Return the seconds that are left, 0 at least. The number can be larger when asked again."""
+        """Return the seconds that are left, at least 0. A later call may return more."""
         now = time.monotonic()
         passed = now - self._began
         left = self.patience_s - (passed - (waited_s() - self._waited_s))
@@ -126,7 +128,7 @@ def output_of(
         try:
             return process.communicate(input, timeout=deadline.left_s())
         except subprocess.TimeoutExpired:
-            input = None  # `communicate` takes it once
+            input = None  # `communicate` accepts it only once
             if deadline.passed():
                 process.kill()
                 written = "\n".join(filter(None, process.communicate()))

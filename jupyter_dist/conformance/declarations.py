@@ -1,4 +1,4 @@
-"""What a backend says of itself, and what it would start: nothing runs here."""
+"""Tests of what a backend declares, and of what it would start. Nothing runs here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Declared"]
 
 
 class Declared:
-    """Its members, its options, its dry run, its refusals."""
+    """Tests of a backend's members, options, dry run and refusals."""
 
     def test_its_members_are_those_of_a_backend(self, target: Target) -> None:
         backend = backends.load(target.backend)

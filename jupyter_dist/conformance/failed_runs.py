@@ -1,4 +1,4 @@
-"""Runs that fail: who is named, what is kept, who is ended, what comes after."""
+"""Tests of runs that fail: the named rank, the kept output, the ended ranks, the next attempt."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ LINES = 2000
 
 
 def _processes(run: Run) -> list[tuple[str, int]]:
-    """The ranks' processes, all of them, as the ranks themselves told."""
+    """Return the processes of all ranks, as the ranks themselves reported them."""
     told = [event.data for event in reader.events(run.folder) if event.kind == "started"]
     return [(event["host"], event["pid"]) for event in told]
 
 
 class Raised:
-    """What a run leaves of which one rank raises an exception."""
+    """Tests of a run in which one rank raises an exception."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -72,7 +72,7 @@ class Raised:
 
 
 class Failed:
-    """What a run leaves that fails without an exception, and what comes after."""
+    """Tests of runs that fail without an exception, and of restarts."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -107,7 +107,7 @@ class Failed:
         runs.gone(*_processes(run))
 
     def test_a_restart_is_a_new_attempt(self, runs: Runs, target: Target) -> None:
-        """After an end without a word: `os._exit` runs no handler and writes no error."""
+        """The first attempt ends silently: `os._exit` runs no handler and writes no error."""
         if not backends.declared(target.backend).capabilities.restarts:
             with pytest.raises(InputError, match="cannot restart ranks"):
                 runs.plan(max_restarts=1)
@@ -122,7 +122,7 @@ class Failed:
         assert "attempt 0" in run.log(target.last, attempt=0).split("\n")
 
     def test_a_timeout_fails_the_run(self, runs: Runs) -> None:
-        """However far its ranks are: a slow launcher is ended while it starts them."""
+        """The state of the ranks does not matter: a slow launcher is ended while it starts them."""
         run = runs.finish("import time\ntime.sleep(600)", timeout=1)
         assert_state(run, State.FAILED)
         assert run.status.reason == "not done within --timeout 1 s"

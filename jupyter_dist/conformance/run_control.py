@@ -1,4 +1,4 @@
-"""Start runs for the suite, wait for them with a deadline, and end what is left of them."""
+"""Control of the suite's runs: start, wait with a deadline, and clean-up."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def wait_for_end(run: Run, patience_s: float = deadlines.PATIENCE_S) -> Run:
 
 
 def notebook(source: str) -> dict[str, Any]:
-    """The namespace of a notebook in which this cell has run."""
+    """Return the namespace of a notebook in which this cell has run."""
     filename = f"/conformance/{abs(hash(source))}.py"
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     names: dict[str, Any] = {"__name__": "__main__"}
@@ -58,7 +58,7 @@ def notebook(source: str) -> dict[str, Any]:
 
 
 class Runs:
-    """Starts runs of one target in a folder of their own."""
+    """Runs of one target, in a folder of their own."""
 
     def __init__(self, target: Target, folder: Path) -> None:
         self.target = target
@@ -68,7 +68,7 @@ class Runs:
         self._started: list[Run] = []
 
     def given(self, **flags: Any) -> dict[str, Any]:
-        """The flags of a run by field name."""
+        """Return the flags of a run by field name."""
         target = self.target
         return {"backend": target.backend, "np": target.np, "cold": target.cold, **target.flags, **flags}
 
@@ -78,16 +78,16 @@ class Runs:
 
     @contextlib.contextmanager
     def here(self) -> Any:
-        """In this folder, as a notebook in it would be."""
+        """Enter this folder, like a notebook in it."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("JUPYTER_DIST_RUNS", str(self.folder / "runs"))
-            patch.delenv("PYTHONUNBUFFERED", raising=False)  # it would keep C from buffering, too
+            patch.delenv("PYTHONUNBUFFERED", raising=False)  # it would also disable the buffers of C
             patch.chdir(self.cwd)
             patch.setattr(sys, "path", [str(self.cwd), *sys.path])
             yield
 
     def start(self, source: str, names: Mapping[str, Any] | None = None, **flags: Any) -> Run:
-        """Start a run of a cell; returns while it runs."""
+        """Start a run of a cell. Does not wait for the run."""
         plan, origin = self.plan(**flags)
         with self.here():
             run = start.start_cell(source, dict(names or {}), plan, origin)
@@ -95,15 +95,15 @@ class Runs:
         return run
 
     def finish(self, source: str, names: Mapping[str, Any] | None = None, **flags: Any) -> Run:
-        """Start a run and wait for its end, whatever that is."""
+        """Start a run and wait for its end, in whatever state."""
         return self.wait(self.start(source, names, **flags))
 
     def wait(self, run: Run) -> Run:
-        """Wait for the end of a run, whatever that is."""
+        """Wait for the end of a run, in whatever state."""
         return wait_for_end(run, self.target.patience_s)
 
     def until_up(self, run: Run) -> Run:
-        """Wait until every rank has printed "up" and the state says that it runs."""
+        """Wait until every rank has printed "up" and the state is running."""
 
         def up() -> bool:
             status = run.status
@@ -117,9 +117,10 @@ class Runs:
         return run
 
     def elsewhere(self, script: str, *arguments: str, **given: Any) -> str:
-        """Run a script in a process of its own, which has ended when this returns what it printed.
+        """Run a script in a process of its own until it ends, and return what it printed.
 
-        It gets `given` as the keywords of `jupyter_dist.run`, as JSON on its stdin: they may be secret.
+        The script gets `given`, the keywords of `jupyter_dist.run`, as JSON on stdin, because they may be
+        secret.
         """
         path = self.cwd / "script.py"
         path.write_text(script)
@@ -134,13 +135,13 @@ class Runs:
         return done.stdout.strip()
 
     def adopt(self, run_id: str) -> Run:
-        """A run that another process has started here."""
+        """Return a run that another process has started here."""
         run = Run(find(run_id, self.folder / "runs"))
         self._started.append(run)
         return run
 
     def gone(self, *processes: tuple[str, int]) -> None:
-        """Fails the test unless these (host, pid) end soon."""
+        """Fail the test unless these processes (host, pid) end soon."""
 
         def left() -> list[tuple[str, int]]:
             return [process for process in processes if self.target.runs_on(*process)]
@@ -151,7 +152,7 @@ class Runs:
         deadlines.wait_until(lambda: not left(), "the end of these", told, self.target.patience_s)
 
     def close(self) -> None:
-        """End what still runs. Fails the test when a run that has ended left a process on this machine."""
+        """End what still runs. Fails the test if a run that has ended left a process on this machine."""
         for run in self._started:
             run.stop(kill=True)
         deadlines.wait_until(
@@ -173,13 +174,13 @@ class Runs:
 
 
 def processes_of(run_ids: list[str]) -> dict[int, str]:
-    """Processes on this machine that belong to these runs: by environment, arguments or open files."""
+    """Return processes on this machine that belong to these runs, by environment, arguments or open files."""
     markers = [run_id.encode() for run_id in run_ids]
     found: dict[int, str] = {}
     if not os.path.isdir("/proc") or not markers:
         return found
     for entry in os.listdir("/proc"):
-        # Processes come and go while we look, and others' cannot be read.
+        # Processes start and end during the loop, and those of other users cannot be read.
         with contextlib.suppress(OSError):
             if not entry.isdigit() or int(entry) == os.getpid() or reader.start_ticks(int(entry)) is None:
                 continue
@@ -195,7 +196,7 @@ def processes_of(run_ids: list[str]) -> dict[int, str]:
 
 
 def story(run: Run) -> str:
-    """What a failed test shows of a run."""
+    """Return what a failed test shows of a run."""
     status = run.status
     parts = [f"run {run.id} is {status.state}, attempt {status.attempt}: {status.reason}"]
     parts += [
@@ -211,6 +212,6 @@ def story(run: Run) -> str:
 
 
 def assert_state(run: Run, state: State) -> None:
-    """The run has ended like this; else the test fails with its whole story."""
+    """Check that the run has ended in this state. Otherwise the test fails with the run's story."""
     if run.state is not state:
         pytest.fail(f"expected {state}\n{story(run)}")

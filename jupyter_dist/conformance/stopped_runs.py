@@ -1,4 +1,4 @@
-"""Runs that are ended from outside: stopped, killed, bereft of their supervisor."""
+"""Tests of runs that are ended from outside: stopped, killed, or without their supervisor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Ended", "Stopped"]
 
 
 def _children(run: Run) -> list[tuple[str, int]]:
-    """What the ranks have started, by the host of each rank and the pid it printed."""
+    """Return the processes that the ranks have started, by each rank's host and the pid that it printed."""
     found = []
     for rank in run.status.ranks:
         match = re.search(r"^child (\d+)$", reader.output(run.folder, rank.rank).decode(), re.MULTILINE)
@@ -36,7 +36,7 @@ def _children(run: Run) -> list[tuple[str, int]]:
 
 
 def _arguments() -> bytes:
-    """The arguments of every process on this machine."""
+    """Return the arguments of every process on this machine."""
     found = b""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -48,20 +48,20 @@ def _arguments() -> bytes:
 
 @dataclass(frozen=True)
 class _StoppedRun:
-    """A run that one process started and another stopped, and what was seen meanwhile."""
+    """A run that one process started and another stopped, and observations meanwhile."""
 
     run: Run
     status: Status
-    """While it ran."""
+    """Status while the run was running."""
     stacks: dict[int, str]
     secret_in_argv: bool
     children: list[tuple[str, int]]
     told: list[str]
-    """What the process that stopped it saw as its states."""
+    """States of the run that the stopping process saw."""
 
 
 class Stopped:
-    """What is left of a run that another process has stopped."""
+    """Tests of a run that another process has stopped."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -109,12 +109,12 @@ class Stopped:
         assert [rank for rank, text in stopped.stacks.items() if "waits_here" not in text] == []
 
     def test_no_value_of_a_variable_stands_in_an_argument(self, stopped: _StoppedRun) -> None:
-        """`ps` shows those to every user of the machine."""
+        """`ps` shows arguments to every user of the machine."""
         assert not stopped.secret_in_argv
 
 
 class Ended:
-    """What is left of a run that is killed, or whose supervisor is."""
+    """Tests of a run that is killed, or whose supervisor is killed."""
 
     def test_a_kill_ends_ranks_that_ignore_sigterm(self, runs: Runs) -> None:
         run = runs.until_up(runs.start(cells.STUBBORN))
@@ -126,8 +126,8 @@ class Ended:
         runs.gone(*_processes(run))
 
     def test_a_run_whose_supervisor_is_killed(self, runs: Runs, target: Target) -> None:
-        """Its ranks are gone with all they started; or go on, and a new supervisor takes them on."""
-        # Long enough for the first line to be seen while the ranks run, however far away they are.
+        """Its ranks and all that they started end. Or they continue, and a new supervisor starts for them."""
+        # The run must last until the test has seen the first line, however distant the hosts are.
         lines = max(200, round(50 * target.startup_s))
         run = runs.until_up(runs.start(cells.COUNTS, {"LINES": lines}))
         children, supervisor = _children(run), run.status.supervisor
@@ -138,7 +138,7 @@ class Ended:
         wait_until(lambda: run.state is without, f"the state {without}", run, target.patience_s)
         if outlives:
             with runs.here():
-                # Its folder is all that finds the ranks again.
+                # Only its folder can find the ranks again.
                 with pytest.raises(InputError, match="is not at its end"):
                     removal.remove([run.folder])
                 start.attach(run.id)

@@ -1,4 +1,4 @@
-"""Runs that go well: results, logs, metrics, environment, a lot of data, one rank alone."""
+"""Tests of runs that succeed: results, logs, metrics, environment, much data, one rank alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NAMES = [
 
 @dataclass(frozen=True)
 class GoodRun:
-    """A run of every rank that has ended well, and what it was given."""
+    """A run in which every rank has succeeded, and its secret."""
 
     run: Run
     secret: str
@@ -54,7 +54,7 @@ class GoodRun:
 
 @dataclass(frozen=True)
 class _Heavy:
-    """What a run left that got 50 MB and sent 20 MB per rank; its folder is gone."""
+    """Observations of a run that received 50 MB and sent 20 MB per rank. Its folder is removed."""
 
     digests: list[list[str]]
     got: list[list[str]]
@@ -66,7 +66,7 @@ class _Heavy:
 
 
 class Good:
-    """What a run of all kinds of output leaves."""
+    """Tests of a run with all kinds of output."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -196,7 +196,7 @@ class Good:
 
 
 class Worked:
-    """What runs leave of much data, and of one rank."""
+    """Tests of a run with much data, and of one rank alone."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -254,7 +254,7 @@ class Worked:
             assert_state(run, State.SUCCEEDED)
             rank, size, cwd, is_there, answer = run.results[0]
             assert (rank, size, answer) == (0, 1, 42)
-            # A host that has no such folder runs it elsewhere.
+            # A host without such a folder runs the rank elsewhere.
             assert cwd == str(runs.cwd) or not is_there
             assert json.loads(run.folder.job.read_text())["cwd"] == str(runs.cwd)
         finally:

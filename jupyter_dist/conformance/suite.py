@@ -1,4 +1,4 @@
-"""The suite as classes: all its tests over one target and one folder of runs, or one part of them."""
+"""The suite as classes. They have all its tests for one target and one folder of runs, or a part of them."""
 
 from __future__ import annotations
 
@@ -26,22 +26,24 @@ class _Suite:
 
 
 class DeclaredConformance(_Suite, Declared):
-    """What a backend says of itself. No run is started."""
+    """Tests of what a backend declares. No run is started."""
 
 
 class PlatformConformance(_Suite, Stopped, Raised, Good):
-    """What each platform has to do itself: a run that ends well, one that raises, and one that is stopped."""
+    """Tests of what each platform must do itself: successful, failed and stopped runs."""
 
 
 class LinkConformance(_Suite, Ended, Failed, Worked):
-    """What hangs on the link to the ranks rather than on what starts them.
+    """Tests of what depends on the link to the ranks rather than on what starts them.
 
-    Ranks that are killed, exit, ignore SIGTERM or start again; a killed supervisor; much data; odd paths."""
+    The ranks are killed, exit, ignore SIGTERM or restart. The supervisor is killed. Data is large, paths are
+    odd.
+    """
 
 
 class BackendConformance(LinkConformance, PlatformConformance, DeclaredConformance):
-    """All of them. Subclass it as `TestMine`, and give it a fixture `target` of module or session scope.
+    """All tests. Subclass it as `TestMine`, and provide a fixture `target` of module or session scope.
 
-    Tests share runs where they only read what a run left. At the end of the class no process of
-    a run may be left on this machine.
+    Tests share a run if they only read its results. At the end of the class, no process of a run may be left
+    on this machine.
     """

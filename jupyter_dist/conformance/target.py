@@ -1,4 +1,4 @@
-"""What the suite is run against: a backend, its flags, and how slow it may be."""
+"""Target of the suite: a backend, its flags, and its usual start-up time."""
 
 from __future__ import annotations
 
@@ -15,28 +15,33 @@ __all__ = ["Target"]
 
 @dataclass(frozen=True)
 class Target:
-    """A backend as the suite starts it. What it can is not said here: its `Capabilities` tell."""
+    """A backend as the suite starts it. Its abilities are in its `Capabilities`, not here."""
 
     backend: str
     np: int = 2
-    """Ranks of most runs, 2 at least. Some tests also start one rank alone."""
+    """Ranks of most runs, at least 2. Some tests also start one rank alone."""
     flags: Mapping[str, Any] = field(default_factory=dict)
     """Flags by field name, such as `{"hosts": "h1:2,h2:2", "gpus_per_worker": 0}`."""
     startup_s: float = 5.0
-    """How long a run usually takes from its start to the first line of its last rank. Deadlines grow with
-    it, and so does the length of some cells."""
+    """Usual time in seconds from a run's start to the first line of its last rank.
+
+    Deadlines and the length of some cells grow with it.
+    """
     cold: bool = True
-    """Whether runs are started with `--cold`; False where the test has arranged for warm starts."""
+    """Whether runs are started with `--cold`. False if the test has prepared warm starts."""
     lives: Callable[[str, int], bool] | None = None
-    """Whether a rank's process still runs, by its host and pid as the state tells them. None: where the
-    backend's processes are `visible`, this machine's /proc tells; of others it is not asked."""
+    """Function that returns whether a rank's process still runs, by its host and pid in the state.
+
+    None: if the backend's processes are `visible`, /proc of this machine is used. Otherwise no test checks
+    it.
+    """
 
     def __post_init__(self) -> None:
         if self.np < 2:
             raise ValueError(f"the suite needs two ranks at least, got np={self.np}")
 
     def runs_on(self, host: str, pid: int) -> bool:
-        """Whether a process still runs, as far as that can be told."""
+        """Return whether a process still runs, if that is known, else False."""
         if self.lives is not None:
             return self.lives(host, pid)
         visible = backends.declared(self.backend).capabilities.visible
@@ -44,10 +49,10 @@ class Target:
 
     @property
     def last(self) -> int:
-        """The rank that most failures happen to: not the one that is first anyway."""
+        """The rank in which most tests cause a failure. It is not rank 0, which is first in any order."""
         return self.np - 1
 
     @property
     def patience_s(self) -> float:
-        """How long the suite waits for one thing before a test fails. It is no claim about the backend."""
+        """Time limit of the suite for one condition. It claims nothing about the backend's speed."""
         return PATIENCE_S + 3 * self.startup_s

@@ -1,1 +1,1 @@
-"""What can be done to the runs and saved clusters that there are, by a command or by a view."""
+"""Changes to runs and saved clusters, for commands and views."""

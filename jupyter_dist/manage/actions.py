@@ -1,7 +1,9 @@
-"""What a view can have done to a run, answered as JSON; the counterpart of `queries`, which only asks.
+"""Actions of a view on a run, answered as JSON.
 
-The server's REST handlers and the widget's comm both call these. A run is named by its whole id; every
-other name raises RunNotFound and touches no file.
+The package `queries` has the questions, which change nothing.
+
+The server's REST handlers and the widget's comm both call these functions. `id` is a whole run id. Any other
+text raises RunNotFound and touches no file.
 """
 
 from __future__ import annotations
@@ -45,6 +47,6 @@ def clean(days: float) -> runs.Cleaned:
 def stacks(id: str, timeout_s: float = _MAX_WAIT_S) -> ranks.Stacks:
     """Where every running rank is in its code: `{groups: [{ranks, frames}], silent, hint}`.
 
-    Waits for the ranks to tell, 5 s at most. Raises DistError when the run has ended.
+    Blocks until the ranks have answered, at most 5 s. Raises DistError if the run has ended.
     """
     return as_answer(stack_request.take(find_exact(id), min(timeout_s, _MAX_WAIT_S)))

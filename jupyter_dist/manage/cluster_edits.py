@@ -1,4 +1,4 @@
-"""Change the saved clusters for the sidebar: save one from a form, delete one, duplicate one."""
+"""Edits of the saved clusters for the sidebar: save a cluster from a form, delete it, duplicate it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["delete", "duplicate", "save"]
 
 
 def save(name: str, data: Mapping[str, Any], old_name: str | None = None) -> ClusterSaved:
-    """Add a cluster or, with `old_name`, change (and rename) one; `data`: `backend` and `options`.
+    """Add a cluster or, with `old_name`, change (and rename) one. `data` has `backend` and `options`.
 
-    Checked with the models that the magic's flags are made from. Raises InputError.
+    The options are checked with the models of the magic's flags. Raises InputError.
     """
     clusters.check_name(name)
     backend, options = data.get("backend"), data.get("options", {})
@@ -43,13 +43,13 @@ def save(name: str, data: Mapping[str, Any], old_name: str | None = None) -> Clu
 
 
 def delete(name: str) -> ClusterForgotten:
-    """Forget a cluster. Raises InputError when there is none of that name."""
+    """Delete a saved cluster. Raises InputError if there is none of that name."""
     clusters.remove(name)
     return {"name": name}
 
 
 def duplicate(name: str, new_name: str | None = None) -> Cluster:
-    """Save a copy under another name: by default the name with the next free number."""
+    """Save a copy under another name. By default the name gets the next free number."""
     known = clusters.load()
     if name not in known:
         raise InputError(f"no cluster {name!r}")

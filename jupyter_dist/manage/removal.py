@@ -1,4 +1,4 @@
-"""Remove runs that have ended: those named, or all that are old."""
+"""Removal of runs that have ended: named runs, or all old runs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ __all__ = ["clean", "remove"]
 
 
 def remove(folders: Iterable[RunFolder]) -> int:
-    """Delete runs, a tuning run with its trials; returns the bytes freed.
+    """Delete runs, and the trials of a tuning run with it. Returns the bytes freed.
 
-    Raises InputError, with nothing removed, if one still runs."""
-    # A tuning run's trials go with it, and before it: half removed, it can be removed again.
+    Raises InputError, with nothing removed, if one of the runs still runs.
+    """
+    # Trials are removed before their tuning run. If that fails halfway, the user can remove the run again.
     whole = [part for folder in folders for part in (*trials_of(folder), folder)]
     chosen = list({folder.id: folder for folder in whole}.values())
     alive = [folder.id for folder in chosen if not reader.status(folder).state.ended]
     if alive:
-        # An unwatched run is not at its end either, and its folder is all that finds its ranks again.
+        # An unwatched run has not ended either. Only its folder can find its ranks again.
         raise InputError(f"{', '.join(alive)} is not at its end: `stop` it first. Nothing was removed")
     linked = [str(folder.path) for folder in chosen if folder.path.is_symlink()]
     if linked:
@@ -35,7 +36,7 @@ def remove(folders: Iterable[RunFolder]) -> int:
     for folder in chosen:
         size = disk_bytes(folder.path)
         try:
-            # job.json goes last: a run that is half removed is still listed, and can be removed again.
+            # job.json is removed last, so that a partly removed run is still listed and can be removed again.
             for entry in os.scandir(folder.path):
                 if entry.is_dir(follow_symlinks=False):
                     shutil.rmtree(entry.path)
@@ -43,7 +44,7 @@ def remove(folders: Iterable[RunFolder]) -> int:
                     os.unlink(entry.path)
             shutil.rmtree(folder.path)
         except FileNotFoundError:
-            pass  # somebody else removes it too
+            pass  # another process has removed it
         except OSError as error:
             raise DistError(
                 f"cannot remove {str(folder.path)!r}: {error.strerror or error} ({error.filename})"
@@ -53,16 +54,16 @@ def remove(folders: Iterable[RunFolder]) -> int:
 
 
 def clean(days: float) -> tuple[list[str], int]:
-    """Delete the runs that ended more than that many days ago; returns their ids and the bytes freed.
+    """Delete the runs that ended more than that many days ago. Returns their ids and the bytes freed.
 
-    Runs that cannot be removed now are left for the next time. Raises InputError.
+    Runs that cannot be removed now are left for the next call. Raises InputError.
     """
     if not math.isfinite(days) or days < 1:
         raise InputError(f"days must be at least 1, got {days}")
     removed, freed = [], 0
     for folder in ended_before(time.time() - days * 86_400):
         if reader.status(folder).state is State.LOST and not folder.state.exists():
-            continue  # not known to have ended
+            continue  # it may not have ended
         try:
             freed += remove([folder])
         except DistError:

@@ -1,4 +1,7 @@
-"""A run's model: what its ranks have put into `dist.model_dir()`, fetched where it lies elsewhere."""
+"""Model of a run: the files that its ranks have put into `dist.model_dir()`.
+
+If a platform keeps them, they are downloaded.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,9 @@ __all__ = ["model"]
 
 
 def model(folder: RunFolder) -> Path:
-    """The folder with the files. Fetched once: a backend whose platform keeps them has a `fetch_model`.
+    """Return the folder with the files. A backend with `fetch_model` downloads them once from its platform.
 
-    Blocks while it fetches. Raises DistError.
+    Blocks during the download. Raises DistError.
     """
     status, job = reader.status(folder), reader.job(folder)
     if job.tuning is not None:

@@ -1,4 +1,4 @@
-"""Ask a run's ranks where they are in their code, and wait for their answers."""
+"""Request for the stacks of a run's ranks, with a wait for their answers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["take"]
 
 
 def take(folder: RunFolder, timeout_s: float = 5.0, *, all_threads: bool = False) -> stacks.Stacks:
-    """Ask every running rank for its stack and wait until all have given it, at most `timeout_s`.
+    """Ask every running rank for its stack. Blocks until all have written it, at most `timeout_s`.
 
-    The ranks go on running. Raises DistError when the run has ended or cannot be asked.
+    The ranks continue to run. Raises DistError if the run has ended or cannot be asked.
     """
     attempt, live = stacks.running(folder)
     status = reader.status(folder)
@@ -35,7 +35,7 @@ def take(folder: RunFolder, timeout_s: float = 5.0, *, all_threads: bool = False
     while waiting and time.monotonic() < deadline:
         time.sleep(0.02)
         now = stacks.sizes(folder, attempt, sorted(waiting))
-        # A dump is many small writes: it is whole when the file has stopped growing.
+        # A dump is many small writes. It is complete when the file has stopped growing.
         waiting -= {rank for rank, size in now.items() if size > before[rank] and size == last.get(rank)}
         last |= now
     found = stacks.read_after(folder, attempt, before)

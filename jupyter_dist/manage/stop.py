@@ -1,4 +1,4 @@
-"""Stop a run: how commands and Python ask for its end and wait, and how views ask without waiting."""
+"""Stop of a run: with a wait for its end for commands and Python, and without a wait for views."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["ask_to_stop", "stop"]
 
 _PAUSE_S = 0.03
 _AT_ONCE_S = 0.3
-"""What a new supervisor cannot even begin with, such as a Python that is gone, is known by then."""
+"""Within this time, immediate failures of a new supervisor are known, such as a missing Python."""
 
 
 def stop(folder: RunFolder, *, kill: bool = False, wait_s: float = 0.0) -> State:
-    """Ask the run's supervisor to end the run, and wait `wait_s` for the end; returns the state after that.
+    """Ask the run's supervisor to end the run, and wait `wait_s` for the end. Returns the state after that.
 
-    Ranks that have outlived their supervisor get a new one first, which ends them; that takes seconds.
+    If ranks have outlived their supervisor, a new supervisor starts first and ends them. That takes seconds.
     `kill` leaves the ranks no time to write. Repeatable: a run that has ended stays as it is.
-    Raises DistError when the run cannot be asked, LaunchError when no new supervisor comes up.
+    Raises DistError if the run cannot be asked, and LaunchError if the new supervisor does not start.
     """
     submission.resume(folder)
     now = reader.status(folder).state
@@ -39,12 +39,12 @@ def stop(folder: RunFolder, *, kill: bool = False, wait_s: float = 0.0) -> State
 
 
 def ask_to_stop(folder: RunFolder, *, kill: bool = False) -> State:
-    """Ask for the end of the run and return within half a second, with the state until then.
+    """Ask for the end of the run. Returns within half a second, with the state before the request.
 
-    An unwatched run gets its new supervisor meanwhile, from a thread of ours: whoever asks for a view has
-    other views to serve. The request lies in the run's folder, and is the first that the supervisor sees.
-    Repeatable. Raises DistError when the run cannot be asked, or when the supervisor that an earlier call
-    began to start did not come up; the call after that one tries again.
+    For an unwatched run, a thread starts a new supervisor, so that the caller can serve other views
+    meanwhile. The request is a file in the run's folder, and the new supervisor reads it first. Repeatable.
+    Raises DistError if the run cannot be asked. Also raises DistError if an earlier call began to start a
+    supervisor and it did not start. The next call then tries again.
     """
     now = reader.status(folder).state
     if now.ended:
@@ -63,7 +63,7 @@ def _request(folder: RunFolder, kill: bool) -> None:
 
 
 class _TakingOn:
-    """A new supervisor of an unwatched run, on its way up."""
+    """Start of a new supervisor for an unwatched run, in a thread."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
@@ -72,13 +72,13 @@ class _TakingOn:
         self.thread.start()
 
     def is_done(self) -> bool:
-        """Whether the supervisor came up: unwatched again, the run needs another one."""
+        """Return whether the supervisor has started. If the run is unwatched again, it needs another one."""
         return not self.thread.is_alive() and self.error is None
 
     def _start(self) -> None:
         try:
             submission.resume(self._folder)
-        except Exception as error:  # told by whoever asks next
+        except Exception as error:  # the next call raises it
             self.error = error
 
 

@@ -1,1 +1,1 @@
-"""From flags, a saved cluster and defaults to one checked request."""
+"""Conversion of flags, a saved cluster and defaults to one checked request."""

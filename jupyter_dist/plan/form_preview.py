@@ -1,7 +1,7 @@
-"""What the form of a cluster means as it stands: the line of a cell that says the same, and what is wrong.
+"""Meaning of a cluster's form: the line of a cell with the same settings, and the problems.
 
-The line is made of the flags that the magic reads, and read again before it is shown: a line is shown only
-where reading it gives what stands in the form.
+The line uses the flags of the magic, and is parsed again before it is shown. It is shown only if the parsed
+values equal those of the form.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ _FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
 
 
 def meaning(backend: str, options: Mapping[str, Any]) -> FormMeaning:
-    """What the form with these values means. Never raises; starts and writes nothing.
+    """Return what the form with these values means. Never raises. Starts and writes nothing.
 
-    `problems`: of each field at most one, and one of the whole where the fields are right by themselves; then
-    there is a line. That an engine is missing here is none: it is said of the backend as a whole.
+    `problems` has at most one problem of each field. If all fields are valid by themselves, there is a line,
+    and perhaps one problem of the whole form. A missing engine is not among the problems, because the backend
+    reports it.
     """
     given = {key: value for key, value in options.items() if value is not None}
     try:
@@ -44,7 +45,10 @@ def meaning(backend: str, options: Mapping[str, Any]) -> FormMeaning:
 
 
 def as_line(backend: Backend, given: Mapping[str, Any]) -> str | None:
-    """The first line of a cell that says what is given; None where no line can, such as two lines of text."""
+    """Return the first line of a cell with these values.
+
+    None if no line can have them, such as multi-line text.
+    """
     flags = _flags(backend)
     words = ["--backend", backend.name, *written(flags, given)]
     if any("\n" in word or "\r" in word for word in words):
@@ -80,7 +84,7 @@ def _has_variable(value: object) -> bool:
 
 
 def _flags(backend: Backend) -> list[Flag]:
-    """How many workers, and where, comes first, as people write it."""
+    """Return the flags, with the number of workers and the hosts first, as people write them."""
     run = [flag for flag in run_flags() if flag.field not in NOT_SAVED]
     first = [flag for flag in run if flag.field in ("np", "hosts", "hostfile")]
     return [*first, *flags_of(backend.options), *(flag for flag in run if flag not in first)]
@@ -92,17 +96,17 @@ def _models(backend: Backend, given: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def _wrong_fields(backend: Backend, given: Mapping[str, Any]) -> list[FieldProblem]:
-    """What is wrong with fields by themselves, or within the options of the run or of the backend."""
+    """Return problems of single fields, or within the options of the run or of the backend."""
     run, own = clusters.split(backend, given)
     found = {name: f"{name!r} belongs to one cell and cannot be saved" for name in given if name in NOT_SAVED}
-    # What a backend says of a secret of its own is more to the point.
+    # For its own secret, a backend's message is more specific.
     found |= clusters.secrets_in(given) | problems_of(RunOptions, run) | problems_of(backend.options, own)
     flags = _flags(backend)
     return [{"field": name or _field_in(text, flags), "text": text} for name, text in found.items()]
 
 
 def _wrong_together(backend: Backend, given: Mapping[str, Any]) -> list[FieldProblem]:
-    """What is wrong, or missing, though each field is right."""
+    """Return a problem that exists although each field is valid."""
     try:
         make_plan({**given, "backend": backend.name}, spelled_as_flags=False, cluster=False, now=False)
     except MissingEngine:
@@ -113,7 +117,7 @@ def _wrong_together(backend: Backend, given: Mapping[str, Any]) -> list[FieldPro
 
 
 def _field_in(message: str, flags: Sequence[Flag]) -> str | None:
-    """The field that a message is about: the one it begins with, else the first flag that stands in it."""
+    """Return the field of a message: the one at its beginning, else the first flag in it."""
     [first] = re.findall(r"^\w*", message)
     by_name = {name: flag.field for flag in flags for name in flag.names}
     if any(flag.field == first for flag in flags):

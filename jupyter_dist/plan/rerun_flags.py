@@ -1,4 +1,4 @@
-"""The flags of a cell as a run keeps them, to run it again: as they were typed, but for what is secret."""
+"""Flags of a cell as a run stores them, to run it again: as they were typed, but without secrets."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..text.confidential import is_confidential
 __all__ = ["LEFT_OUT", "flags_to_keep"]
 
 LEFT_OUT = "…"
-"""Stands where a value was. A line that holds it cannot be run as it is."""
+"""Placeholder for a removed value. A line that contains it cannot be run unchanged."""
 _MOST = 2000
 
 
 def flags_to_keep(line: str) -> str:
-    """The line without the values given to --env, and without what looks like a secret.
+    """Return the line without the values of `--env`, and without values that look like secrets.
 
-    A variable's name in place of a value, such as `--env TOKEN=$token`, stays: it tells nothing.
+    A variable instead of a value, such as `--env TOKEN=$token`, stays, because it reveals nothing.
     """
     try:
         tokens = split_line(line)

@@ -1,6 +1,6 @@
-"""From flags, a saved cluster and defaults to one checked plan: what to start and where.
+"""Conversion of flags, a saved cluster and defaults to one checked plan: what to start and where.
 
-What is given beats the cluster (`--cluster`, else the one of `%dist use`), which beats the
+Given values override the cluster (`--cluster`, else the one of `%dist use`). The cluster overrides the
 defaults. Nothing here starts or writes anything.
 """
 
@@ -25,7 +25,7 @@ __all__ = ["CommandLine", "Plan", "backend_of", "make_plan", "read_command_line"
 
 @dataclass(frozen=True)
 class Plan:
-    """What to start, checked. `warnings` are for the user, once."""
+    """Checked plan of what to start. `warnings` are shown to the user once."""
 
     backend: Backend
     run: RunOptions
@@ -33,14 +33,14 @@ class Plan:
     world_size: int
     warnings: tuple[str, ...] = ()
     search: Search | None = None
-    """What the trials of a tuning run try; the rest of the plan is then that of each trial."""
+    """Search of a tuning run. The rest of the plan then describes each trial."""
     cluster: str | None = None
-    """The saved cluster whose options are in it."""
+    """Saved cluster whose options are included."""
 
 
 @dataclass(frozen=True)
 class CommandLine:
-    """What a command line gives, by field name, and which backend's flags it was read with."""
+    """Values of a command line by field name, and the backend whose flags were used to parse it."""
 
     given: Mapping[str, Any]
     backend: Backend
@@ -49,12 +49,12 @@ class CommandLine:
 
 
 def run_flags() -> tuple[Flag, ...]:
-    """The flags that every backend has."""
+    """Return the flags that every backend has."""
     return flags_of(RunOptions)
 
 
 def backend_of(tokens: Sequence[str], expand: Callable[[str], str] = str) -> Backend:
-    """The backend that a command line chooses, itself or with a cluster. Raises DistError."""
+    """Return the backend that a command line chooses, directly or by a cluster. Raises DistError."""
     named = {name: find_value(tokens, f"--{name}", run_flags()) for name in ("backend", "cluster")}
     return _backend_for({name: expand(value) for name, value in named.items() if value is not None})
 
@@ -67,7 +67,7 @@ def read_command_line(
     more: Sequence[Flag] = (),
     first_word_ends: bool = False,
 ) -> CommandLine:
-    """Read the flags of a run and of its backend. Raises InputError with one clear message."""
+    """Parse the flags of a run and of its backend. Raises InputError with one message."""
     tokens = split_line(line) if isinstance(line, str) else list(line)
     common = [flag for flag in run_flags() if flag.field not in leave_out] + list(more)
     backend = backend_of(tokens, expand or str)
@@ -91,14 +91,14 @@ def _unknown(name: str, common: Sequence[Flag], backend: Backend) -> InputError:
         try:
             theirs = flags_of(backends.declared(other).options)
         except Exception:
-            continue  # nothing can be said of its flags, and this message is not about it
+            continue  # the flags of this backend are unknown, and the error is about another one
         if any(name in flag.names for flag in theirs):
             return InputError(f"{name} is a flag of the backend {other!r}, and this is {backend.name!r}")
     return unknown_flag(name, [n for flag in (*common, *flags_of(backend.options)) for n in flag.names])
 
 
 def _saved(given: Mapping[str, Any]) -> clusters.Cluster | None:
-    """The cluster whose options apply: the one named, else the kernel's, if it fits the backend."""
+    """Return the cluster whose options apply: the named one, else the kernel's if it fits the backend."""
     if given.get("cluster") is not None:
         cluster = clusters.get(given["cluster"])
         if given.get("backend") not in (None, cluster.backend):
@@ -123,7 +123,7 @@ def _saved(given: Mapping[str, Any]) -> clusters.Cluster | None:
 
 def _backend_for(given: Mapping[str, Any]) -> Backend:
     if given.get("backend") is not None:
-        backends.load(given["backend"])  # an unknown one is the clearer error
+        backends.load(given["backend"])  # raises for an unknown backend, which is the clearer error
     cluster = _saved(given)
     return backends.load(given.get("backend") or (cluster.backend if cluster else "local"))
 
@@ -131,11 +131,12 @@ def _backend_for(given: Mapping[str, Any]) -> Backend:
 def make_plan(
     given: Mapping[str, Any], *, spelled_as_flags: bool = True, cluster: bool = True, now: bool = True
 ) -> Plan:
-    """Check what is given and fill in the rest. Raises InputError, MissingEngine.
+    """Check the given values and add the rest. Raises InputError, MissingEngine.
 
-    `spelled_as_flags`: whether errors say `-np` (a command line) or `np` (a call from Python).
-    `cluster=False` leaves the saved clusters out of it. `now=False`: the plan is not for now, and that
-    others use what it needs at the moment is a warning.
+    Args:
+        spelled_as_flags: whether errors contain `-np` (a command line) or `np` (a call from Python).
+        cluster: False ignores the saved clusters.
+        now: False for a plan that starts later. Then a resource that others use now is only a warning.
     """
     backend = _backend_for(given)
     saved = _saved(given) if cluster else None
@@ -158,7 +159,7 @@ def make_plan(
         own_values["hosts"] = [{"name": host.name, "slots": host.slots} for host in hosts]
     search = make_search(run, backend.name, spelled)
     if search is not None and search.parallel > 1 and "wait_for_gpus" in backend.options.model_fields:
-        # A trial that finds none free waits for its turn.
+        # A trial waits if no GPU is free.
         own_values.setdefault("wait_for_gpus", not own_values.get("share_gpus"))
     options = build(backend.options, own_values, spelled)
     check_search = getattr(backend, "check_search", None)
@@ -174,13 +175,13 @@ def make_plan(
         if now:
             raise
         warnings = [str(error)]
-    # A backend's own name chooses it with nothing set: that is no saved cluster.
+    # A backend's own name chooses the backend without options. That is not a saved cluster.
     chosen = saved.name if saved and saved.name not in backends.names() else None
     return Plan(backend, run, options, world_size, tuple(warnings), search, chosen)
 
 
 def _meant(backend: Backend, np: Any) -> Mapping[str, Any]:
-    """What a backend takes a number of ranks below 1 for; such a number is an error elsewhere."""
+    """Return a backend's meaning of a number of ranks below 1. Other backends reject such a number."""
     try:
         number = int(np)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""From the flags of a tuning to a checked search; None for a run that tunes nothing."""
+"""Conversion of the flags of a tuning run to a checked search. None for a run without tuning."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ _WITH_POLICIES = "azureml"
 
 
 def make_search(run: RunOptions, backend: str, spelled: Callable[[str], str]) -> Search | None:
-    """What is to be tried, by trials on this backend. `spelled` turns a field's name into what the user
-    wrote.
+    """Return the search, for trials on this backend. `spelled` maps a field's name to what the user wrote.
 
-    A parent's id is checked where it is looked for (tuning/warm_start.py). Raises InputError, and
-    MissingEngine where what chooses is not installed.
+    A parent's id is checked later, where the parent is looked up (tuning/warm_start.py). Raises InputError.
+    Raises MissingEngine if the search engine is not installed.
     """
     if not run.tune:
         given = [name for name in OF_TUNING if getattr(run, name) not in (None, False)]
@@ -70,15 +69,15 @@ def make_search(run: RunOptions, backend: str, spelled: Callable[[str], str]) ->
 
 
 def _needed(backend: str, strategy: Strategy) -> list[tuple[str, str]]:
-    """What the engine for a backend (tuning/engines) has to find installed, and how it gets there."""
+    """Return what the backend's engine (tuning/engines) needs installed, and how to install it."""
     if backend == "sagemaker":
         return [("boto3", 'pip install "jupyter-dist[sagemaker]"')]
     if backend == "azureml":
-        return []  # the service chooses
+        return []  # the service chooses the values
     optuna = [("Optuna", 'pip install "jupyter-dist[tune]"')]
     if backend != "ray":
         return optuna
-    # Ray Tune does these by itself; the others with Optuna.
+    # Ray Tune has these strategies itself. For the others it uses Optuna.
     own = strategy in ("random", "grid")
     return [(name, 'pip install "ray[tune]"') for name in ("pandas", "pyarrow")] + ([] if own else optuna)
 

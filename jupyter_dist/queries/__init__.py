@@ -1,10 +1,11 @@
 """Questions that a view asks about runs, answered from the disk as JSON.
 
-The server's REST handlers and the widget's comm both answer with these, so a view sees the same
-whichever it talks to. Run ids are whole ids; every other one raises RunNotFound and touches no file.
-A question changes nothing and asks no other process: `manage.actions` is for that. All of them may block
-on the disk, and none waits for anything else, except that `backends` looks what a backend finds on this
-machine, which may start a program. Nothing here unpickles anything.
+The server's REST handlers and the widget's comm both answer with these functions. So a view gets the same
+answer from either. `id` is a whole run id. Any other text raises RunNotFound and touches no file.
+
+A question changes nothing and asks no other process. For changes, see `manage.actions`.
+All questions may block on the disk, and none waits for anything else. The exception is `backends`: a backend
+may start a program to find out what this machine has. No question unpickles anything.
 """
 
 from __future__ import annotations
@@ -73,12 +74,16 @@ def runs(
 ) -> run_answers.RunList:
     """Runs, newest first: `{runs, total, notebooks, root, host, hint}`.
 
-    `text`: words that all stand in the id, name, tags, note, notebook, backend, state, reason, parameters
-    (`lr=0.1`) or code. `state`: one or
-    several with commas. `before`: the id after which to go on.
-    `sort`: created, name, duration, param:NAME or metric:NAME, a minus before it for the largest first;
-    without it the newest come first. `notebooks`: those of
-    all runs, whatever fits. `hint` says where runs are looked for, when there are none at all.
+    Args:
+        text: words that must all occur in the id, name, tags, note, notebook, backend, state, reason,
+            parameters (`lr=0.1`) or code.
+        state: one state, or several with commas.
+        before: the id after which the list continues.
+        sort: created, name, duration, param:NAME or metric:NAME. A minus before it puts the largest first.
+            By default the newest run is first.
+
+    `notebooks` are those of all runs, not only of those that match. If there are no runs at all, `hint` names
+    the folder that was searched.
     """
     return run_info.listing(text, state, notebook, limit, before, sort)
 
@@ -167,7 +172,7 @@ def errors(id: str, attempt: int | None = None) -> list[rank_answers.RankError]:
     """How ranks failed: the root cause first, what followed from it last."""
     place = find_exact(id)
     found = failures.failures(place, attempt)
-    # The others followed from it, or are of its kind.
+    # The other failures followed from the first one, or are of the same kind.
     shown = reader.status(place).attempt if attempt is None else attempt
     advice = hints.of_run(place, shown, found[0]) if found else []
     return [
@@ -266,7 +271,7 @@ def environment(id: str) -> run_answers.Environment:
 def kept_stacks(id: str) -> rank_answers.Stacks:
     """The stacks that the run's ranks have written, in the newest attempt; asks nobody.
 
-    Empty where none were taken: a run that stalls has them taken by itself.
+    Empty if none were written. The supervisor of a stalled run requests them by itself.
     """
     place = find_exact(id)
     found, time = rank_stacks.kept(place)

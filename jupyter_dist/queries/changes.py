@@ -1,4 +1,4 @@
-"""Notice what changed in runs, by looking at their files' sizes and times."""
+"""Detection of changes in runs, from the sizes and times of their files."""
 
 from __future__ import annotations
 
@@ -26,19 +26,22 @@ from .run_info import full, short
 __all__ = ["LIST", "RunChanges"]
 
 LIST = "runs"
-"""What to watch for the list of runs."""
+"""Name with which a caller watches the list of runs."""
 _INFO_S = 0.3
-"""A run's progress is told that often; a new state at once."""
+"""Interval of messages on a run's progress. A new state is reported at once."""
 _LOOK_S = 1.0
-"""How often to see whether a quiet run's supervisor still lives."""
+"""Interval of checks that a quiet run's supervisor still lives."""
 _MAX_WATCHED = 200
 _MAX_TAILS = 50
 _FLOOD_S, _FLOOD_BYTES = 0.1, 32 << 10
 
 
 class RunChanges:
-    """Some runs, and perhaps the list of them. `poll` says what changed since the last time; the first
-    time everything has. Blocks on the disk only; not for several threads at once, except `set`."""
+    """Watched runs, and the list of runs if it is watched.
+
+    `poll` returns what changed since the previous call. The first call returns everything.
+    Blocks only on the disk. Use it from one thread, except `set`, which any thread may call.
+    """
 
     def __init__(self, watched: Iterable[str] = ()) -> None:
         self._lock = threading.Lock()
@@ -49,9 +52,9 @@ class RunChanges:
         self.set(watched)
 
     def set(self, watched: Iterable[str], tails: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Replace what is watched; what stays is not told anew.
+        """Replace what is watched. What was already watched is not reported again.
 
-        `tails`: logs of which the last lines are told with the news of them, as `{id, rank, launcher}`.
+        `tails`: logs whose last lines are sent together with their changes, as `{id, rank, launcher}`.
         """
         along: dict[str, list[Mapping[str, Any]]] = {}
         for tail in itertools.islice(tails, _MAX_TAILS):
@@ -62,17 +65,27 @@ class RunChanges:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is watched."""
+        """Return whether nothing is watched."""
         return not self._wanted
 
     def folders(self) -> list[Path]:
-        """Those of the runs that are watched and were found: when a run changes, a file in there does."""
+        """Return the folders of the watched runs that were found.
+
+        When a run changes, a file in its folder changes.
+        """
         return [run.place for run in self._runs.values() if run.place is not None]
 
     def poll(self, *, tails: bool = True) -> list[Change]:
-        """JSON messages: `{kind: "run", run}`, `{kind: "log", id, attempt, ranks, launchers, all, complete}`
-        (numbers of lines), `{kind: "displays", id, version}`, `{kind: "runs"}`, and of the kinds `curves`,
-        `usage` and `gone` with the run's id alone. Without `tails` these are left to be asked for."""
+        """Return what changed, as JSON messages.
+
+        - `{kind: "run", run}`
+        - `{kind: "log", id, attempt, ranks, launchers, all, complete}`, with numbers of lines
+        - `{kind: "displays", id, version}`
+        - `{kind: "runs"}`
+        - the kinds `curves`, `usage` and `gone`, with only the run's id
+
+        Without `tails` no log lines are sent. The view then asks for them.
+        """
         with self._lock:
             wanted, along = self._wanted, self._along
         for name in self._runs.keys() - wanted:
@@ -108,7 +121,7 @@ def _size(path: Path) -> int:
 
 
 class _WatchedRun:
-    """One run. The attributes hold what was told last."""
+    """One watched run. The attributes have what was reported last."""
 
     def __init__(self, run_id: str) -> None:
         self._id = run_id
@@ -131,7 +144,7 @@ class _WatchedRun:
         return None if self._folder is None else self._folder.path
 
     def read_along(self, wanted: Iterable[Mapping[str, Any]]) -> None:
-        """Tell the last lines of these logs, and of no others. What was told of them before is remembered."""
+        """Follow the last lines of exactly these logs. A log that was already followed keeps its state."""
         named = {(tail.get("rank"), tail.get("launcher")): FollowedLog.of(tail) for tail in wanted}
         self._along = {key: self._along.get(key, new) for key, new in named.items() if new is not None}
 
@@ -140,7 +153,7 @@ class _WatchedRun:
             yield from self._changes(tails)
         except DistError:
             told = self._gone
-            self.__init__(self._id)  # type: ignore[misc]  # should it come back, all of it is new
+            self.__init__(self._id)  # type: ignore[misc]  # if the run returns, all of it is new
             self._gone = True
             if not told:
                 yield {"kind": "gone", "id": self._id}
@@ -151,7 +164,7 @@ class _WatchedRun:
             self._folder = find_exact(self._id)
         state = _signature(self._folder.state)
         if state is None and (self._state is not None or self._gone):
-            raise RunNotFound(f"run {self._id} is being removed")  # file by file: it is not pending again
+            raise RunNotFound(f"run {self._id} is being removed")  # so it is not pending again
         self._gone = False
         if state != self._state or now - self._looked_at >= _LOOK_S or not self._looked_at:
             self._looked_at, self._state = now, state
@@ -163,7 +176,7 @@ class _WatchedRun:
             self._files = [name for name, _ in files.downloadable(self._folder)]
         ranks = self._logs.folders
         events = [self._status.attempt, *(_size(rank.events) for rank in ranks)]
-        # A row of the view of all ranks is there once the supervisor has noted its time.
+        # A row of the view of all ranks exists only after the supervisor has written its time.
         log = (
             self._status.attempt,
             self._status.state.ended,
@@ -174,7 +187,7 @@ class _WatchedRun:
         changes: list[Change] = [*self._run(now, events != self._events)]
         if log != self._log and not self._floods(now, log):
             self._log, self._log_at = log, now
-            # Who hears of an end has heard of every line.
+            # A view that receives the run's end must have all line counts by then.
             changes.insert(0 if self._status.state.ended else len(changes), self._totals(with_tails))
         yield from changes
         heard = said(self._folder, self._status.attempt, len(ranks))
@@ -189,14 +202,14 @@ class _WatchedRun:
         yield from self._taken(now)
 
     def _floods(self, now: float, log: tuple[Any, ...]) -> bool:
-        """Whether so much comes that nobody reads along: then it is told less often."""
+        """Return whether the log grows too fast to be read. Then it is reported less often."""
         if self._log is None or now - self._log_at >= _FLOOD_S or log[:2] != self._log[:2]:
             return False
         more: int = sum(size for size, _ in log[2]) - sum(size for size, _ in self._log[2])
         return more > _FLOOD_BYTES
 
     def _taken(self, now: float) -> Iterator[UsageChange]:
-        """What ranks take of their hosts is noted once a second at most."""
+        """Report new resource usage, at most once a second."""
         if now - self._usage_at < _LOOK_S:
             return
         self._usage_at = now
@@ -216,7 +229,7 @@ class _WatchedRun:
             return
         run = full(find_exact(self._id))
         if run["ended"] is not None and not status.state.ended:
-            self._looked_at = 0.0  # it has ended meanwhile: the next look tells of that, after the last lines
+            self._looked_at = 0.0  # the run has just ended: the next poll reports that, after the last lines
             return
         self._told, self._told_at, self._progress_due = telling, now, False
         yield {"kind": "run", "run": run}
@@ -240,7 +253,7 @@ class _WatchedRun:
 
 
 class _WatchedList:
-    """Which runs there are, and how those stand that go on."""
+    """Watched list of runs: which runs exist, and the state of those that run."""
 
     def __init__(self) -> None:
         self._ids: list[str] | None = None
@@ -249,15 +262,15 @@ class _WatchedList:
         self._looked_at = 0.0
 
     def poll(self) -> bool:
-        """Whether anything changed since the last time."""
+        """Return whether anything changed since the previous call."""
         now = time.monotonic()
         look = now - self._looked_at >= _LOOK_S or not self._looked_at
         changed = False
         root = runs_root()
         there = (root, _signature(root))
-        # A new folder is a run only once its job is written: a look each second sees that as well.
+        # A new folder is a run only after its job is written. The check each second sees that as well.
         if look or there != self._root:
-            # A name or a note that somebody has written touches the folder of all runs as well.
+            # A new name or note of a run also touches the folder of all runs.
             changed = there != self._root and self._root is not None
             self._root = there
             changed = self._scan(root) or changed

@@ -1,4 +1,4 @@
-"""What a run keeps besides its ranks' files: its launchers' logs, and files for the user to download."""
+"""Further files of a run besides those of its ranks: launcher logs, and files that the user may download."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..worker.layout import launcher_of
 __all__ = ["downloadable", "launcher_log", "launchers", "read"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
-"""Of files to download: names that need no quoting in a header, on any system."""
+"""Names of files for download. They need no quoting in a header, on any system."""
 _MAX_FILES = 100
 _CHUNK = 1 << 20
 
 
 def launchers(folder: RunFolder, attempt: int) -> list[str]:
-    """The launchers that wrote a log in that attempt: `launcher`, or `launcher-HOST` for each host."""
+    """Return the launchers that wrote a log in that attempt: `launcher`, or `launcher-HOST` for each host."""
     try:
         names = os.listdir(folder.attempt(attempt))
     except OSError:
@@ -30,7 +30,7 @@ def launchers(folder: RunFolder, attempt: int) -> list[str]:
 
 
 def launcher_log(folder: RunFolder, attempt: int, name: str) -> Path:
-    """The log of one launcher. Raises InputError for a name that is none of `launchers`."""
+    """Return the path of one launcher's log. Raises InputError for a name that is not among `launchers`."""
     known = launchers(folder, attempt)
     if name not in known:
         there = f"it has {', '.join(known)}" if known else "its backend starts the ranks without one"
@@ -39,7 +39,7 @@ def launcher_log(folder: RunFolder, attempt: int, name: str) -> Path:
 
 
 def downloadable(folder: RunFolder) -> list[tuple[str, int]]:
-    """Name and size in bytes of each file that is offered; links and unusual names are not."""
+    """Return name and size in bytes of each file for download. Links and unusual names are left out."""
     found = []
     try:
         with os.scandir(folder.files) as entries:
@@ -47,18 +47,18 @@ def downloadable(folder: RunFolder) -> list[tuple[str, int]]:
                 if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
                     found.append((entry.name, entry.stat(follow_symlinks=False).st_size))
     except OSError:
-        pass  # none yet, or the run is being removed
+        pass  # there are no files yet, or the run is being removed
     return sorted(found)[:_MAX_FILES]
 
 
 def read(folder: RunFolder, name: str) -> Iterator[bytes]:
-    """One of those files as it is now, in pieces. Raises InputError for a name that is not offered."""
+    """Yield one of those files as it is now, in pieces. Raises InputError for any other name."""
     known = [offered for offered, _ in downloadable(folder)]
     if name not in known:
         there = f"it has {', '.join(known[:10])}" if known else "it has none"
         raise InputError(f"run {folder.id} has no file {name[:80]!r} to download; {there}")
     try:
-        # What writes there is not trusted: it may put a link to another file in place meanwhile.
+        # The program that writes here is not trusted: it may replace the file by a link to another one.
         fd = os.open(folder.files / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise InputError(f"{name} of run {folder.id} cannot be read: {error.strerror}") from None

@@ -1,4 +1,4 @@
-"""What a run can be started with: the backends with their forms, and the saved clusters, as JSON."""
+"""Choices for starting a run, as JSON: the backends with their forms, and the saved clusters."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ _FRESH_S = 15.0
 
 
 def backend_list() -> list[Backend]:
-    """All backends, the default one first: what was detected, how to install what is missing, the schemas
-    of their forms, and what is wrong with one. Blocks for 10 s at the most, whatever a backend does."""
+    """Return all backends, the default first: detection, installation hint, form schemas, and any problem.
+
+    Blocks for at most 10 s, whatever a backend does.
+    """
     names = sorted(backends.names(), key=lambda name: name != _DEFAULT)
-    # Kept for a while, because asking for GPUs starts a process.
+    # Results are cached for a while, because the check for GPUs starts a process.
     return [_backend(name, found) for name, found in detection.ask(names, fresh_s=_FRESH_S).items()]
 
 
@@ -69,14 +71,14 @@ def _backend(name: str, found: detection.Found) -> Backend:
 
 
 def _install(name: str, problem: DistError | None) -> tuple[str | None, str | None]:
-    """What to run where the engine of a backend is missing: in a terminal, and as a cell."""
+    """Return what to run if a backend's engine is missing: in a terminal, and as a cell."""
     if not isinstance(problem, MissingEngine):
         return None, None
     return backends.install_hint(name), backends.install_cell(name)
 
 
 def _site(told: Mapping[str, Any]) -> Site:
-    """A site as views get it: of what a backend says, what can be shown, and nothing else."""
+    """Return a site for the views: only those of the backend's values that a view can show."""
     options, problem = told.get("options"), told.get("problem")
     site: Site = {
         "name": told["name"],
@@ -106,7 +108,7 @@ def _without(schema: dict[str, Any], hidden: set[str]) -> dict[str, Any]:
 
 
 def cluster_list() -> ClusterList:
-    """The saved clusters in the file's order, each with what is wrong with it, and the file's path."""
+    """Return the saved clusters in the file's order, each with its problem if any, and the file's path."""
     try:
         known = saved.load()
     except DistError as error:
@@ -118,7 +120,7 @@ def cluster_list() -> ClusterList:
 
 
 def cluster_json(cluster: saved.Cluster) -> Cluster:
-    """A saved cluster as views get it."""
+    """Return a saved cluster as JSON for the views."""
     return {
         "name": cluster.name,
         "backend": cluster.backend,

@@ -1,4 +1,4 @@
-"""Questions about what ranks show besides text: pages of it, and the bytes of one picture or table."""
+"""Questions about the rich output and logged media of ranks: pages, and the bytes of one picture or table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SAFE_TYPES = {
     **{mime: mime for mime in rich_output.PICTURES},
     "application/json": "application/json",
 }
-"""What a browser is told that bytes are; all other text is told to be plain."""
+"""Content types sent to a browser. Any other text is sent as plain text."""
 
 
 class Raw(NamedTuple):
@@ -38,7 +38,7 @@ class Raw(NamedTuple):
 def displays(
     folder: RunFolder, attempt: int | None = None, start: int | None = None, count: int = 50
 ) -> Displays:
-    """What the ranks show now, from the display `start` on; by default the last ones."""
+    """Return the visible displays of the ranks, from display `start` on. By default the last ones."""
     number, shown = _shown(folder, attempt)
     found = shown.displays()
     count = _in(count, "count")
@@ -61,8 +61,11 @@ def displays(
 
 
 def kept(folder: RunFolder, which: str, room: int) -> Displays:
-    """The displays with their bytes, for where nobody can be asked for them: the first rank's of those that
-    differ, or all, as far as `room` bytes go. What finds none is said to be lost."""
+    """Return the displays with their bytes, for a view that cannot ask for them.
+
+    Of displays that differ, only the first rank's or all are included, as far as `room` bytes suffice.
+    A part whose bytes are missing is marked as lost.
+    """
     found = displays(folder, count=MOST_PAGE)
     for display in found["displays"]:
         room = _keep(folder, found["attempt"], display, which, room)
@@ -71,7 +74,7 @@ def kept(folder: RunFolder, which: str, room: int) -> Displays:
 
 
 def kept_media(folder: RunFolder, which: str, room: int) -> KeptMedia:
-    """The same of what was logged besides numbers: of each name the last step, as if it were the only one."""
+    """Return the same for logged media: the last step of each name, as if it were the only step."""
     found = series(folder)
     pages: list[MediaPage] = []
     for one in found["series"]:
@@ -89,7 +92,7 @@ def kept_media(folder: RunFolder, which: str, room: int) -> KeptMedia:
 
 
 def _keep(folder: RunFolder, attempt: int, shown: Display | Logged, which: str, room: int) -> int:
-    """Put the bytes into what is shown, as far as there is room; returns what is left of it."""
+    """Insert the bytes into a display or logged step if there is room. Returns the room left, in bytes."""
     kept = [] if which == "none" else shown["exhibits"] if which == "all" else shown["exhibits"][:1]
     shown["more_ranks"] += sum(len(one["ranks"]) for one in shown["exhibits"][len(kept) :])
     shown["exhibits"] = kept
@@ -112,7 +115,7 @@ def _keep(folder: RunFolder, attempt: int, shown: Display | Logged, which: str, 
 
 
 def series(folder: RunFolder, attempt: int | None = None) -> MediaList:
-    """What was logged with `dist.log` besides numbers."""
+    """Return the names of media logged with `dist.log`, with their numbers of steps."""
     number, shown = _shown(folder, attempt)
     return {"attempt": number, "version": shown.version, "series": shown.series()}
 
@@ -120,7 +123,7 @@ def series(folder: RunFolder, attempt: int | None = None) -> MediaList:
 def logged(
     folder: RunFolder, name: str, start: int = 0, count: int = 1, attempt: int | None = None
 ) -> MediaPage:
-    """Some steps of one series, by their index."""
+    """Return some steps of one series, by their index."""
     _, shown = _shown(folder, attempt)
     total, steps = shown.logged(name, max(0, start), _in(count, "count"))
     return {"name": name, "start": max(0, start), "total": total, "steps": steps}
@@ -129,7 +132,7 @@ def logged(
 def content(
     folder: RunFolder, rank: int, offset: int, bytes: int, hash: str, mime: str, attempt: int | None = None
 ) -> Raw:
-    """Bytes from a rank's `media.bin`, which have that hash. Raises InputError where they are not there."""
+    """Return bytes from a rank's `media.bin` that have this hash. Raises InputError if they are missing."""
     number = reader.status(folder).attempt if attempt is None else attempt
     if min(rank, offset, bytes, number) < 0 or bytes > 100_000_000:
         raise InputError("no such content")

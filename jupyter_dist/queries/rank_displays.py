@@ -1,6 +1,6 @@
-"""What ranks show besides text: their displays as they stand now, and where in their files logged media are.
+"""Rich output of ranks: their visible displays, and the places of logged media in their files.
 
-Fed with the new lines of the ranks' events by rank_reports.py, which reads these files anyway.
+rank_reports.py reads the ranks' events and passes their new lines to this module.
 """
 
 from __future__ import annotations
@@ -26,18 +26,21 @@ _MOST_NAMES = 500
 
 
 _Key = tuple[int | None, bool, int]
-"""A line of the cell, whether it is its result, and how many that line has shown before."""
+"""A line of the cell, whether the display is its result, and how many displays that line has shown before."""
 
 
 class _Place(NamedTuple):
-    """A line of a rank's `events.jsonl`."""
+    """Place of a line in a rank's `events.jsonl`."""
 
     offset: int
     length: int
 
 
 class _Series:
-    """What was logged under one name: where, by step and rank. What is shown is read when it is asked for."""
+    """Places of what was logged under one name, by step and rank.
+
+    The content is read when a view asks for it.
+    """
 
     def __init__(self, type: str) -> None:
         self.type = type
@@ -57,7 +60,7 @@ class _Rank:
     def __init__(self, folder: RankFolder) -> None:
         self.folder = folder
         self.waiting: list[tuple[ShownOutput, _Place]] = []
-        """Whose bytes are not here yet, and all that came after them."""
+        """Displays whose bytes have not arrived yet, and all later ones."""
         self.shown: list[ShownOutput] = []
 
     @property
@@ -66,21 +69,21 @@ class _Rank:
 
 
 class RanksShown:
-    """Of one attempt. Used by several threads."""
+    """Rich output of one attempt. Several threads may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._ranks: list[_Rank] = []
         self._series: dict[str, _Series] = {}
         self.version = 0
-        """Grows with each change."""
+        """Number that grows with each change."""
 
     def grow(self, folder: RankFolder) -> None:
-        """Another rank, whose number follows."""
+        """Add the next rank."""
         self._ranks.append(_Rank(folder))
 
     def take(self, rank: int, data: bytes, offset: int) -> None:
-        """New whole lines of a rank's events, which begin at that byte."""
+        """Add new whole lines of a rank's events, which begin at byte `offset`."""
         if not any(kind in data for kind in rich_output.KINDS):
             return
         found: list[tuple[ShownOutput, _Place]] = []
@@ -93,7 +96,10 @@ class RanksShown:
             self._ranks[rank].waiting += found
 
     def settle(self, *, ended: bool = False) -> int:
-        """Give out what has arrived; with `ended` all, as nothing more will. Returns the version."""
+        """Release the displays whose bytes have arrived, or all with `ended`, as no more will arrive.
+
+        Returns the version.
+        """
         with self._lock:
             for number, one in enumerate(self._ranks):
                 if not one.waiting:
@@ -117,14 +123,16 @@ class RanksShown:
             self._series.setdefault(shown.name, _Series(shown.type)).add(number, shown.step, place)
 
     def displays(self) -> list[tuple[Display, list[tuple[int, ShownOutput]]]]:
-        """What stands there now, by the places of the cell, in the order in which they came; of each the
-        ranks that show it, and what they show."""
+        """Return the visible displays by their place in the cell, in the order of their times.
+
+        With each display: the ranks that show it, and what each shows.
+        """
         with self._lock:
             of_ranks = [rich_output.standing(one.shown) for one in self._ranks]
         rows: dict[_Key, list[tuple[int, ShownOutput]]] = {}
         orders: list[list[_Key]] = []
         for rank, shown in enumerate(of_ranks):
-            # The same line may show several: the first of one rank stands beside the first of another.
+            # A line may show several displays. The first ones of all ranks are paired.
             seen: Counter[tuple[int | None, bool]] = Counter()
             orders.append([])
             for one in shown:
@@ -169,7 +177,7 @@ class RanksShown:
         return found, len(shown) - sum(map(len, kept))
 
     def series(self) -> list[MediaSeries]:
-        """What was logged besides numbers, in the order in which the names came."""
+        """Return the names of logged media with their numbers of steps, by first appearance."""
         with self._lock:
             return [
                 {
@@ -184,7 +192,7 @@ class RanksShown:
             ]
 
     def logged(self, name: str, start: int, count: int) -> tuple[int, list[Logged]]:
-        """How many steps a series has, and some of them."""
+        """Return the number of steps of a series, and some of its steps."""
         with self._lock:
             series = self._series.get(name)
             if series is None:
@@ -204,9 +212,9 @@ class RanksShown:
 
 
 def _merged(orders: list[list[_Key]], came: dict[_Key, float]) -> list[_Key]:
-    """All keys in an order that is each rank's own, where ranks agree; else by their times.
+    """Return all keys in an order that is each rank's own if the ranks agree. Otherwise times decide.
 
-    A rank that is ahead has shown the last things of a cell before another has shown what it alone shows.
+    A fast rank may show the last things of a cell before a slow rank shows something of its own.
     """
     left = [list(reversed(order)) for order in orders]
     number = Counter(key for order in orders for key in order)

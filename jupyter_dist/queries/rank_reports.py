@@ -1,4 +1,4 @@
-"""What ranks said besides their logs and metrics: progress, notes, results, and what they show."""
+"""Reports of ranks besides logs and metrics: progress, notes, results and rich output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _known_lock = threading.Lock()
 
 
 class RankReports:
-    """The events of one attempt other than metrics, up to the last `refresh`. Used by several threads."""
+    """Events of one attempt, without metrics, up to the last `refresh`. Several threads may use it."""
 
     def __init__(self, folder: RunFolder, attempt: int, world_size: int) -> None:
         self._lock = threading.Lock()
@@ -42,19 +42,19 @@ class RankReports:
         self._files: list[GrowingFile] = []
         self._bars: list[dict[int, Bar]] = []
         self._shown_to: list[int] = []
-        """Up to which byte of each rank's events it is known what is shown there."""
+        """By rank: the offset in the events up to which rich output has been read."""
         self._in_digest: bool | None = None
-        """Whether a digest tells where; None before it was looked for."""
+        """Whether a digest file has the places of rich output. None if the file was not looked for yet."""
         self.shown = RanksShown()
-        """What they show besides text."""
+        """Rich output of the ranks."""
         self.grow(world_size)
         self.notes: dict[str, list[int]] = {}
-        """Text → the ranks that said it."""
+        """Text → the ranks that reported it."""
         self.results: dict[int, dict[str, Any]] = {}
         """Rank → `repr`, `bytes`, `error`, `content`, `outline`."""
 
     def grow(self, world_size: int) -> None:
-        """Read that many ranks from now on: to an elastic run some are added."""
+        """Read this many ranks from now on. An elastic run may gain ranks."""
         with self._lock:
             for rank in range(len(self._files), world_size):
                 folder = self._folder.rank(self._attempt, rank)
@@ -64,7 +64,10 @@ class RankReports:
                 self._shown_to.append(0)
 
     def refresh(self, *, progress_only: bool = False) -> RankReports:
-        """Read what is new. `progress_only`: of files not read yet only the end, for a list of runs."""
+        """Read new events.
+
+        `progress_only`: of files not read yet, read only the end. A list of runs needs no more.
+        """
         with self._lock:
             for rank, file in enumerate(self._files):
                 if progress_only and file.offset == 0:
@@ -76,13 +79,13 @@ class RankReports:
                         continue
                 while data := file.read():
                     if data.count(_METRIC) == data.count(b"\n"):
-                        continue  # nothing else, as mostly where much comes
+                        continue  # only metrics, as in most large pieces
                     self._take(rank, data)
                     self._take_shown(rank, data, file.offset - len(data))
         return self
 
     def refresh_shown(self) -> RankReports:
-        """What they show alone: where a digest tells in which lines it stands, the others are not read."""
+        """Read only rich output. If a digest file has its places, other lines are not read."""
         if not self._has_digest():
             return self.refresh()
         with self._lock:
@@ -134,7 +137,7 @@ class RankReports:
     def _take_progress(self, rank: int, event: dict[str, Any]) -> None:
         key, n, when = event.get("id"), _number(event.get("n")), _number(event.get("time"))
         if not isinstance(key, int) or n is None or when is None:
-            return  # ranks write what they like
+            return  # a rank may write anything
         bars = self._bars[rank]
         total = _number(event.get("total"))
         desc = one_line(str(event.get("desc") or ""), 80)
@@ -146,7 +149,10 @@ class RankReports:
             del bars[min(bars, key=lambda k: bars[k].samples[-1][0])]
 
     def progress(self) -> list[RankProgress]:
-        """Each rank's bar: the outermost under way, with those in it; else the one that moved last."""
+        """Return each rank's outermost unfinished bar with its inner bars.
+
+        If all are done, the latest bar.
+        """
         found: list[RankProgress] = []
         with self._lock:
             for rank, bars in enumerate(self._bars):
@@ -167,7 +173,7 @@ def _read(path: Path, first: int, end: int) -> bytes:
         with path.open("rb") as file:
             return os.pread(file.fileno(), end - first, first)
     except OSError:
-        return b""  # it is being removed
+        return b""  # the run is being removed
 
 
 def _shown(bar: Bar) -> Progress:
@@ -185,7 +191,7 @@ def _shown(bar: Bar) -> Progress:
 
 
 def said(folder: RunFolder, attempt: int, world_size: int) -> RankReports:
-    """What this process keeps of an attempt; not refreshed."""
+    """Return this process's reports of an attempt, without refreshing them."""
     key = (folder.path, attempt)
     with _known_lock:
         found = _known.pop(key, None) or RankReports(folder, attempt, world_size)
@@ -197,7 +203,7 @@ def said(folder: RunFolder, attempt: int, world_size: int) -> RankReports:
 
 
 def slowest(bars: list[RankProgress]) -> RankProgress | None:
-    """The bar of the rank that is least far."""
+    """Return the bar of the rank with the least progress."""
     if not bars:
         return None
     least = min(bars, key=lambda bar: (bar["n"] / bar["total"] if bar["total"] else bar["n"], bar["rank"]))
@@ -208,7 +214,7 @@ def slowest(bars: list[RankProgress]) -> RankProgress | None:
 
 
 def _number(value: object) -> float | None:
-    """The number that it is; None for anything else, and for what no view can show."""
+    """Return the value if it is a number that a view can show, else None."""
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
         return None
     return value if -1e15 < value < 1e15 else None

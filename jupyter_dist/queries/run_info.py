@@ -1,4 +1,4 @@
-"""A run as JSON for the views, and the list of them. Ended runs are read from the disk once."""
+"""A run as JSON for the views, and the list of runs. An ended run is read from the disk once."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _MAX_LIMIT = 1000
 _MOST_SOURCE = 20_000
 _Written = tuple[int, int, int]
 _ended: dict[Path, tuple[_Written, RunSummary, str]] = {}
-"""Run folder → (when its state and name were written, what the list shows of it, the text to search)."""
+"""Run folder → (when its state and name were written, its row in the list, the text to search)."""
 _ended_lock = threading.Lock()
 
 
 def full(folder: RunFolder) -> RunInfo:
-    """All there is to say about a run but its logs, metrics and results. Raises RunNotFound."""
+    """Return all facts of a run except its logs, metrics and results. Raises RunNotFound."""
     status, job = reader.status(folder), reader.job(folder)
     size = rank_count(job, status)
     heard = said(folder, status.attempt, size).refresh()
@@ -81,7 +81,7 @@ def _summary(folder: RunFolder, status: Status, job: Job, bars: list[RankProgres
         "stall": {"since": status.stall.since, "noticed": status.stall.noticed} if status.stall else None,
         "progress": slowest(bars),
         "host_time": time.time(),
-        # An attempt that only took another port is none of those that the user asked for.
+        # An attempt that only took another port does not count among the restarts that the user asked for.
         "max_restarts": job.max_restarts + status.port_retries,
         "path": str(folder.path),
         "named": bool(said_of_it.name),
@@ -93,8 +93,8 @@ def _summary(folder: RunFolder, status: Status, job: Job, bars: list[RankProgres
 
 
 def environment(folder: RunFolder) -> Environment:
-    """What a run was started with."""
-    return surroundings.read(folder)  # type: ignore[return-value]  # written by us, and shown as it is
+    """Return the environment with which a run was started."""
+    return surroundings.read(folder)  # type: ignore[return-value]  # jupyter-dist wrote the file
 
 
 def _rank(rank: RankState) -> RankInfo:
@@ -113,7 +113,7 @@ def _rank(rank: RankState) -> RankInfo:
 
 
 def short(folder: RunFolder) -> RunSummary | None:
-    """What the list shows of a run; None when it was removed while we looked."""
+    """Return a run's row in the list. None if the run was removed during this call."""
     found = _short(folder)
     return None if found is None else found[0]
 
@@ -136,7 +136,7 @@ def _short(folder: RunFolder) -> tuple[RunSummary, str] | None:
         damaged = _damaged(folder, status, str(error))
         return None if damaged is None else (damaged, _searched(damaged, ""))
     text = _searched(info, job.source)
-    # One that is lost by its heartbeat, which another host writes, may be found again.
+    # The heartbeat of another host may arrive late. Then a lost run is found again.
     final = status.state.ended and (status.state is not State.LOST or time.time() - status.heartbeat > 60)
     if final and written[0]:
         with _ended_lock:
@@ -145,7 +145,10 @@ def _short(folder: RunFolder) -> tuple[RunSummary, str] | None:
 
 
 def _written(folder: RunFolder) -> _Written:
-    """Changes with the state, and with a name or a note, which are written anew as a whole."""
+    """Return a key that changes with the state, the name or the note.
+
+    Name and note are replaced as a whole file.
+    """
     try:
         state = os.stat(folder.state).st_mtime_ns
     except OSError:
@@ -175,7 +178,7 @@ def listing(
     before: str | None = None,
     sort: str = "",
 ) -> RunList:
-    """The runs that fit, newest first; see `queries.runs`."""
+    """Return the runs that match, newest first. See `queries.runs`."""
     if not 0 <= limit <= _MAX_LIMIT:
         raise InputError(f"limit must be 0 to {_MAX_LIMIT}, got {limit}")
     states = None if not state else {part.strip() for part in state.split(",")}
@@ -226,7 +229,7 @@ def _fits(
 
 
 def _searched(info: RunSummary, source: str) -> str:
-    """All the text of a run that a search looks in, in lower case."""
+    """Return all text of a run that a search looks in, in lower case."""
     told: dict[str, Any] = {**info}
     keys = ("id", "name", "backend", "state", "notebook", "label", "reason", "note")
     parameters = (f"{name}={value}" for name, value in info.get("parameters", {}).items())
@@ -255,9 +258,11 @@ def _hint(root: Path) -> str:
 
 
 def in_order(runs: Sequence[RunSummary], sort: str) -> list[RunSummary]:
-    """Runs by `created`, `name`, `duration`, `param:NAME` or `metric:NAME`; with a minus the largest first.
+    """Sort runs by `created`, `name`, `duration`, `param:NAME` or `metric:NAME`.
 
-    A run that has no such value goes last either way, and equal ones stay as they were. Raises InputError.
+    A minus puts the largest first.
+
+    Runs without that value are last in either direction. Equal runs keep their order. Raises InputError.
     """
     down, by = sort.startswith("-"), sort.removeprefix("-")
     having: list[tuple[Any, RunSummary]] = []
@@ -288,7 +293,7 @@ def _key(run: RunSummary, by: str) -> Any:
 
 
 def _comparable(value: Any) -> tuple[bool, float, str]:
-    """Numbers before texts."""
+    """Return a sort key that puts numbers before texts."""
     if isinstance(value, int | float):
         return False, float(value), ""
     return True, 0.0, str(value)

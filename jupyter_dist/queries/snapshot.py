@@ -1,4 +1,4 @@
-"""A run in one JSON value of bounded size: what a widget shows when nobody can be asked for more."""
+"""A run in one JSON value of limited size. A widget shows it if no server or kernel answers questions."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _MOST_SHOWN, _MOST_LOGGED = 1_000_000, 500_000
 
 
 def snapshot(run_id: str, *, lines: int, points: int, each: int, final: bool) -> Snapshot:
-    """The run, its last `lines` lines, and curves of `each` points, `points` of all curves together.
+    """Return the run, its last `lines` lines, and curves of `each` points, `points` of all curves together.
 
-    `final`: nothing more will come. Raises RunNotFound.
+    `final`: the run is complete. Raises RunNotFound.
     """
     grown = [change for change in queries.RunChanges([run_id]).poll() if change["kind"] == "log"]
     run = queries.run(run_id)
@@ -37,7 +37,7 @@ def snapshot(run_id: str, *, lines: int, points: int, each: int, final: bool) ->
     for line in page["lines"]:
         line["text"] = line["text"][:_MAX_LINE]
     page["partial"] = [
-        # Of what a bar has written since it began, what is seen of it.
+        # A progress bar's bytes since its beginning are reduced to what it shows now.
         {**line, "text": clean(line["text"], limit=_MAX_LINE), "cut": False}
         for line in page["partial"][:_MAX_PARTIAL]
     ]
@@ -52,7 +52,7 @@ def snapshot(run_id: str, *, lines: int, points: int, each: int, final: bool) ->
     }
     if run["ended"] is not None:
         found["errors"] = [
-            # The first one is why the run failed; the others are mostly its victims.
+            # The first error is the root cause. The others mostly followed from it.
             _short(error, _MAX_REPR if number else _MAX_TEXT)
             for number, error in enumerate(queries.errors(run_id)[:_MAX_ERRORS])
         ]
@@ -89,7 +89,7 @@ def _curves(run_id: str, points: int, each: int) -> Curves:
     kept: list[Curve] = []
     for curve in found["curves"]:
         if (band := curve["band"]) is not None:
-            # With that many ranks the view draws the band, and single ranks only when asked to.
+            # With that many ranks the view draws the band. It draws single ranks only on request.
             curve = {**curve, "ranks": []}
             left -= len(band["steps"])
         else:

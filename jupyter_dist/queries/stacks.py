@@ -9,7 +9,7 @@ __all__ = ["as_answer"]
 
 
 def as_answer(taken: Stacks) -> ranks.Stacks:
-    """Ranks at the same place together: `{groups: [{ranks, frames}], silent, hint}`."""
+    """Group ranks at the same place: `{groups: [{ranks, frames}], silent, hint}`."""
     return {
         "groups": [
             {

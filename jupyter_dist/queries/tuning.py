@@ -1,4 +1,4 @@
-"""What a tuning run has tried, as JSON for the views."""
+"""Trials of a tuning run as JSON for the views."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .answers.runs import Parameter, TrialInfo, TrialOf, Tuning
 __all__ = ["trial_of", "tuning_of"]
 
 _MOST = 5000
-"""More trials than that nobody reads in a table; the best one is always there."""
+"""Limit of trials in an answer, because nobody reads a longer table. The best trial is always included."""
 
 
 def tuning_of(folder: RunFolder, about: Mapping[str, Any]) -> Tuning:
-    """`about`: the job's `tuning`."""
+    """Return the trials of a tuning run. `about`: the job's `tuning`."""
     search = trials.search_of(about)
     told = trials.read(folder)
     best = trials.best(told.trials, search)
@@ -38,7 +38,7 @@ def tuning_of(folder: RunFolder, about: Mapping[str, Any]) -> Tuning:
 
 
 def trial_of(about: Mapping[str, Any]) -> TrialOf:
-    """`about`: the job's `trial`."""
+    """Return to which tuning run a trial belongs. `about`: the job's `trial`."""
     return {"of": str(about["of"]), "number": int(about["number"]), "parameters": dict(about["parameters"])}
 
 

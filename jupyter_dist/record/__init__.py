@@ -1,1 +1,4 @@
-"""A run's folder read: status, logs, metrics, results, failures and stacks. Nothing here writes to it."""
+"""Readers of a run's folder: status, logs, metrics, results, failures and stacks.
+
+No module here writes the run's state.
+"""

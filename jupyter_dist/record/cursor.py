@@ -1,6 +1,6 @@
-"""What is new in a run's logs and events since a cursor: `Tail`.
+"""Reader of the new lines and events of a run since a cursor: `Tail`.
 
-The state is always read before the logs, so that a batch that comes with a final state holds all lines.
+The state is always read before the logs. So a batch with a final state has all lines.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ _METRIC, _METRIC_WITHIN = b'"kind":"metric"', 80
 
 @dataclass(frozen=True)
 class Batch:
-    """What a poll found.
+    """Result of one poll.
 
-    `partial` holds, by rank, the lines at its end that may still change: one that has no newline yet, or
-    those of a bar; `skipped` counts the bytes that `tail_bytes` left out, `metrics` those of metrics, where
-    they are passed over.
+    `partial` has, by rank, the lines at the log's end that may still change. Such a line has no newline
+    yet, or a progress bar rewrites it.
+    `skipped` counts the bytes of the log that `tail_bytes` left out.
+    `metrics` counts the bytes of metric events if the caller did not want them.
     """
 
     status: Status
@@ -43,7 +44,7 @@ class Batch:
 
 
 class _RankTail:
-    """Where reading stands in one rank's files."""
+    """Reading position in one rank's files."""
 
     def __init__(self, folder: RankFolder, rank: int, attempt: int, output: int = 0, events: int = 0) -> None:
         self.folder, self.rank, self.attempt = folder, rank, attempt
@@ -53,11 +54,11 @@ class _RankTail:
 
     @property
     def output(self) -> int:
-        """Up to where the log has been given out: what may still change is read again by who goes on here."""
+        """Return the offset of the log up to which lines are final. A later Tail starts there."""
         return self._unroll.done
 
     def read_lines(self, ended: bool, tail_bytes: int | None) -> tuple[list[Line], str, int]:
-        """New lines, those that are not finished, and how many bytes were left out."""
+        """Return the new lines, the unfinished lines, and how many bytes were left out."""
         try:
             size = os.stat(self.folder.output).st_size
             if size <= self.output:
@@ -73,7 +74,7 @@ class _RankTail:
         unroll, skipped = self._unroll, 0
         if tail_bytes is not None and size - unroll.read > tail_bytes:
             file.seek(size - tail_bytes)
-            file.readline(_MAX_LINE)  # the rest of a line that began before
+            file.readline(_MAX_LINE)  # the rest of a line that began earlier
             skipped = file.tell() - unroll.done
             unroll = self._unroll = LogRendering(file.tell())
         file.seek(unroll.read)
@@ -85,7 +86,7 @@ class _RankTail:
         lines: list[Line] = []
         for end, text in pieces:
             data = os.pread(file.fileno(), end - start, start) if text is None else text
-            # What was rewritten is there from when it was rewritten last.
+            # Rewritten lines count from the time of their last rewrite.
             lines += reader.timed_lines(
                 data, start, self._times, self.rank, self.attempt, end if text else None
             )
@@ -95,7 +96,7 @@ class _RankTail:
         return lines, "\n".join(rest), skipped
 
     def read_events(self, *, metrics: bool = True) -> tuple[list[Event], int]:
-        """New events, and how many bytes of metrics were passed over, where they are not wanted."""
+        """Return new events, and how many bytes of metrics were left out if they are not wanted."""
         try:
             if os.stat(self.folder.events).st_size <= self.events:
                 return [], 0
@@ -123,11 +124,11 @@ class _RankTail:
 
 
 class Tail:
-    """Follows a run from a cursor. Not for several threads at once.
+    """Follower of a run, which starts at a cursor. Use it from one thread only.
 
-    `tail_bytes` bounds what one poll reads of each rank's log; what is older is left out and
-    counted, so that following a flood costs no more than following a trickle. Without `metrics` these are
-    passed over, and counted.
+    `tail_bytes` limits what one poll reads of each rank's log. Older bytes are left out and counted.
+    So a fast log costs no more than a slow one.
+    Without `metrics`, metric events are left out, and their bytes are counted.
     """
 
     def __init__(
@@ -152,13 +153,16 @@ class Tail:
 
     @property
     def cursor(self) -> dict[str, Any]:
-        """JSON with which another Tail goes on where this one stands."""
+        """Return JSON with which another Tail continues at this position."""
         ranks = {f"{a}/{r}": [tail.output, tail.events] for (a, r), tail in self._tails.items()}
         return {"attempt": self._attempt, "ranks": ranks}
 
     def poll(self) -> Batch:
-        """What is new. Returns at once; with a final status it has everything but what a limit of
-        4 MB per rank and poll left for the next one: see `drain`."""
+        """Read what is new. Does not wait.
+
+        One poll reads at most 4 MB per rank. A batch with a final status is complete up to that limit.
+        `drain` reads the rest.
+        """
         state = reader.status(self._folder)
         lines: list[Line] = []
         events: list[Event] = []
@@ -180,12 +184,12 @@ class Tail:
                 if rest:
                     partial[rank] = rest
         self._drop_finished(state.attempt)
-        lines.sort(key=lambda line: line.time)  # stable: a rank's own order is kept
+        lines.sort(key=lambda line: line.time)  # stable: a rank's own order is preserved
         events.sort(key=lambda event: event.time)
         return Batch(state, lines, events, partial, skipped, metrics)
 
     def drain(self) -> Iterator[Batch]:
-        """Polls until nothing is left to read right now."""
+        """Poll until nothing is left to read right now."""
         while True:
             batch = self.poll()
             yield batch
@@ -208,7 +212,10 @@ class Tail:
 
 
 def _without_metrics(data: bytes) -> bytes:
-    """Of a million lines in a loop nearly all are metrics, which are recognised by how they begin."""
+    """Remove the metric lines, which are recognised by their beginning.
+
+    In a long loop, most lines are metrics.
+    """
     if _METRIC not in data:
         return data
     return b"\n".join(line for line in data.split(b"\n") if _METRIC not in line[:_METRIC_WITHIN])

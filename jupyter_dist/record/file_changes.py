@@ -1,7 +1,7 @@
-"""Hear of changes of files instead of looking again and again: Linux's inotify.
+"""File change notifications from Linux's inotify, which replace frequent polling.
 
-Everything here may be missing: on another system, on a disk of the network that somebody else writes to, or
-where the user has too many watches. So whoever uses it goes on looking at the files, only less often.
+Notifications may be missing: on another system, on a network disk that another host writes to, or if the
+user has too many watches. So every caller still polls the files, only less often.
 https://man7.org/linux/man-pages/man7/inotify.7.html
 """
 
@@ -23,26 +23,30 @@ _EVENT = struct.Struct("iIII")
 
 
 class FileChanges:
-    """Files and folders, and a descriptor that is readable when one of them has changed. For one thread."""
+    """Watched files and folders.
+
+    Its descriptor is readable when one of them has changed. Use it from one thread.
+    """
 
     def __init__(self) -> None:
         self._fd = -1
         if sys.platform == "linux":
             self._libc: Any = ctypes.CDLL(None, use_errno=True)
-            with contextlib.suppress(AttributeError):  # a C library without it
+            with contextlib.suppress(AttributeError):  # a C library without inotify
                 self._fd = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         self._paths: dict[int, Path] = {}
-        # A user has 128 of these in all: one that is dropped must not be held until its process ends.
+        # A user has only 128 inotify instances. So a dropped object closes its own at once.
         self._closed = weakref.finalize(self, os.close, self._fd) if self._fd >= 0 else None
 
     def fileno(self) -> int | None:
-        """The descriptor; None where changes cannot be heard of."""
+        """Return the descriptor, or None if notifications are not available."""
         return None if self._fd < 0 else self._fd
 
     def watch(self, path: Path, *, once: bool = False) -> bool:
-        """Hear of a file that is written to, or of a folder in which a file is written to or replaced.
+        """Watch a file for writes, or a folder for files that are written or replaced.
 
-        `once`: of the next change alone, so that a flood of them costs nothing. Returns whether it is so.
+        `once`: report only the next change, so that many changes cost nothing. Returns whether the watch is
+        set.
         """
         if self._fd < 0:
             return False
@@ -54,7 +58,10 @@ class FileChanges:
         return True
 
     def take(self) -> set[Path]:
-        """What has changed since the last call. What was watched once, or is gone, is not any more."""
+        """Return the paths that changed since the last call.
+
+        A path watched once, or removed, is no longer watched.
+        """
         changed: set[Path] = set()
         if self._fd < 0:
             return changed
@@ -70,13 +77,13 @@ class FileChanges:
         return changed
 
     def forget(self, path: Path) -> None:
-        """Hear of it no more."""
+        """Stop watching a path."""
         for watch in [watch for watch, known in self._paths.items() if known == path]:
             del self._paths[watch]
             self._libc.inotify_rm_watch(self._fd, watch)
 
     def close(self) -> None:
-        """Repeatable."""
+        """Close the descriptor. Repeatable."""
         self._fd = -1
         if self._closed is not None:
             self._closed()

@@ -1,4 +1,4 @@
-"""What was appended to a file of JSON lines since the last look."""
+"""Reader of the new lines of a growing file of JSON lines."""
 
 from __future__ import annotations
 
@@ -11,24 +11,27 @@ _MAX_READ = 1 << 20
 
 
 class GrowingFile:
-    """Gives a file's new whole lines, a MB at a time."""
+    """File whose new whole lines are read, at most 1 MB at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.offset = 0
 
     def skip_to_tail(self, nbytes: int) -> None:
-        """Pass over all but the last bytes, up to the beginning of a line."""
+        """Skip all but the last `nbytes` bytes. The next read may begin within a line."""
         try:
             size = os.stat(self.path).st_size
         except OSError:
             return
         if size - self.offset > nbytes:
             self.offset = size - nbytes
-            # What is left of the line is no JSON by itself, and is passed over as such.
+            # The rest of a line is not JSON, so every parser of these lines skips it.
 
     def read(self, most: int = _MAX_READ) -> bytes:
-        """New whole lines, of about `most` bytes; empty when there are none. Call again until it is empty."""
+        """Read new whole lines, about `most` bytes of them.
+
+        Empty if there are none. Call until it is empty.
+        """
         try:
             if os.stat(self.path).st_size <= self.offset:
                 return b""
@@ -40,6 +43,6 @@ class GrowingFile:
             return b""
         whole = data.rfind(b"\n") + 1
         if not whole and len(data) == _MAX_READ:
-            whole = len(data)  # one line of that size is not ours
+            whole = len(data)  # jupyter-dist writes no line of that size
         self.offset += whole
         return data[:whole]

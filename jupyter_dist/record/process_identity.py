@@ -1,4 +1,4 @@
-"""Whether a run's supervisor lives, and not another process that got its pid later or after a reboot."""
+"""Identity of a run's supervisor process. Another process may have its pid later."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..job import Status
 __all__ = ["boot_id", "start_ticks", "supervised"]
 
 _SILENCE_S = 30.0
-"""A supervisor on another host is taken for dead when its heartbeat is older than that."""
+"""If its heartbeat is older than this, a supervisor on another host counts as dead."""
 
 
 def boot_id() -> str:
-    """What tells one boot of this machine from another; empty where there is no /proc."""
+    """Return an id that differs between boots of this machine. Empty if there is no /proc."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -24,10 +24,11 @@ def boot_id() -> str:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process started, in clock ticks since the boot; None when it is gone or a zombie.
+    """Return a process's start time in clock ticks since the boot. None if the process is gone or a zombie.
 
-    0 where there is no /proc: then only the pid is known. Of /proc/PID/stat the 3rd field is the state,
-    the 22nd the start: https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
+    Without /proc the result is 0 for any existing process, because only its pid is known.
+    In /proc/PID/stat, the 3rd field is the state and the 22nd the start time:
+    https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
@@ -44,7 +45,7 @@ def start_ticks(pid: int) -> int | None:
 
 
 def supervised(status: Status) -> bool:
-    """Whether the supervisor that wrote this status lives."""
+    """Return whether the supervisor that wrote this status lives."""
     supervisor = status.supervisor
     if supervisor is None:
         return False

@@ -1,4 +1,7 @@
-"""Where a run's code came from and what was installed: `environment.json`, written once the run has begun."""
+"""Origin of a run's code and the installed packages, from `environment.json`.
+
+The file is written once, after the run has begun.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ __all__ = ["read"]
 
 
 def read(folder: RunFolder) -> dict[str, Any]:
-    """What was written, of a trial that of the tuning run; empty where nothing was, or it is not ours."""
+    """Return the content of the file.
+
+    A trial uses that of its tuning run. Empty if there is no valid file.
+    """
     for path in (folder.environment, *_of_tuning(folder)):
         try:
             found = json.loads(path.read_bytes())

@@ -1,8 +1,7 @@
-"""Read a run folder as it is now: the job, the state, the ranks' logs and events.
+"""Reader of a run folder as it is now: the job, the state, the ranks' logs and events.
 
-Works the same on running, finished and lost runs, and needs no running process. What is new since an earlier
-look is read by cursor.py.
-Metrics are put together in metrics.py, failures in failures.py.
+It works the same for running, finished and lost runs, and needs no running process. cursor.py reads only
+what is new since an earlier call. metrics/points.py collects metrics, failures/failures.py collects failures.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ __all__ = [
 ]
 
 _GRACE_S = 30.0
-"""From `RunFolder.still_pending` on, a run is pending for that long before its supervisor writes anything."""
+"""Seconds after `RunFolder.still_pending` during which a run without a state counts as pending."""
 
 
 class Line(NamedTuple):
-    """One line of a rank's output. `text` has no newline; bytes that are not UTF-8 are replaced."""
+    """One line of a rank's output. `text` has no newline, and bytes that are not UTF-8 are replaced."""
 
     rank: int
     attempt: int
@@ -50,7 +49,7 @@ class Line(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One line of a rank's `events.jsonl`; `data` is what the kind brings along."""
+    """One line of a rank's `events.jsonl`. The fields of `data` depend on the kind."""
 
     rank: int
     attempt: int
@@ -61,7 +60,7 @@ class Event(NamedTuple):
 
 
 def job(folder: RunFolder) -> Job:
-    """The run's job. Raises RunNotFound when it was removed, or `job.json` is missing or not ours."""
+    """Read the run's job. Raises RunNotFound if the run was removed, or `job.json` is missing or invalid."""
     try:
         return Job.from_json(json.loads(folder.job.read_bytes()))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -74,7 +73,7 @@ def job(folder: RunFolder) -> Job:
 
 
 def _stored(folder: RunFolder) -> Status | None:
-    """The status as written; None while there is none. ValueError when it cannot be understood."""
+    """Read the status as written. Returns None if there is none yet. Raises ValueError if it is invalid."""
     try:
         data = json.loads(folder.state.read_bytes())
     except FileNotFoundError:
@@ -86,11 +85,11 @@ def _stored(folder: RunFolder) -> Status | None:
 
 
 def status(folder: RunFolder) -> Status:
-    """How the run stands now. A run whose supervisor is gone is `lost`; nothing is written."""
+    """Return the run's current status. A run whose supervisor is gone is `lost`. Nothing is written."""
     try:
         found = _stored(folder)
         if found is not None and not found.state.ended and not supervised(found):
-            # It may have written its last state between our reading and its end.
+            # The supervisor may have written its last state after the first read and before its end.
             found = _stored(folder)
     except (OSError, ValueError) as error:
         return Status(folder.id, State.LOST, reason=f"{folder.state.name} cannot be read: {error}")
@@ -99,7 +98,7 @@ def status(folder: RunFolder) -> Status:
     if found.state.ended or supervised(found):
         return found
     if found.state is State.UNWATCHED:
-        return found  # it says itself why
+        return found  # its own reason stays
     if found.handle is not None or found.submitting is not None:
         return dataclasses.replace(
             found,
@@ -130,20 +129,20 @@ def _unsupervised(folder: RunFolder) -> Status:
 
 
 def parse_events(data: bytes, rank: int, attempt: int) -> Iterator[Event]:
-    """The events in whole lines of a rank's `events.jsonl`; what is none is passed over."""
+    """Yield the events in whole lines of a rank's `events.jsonl`. Other lines are skipped."""
     for event in parse_lines([line for line in data.split(b"\n") if line]):
         try:
             yield Event(
                 rank, attempt, event.pop("seq"), float(event.pop("time")), str(event.pop("kind")), event
             )
         except (ValueError, KeyError, AttributeError, TypeError):
-            continue  # not ours
+            continue  # not an event of jupyter-dist
 
 
 def parse_lines(lines: Sequence[bytes]) -> list[dict[str, Any]]:
-    """The JSON objects among lines that are not empty, in order. What is torn or not ours is passed over."""
+    """Return the JSON objects among nonempty lines, in order. Torn and invalid lines are skipped."""
     try:
-        # One call for all of them takes half the time, and a long run has a million.
+        # One call for all lines takes half the time, and a long run has a million lines.
         found = json.loads(b"[" + b",".join(lines) + b"]")
     except ValueError:
         found = [_parsed(line) for line in lines]
@@ -158,7 +157,7 @@ def _parsed(line: bytes) -> Any:
 
 
 def ranks(folder: RunFolder, attempt: int) -> list[RankState]:
-    """The ranks of an attempt: with their states for the current one, bare for earlier ones."""
+    """Return the ranks of an attempt. Only those of the current attempt have a state."""
     found = status(folder)
     if found.ranks and attempt == found.attempt:
         return list(found.ranks)
@@ -166,7 +165,7 @@ def ranks(folder: RunFolder, attempt: int) -> list[RankState]:
 
 
 def output(folder: RunFolder, rank: int, attempt: int | None = None) -> bytes:
-    """A rank's whole log as it is now; of the newest attempt by default. Empty when there is none."""
+    """Return a rank's whole log as it is now, by default of the newest attempt. Empty if there is none."""
     if attempt is None:
         attempt = max(folder.attempts(), default=0)
     try:
@@ -176,7 +175,7 @@ def output(folder: RunFolder, rank: int, attempt: int | None = None) -> bytes:
 
 
 def events(folder: RunFolder, attempt: int | None = None) -> list[Event]:
-    """All events of an attempt (of all attempts by default) in the order of their times."""
+    """Return all events of an attempt, by default of all attempts, in the order of their times."""
     attempts = folder.attempts() if attempt is None else [attempt]
     found: list[Event] = []
     for number in attempts:
@@ -191,7 +190,7 @@ def events(folder: RunFolder, attempt: int | None = None) -> list[Event]:
 
 
 def line_times(folder: RunFolder, rank: int, attempt: int) -> Iterator[Line]:
-    """A rank's whole log, line by line, each with its time. The last line may be unfinished."""
+    """Yield a rank's whole log line by line, each line with its time. The last line may be unfinished."""
     times = Times(folder.rank(attempt, rank).times)
     times.refresh()
     yield from timed_lines(output(folder, rank, attempt), 0, times, rank, attempt)
@@ -200,9 +199,10 @@ def line_times(folder: RunFolder, rank: int, attempt: int) -> Iterator[Line]:
 def timed_lines(
     data: bytes, offset: int, times: Times, rank: int, attempt: int, until: int | None = None
 ) -> Iterator[Line]:
-    """The lines of a piece of a rank's log that begins at `offset`; what has no time yet came just now.
+    """Yield the lines of a piece of a rank's log that begins at `offset`.
 
-    `until`: the lines stand in place of what was written up to there, and came with its end.
+    A line without a time in the index gets the current time.
+    `until`: the lines replace what was written up to this offset, and have the time of its last byte.
     """
     now = time.time()
     for raw in data.removesuffix(b"\n").split(b"\n") if data else ():

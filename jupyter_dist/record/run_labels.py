@@ -1,7 +1,7 @@
-"""What people say of a run: its name, its tags and a note, in a file of its own.
+"""Labels that people give a run: a name, tags and a note, in a file of their own.
 
-Whoever names a run writes the file `about.json` in its folder: the kernel at the start, the server when
-somebody types into the sidebar. So the supervisor stays the only writer of how the run stands.
+The kernel writes `about.json` at the start, and the server writes it when somebody types into the sidebar.
+So the supervisor stays the only writer of the run's state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["About", "change", "read"]
 
 @dataclass(frozen=True)
 class About:
-    """A run without a name of its own is called by its cell."""
+    """Labels of a run. A run without a name is listed under its cell's label."""
 
     name: str = ""
     tags: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class About:
 
 
 def read(folder: RunFolder) -> About:
-    """What is said of a run; nothing where nobody has said anything, or the file is not ours."""
+    """Read the labels of a run. Empty if there are none, or the file is invalid."""
     try:
         data = json.loads(folder.about.read_bytes())
         return About(read_name(str(data["name"])), read_tags(data["tags"]), read_note(str(data["note"])))
@@ -42,9 +42,9 @@ def change(
     tags: str | Iterable[str] | None = None,
     note: str | None = None,
 ) -> About:
-    """Say something else of a run; what is None stays. An empty text takes back what was said.
+    """Change the labels of a run. None leaves a label as it is, and an empty text removes it.
 
-    Raises InputError, and LaunchError where the folder cannot be written.
+    Raises InputError, and LaunchError if the folder cannot be written.
     """
     known = read(folder)
     try:
@@ -57,7 +57,7 @@ def change(
         raise InputError(f"a run's name, tags or note {error}") from None
     try:
         write_json(folder.about, {"name": said.name, "tags": list(said.tags), "note": said.note})
-        os.utime(folder.path.parent)  # so that lists are read anew
+        os.utime(folder.path.parent)  # so that lists of runs are read again
     except OSError as error:
         raise unwritable(folder.path, error) from error
     return said

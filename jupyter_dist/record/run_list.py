@@ -1,4 +1,4 @@
-"""Which runs are on the disk: a list of them, the one that a command means, those that have ended."""
+"""Runs on the disk: a list of them, the run that a command means, and the runs that have ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class RunRow:
-    """One run as a list shows it. Times are seconds since the epoch."""
+    """One run in a list. Times are seconds since the epoch."""
 
     id: str
     state: State
@@ -39,7 +39,7 @@ class RunRow:
 
 
 def list_runs(limit: int | None = 20) -> list[RunRow]:
-    """The newest runs, all of them with `limit=None`. A run whose files are damaged is `lost`."""
+    """Return the newest runs, or all with `limit=None`. A run with damaged files is `lost`."""
     rows: list[RunRow] = []
     for folder in runs():
         if limit is not None and len(rows) >= limit:
@@ -55,10 +55,10 @@ def _row(folder: RunFolder) -> RunRow | None:
         size = disk_bytes(folder.path)
         return _healthy_row(folder, size)
     except (RunNotFound, TypeError, ValueError) as error:
-        # Damaged, or another program's: it is listed, so that it can be removed.
+        # The folder is damaged, or belongs to another program. It is listed so that the user can remove it.
         created = _modified(folder)
         if created is None:
-            return None  # removed while we looked
+            return None  # removed during this call
         return RunRow(folder.id, State.LOST, "?", 0, created, None, None, None, "", str(error), size)
 
 
@@ -88,7 +88,10 @@ def _modified(folder: RunFolder) -> float | None:
 
 
 def disk_bytes(path: Path) -> int:
-    """What a folder takes on the disk. What vanishes meanwhile counts nothing; links are not followed."""
+    """Return the disk space of a folder in bytes.
+
+    Files that vanish meanwhile count 0. Links are not followed.
+    """
     total = 0
     for folder, _, names in os.walk(path):
         for name in names:
@@ -100,9 +103,9 @@ def disk_bytes(path: Path) -> int:
 
 
 def choose(run_id: str | None, *, running: bool = False, last: str | None = None) -> RunFolder:
-    """The run meant: the one with that id, else this kernel's last one, else the newest.
+    """Return the run that a command means: the run with this id, else this kernel's last, else the newest.
 
-    With `running` only runs that go on are meant, and there must be no doubt which.
+    With `running` only running runs count. If several run, one of them must be this kernel's last run.
     Raises RunNotFound, InputError.
     """
     if run_id is not None:
@@ -123,7 +126,7 @@ def choose(run_id: str | None, *, running: bool = False, last: str | None = None
 
 
 def ended_before(when: float) -> list[RunFolder]:
-    """Runs that had ended by that time."""
+    """Return the runs that had ended by that time."""
     found = []
     for folder in runs():
         status = reader.status(folder)

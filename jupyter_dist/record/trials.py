@@ -1,11 +1,13 @@
-"""The trials of a tuning run, as its ledger tells them: `trials.jsonl`, a line when one is begun and one when
-it has ended. Only the tuning writes it (tuning/ledger.py); reading it needs no running process.
+"""The trials of a tuning run, read from its trial ledger `trials.jsonl`.
+
+The ledger gets a line when a trial begins and a line when it ends. Only the tuning loop writes the ledger
+(tuning/ledger.py). Reading needs no running process.
 
     {"number": 3, "parameters": {"lr": 0.01}, "time": 1763…}
     {"number": 3, "state": "succeeded", "value": 0.93, "steps": [[0, 0.61], …], "reason": null, "time": 1763…}
     {"importance": {"lr": 0.8, "batch": 0.2}}
 
-A trial is a run of its own besides, whose id follows from its number (`folder.trial_id`).
+Each trial is also a run of its own. The run's id follows from the trial's number (`folder.trial_id`).
 """
 
 from __future__ import annotations
@@ -27,33 +29,33 @@ RUNNING, SUCCEEDED, PRUNED, FAILED, STOPPED = "running", "succeeded", "pruned", 
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial. `value` is that of the objective, and there only where the trial has succeeded."""
+    """One trial. `value` is its objective, and is None unless the trial has succeeded."""
 
     number: int
     run_id: str
     parameters: Mapping[str, Any]
     state: str = RUNNING
-    """running, succeeded, pruned (ended because others did better), failed, or stopped with the tuning."""
+    """running, succeeded, pruned (ended because others did better), failed, or stopped with the run."""
     value: float | None = None
     steps: tuple[tuple[int, float], ...] = ()
-    """What the objective was on the way, thinned alike in all trials (tuning/objective.py)."""
+    """Values of the objective by step, thinned alike in all trials (tuning/objective.py)."""
     reason: str | None = None
     started: float = 0.0
     ended: float | None = None
     handle: Mapping[str, Any] | None = None
-    """Of a trial that a service has started by itself: what finds it there."""
+    """Handle with which the service finds the trial, if the service started it."""
 
 
 @dataclass(frozen=True)
 class TrialLedger:
-    """What a ledger says: the trials by number, and how much each parameter matters, where that is known."""
+    """Content of a trial ledger: the trials by number, and the importance of each parameter if known."""
 
     trials: list[Trial]
     importance: Mapping[str, float]
 
 
 def read(folder: RunFolder) -> TrialLedger:
-    """The ledger as it is now. Empty while there is none; lines that are torn or not ours are passed over."""
+    """Read the ledger as it is now. Empty if there is none yet. Torn and invalid lines are skipped."""
     try:
         data = folder.trials.read_bytes()
     except OSError:
@@ -91,12 +93,12 @@ def _ended(trial: Trial, said: Mapping[str, Any]) -> Trial:
 
 
 def search_of(tuning: Mapping[str, Any]) -> Search:
-    """The search of a tuning run's job (`Job.tuning`)."""
+    """Return the search in a tuning run's job (`Job.tuning`)."""
     return Search.from_json(tuning["search"])
 
 
 def best(trials: Iterable[Trial], search: Search) -> Trial | None:
-    """The best trial that has succeeded, the earliest of equals; None while none has."""
+    """Return the best trial that has succeeded, the earliest of equals. None if no trial has succeeded."""
     found: Trial | None = None
     for trial in trials:
         if trial.state != SUCCEEDED or trial.value is None:

@@ -1,5 +1,5 @@
-"""What a tuning run looks for: the dimensions of its space and how they are written, the goal, the budget.
+"""Search of a tuning run: the dimensions of its space and their notation, the goal, the budget.
 
-Pure data, read from flags or from Python and kept as JSON in the run's job. What tries values is elsewhere
-(tuning/ for trials that are runs of ours).
+The package has only data, parsed from flags or Python and stored as JSON in the run's job. The code that
+tries values is elsewhere (in tuning/, for trials that are runs).
 """

@@ -11,13 +11,19 @@ from typing import Any
 __all__ = ["Choice", "Dimension", "Real", "Value", "Whole", "from_json"]
 
 Value = None | bool | int | float | str
-"""What a parameter of a trial can be: JSON, so that every view, service and rank sees the same."""
+"""Possible value of a trial's parameter.
+
+It is JSON, so that every view, service and rank has the same value.
+"""
 
 
 @dataclass(frozen=True)
 class Real:
-    """A float from `low` to `high`, both included. `log`: each decade is as likely as the next. With `step`
-    only `low`, `low + step`, …; `high` is one of them."""
+    """A float from `low` to `high`, both included.
+
+    `log`: each decade is equally likely. With `step`, only `low`, `low + step`, … are possible, and `high` is
+    one of them.
+    """
 
     low: float
     high: float
@@ -25,7 +31,7 @@ class Real:
     step: float | None = None
 
     def points(self) -> tuple[Value, ...] | None:
-        """Every value, in order; None where there is no end of them."""
+        """Return every value, in order. None for a continuous range."""
         if self.step is None:
             return None
         return tuple(self.low + i * self.step for i in range(round((self.high - self.low) / self.step) + 1))
@@ -52,7 +58,7 @@ class Whole:
     step: int = 1
 
     def points(self) -> tuple[Value, ...] | None:
-        """Every value, in order."""
+        """Return every value, in order."""
         return tuple(range(self.low, self.high + 1, self.step))
 
     def holds(self, value: object) -> bool:
@@ -68,12 +74,12 @@ class Whole:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of these values, which have no order among them."""
+    """One of these values, without an order between them."""
 
     values: tuple[Value, ...]
 
     def points(self) -> tuple[Value, ...] | None:
-        """Every value, as they were given."""
+        """Return every value, in the given order."""
         return self.values
 
     def holds(self, value: object) -> bool:
@@ -90,7 +96,7 @@ Dimension = Real | Whole | Choice
 
 
 def from_json(data: Mapping[str, Any]) -> Dimension:
-    """The dimension that `to_json` has told."""
+    """Create a dimension from the data of `to_json`."""
     fields = {name: value for name, value in data.items() if name != "kind"}
     if data["kind"] == "choice":
         return Choice(tuple(fields["values"]))

@@ -1,9 +1,9 @@
-"""When trials are ended early, as people write it: `bandit(slack_factor=0.1,evaluation_interval=2)`.
+"""Policies for ending trials early, as people write them: `bandit(slack_factor=0.1,evaluation_interval=2)`.
 
-The policies are those of Azure ML's sweep jobs, and their parameters are called as its SDK calls them.
+The policies are those of Azure ML's sweep jobs. Their parameters have the names of its SDK.
 https://learn.microsoft.com/azure/machine-learning/how-to-tune-hyperparameters#early-termination
 
-Messages of errors go on from the flag's name.
+An error message continues a sentence that begins with the flag's name.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Literal, cast, get_args
 __all__ = ["ALONE", "WRITTEN", "Kind", "Policy", "read_policy"]
 
 ALONE = "on"
-"""In place of a policy: the backend's own."""
+"""Value in place of a policy: the backend's own rule."""
 Kind = Literal["bandit", "median", "truncation"]
 WRITTEN = rf"({'|'.join(get_args(Kind))})(\(.*)?"
-"""What `read_policy` takes for one, which may be wrong in the parentheses."""
+"""Pattern of a policy for `read_policy`. The text in the parentheses may still be wrong."""
 _OF_ALL = {"evaluation_interval": 1, "delay_evaluation": 0}
 _OWN: Mapping[str, tuple[str, ...]] = {
     "bandit": ("slack_factor", "slack_amount"),
@@ -35,8 +35,12 @@ _EXAMPLES = {
 
 @dataclass(frozen=True)
 class Policy:
-    """`evaluation_interval`: how many values a trial logs from one look to the next. `delay_evaluation`: how
-    many it logs until the first. `own`: the parameters of this kind alone."""
+    """Policy for ending trials early.
+
+    `evaluation_interval`: how many values a trial logs between two checks.
+    `delay_evaluation`: how many values a trial logs before the first check.
+    `own`: the parameters that only this kind has.
+    """
 
     kind: Kind
     evaluation_interval: int = 1
@@ -45,7 +49,7 @@ class Policy:
 
 
 def read_policy(text: str) -> Policy:
-    """The policy that is meant. Raises ValueError, which says what to write instead."""
+    """Parse a policy. Raises ValueError, whose message contains a valid form."""
     match = re.fullmatch(r"(\w+)\s*(?:\((.*)\))?", text.strip())
     if match is None or match[1] not in _OWN:
         known = ", ".join(_EXAMPLES.values())

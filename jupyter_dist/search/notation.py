@@ -1,6 +1,6 @@
-"""Read a dimension as people write it: `loguniform(1e-5,1e-1)`, `choice(32,64)`, `int(1,8)`.
+"""Parser of a dimension as people write it: `loguniform(1e-5,1e-1)`, `choice(32,64)`, `int(1,8)`.
 
-The names are those of the libraries that users come from, with the meaning that they have there:
+The names are those of the libraries that users know, with the meaning that they have there:
 
 - Ray Tune: uniform, quniform, loguniform, randint and lograndint (the upper end left out), qrandint (the
   upper end included), choice: https://docs.ray.io/en/latest/tune/api/search_space.html
@@ -9,7 +9,7 @@ The names are those of the libraries that users come from, with the meaning that
 - SageMaker: continuous, integer and categorical, with scaling=Linear or Logarithmic:
   https://docs.aws.amazon.com/sagemaker/latest/dg/automatic-model-tuning-define-ranges.html
 
-Messages of errors go on from what was given: "'lr=unifrom(0,1)': there is no …".
+An error message continues a sentence that begins with the given text: "'lr=unifrom(0,1)': there is no …".
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _MOST_CHOICES = 10_000
 
 
 def as_text(given: object) -> object:
-    """What Python code gives for a dimension, as it is written in a flag: a list stands for its choices."""
+    """Convert a dimension given in Python to the notation of a flag. A list becomes a choice."""
     if isinstance(given, list | tuple):
         return f"choice({','.join(map(repr, given))})"
     return given
 
 
 def read_dimension(text: str) -> Dimension:
-    """The dimension that is meant. Raises ValueError, which says what to write instead."""
+    """Parse a dimension. Raises ValueError, whose message contains what to write instead."""
     call = _CALL.fullmatch(text)
     if call is None:
         if "," in text:
@@ -65,7 +65,7 @@ def _arguments(text: str) -> tuple[list[str], dict[str, str]]:
         else:
             pieces[-1] += piece
     if not pieces[-1].strip():
-        pieces.pop()  # a comma may end the list, as in Python
+        pieces.pop()  # a trailing comma is valid, as in Python
     if any(not piece.strip() for piece in pieces):
         raise ValueError("there is nothing between two commas")
     positional: list[str] = []
@@ -117,7 +117,7 @@ def _ends(
     known: Sequence[str] = (),
     third: bool = False,
 ) -> list[Any]:
-    """The numbers in the brackets: two, or three where the third is the step."""
+    """Return the numbers in the brackets: two, or three if the third is the step."""
     unknown = sorted(keywords.keys() - set(known))
     if unknown:
         cure = f"it has {', '.join(known)}" if known else f"write {name}(low,high)"
@@ -168,7 +168,7 @@ def _integers(name: str, positional: Sequence[str], keywords: Mapping[str, str])
     if name == "qrandint":
         low, high, step = _ends(name, positional, keywords, _whole, third=True)
         return _integer(low, high, False, step)
-    if name in ("randint", "lograndint"):  # as in Ray Tune and numpy, the upper end is left out
+    if name in ("randint", "lograndint"):  # as in Ray Tune and numpy, the upper end is excluded
         low, high = _ends(name, positional, keywords, _whole)
         return _integer(low, high - 1, name == "lograndint")
     low, high = _ends(name, positional, keywords, _whole, ("log", "scaling", "step"))
@@ -191,8 +191,8 @@ def _choice(name: str, positional: Sequence[str], keywords: Mapping[str, str]) -
 
 
 def _value(text: str) -> Value:
-    """A number, True, False, None, a text in quotes, or a word that needs none."""
-    if text in _NO_WORDS:  # as a text it would be true, whichever it is
+    """Parse a number, True, False, None, a text in quotes, or a word that needs no quotes."""
+    if text in _NO_WORDS:  # as a text, even "false" would be true
         raise ValueError(f"write {_NO_WORDS[text]}, or {text!r} for the text")
     try:
         value = ast.literal_eval(text)

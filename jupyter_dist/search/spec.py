@@ -1,4 +1,4 @@
-"""A search: what a tuning run was asked for, as frozen data that stands as JSON in its job."""
+"""Search of a tuning run, as frozen data that its job stores as JSON."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ _WORDS: dict[str, Goal] = {"max": "max", "maximize": "max", "min": "min", "minim
 
 @dataclass(frozen=True)
 class Search:
-    """What to try and how to judge it."""
+    """Search: which values to try, and how to compare the trials."""
 
     space: Mapping[str, Dimension]
     goal: Goal
     metric: str
-    """The metric that ranks log: a trial's value is the last one of its lowest rank that logs it."""
+    """Metric that ranks log. A trial's value is the last one of the lowest rank that logs the metric."""
     max_jobs: int
     parallel: int
     strategy: Strategy
     early_stopping: bool = False
-    """Trials that do worse than the others did at the same step are ended."""
+    """Whether a trial is ended if it does worse than others did at the same step."""
     policy: str | None = None
-    """By which rule that is, as it was written (early_stopping.py), where the backend's own is not wanted."""
+    """Rule for ending trials, as the user wrote it (early_stopping.py). None: the backend's own rule."""
     parent: str | None = None
-    """The id of a tuning run whose trials this one begins with."""
+    """Id of a tuning run whose trials this search starts with."""
     transfer: bool = False
-    """The parent had another space or another cell: only what of its trials lies in this space counts."""
+    """Whether the parent had another space or another cell. Then only its trials in this space count."""
 
     seed: int | None = None
-    """From it follows what is chosen, as far as trials end in the same order with the same values."""
+    """Seed of the choices. They repeat only if trials end in the same order with the same values."""
 
     @property
     def prunes(self) -> bool:
@@ -49,11 +49,11 @@ class Search:
         return one > other if self.goal == "max" else one < other
 
     def grid_size(self) -> float:
-        """How many points the grid has; infinite where a dimension has no end of them."""
+        """Return the number of points in the grid. Infinite if a dimension is continuous."""
         return math.prod(math.inf if (p := one.points()) is None else len(p) for one in self.space.values())
 
     def grid_point(self, number: int) -> dict[str, Value]:
-        """A point of the grid, from 0. Only where `grid_size` is finite."""
+        """Return a point of the grid, numbered from 0. Only valid if `grid_size` is finite."""
         points = itertools.product(*(one.points() or () for one in self.space.values()))
         return dict(zip(self.space, next(itertools.islice(points, number, None)), strict=True))
 
@@ -70,9 +70,10 @@ class Search:
 
 
 def read_objective(text: str) -> tuple[Goal, str]:
-    """The goal and the metric of `max:val_accuracy`.
+    """Return the goal and the metric of `max:val_accuracy`.
 
-    Raises ValueError, which goes on from the flag's name."""
+    Raises ValueError. Its message continues a sentence that begins with the flag's name.
+    """
     word, colon, metric = text.partition(":")
     goal = _WORDS.get(word.strip().lower())
     if goal is None or not colon or not metric.strip():
@@ -81,7 +82,10 @@ def read_objective(text: str) -> tuple[Goal, str]:
 
 
 def read_parent(text: str) -> tuple[str, bool]:
-    """The run and whether it is `transfer` of `RUN`, `RUN:identical` or `RUN:transfer`. Raises ValueError."""
+    """Parse `RUN`, `RUN:identical` or `RUN:transfer` to the run and whether it is a transfer.
+
+    Raises ValueError.
+    """
     run, _, kind = text.partition(":")
     if not run.strip() or kind not in ("", "identical", "transfer"):
         raise ValueError(f"needs the id of a tuning run, RUN:identical or RUN:transfer, got {text!r}")

@@ -1,7 +1,7 @@
-"""The Jupyter server extension: what a browser asks about runs, over REST and one WebSocket per page.
+"""Jupyter server extension: answers to a browser about runs, over REST and one WebSocket per page.
 
-Only this package imports jupyter_server and tornado. Everything is under `jupyter-dist/api/`
-(openapi.json) and answered by `queries`; blocking work is done in threads.
+Only this package imports jupyter_server and tornado. All paths are below `jupyter-dist/api/` (openapi.json).
+`queries` has the answers, and blocking work runs in threads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of the REST API: each operation, its parameters, and the question or action that answers it."""
+"""Table of the REST API: each operation, its parameters, and the question or action that answers it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _CLEAN_EVERY_S = 3600.0
 
 @dataclass(frozen=True)
 class Param:
-    """One parameter, in the query of a GET and in the JSON body of the other methods."""
+    """One parameter. It is in the query of a GET, and in the JSON body of other methods."""
 
     name: str
     kind: Kind
     required: bool = False
     empty: bool = False
-    """An empty text says something, rather than that nothing is given."""
+    """Whether an empty text is a value. Otherwise it means that nothing is given."""
 
     def read(self, raw: object) -> Any:
         """The value, from a query's text or from JSON. Raises InputError."""
@@ -66,7 +66,7 @@ class Param:
 
 @dataclass(frozen=True)
 class Operation:
-    """One method of one path. `slow`: it may take seconds, and must not keep pages waiting."""
+    """One method of one path. `slow`: it may take seconds, and must not delay other pages."""
 
     method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
@@ -76,7 +76,7 @@ class Operation:
     file: Literal["text/plain", "application/octet-stream"] | None = None
     """The answer is a file of that type, in pieces."""
     content: bool = False
-    """The answer is `queries.media_pages.Raw`: bytes that never change, and are not to be trusted."""
+    """The answer is `queries.media_pages.Raw`: untrusted bytes that never change."""
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The answer's arguments from a query or a body. Raises InputError; unknown names are passed over."""
@@ -97,7 +97,7 @@ def _save(
 
 
 class _Cleaner:
-    """Removes old runs, of each age at most once an hour: every page of a browser asks for it."""
+    """Removal of old runs, at most once an hour for each age, because every page of a browser requests it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

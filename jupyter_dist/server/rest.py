@@ -1,4 +1,4 @@
-"""REST: one class of request handlers, driven by the table of operations."""
+"""REST: one class of request handlers, controlled by the table of operations."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ __all__ = ["RestHandler", "add_routes"]
 BASE = "jupyter-dist/api"
 T = TypeVar("T")
 _STALLED_S = 600.0
-"""A client of a download that has taken nothing for that long is gone."""
+"""Time after which a download's client counts as gone if it has received nothing."""
 _NO_RIGHTS = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-# Two pools: a stack dump or a search takes seconds, and pages of logs must not queue behind them.
+# Two pools: a stack dump or a search takes seconds, and pages of logs must not wait behind them.
 _quick = ThreadPoolExecutor(4, "jupyter-dist")
 _slow = ThreadPoolExecutor(4, "jupyter-dist-slow")
 
 
 class RestHandler(APIHandler):
-    """All methods of one path."""
+    """Handler of all methods of one path."""
 
     auth_resource = "jupyter_dist"
 
@@ -66,8 +66,8 @@ class RestHandler(APIHandler):
         if operation is None:
             self.set_header("Allow", ", ".join(sorted(self._operations)))
             raise web.HTTPError(405)
-        # Tornado asks for it where something changes; a log is not for other sites either. A browser's
-        # own Referer is as good, so that a link downloads.
+        # Tornado checks the XSRF cookie only for methods that change something. Other sites must not read
+        # logs either. The check also accepts a browser's own Referer, so a download link works.
         self.check_xsrf_cookie()
         try:
             arguments = {**operation.arguments(self._given(method)), **path}
@@ -98,7 +98,7 @@ class RestHandler(APIHandler):
     def _refuse(self, error: DistError) -> None:
         answer: dict[str, Any] = {"message": str(error)}
         if isinstance(error, RunNotFound):
-            # The kernel may keep its runs elsewhere: the view says both places.
+            # The kernel may store its runs elsewhere. The view shows both places.
             answer["root"] = str(runs_root())
             self.set_status(404)
         else:
@@ -106,16 +106,16 @@ class RestHandler(APIHandler):
         self.finish(json.dumps(answer))
 
     def _send_content(self, found: Raw) -> None:
-        # Somebody may open it as a page of this origin: no script in it runs, and it fetches nothing.
+        # A user may open the bytes as a page of this origin. It runs no script and fetches nothing.
         self.set_header("Content-Security-Policy", _NO_RIGHTS)
         self.set_header("X-Content-Type-Options", "nosniff")
         self.set_header("Content-Type", found.content_type)
-        self.set_header("Cache-Control", "private, max-age=86400, immutable")  # its hash is in its address
+        self.set_header("Cache-Control", "private, max-age=86400, immutable")  # the address contains its hash
         self.finish(found.data, set_content_type=found.content_type)
 
     async def _send_file(self, operation: Operation, arguments: dict[str, Any], kind: str) -> None:
         pieces: Iterator[bytes] = await _in_thread(_called, operation, arguments)
-        # A page never shows it, whatever a run has written into it.
+        # The browser saves the file and never shows it, whatever a run has written into it.
         kind = f"{kind}; charset=utf-8" if kind == "text/plain" else kind
         self.set_header("Content-Type", kind)
         self.set_header("X-Content-Type-Options", "nosniff")
@@ -123,8 +123,8 @@ class RestHandler(APIHandler):
         try:
             while piece := await _in_thread(next, pieces, b""):
                 self.write(piece)
-                # Waits for a slow client: one piece is kept, never the file. One that takes nothing at all
-                # for so long is asleep or behind a line that was cut, and would hold the file for ever.
+                # Wait for a slow client: only one piece is in memory, never the file. After the timeout the
+                # client is asleep or disconnected, and the file would otherwise stay open.
                 await asyncio.wait_for(self.flush(), _STALLED_S)
         except StreamClosedError:
             return
@@ -143,11 +143,11 @@ def _file_name(
     file: str | None = None,
     attempt: int | None = None,
 ) -> str:
-    """Under which name a download is saved. All parts have been found to name something there is."""
+    """Return the file name of a download. All parts have already been checked against existing names."""
     if file is not None:
         return f"{id}-{file}"
     part = f"-rank-{rank}" if rank is not None else f"-{launcher}" if launcher is not None else ""
-    # Attempts are counted from 1 where people see them.
+    # Users see attempts counted from 1.
     return f"{id}{part}{'' if attempt is None else f'-attempt-{attempt + 1}'}.log"
 
 
@@ -156,7 +156,7 @@ def _called(operation: Operation, arguments: dict[str, Any]) -> Any:
 
 
 def _encoded(operation: Operation, arguments: dict[str, Any]) -> str:
-    # In the thread as well: a page or many curves are a megabyte.
+    # Encoded in the thread too, because a page or many curves are a megabyte.
     return json.dumps(operation.answer(**arguments), allow_nan=False)
 
 
@@ -165,7 +165,7 @@ async def _in_thread(fn: Callable[..., T], *args: Any, slow: bool = False) -> T:
 
 
 def add_routes(app: web.Application) -> None:
-    """Put the API under the server's base URL."""
+    """Add the API below the server's base URL."""
     base = url_path_join(app.settings["base_url"], BASE)
     paths: dict[str, dict[str, Operation]] = {}
     for operation in OPERATIONS:

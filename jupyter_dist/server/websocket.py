@@ -1,7 +1,7 @@
-"""The WebSocket: a page says what it watches, and hears of changes up to fifty times a second.
+"""WebSocket on which a page sends what it watches, and receives changes up to fifty times a second.
 
-It looks at the runs' files soon after it has heard that one of them has changed, and from time to time, as
-not every change can be heard of.
+The server checks the runs' files soon after a notification that one has changed. It also checks them from
+time to time, because not every change causes a notification.
 """
 
 from __future__ import annotations
@@ -27,16 +27,22 @@ __all__ = ["WatchSocket"]
 _TICK_S, _QUICK_S = 0.1, 0.02
 _STAY_QUICK_S = 2.0
 _REST = 4.0
-"""So many times as long as a look took, the next one waits, up to a tick."""
+"""Factor for the pause between two checks: this many times a check's duration, up to a tick."""
 _MAX_MESSAGE = 64 << 10
 _MOST_UNDER_WAY = 2
-"""Of messages with lines that the page has not got yet. Behind a slow line it asks for what it can take."""
+"""Limit of messages with lines that the page has not confirmed.
+
+On a slow connection the page asks for lines.
+"""
 _pool = ThreadPoolExecutor(4, "jupyter-dist-watch")
 
 
 class WatchSocket(WebSocketMixin, JupyterHandler, WebSocketHandler):
-    """`{"watch": [ids…, "runs"], "tails": [{id, rank, launcher}…]}` in, the messages of `queries.Watch` out;
-    `{"got": N}` in, when the one has come that says `"push": N`."""
+    """WebSocket of one page.
+
+    The page sends `{"watch": [ids…, "runs"], "tails": [{id, rank, launcher}…]}`. The server sends the
+    messages of `queries.RunChanges`. After a message with `"push": N` the page sends `{"got": N}`.
+    """
 
     auth_resource = "jupyter_dist"
 
@@ -44,7 +50,7 @@ class WatchSocket(WebSocketMixin, JupyterHandler, WebSocketHandler):
     @authorized(action="read")  # type: ignore[untyped-decorator]
     async def get(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
         if not self.request.headers.get("Origin"):
-            # Every browser sends it, and it was checked. Without it a cookie needs its XSRF token.
+            # Every browser sends Origin, and it was checked. Without it, a cookie needs its XSRF token.
             self.check_xsrf_cookie()
         self._watch = RunChanges()
         self._wake = asyncio.Event()
@@ -108,13 +114,13 @@ class WatchSocket(WebSocketMixin, JupyterHandler, WebSocketHandler):
                 self._changed.clear()
                 messages, took = await loop.run_in_executor(_pool, self._look)
                 for message in messages:
-                    # Waits until it is sent: to a slow client less is told, and nothing piles up.
+                    # Waits until it is sent. So a slow client gets fewer messages, and none queue up.
                     await self.write_message(message)
                 if messages:
                     quick_until = began + _STAY_QUICK_S
                 self._hear_of(self._watch.folders())
                 least = min(_TICK_S, max(_QUICK_S, _REST * took))
-                await _until(self._wake, least)  # who asks for something else does not wait
+                await _until(self._wake, least)  # a new request of the page ends this pause
                 more = 0.0 if self._changes.fileno() is None else least
                 await _until(self._changed, more if began < quick_until else _TICK_S - least)
         except WebSocketClosedError:
@@ -124,7 +130,7 @@ class WatchSocket(WebSocketMixin, JupyterHandler, WebSocketHandler):
             self.close(1011, "watching failed")
 
     def _look(self) -> tuple[list[str], float]:
-        """What has changed, as it is sent, and how many seconds of a core that took. On another thread."""
+        """Return the messages on what changed, and the CPU seconds of this check. Runs on another thread."""
         began = time.thread_time()
         found = self._watch.poll(tails=self._pushed - self._got < _MOST_UNDER_WAY)
         for message in found:

@@ -1,1 +1,1 @@
-"""A run in a notebook or terminal: live while it goes on, its report at the end."""
+"""Display of a run in a notebook or terminal: live while it runs, with a report at its end."""

@@ -1,4 +1,4 @@
-"""What a run gives to front-ends: its id for our own renderers, a widget, HTML and text."""
+"""Output of a run for front-ends: its id for our own renderers, a widget, HTML and text."""
 
 from __future__ import annotations
 
@@ -25,27 +25,33 @@ __all__ = [
 
 
 RUN_MIME = "application/x-jupyter-dist-run+json"
-"""Data: `{"run": id, "root": folder of all runs, "ended": whether the output stays as it is}`. Whoever
-renders it reads the run itself; of an ended run with "ended" false the end is still to be written."""
+"""MIME type of a run's id for our renderers.
+
+Data: `{"run": id, "root": folder of all runs, "ended": whether the output is final}`. A renderer reads the
+run itself. If "ended" is false and the run has ended, the renderer must still write the end into the output.
+"""
 
 
 def in_kernel() -> bool:
-    """Whether this process is an IPython kernel, whose front-end can update a display in place."""
+    """Return whether this process is an IPython kernel, whose front-end can update a display in place."""
     return getattr(_shell(), "kernel", None) is not None
 
 
 def command() -> str:
-    """How a command of ours begins where this process is used."""
+    """Return how a jupyter-dist command begins here: a magic in IPython, else a shell command."""
     return "jupyter dist" if _shell() is None else "%dist"
 
 
 def kernel_is_ending() -> bool:
-    """Whether this kernel was asked to shut down or restart; its main thread may not have heard of it."""
+    """Return whether this kernel was asked to shut down or restart.
+
+    Its main thread may not have noticed yet.
+    """
     return in_kernel() and bool(getattr(_shell(), "exit_now", False))
 
 
 def cell_id() -> str | None:
-    """The request that this kernel executes now; None outside of kernels."""
+    """Return the id of the request that this kernel executes now. None outside of kernels."""
     try:
         return str(_shell().get_parent()["header"]["msg_id"])
     except (AttributeError, KeyError, TypeError):
@@ -53,7 +59,7 @@ def cell_id() -> str | None:
 
 
 def _shell() -> Any:
-    # Without IPython imported there is no shell, and importing it costs half a second.
+    # If IPython is not imported, there is no shell. Importing it costs half a second.
     if "IPython" not in sys.modules:
         return None
     from IPython.core.getipython import get_ipython
@@ -64,7 +70,7 @@ def _shell() -> Any:
 def bundle(
     folder: RunFolder, *, text: str, html: str | None = None, view: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """A MIME bundle: one of its parts is shown, the richest that the front-end knows."""
+    """Return a MIME bundle. A front-end shows the richest part that it supports."""
     about = {"run": folder.id, "root": str(folder.path.parent), "ended": reader.status(folder).state.ended}
     found: dict[str, Any] = {RUN_MIME: about, **(view or {})}
     if html is not None:
@@ -74,9 +80,9 @@ def bundle(
 
 
 def widget_view(folder: RunFolder, *, blocking: bool = False) -> dict[str, Any]:
-    """The widget's part of a bundle; empty where no front-end has said that it shows widgets.
+    """Return the widget's part of a bundle. Empty if no front-end has reported that it shows widgets.
 
-    `blocking`: a cell waits for the run, and `end_widget` comes at its end.
+    `blocking`: a cell waits for the run, and calls `end_widget` at the run's end.
     """
     if not frontends.shows_widgets():
         return {}
@@ -88,15 +94,17 @@ def widget_view(folder: RunFolder, *, blocking: bool = False) -> dict[str, Any]:
 
 
 def end_widget(folder: RunFolder) -> None:
-    """Let the run's widget, where there is one, keep what a saved notebook shows of it."""
+    """Store in the run's widget, if there is one, what a saved notebook shows of the run."""
     module = sys.modules.get("jupyter_dist.showing.widget")
     if module is not None:
         module.end(folder)
 
 
 def static_html(summary: str, log: str) -> str:
-    """The last lines below the summary, which has the cause of a failure: for a front-end that shows HTML in
-    place of our text."""
+    """Return HTML with the summary and the last log lines below it. The summary has the cause of a failure.
+
+    A front-end that shows HTML shows it instead of our text.
+    """
     text = clean_lines(log).strip("\n")
     if not text:
         return summary
@@ -104,5 +112,8 @@ def static_html(summary: str, log: str) -> str:
 
 
 def tell(text: str) -> None:
-    """One line for the user. Notebooks paint what comes on stderr red, as errors, which it is not."""
+    """Print one line for the user.
+
+    Notebooks colour stderr red like an error, so a kernel prints to stdout.
+    """
     print(text, file=sys.stdout if in_kernel() else sys.stderr)

@@ -1,7 +1,7 @@
-"""Downloads that a view takes piece by piece; one whose next piece nobody asks for is ended.
+"""Downloads that a view requests piece by piece. A download that the view no longer continues is ended.
 
-A view that is closed in the midst of a download says nothing: its open file and its place in a log of
-gigabytes would be held as long as the kernel lives.
+A view that closes during a download sends no message. Without a limit, its open file and its position in a
+large log would stay open as long as the kernel lives.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..errors import DistError
 __all__ = ["Downloads"]
 
 _LEFT_S = 60.0
-"""A view asks for the next piece as soon as it has one; this is for slow lines and busy kernels."""
+"""Timeout between two pieces. It is long for slow connections and busy kernels."""
 _MOST = 8
 _REMEMBERED = 100
 
@@ -30,7 +30,7 @@ class _Open:
 
 
 class Downloads:
-    """Those of one widget, at most eight at a time. For several threads."""
+    """Downloads of one widget, at most eight at a time. Several threads may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -39,9 +39,9 @@ class Downloads:
         self._timer: threading.Timer | None = None
 
     def next(self, key: str, begin: Callable[[], Iterator[bytes]]) -> bytes | None:
-        """The next piece of the download that `key` names, which `begin` starts; None at its end.
+        """Return the next piece of the download `key`, which `begin` starts. None at its end.
 
-        Raises DistError for one that was left for too long: what came before would come a second time.
+        Raises DistError if the download has expired. Starting it again here would repeat the earlier pieces.
         """
         found = self._take(key, begin)
         piece = None
@@ -55,7 +55,7 @@ class Downloads:
         return piece
 
     def close(self) -> None:
-        """End all of them."""
+        """End all downloads."""
         with self._lock:
             self._end([key for key, found in self._open.items() if not found.busy])
             if self._timer is not None:
@@ -79,7 +79,7 @@ class Downloads:
     def _end(self, keys: list[str]) -> None:
         for key in keys:
             self._left.append(key)
-            del self._open[key]  # nobody else holds it: its file is closed with it
+            del self._open[key]  # this is the only reference, so the file is closed as well
 
     def _look_later(self) -> None:
         if self._timer is None:

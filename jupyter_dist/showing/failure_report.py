@@ -1,4 +1,4 @@
-"""Say why a run failed: the first failing rank with its traceback and log, the rest folded under it."""
+"""Report of a failed run: the first failing rank with its traceback and log, the other ranks folded below."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _CHATTER = re.compile(
     \d{4}-.*:\ [EW]\ .*Unable\ to\ register\ cu\w+\ factory""",
     re.VERBOSE,
 )
-"""What TensorFlow says whenever it is imported. It is in the log, and tells nothing of a failure."""
+"""Messages that TensorFlow prints at every import. They stay in the log, and explain no failure."""
 
 
 def failure(
     folder: RunFolder, status: Status | None = None, errors: Sequence[RankError] | None = None
 ) -> str:
-    """The whole story of a run that failed or was lost, for a person to read. Empty when it did neither."""
+    """Return the whole report of a run that failed or was lost. Empty for any other run."""
     status = reader.status(folder) if status is None else status
     if status.state is State.LOST:
         return _lost(folder, status)
@@ -53,7 +53,7 @@ def failure(
 
 
 def headline(status: Status, errors: Sequence[RankError]) -> str:
-    """One line that says why: `rank 1 failed: ValueError: bad`. Empty for a run that went well."""
+    """Return one line with the cause: `rank 1 failed: ValueError: bad`. Empty for a run that succeeded."""
     if status.state is State.FAILED and errors:
         return f"rank {errors[0].rank} failed: {what(errors[0])}"
     says = status.state.ended or status.state is State.UNWATCHED
@@ -61,7 +61,7 @@ def headline(status: Status, errors: Sequence[RankError]) -> str:
 
 
 def stopped(status: Status) -> str:
-    """One line for a run that was stopped."""
+    """Return one line for a run that was stopped."""
     after = (
         f" after {duration((status.ended or 0) - status.started)}" if status.started and status.ended else ""
     )
@@ -70,13 +70,13 @@ def stopped(status: Status) -> str:
 
 
 def unwatched(status: Status) -> str:
-    """What is known of a run that nobody supervises, and what to do about it."""
+    """Return what is known of an unwatched run, and what to do about it."""
     why = f": {one_line(status.reason, 400)}" if status.reason else ""
     return f"run {status.id} is unwatched{why}\n{cure(status)}"
 
 
 def cure(status: Status) -> str:
-    """What to do about an unwatched run, in one line."""
+    """Return one line on what to do about an unwatched run."""
     command = display.command()
     return (
         f"its ranks may go on, and nobody reads what they write: `{command} attach {status.id}` takes it on, "
@@ -85,7 +85,7 @@ def cure(status: Status) -> str:
 
 
 def what(error: RankError) -> str:
-    """One line: `ValueError: bad`, `ended by SIGKILL`."""
+    """Return one line: `ValueError: bad`, `ended by SIGKILL`."""
     if error.kind == "exception":
         message = one_line(_gist(error.message), 200)
         return f"{one_line(error.type, 80)}: {message}" if message else one_line(error.type, 80)
@@ -97,7 +97,10 @@ def what(error: RankError) -> str:
 
 
 def _gist(message: str) -> str:
-    """A message without the traceback in it, as a DataLoader's has one of its worker: its ends say it all."""
+    """Return a message without a traceback inside it: its first and last line.
+
+    A DataLoader's message has one.
+    """
     first, _, rest = message.strip().partition("\n")
     return f"{first} {rest.splitlines()[-1]}" if "Traceback (most recent call last)" in rest else message
 
@@ -156,7 +159,7 @@ def _log(folder: RunFolder, status: Status, error: RankError) -> str:
 
 
 def _besides(lines: list[str], trace: list[str]) -> tuple[list[str], str]:
-    """A log without the traceback or the crash in it, which is shown already, and where its lines are."""
+    """Return a log without the traceback or crash that is already shown, and where its lines are."""
     if trace[0].startswith("Fatal Python error: "):  # of a crash the log has more than what is shown
         at = next((at for at in reversed(range(len(lines))) if lines[at].endswith(trace[0])), -1)
         end = len(lines)
@@ -165,14 +168,14 @@ def _besides(lines: list[str], trace: list[str]) -> tuple[list[str], str]:
         end = at + len(trace)
     if at < 0:
         return lines, " before that"
-    # What was printed last may have had no end of its line: a question, a progress bar.
+    # The last line before it may have no newline, for example a question or a progress bar.
     before = [*lines[:at], *filter(None, [lines[at].removesuffix(trace[0])])]
     after = lines[end:]
     return [*before, *after], " besides that" if any(after) else " before that"
 
 
 def _place(lines: list[str], trace: list[str]) -> int:
-    """Where the traceback begins for the last time; -1 where it is not."""
+    """Return the line at which the traceback begins for the last time. -1 if it is not in the log."""
     for at in reversed(range(len(lines) - len(trace) + 1)):
         if lines[at].endswith(trace[0]) and lines[at + 1 : at + len(trace)] == trace[1:]:
             return at
@@ -180,11 +183,11 @@ def _place(lines: list[str], trace: list[str]) -> int:
 
 
 def _collateral(others: Sequence[RankError], first: RankError, status: Status) -> list[str]:
-    """The other ranks, folded by what they said."""
+    """Return lines on the other ranks, folded by their error."""
     kinds: dict[str, tuple[str, list[int]]] = {}
     for error in others:
         said = what(error)
-        # Ports, addresses and steps differ from rank to rank.
+        # Ports, addresses and steps differ between ranks.
         key = f"{error.collateral} {re.sub(r'0x[0-9a-f]+|[0-9]+', '#', said)}"
         said = f"ended because of it: {said}" if error.collateral else f"also failed: {said}"
         kinds.setdefault(key, (said, []))[1].append(error.rank)

@@ -1,9 +1,9 @@
-"""Whether the kernel's front-end shows widgets, and whether it can be heard while a cell runs.
+"""Detection of the kernel's front-end: does it show widgets, and can it send messages while a cell runs?
 
-A kernel is not told who shows its outputs. So a tiny widget is opened, which nobody displays: a
-front-end that knows anywidget runs its script, and that says hello. One that does not (nbclient, a
-console) leaves it alone. Colab and VS Code look at a widget only once it is displayed: they are known
-by what they put into the kernel.
+A kernel does not receive the name of its front-end. So jupyter-dist opens a tiny widget that is never
+displayed. A front-end that supports anywidget runs its script, and the script sends a message. Other
+front-ends (nbclient, a console) ignore it. Colab and VS Code load a widget only when it is displayed. They
+are detected by names that they put into the kernel.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ export default { initialize({ model }) { model.send({ kind: "hello" }); } };
 
 
 class _Known:
-    """What is known of the front-ends of this kernel."""
+    """Known facts of this kernel's front-ends."""
 
     probe: Any = None
     said_hello = False
@@ -29,10 +29,10 @@ class _Known:
 
 
 def probe() -> None:
-    """Ask, once per kernel. Returns at once; never raises."""
+    """Open the test widget, once per kernel. Does not wait, and never raises."""
     if _Known.probe is not None:
         return
-    with contextlib.suppress(Exception):  # a convenience: without widgets there is text
+    with contextlib.suppress(Exception):  # optional: without widgets jupyter-dist shows text
         import anywidget
 
         _Known.probe = anywidget.AnyWidget(_esm=_SCRIPT)
@@ -41,19 +41,19 @@ def probe() -> None:
 
 
 def heard() -> None:
-    """A front-end's message has come, in this very thread."""
-    # Kernels with subshells take messages in other threads, also while a cell runs in the main one.
+    """Note that a front-end's message has arrived in the current thread."""
+    # Kernels with subshells handle messages in other threads, also while a cell runs in the main thread.
     _Known.while_busy = threading.current_thread() is not threading.main_thread()
-    _Known.said_hello = True  # last: who sees it finds the other as well
+    _Known.said_hello = True  # set last: a reader that sees it also sees `while_busy`
 
 
 def shows_widgets() -> bool:
-    """Whether a widget in a display will be seen."""
+    """Return whether the front-end shows a widget in a display."""
     return _Known.said_hello or "google.colab" in sys.modules or _in_vscode()
 
 
 def hears_while_busy() -> bool:
-    """Whether a front-end's messages come in while a cell runs."""
+    """Return whether a front-end's messages arrive while a cell runs."""
     return _Known.while_busy
 
 
@@ -64,10 +64,10 @@ def _in_vscode() -> bool:
 
 
 def route(opened: Any) -> None:
-    """Let a widget's messages come in by the subshell that the front-end chose for them.
+    """Make a widget's messages arrive in the subshell that the front-end chose for them.
 
-    ipykernel 7.4 hands a comm's messages to the thread that used the comm last. That is the main
-    thread, and Stop would wait for the end of the very cell that it is to stop.
+    ipykernel 7.4 passes a comm's messages to the thread that used the comm last. That is the main thread, so
+    Stop would wait for the end of the cell that it must stop.
     """
     if hasattr(opened.comm, "_reply_subshell_for"):
         opened.comm._reply_subshell_for = lambda data, chosen: chosen

@@ -1,8 +1,7 @@
-"""What ranks show and log besides numbers, as HTML that a saved notebook holds: it needs no kernel, no server
-and no script.
+"""Rich output and logged media as HTML for a saved notebook. It needs no kernel, no server and no script.
 
-What they show stands between the lines of the log, as in the output of any cell: lines near a display, and
-the last ones.
+The displays appear between lines of the log, as in the output of any cell. The HTML has lines near each
+display and the last lines.
 """
 
 from __future__ import annotations
@@ -29,31 +28,33 @@ __all__ = ["Kept", "kept_displays"]
 _MOST_LINES, _MOST_CHARS = 100, 300
 _MOST_NAMES = 30
 _BEFORE, _AFTER, _LAST = 6, 3, 20
-"""Lines that are kept before a display, after one, and at the log's end."""
+"""Lines shown before a display, after a display, and at the log's end."""
 _PRE = "margin:0;white-space:pre-wrap"
 
 
 class Kept(NamedTuple):
-    """As HTML, and whether the log's last lines are in it."""
+    """The displays as HTML, and whether the HTML contains the log's last lines."""
 
     html: str
     has_log: bool
 
 
 class _Place(NamedTuple):
-    """Between which rows of the log of all ranks something is shown."""
+    """Position of a display between rows of the log of all ranks."""
 
     before: int
     """The row that follows."""
     taken: set[int]
-    """The rows that say the same in text, which are left out."""
+    """Rows with the same content as text, which are left out."""
     exhibits: Shown
 
 
 def kept_displays(folder: RunFolder, job: Job, status: Status) -> Kept:
-    """The displays of the run's last attempt, as the job says: of those that differ only the first rank's, or
-    all. Below them the last of what was logged besides numbers. Of 2 MB at most; what is left out is counted.
-    Empty where there are none."""
+    """Return the displays of the run's last attempt, and the last step of each logged medium below them.
+
+    The job sets whether all displays that differ are included, or only the first rank's. The HTML has at most
+    2 MB, and displays left out are counted. Empty if there are no displays.
+    """
     if job.kept_displays == "none":
         return Kept("", False)
     try:
@@ -73,7 +74,7 @@ def kept_displays(folder: RunFolder, job: Job, status: Status) -> Kept:
 
 
 def _media(drawing: Drawing) -> Iterator[str]:
-    """Of each name the last step."""
+    """Yield the last step of each name."""
     folder, attempt = drawing.folder, drawing.attempt
     known = media_pages.series(folder, attempt)["series"]
     for series in known[:_MOST_NAMES]:
@@ -88,7 +89,7 @@ def _media(drawing: Drawing) -> Iterator[str]:
 
 
 def _places(displays: Iterable[Display]) -> list[_Place]:
-    """Where each stands: all ranks together, where the first of them shows it."""
+    """Return the position of each display. All ranks share the position of the first rank that shows it."""
     found = []
     for display in displays:
         places = display.get("places", ())
@@ -101,7 +102,7 @@ def _places(displays: Iterable[Display]) -> list[_Place]:
 
 
 def _of_ranks(display: Display, ranks: set[int]) -> Shown:
-    """What these of the ranks show; the bytes are those of the exhibit's own first rank."""
+    """Return what these ranks show. The bytes are those of the exhibit's own first rank."""
     found = [
         ([rank for rank in exhibit["ranks"] if rank in ranks], exhibit) for exhibit in display["exhibits"]
     ]
@@ -109,7 +110,7 @@ def _of_ranks(display: Display, ranks: set[int]) -> Shown:
 
 
 def _in_order(drawing: Drawing, places: Sequence[_Place]) -> Iterator[str]:
-    """Some lines of the log, and between them what was shown there."""
+    """Yield some lines of the log, and between them the displays."""
     lines = _Lines(drawing, set().union(*(place.taken for place in places)))
     at = 0
     for number, place in enumerate(places):
@@ -120,7 +121,7 @@ def _in_order(drawing: Drawing, places: Sequence[_Place]) -> Iterator[str]:
 
 
 class _Lines:
-    """The lines that are kept: a bounded number of them."""
+    """Selected log lines, of limited number."""
 
     def __init__(self, drawing: Drawing, taken: set[int]) -> None:
         self._drawing, self._taken = drawing, taken
@@ -128,8 +129,8 @@ class _Lines:
         self._left = _MOST_LINES - _LAST
 
     def between(self, first: int, end: int, after: int, before: int) -> str:
-        """Lines [first, end): all, or so many at their beginning and at their end."""
-        if end < self.total:  # the last ones are always there
+        """Return lines [first, end): all, or `after` lines at the beginning and `before` lines at the end."""
+        if end < self.total:  # the log's last lines are always included
             after, before = min(after, self._left), min(before, self._left)
         number = end - first - sum(first <= row < end for row in self._taken)
         if number > after + before + 1:
@@ -143,7 +144,7 @@ class _Lines:
         return preformatted("\n".join(told), _PRE) if told else ""
 
     def _read(self, first: int, end: int, most: int) -> list[str]:
-        """The first `most` lines that are not left out, from `first` towards `end`."""
+        """Return at most `most` lines that are not left out, from `first` towards `end`."""
         numbers = (row for row in range(first, end, 1 if first < end else -1) if row not in self._taken)
         wanted = list(islice(numbers, most))
         if not wanted:

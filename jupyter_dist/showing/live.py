@@ -1,8 +1,8 @@
-"""Show a run under the cell, or in the terminal, while it runs; return when it has ended.
+"""Live display of a run under the cell or in the terminal. It returns when the run has ended.
 
-A kernel gets one output: a live view where the front-end has one, else a bounded tail that is updated
-in place, so that nothing a rank prints can trip the server's limits or bloat the notebook. Elsewhere
-lines are printed as they come.
+A kernel gets one output. If the front-end has a live view, it draws the view. Otherwise jupyter-dist updates
+a short tail of the log in place. So no output of a rank can exceed the server's limits or bloat the notebook.
+Outside of kernels, lines are printed as they arrive.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _RESTART_FOLLOWS_S = 0.5
 
 
 class Screen(Protocol):
-    """Where a view is shown. Neither method raises when nobody is there to see it."""
+    """Place where a view is drawn. Neither method raises if nobody can see it."""
 
     colour: bool
     keep: int
@@ -51,10 +51,10 @@ class Screen(Protocol):
 
     @property
     def reads_along(self) -> bool:
-        """Whether what comes is drawn as it comes."""
+        """Return whether new lines are drawn as they arrive."""
 
     def show(self, view: View, changed: bool) -> None:
-        """Called after every poll, many times a second; decides itself when to draw."""
+        """Draw if needed. Called after every poll, many times a second."""
 
     def close(self, view: View) -> None:
         """Draw for the last time."""
@@ -67,17 +67,17 @@ def follow(
     display: Screen | None = None,
     result: bool = False,
 ) -> None:
-    """Show `run` until it has ended.
+    """Show `run` until it has ended. Blocks.
 
-    A run that is unwatched, because its supervisor has died, gets another one, once; the showing ends where
-    that does not help.
+    If the run is unwatched because its supervisor has died, this function starts another supervisor, once. If
+    that does not help, the display ends.
 
-    `result` says that the run is what the cell returns: its summary is then shown with the view, and
-    not once more as the result.
-
-    An interrupt stops the run (`interrupt="stop"`; a second one kills it, a third one leaves with
-    KeyboardInterrupt), or ends the showing alone (`interrupt="leave"`). The interrupt that Jupyter
-    sends before it restarts or shuts down a kernel ends the showing alone, too.
+    Args:
+        interrupt: with "stop" an interrupt stops the run, a second interrupt kills it, and a third one raises
+            KeyboardInterrupt. With "leave" an interrupt only ends the display. Jupyter also interrupts a
+            kernel before it restarts or shuts it down. That interrupt only ends the display, too.
+        result: the cell returns the run. Its summary is then part of the view, and is not shown again as the
+            cell's result.
     """
     follower: _Follower | None = None
     interrupts = 0
@@ -88,7 +88,7 @@ def follow(
             if follower.interrupted(interrupts, interrupt) or follower.step():
                 return
         except KeyboardInterrupt:
-            # Only counted here; answered at the top, where another one is caught again.
+            # Interrupts are only counted here. The next iteration handles them, inside the `try`.
             interrupts += 1
         if interrupt == "stop" and interrupts > 2:
             if follower is not None:
@@ -102,9 +102,9 @@ def _screen(result: Run | None, interrupt: str) -> Screen:
 
 
 def _kernel_ends() -> bool:
-    """Whether the interrupt is the first half of a kernel's restart or shutdown, which a run outlives.
+    """Return whether the interrupt belongs to a kernel's restart or shutdown. A run outlives both.
 
-    Jupyter interrupts a kernel before it asks it to end; the request comes on another thread.
+    Jupyter interrupts a kernel before it requests its end. The request arrives on another thread.
     """
     deadline = time.monotonic() + _RESTART_FOLLOWS_S
     while in_kernel() and time.monotonic() < deadline:
@@ -115,7 +115,7 @@ def _kernel_ends() -> bool:
 
 
 class _Follower:
-    """One run, one screen, and where reading stands."""
+    """Reader of one run for one screen."""
 
     def __init__(self, folder: RunFolder, screen: Screen) -> None:
         job = reader.job(folder)
@@ -131,7 +131,7 @@ class _Follower:
         self._taken_on = False
 
     def interrupted(self, interrupts: int, answer: Literal["stop", "leave"]) -> bool:
-        """Answer the interrupts so far; true when the showing is over."""
+        """Handle the interrupts so far. Returns true when the display has ended."""
         if interrupts == self._answered:
             return False
         self._answered = interrupts
@@ -156,7 +156,7 @@ class _Follower:
         self._screen.close(self._view)
 
     def step(self) -> bool:
-        """Read, show, pause; true when the run has ended and all of it has been shown."""
+        """Read, show and pause once. Returns true when the run has ended and all of it has been shown."""
         began = time.monotonic()
         written = self._state_written()
         batch = self._tail.poll()
@@ -166,7 +166,7 @@ class _Follower:
             self._screen.close(self._view)
             return True
         if batch.status.state.ended:
-            # Bounded: of a lost run somebody may still be writing.
+            # Limited, because a lost run's ranks may still be writing.
             for rest in itertools.islice(self._tail.drain(), 20):
                 self._view.feed(rest, began)
             self._view.note = None
@@ -176,20 +176,20 @@ class _Follower:
         self._screen.show(self._view, changed)
         now = time.monotonic()
         if batch.skipped:
-            # More comes than can be shown: reading it often would only cost the ranks their cores.
+            # The log grows faster than can be shown. Frequent reads would only take CPU time from the ranks.
             self._pause = _FLOOD_S
         elif changed:
-            # A view of ours draws by itself, and the ranks want the cores.
+            # Our own view draws by itself, so slower polls leave the CPU to the ranks.
             self._pause = _QUICK_S if self._screen.reads_along else _SLOW_S
             self._quick_until = now + _STAY_QUICK_S
         elif now > self._quick_until:
             self._pause = min(_SLOW_S, 1.2 * self._pause)
-        # With many ranks a poll takes long: never more than a quarter of a core.
+        # With many ranks a poll takes long. The pause limits this loop to a quarter of a core.
         self._rest(max(self._pause, 3 * (now - began)), written)
         return False
 
     def _take_on(self, status: Status) -> bool:
-        """Give the run another supervisor, once; false where that did not help: then nothing more comes."""
+        """Start another supervisor for the run, once. Returns false if that did not help."""
         if self._taken_on:
             self._view.note = f"{one_line(status.reason or 'unwatched', 200)}; {failure_report.cure(status)}"
             return False
@@ -205,7 +205,10 @@ class _Follower:
         return True
 
     def _rest(self, seconds: float, written: int) -> None:
-        """Sleep, but not when the state is newer than the one `written` then: an end is shown at once."""
+        """Sleep until `seconds` have passed or the state is newer than `written`.
+
+        So the end is shown at once.
+        """
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             if self._state_written() != written:

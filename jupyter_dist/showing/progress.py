@@ -16,7 +16,7 @@ _BYTES = "B"
 
 
 class Progress:
-    """The newest bars of all ranks. Fed with events; a bar is known by the id its rank gave it."""
+    """Latest progress bars of all ranks. Each bar has the id that its rank chose."""
 
     def __init__(self) -> None:
         self._bars: dict[int, dict[int, Bar]] = {}
@@ -27,7 +27,7 @@ class Progress:
         self._newest.clear()
 
     def feed(self, event: Event) -> None:
-        """Take a progress event. One that makes no sense is passed over: ranks write what they like."""
+        """Add a progress event. An invalid event is skipped, because a rank may write anything."""
         key, n, total = event.data.get("id"), _float(event.data.get("n")), _float(event.data.get("total"))
         if not isinstance(key, int) or n is None:
             return
@@ -42,9 +42,10 @@ class Progress:
             del self._bars[oldest], self._newest[oldest]
 
     def lines(self, limit: int = 3, *, over: bool = False) -> list[str]:
-        """One line per bar that is under way, outermost first; the last finished one when none is.
+        """Return one line per unfinished bar, outermost first. If there is none, the last finished bar.
 
-        `over`: the run has ended, so that none is under way any more, and no time is left."""
+        `over`: the run has ended, so no time left is shown.
+        """
         newest = sorted(self._bars, key=lambda key: self._newest[key])
         active = [key for key in newest if not all(bar.done for bar in self._bars[key].values())]
         return [_line(self._bars[key], over) for key in sorted((active or newest[-1:])[-limit:])]
@@ -57,7 +58,7 @@ def _line(bars: dict[int, Bar], over: bool) -> str:
     rate = bar.rate()
     if bar.total:
         share = min(1.0, max(0.0, bar.share))
-        # Rounded down: 100 % is what is done.
+        # Rounded down, so that 100 % means finished.
         parts.append(f"{int(share * 100):3d}% {_bar(share)} {_amount(bar.n, bar)}/{_amount(bar.total, bar)}")
     else:
         parts.append(_amount(bar.n, bar))
@@ -85,7 +86,7 @@ def _bar(share: float) -> str:
 
 
 def _float(value: object) -> float | None:
-    """The number that it is; None for anything else, and for what no bar can show."""
+    """Return the value as a float if it is a number that a bar can show, else None."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
     return float(value) if -1e15 < value < 1e15 else None

@@ -1,4 +1,4 @@
-"""What some ranks show or have logged, as HTML without a script: as much as a notebook's file should hold."""
+"""Rich output and logged media as HTML without scripts, limited to a size that suits a notebook file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..worker.output.logged_media import HISTOGRAM
 __all__ = ["Drawing", "Shown"]
 
 _MOST_BYTES = 2_000_000
-"""A server drops what a kernel says beyond a MB a second, over three of them."""
+"""Size limit. A server drops a kernel's output beyond a MB a second, averaged over three seconds."""
 _MOST_TEXT = 20_000
 _ORDER = ("text/html", "image/svg+xml", *PICTURES, HISTOGRAM, "text/markdown", "text/latex", "text/plain")
 _GRID = "display:flex;flex-wrap:wrap;gap:0.5em 1em;margin:0.5em 0;align-items:flex-start"
@@ -28,11 +28,11 @@ _RANKS = "opacity:0.8;font-family:monospace;font-size:0.9em"
 _PRE = "margin:0;white-space:pre-wrap"
 
 Shown = list[tuple[list[int], Exhibit]]
-"""What differs, and for which ranks it is shown; its bytes are those of the exhibit's own first rank."""
+"""Different exhibits, each with its ranks. The bytes are those of the exhibit's own first rank."""
 
 
 class Drawing:
-    """Draws displays as far as there is room."""
+    """Writer of displays as HTML, up to the size limit."""
 
     def __init__(self, folder: RunFolder, job: Job, attempt: int, left_out: int) -> None:
         self.folder, self.job, self.attempt = folder, job, attempt
@@ -40,7 +40,7 @@ class Drawing:
         self._used = 0
 
     def row(self, exhibits: Shown) -> str:
-        """What ranks show at one place, side by side."""
+        """Return what ranks show at one place, side by side."""
         wanted = exhibits if self.job.kept_displays == "all" else exhibits[:1]
         cells = []
         for ranks, exhibit in wanted:

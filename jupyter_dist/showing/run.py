@@ -1,4 +1,4 @@
-"""`Run`: what the user holds of a run. Everything is read from its folder when it is asked for."""
+"""`Run`: the user's object for a run. Every attribute is read from the run's folder at each access."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MAX_PAUSE_S = 0.05
 
 
 class Run:
-    """One run, running or ended, from now or from last week. Making one reads nothing and starts nothing."""
+    """One run, running or ended, new or old. Creating a `Run` reads nothing and starts nothing."""
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
@@ -50,17 +50,20 @@ class Run:
 
     @property
     def job(self) -> Job:
-        """What was to be run. Raises RunNotFound when the folder is gone."""
+        """The job of the run. Raises RunNotFound if the folder is gone."""
         return reader.job(self.folder)
 
     @property
     def params(self) -> dict[str, Any]:
-        """The small values that the cell uses, recorded by themselves; of a trial, with what it tries."""
+        """The small values that the cell uses, recorded automatically.
+
+        For a trial, with the values that it tries.
+        """
         return self.job.params
 
     @property
     def name(self) -> str:
-        """What the run is called: by `--name`, or set here; without that, by its cell."""
+        """The run's name, set by `--name` or here. A run without a name uses its cell's label."""
         return run_labels.read(self.folder).name or self.job.label or self.id
 
     @name.setter
@@ -69,7 +72,7 @@ class Run:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """The run's tags. Set them to others, as in `run.tags = ("baseline", "large")`."""
+        """The run's tags. Assign new ones, as in `run.tags = ("baseline", "large")`."""
         return run_labels.read(self.folder).tags
 
     @tags.setter
@@ -78,7 +81,7 @@ class Run:
 
     @property
     def note(self) -> str:
-        """What is worth knowing of the run; set it to another text."""
+        """A note on the run. Assign a new text to change it."""
         return run_labels.read(self.folder).note
 
     @note.setter
@@ -87,7 +90,7 @@ class Run:
 
     @property
     def status(self) -> Status:
-        """How the run and each of its ranks stand now."""
+        """The current state of the run and of each of its ranks."""
         return reader.status(self.folder)
 
     @property
@@ -96,9 +99,9 @@ class Run:
 
     @property
     def results(self) -> Results:
-        """The ranks' results by rank, unpickled when they are first asked for.
+        """The ranks' results by rank. Each is unpickled at its first access.
 
-        Raises DistError while the run goes on.
+        Raises DistError if the run has not ended.
         """
         status = self.status
         if not status.state.ended:
@@ -109,60 +112,67 @@ class Run:
 
     @property
     def metrics(self) -> pandas.DataFrame:
-        """What the ranks logged so far: columns rank, step, name, value, time (seconds since the epoch)."""
+        """The metrics logged so far: columns rank, step, name, value, time (seconds since the epoch)."""
         return _frame(metric_points.points(self.folder))
 
     @property
     def system_metrics(self) -> pandas.DataFrame:
-        """What each rank took of its host so far: the columns of `metrics`, none with a step.
+        """The resource usage of each rank so far. It has the columns of `metrics`, without steps.
 
         The names are `system/cpu` (percent of a core), `system/memory` (bytes), `system/gpu` (percent),
         `system/gpu_memory` (bytes), `system/net_in` and `system/net_out` (bytes a second, of the host).
-        `pandas.concat([run.metrics, run.system_metrics])` has both."""
+        `pandas.concat([run.metrics, run.system_metrics])` has both.
+        """
         return _frame(usage_points.points(self.folder))
 
     @property
     def media(self) -> Media:
-        """What the ranks logged so far besides numbers, as with `dist.log(image=figure)`: items with name,
-        step, rank, type, time and data. `run.media.of("samples", step=3)` are some of them."""
+        """The media logged so far, for example with `dist.log(image=figure)`.
+
+        Each item has name, step, rank, type, time and data. `run.media.of("samples", step=3)` returns some of
+        them.
+        """
         return media_of(self.folder, self.status.attempt)
 
     @property
     def trials(self) -> pandas.DataFrame:
-        """What a tuning run has tried so far, a row for each trial: number, state, value (of the objective),
-        one column for each parameter, reason, started, ended (seconds since the epoch), run (its id: `attach`
-        opens it). Raises DistError for a run that tunes nothing."""
+        """The trials of a tuning run so far, one row each.
+
+        The columns are number, state, value (of the objective), one for each parameter, reason, started,
+        ended and run. The times are seconds since the epoch. `run` is the trial's id, which `attach` accepts.
+        Raises DistError if the run is not a tuning run.
+        """
         return trial_table.frame(self.folder)
 
     @property
     def best(self) -> Run:
-        """The best trial of a tuning run so far, as a run: it has `results`, `metrics`, and what it tried in
-        `job.trial["parameters"]`.
+        """The best trial of a tuning run so far, as a run with `results` and `metrics`.
 
-        Raises DistError while no trial has succeeded, and for a run that tunes nothing."""
+        Its parameters are in `job.trial["parameters"]`.
+        Raises DistError if no trial has succeeded yet, or the run is not a tuning run.
+        """
         return Run(trial_table.best(self.folder))
 
     @property
     def model(self) -> Path:
         """The folder with the files that ranks have put into `dist.model_dir()`.
 
-        Where the platform keeps them, as `sagemaker` does in S3, they are fetched when they are first asked
-        for, which takes as long as it takes. Raises DistError while the run goes on, and where there are
-        none.
+        A platform such as `sagemaker` keeps these files itself, in S3. Then the first access downloads them,
+        and blocks until all are here. Raises DistError if the run has not ended, or if there are no files.
         """
         return run_model.model(self.folder)
 
     @property
     def errors(self) -> list[RankError]:
-        """How ranks failed: the root cause first, what followed from it last."""
+        """The failures of ranks: the root cause first, failures that followed from it last."""
         return failures.failures(self.folder)
 
     def log(self, rank: int | None = None, attempt: int | None = None) -> str:
-        """A rank's whole output as it wrote it, or that of all ranks by time, each line behind `[rank] `.
+        """Return a rank's whole output as written, or that of all ranks by time, each line after `[rank] `.
 
-        Lines that a rank rewrote by moving the cursor up, such as nested progress bars, stand there once, as
-        they were in the end; its log file has all. Of the newest attempt by default. Raises InputError for a
-        rank or an attempt that is not there.
+        If a rank rewrote lines by moving the cursor up, as nested progress bars do, only their last version
+        appears. The log file has all versions. By default the log is that of the newest attempt. Raises
+        InputError if there is no such rank or attempt.
         """
         known = self.folder.attempts()
         if attempt is None:
@@ -177,11 +187,11 @@ class Run:
         return interleaved_log.unrolled(self.folder, rank, attempt).decode("utf-8", "replace")
 
     def wait(self, timeout_s: float | None = None) -> Run:
-        """Wait for the end of the run, whatever it is, and return the run itself.
+        """Wait until the run has ended, in whatever state, and return the run itself. Blocks.
 
-        An unwatched run would never come to its end in sight: it gets another supervisor, once, which
-        takes seconds. Raises DistError where that fails or the run is unwatched again, saying what to do,
-        and TimeoutError when it goes on after `timeout_s`; the run is not touched.
+        Nobody would see the end of an unwatched run. So this method starts another supervisor for it, once,
+        which takes seconds. Raises DistError with the next step if that fails, or if the run is unwatched
+        again. Raises TimeoutError if the run has not ended after `timeout_s`. The run itself continues.
         """
         taken_on = False
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -199,20 +209,23 @@ class Run:
         return self
 
     def stop(self, kill: bool = False) -> None:
-        """Ask for the end of the run: SIGTERM and time to write, or SIGKILL. Returns at once; repeatable.
+        """Request the end of the run: SIGTERM and time to write, or SIGKILL with `kill`.
 
-        An unwatched run gets another supervisor first, which ends it; that takes seconds.
+        Does not wait. Repeatable.
+
+        For an unwatched run, another supervisor is started first, which takes seconds.
         """
         stop_runs.stop(self.folder, kill=kill)
 
     def stacks(self, timeout_s: float = 5.0, all_threads: bool = False) -> stacks.Stacks:
-        """Where every running rank is in its Python code, without stopping it."""
+        """Return where every running rank is in its Python code, without stopping the rank."""
         return stack_request.take(self.folder, timeout_s, all_threads=all_threads)
 
     def raise_for_state(self) -> None:
-        """Raise RunFailed (also for a lost run) or RunStopped with the reason; else do nothing.
+        """Raise RunFailed (also for a lost run) or RunStopped with the reason, otherwise do nothing.
 
-        For an unwatched run raises DistError: nobody would see how it ends, and the text says what to do.
+        Raises DistError for an unwatched run, because nobody would see its end. The message has the next
+        step.
         """
         status = self.status
         if status.state is State.UNWATCHED:
@@ -229,20 +242,20 @@ class Run:
             return f"<Run {self.id}: {error}>"
 
     def _is_shown(self, *, whole_story: bool) -> None:
-        """Its view is under the cell that runs now: it is not shown there once more as the result.
+        """Note that the run's view is under the current cell. The cell's result then does not repeat it.
 
-        `whole_story`: a failure's traceback and log stand in the view.
+        `whole_story`: the view contains a failure's traceback and log.
         """
         self._shown_in = display.cell_id()
         self._story_shown = whole_story
 
     def _story_is_shown(self) -> bool:
-        """Whether the cell that runs now shows all there is to say of a failure."""
+        """Return whether the current cell's view already contains the whole report of a failure."""
         return self._story_shown and self._shown_in is not None and self._shown_in == display.cell_id()
 
     def _ipython_display_(self) -> None:
         if self._shown_in is None or self._shown_in != display.cell_id():
-            raise NotImplementedError  # IPython then asks for the bundle
+            raise NotImplementedError  # then IPython uses the bundle
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         summary = self._summary()
@@ -263,15 +276,15 @@ class Run:
         return None if summary is None else summary.html()
 
     def _summary(self) -> _summary.Summary | None:
-        """What notebooks show of it; None when the run was removed."""
-        # Read once when the run has ended: a long run's metrics take a while.
+        """Return what a notebook shows of the run. None if the run was removed."""
+        # The summary of an ended run is read once, because a long run's metrics take a while.
         if self._shown is not None:
             return self._shown
         try:
             ended = self.state.ended
             summary = _summary.gather(self.folder)
         except DistError:
-            return None  # removed: the one line says so
+            return None  # the run was removed: its one-line repr reports that
         if ended:
             self._shown = summary
         return summary
@@ -282,7 +295,7 @@ def _frame(points: Iterable[metric_points.MetricPoint]) -> pandas.DataFrame:
 
     rows = [(p.rank, p.step, p.name, p.value, p.time) for p in points]
     frame = pandas.DataFrame(rows, columns=list(_METRIC_COLUMNS))
-    # "Int64": a metric without a step must not turn the others' steps into floats.
+    # "Int64", because with floats a metric without a step would change the steps of all metrics.
     typed: pandas.DataFrame = frame.astype(
         {"rank": "int64", "step": "Int64", "value": "float64", "time": "float64"}
     )

@@ -1,4 +1,4 @@
-"""Where a live view is drawn: one output of a notebook cell, updated in place, or a stream of lines."""
+"""Screens for a live view: one output of a notebook cell, updated in place, or a stream of lines."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _BURST = 2
 
 
 class KernelScreen:
-    """One output of a cell, the same whatever the ranks print.
+    """One output of a cell. Its size does not depend on what the ranks print.
 
-    It begins with all kinds of data. Our labextension and our widget draw themselves from then on and
-    are not redrawn: JupyterLab makes a new view of a widget for each update of its output. A front-end
-    that has not said that it shows widgets gets the text updated in place, at first up to five times a
-    second. Updates become rarer in a long run, because a server whose browser is gone keeps every one
-    of them until it is back. Our labextension ignores those as well: what it draws from stays the same.
+    The first output has all MIME types. Our labextension and our widget then draw the run themselves, and
+    the output is not updated. An update would make JupyterLab create a new view of the widget.
+    Other front-ends get the text updated in place, at first up to five times a second. Updates become rarer
+    in a long run: if the browser is closed, the server stores each update until the browser returns. Our
+    labextension ignores these updates, because its data stays the same.
 
-    The end makes the output what a saved notebook shows. With `result`, the run that the cell returns,
-    it has the run's summary; `raises` says that a failure follows as an exception.
+    At the end, the output becomes what a saved notebook shows. `result` is the run that the cell returns. If
+    it is given, the output contains the run's summary. `raises`: a failure follows as an exception.
     """
 
     colour = True
@@ -67,7 +67,7 @@ class KernelScreen:
         self._tokens = min(_BURST, self._tokens + (now - self._refilled) / every)
         self._refilled = now
         self._pending = self._pending or changed
-        ticks = now - self._drawn > min(10.0, max(1.0, age / 60))  # the clock moves on
+        ticks = now - self._drawn > min(10.0, max(1.0, age / 60))  # the elapsed time changes
         if (self._pending or ticks) and self._tokens >= 1:
             self._tokens -= 1
             self._drawn = now
@@ -78,7 +78,7 @@ class KernelScreen:
         self._draw(view, last=True)
 
     def _draw(self, view: View, last: bool = False) -> None:
-        # Whatever goes wrong between here and the browser: the run goes on, and so does its end.
+        # An error between here and the browser must not stop the run or the handling of its end.
         with contextlib.suppress(Exception):
             self._view = self._view or _display.widget_view(view.folder, blocking=not last)
         if last:
@@ -106,26 +106,26 @@ class KernelScreen:
         status = view.status
         if self.raises and status is not None and status.state.ended and status.state is not State.SUCCEEDED:
             if not self._view:
-                return text, None  # the traceback below has it all, and everyone shows that
+                return text, None  # the traceback below contains the report, and every front-end shows it
             below = summary.failure or summary.headline
         else:
             below = summary.text()
         return f"{text}\n\n{below}", _display.static_html(summary.html(), "" if summary.has_log else text)
 
     def _say(self, view: View) -> None:
-        """What an interrupt does: the view shows the run, and knows nothing of the cell."""
+        """Print the note on an interrupt once. The view shows only the run, not the cell."""
         if view.note and view.note != self._note:
             print(view.note)
         self._note = view.note
 
 
 def kernel_text(view: View, now_epoch: float) -> str:
-    """All that the cell's output shows, at most 12 kB."""
+    """Return all that the cell's output shows, at most 12 kB."""
     below = []
     if view.stall_text:
         below += ["", *(clean(line, limit=160, colour=False) for line in view.stall_text.split("\n"))]
     state = None if view.status is None else view.status.state
-    # Of a run that went well they say nothing any more.
+    # After a success, progress bars have no information.
     done = state is State.SUCCEEDED
     bars = [] if done else view.progress.lines(over=state is not None and state.ended)
     if bars:
@@ -138,7 +138,7 @@ def kernel_text(view: View, now_epoch: float) -> str:
     room -= sum(_cost(line) for line in shown)
     picked, kept = entries, list[str]()
     for limit in (_LINES, _LINES // 2, _LINES // 4, _LINES // 8):
-        # Fewer lines of every rank rather than the oldest ones cut off: a quiet rank's would go first.
+        # Show fewer lines of every rank. Otherwise the lines of a quiet rank would be cut first.
         picked = pick(entries, limit)
         kept = _prefixed(picked, room)
         if len(kept) == len(picked):
@@ -154,7 +154,7 @@ def _lines(entries: Iterable[Entry]) -> int:
 
 
 def _prefixed(entries: list[Entry], room: int) -> list[str]:
-    """The last entries that fit into `room` bytes, their prefixes aligned."""
+    """Return the last entries that fit into `room` bytes, with aligned prefixes."""
     width = min(16, max((len(entry.label()) for entry in entries), default=0))
     lines: list[str] = []
     for entry in reversed(entries):
@@ -169,25 +169,25 @@ def _prefixed(entries: list[Entry], room: int) -> list[str]:
 def _line(entry: Entry, width: int) -> str:
     text = clean(entry.text, limit=_WIDTH)
     if len(text) > 3 * _WIDTH:
-        text = clean(entry.text, limit=_WIDTH, colour=False)  # a colour for every character
+        text = clean(entry.text, limit=_WIDTH, colour=False)  # every character had its own colour
     return f"{entry.label().ljust(width)} {text}" if entry.ranks else text
 
 
 def _cost(line: str) -> int:
-    # An escape character becomes six in JSON.
+    # JSON writes an escape character as six bytes.
     return len(line.encode()) + 5 * line.count("\x1b") + 2
 
 
 class PlainScreen:
-    """A terminal or a pipe: lines as they come, held back a moment so that equal ones fold.
+    """A terminal or a pipe. Lines appear after a short delay, so that equal lines fold.
 
-    A terminal has last lines with progress and state that are rewritten in place; a pipe gets the
-    progress as a line of its own now and then.
+    A terminal's last lines show progress and state, and are rewritten in place. A pipe gets a separate
+    progress line from time to time.
     """
 
     _HOLD_S = 0.2
     _MAX_LINES = 200
-    """At most so many lines in one draw; a draw comes every 50 ms at most."""
+    """Limit of lines per draw. A draw happens at most every 50 ms."""
     _DRAW_S = 0.05
     keep = 2000
     reads_along = True
@@ -245,7 +245,7 @@ class PlainScreen:
         return line if self.colour else clean(line, colour=False)
 
     def _news(self, view: View, now: float, last: bool) -> Iterable[str]:
-        """What is said once, when it changes."""
+        """Yield notices and progress lines that have changed."""
         notice = view.note or view.stall_text
         if notice and notice != self._notice:
             yield from notice.split("\n")
@@ -258,7 +258,7 @@ class PlainScreen:
                 yield line
 
     def _bar_lines(self, view: View) -> str:
-        """The last lines: where there are bars within each other, a line for each."""
+        """Return the last lines of a terminal. Nested bars have a line each."""
         if not self._tty:
             return ""
         width = max(20, shutil.get_terminal_size().columns - 1)
@@ -274,10 +274,10 @@ class PlainScreen:
         try:
             try:
                 self._file.write(text)
-            except UnicodeEncodeError:  # a terminal that knows ASCII alone
+            except UnicodeEncodeError:  # the terminal supports only ASCII
                 encoding = self._file.encoding or "ascii"
                 self._file.write(text.encode(encoding, "replace").decode(encoding))
             self._file.flush()
         except (OSError, ValueError):
-            # The terminal or the pipe's reader is gone. The run does not depend on it.
+            # The terminal or the pipe's reader is gone. The run does not depend on either.
             self._gone = True

@@ -1,4 +1,4 @@
-"""A run on one page: its state, a row per rank with equal rows folded, last metrics, where the logs are."""
+"""Summary of a run: its state, a row per rank with equal rows folded, last metrics, the logs' path."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _COLUMNS = ("rank", "state", "host", "pid", "exit", "duration", "peak memory", "
 
 @dataclass(frozen=True)
 class Summary:
-    """What is shown of a run, every string already free of control characters."""
+    """Summary of a run. No string contains control characters."""
 
     title: str
     headline: str
     rows: list[tuple[str, ...]]
-    """One per group of ranks, in the order of `_COLUMNS`."""
+    """One row per group of ranks, in the order of `_COLUMNS`."""
     more_ranks: int
     metrics: list[tuple[str, ...]]
     more_metrics: int
@@ -48,15 +48,15 @@ class Summary:
     logs: str
     hint: str
     columns: tuple[str, ...] = _COLUMNS
-    """Of the rows: a tuning run has one for each trial."""
+    """Columns of the rows. A tuning run has one row for each trial."""
     more: str = "more rank: run.status.ranks"
-    """What rows there are besides, and where."""
+    """Name of the rows left out, and the expression that has all of them."""
     displays: str = ""
-    """What the ranks show besides text, as HTML."""
+    """Rich output of the ranks, as HTML."""
     has_log: bool = False
-    """The log's last lines are among these."""
+    """Whether `displays` contains the log's last lines."""
     told: str = ""
-    """What it has come to by its backend's words, such as its bill."""
+    """The backend's text on the run, for example its bill."""
 
     def text(self) -> str:
         parts = [self.title]
@@ -76,7 +76,10 @@ class Summary:
         return "\n".join(parts)
 
     def html(self) -> str:
-        """Static: no script, no style sheet, nothing fetched. At most 60 kB, and what the ranks show."""
+        """Return static HTML: no script, no style sheet, nothing fetched.
+
+        At most 60 kB plus the rich output.
+        """
         parts = [f'<div style="font-weight:600">{html.escape(self.title)}</div>']
         if self.failure:
             bar = "border-left:3px solid var(--jp-error-color1,#c4453c)"
@@ -93,7 +96,7 @@ class Summary:
             parts.append(f"<div>… {count(self.more_ranks, what)}: <code>{where}</code></div>")
         if self.metrics:
             parts.append(_table(_METRIC_COLUMNS, self.metrics))
-        # They have a bound of their own.
+        # The rich output has its own size limit.
         parts, shown = [], "".join(parts) + self.displays
         left = self.more_metrics
         foot = f'<div style="opacity:0.8">logs: <code>{html.escape(self.logs)}</code></div>'
@@ -116,7 +119,7 @@ _METRIC_COLUMNS = ("metric", "step", "mean", "min – max", "ranks")
 
 
 def gather(folder: RunFolder) -> Summary:
-    """Read a run's folder. Unpickles nothing: results are shown by the reprs that the ranks wrote."""
+    """Read a run's folder. Unpickles nothing: the summary shows the reprs that the ranks wrote."""
     status = reader.status(folder)
     job = reader.job(folder)
     if job.tuning is not None:
@@ -176,7 +179,7 @@ def _hint(status: Status) -> str:
 
 
 def title_of(job: Job, status: Status) -> str:
-    """`succeeded: 8 ranks on local, 12.3 s`."""
+    """Return for example `succeeded: 8 ranks on local, 12.3 s`."""
     what = count(rank_count(job, status), "rank")
     if job.tuning is not None:
         what = f"tuning with {count(int(job.tuning['trial']['world_size']), 'rank')} a trial"
@@ -209,7 +212,7 @@ def _result_texts(events: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
 
 
 def _error_texts(errors: Sequence[failures.RankError]) -> dict[int, str]:
-    """What failed ranks said stands in place of their results."""
+    """Return the errors of failed ranks, which replace their results."""
     found = {}
     for error in errors:
         alone = error is errors[0] or not error.collateral
@@ -222,9 +225,12 @@ def _error_texts(errors: Sequence[failures.RankError]) -> dict[int, str]:
 def _rows(
     status: Status, results: Mapping[int, str], kinds: Mapping[int, object]
 ) -> tuple[list[tuple[str, ...]], int]:
-    """Neighbouring ranks that differ in nothing that matters share a row; where many differ, equal ends.
+    """Return rows of ranks and the number of ranks left out.
 
-    `kinds`: equal for results that are the same, which those with the same text need not be.
+    Neighbouring ranks without differences share a row.
+
+    If there are too many rows, ranks with the same end share a row.
+    `kinds`: keys that are equal for equal results. Results with the same text may differ.
     """
     exact = [(r, (r.state, r.host, _exit(r), kinds.get(r.rank))) for r in status.ranks]
     groups = _neighbours(exact)
@@ -234,7 +240,7 @@ def _rows(
         for rank, key in coarse:
             by_end.setdefault(key, []).append(rank)
         groups = list(by_end.values())
-    # A rank that failed is what one looks for.
+    # A reader looks for failed ranks first.
     shown = sorted(groups, key=lambda g: g[0].state is not State.FAILED)[:_MAX_ROWS]
     shown.sort(key=lambda g: g[0].rank)
     rows = [_row(group, results, kinds) for group in shown]
@@ -293,7 +299,7 @@ def _span(values: Sequence[float], show: Callable[[float], str]) -> str:
 def _last_values(name: str, series: Sequence[Series]) -> tuple[str, ...]:
     last = [one.values[-1] for one in series]
     finite = [value for value in last if math.isfinite(value)]
-    # The mean of a diverged rank is what it is: nan must be seen.
+    # The mean of a diverged rank stays nan, so that the user sees it.
     mean = sum(value / len(last) for value in last)
     between = f"{number(min(finite))} – {number(max(finite))}" if len(last) > 1 and finite else ""
     step = max(one.steps[-1] for one in series)
@@ -301,7 +307,7 @@ def _last_values(name: str, series: Sequence[Series]) -> tuple[str, ...]:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns two blanks apart; those that are empty but for their head are left out."""
+    """Return the rows as lines, with columns two blanks apart. Columns without values are left out."""
     used = [i for i in range(len(rows[0])) if any(row[i] for row in rows[1:])]
     widths = {i: max(len(row[i]) for row in rows) for i in used}
     return ["  ".join(row[i].ljust(widths[i]) for i in used).rstrip() for row in rows]
@@ -321,10 +327,11 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def of(id: str) -> SavedOutput:
-    """The summary of a run that has ended; empty for one that goes on. Raises RunNotFound.
+    """Return the summary of a run that has ended. Empty if the run continues. Raises RunNotFound.
 
-    When a page was reloaded while the cell ran, or the cell did not wait, nobody but a view that looks at the
-    run can put its end into the notebook."""
+    If a page was reloaded while the cell ran, no cell writes the run's end into the notebook. The same is
+    true of a cell that did not wait. Then a view that follows the run writes it with this function.
+    """
     place = find_exact(id)
     if not reader.status(place).state.ended:
         return {"id": id, "ended": False, "html": "", "text": ""}

@@ -1,4 +1,4 @@
-"""What a run's summary draws of its metrics: from the supervisor's digest, and what it does not cover yet."""
+"""Curves for a run's summary: from the supervisor's digest file, and from newer events."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ _MOST_NAMES = 500
 
 
 class SummaryCurves:
-    """For one run that is followed, and whose metrics are found in what its ranks print: of these there is no
-    digest. They are read while it goes on, so that the summary at its end has little left to read."""
+    """Reader of metrics that `--metric` finds in the output of a followed run.
+
+    The digest file does not contain these metrics. Reading them during the run leaves little to read for the
+    summary at its end.
+    """
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
@@ -30,22 +33,24 @@ class SummaryCurves:
         self._next = 0.0
 
     def take(self, attempt: int, now: float) -> None:
-        """Reads what is new, from time to time."""
+        """Read what is new, at most every 0.25 s."""
         if not self._wanted or now < self._next:
             return
         self._next = now + _EVERY_S
-        # Here and not above: a run without metrics does not wait for numpy.
+        # Imported here, so that a run without such metrics does not wait for numpy.
         from ..queries.metrics import curves as metric_curves
 
         try:
             metric_curves.refresh(self._folder, attempt)
         except DistError:
-            return  # it is being removed
+            return  # the run is being removed
 
 
 def curves(folder: RunFolder) -> dict[str, Curves]:
-    """Every metric by rank, of all attempts, in the order in which the metrics first came. Of a long curve
-    the lowest and highest points of its stretches are given, and its last one."""
+    """Return every metric by rank, of all attempts, in the order of first appearance.
+
+    Of a long curve, only the lowest and highest points of its stretches and its last point are returned.
+    """
     job = reader.job(folder)
     ranks = rank_count(job, reader.status(folder))
     found: dict[str, list[Metric]] = {}
@@ -81,7 +86,7 @@ def _found_in_logs(folder: RunFolder, attempt: int, ranks: int) -> Digest:
 
 
 def _joined(metrics: list[Metric]) -> Curves:
-    """One metric of several attempts, one after the other."""
+    """Join one metric of several attempts, one attempt after the other."""
     ranks = sorted({rank for metric in metrics for rank in metric.last})
     series = []
     for rank in ranks:

@@ -1,7 +1,8 @@
-"""Leave a traceback out of the lines of a log that is shown right above it.
+"""Filter that removes a traceback from log lines that are shown directly above the same traceback.
 
-A rank that raises writes its traceback down, and then into its log. Where the run's failure follows as an
-exception, that tells the first failing rank's traceback; in the log above it, the same would stand once more.
+A rank that raises writes its traceback to a file, and then to its log. If the failure follows as an
+exception, the exception contains the first failing rank's traceback. The log above it would repeat the same
+text.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["TracebackFilter"]
 
 @dataclass
 class _Held:
-    """The lines of a rank that are what it wrote down, so far."""
+    """Log lines of a rank that match its written traceback so far."""
 
     text: str
     expected: list[str]
@@ -29,20 +30,23 @@ class _Held:
 
 
 class TracebackFilter:
-    """Holds back the tracebacks in the logs of one attempt until it is known which of them is told below."""
+    """Filter of the logs of one attempt.
+
+    It holds tracebacks back until it is clear which one the exception shows.
+    """
 
     def __init__(self, folder: RunFolder, attempt: int, limit: int) -> None:
         self._folder, self._attempt, self._limit = folder, attempt, limit
         self._held: dict[int, _Held] = {}
 
     def take(self, rank: int, text: str) -> list[str]:
-        """A line of a rank's log; returns what of it, and of what was held back, is to be shown now."""
+        """Add a line of a rank's log. Returns the lines to show now, of this and of earlier lines."""
         held = self._held.get(rank)
         plain = clean(text, limit=self._limit, colour=False)
         if held is not None and held.whole:
             return [text]
         if held is None:
-            # The rank writes it down before its log has it.
+            # The rank writes the traceback to its file before its log.
             written = traceback_of(self._folder, self._attempt, rank)
             if not written:
                 return [text]
@@ -50,7 +54,7 @@ class TracebackFilter:
             if not plain.endswith(expected[0]):
                 return [text]
             self._held[rank] = _Held(written, expected, [expected[0]])
-            # What was printed last may have had no end of its line: a question, a progress bar.
+            # The previous output may have no newline, for example a question or a progress bar.
             before = plain[: len(plain) - len(expected[0])]
             return [before] if before.strip() else []
         if plain == held.expected[len(held.lines)]:
@@ -61,7 +65,10 @@ class TracebackFilter:
         return shown
 
     def release(self, *, told: bool) -> list[tuple[int, str]]:
-        """What is to be shown after all, with its ranks; `told`: the run's failure follows."""
+        """Return the lines that must be shown after all, with their ranks.
+
+        `told`: the run's failure follows.
+        """
         first = ""
         if told:
             errors = failures(self._folder, self._attempt)

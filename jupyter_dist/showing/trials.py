@@ -1,4 +1,4 @@
-"""The trials of a tuning run as a table: for Python a DataFrame, for people the best ones in a few lines."""
+"""The trials of a tuning run as a table: a DataFrame for code, the best trials in a few lines for people."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def _tuning(folder: RunFolder) -> tuple[Search, list[Trial]]:
 
 
 def frame(folder: RunFolder) -> pandas.DataFrame:
-    """See `Run.trials`."""
+    """Return the trials as a DataFrame. See `Run.trials`."""
     import pandas
 
     search, found = _tuning(folder)
-    # A parameter may be called as one of our columns; ours keep their names.
+    # A parameter may have the name of one of our columns. Then the parameter is renamed.
     shown = {name: name if name not in (*_FIRST, *_LAST) else f"{name}_" for name in search.space}
     table = [
         {
@@ -59,7 +59,7 @@ def frame(folder: RunFolder) -> pandas.DataFrame:
 
 
 def best(folder: RunFolder) -> RunFolder:
-    """The folder of the best trial. Raises DistError."""
+    """Return the folder of the best trial. Raises DistError."""
     search, found = _tuning(folder)
     trial = trials.best(found, search)
     if trial is None:
@@ -69,7 +69,7 @@ def best(folder: RunFolder) -> RunFolder:
 
 
 def headline(job: Job, folder: RunFolder) -> str:
-    """`9 of 12 trials (1 failed, 2 pruned), 1 runs; best val_accuracy 0.93: lr=0.01, batch=32 (trial 4)`."""
+    """Return for example `9 of 12 trials (2 pruned), 1 runs; best val_accuracy 0.93: lr=0.01 (trial 4)`."""
     assert job.tuning is not None
     search, found = trials.search_of(job.tuning), trials.read(folder).trials
     states = [trial.state for trial in found]
@@ -88,7 +88,7 @@ def headline(job: Job, folder: RunFolder) -> str:
 
 
 def rows(job: Job, folder: RunFolder) -> tuple[tuple[str, ...], list[tuple[str, ...]], int]:
-    """The columns, the rows of the best trials and of those that run, and how many there are besides."""
+    """Return the columns, the rows of running and best trials, and the number of trials left out."""
     assert job.tuning is not None
     search, found = trials.search_of(job.tuning), trials.read(folder).trials
     sign = -1.0 if search.goal == "max" else 1.0
@@ -120,7 +120,7 @@ def _shown(value: object) -> str:
 
 
 class TrialLines:
-    """Reads the ledger when it has grown. For a run that tunes nothing there is never anything new."""
+    """Reader of new lines of the trial ledger. A run that is not a tuning run never has new lines."""
 
     def __init__(self, folder: RunFolder, job: Job) -> None:
         self._folder = folder
@@ -129,7 +129,7 @@ class TrialLines:
         self._told: set[int] = set()
 
     def new(self) -> list[str]:
-        """A line for each trial that has ended since the last call."""
+        """Return a line for each trial that has ended since the last call."""
         if self._search is None:
             return []
         try:
@@ -158,7 +158,7 @@ def _line(trial: Trial, search: Search) -> str:
 
 
 def parameters_line(trial: Trial) -> str:
-    """`lr=0.01, batch=32`."""
+    """Return for example `lr=0.01, batch=32`."""
     return ", ".join(
         f"{name}={number(value) if isinstance(value, float) else one_line(str(value), 40)}"
         for name, value in trial.parameters.items()

@@ -1,4 +1,4 @@
-"""What a live view shows of a run: folded lines, unfinished lines, progress, state, stall."""
+"""Content of a live view: folded lines, unfinished lines, progress, state, stall."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ _STALL_RETRIES_S = 15.0
 
 
 class View:
-    """Takes a run's batches and keeps what there is to show; knows nothing of where it is shown.
+    """Collector of a run's batches as content to show. It does not depend on the screen.
 
-    `keep` bounds the folded lines, `feed_limit` the lines taken of one batch: of a flood the end is
-    shown, and the rest is counted. `raises`: a failure follows as an exception, and tells the traceback.
+    `keep` limits the folded lines. `feed_limit` limits the lines taken of one batch: of a larger batch the
+    end is shown, and the rest is counted. `raises`: a failure follows as an exception, which contains the
+    traceback.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class View:
         self.fold = Fold(keep)
         self.status: Status | None = None
         self.note: str | None = None
-        """A line of ours about what the user asked for, such as a stop under way."""
+        """Our line about a request of the user, for example about a stop in progress."""
         self.left_out_lines = 0
         self.left_out_bytes = 0
         self.progress = Progress()
@@ -52,13 +53,13 @@ class View:
         self._tracebacks: TracebackFilter | None = None
         self._attempt: int | None = None
         self._restarted: str | None = None
-        """Why this attempt was started, which its mark among the lines says."""
+        """Why this attempt was started. Its line among the log lines shows the reason."""
         self._stall: tuple[float, str] | None = None
         self._stall_read = 0.0
         self._trials = TrialLines(folder, job)
 
     def feed(self, batch: Batch, now: float) -> bool:
-        """Take a batch; true when there is something new to show besides the time."""
+        """Add a batch. Returns true if something besides the time has changed."""
         before = (self.status and (self.status.state, self.status.ranks, self.status.reason), self.stall_text)
         self.status = batch.status
         events = [event for event in batch.events if event.kind in ("progress", "note")]
@@ -78,7 +79,7 @@ class View:
         return changed or before != after
 
     def _newest(self, lines: list[Line]) -> list[Line]:
-        """All lines, or the newest of every rank when there are more than anybody can see."""
+        """Return all lines, or the newest of every rank if there are too many to read."""
         if len(lines) <= self.feed_limit:
             return lines
         each = max(2, self.feed_limit // self.job.world_size)
@@ -101,7 +102,7 @@ class View:
             self.fold.add(line.rank, shown, now)
 
     def end(self, now: float) -> None:
-        """Nothing more comes: what was held back is shown, but for the traceback that is told below."""
+        """Show what was held back at the end of the run, except the traceback that follows below."""
         self._release(now, told=self.status is not None and self.status.state is State.FAILED)
 
     def _release(self, now: float, *, told: bool) -> None:
@@ -118,7 +119,7 @@ class View:
             self.fold.add(event.rank, f"note: {one_line(str(event.data.get('text')), 300)}", now)
 
     def _attempts(self) -> int:
-        """How many there may be, those included that only took another port."""
+        """Return the greatest possible number of attempts, including those that only took another port."""
         return 1 + self.job.max_restarts + (self.status.port_retries if self.status else 0)
 
     def _new_attempt(self, attempt: int, now: float) -> None:
@@ -153,7 +154,7 @@ class View:
             young = time.time() - stall.noticed < _STALL_RETRIES_S
             if not young or now - self._stall_read < _STALL_RETRY_S:
                 return
-        # The supervisor takes the stacks right after it notices; ranks write them one by one.
+        # The supervisor requests the stacks when it notices the stall. The ranks write them one by one.
         self._stall_read = now
         try:
             text = str(stacks.read(self.folder, since=stall.since))
@@ -166,7 +167,7 @@ class View:
 
     @property
     def stall_text(self) -> str:
-        """The stall notice with the ranks' stacks; empty when the run is not stalled."""
+        """Return the stall notice with the ranks' stacks. Empty if the run is not stalled."""
         if self._stall is None:
             return ""
         since, text = self._stall
@@ -174,7 +175,7 @@ class View:
         return f"no rank has printed or logged since {when}; this is where they are:\n{text}"
 
     def left_out_text(self, more_lines: int = 0) -> str:
-        """One line that says how much is not shown and where it is; empty when all is."""
+        """Return one line on what is not shown and where it is. Empty if everything is shown."""
         lines = self.left_out_lines + self.fold.dropped + more_lines
         parts = [count(lines, "line")] if lines else []
         if self.left_out_bytes:
@@ -190,7 +191,7 @@ class View:
         return self.partials[:_PARTIALS]
 
     def status_line(self, now_epoch: float) -> str:
-        """State, time, ranks, attempt: `running · 12.3 s · 8 ranks running`."""
+        """Return state, time, ranks and attempt: `running · 12.3 s · 8 ranks running`."""
         status = self.status
         if status is None:
             return "pending"
@@ -214,7 +215,10 @@ class View:
 
 
 def _why(state: State, status: Status) -> str:
-    """What ended the first rank that failed. The run's own end, with the whole story, takes a moment more."""
+    """Return why the first failed rank ended.
+
+    The full report follows a moment later, when the run has ended.
+    """
     failed = [rank for rank in status.ranks if rank.state is State.FAILED]
     if state is not State.FAILED or not failed:
         return ""

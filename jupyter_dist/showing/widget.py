@@ -1,8 +1,8 @@
-"""The run view as an anywidget, fed by the kernel: for front-ends without our labextension.
+"""The run view as an anywidget, for front-ends without our labextension. The kernel sends its data.
 
-The view asks as it would ask the server, with messages over the widget's comm. While a cell blocks
-the kernel and its front-end cannot be heard (no subshells), nothing can be asked: then `snapshot`, a
-trait, is renewed from time to time. At the end of the run it holds what a saved notebook shows.
+The view sends its questions over the widget's comm, as it would send them to the server. While a cell blocks
+a kernel without subshells, the kernel receives no questions. Then the kernel renews the trait `snapshot` from
+time to time. At the end of the run, `snapshot` has what a saved notebook shows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["RunWidget", "end", "view"]
 
 _STATIC = Path(__file__).parents[1] / "static"
 _VIEW = "application/vnd.jupyter.widget-view+json"
-# Only the first widget brings the code along, 100 kB and more; the others refer to it.
+# Only the first widget contains the code, which is 100 kB and more. The other widgets refer to it.
 _LOADER = """
 async function load(model) {
   const name = model.get("code").slice("IPY_MODEL_".length);
@@ -69,23 +69,23 @@ _METHODS: dict[str, Callable[..., Any]] = {
 }
 _TICK_S = 0.1
 _WATCHED_S = 35.0
-"""A view says every 10 s that it is there. One that is gone needs no news."""
+"""An open view sends a message every 10 s. After this time without one, the view counts as closed."""
 _KEPT = 50
-"""How many widgets there are at most, besides those that somebody looks at."""
+"""Limit of widgets, without those that have an open view."""
 _BYTES_PER_S = 100_000
 _LIVE = {"lines": 100, "points": 2_000, "each": 200}
 _FINAL = {"lines": 200, "points": 8_000, "each": 200}
 
 
 class _Code(anywidget.AnyWidget):
-    """Holds the view's code and style sheet; never displayed."""
+    """Widget with the view's code and style sheet. It is never displayed."""
 
     _esm = traitlets.Unicode().tag(sync=True)
     _css = traitlets.Unicode().tag(sync=True)
 
 
 class RunWidget(anywidget.AnyWidget):
-    """One run. It does nothing until a front-end displays it, or a cell blocks on the run."""
+    """Widget of one run. It does nothing until a front-end displays it, or a cell blocks on the run."""
 
     _esm = _LOADER
     run = traitlets.Unicode().tag(sync=True)
@@ -105,13 +105,16 @@ class RunWidget(anywidget.AnyWidget):
         self.on_msg(self._on_message)
 
     def block(self) -> None:
-        """A cell begins to wait for the run: from now on views may only be told, not heard."""
+        """Begin to block: a cell waits for the run.
+
+        From now on the kernel may not receive messages of views.
+        """
         self._blocking = True
         if not frontends.hears_while_busy():
             self._feed_soon()
 
     def end(self) -> None:
-        """The wait is over, and the run mostly as well. What a saved notebook shows is then in place."""
+        """End the waiting. In most cases the run has ended too. Stores what a saved notebook shows."""
         try:
             found: Snapshot | None = snapshot(self.run, **_FINAL, final=True)
         except RunNotFound:
@@ -124,15 +127,15 @@ class RunWidget(anywidget.AnyWidget):
                 self.snapshot = {**self.snapshot, "told": False}
 
     def used(self) -> None:
-        """It is displayed now, or a view of it has said something."""
+        """Note that the widget is displayed now, or that one of its views sent a message."""
         self.last_used = time.monotonic()
 
     def is_idle(self) -> bool:
-        """Whether nobody is known to look at it, and no cell waits for its run."""
+        """Return whether no open view is known, and no cell waits for the run."""
         return not self._blocking and not self._feeding and time.monotonic() >= self._watched_until
 
     def close(self) -> None:
-        """No view of it is shown any more: forget it, here and in the front-end."""
+        """Close the widget, here and in the front-end. No view of it is open any more."""
         self._watched_until = 0.0
         self._downloads.close()
         super().close()
@@ -149,9 +152,9 @@ class RunWidget(anywidget.AnyWidget):
             self._watched_until = 0.0
         elif kind == "ask":
             if content.get("method") == "open":
-                self._answer(content)  # another widget, which is made in the kernel's thread
+                self._answer(content)  # creates another widget, which must happen in the kernel's thread
                 return
-            # Some questions take seconds: the kernel, or its subshell, goes on meanwhile.
+            # Some questions take seconds. The kernel, or its subshell, continues meanwhile.
             threading.Thread(target=self._answer, args=(content,), daemon=True).start()
 
     def _answer(self, asked: dict[str, Any]) -> None:
@@ -171,12 +174,12 @@ class RunWidget(anywidget.AnyWidget):
                 answer["result"] = _METHODS[method](self.run, **given)
         except RunNotFound as error:
             answer |= {"error": str(error), "missing": str(runs_root())}
-        except Exception as error:  # whatever it is: a view waits for an answer
+        except Exception as error:  # whatever it is, because a view waits for an answer
             answer["error"] = str(error) or type(error).__name__
         self.send(answer, chunk)
 
     def _open(self, trial: str) -> str:
-        """The model of a widget for a trial of this run."""
+        """Return the model id of a widget for a trial of this run."""
         for folder in trials_of(RunFolder(Path(self.root, self.run))):
             if folder.id == trial:
                 return str(view(folder)[_VIEW]["model_id"])
@@ -190,7 +193,7 @@ class RunWidget(anywidget.AnyWidget):
         launcher: str | None = None,
         file: str | None = None,
     ) -> list[bytes]:
-        """The next piece of a download, which `key` names; empty at its end."""
+        """Return the next piece of the download `key`. Empty at its end."""
         if file is not None:
             piece = self._downloads.next(key, lambda: queries.file_download(self.run, file))
         else:
@@ -208,7 +211,7 @@ class RunWidget(anywidget.AnyWidget):
         return self._blocking and not frontends.hears_while_busy()
 
     def _feed(self) -> None:
-        """Tell what changes, ten times a second at most, while somebody is there to see it."""
+        """Send changes, at most ten times a second, as long as a view can receive them."""
         watch = queries.RunChanges([self.run])
         began = time.monotonic()
         ended = False
@@ -217,7 +220,7 @@ class RunWidget(anywidget.AnyWidget):
             pause = _TICK_S
             if changes and self._unheard():
                 sent = self._tell()
-                # As with the text: a server whose browser is gone keeps every one of them.
+                # As with the text: if the browser is closed, the server stores each update.
                 rare = min(2.0, max(0.2, (time.monotonic() - began) / 300))
                 pause = max(rare, sent / _BYTES_PER_S)
             elif changes:
@@ -236,7 +239,7 @@ class RunWidget(anywidget.AnyWidget):
         except RunNotFound:
             return 0
         with self._lock:
-            if self._unheard():  # `end` has not come meanwhile, nor a view's word
+            if self._unheard():  # `end` was not called meanwhile, and no view sent a message
                 self.snapshot = {**found, "told": True}
         return len(json.dumps(found))
 
@@ -247,7 +250,7 @@ _code: list[_Code] = []
 
 
 def view(folder: RunFolder, *, blocking: bool = False) -> dict[str, Any]:
-    """The run's widget as part of a MIME bundle; empty where the front-end was not built."""
+    """Return the run's widget as part of a MIME bundle. Empty if the front-end was not built."""
     with _widgets_lock:
         found = _widgets.get(folder.id)
         if found is None:
@@ -269,10 +272,10 @@ def view(folder: RunFolder, *, blocking: bool = False) -> dict[str, Any]:
 
 
 def _close_old() -> None:
-    """Make room for another widget. Each holds some hundred kilobytes in the kernel and as much in the
-    browser, and nobody tells a kernel that an output was cleared or a notebook closed.
+    """Close old widgets to limit memory. Each needs some hundred kilobytes in the kernel and in the browser.
 
-    An output whose widget was closed shows the summary of its run, which it has as well.
+    No front-end reports to the kernel that an output was cleared or a notebook closed.
+    An output whose widget was closed shows the run's summary, which it also contains.
     """
     by_use = sorted(_widgets.values(), key=lambda widget: widget.last_used)
     for old in by_use[: max(0, len(by_use) - _KEPT + 1)]:
@@ -282,7 +285,7 @@ def _close_old() -> None:
 
 
 def end(folder: RunFolder) -> None:
-    """No cell waits for the run any more."""
+    """End the waiting of a cell for the run."""
     found = _widgets.get(folder.id)
     if found is not None:
         found.end()

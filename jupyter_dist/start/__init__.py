@@ -1,4 +1,4 @@
-"""Start runs, from what people type to a `Run`: what the magics, the terminal and Python share."""
+"""Start of runs, from user input to a `Run`. The magics, the terminal and Python share this code."""
 
 from .follow import attach, finish
 from .function import run, start_function

@@ -1,4 +1,4 @@
-"""Attach to what somebody else has started: `sagemaker:JOB` becomes a run that shows it, as any other."""
+"""Attachment to a job that somebody else has started: `sagemaker:JOB` becomes a run that shows it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ _RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}")
 
 
 def is_elsewhere(name: str) -> bool:
-    """Whether `name` says BACKEND:JOB."""
+    """Return whether `name` has the form BACKEND:JOB."""
     return ":" in name
 
 
 def _own(job: str) -> RunFolder | None:
-    """The run that has started the job, or its trial that has it; None where it is not on this machine."""
+    """Return the run that has started the job, or its trial that is the job.
+
+    None if it is not on this machine.
+    """
     found = _RUN_ID.search(job)
     if found is None:
         return None
@@ -43,7 +46,7 @@ def _own(job: str) -> RunFolder | None:
 
 
 def refuse_flags(given: Mapping[str, Any], shows: backends.Showing | None = None) -> None:
-    """Raises InputError where a flag is given that does not lead there; without `shows`, any flag."""
+    """Raise InputError for a flag that does not apply to this job. Without `shows`, for any flag."""
     for name, value in given.items():
         if value is not None and (shows is None or name not in shows.led_by):
             of = [f"{one}:{how.named}" for one, how in backends.SHOWING.items() if name in how.led_by]
@@ -51,10 +54,10 @@ def refuse_flags(given: Mapping[str, Any], shows: backends.Showing | None = None
 
 
 def adopt(name: str, given: Mapping[str, Any]) -> RunFolder:
-    """The run that shows what is called BACKEND:JOB, started where there is none yet. Blocks.
+    """Return the run that shows BACKEND:JOB, and start it if there is none yet. Blocks.
 
-    A job that a run of this machine has started is that run. `given`: how to get there, such as `region`.
-    Raises DistError.
+    If a run of this machine has started the job, the result is that run. `given`: flags that lead to the job,
+    such as `region`. Raises DistError.
     """
     backend, _, job = name.partition(":")
     shows = backends.SHOWING.get(backend)

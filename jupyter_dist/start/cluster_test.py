@@ -1,4 +1,4 @@
-"""The test of a saved cluster: a run with a rank on each of its hosts, which says hello from there."""
+"""Test of a saved cluster: a run with a rank on each of its hosts, which prints a greeting."""
 
 from __future__ import annotations
 
@@ -24,26 +24,29 @@ print(f"hello from rank {dist.rank()} of {dist.world_size()} on {where}")
 
 
 def run_hello(name: str) -> ClusterTest:
-    """Start a run that says hello from every host of a cluster, or from one rank where it names none; returns
-    its id at once. Blocks for a second. Raises InputError where a file of hosts cannot be read."""
+    """Start a run that prints a greeting from every host of a cluster, or else from one rank.
+
+    Returns the run's id without waiting for the run. Blocks for a second. Raises InputError if a hostfile
+    cannot be read.
+    """
     cluster = clusters.get(name)
     options = backends.declared(cluster.backend).options
     fields = options.model_json_schema()["properties"]
-    # One rank has no room for what the cluster says of several.
+    # With one rank, the cluster's options on several ranks do not apply.
     alone = {key: options.model_fields[key].default for key, about in fields.items() if about.get("ranks")}
     hosts = _hosts(cluster)
     given = {**alone, "cluster": name, "np": len(hosts) or 1, "cold": True, "ship_modules": "none"}
     if hosts:
         given["hosts"] = ",".join(f"{host}:1" for host in hosts)
     plan = make_plan(given, spelled_as_flags=False)
-    # The namespace stands for a notebook's; nothing of this process goes along.
+    # Use an empty namespace: nothing of this process is captured.
     origin = Origin(label=f"test of {name}", directory=Path.cwd())
     run = start_cell(_HELLO, {"__name__": "__main__"}, plan, origin)
     return {"run_id": run.id, "hosts": hosts}
 
 
 def _hosts(cluster: clusters.Cluster) -> list[str]:
-    """The names of the hosts that a cluster's own options name."""
+    """Return the names of the hosts in a cluster's own options."""
     options = cluster.options
     try:
         if options.get("hosts"):

@@ -1,4 +1,4 @@
-"""Follow a run until its end: one that was just started here, or one that is attached to."""
+"""Following of a run until its end: a run that was just started here, or an attached one."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ __all__ = ["attach", "finish"]
 
 
 def finish(run: Run) -> Run:
-    """Show a run's output until its end and return it. Interrupting stops it, twice kills it.
+    """Show a run's output until its end and return the run. An interrupt stops it, and a second one kills it.
 
-    Raises RunFailed, RunStopped."""
+    Blocks. Raises RunFailed, RunStopped.
+    """
     from ..showing import live
 
     live.follow(run, result=True)
@@ -37,14 +38,18 @@ def attach(
     resource_group: str | None = None,
     workspace: str | None = None,
 ) -> Run:
-    """The run with that id (its beginning or end will do), also one that another kernel started.
+    """Return the run with that id, also one that another kernel started. Raises RunNotFound.
 
-    Without an id: the newest one. `sagemaker:JOB` is a training job that somebody else has started, in the
-    account of `profile` and in `region`; `kubernetes:KIND/NAME`, such as `kubernetes:pytorchjob/train` or
-    `kubernetes:NAMESPACE/job/NAME`, is a job in the cluster of the kubeconfig's `context`; `azureml:JOB` is a
-    job of Azure Machine Learning, in the `workspace` of `resource_group` and `subscription`, or in the one
-    that a config.json names: it gets a run that shows it. With `follow` its output is shown until it ends;
-    interrupting leaves the run alone. Raises RunNotFound.
+    Args:
+        run_id: the id, or its beginning or end. By default the newest run. A job that somebody else has
+        started
+            gets a run that shows it:
+            `sagemaker:JOB` is a training job in the account of `profile` and in `region`.
+            `kubernetes:KIND/NAME`, such as `kubernetes:pytorchjob/train` or `kubernetes:NAMESPACE/job/NAME`,
+            is a job in the cluster of the kubeconfig's `context`. `azureml:JOB` is a job of Azure Machine
+            Learning, in the `workspace` of `resource_group` and `subscription`. By default a config.json
+            names the workspace.
+        follow: show the run's output until it ends. An interrupt then leaves the run alone.
     """
     from ..showing import live
     from ..showing.run import Run
@@ -58,7 +63,7 @@ def attach(
     else:
         attach_job.refuse_flags(given)
         folder = choose(run_id)
-    # Where the ranks have outlived their supervisor, the run gets another one.
+    # If the ranks have outlived their supervisor, another supervisor starts.
     submission.resume(folder)
     found = remember(Run(folder))
     if follow:

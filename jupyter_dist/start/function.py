@@ -52,14 +52,20 @@ def run(
     seed: int | None = None,
     **kwargs: Any,
 ) -> Run:
-    """Call `fn(*args, **kwargs)` on every rank; `run.results` holds what each returned.
+    """Call `fn(*args, **kwargs)` on every rank. `run.results` has what each rank returned.
 
-    The named parameters are the flags of `%%distribute`; `options` holds the backend's own, such as
-    `{"gpus_per_worker": 1}`; every other keyword goes to `fn`. `tune`: values to try of arguments of `fn`,
-    as in `{"lr": "loguniform(1e-5,1e-1)", "batch": [32, 64]}`; each trial is a run of its own. What
-    follows it in the list says how; without `tune` that goes to `fn` as well. `name`, `run_tags` and `note`
-    tell the run from others; where `fn` itself takes one of them it goes to `fn`, and `Run.name = …` says it
-    later. Shows the output until the run has ended, or returns at once with `detach=True`.
+    Shows the output until the run has ended, or returns without waiting with `detach=True`.
+
+    The named parameters are the flags of `%%distribute`. Every other keyword is passed to `fn`.
+
+    Args:
+        options: the backend's own options, such as `{"gpus_per_worker": 1}`.
+        tune: values to try for arguments of `fn`, as in `{"lr": "loguniform(1e-5,1e-1)", "batch": [32, 64]}`.
+            Each trial is a run of its own. The parameters after `tune` set how to search. Without `tune` they
+            are passed to `fn` as well.
+        name, run_tags, note: labels of the run. If `fn` itself takes one of these names, it is passed to
+        `fn`.
+            `Run.name = …` sets the label later.
 
     Raises RunFailed, RunStopped, and other DistErrors with nothing started.
     """
@@ -75,7 +81,7 @@ def run(
 def start_function(
     fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], given: Mapping[str, Any]
 ) -> Run:
-    """Start a run of `fn(*args, **kwargs)`; returns at once. `given`: as for `make_plan`.
+    """Start a run of `fn(*args, **kwargs)`. Does not wait for the run. `given`: as for `make_plan`.
 
     Raises DistError with nothing started.
     """
@@ -88,8 +94,11 @@ def start_function(
 
 
 def _for_function(fn: Callable[..., Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords of `run` with those among `kwargs` that are named like an option of tuning and meant for
-    the function: all of them that it takes, where nothing is tuned. Raises InputError where nobody knows."""
+    """Return the keywords of `run`, after moving those meant for `fn` into `kwargs`.
+
+    If nothing is tuned and `fn` takes a keyword with the name of a tuning option, it is meant for `fn`.
+    Raises InputError if the keyword could mean either.
+    """
     takes, anything = _named(fn)
     theirs = {name: keywords[name] for name in OF_NAMES if name in takes and keywords[name] is not None}
     if theirs:
@@ -108,7 +117,7 @@ def _for_function(fn: Callable[..., Any], keywords: Mapping[str, Any]) -> dict[s
 
 
 def _named(fn: Callable[..., Any]) -> tuple[set[str], bool]:
-    """The names that a function takes as keywords and has not been given yet; and whether it takes any."""
+    """Return the names that a function still takes as keywords, and whether it takes any keyword."""
     try:
         known = signature(fn).parameters.values()
     except (TypeError, ValueError):
@@ -124,9 +133,11 @@ def _called(fn: Callable[..., Any]) -> str:
 
 
 def _run_options(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a run among the keywords of `run`, which a test keeps the same as the model's fields.
+    """Return the options of a run among the keywords of `run`.
 
-    What stands at its default was not asked for: a cluster may set it.
+    A test checks that they match the model's fields.
+
+    A keyword with its default value was not given by the user, so a cluster may set it.
     """
     found = {}
     for name, field in RunOptions.model_fields.items():
@@ -140,11 +151,11 @@ def _run_options(keywords: Mapping[str, Any]) -> dict[str, Any]:
 def _check_arguments(
     fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], backend: str | None
 ) -> None:
-    """Refuse in the notebook what the call would refuse on every rank, a misspelt name of ours as well."""
+    """Refuse in the notebook what the call would refuse on every rank, also a misspelt option."""
     try:
         takes = signature(fn)
     except (TypeError, ValueError):
-        return  # a builtin that does not tell
+        return  # a builtin without a signature
     try:
         takes.bind(*args, **kwargs)
     except TypeError as error:
@@ -152,7 +163,7 @@ def _check_arguments(
 
 
 def _meant(kwargs: Mapping[str, Any], backend: str | None) -> str:
-    """What to do with a keyword that is an option of the backend."""
+    """Return advice on a keyword that is an option of the backend."""
     try:
         known = backends.declared(backend).options.model_fields if backend else {}
     except DistError:

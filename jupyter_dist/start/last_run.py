@@ -1,4 +1,4 @@
-"""Which run this process started or attached to last: the one that a command without an id means."""
+"""Last run that this process started or attached to. A command without an id means this run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _last_run_id: str | None = None
 
 
 def last_run_id() -> str | None:
-    """The run this process started or attached to last."""
+    """Return the id of the run that this process started or attached to last."""
     return _last_run_id
 
 
 def remember(run: Run) -> Run:
-    """Take the run as the last one, and return it."""
+    """Store the run as the last one, and return it."""
     global _last_run_id
     _last_run_id = run.id
     return run

@@ -1,4 +1,4 @@
-"""Where a cell or a call comes from: its name in tracebacks, its notebook, the folder of its modules."""
+"""Origin of a cell or a call: its name in tracebacks, its notebook, the folder of its modules."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["Origin", "current_shell", "origin_in", "origin_of_call"]
 
 @dataclass(frozen=True)
 class Origin:
-    """Where code comes from: how tracebacks call it, and the folder whose modules go along."""
+    """Origin of code: its name in tracebacks, and the folder whose modules are sent with it."""
 
     label: str
     directory: Path
     notebook: str | None = None
     labels: Mapping[str, str] | None = None
     flags: int = 0
-    """Compiler flags that are in force, such as those of an earlier `from __future__ import`."""
+    """Compiler flags in effect, for example from an earlier `from __future__ import`."""
     argv: tuple[str, ...] = ()
     """A script and its arguments, for the ranks' `sys.argv`."""
     line: str | None = None
-    """Of a cell: the flags as they were typed."""
+    """The flags of a cell as they were typed."""
 
     def for_capture(self) -> dict[str, Any]:
         return {
@@ -36,20 +36,20 @@ class Origin:
 
 
 def current_shell() -> Any:
-    """The IPython shell this runs in; None in a plain interpreter. Never imports IPython."""
+    """Return the current IPython shell. None in a plain interpreter. Never imports IPython."""
     ipython = sys.modules.get("IPython")
     return None if ipython is None else ipython.get_ipython()
 
 
 def origin_in(shell: Any) -> Origin:
-    """Where the cell that runs now stands."""
+    """Return the origin of the cell that runs now."""
     notebook = _notebook(shell)
     directory = Path.cwd()
     if notebook is not None and os.path.isfile(notebook):
         directory = Path(notebook).absolute().parent
     numbers = getattr(shell.compile, "_filename_map", {})
     labels = {filename: f"In[{number}]" for filename, number in numbers.items()}
-    # IPython 9 counts up before it runs a cell, earlier ones after it.
+    # IPython 9 increments its counter before it runs a cell. Earlier versions do so after it.
     number = shell.execution_count
     if number not in numbers.values():
         number = max(1, number - 1)
@@ -57,10 +57,10 @@ def origin_in(shell: Any) -> Origin:
 
 
 def _notebook(shell: Any) -> str | None:
-    """The notebook's path as the front-end tells it.
+    """Return the notebook's path as the front-end provides it.
 
-    Jupyter's server sets a variable (https://github.com/jupyter-server/jupyter_server/pull/1100), VS Code a
-    name in the notebook (https://github.com/microsoft/vscode-jupyter/pull/8531).
+    Jupyter's server sets a variable (https://github.com/jupyter-server/jupyter_server/pull/1100). VS Code
+    sets a name in the notebook (https://github.com/microsoft/vscode-jupyter/pull/8531).
     """
     for told in (shell.user_ns.get("__vsc_ipynb_file__"), os.environ.get("JPY_SESSION_NAME")):
         if isinstance(told, str) and told:
@@ -69,7 +69,7 @@ def _notebook(shell: Any) -> str | None:
 
 
 def origin_of_call(fn: Callable[..., Any]) -> Origin:
-    """Where a call of `fn` from Python stands: in a notebook's cell, in a script, or nowhere."""
+    """Return the origin of a call of `fn` from Python: a notebook's cell, a script, or neither."""
     shell = current_shell()
     if shell is not None:
         return origin_in(shell)

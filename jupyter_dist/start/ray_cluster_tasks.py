@@ -1,7 +1,7 @@
-"""What the runs do that launch a Ray cluster, keep a way to it open, and take it down: see ray_clusters.py.
+"""Tasks of the runs that launch a Ray cluster, keep a connection to it open, and take it down.
 
-Each function here is the cell of such a run. Ray's own launcher does the work, in child processes whose
-output goes into the run's log (https://docs.ray.io/en/latest/cluster/cli.html).
+Each function here is the cell of such a run (see ray_clusters.py). Ray's own launcher does the work, in child
+processes whose output is written to the run's log (https://docs.ray.io/en/latest/cluster/cli.html).
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ __all__ = ["attach", "down", "up"]
 
 _RAY = (sys.executable, "-m", "ray.scripts.scripts")
 _DIRECT_S = 20.0
-"""The server for `ray://` comes up some seconds after the head."""
+"""The server for `ray://` starts some seconds after the head."""
 _DIAL_S = 3.0
 _STOP_S = 10.0
 _QUICK_S = 60.0
 _AGAIN = (2.0, 5.0, 10.0, 30.0, 60.0)
-"""The pauses after connections that did not last, the last of which were lost within a minute each."""
+"""Pauses after short connections. One more connection that is lost within a minute ends the run."""
 
 
 def up(path: str, *, cluster: str, client_port: int) -> str:
-    """Launch the cluster, or bring it to what the file says by now, and save it; returns its address.
+    """Launch the cluster, or update it to the file's settings, and save it. Returns its address.
 
-    Where this machine does not reach the head's port for `ray://`, as in a cloud, another run attaches to it.
+    If this machine cannot reach the head's port for `ray://`, as in a cloud, another run attaches to the
+    cluster.
     """
     try:
         _run("`ray up`", [*_RAY, "up", "--yes", "--log-style", "pretty", path])
@@ -65,9 +66,9 @@ def up(path: str, *, cluster: str, client_port: int) -> str:
 
 
 def attach(path: str, *, cluster: str, client_port: int, local_port: int) -> None:
-    """Keep a port of this machine leading to the head's port for `ray://`, and show the autoscaler's log.
+    """Forward a port of this machine to the head's port for `ray://`, and show the autoscaler's log.
 
-    It goes on until it is stopped. A lost connection is made again; raises DistError where that fails.
+    Blocks until it is stopped. A lost connection is opened again. Raises DistError if that fails.
     """
     head = _head(path)
     direct = f"ray://{head}:{client_port}"
@@ -100,7 +101,7 @@ def attach(path: str, *, cluster: str, client_port: int, local_port: int) -> Non
 
 
 def down(path: str, *, cluster: str) -> None:
-    """End the cluster's nodes, and forget the cluster that was saved for it."""
+    """Terminate the cluster's nodes, and remove the saved cluster."""
     for folder in ray_clusters.under_way(Path(path)):
         if reader.job(folder).label.startswith("ray attach "):
             stop.stop(folder, wait_s=_STOP_S)
@@ -112,14 +113,14 @@ def down(path: str, *, cluster: str) -> None:
 
 
 def _save(name: str, address: str, path: str) -> None:
-    """What else is set for the cluster stays."""
+    """Save the cluster's address. Its other options stay."""
     known = clusters.load().get(name)
     options = {**(known.options if known is not None else {}), "address": address}
     clusters.add(Cluster(name, "ray", options, path), replace=True)
 
 
 def _head(path: str) -> str:
-    """The head's address. Raises DistError where the cluster is not up."""
+    """Return the head's address. Raises DistError if the cluster is not up."""
     done = subprocess.run(
         [*_RAY, "get-head-ip", path], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False
     )
@@ -130,9 +131,11 @@ def _head(path: str) -> str:
 
 
 def _reached(host: str, port: int, limit_s: float) -> bool:
-    """Whether Ray's server for `ray://` answers there, which is waited for while nobody listens.
+    """Return whether Ray's server for `ray://` answers. If nobody listens, wait up to `limit_s`.
 
-    The server speaks first, as HTTP/2 has it. A forwarded port takes connections whatever is behind it."""
+    An HTTP/2 server sends first. So a byte proves more than a connection, which a forwarded port always
+    accepts.
+    """
     until = time.monotonic() + limit_s
     while True:
         try:
@@ -141,7 +144,7 @@ def _reached(host: str, port: int, limit_s: float) -> bool:
                     return True
         except (ConnectionRefusedError, ConnectionResetError):
             pass
-        except OSError:  # nobody there, or a firewall that drops: waiting changes nothing
+        except OSError:  # no host, or a firewall that drops packets: waiting does not help
             return False
         if time.monotonic() >= until:
             return False
@@ -149,7 +152,12 @@ def _reached(host: str, port: int, limit_s: float) -> bool:
 
 
 def _run(what: str, argv: Sequence[str], look: Callable[[], None] | None = None) -> None:
-    """Run a program to its end, its output in ours; where we end before, it does. Raises DistError."""
+    """Run a program until it ends, with its output in that of this process.
+
+    If this function raises, the program ends too.
+
+    Raises DistError if the program fails.
+    """
     child = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
     try:
         while child.poll() is None:
@@ -173,8 +181,10 @@ def _run(what: str, argv: Sequence[str], look: Callable[[], None] | None = None)
 
 @contextlib.contextmanager
 def _as_no_rank() -> Iterator[None]:
-    """Take out of the environment what says that we are a rank: what is started meanwhile is a run of its
-    own, and would be ended with this one."""
+    """Remove the environment variables that mark this process as a rank.
+
+    A run started meanwhile is then independent. Otherwise it would end together with this run.
+    """
     kept = ("JUPYTER_DIST_RUNS", "JUPYTER_DIST_CLUSTERS")
     ours = {
         name: value

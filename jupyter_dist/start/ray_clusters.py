@@ -1,7 +1,7 @@
-"""Launch a Ray cluster from a cluster-launcher file, keep a way to it open, take it down: a run for each.
+"""Runs that launch a Ray cluster from a cluster-launcher file, keep a connection to it open, or take it down.
 
-Such a run is one rank of the backend `local` that calls a function of ray_cluster_tasks.py. So it outlives
-the kernel, its output is a run's log, Stop ends it, and every view shows it.
+Such a run is one rank of the backend `local`, which calls a function of ray_cluster_tasks.py. So the run
+outlives the kernel, its output is a run's log, Stop ends it, and every view shows it.
 """
 
 from __future__ import annotations
@@ -32,22 +32,25 @@ __all__ = ["Verb", "begin", "launch", "port_of", "start", "under_way", "wait_unt
 Verb = Literal["up", "attach", "down"]
 _VERBS = ("up", "attach", "down")
 _RECENT = 200
-"""A run that is not at its end is looked for among so many, the newest."""
+"""Number of newest runs that are searched for one that has not ended."""
 
 
 def launch(verb: str, file: str, name: str | None = None) -> Launching:
-    """`begin`, for a view: returns the id of the run."""
+    """Start the run for a view, with `begin`. Returns the run's id."""
     if verb not in _VERBS:
         raise InputError(f"a Ray cluster can be told: {', '.join(_VERBS)}; got {verb!r}")
     return {"run_id": begin(cast(Verb, verb), file, name).id}
 
 
 def begin(verb: Verb, given: str, name: str | None = None) -> Run:
-    """Start the run that does it; blocks for the seconds that the checks of the file take.
+    """Start the run for this verb. Blocks for the seconds that the checks of the file take.
 
-    `given`: the cluster-launcher file, or the name of a cluster that was launched from one. `name`: what the
-    cluster is saved as, by default what the file calls it. Of a cluster that is attached already the run that
-    does it is returned. Raises InputError or MissingEngine, with nothing started.
+    Args:
+        given: the cluster-launcher file, or the name of a cluster that was launched from one.
+        name: the name for the saved cluster, by default the name in the file.
+
+    If the cluster is already attached, the run that attaches it is returned.
+    Raises InputError or MissingEngine, with nothing started.
     """
     saved = _launched(given)
     file = cluster_file.read(given if saved is None else str(saved.launched_from))
@@ -65,7 +68,7 @@ def begin(verb: Verb, given: str, name: str | None = None) -> Run:
 
 
 def start(verb: Verb, file: LauncherFile, name: str) -> Run:
-    """Start the run of a file that was checked; returns at once."""
+    """Start the run for a checked file. Does not wait for the run."""
     arguments = {"up": f"client_port={file.client_port}", "down": ""}.get(verb)
     if arguments is None:
         arguments = f"client_port={file.client_port}, local_port={port_of(name) or free_ports(1)[0]}"
@@ -74,12 +77,12 @@ def start(verb: Verb, file: LauncherFile, name: str) -> Run:
     options = {"backend": "local", "np": 1, "gpus_per_worker": 0, "cold": True, "stall_timeout": 0}
     plan = make_plan({**options, "ship_modules": "none"}, spelled_as_flags=False, cluster=False)
     origin = Origin(label=f"ray {verb} {file.path.name}", directory=Path.cwd())
-    # The namespace stands for a notebook's; nothing of this process goes along.
+    # Use an empty namespace: nothing of this process is captured.
     return start_cell(source, {"__name__": "__main__"}, plan, origin)
 
 
 def under_way(path: Path) -> Iterator[RunFolder]:
-    """The runs of this file that are not at their end, the newest first."""
+    """Yield the runs of this file that have not ended, the newest first."""
     call = re.compile(rf"ray_(?:launching|cluster_tasks)\.\w+\({re.escape(repr(str(path)))}, ")
     for _, folder in zip(range(_RECENT), runs(), strict=False):
         try:
@@ -90,14 +93,14 @@ def under_way(path: Path) -> Iterator[RunFolder]:
 
 
 def port_of(name: str) -> int | None:
-    """The port of this machine that led to the cluster when it was attached last; None where none did."""
+    """Return the port of this machine that was last forwarded to the cluster. None if there was none."""
     cluster = clusters.load().get(name)
     found = re.fullmatch(r"ray://127\.0\.0\.1:(\d+)", str(cluster and cluster.options.get("address")))
     return int(found[1]) if found else None
 
 
 def _launched(given: str) -> clusters.Cluster | None:
-    """The saved cluster of that name, where it was launched from a file, and none is called so itself."""
+    """Return the saved cluster of that name, if it was launched from a file and no file has that name."""
     if Path(given).expanduser().exists():
         return None
     try:
@@ -126,7 +129,10 @@ def _check_name(name: str, file: LauncherFile) -> None:
 
 
 def wait_until_open(run: Run, limit_s: float) -> bool:
-    """Wait until the way that an attaching run opens is there; false where it is not, or the run ends."""
+    """Wait until an attaching run has opened its connection.
+
+    Returns false after `limit_s` or the run's end.
+    """
     until = time.monotonic() + limit_s
     while time.monotonic() < until and not run.state.ended:
         if any("leads to" in line for line in run.log(0).split("\n")):

@@ -1,4 +1,4 @@
-"""A plan and a cell, a script or a call, to a run that has started."""
+"""Start of a run from a plan and a cell, a script or a call."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 __all__ = ["describe", "start_call", "start_cell", "warn"]
 
 _ALL_PARAMETERS = re.compile(r"\b(dist|jupyter_dist)\.parameters\(|\bimport .*\bparameters\b")
-"""A cell that asks for all that is tuned need not name it."""
+"""Pattern of a cell that asks for all tuned parameters. Such a cell need not name them."""
 _WORTH_SAYING = 1_000_000
-"""The size in bytes from which the user is told how much travels with the cell."""
+"""Payload size in bytes from which the user sees a note on it."""
 
 
 def start_cell(source: str, namespace: dict[str, Any], plan: Plan, origin: Origin) -> Run:
-    """Start a run of a cell; returns at once. Raises DistError with nothing started."""
+    """Start a run of a cell. Does not wait for the run. Raises DistError with nothing started."""
     payload = _capture_cell(source, namespace, plan, origin)
     plan = _for_trials(plan, payload)
     _warn_of_variables(namespace, plan)
@@ -42,7 +42,10 @@ def start_cell(source: str, namespace: dict[str, Any], plan: Plan, origin: Origi
 def start_call(
     fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], plan: Plan, origin: Origin
 ) -> Run:
-    """Start a run of `fn(*args, **kwargs)`; returns at once. Raises DistError with nothing started."""
+    """Start a run of `fn(*args, **kwargs)`.
+
+    Does not wait for the run. Raises DistError with nothing started.
+    """
     payload = payload_builder.capture_call(
         fn, tuple(args), dict(kwargs), ship_modules=plan.run.ship_modules, **origin.for_capture()
     )
@@ -52,15 +55,17 @@ def start_call(
 
 
 def _for_trials(plan: Plan, payload: payload_builder.Payload | None = None) -> Plan:
-    """The plan with its search held against what else there is: its parent, and (with the payload of a cell)
-    the names in the cell. Raises DistError."""
+    """Return the plan after checking its search against its parent and, with a payload, the cell's names.
+
+    Raises DistError.
+    """
     if plan.search is None:
         return plan
     from ..tuning import warm_start
 
     if payload is not None and not any(map(_ALL_PARAMETERS.search, payload.header["sources"].values())):
         for name in plan.search.space:
-            # Misspelt, every trial would be the same.
+            # With a misspelt name, every trial would be the same.
             if name not in payload.words:
                 raise InputError(f"--tune {name}: nothing in the cell or in what it calls has this name")
         _refuse_overwritten(payload.header["source"], plan.search.space)
@@ -68,11 +73,11 @@ def _for_trials(plan: Plan, payload: payload_builder.Payload | None = None) -> P
 
 
 def _refuse_overwritten(source: str, names: Collection[str]) -> None:
-    """A cell that sets what it is to be given tries the same in every trial. Raises InputError."""
+    """Raise InputError if the cell assigns to a tuned name. Every trial would then be the same."""
     try:
         lines = ast.parse(source).body
     except SyntaxError:
-        return  # the ranks say so, with its line
+        return  # the ranks report the error with its line
     for line in lines:
         if not isinstance(line, ast.Assign | ast.AnnAssign) or line.value is None:
             continue
@@ -88,8 +93,11 @@ def _refuse_overwritten(source: str, names: Collection[str]) -> None:
 
 
 def _warn_of_variables(namespace: Mapping[str, Any], plan: Plan) -> None:
-    """Ranks of this machine have the notebook's environment. Other hosts have their own, and no value of
-    ours is written down for them unasked: it may be a secret."""
+    """Warn of environment variables that the notebook has set and other hosts lack.
+
+    Ranks of this machine inherit the notebook's environment. Other hosts have their own. jupyter-dist never
+    writes a value down for them without a flag, because it may be a secret.
+    """
     if plan.run.hosts is None and plan.run.hostfile is None:
         return
     missing = [name for name in notebook_history.variables(namespace) if name not in plan.run.env]
@@ -112,7 +120,7 @@ def _capture_cell(
 
 
 def _argv(plan: Plan, origin: Origin) -> tuple[str, ...]:
-    """The ranks' `sys.argv`: a script and its arguments, after those that the platform itself gives."""
+    """Return the ranks' `sys.argv`: a script, the arguments of the platform, then those of the script."""
     tell = getattr(plan.backend, "arguments", None)
     given = () if tell is None else tuple(tell(plan.options.model_dump(mode="json")))
     if not given:
@@ -142,7 +150,7 @@ def _launch(payload: payload_builder.Payload, request: submission.Request, direc
     notes = payload.notes
     if payload.nbytes >= _WORTH_SAYING:
         notes = (f"{size(payload.nbytes)} travel with the cell", *notes)
-    # Before the start, which for a large payload takes a while.
+    # Printed before the start, because a large payload takes a while.
     for note in notes:
         display.tell(f"note: {note}")
     place = submission.launch(request, payload)
@@ -151,7 +159,10 @@ def _launch(payload: payload_builder.Payload, request: submission.Request, direc
 
 
 def describe(source: str, namespace: dict[str, Any], plan: Plan, origin: Origin) -> dict[str, Any]:
-    """What `start_cell` would start, as JSON; the cell is checked as well. Starts and writes nothing."""
+    """Return as JSON what `start_cell` would start.
+
+    The cell is checked as well. Starts and writes nothing.
+    """
     payload = _capture_cell(source, namespace, plan, origin)
     return {
         "backend": plan.backend.name,
@@ -168,6 +179,6 @@ def describe(source: str, namespace: dict[str, Any], plan: Plan, origin: Origin)
 
 
 def warn(plan: Plan) -> None:
-    """Tell the user what the plan's check had to say."""
+    """Print the warnings of the plan's check for the user."""
     for warning in plan.warnings:
         display.tell(f"warning: {warning}")

@@ -1,4 +1,4 @@
-"""A Python file as what ranks are to run."""
+"""Python file as the code of ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["read_script", "start_script"]
 
 
 def read_script(script: Path) -> str:
-    """The text of a Python file. Raises InputError for what is none, or is empty."""
+    """Read a Python file. Raises InputError if it is not a Python file, or is empty."""
     if script.suffix == ".ipynb":
         raise InputError(f"{shown(str(script))} is a notebook: open it in Jupyter, or give a .py file")
     try:
@@ -37,7 +37,9 @@ def read_script(script: Path) -> str:
 
 
 def start_script(script: Path, arguments: Sequence[str], given: Mapping[str, Any]) -> Run:
-    """Start a run of a Python file with its command line; returns at once. `given`: as for `make_plan`.
+    """Start a run of a Python file with its command line.
+
+    Does not wait for the run. `given`: as for `make_plan`.
 
     Raises DistError with nothing started.
     """
@@ -45,7 +47,7 @@ def start_script(script: Path, arguments: Sequence[str], given: Mapping[str, Any
     plan = make_plan(given, spelled_as_flags=False)
     warn(plan)
     origin = Origin(script.name, script.absolute().parent, argv=(str(script), *arguments))
-    # As `python SCRIPT` does. Ranks are told; the notebook keeps its own.
+    # `python SCRIPT` also puts the script's folder first. The notebook keeps its own path.
     before = sys.path[:]
     sys.path.insert(0, str(origin.directory))
     try:

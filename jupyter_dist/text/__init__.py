@@ -1,1 +1,1 @@
-"""How values, tables, lines and pictures are written for people."""
+"""Formats for people: values, tables, lines and pictures."""

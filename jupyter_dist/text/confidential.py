@@ -1,9 +1,15 @@
-"""What must never be written down unasked: values that look like secrets, by their name or by themselves.
+"""Detection of secrets by their name or their text. A secret must not be written down without a request.
 
-A run records the small values that its cell uses. One of them may be a password. It is told by the name it
-has (`API_KEY`, `hf_token`), by the forms that well-known services give their keys, by a URL with credentials
-in it, and by letters and digits that are no words. A harmless value that is held back costs a column in a
-table; a secret that is written down costs more, so that what is doubtful counts as a secret.
+A run records the small values that its cell uses, and one of them may be a password. The functions recognise
+a secret by:
+
+- its name (`API_KEY`, `hf_token`),
+- the key formats of well-known services,
+- a URL with credentials in it,
+- letters and digits that form no words.
+
+A harmless value that is left out costs a column in a table. A secret that is written down costs more. So a
+doubtful value counts as a secret.
 """
 
 from __future__ import annotations
@@ -39,14 +45,16 @@ _COUNTING = {
         "ids",
     ),
 }
-"""Words beside which `token` or `key` are what a model counts: max_tokens=512, num_keys=8, pad_token_id=0."""
+"""Words beside which `token` or `key` is something counted: max_tokens=512, num_keys=8, pad_token_id=0."""
 _FORMS = re.compile(
     r"\b(?:sk|pk|rk)[-_][A-Za-z0-9]|\bgh[opsur]_\w|\bgithub_pat_|\bglpat-|\bhf_[A-Za-z0-9]{6}|\bnpm_[A-Za-z0-9]{8}"
     r"|\bA(?:KIA|SIA|ROA)[0-9A-Z]{8}|\bxox[a-z]-|\beyJ[A-Za-z0-9_-]{6}|\bAIza|\bdapi[0-9a-f]{8}|\bya29\.|\bpypi-A"
     r"|-----BEGIN|\b[Bb]earer\s+\S|AccountKey=|SharedAccess",
 )
-"""How the keys of well-known services begin (https://docs.github.com/en/code-security/secret-scanning lists
-those of many)."""
+"""Beginnings of keys of well-known services.
+
+https://docs.github.com/en/code-security/secret-scanning lists those of many services.
+"""
 _IN_A_URL = re.compile(
     r"://[^/\s@]+@|[?&;](?:sig|signature|token|key|password|secret|access_token|api_?key|x-amz-[\w-]+)=",
     re.IGNORECASE,
@@ -57,18 +65,18 @@ _VOWEL = re.compile(r"[aeiouyAEIOUY]")
 _UNSPOKEN = re.compile(
     r"[^aeiouyAEIOUY]{4}|[aeiou]{4}|[jqxzvw][bcdfghjkmnpqstvwxz]|[bcdfghjkmpqtvwxz][jqxzvw]"
 )
-"""What words of European languages hardly have, and letters drawn at random soon do."""
+"""Letter sequences that are rare in words of European languages, and frequent in random letters."""
 _MIN_ENTROPY = 2.8
 _LONGEST_WORD = 15
 
 
 def is_confidential(name: str, value: object) -> bool:
-    """Whether the value of that name had better not be written down."""
+    """Return whether the value of that name should not be written down."""
     return named_like_a_secret(name, value) or (isinstance(value, str) and reads_like_a_secret(value))
 
 
 def named_like_a_secret(name: str, value: object = "") -> bool:
-    """Whether the name is that of a secret. Numbers that count tokens or keys are none."""
+    """Return whether the name is that of a secret. Numbers that count tokens or keys are not secrets."""
     if _SURELY.search(name):
         return True
     words = {word.lower() for word in _WORD.findall(name)}
@@ -78,17 +86,17 @@ def named_like_a_secret(name: str, value: object = "") -> bool:
 
 
 def has_form_of_a_key(text: str) -> bool:
-    """Whether the text has the form that a service gives its keys, or is a URL with credentials."""
+    """Return whether the text has a service's key format, or is a URL with credentials."""
     return bool(_FORMS.search(text) or _IN_A_URL.search(text))
 
 
 def reads_like_a_secret(text: str) -> bool:
-    """Whether the text has the form of a key, is a URL with credentials, or looks drawn at random."""
+    """Return whether the text has a key format, is a URL with credentials, or looks random."""
     return has_form_of_a_key(text) or any(_looks_random(run) for run in _RUN.findall(text))
 
 
 def _looks_random(run: str) -> bool:
-    """Few of its characters belong to words, and they are many different ones."""
+    """Return whether few of the characters belong to words, and many of them differ."""
     wordy = sum(len(piece) for piece in _PIECE.findall(run) if _is_word(piece))
     letters = sum(map(str.isalnum, run))
     if not letters or wordy / letters >= 0.4:

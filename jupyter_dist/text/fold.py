@@ -1,7 +1,7 @@
-"""Fold equal lines of several ranks into one: `[0-7] epoch 1`.
+"""Folding of equal lines of several ranks into one: `[0-7] epoch 1`.
 
-A line joins an equal one only where that stands after the rank's own line before it, so the
-order of each rank's lines is what it printed; no line is lost and none is invented.
+A line joins an equal line only if that line follows the rank's own previous line. So the lines of each rank
+keep the order in which the rank printed them. No line is lost, and none is invented.
 """
 
 from __future__ import annotations
@@ -20,28 +20,31 @@ _LOOK_BACK = 100
 
 @dataclass(eq=False)
 class Entry:
-    """One shown line. `ranks` is empty for a line of ours, such as the start of an attempt."""
+    """One shown line. `ranks` is empty for a line of jupyter-dist itself, such as the start of an attempt."""
 
     number: int
     text: str
     time: float
     ranks: set[int] = field(default_factory=set)
     key: str = ""
-    """Its text as far as it has to be the same for all of them."""
+    """The part of the text that must be equal in folded lines."""
 
     def label(self, limit: int = 24) -> str:
         return f"[{ranges(self.ranks, limit)}]" if self.ranks else ""
 
 
 def ranges(ranks: Iterable[int], limit: int | None = None) -> str:
-    """`0,2-3`. One longer than `limit` is cut to its first ranges and the number of ranks."""
+    """Return ranks as `0,2-3`.
+
+    A text longer than `limit` is cut to its first ranges and the number of ranks.
+    """
     ordered = sorted(set(ranks))
     parts: list[str] = []
     start = 0
     for i, rank in enumerate(ordered):
         if i + 1 == len(ordered) or ordered[i + 1] != rank + 1:
             first = ordered[start]
-            # "0,1" reads better than "0-1" only where more follows; keep one form.
+            # "0,1" is shorter to read than "0-1" only in a longer list. One form is simpler.
             parts.append(str(first) if first == rank else f"{first}-{rank}")
             start = i + 1
     text = ",".join(parts)
@@ -53,18 +56,19 @@ def ranges(ranks: Iterable[int], limit: int | None = None) -> str:
 
 
 class Fold:
-    """Entries in an order in which every rank printed its own lines: the last `keep` of them, and of
-    a rank that has been quiet while others printed more than that, its last one.
+    """Folded lines, in an order that keeps each rank's own order. Only the last `keep` entries are stored.
 
-    Ranks print the same things at slightly different times. A line that joins no other therefore
-    goes behind its rank's last one, if what follows that is younger than `window_s`: so the next
-    line that all ranks have in common still finds its like.
+    If a rank has printed nothing for more lines than that, its last line is stored as well.
+
+    Ranks print the same lines at slightly different times. So a line that joins no other is inserted after
+    its rank's previous line. All later entries must be younger than `window_s`. Then the next line that all
+    ranks have in common still folds.
     """
 
     def __init__(self, keep: int, window_s: float = 0.3) -> None:
         self.entries: list[Entry] = []
         self.dropped = 0
-        """Lines (counted per rank) that fell off the front."""
+        """Number of lines (counted per rank) that were dropped at the front."""
         self._keep = keep
         self._window_s = window_s
         self._next = 0
@@ -74,14 +78,14 @@ class Fold:
         self._pinned: dict[int, Entry] = {}
 
     def shown(self) -> list[Entry]:
-        """All entries that are kept, oldest first."""
+        """Return all stored entries, oldest first."""
         return [*self._pins(), *self.entries]
 
     def _pins(self) -> list[Entry]:
         return sorted(set(self._pinned.values()), key=_number)
 
     def add(self, rank: int, text: str, time: float = 0.0) -> None:
-        """A line of a rank; `time` is when it came, on any clock."""
+        """Add a line of a rank. `time` is its time of arrival, on any clock."""
         self._unpin(rank)
         previous = self._last.get(rank, self._barrier)
         if previous is None or (self._barrier is not None and previous.number < self._barrier.number):
@@ -101,13 +105,13 @@ class Fold:
         self._trim()
 
     def mark(self, text: str, time: float = 0.0) -> None:
-        """A line of ours. Nothing that comes later joins what stands before it."""
+        """Add a line of jupyter-dist itself. Later lines do not join lines before it."""
         self._barrier = Entry(self._next, text, time)
         self._insert(self._barrier, len(self.entries))
         self._trim()
 
     def take(self, until: float) -> list[Entry]:
-        """Remove and return the entries at the front that came no later than `until`."""
+        """Remove and return the entries at the front that arrived no later than `until`."""
         taken = self._pins()
         self._pinned.clear()
         while self.entries and self.entries[0].time <= until:
@@ -115,7 +119,7 @@ class Fold:
         return taken
 
     def _place(self, rank: int, previous: Entry | None, time: float) -> int:
-        """Where a line that joins no other goes: among the newest entries, behind `previous`."""
+        """Return the position for a line that joins no other: among the newest entries, after `previous`."""
         end = len(self.entries)
         for at in range(end, max(0, end - _LOOK_BACK), -1):
             before = self.entries[at - 1]
@@ -125,7 +129,7 @@ class Fold:
             at = max(0, end - _LOOK_BACK)
             if at:
                 return end
-        # Side by side with what lower ranks said here alone: one line of each.
+        # Place the line beside single lines of lower ranks, one line of each rank.
         passed: set[int] = set()
         while at < end and len(self.entries[at].ranks) == 1:
             (other,) = self.entries[at].ranks
@@ -148,7 +152,7 @@ class Fold:
             self._drop(self._pop())
 
     def _drop(self, entry: Entry) -> None:
-        """Pin it for the ranks that have printed nothing since."""
+        """Pin the entry for those of its ranks that have printed nothing since."""
         last = {rank for rank in entry.ranks if self._last.get(rank) is entry}
         self.dropped += len(entry.ranks) - len(last)
         entry.ranks = last
@@ -171,7 +175,10 @@ class Fold:
 
 
 def pick(entries: Sequence[Entry], limit: int) -> list[Entry]:
-    """At most `limit` entries, in order: the newest of every rank before more of one that floods."""
+    """Return at most `limit` entries, in order.
+
+    The newest lines of every rank precede more lines of one rank.
+    """
     if len(entries) <= limit:
         return list(entries)
     ranks = {rank for entry in entries for rank in entry.ranks}

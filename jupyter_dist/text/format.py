@@ -1,4 +1,4 @@
-"""Durations, sizes, numbers and signals in the words that people use."""
+"""Durations, sizes, numbers and signals as text for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def duration(seconds: float) -> str:
-    """`0.12 s`, `12.3 s`, `2 min 5 s`, `1 h 3 min`."""
+    """Return for example `0.12 s`, `12.3 s`, `2 min 5 s`, `1 h 3 min`."""
     seconds = max(0.0, seconds)
     if seconds < 1:
         return f"{seconds:.2f} s"
@@ -25,7 +25,7 @@ def duration(seconds: float) -> str:
 
 
 def parse_duration(value: object) -> object:
-    """Seconds, from a number or from text such as `90`, `90s`, `10m`, `2h`, `30d`."""
+    """Convert a number, or text such as `90`, `90s`, `10m`, `2h`, `30d`, to seconds."""
     if isinstance(value, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([smhd]?)\s*", value)
         if match is None:
@@ -37,7 +37,7 @@ def parse_duration(value: object) -> object:
 
 
 def clock(seconds: float) -> str:
-    """`0:07`, `12:05`, `1:02:03`."""
+    """Return for example `0:07`, `12:05`, `1:02:03`."""
     whole = round(max(0.0, seconds))
     minutes, rest = divmod(whole, 60)
     if minutes < 60:
@@ -46,7 +46,7 @@ def clock(seconds: float) -> str:
 
 
 def size(nbytes: float) -> str:
-    """Decimal units, three figures: `812 B`, `12.3 MB`."""
+    """Return a size in decimal units with three digits: `812 B`, `12.3 MB`."""
     for unit in ("B", "kB", "MB", "GB"):
         if nbytes < 999.5:
             return f"{nbytes:.0f} {unit}" if unit == "B" or nbytes >= 99.5 else f"{nbytes:.3g} {unit}"
@@ -55,19 +55,19 @@ def size(nbytes: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """`1 rank`, `12,345 ranks`."""
+    """Return for example `1 rank`, `12,345 ranks`."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def number(value: float) -> str:
-    """Four figures: `0.1234`, `1.5e-05`, `nan`."""
+    """Return a number with four digits: `0.1234`, `1.5e-05`, `nan`."""
     if math.isfinite(value) and value == int(value) and abs(value) < 1e6:
         return str(int(value))
     return f"{value:.4g}"
 
 
 def signal_name(code: int) -> str:
-    """`SIGKILL`; `signal 64` where it has no name."""
+    """Return for example `SIGKILL`, or `signal 64` if the signal has no name."""
     try:
         return signal.Signals(code).name
     except ValueError:

@@ -1,4 +1,4 @@
-"""How runs are told apart by people: a name, tags and a note, and what each may be."""
+"""Labels by which people distinguish runs: a name, tags and a note, and the limits of each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TAG, _NAME, _NOTE = 40, 120, 4000
 
 
 def read_name(text: str) -> str:
-    """A name: one line. Raises ValueError, as the others here do, with what is wrong."""
+    """Check a name, which is one line. Raises ValueError with the problem, as the other functions here do."""
     name = text.strip()
     if len(name) > _NAME or not name.isprintable():
         raise ValueError(f"needs one line of {_NAME} characters at most, got {len(name)} characters")
@@ -19,14 +19,14 @@ def read_name(text: str) -> str:
 
 
 def read_note(text: str) -> str:
-    """A note: any text of some length."""
+    """Check a note, which is any text of limited length."""
     if len(text) > _NOTE:
         raise ValueError(f"needs {_NOTE} characters at most, got {len(text)}")
     return text.strip()
 
 
 def read_tags(tags: str | Iterable[str]) -> tuple[str, ...]:
-    """Tags from `baseline,large` or from several texts; each once, in their order."""
+    """Parse tags from `baseline,large` or from several texts. Each tag occurs once, in the given order."""
     given = (
         tags.split(",") if isinstance(tags, str) else [part for tag in tags for part in str(tag).split(",")]
     )

@@ -1,17 +1,17 @@
-"""Find out what stays of lines that a program rewrites by moving the cursor up: nested tqdm bars, Rich.
+"""Rendering of logs in which a program moves the cursor up to rewrite lines: nested tqdm bars, Rich.
 
-Such a program writes its bars anew many times a second: "up three lines", three lines. In a terminal that is
-three lines; in a file it is thousands. `LogRendering` reads a log as it grows and says which of its bytes are
-shown as they are, and what is shown in place of the others. It holds back the lines at the end that may still
-be rewritten, so that what it has let go is final: pages of a view keep their numbers, and a line that was
-printed need not be taken back.
+Such a program rewrites its bars many times a second: "up three lines", then three lines. A terminal shows
+three lines, and a file contains thousands. `LogRendering` reads a log as it grows. It reports which bytes are
+shown as they are, and which text replaces the others. It holds back lines at the end that may still be
+rewritten. Released lines are final: pages of a view keep their numbers, and a printed line is never taken
+back.
 
-Where a bar ends is not written anywhere. A line is let go when the cursor is further below it than the
-program has gone up before, and all are when a new line begins below them.
+A log does not mark the end of a bar. A line is released when the cursor is further below it than the program
+has moved up before. All lines are released when a new line begins below them.
 
-A terminal can go up as far as its screen is high (https://vt100.net/docs/vt510-rm/CUU.html); here it is
-`WINDOW` lines, and never to a line that was let go. Other ways to move about a screen, such as going to a
-row and column, or scrolling, mean nothing in a log and are passed over.
+A terminal can move up to the top of its screen (https://vt100.net/docs/vt510-rm/CUU.html). Here the limit is
+`WINDOW` lines, and never beyond a released line. Other movements, such as scrolling or a jump to a row and
+column, have no meaning in a log. They are ignored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOVE = re.compile(rb"\n|\x1b\[(?:(?P<count>[0-9]*)(?P<to>[ABEFJ])|\?25(?P<curso
 _TORN = re.compile(
     rb"(?:\x1b(?:\[[0-9;:?]*)?|[\xc2-\xdf]|[\xe0-\xef][\x80-\xbf]?|[\xf0-\xf4][\x80-\xbf]{0,2})\Z"
 )
-"""A character or a sequence at the end of what has been read, whose rest is yet to come."""
+"""Incomplete character or escape sequence at the end of what has been read."""
 _BAR = re.compile(rb"\r?[^\x00-\x1f]*")
 _ANY = 1 << 30
 _ERASED = b"\x1b[2K"
@@ -38,14 +38,14 @@ _MAX_PLAYED = 4 << 10
 
 
 class Piece(NamedTuple):
-    """What is shown of the bytes from the piece before up to `end`: they themselves, or `text`."""
+    """Shown text for the bytes from the previous piece up to `end`: these bytes themselves, or `text`."""
 
     end: int
     text: bytes | None = None
 
 
 class _Row:
-    """A line that may still be rewritten. While nobody has come back to it, `text` is what was written."""
+    """A line that may still be rewritten. Until the cursor returns to it, `text` is what was written."""
 
     __slots__ = ("again", "end", "start", "text", "width")
 
@@ -54,7 +54,7 @@ class _Row:
         self.text = text
         self.again = False
         self.width = _ANY
-        """At most so wide is what is shown of the text."""
+        """Upper limit of the shown text's width."""
 
     def come_back(self) -> None:
         if not self.again:
@@ -63,11 +63,11 @@ class _Row:
                 self.width = _width(self.text)
 
     def write(self, stretch: bytes, at: int) -> None:
-        """Somebody has come back, and writes from a column on."""
+        """Write from column `at` on, after the cursor has returned to the line."""
         if stretch.startswith(b"\r") and _BAR.fullmatch(stretch):
             width = _width(stretch)
             if width >= self.width:
-                self.text = b""  # all of it is covered: most bars take care of that
+                self.text = b""  # the new text covers the old one, as in most bars
             self.text += stretch
             self.width = max(width, self.width)
         else:
@@ -89,35 +89,38 @@ def _width(text: bytes) -> int:
 
 
 class LogRendering:
-    """Takes a log's bytes from `start` on, in pieces of any size, and gives `Piece`s in their order."""
+    """Renderer of a log from `start` on.
+
+    It takes bytes in pieces of any size, and returns `Piece`s in order.
+    """
 
     def __init__(self, start: int = 0) -> None:
         self.read = start
-        """Up to where the log has been taken."""
+        """Offset up to which the log has been read."""
         self.done = start
-        """Up to where it has been let go."""
+        """Offset up to which lines have been released."""
         self._torn = b""
         self._tail = bytearray()
-        """The line that has no end yet, or what fits of its end, while no line is rewritten."""
+        """The unfinished line, or its end if it is long, while no line is rewritten."""
         self._rows: list[_Row] = []
-        """The lines that may be rewritten; none while there is no bar."""
+        """Lines that may be rewritten. Empty if there is no bar."""
         self._pieces: list[Piece] = []
         self._begin(0)
 
     def _begin(self, at: int) -> None:
         self._now = self.read
-        """Up to where the log has been played."""
+        """Offset up to which cursor movements have been processed."""
         self._at = at
-        """The row of the cursor."""
+        """Row of the cursor."""
         self._above = 0
-        """How far the cursor would be above the first row, were there rows."""
+        """How many lines above the first row the cursor would be, if there were rows."""
         self._reach = 0
-        """How far above the last row the program has gone."""
+        """How many lines above the last row the program has moved."""
         self._lines = 0
-        """Newlines since it went up."""
+        """Newlines since the last movement up."""
         self._went_up = self._hidden = False
         self._spare = 0
-        """Lines that are held back beside those: a program that hides the cursor may still erase the bar."""
+        """Further lines to hold back: a program that hides the cursor may still erase the bar."""
         self._column = 0
         self._stretch = b""
 
@@ -126,7 +129,7 @@ class LogRendering:
         return bool(self._rows)
 
     def feed(self, data: bytes) -> list[Piece]:
-        """Take more of the log, as far as it is there; returns what that lets go."""
+        """Read more of the log. Returns the pieces that are released."""
         data = self._torn + data
         base = self.read - len(self._torn)
         self.read = base + len(data)
@@ -145,7 +148,7 @@ class LogRendering:
         return self._take()
 
     def skip(self, data: bytes) -> list[Piece]:
-        """Take more of the log, which is shown as it is whatever it holds, up to its last line's end."""
+        """Read more of the log, and show it as written up to the end of its last line."""
         pieces = self.flush() if self._rows or self._torn else []
         self._tail.clear()
         whole = data.rfind(b"\n") + 1
@@ -155,7 +158,7 @@ class LogRendering:
         return [*pieces, *self._take()]
 
     def flush(self) -> list[Piece]:
-        """Nothing more is waited for: let go of all, the unfinished line included. More may come yet."""
+        """Release all lines, including the unfinished one. More bytes may still follow."""
         if self._rows:
             self._write(self._torn)
             self._now = self.read
@@ -168,7 +171,7 @@ class LogRendering:
         return self._take()
 
     def rest(self) -> list[bytes]:
-        """The lines that are held back, and at the end the one that is unfinished, as they look now."""
+        """Return the lines that are held back as they look now. The last one is the unfinished line."""
         if self._rows:
             return [row.shown() for row in self._without_blanks()]
         return [bytes(self._tail) + self._torn] if self._tail or self._torn else []
@@ -184,7 +187,10 @@ class LogRendering:
         self.done = piece.end
 
     def _pass(self, data: bytes, at: int, base: int) -> int:
-        """While nothing is rewritten: whole lines are shown as they are, up to where a bar begins."""
+        """Process bytes while nothing is rewritten.
+
+        Whole lines are shown as they are, up to the start of a bar.
+        """
         found = _BEGIN.search(data, at)
         end = len(data) if found is None else found.start()
         whole = data.rfind(b"\n", at, end) + 1
@@ -204,7 +210,7 @@ class LogRendering:
         if first > at:
             self._put(Piece(base + first))
             self._tail.clear()
-        # What was not let go is the beginning of the first of these lines.
+        # Bytes that were not released are the beginning of the first of these lines.
         begun, ends = bytes(self._tail), base + first
         self._tail.clear()
         for line in data[first:end].split(b"\n"):
@@ -217,7 +223,10 @@ class LogRendering:
         return end
 
     def _play(self, data: bytes, at: int, base: int) -> int:
-        """While lines are rewritten. Returns where that is over, or the end of the data."""
+        """Process bytes while lines are rewritten.
+
+        Returns the offset of the bar's end, or of the data's end.
+        """
         for move in _MOVE.finditer(data, at):
             self._write(data[at : move.start()])
             at = move.end()
@@ -251,14 +260,14 @@ class LogRendering:
         self._stretch = stretch
 
     def _where(self) -> int:
-        """The cursor's column, which is looked for only when it matters."""
+        """Return the cursor's column. It is computed only when needed."""
         if self._stretch:
             self._column = column(self._stretch.decode("utf-8", "replace"), self._column)
             self._stretch = b""
         return self._column
 
     def _new_line(self, end: int) -> bool:
-        """To the next line; returns whether the bar is over."""
+        """Move to the next line. Returns whether the bar has ended."""
         self._now = end
         self._rows[self._at].end = end
         self._at += 1
@@ -272,7 +281,7 @@ class LogRendering:
         else:
             row.start = end
         if self._hidden and not self._went_up:
-            # A program that hides the cursor is about to draw a bar, and its first picture belongs to it.
+            # A program that hides the cursor is about to draw a bar. Its first version belongs to the bar.
             self._reach = min(WINDOW, max(self._reach, self._at))
         self._let_go(self._at - self._reach - self._spare)
         return self._lines > self._reach + WINDOW and self._end()
@@ -301,7 +310,10 @@ class LogRendering:
         self._went_up = True
 
     def _end(self) -> bool:
-        """The bar is over if a new line has begun below it, and nothing is there yet."""
+        """End the bar if a new line has begun below it and is still empty.
+
+        Returns whether the bar has ended.
+        """
         last = self._rows[-1]
         if self._at < len(self._rows) - 1 or last.again or last.text:
             return False
@@ -312,7 +324,7 @@ class LogRendering:
         return True
 
     def _let_go(self, count: int, last: bool = False) -> None:
-        """The first rows; `last`: all of them, and the last one has no end yet."""
+        """Release the first `count` rows. `last`: these are all rows, and the last one has no newline yet."""
         text: list[bytes] = []
         for number, row in enumerate(self._rows[: max(0, count)], 1):
             unfinished = last and number == count
@@ -330,7 +342,7 @@ class LogRendering:
             self._at = max(0, self._at - count)
 
     def _without_blanks(self) -> list[_Row]:
-        """The rows but for empty ones below the cursor."""
+        """Return the rows without empty ones below the cursor."""
         end = len(self._rows)
         while end > self._at + 1 and not self._rows[end - 1].shown().strip():
             end -= 1
@@ -338,7 +350,7 @@ class LogRendering:
 
 
 def unrolled(data: bytes) -> bytes:
-    """What is shown of a whole log, or of a part of one."""
+    """Return the shown text of a whole log, or of a part of one."""
     unroll = LogRendering()
     pieces, parts = [*unroll.feed(data), *unroll.flush()], list[bytes]()
     start = 0

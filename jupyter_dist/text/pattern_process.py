@@ -1,4 +1,4 @@
-"""Users' expressions on text, matched in a child process that is ended when one takes too long."""
+"""Matching of users' regular expressions in a child process, which is killed if it takes too long."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ K = TypeVar("K")
 
 
 def in_child(chunks: Iterable[bytes], **asked: Any) -> Any:
-    """What `_search` as a script answers. Raises TimeoutError after `LIMIT_S`, and OSError."""
+    """Return the answer of `pattern_search` as a script. Raises TimeoutError after `LIMIT_S`, and OSError."""
     child = subprocess.Popen(
         [sys.executable, "-I", "-S", pattern_search.__file__, json.dumps(asked)],
         stdin=subprocess.PIPE,
@@ -39,7 +39,7 @@ def in_child(chunks: Iterable[bytes], **asked: Any) -> Any:
                     child.stdin.write(chunk)
                 child.stdin.close()
             except BrokenPipeError:
-                pass  # it was ended
+                pass  # the child was killed
             answer = child.stdout.read()
     finally:
         alarm.cancel()
@@ -53,8 +53,10 @@ def in_child(chunks: Iterable[bytes], **asked: Any) -> Any:
 def values(
     lines: Iterable[tuple[K, str]], patterns: Mapping[str, str]
 ) -> Iterator[tuple[K, str, str, str | None]]:
-    """What --metric finds: the key that came with the line, the metric's name, and the texts of the value
-    and of the step. Raises TimeoutError when a batch of lines takes longer than `LIMIT_S`, and OSError."""
+    """Yield what `--metric` finds: the line's key, the metric's name, the texts of the value and of the step.
+
+    Raises TimeoutError if a batch of lines takes longer than `LIMIT_S`, and OSError.
+    """
     left = iter(lines)
     while batch := list(islice(left, _BATCH)):
         text = "".join(f"{line}\n" for _, line in batch).encode("utf-8", "replace")

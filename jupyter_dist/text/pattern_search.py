@@ -1,8 +1,8 @@
-"""Search lines of a log for patterns; run as a script, in a process that can be ended.
+"""Search for patterns in log lines. It runs as a script, in a process that can be killed.
 
-Python's `re` holds the interpreter's lock while it matches, and some expressions need hours for one
-short line. In the server that would stop every notebook, so expressions run in a child process.
-Stdlib only, and imports nothing of this package: the child starts in 20 ms.
+Python's `re` holds the interpreter's lock while it matches, and some expressions need hours for one short
+line. In the server that would block every notebook. So expressions run in a child process.
+This module uses only the standard library and nothing of this package. So the child starts in 20 ms.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ _CHUNK = 1 << 20
 _WITHIN_LINES = re.compile(
     r"(?:[^\\\[(\n]|\\[dwbS.*+?()|^$\[\]{} /:,;=_'\"<>#&~-]|\[[ -Z_-~][ -Z^-~]*\]|\((?!\?))*"
 )
-"""Expressions that cannot match a newline, seen by their looks: no `[^x]`, `\\s`, `(?s)` and the like.
-They can be looked for in many lines at once; the others need every line alone."""
+"""Expressions that cannot match a newline, judged by their text: no `[^x]`, `\\s`, `(?s)` and the like.
+
+Such an expression can search many lines at once. Any other expression is matched line by line.
+"""
 
 
 def compiled(query: str, *, regex: bool, case: bool) -> re.Pattern[str]:
-    """The pattern that finds a query. Raises re.error, OverflowError or RecursionError."""
+    """Return the pattern for a query. Raises re.error, OverflowError or RecursionError."""
     flags = re.MULTILINE | (0 if case else re.IGNORECASE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -33,7 +35,7 @@ def compiled(query: str, *, regex: bool, case: bool) -> re.Pattern[str]:
 
 
 def search(chunks: Iterable[bytes], pattern: re.Pattern[str], *, limit: int, unfinished: bool) -> Any:
-    """JSON: how many lines hold a match, and the numbers of the first `limit` of them.
+    """Return as JSON how many lines contain a match, and the numbers of the first `limit` of them.
 
     `unfinished`: whether a last line without a newline counts as a line.
     """
@@ -63,7 +65,7 @@ def _whole_lines(chunks: Iterable[bytes], unfinished: bool) -> Iterator[str]:
 
 
 def _in_text(text: str, pattern: re.Pattern[str]) -> Iterator[int]:
-    """Numbers of the lines that hold a match, many lines at a time."""
+    """Yield the numbers of lines that contain a match. Searches many lines at a time."""
     line = seen = at = 0
     while (match := pattern.search(text, at)) and match.start() < len(text):
         begin = text.rfind("\n", 0, match.start()) + 1
@@ -83,7 +85,7 @@ def _line_by_line(text: str, pattern: re.Pattern[str]) -> Iterator[int]:
 def _values(
     chunks: Iterable[bytes], patterns: Mapping[str, str]
 ) -> Iterator[tuple[int, str, str, str | None]]:
-    """Number of the line, name of the pattern, and what its groups for value and step hold."""
+    """Yield the line's number, the pattern's name, and the texts of its groups for value and step."""
     known = [(name, re.compile(pattern)) for name, pattern in patterns.items()]
     lines = (line for text in _whole_lines(chunks, False) for line in text[:-1].split("\n"))
     for number, line in enumerate(lines):

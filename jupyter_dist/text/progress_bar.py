@@ -1,4 +1,4 @@
-"""One progress bar of one rank: where it stands, and how fast it moves."""
+"""One progress bar of one rank: its count and its rate."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ _SAMPLES = 20
 
 @dataclass
 class Bar:
-    """Fed with what the rank reports; `samples` holds its last (seconds since the epoch, n)."""
+    """Progress bar as its rank reports it. `samples` has the latest pairs (seconds since the epoch, n)."""
 
     desc: str = ""
     total: float | None = None
     note: str = ""
-    """What the bar says behind its count."""
+    """Text that the bar shows after its count."""
     unit: str = ""
     closed: bool = False
-    """It is over, also where it has not come to its total."""
+    """The bar has ended, possibly below its total."""
     samples: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
 
     def take(self, when: float, n: float, total: float | None, desc: str) -> None:
         if self.samples and (n < self.n or self.closed):
-            self.samples.clear()  # the loop began again
+            self.samples.clear()  # the loop started again
         self.desc, self.total, self.closed = desc, total, False
-        if not self.samples or n != self.n:  # else it says something else of the same count
+        if not self.samples or n != self.n:  # otherwise only the bar's text has changed
             self.samples.append((when, n))
 
     def say(self, note: str, unit: str, closed: bool) -> None:
-        """What is known besides the count."""
+        """Set what is known besides the count."""
         self.note, self.unit, self.closed = note, unit, closed
 
     @property
@@ -41,7 +41,7 @@ class Bar:
 
     @property
     def share(self) -> float:
-        """What is done, of 1; of an unknown total: n itself."""
+        """Return the finished share, from 0 to 1. If the total is unknown, return n."""
         return self.n / self.total if self.total else self.n
 
     @property
@@ -49,7 +49,7 @@ class Bar:
         return self.closed or (self.total is not None and self.n >= self.total)
 
     def rate(self) -> float | None:
-        """Steps a second over the last samples; None while it stands."""
+        """Return steps per second over the last samples. None if the count does not change."""
         (first, low), (last, high) = self.samples[0], self.samples[-1]
         if not (last > first and high > low):
             return None

@@ -1,7 +1,7 @@
-"""The values that ranks returned as an HTML table: a row for each rank, and mean, least and largest below.
+"""The values that ranks returned as an HTML table: a row for each rank, then mean, least and largest.
 
-It stands in a saved notebook: no style sheet, nothing fetched. Where the page runs scripts of a notebook that
-is trusted, a click on a column's name sorts by it, and so does Enter; elsewhere the attributes are dropped.
+The table is part of a saved notebook, so it has no style sheet and fetches nothing. If the page runs scripts
+of a trusted notebook, a click or Enter on a column's name sorts by it. Other pages drop the attributes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SORT = (
 
 
 class CellLike(Protocol):
-    """A value: a number, or a text, which also names a number that is not finite."""
+    """A value: a number or a text. The text also names a number that is not finite."""
 
     @property
     def name(self) -> str: ...
@@ -44,7 +44,7 @@ class CellLike(Protocol):
 
 
 def result_table(rows: Mapping[int, Sequence[CellLike]]) -> str:
-    """The table of the ranks' cells; a name that a rank lacks leaves a gap. Empty without rows."""
+    """Return the table of the ranks' cells. A name that a rank lacks leaves a gap. Empty without rows."""
     ranks = sorted(rows)[:MOST_ROWS]
     if not ranks:
         return ""
@@ -74,7 +74,7 @@ def result_table(rows: Mapping[int, Sequence[CellLike]]) -> str:
 
 
 def _shown(number: float) -> str:
-    """In six digits at most, but for whole numbers."""
+    """Return a number with at most six digits. A whole number keeps all its digits."""
     if number == int(number) and abs(number) < 1e15:
         return str(int(number))
     return f"{number:.6g}"
@@ -92,7 +92,7 @@ def _cell(cell: CellLike | None, numeric: bool) -> str:
     if cell is None:
         return "<td></td>"
     text = cell.text or "" if cell.number is None else _shown(cell.number)
-    # The title is what is sorted by: of a number all its digits.
+    # The table is sorted by the title, which has all digits of a number.
     title = f' title="{cell.number!r}"' if cell.number is not None else ""
     look = f"{_LOOK};text-align:right" if numeric else _LOOK_OF_TEXT
     return f'<td style="{look}"{title}>{html.escape(text)}</td>'
@@ -116,7 +116,7 @@ def _foot(names: Sequence[str], numeric: set[str], columns: Mapping[str, Sequenc
 def _summary(what: str, cells: Sequence[CellLike]) -> str:
     values = [math.nan if cell.number is None else cell.number for cell in cells]
     if what == "mean":
-        # That of a rank that diverged is what it is: it must be seen.
+        # The mean of a diverged rank stays nan, so that the user sees it.
         mean = math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.nan
         return "nan" if math.isnan(mean) else _shown(mean)
     finite = [value for value in values if math.isfinite(value)]

@@ -1,8 +1,8 @@
-"""Make a rank's output safe to show: colours stay, every other control sequence goes.
+"""Cleaning of a rank's output before it is shown: colours stay, all other control sequences are removed.
 
-What a rank prints is untrusted text, and much of it is meant for a terminal: a progress bar
-rewrites its line with carriage returns, backspaces and "erase to the end of the line". `clean`
-plays these on one line of cells and gives back what a terminal would show at the end.
+Output of ranks is untrusted text, and much of it is written for a terminal. A progress bar rewrites its line
+with carriage returns, backspaces and "erase to the end of the line". `clean` applies these to one line of
+cells and returns what a terminal would show at the end.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import re
 
 __all__ = ["clean", "clean_lines", "column", "one_line", "preformatted"]
 
-# Bidirectional overrides could make a line read differently from what it is, and the line
-# separators would break a line that was counted as one.
+# Bidirectional overrides can make a line read differently from its characters. Line separators would split
+# a line that was counted as one.
 _UNSAFE = "\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ud800-\udfff"
 _SPECIAL = re.compile(f"[{_UNSAFE}]")
 _TOKEN = re.compile(
@@ -31,30 +31,30 @@ _RESET = "\x1b[0m"
 
 
 def clean(text: str, *, limit: int = 4096, colour: bool = True) -> str:
-    """One line as a terminal would show it, at most `limit` characters wide ("…" marks a cut).
+    """Return one line as a terminal shows it, at most `limit` characters wide. "…" marks a cut.
 
-    Colours (SGR) are kept unless `colour` is false and always end with the line.
+    Colours (SGR) are kept unless `colour` is false. They always end with the line.
     """
     if not _SPECIAL.search(text):
         return text if len(text) <= limit else text[: limit - 1] + "…"
     if len(text) > _MAX_SCAN and "\r" in text[-_MAX_SCAN:]:
-        # A progress bar's whole history: its last states decide what is seen.
+        # The text is a progress bar's whole history. Only its last states are visible.
         text = text[text.index("\r", len(text) - _MAX_SCAN) :]
     return _Cells(limit).play(text).show(colour)
 
 
 def clean_lines(text: str, *, limit: int = 4096, colour: bool = False) -> str:
-    """Several lines, each cleaned."""
+    """Clean several lines, each by itself."""
     return "\n".join(clean(line, limit=limit, colour=colour) for line in text.split("\n"))
 
 
 def one_line(text: str, limit: int) -> str:
-    """A repr, a message, a name: without colours, its line breaks and runs of blanks as one blank."""
+    """Clean a repr, a message or a name: no colours, and one blank for line breaks and runs of blanks."""
     return clean(" ".join(text[: 8 * limit].split()), limit=limit, colour=False)
 
 
 def column(text: str, start: int) -> int:
-    """Where the cursor stands after `text` was written from the column `start` on."""
+    """Return the cursor's column after `text` was written from the column `start` on."""
     behind = text.rfind("\r") + 1
     return _Cells(0, 0 if behind else start).play(text[behind:]).at
 
@@ -151,6 +151,6 @@ class _Cells:
 
 
 def preformatted(text: str, style: str) -> str:
-    """Text as HTML that looks like code wherever it is shown: front-ends set `pre` in any letters."""
+    """Return text as HTML that looks like code in every front-end. Some set `pre` in another font."""
     look = "background:transparent;color:inherit;font-family:var(--jp-code-font-family,monospace)"
     return f'<pre style="{style};{look}">{html.escape(text)}</pre>'

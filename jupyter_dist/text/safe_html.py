@@ -1,7 +1,7 @@
-"""Make HTML of a rank safe to put into a notebook's file, which a browser shows as the user's own.
+"""Cleaning of a rank's HTML for a notebook file, which a browser shows as the user's own.
 
-What comes out is written anew from what was read: tags and attributes that only lay out text, tables and
-pictures that bring their data along. Everything else is left out, and the text in it stays, but for code.
+The output is written anew from the parsed input. It contains only tags and attributes for the layout of text
+and tables, and pictures with embedded data. Everything else is left out, and its text stays, except code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CODE = frozenset(
         *("textarea", "title", "xmp"),
     ]
 )
-"""What is in these is left out with them."""
+"""Tags that are left out together with their content."""
 _ATTRIBUTES = frozenset(
     [
         *("align", "alt", "border", "colspan", "height", "rowspan", "scope", "title", "valign", "width"),
@@ -40,9 +40,9 @@ _LINK = re.compile(r"https?://[^\s\"'<>]+")
 
 
 def safe_html(text: str, limit: int = 200_000) -> str:
-    """The HTML again, without what could run, fetch, or reach out of its place; tags are closed.
+    """Return the HTML without anything that runs, fetches or covers other parts of the page. Tags are closed.
 
-    Of more than `limit` characters the rest is left out, and "…" stands for it.
+    Input beyond `limit` characters is left out, and "…" replaces it.
     """
     writer = _Writer()
     writer.feed(text[:limit])
@@ -72,7 +72,7 @@ class _Writer(HTMLParser):
         if tag in self._in_code:
             del self._in_code[self._in_code.index(tag) :]
         elif tag in self._open and not self._in_code:
-            while self._open:  # what was opened in it ends with it
+            while self._open:  # tags opened inside this one end with it
                 last = self._open.pop()
                 self._parts.append(f"</{last}>")
                 if last == tag:

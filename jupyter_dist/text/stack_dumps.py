@@ -1,7 +1,7 @@
-"""Parse what faulthandler writes: dumps of all threads of a process, one after another in a file.
+"""Parser of faulthandler's output: dumps of all threads of a process, one after another in a file.
 
-The format is CPython's, https://docs.python.org/3/library/faulthandler.html; newer versions put a
-thread's name into brackets.
+The format is CPython's, https://docs.python.org/3/library/faulthandler.html. Newer versions write a thread's
+name in brackets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FRAME = re.compile(r'  File (?:"(?P<file>.*)"|\?\?\?), line (?P<line>\d+|\?\?\?
 
 @dataclass(frozen=True)
 class Frame:
-    """One call. `label` is how the file is shown: `In[3]` for a cell, else its path."""
+    """One call. `label` is the shown name of the file: `In[3]` for a cell, else its path."""
 
     file: str
     line: int | None
@@ -38,7 +38,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Thread:
-    """One thread's frames, the most recent call last as in a traceback."""
+    """Frames of one thread, the most recent call last as in a traceback."""
 
     frames: tuple[Frame, ...]
     name: str = ""
@@ -57,9 +57,10 @@ class Dump:
 
 
 def parse(text: str) -> list[Dump]:
-    """The dumps in a `stacks.txt`, oldest first; lines that are no part of one are passed over.
+    """Return the dumps in a `stacks.txt`, oldest first. Lines outside a dump are skipped.
 
-    Within a dump an empty line stands between two threads, so a header without one begins a dump.
+    Within a dump an empty line separates two threads. So a header without an empty line before it begins a
+    dump.
     """
     dumps: list[list[Thread]] = []
     frames: list[Frame] = []
@@ -84,7 +85,7 @@ def parse(text: str) -> list[Dump]:
                 frames.append(frame)
         apart = not line
     close()
-    # The list of threads begins with the newest: the main thread is the last of it.
+    # faulthandler lists the newest thread first, so the main thread is the last.
     return [Dump(tuple(reversed(threads))) for threads in dumps if threads]
 
 
@@ -101,7 +102,7 @@ def _frame(line: str) -> Frame | None:
 
 
 def escaped(name: str) -> str:
-    """A file name as faulthandler writes it: ASCII, everything else as an escape."""
+    """Return a file name as faulthandler writes it: ASCII, with escapes for all other characters."""
     return "".join(char if " " <= char <= "~" else _escape(ord(char)) for char in name)
 
 

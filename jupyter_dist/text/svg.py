@@ -1,4 +1,4 @@
-"""Metric curves as small inline SVG: self-contained, readable on light and dark, of bounded size."""
+"""Metric curves as small inline SVG: self-contained, readable on light and dark, of limited size."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["Curves", "Series", "chart", "charts"]
 
 _WIDTH, _HEIGHT = 300, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 10, 24, 24
-"""The margins. On the left it is wider where the labels are: nobody tells the width of their font."""
+"""Margins. The left one is wider for long labels, because the width of their font is unknown."""
 _CHARACTER = 6.6
-"""How wide a digit is at most: a tenth more than in the widest of the usual fonts, at a size of 10."""
+"""Greatest width of a digit: a tenth more than in the widest of the usual fonts, at a size of 10."""
 _MAX_LINES = 8
 _POINTS = 120
-# Middle tones: readable on white and on black where the theme gives none.
+# Middle tones are readable on white and on black if the theme defines no colours.
 _COLOURS = ("#1976d2", "#e07b00", "#2e9e4f", "#c4453c", "#8a5cc7", "#9a6b4f", "#cc5fa8", "#7a8a00")
 
 
@@ -27,7 +27,7 @@ Row = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Series:
-    """One rank's values of one metric in the order of the steps; values may be NaN or infinite."""
+    """One rank's values of one metric, in the order of the steps. Values may be NaN or infinite."""
 
     rank: int
     steps: Sequence[float]
@@ -40,13 +40,16 @@ class Curves:
 
     series: Sequence[Series]
     band: Sequence[Row] = ()
-    """Step, least, mean and greatest over the ranks: of many ranks, whose series may be their ends alone."""
+    """Step, least, mean and greatest over the ranks.
+
+    Set for many ranks, whose series may have only their ends.
+    """
 
 
 def chart(name: str, series: Sequence[Series], known_band: Sequence[Row] = ()) -> str:
-    """One metric over its steps: a line per rank, or the mean and the band from least to greatest of many.
+    """Return a chart of one metric over its steps: a line per rank, or for many ranks their mean and range.
 
-    Some kB, 20 at most. Empty when there is nothing to draw a line through.
+    At most 20 kB. Empty if there are fewer than two steps.
     """
     many = len(series) > _MAX_LINES
     drawn = [_thinned(s) for s in series] if not many else []
@@ -75,7 +78,7 @@ def chart(name: str, series: Sequence[Series], known_band: Sequence[Row] = ()) -
 
 
 class _Scale:
-    """From values to pixels."""
+    """Conversion of values to pixels."""
 
     def __init__(self, points: Sequence[tuple[float, float]]) -> None:
         self.x0, self.x1 = min(p[0] for p in points), max(p[0] for p in points)
@@ -86,20 +89,20 @@ class _Scale:
 
     def __call__(self, x: float, y: float) -> str:
         px = self.left + _share(x, self.x0, self.x1) * (_WIDTH - self.left - _RIGHT)
-        # A constant lies in the middle.
+        # A constant is drawn in the middle.
         up = _share(y, self.y0, self.y1) if self._high else 0.5
         return f"{px:.1f},{_HEIGHT - _BOTTOM - up * (_HEIGHT - _TOP - _BOTTOM):.1f}"
 
 
 def _share(value: float, low: float, high: float) -> float:
-    """Where a value lies between two others, from 0 to 1."""
-    # Halves: the span of two huge values is no float.
+    """Return the position of a value between two others, from 0 to 1."""
+    # Halves are used because the span of two huge values may overflow a float.
     span = high / 2 - low / 2
     return (value / 2 - low / 2) / span if span > 0 else 0.0
 
 
 def _thinned(series: Series) -> list[tuple[float, float]]:
-    """At most about `_POINTS` points that keep each bucket's least and greatest value."""
+    """Return at most about `_POINTS` points, which keep each bucket's least and greatest value."""
     points = _finite(series)
     if len(points) <= _POINTS:
         return points
@@ -121,7 +124,7 @@ def _y(point: tuple[float, float]) -> float:
 
 
 def _band(series: Sequence[Series]) -> list[Row]:
-    """(step, least, mean, greatest) over the ranks, in at most `_POINTS` / 2 buckets of steps."""
+    """Return (step, least, mean, greatest) over the ranks, in at most `_POINTS` / 2 buckets of steps."""
     points = [point for one in series for point in _finite(one)]
     if not points:
         return []
@@ -198,7 +201,7 @@ def _escape(text: str) -> str:
 
 
 def charts(metrics: Mapping[str, Curves], room: int) -> tuple[list[str], int]:
-    """Charts for as many metrics as fit into `room` bytes, and how many were left out."""
+    """Return charts for as many metrics as fit into `room` bytes, and how many were left out."""
     found: list[str] = []
     for name, curves in metrics.items():
         svg = chart(name, curves.series, curves.band)

@@ -1,4 +1,4 @@
-"""A small table that shows as aligned text and, in a notebook, as HTML with everything escaped."""
+"""A small table. It shows as aligned text, and in a notebook as HTML with everything escaped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Message", "Table"]
 
 
 class Message(str):
-    """Text that shows as it is, without quotes, when it is a cell's value."""
+    """Text that shows without quotes when it is a cell's value."""
 
     __slots__ = ()
 
@@ -21,13 +21,16 @@ class Message(str):
 
 
 class Table:
-    """Rows of text under headings. `data` is what they were made from; `empty` stands for no row."""
+    """Rows of text under headings.
+
+    `data` is what the rows were made from. `empty` replaces a table without rows.
+    """
 
     def __init__(
         self, columns: Sequence[str], rows: Sequence[Sequence[str]], data: Any = None, empty: str = ""
     ) -> None:
         self.columns = tuple(columns)
-        # File names and reasons come from anywhere: control characters must not reach a terminal.
+        # File names and reasons are untrusted. Their control characters must not reach a terminal.
         self.rows = [tuple(one_line(cell, 200) for cell in row) for row in rows]
         self.data = data
         self.empty = empty
@@ -54,5 +57,5 @@ class Table:
 
 
 def _cell(tag: str, text: str) -> str:
-    # Notebooks align what is in tables to the right, as numbers are.
+    # Notebooks align table cells to the right, which suits only numbers.
     return f'<{tag} style="text-align:left">{html.escape(text)}</{tag}>'

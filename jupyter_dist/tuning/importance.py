@@ -1,4 +1,4 @@
-"""How much each parameter matters, told from the trials, whichever engine has chosen them."""
+"""Importance of each parameter, computed from the trials of any engine."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ _ENOUGH = 4
 
 
 def importance(search: Search, trials: Iterable[Trial]) -> dict[str, float]:
-    """How much of the differences between trials each parameter explains, together 1. Empty while that cannot
-    be told: few trials, all alike, or no Optuna.
+    """Return which share of the differences between trials each parameter explains. The shares add up to 1.
+
+    Empty if it cannot be computed: too few trials, equal values, or no Optuna.
 
     https://optuna.readthedocs.io/en/stable/reference/generated/optuna.importance.PedAnovaImportanceEvaluator.html
     """
     done = [one for one in trials if one.state == SUCCEEDED and one.value is not None]
     if len(done) < _ENOUGH or len({one.value for one in done}) < 2:
         return {}
-    with contextlib.suppress(Exception):  # a convenience, and of a library's newer parts
+    with contextlib.suppress(Exception):  # optional, and it needs newer parts of a library
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -1,4 +1,4 @@
-"""Write the ledger of a tuning run: a line and one write each, before what it says is done or shown."""
+"""Writer of the trial ledger: one line and one write for each entry, before its step is taken or shown."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["Ledger"]
 
 
 class Ledger:
-    """Appends to `trials.jsonl`, whose lines record/trials.py tells. Raises OSError on a full disk."""
+    """Writer of `trials.jsonl`, whose format is in record/trials.py. Raises OSError if the disk is full."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._fd = open_private(folder.trials, os.O_RDWR | os.O_APPEND)
-        # A line that was torn when the disk was full, or the machine died, ends here.
+        # A full disk or a crash may have torn the last line. End it here.
         size = os.fstat(self._fd).st_size
         if size and os.pread(self._fd, 1, size - 1) != b"\n":
             os.write(self._fd, b"\n")

@@ -1,6 +1,6 @@
-"""The objective of one trial, read live from what its ranks log.
+"""Objective of one trial, read live from what its ranks log.
 
-Its series is that of the lowest rank that logs the metric, in the newest attempt; its value is the last one.
+The series is that of the lowest rank that logs the metric, in the newest attempt. The value is its last one.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from ..record.metrics import points
 __all__ = ["Objective", "is_reported"]
 
 _PATTERNS_EVERY_S = 1.0
-"""Metrics from the log are found by reading all of it again."""
+"""Interval for metrics from the log. Each time the whole log is read again."""
 _ALL_UP_TO = 128
 
 
 def is_reported(index: int) -> bool:
-    """Whether the value with that index in a trial's series is one that trials are compared by.
+    """Return whether trials are compared by the value with that index in a trial's series.
 
-    The first ones all are, then every second, every fourth…: a trial that logs a million values is judged by
-    about a thousand. It depends on nothing but the index: a pruner compares values of the same step.
+    The first values all count, then every second, every fourth… So of a million logged values about a
+    thousand count. The result depends only on the index, because a pruner compares values of the same step.
     """
     return index % (1 << max(0, (index // _ALL_UP_TO).bit_length())) == 0
 
 
 class Objective:
-    """Follows one trial. Reads what is new each time it is asked."""
+    """Follower of one trial. Each `refresh` reads what is new."""
 
     def __init__(self, folder: RunFolder, job: Job, metric: str) -> None:
         self._folder, self._metric = folder, metric
@@ -40,11 +40,11 @@ class Objective:
         self._offsets: dict[int, int] = {}
         self._series: dict[int, list[tuple[int, float]]] = {}
         self.names: set[str] = set()
-        """Everything that the trial logs."""
+        """Names of all metrics that the trial logs."""
 
     @property
     def series(self) -> list[tuple[int, float]]:
-        """(step, value) in the order in which they were logged."""
+        """Return (step, value) in the order in which they were logged."""
         return self._series[min(self._series)] if self._series else []
 
     @property
@@ -52,7 +52,7 @@ class Objective:
         return [point for index, point in enumerate(self.series) if is_reported(index)]
 
     def refresh(self, *, final: bool = False) -> None:
-        """Read what is new. `final`: the trial has ended, and all of it counts."""
+        """Read what is new. `final`: the trial has ended, so read everything."""
         attempt = max(self._folder.attempts(), default=0)
         if attempt != self._attempt:
             self._attempt, self._offsets, self._series = attempt, {}, {}

@@ -1,4 +1,4 @@
-"""A trial's folder, made of the tuning run's, and its start."""
+"""Folder of a trial, created from the tuning run's folder, and the trial's start."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ __all__ = ["start"]
 
 
 def start(tuning: RunFolder, job: Job, one: Trial, options: Mapping[str, Any] | None = None) -> None:
-    """Start a trial; returns as soon as its supervisor is on its way. Raises LaunchError with nothing left.
-    `options`: of its backend, in place of the user's.
+    """Start a trial. Does not wait for its supervisor. Raises LaunchError with nothing left behind.
 
-    Repeatable: whoever was killed at any point in here has left something that this goes on from, and a run
-    has one supervisor, however often one is started.
+    `options`: options of its backend, which replace the user's.
+
+    Repeatable: if a process is killed anywhere in this function, a later call continues. A run has one
+    supervisor, however often one is started.
     """
     about = job.tuning
     assert about is not None
@@ -40,9 +41,13 @@ def start(tuning: RunFolder, job: Job, one: Trial, options: Mapping[str, Any] | 
 
 
 def _make(tuning: RunFolder, trial: Mapping[str, Any], parallel: int, one: Trial, place: RunFolder) -> None:
-    """What is large is on the disk once: arrays and modules are links to the tuning run's. The parameters
-    stand in the payload's header, which travels to the ranks on every backend."""
-    shutil.rmtree(place.path, ignore_errors=True)  # half made, when a process was killed
+    """Create a trial's folder.
+
+    Large files exist once: arrays and modules are links to those of the tuning run.
+
+    The parameters are in the payload's header, which every backend sends to the ranks.
+    """
+    shutil.rmtree(place.path, ignore_errors=True)  # a killed process may have left a part of it
     folders.create(place.path.parent, place.id, int(trial["world_size"]))
     payload.rewrite_header(tuning.payload, place.payload, {"parameters": dict(one.parameters)})
     _link_all(tuning.modules, place.modules)
@@ -50,12 +55,12 @@ def _make(tuning: RunFolder, trial: Mapping[str, Any], parallel: int, one: Trial
     told["parallel"] = parallel
     if one.handle is not None:
         told["handle"] = dict(one.handle)
-    # Last: a folder is a run once it has a job.
+    # Written last, because a folder is a run once it has a job.
     folders.write_json(place.job, {**trial, "id": place.id, "created": time.time(), "trial": told})
 
 
 def _link_all(source: Path, target: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):  # no modules go along
+    with contextlib.suppress(FileNotFoundError):  # the payload has no modules
         for entry in os.scandir(source):
             if entry.is_dir(follow_symlinks=False):
                 _link_all(Path(entry.path), target / entry.name)

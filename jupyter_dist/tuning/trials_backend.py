@@ -1,4 +1,4 @@
-"""The backend of a tuning run: it starts trials, each a run of its own (see this package's docstring)."""
+"""Backend of a tuning run. It starts trials, each a run of its own (see this package's docstring)."""
 
 from __future__ import annotations
 
@@ -23,24 +23,27 @@ from .tuning_loop import Tuning
 __all__ = ["Trials", "TrialsOptions"]
 
 _TURN_S = 0.01
-"""Between two looks at the trials: the longest that a place for one is empty."""
+"""Interval between two checks of the trials, which limits how long a slot stays empty."""
 _POLL_S = 0.25
-"""How long a poll goes on looking when it has nothing to tell."""
+"""How long a poll continues to check if there is no news."""
 
 
 class TrialsOptions(Options):
-    """The backend of the trials, and its options."""
+    """Backend of the trials, and its options."""
 
     backend: str
     options: dict[str, Any] = Field(default_factory=dict)
 
 
 class Trials:
-    """Lives in a carrier. Its handle is the run's folder: all else is read from there."""
+    """Backend in a backend process.
+
+    Its handle is the run's folder, and everything else is read from there.
+    """
 
     name: ClassVar[str] = backends.TRIALS
     options: ClassVar[type[Options]] = TrialsOptions
-    # Its work goes on without a supervisor, since each trial has one.
+    # Its work continues without a supervisor, because each trial has its own.
     capabilities: ClassVar[Capabilities] = Capabilities(
         restarts=False, outlives=True, apart=True, visible=False, stacks=False, warm=False
     )
@@ -50,7 +53,7 @@ class Trials:
         self._lock = threading.Lock()
         self._tuning: Tuning | None = None
         self._ending: bool | None = None
-        """Whether the trials are to be ended, and (True) at once."""
+        """None: continue. False: end the trials. True: kill them."""
 
     def default_np(self) -> int:
         return 1
@@ -76,7 +79,7 @@ class Trials:
 
     @staticmethod
     def _request_of(search: Search, trial: Job, timeout_s: float | None) -> dict[str, Any]:
-        """What starts a trial, or, where a service starts them, all of them."""
+        """Return the request that starts a trial, or all trials if a service starts them."""
         backend = backends.load(trial.backend)
         of_all = getattr(backend, "request_search", None)
         if of_all is None:
@@ -87,7 +90,7 @@ class Trials:
         return {"folder": str(folder.path)}
 
     def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
-        return self.submit(job, folder, attempt)  # nothing is started before the first poll
+        return self.submit(job, folder, attempt)  # nothing starts before the first poll
 
     def poll(self, handle: Handle, cursor: Any) -> Poll:
         with self._lock:
@@ -110,12 +113,12 @@ class Trials:
         job = reader.job(folder)
         assert job.tuning is not None
         if not job.tuning["cold"] and backends.declared(job.where).capabilities.warm:
-            template.prepare(job.tuning["imports"])  # it imports while we import what chooses
+            template.prepare(job.tuning["imports"])  # in parallel with the engine's import
         self._tuning = Tuning(folder, job)
         return self._tuning
 
     def stop(self, handle: Handle, *, kill: bool) -> None:
-        # The next poll ends the trials, and tells when the last one has ended.
+        # The next poll ends the trials, and reports when the last one has ended.
         self._ending = kill or bool(self._ending)
 
     def ask(self, handle: Handle, rank: int | None, verb: str) -> None:

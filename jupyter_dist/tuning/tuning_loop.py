@@ -1,9 +1,8 @@
-"""One tuning as a state and a turn: look at the trials that run, end those that are hopeless, start others.
+"""Loop of one tuning run, as a state and a turn: check the running trials, prune some, start others.
 
-Everything it knows is in the ledger and in the trials' folders, so that a new object goes on where another
-one was killed: a trial that was written down and not started is started now, one that ran meanwhile is
-looked at, one that ended meanwhile is told of. Whatever a call raises, a trial that was written down is
-looked at again in the next turn.
+All its facts are in the trial ledger and in the trials' folders. So a new object continues after a previous
+one was killed. It starts a trial that was written down and not started. It checks a trial that still runs,
+and reports a trial that has ended meanwhile. If a call raises, the next turn checks each written trial again.
 """
 
 from __future__ import annotations
@@ -35,19 +34,24 @@ from .warm_start import known_trials
 __all__ = ["Tuning"]
 
 _HOPELESS = 3
-"""When so many trials have failed and none has not, the cell is wrong, and more would cost for nothing."""
+"""Limit of failed trials without a single success. Then the cell is wrong, and more trials are wasted."""
 _TAKE_ON_EVERY_S = 30.0
 _START_LIMIT_S = 300.0
-"""How long a trial's supervisor may take to its first sign of life. `reader.status` takes a run for lost that
-has given none for 30 s, which a machine with too much to do may take."""
+"""Time limit for the first sign of life of a trial's supervisor.
+
+`reader.status` counts a run as lost if it has given no sign for 30 s. An overloaded machine may need longer.
+"""
 _IMPORTANCE_EVERY_S = 5.0
 _PRUNED_BECAUSE = "pruned at step "
 
 
 @dataclass
 class _Running:
-    """A trial that was written down and has not ended. `started`: when its supervisor was started, or was
-    there already; None: that is still to be done. `hopeless`: it was told to end."""
+    """A trial that was written down and has not ended.
+
+    `started`: when its supervisor was started, or when it was found running. None: it must still be started.
+    `hopeless`: the trial was pruned, and its end was requested.
+    """
 
     trial: Trial
     place: RunFolder
@@ -59,7 +63,10 @@ class _Running:
 
 
 class Tuning:
-    """Not for several threads at once. Making one imports the engine's library and reads the ledger."""
+    """State of one tuning run, for one thread.
+
+    Creating one imports the engine's library and reads the ledger.
+    """
 
     def __init__(self, folder: RunFolder, job: Job) -> None:
         assert job.tuning is not None
@@ -88,7 +95,7 @@ class Tuning:
 
     @property
     def hindered(self) -> str | None:
-        """Why no more trials are begun, where that is not what was asked for."""
+        """Return why no more trials are started, if the reason is a problem."""
         if self._env_lost:
             names = ", ".join(self._env_lost)
             return (
@@ -110,8 +117,10 @@ class Tuning:
         return not self._running
 
     def turn(self, *, begin: bool = True) -> None:
-        """Look at every trial that runs; `begin`: and start others where there is room. Waits for nothing but
-        the disk and a trial's start."""
+        """Check every running trial. With `begin`, also start others if there is room.
+
+        Blocks only on the disk and on a trial's start.
+        """
         for running in list(self._running.values()):
             if running.started is None:
                 self._start(running)
@@ -135,22 +144,22 @@ class Tuning:
         self._weigh()
 
     def stop(self, *, kill: bool) -> None:
-        """Ask for the end of every trial that runs. Repeatable."""
+        """Request the end of every running trial. Repeatable."""
         self._engine.stop()
         name = "kill" if kill else "stop"
         for running in self._running.values():
             if not (running.place.requests / name).exists():
-                with contextlib.suppress(OSError):  # somebody has removed it
+                with contextlib.suppress(OSError):  # the user has removed the run
                     running.place.request(name, f"tuning run {self._folder.id} was stopped")
 
     def close(self) -> None:
-        """The tuning has ended."""
+        """Release everything after the end of the tuning run."""
         if self._weighing is not None:
             self._weighing.join(_IMPORTANCE_EVERY_S)
         self._engine.close()
 
     def told(self) -> str:
-        """One line: how far it is."""
+        """Return one line on the progress."""
         text = f"{self._ended} of {self.search.max_jobs} trials have ended"
         if self._best is not None:
             text += f", best {self.search.metric} {self._best.value:.6g} (trial {self._best.number})"
@@ -163,7 +172,7 @@ class Tuning:
         return self._best is not None
 
     def why_none(self) -> str:
-        """Why no trial has succeeded."""
+        """Return why no trial has succeeded."""
         return self._failures[0] if self._failures else f"no trial came to a {self.search.metric}"
 
     def _follow(self, trial: Trial, options: Mapping[str, Any] | None = None) -> _Running:
@@ -183,7 +192,7 @@ class Tuning:
             running.started = time.monotonic()
 
     def _look(self, running: _Running) -> None:
-        # First the state: what is read after its end is all there is.
+        # Read the state first: if it is final, the objective read afterwards is complete.
         status = reader.status(running.place)
         if status.state is State.UNWATCHED:
             self._take_on(running)
@@ -197,7 +206,7 @@ class Tuning:
             self._end(running, state, value, reason)
 
     def _may_yet_start(self, running: _Running, status: Status) -> bool:
-        """Its supervisor has given no sign of life, and is waited for."""
+        """Return whether its supervisor has given no sign of life yet and may still start."""
         place = running.place
         if status.state is not State.LOST or place.state.exists() or not place.job.exists():
             return False
@@ -205,7 +214,7 @@ class Tuning:
         if time.monotonic() - running.started < _START_LIMIT_S:
             place.still_pending()
             return True
-        place.request("kill", "it was given up before it began")  # should it begin after all
+        place.request("kill", "it was given up before it began")  # in case it still starts
         return False
 
     def _end_if_hopeless(self, running: _Running) -> None:
@@ -217,7 +226,7 @@ class Tuning:
             running.hopeless = True
 
     def _judge(self, running: _Running, status: Status) -> tuple[str, float | None, str | None]:
-        """State, value and reason of a trial whose run has ended."""
+        """Return state, value and reason of a trial whose run has ended."""
         series, metric = running.objective.series, self.search.metric
         if status.state is State.STOPPED:
             return PRUNED if self._was_pruned(running, status) else STOPPED, None, status.reason
@@ -234,7 +243,7 @@ class Tuning:
     def _was_pruned(self, running: _Running, status: Status) -> bool:
         if running.trial.handle is not None:
             return self._engine.is_hopeless(running.trial.number, running.objective.reported)
-        # Also by the supervisor before this one.
+        # A previous supervisor may have pruned it.
         return (status.reason or "").startswith(_PRUNED_BECAUSE)
 
     def _end(self, running: _Running, state: str, value: float | None, reason: str | None) -> None:
@@ -251,15 +260,17 @@ class Tuning:
         self._best = trials.best([*filter(None, [self._best]), trial], self.search)
 
     def _take_on(self, running: _Running) -> None:
-        """Its supervisor is gone while its ranks go on: it gets another one, which takes seconds."""
+        """Start another supervisor for a trial whose ranks have outlived theirs. That takes seconds."""
         now = time.monotonic()
         if now - running.taken_on > _TAKE_ON_EVERY_S:
             running.taken_on = now
             threading.Thread(target=_resume, args=(running.place,), daemon=True).start()
 
     def _weigh(self) -> None:
-        """Have it written down how much each parameter matters, when there is more to say. That takes a
-        second at first, in which trials are not to wait for their start."""
+        """Write the importance of each parameter to the ledger, if more trials have ended.
+
+        The first time takes a second. It runs in a thread, so that trials need not wait for their start.
+        """
         now = time.monotonic()
         if self._ended == self._weighed or (not self.over and now - self._weighed_at < _IMPORTANCE_EVERY_S):
             return

@@ -1,4 +1,4 @@
-"""The trials of a parent, as far as they say something about a new search."""
+"""Trials of a parent, as far as a new search can use them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["check", "known_trials"]
 
 
 def check(search: Search) -> Search:
-    """The search with its parent's whole id. Raises InputError where the parent is no help."""
+    """Return the search with its parent's whole id. Raises InputError if the parent cannot be used."""
     if search.parent is None:
         return search
     found = folders.find(search.parent)
@@ -42,8 +42,11 @@ def check(search: Search) -> Search:
 
 
 def known_trials(search: Search) -> Iterator[Trial]:
-    """The parent's trials that have a value or were pruned, with those of their parameters that lie in this
-    search's space. A parent that was removed meanwhile has none: the tuning goes on without."""
+    """Yield the parent's trials that have a value or were pruned.
+
+    Only parameters that fit this search's space are included. If the parent was removed meanwhile, there are
+    no trials, and the tuning continues without them.
+    """
     if search.parent is None:
         return
     for trial in trials.read(folders.RunFolder(folders.runs_root() / search.parent)).trials:

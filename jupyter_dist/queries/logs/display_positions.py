@@ -1,8 +1,8 @@
-"""Where in the logs the displays of ranks stand: between which lines, of a rank and of all ranks.
+"""Positions of displays in the logs: between which lines of a rank's log and of the log of all ranks.
 
-A display knows how long its rank's log was when it was shown, and how much of what came then says the same in
-text. These lines are what a view may show the display in place of, as long as no other rank has printed the
-same by other means.
+An event of a display contains the length of the rank's log when the display was shown. It also contains the
+length of the display's text form, which follows in the log. A view may replace these lines by the display,
+unless another rank has printed the same lines by other means.
 """
 
 from __future__ import annotations
@@ -22,29 +22,37 @@ __all__ = ["Found", "Rows", "key_of", "places"]
 
 
 _MOST_LINES, _MOST_BYTES = 200, 64 << 10
-"""A display that takes more of them in text stands below the first, and they are shown as well."""
+"""Limits of a display's text form.
+
+Above them the display is shown below the first line, and the text stays.
+"""
 
 _Key = tuple[int, int, int]
 
 
 def key_of(rank: int, shown: ShownOutput) -> _Key:
-    """Of a display among those of all ranks. Processes that a rank has forked number their events anew."""
+    """Return the key of a display among those of all ranks.
+
+    A forked process of a rank restarts the event numbers.
+    """
     return rank, shown.seq, shown.at
 
 
 class _Stretch(NamedTuple):
-    """The lines of a display."""
+    """Log lines of one display."""
 
     lines: list[Found]
     in_text: bool
-    """They say what is shown, and nothing else."""
+    """Whether the lines are the display's text form and nothing else."""
 
 
 def places(
     folder: RunFolder, attempt: int, groups: Sequence[Sequence[tuple[int, ShownOutput]]]
 ) -> dict[_Key, Place]:
-    """By `key_of`: for each display of an attempt whose lines are known by now. `groups`: what ranks
-    show at the same place of the cell."""
+    """Return the position of each display of an attempt whose lines are known by now, by `key_of`.
+
+    `groups`: the displays that ranks show at the same place of the cell.
+    """
     if not any(groups):
         return {}
     logs, status = opened(folder, attempt)
@@ -59,7 +67,7 @@ def places(
         known = {key_of(rank, one): logs.places.get(key_of(rank, one)) for rank, one in group}
         kept = {key: place for key, place in known.items() if place is not None}
         if len(kept) < len(known):
-            # Whether a row says nothing but what is shown takes all of its ranks.
+            # Whether a row is only text of the display depends on all ranks of that row.
             stretches = {
                 key_of(rank, one): _stretch(logs, rows, rank, one, ended is not None) for rank, one in group
             }
@@ -77,7 +85,7 @@ def places(
 def _stretch(
     logs: AttemptLogs, rows: Rows | None, rank: int, shown: ShownOutput, ended: bool
 ) -> _Stretch | None:
-    """None where the lines are not there yet, or where there is none."""
+    """Return the lines of a display. None if they have not arrived yet, or there are none."""
     index = logs.ranks[rank]
     log = index.log
     if not ended and log.in_log(log.size) < shown.at + shown.text_bytes:
@@ -87,7 +95,7 @@ def _stretch(
     in_text = stop > start and begins
     if stop <= start:
         if not start:
-            return None  # there is no line that it could stand below
+            return None  # no line precedes the display
         start, stop = start - 1, start
     stop = min(stop, start + _MOST_BYTES)
     number = log.read(start, stop - start - 1).count(b"\n") + 1
@@ -103,7 +111,7 @@ def _stretch(
 
 def _placed(stretches: dict[_Key, _Stretch | None]) -> dict[_Key, Place]:
     said: dict[int, set[int]] = {}
-    """By row: whose display it says in text."""
+    """By row: the ranks whose display this row repeats as text."""
     for (rank, *_), stretch in stretches.items():
         for _, row, _ in stretch.lines if stretch and stretch.in_text else ():
             said.setdefault(row, set()).add(rank)
@@ -127,22 +135,27 @@ def _placed(stretches: dict[_Key, _Stretch | None]) -> dict[_Key, Place]:
 
 
 Found = tuple[int, int, tuple[int, ...]]
-"""A line: its number in its rank's log, its row in the log of all, and the ranks whose row that is."""
+"""A line: its number in its rank's log, its row in the log of all ranks, and the ranks of that row."""
 
 
 class Rows:
-    """For one question: what was folded for it is kept."""
+    """Rows of the log of all ranks, for one question. Folded groups are cached for that question."""
 
     def __init__(self, index: AllIndex, columns: Columns) -> None:
         self._index, self._columns = index, columns
         self.stable = columns.stable
         self._known = len(columns.moments)
-        """What other threads add meanwhile is not in what was folded."""
+        """Number of segments at the start.
+
+        Segments that other threads add later are not in the folded groups.
+        """
         self._folded: dict[int, dict[int, list[tuple[int, tuple[int, ...]]]]] = {}
 
     def find(self, rank: int, start: int, stop: int, most: int) -> Iterator[Found]:
-        """The lines of the shown bytes [start, stop) of a rank's log, as far as they have rows by now; the
-        first `most` of them."""
+        """Yield at most `most` lines of the shown bytes [start, stop) of a rank's log.
+
+        Lines without a row are left out.
+        """
         columns = self._columns
         own = columns.of_rank.get(rank, ())
         at = bisect_right(own, start, key=lambda number: columns.starts[number]) - 1
@@ -173,6 +186,6 @@ class Rows:
             for row, (_, _, ranks) in enumerate(folded.rows(0, folded.count), begin):
                 for rank in ranks:
                     by_rank.setdefault(rank, []).append((row, ranks))
-        # A rank's lines stand in its own order, whoever else has printed them.
+        # A rank's lines keep their own order, whichever other ranks have printed them.
         first = next(one.line for one in columns.segments(group) if one.rank == segment.rank)
         return by_rank[segment.rank][line - first]

@@ -1,7 +1,7 @@
-"""Fold equal lines of several ranks within a few segments of their logs.
+"""Folding of equal lines of several ranks within a few segments of their logs.
 
-A line joins an equal one only where that stands after the rank's own line before it, so the order
-of each rank's lines is what it printed; no line is lost and none is invented.
+A line joins an equal line only if that line follows the rank's own previous line. So the lines of each rank
+keep the order in which the rank printed them. No line is lost, and none is invented.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ __all__ = ["Folded", "Part", "fold", "split"]
 
 @dataclass(frozen=True)
 class Part:
-    """Whole lines of one rank, without their newlines, that were there by `time`.
+    """Whole lines of one rank, without their newlines, that were written by `time`.
 
-    Parts of one `moment` were seen at once, each of another rank."""
+    Parts of one `moment` were seen at the same time, each from another rank.
+    """
 
     rank: int
     time: float
@@ -34,19 +35,19 @@ class _Row:
     line: int
     ranks: list[int]
     text: str | None = None
-    """What is said in place of the line, where not all have written the very same."""
+    """Text shown in place of the line, if the ranks did not write exactly the same line."""
 
 
 @dataclass(frozen=True)
 class Folded:
-    """The rows that parts make. `joined` is None where no line is folded."""
+    """Rows of some parts. `joined` is None if no line is folded."""
 
     parts: Sequence[Part]
     count: int
     joined: list[_Row] | None
 
     def rows(self, start: int, stop: int) -> Iterator[tuple[float, bytes, tuple[int, ...]]]:
-        """(time, line, ranks) of some of the rows. The first rank is whose time and line it is."""
+        """Yield (time, line, ranks) of the rows [start, stop). Time and line are those of the first rank."""
         if self.joined is not None:
             for row in self.joined[start:stop]:
                 yield self.parts[row.part].time, self._line(row), (row.ranks[0], *sorted(row.ranks[1:]))
@@ -61,7 +62,7 @@ class Folded:
         return self.parts[row.part].lines[row.line] if row.text is None else row.text.encode()
 
     def lines(self) -> list[bytes]:
-        """The rows' lines."""
+        """Return the lines of the rows."""
         if self.joined is not None:
             return [self._line(row) for row in self.joined]
         return [line for part in self.parts for line in part.lines]
@@ -72,12 +73,12 @@ def split(data: bytes) -> list[bytes]:
 
 
 def fold(parts: Sequence[Part]) -> Folded:
-    """What a view of all ranks shows of the parts.
+    """Return the rows that a view of all ranks shows for these parts.
 
-    The parts of one moment are merged at the lines they have in common: `epoch 1` of all ranks, then
-    what each said after it in the order of ranks, then `epoch 2`. Rows of earlier moments gain ranks
-    and change in nothing else, but that a line that stands for a picture says so where the ranks' own differ.
-    Where nothing is in common it is the order of the parts.
+    The parts of one moment are merged at the lines that they have in common. For example: `epoch 1` of all
+    ranks, then each rank's further lines in the order of ranks, then `epoch 2`.
+    Rows of earlier moments may gain ranks. Their text changes only if a line stands for a picture and the
+    ranks' pictures differ. If parts have no line in common, their order stays.
     """
     keyed = [_keyed(part) for part in parts]
     if _differ(keyed):
@@ -92,7 +93,7 @@ def fold(parts: Sequence[Part]) -> Folded:
 
 
 def _keyed(part: Part) -> Part:
-    """With what has to be the same in lines that fold."""
+    """Return the part with only those characters that must be equal in folded lines."""
     if not any(line[-8:-6] == b" #" for line in part.lines):
         return part
     lines = [untagged(line.decode("latin-1")).encode("latin-1") for line in part.lines]
@@ -100,7 +101,7 @@ def _keyed(part: Part) -> Part:
 
 
 class _Folding:
-    """The rows of the moments so far."""
+    """Rows of the moments so far."""
 
     def __init__(self, parts: Sequence[Part], written: Sequence[Part]) -> None:
         self.rows: list[_Row] = []
@@ -109,7 +110,7 @@ class _Folding:
         self._tagged = any(part is not one for part, one in zip(parts, written, strict=True))
         self._places: dict[bytes, list[int]] = {}
         self._last: dict[int, int] = {}
-        """Where each rank's newest line is."""
+        """Row of each rank's newest line."""
 
     def keep(self, merged: list[_Row]) -> None:
         for row in merged:
@@ -119,7 +120,7 @@ class _Folding:
             self.rows.append(row)
 
     def merge(self, merged: list[_Row], number: int) -> list[_Row]:
-        """The rows of this moment with one more part's lines among them."""
+        """Return the rows of this moment with the lines of one more part merged into them."""
         part = self._parts[number]
         first = self._join_earlier(part, number)
         places = _places(self._parts, merged)
@@ -132,7 +133,7 @@ class _Folding:
             if at == len(equal):
                 own.append(_Row(number, line, [part.rank]))
                 continue
-            # What the rank said since the last common line comes after what the others said.
+            # Lines of this rank since the last common line follow the lines of the other ranks.
             found += merged[passed : equal[at]]
             found += own
             own = []
@@ -150,7 +151,7 @@ class _Folding:
                 row.text = together(known, other.decode("utf-8", "replace"))
 
     def _join_earlier(self, part: Part, number: int) -> int:
-        """Join the part's first lines to rows of earlier moments; returns how many did."""
+        """Join the part's first lines to rows of earlier moments. Returns the number of joined lines."""
         after = self._last.get(part.rank, -1)
         for line, text in enumerate(part.lines):
             equal = self._places.get(text, ())
@@ -170,7 +171,7 @@ def _places(parts: Sequence[Part], rows: list[_Row]) -> dict[bytes, list[int]]:
 
 
 def _differ(parts: Sequence[Part]) -> bool:
-    """Whether no two ranks have a line in common: cheap to see, and then there is nothing to fold."""
+    """Return whether no two ranks have a line in common. The check is cheap, and then nothing folds."""
     if not parts or all(part.rank == parts[0].rank for part in parts):
         return True
     by_rank: dict[int, set[bytes]] = {}

@@ -1,6 +1,6 @@
-"""The last lines of a log that somebody reads along, told together with the news that there are more.
+"""Followed log: its last lines are sent together with the message that there are more.
 
-Who is told of the news alone asks for the lines: a way to the server and back for each look.
+Otherwise a view has to ask for the lines after each message, which costs a round trip to the server.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from . import pages
 __all__ = ["FollowedLog"]
 
 _NEWEST = 100
-"""More than fit into the box of a view."""
+"""Number of lines sent. A view's box shows fewer."""
 _MAX_CHARS = 64 << 10
-"""More than that is not told unasked: who asks does it as fast as it comes through."""
+"""Limit of unrequested text. Above it, the view asks for the lines as fast as its connection allows."""
 
 
 class FollowedLog:
-    """One log of one run on one page, and what was told of it."""
+    """One log of one run on one page, and the lines already sent."""
 
     def __init__(self, rank: int | None, launcher: str | None) -> None:
         self.rank, self.launcher = rank, launcher
@@ -31,18 +31,24 @@ class FollowedLog:
 
     @staticmethod
     def of(wanted: Mapping[str, Any]) -> FollowedLog | None:
-        """As a page names it: `{rank, launcher}`, one of which is null; None for what names no log."""
+        """Create the log from a page's `{rank, launcher}`, one of which is null.
+
+        Returns None if no log is named.
+        """
         rank, launcher = wanted.get("rank"), wanted.get("launcher")
         if not (rank is None or type(rank) is int) or not (launcher is None or isinstance(launcher, str)):
             return None
         return FollowedLog(rank, launcher)
 
     def tail(self, of: pages.AttemptLogs, status: Status) -> LogTail | None:
-        """The last lines, without the first of them that were told as they are; None where it is too much."""
+        """Return the last lines, without the first ones that were already sent.
+
+        None if they are too much text.
+        """
         try:
             page = pages.page_of(of, status, self.rank, -_NEWEST, _NEWEST, self.launcher)
         except DistError:
-            return None  # there is no such rank, or no longer
+            return None  # the rank does not exist, or no longer exists
         lines = page["lines"]
         if self._logs is not of:
             self._logs, self._told = of, {}

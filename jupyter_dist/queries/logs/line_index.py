@@ -1,7 +1,7 @@
-"""Find the lines of a log that grows, by number, without reading it whole.
+"""Index that finds the lines of a growing log by number, without reading the whole log.
 
-A sparse index keeps the offset of every 256th line, and of one line per MB where lines are long.
-Building it reads the log once; later only what was appended is read.
+The sparse index keeps the offset of every 256th line, and of one line per MB if lines are long.
+Building it reads the log once. Later only appended bytes are read.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["LineIndex", "RawLine", "cut_text"]
 _EVERY = 256
 _CHUNK = 1 << 20
 _KEPT = 80_000
-"""Bytes kept of a line's beginning and of its end: more than are ever shown."""
+"""Bytes kept of a line's beginning and of its end. A view shows fewer."""
 MAX_CHARS = 20_000
 
 
 @dataclass(frozen=True)
 class RawLine:
-    """One line without its newline; `end` is the offset in the log after it. A long one lacks its middle."""
+    """One line without its newline. `end` is the offset in the log after it. A long line lacks its middle."""
 
     data: bytes
     end: int
@@ -36,9 +36,7 @@ class RawLine:
 
 
 class LineIndex:
-    """The lines that are shown of one file (record/logs/rendered_log.py), or `raw` ones. Used by several
-    threads.
-    """
+    """Shown lines of one file (record/logs/rendered_log.py), or `raw` lines. Several threads may use it."""
 
     def __init__(self, path: Path, *, raw: bool = False) -> None:
         self.path = path
@@ -50,16 +48,16 @@ class LineIndex:
     def _reset(self) -> None:
         self._lines, self._offsets = array("Q", [0]), array("Q", [0])
         self.count = 0
-        """Lines that have a newline."""
+        """Number of lines with a newline."""
         self._size = 0
-        """Bytes looked at."""
+        """Bytes read so far."""
         self._whole = 0
-        """Bytes up to the end of the last line that has a newline."""
+        """Bytes up to the end of the last line with a newline."""
 
     def refresh(self, *, ended: bool = False) -> int:
-        """Take in what was appended; returns the lines there are.
+        """Read what was appended and return the number of lines.
 
-        `ended`: nothing more will come, so that no line is held back, and one without a newline counts.
+        `ended`: the log is complete. Then no line is held back, and a last line without a newline counts.
         """
         with self._lock:
             self.log.refresh(ended=ended)
@@ -86,7 +84,7 @@ class LineIndex:
         self._size += len(chunk)
 
     def read(self, start: int, count: int) -> Iterator[RawLine]:
-        """Lines from number `start` on, finished ones only; at most `count`."""
+        """Yield at most `count` finished lines, from number `start` on."""
         with self._lock:
             count = min(count, self.count - start)
             at = bisect_right(self._lines, start) - 1
@@ -100,19 +98,22 @@ class LineIndex:
                 return
 
     def line_at(self, offset: int) -> int:
-        """The number of the line in which a byte of what is shown stands: how many ended before it."""
+        """Return the number of the line that contains a shown byte.
+
+        It equals the number of line ends before it.
+        """
         with self._lock:
             at = bisect_right(self._offsets, offset) - 1
             line, begin = self._lines[at], self._offsets[at]
         return line + self.log.read(begin, offset - begin).count(b"\n")
 
     def rest(self) -> list[RawLine]:
-        """The lines at the end that may still change: those of a bar, and one that has no newline."""
+        """Return the lines at the end that may still change: a progress bar, and a line without a newline."""
         lines, (start, end) = self.log.rest()
         read: Callable[[int, int], bytes] = self.log.of_log
         if lines:
             return [RawLine(line, end) for line in lines]
-        if self._size > self._whole:  # the log is at its end
+        if self._size > self._whole:  # the log is complete
             start, stop, read = self._whole, self._size, self.log.read
         else:
             stop = end
@@ -123,7 +124,7 @@ class LineIndex:
 
 
 def _lines(log: RenderedLog, offset: int, end: int, skip: int) -> Iterator[RawLine]:
-    """Finished lines between two offsets, after the first `skip` ones. Reads as it goes."""
+    """Yield finished lines between two offsets, after the first `skip` lines. Reads while it yields."""
     rest, whole, size = b"", True, 64 << 10
     while offset < end:
         chunk = log.read(offset, min(size, end - offset))
@@ -152,9 +153,9 @@ def _lines(log: RenderedLog, offset: int, end: int, skip: int) -> Iterator[RawLi
 
 
 def cut_text(line: RawLine, limit: int = MAX_CHARS) -> tuple[str, bool]:
-    """The text of a line and whether something was cut.
+    """Return the text of a line, and whether it was cut.
 
-    What a progress bar rewrote keeps its end, which is what a terminal shows; others their beginning.
+    A line that a progress bar rewrote keeps its end, as on a terminal. Other lines keep their beginning.
     """
     text = line.data.decode("utf-8", "replace")
     if len(text) <= limit:

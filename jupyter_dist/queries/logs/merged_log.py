@@ -1,13 +1,13 @@
-"""All ranks' logs as one: by time, equal lines of several ranks folded, pageable by row number.
+"""The logs of all ranks as one: by time, equal lines of several ranks folded, with pages by row number.
 
-A *segment* is what one rank's log gained in whole lines between two records of its time index
-(segments.py). Segments stand in the order of (time, rank); those of one time that were taken in at once
-are a *moment*. A line belongs to the record that saw its end, so a row that was shown once keeps its number
-for good. Segments are put into *groups* of at most half a second and 256 kB, and lines are folded within
-their group: `fold` is a function of the group's segments, so that all that is kept of a group is its first
-row and its first segment. A group that is still open may gain rows at its end, and its rows ranks; nothing
-else ever changes. A segment above 64 kB is a group of its own, unfolded: nobody reads along with such a
-flood.
+A *segment* is a stretch of whole lines of one rank's log, between two records of its time index
+(segments.py). Segments are ordered by (time, rank). Segments of one time that were read together are a
+*moment*. A line belongs to the record that saw its end. So a row that was shown once keeps its number.
+
+Segments are put into *groups* of at most half a second and 256 kB. Lines are folded within their group.
+`fold` is a function of the group's segments. So only a group's first row and first segment are stored.
+A group that is still open may gain rows at its end, and its rows may gain ranks. Nothing else ever changes.
+A segment above 64 kB is a group of its own and is not folded. Nobody can read that fast.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _WINDOW_S = 0.5
 _GROUP_BYTES = 256 << 10
 _PLAIN_BYTES = 64 << 10
 _SETTLE_S = 0.01
-"""Within that time the supervisor has written the records of a moment for all ranks."""
+"""Within this time, the supervisor has written the records of a moment for all ranks."""
 _SETTLED_S = 0.001
-"""Where it says when it has, that is looked for as often."""
+"""Interval of checks, if the supervisor writes that a moment is complete."""
 
 
 class Row(NamedTuple):
-    """One row: a line of `ranks[0]`, and of the others that wrote the same."""
+    """One row: a line of `ranks[0]`. The other ranks wrote the same line."""
 
     ranks: tuple[int, ...]
     time: float
@@ -49,7 +49,7 @@ class Row(NamedTuple):
 
 
 class AllIndex:
-    """The rows of one attempt. Used by several threads; refreshed with what was appended."""
+    """Rows of one attempt. Several threads may use it. `refresh` adds what was appended."""
 
     def __init__(self, folders: Sequence[RankFolder], indexes: Sequence[LineIndex], moment: Path) -> None:
         self._folders, self._indexes, self._moment_file = folders, indexes, moment
@@ -64,15 +64,18 @@ class AllIndex:
         ]
         self._parts: list[Part] | None = None
         self._folds: dict[int, Folded] = {}
-        """The latest groups, which are looked at again and again."""
+        """The latest groups, which are read most often."""
         self._counted = self._bytes = 0
         self._began = 0.0
         self._moment = 0
         self._final: list[int] | None = None
 
     def refresh(self, *, ended: float | None) -> Columns:
-        """Take in what is new. `ended` is when the attempt ended: what no record covers then comes last,
-        an unfinished line too; before, it waits for the supervisor's next record (50 ms)."""
+        """Read what is new.
+
+        `ended` is the time of the attempt's end. Then lines without a record are added last, and an
+        unfinished line too. Before the end they wait for the supervisor's next record (50 ms).
+        """
         with self._lock:
             if self._final is not None:
                 if ended is not None and self._final == [rank.size() for rank in self._ranks]:
@@ -86,10 +89,11 @@ class AllIndex:
             return self._columns
 
     def _take_records(self) -> bool:
-        """Returns whether there is more.
+        """Take new records. Returns whether there are more.
 
-        The supervisor writes the records of a moment from rank 0 up. Read from the last rank down, and
-        not beyond the latest moment that a look before had shown, no record comes before one taken.
+        The supervisor writes the records of a moment from rank 0 up. This method reads from the last rank
+        down, and not beyond the latest moment of an earlier read. So no later record sorts before a taken
+        one.
         """
         complete = time_index.complete_until(self._moment_file)
         more = [rank for rank in self._ranks if rank.read_times()]
@@ -97,10 +101,10 @@ class AllIndex:
         if not known:
             return False
         until = max(known)
-        if more:  # only as far as all are known
+        if more:  # only up to the time for which the records of all ranks are known
             until = min(float(rank.pending["time"][-1]) for rank in more)
         elif complete < until:
-            # A moment that is taken in two halves is merged a little differently by who comes later.
+            # If a reader takes a moment in two halves, its rows differ a little from those of others.
             self._wait_for(until, known=complete > 0)
             for rank in reversed(self._ranks):
                 rank.read_times()
@@ -117,7 +121,7 @@ class AllIndex:
         for moment, rank_number, end in zip(
             when[order].tolist(), number[order].tolist(), offset[order].tolist(), strict=True
         ):
-            # A rank that comes a second time (the clock was set back) begins another one.
+            # If a rank occurs twice at one time (the clock was set back), a new moment begins.
             if latest is None or moment != latest[0] or rank_number <= latest[1]:
                 self._moment += 1
             latest = (moment, rank_number)
@@ -125,7 +129,10 @@ class AllIndex:
         return bool(more)
 
     def _wait_for(self, moment: float, *, known: bool) -> None:
-        """Until its records are written for all ranks. `known`: it is said when they are."""
+        """Wait until the records of a moment are written for all ranks.
+
+        `known`: a file shows when they are.
+        """
         left = min(_SETTLE_S, moment + _SETTLE_S - time.time())
         until = time.monotonic() + left
         while left > 0 and not (known and time_index.complete_until(self._moment_file) >= moment):
@@ -179,12 +186,12 @@ class AllIndex:
             self._columns.total = self._columns.group_rows[-1] + folded.count
 
     def _part(self, segment: Segment) -> Part:
-        # Empty when the run was removed meanwhile.
+        # Empty if the run was removed meanwhile.
         data = self._indexes[segment.rank].log.read(segment.start, segment.end - segment.start)
         return Part(segment.rank, segment.time, split(data), segment.moment)
 
     def rows(self, columns: Columns, start: int, count: int) -> Iterator[Row]:
-        """Rows from number `start` on, as far as there are any; at most `count`."""
+        """Yield at most `count` rows, from number `start` on."""
         group = bisect_right(columns.group_rows, start) - 1
         groups = columns.groups
         while 0 <= group < groups and count > 0:
@@ -202,7 +209,7 @@ class AllIndex:
             for segment in columns.segments(group):
                 yield from self._plain(columns, group, segment, skip, count)
             return
-        folds = self._folds  # replaced by other threads, never changed
+        folds = self._folds  # other threads replace the dict, but never change it
         known = folds.get(group) if columns is self._columns else None
         for when, line, ranks in (known or self.folded(columns, group)).rows(skip, skip + count):
             yield Row(ranks, when, line)
@@ -219,15 +226,15 @@ class AllIndex:
             yield Row((segment.rank,), segment.time, rest.data, rest.whole)
 
     def folded(self, columns: Columns, group: int) -> Folded:
-        """The rows of a group that is no flood, with all segments that it has by now."""
+        """Return the rows of a folded group, with all segments that it has by now."""
         return fold([self._part(segment) for segment in columns.segments(group)])
 
     def read(self, segment: Segment, count: int) -> bytes:
-        """The first bytes of a segment."""
+        """Return the first `count` bytes of a segment."""
         return self._indexes[segment.rank].log.read(segment.start, count)
 
     def text(self, columns: Columns) -> Iterator[bytes]:
-        """The rows' lines in pieces of whole lines, each ended by a newline; fast where nothing folds."""
+        """Yield the rows' lines in pieces of whole lines, each with a newline. Fast if nothing folds."""
         for group in range(columns.groups):
             segments = [*columns.segments(group)]
             if columns.group_plain[group]:

@@ -1,9 +1,10 @@
 """Pages, searches and downloads of a run's logs, read from the disk.
 
-`rank` None is the view of all ranks (merged_log.py): by time, equal lines folded. `launcher` names the
-log of a launcher (queries/files.py) in place of the ranks' ones; its lines have no rank. Line numbers are
-stable: a log only grows at its end. A line without a newline is a line once its rank has ended (in
-the view of all ranks: once the attempt has); before that it is in a page's `partial`.
+`rank` None means the view of all ranks (merged_log.py): by time, equal lines folded. `launcher` names a
+launcher's log (queries/files.py) instead of a rank's. Its lines have no rank.
+Line numbers are stable, because a log grows only at its end.
+A last line without a newline counts as a line after its rank has ended. In the view of all ranks, it counts
+after the attempt has ended. Before that, it is in a page's `partial`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _MAX_HITS = 10_000
 _MAX_QUERY = 2000
 _PAGE_CHARS = 2_000_000
 _CROWDED_CHARS = 500
-"""What is shown of a line in a page whose lines before it hold two million characters."""
+"""Characters shown of a line, if the lines before it on the page have two million characters."""
 _KEPT = 32
 _CHUNK = 1 << 20
 _known: OrderedDict[tuple[Path, int], AttemptLogs] = OrderedDict()
@@ -45,7 +46,7 @@ _known_lock = threading.Lock()
 
 
 class AttemptLogs:
-    """The logs of one attempt: line indexes that are kept between requests."""
+    """Logs of one attempt. Their line indexes are kept between requests."""
 
     def __init__(self, folder: RunFolder, attempt: int, world_size: int) -> None:
         self.attempt, self.world_size = attempt, world_size
@@ -55,17 +56,17 @@ class AttemptLogs:
         self._folder = folder
         self._launchers: dict[str, LineIndex] = {}
         self.places: dict[tuple[int, int, int], Place] = {}
-        """By `log_places.key_of`: where displays stand, of those that can move no more."""
+        """By `display_positions.key_of`: positions of displays, only those that can no longer change."""
 
     def launcher(self, name: str) -> LineIndex:
-        """The log of one launcher. Raises InputError when there is none of that name."""
+        """Return the log of one launcher. Raises InputError if there is no launcher of that name."""
         if name not in self._launchers:
             self._launchers[name] = LineIndex(files.launcher_log(self._folder, self.attempt, name))
         return self._launchers[name]
 
     @staticmethod
     def of(folder: RunFolder, attempt: int, world_size: int) -> AttemptLogs:
-        """The one kept by this process, or a new one."""
+        """Return this process's object for the attempt, or a new one."""
         key = (folder.path, attempt)
         world_size = max(1, world_size)  # a tuning run has no rank, and an empty log
         with _known_lock:
@@ -78,7 +79,7 @@ class AttemptLogs:
         return found
 
     def ended(self, status: Status, rank: int | None) -> float | None:
-        """When a rank (None: all of them) wrote for the last time; None while it may go on."""
+        """Return when a rank (None: every rank) wrote last. None if it may still write."""
         if self.attempt < status.attempt or status.state.ended:
             return status.ended or time.time()
         if rank is not None and rank < len(status.ranks) and status.ranks[rank].state.ended:
@@ -86,14 +87,14 @@ class AttemptLogs:
         return None
 
     def total(self, status: Status, rank: int | None, launcher: str | None = None) -> int:
-        """How many lines there are. The status must be older than this call."""
+        """Return the number of lines. The status must have been read before this call."""
         if launcher is None and rank is None and self.world_size > 1:
             return self.all.refresh(ended=self.ended(status, None)).total
         log = self.one(status, rank, launcher)
         return log.index.refresh(ended=log.ended is not None)
 
     def one(self, status: Status, rank: int | None, launcher: str | None) -> OneLog:
-        """The log of a launcher, or else of a rank (None: of the only one)."""
+        """Return the log of a launcher, or else of a rank. Rank None means the only rank."""
         if launcher is not None:
             index = self.launcher(launcher)
             return OneLog(None, index, index.path.with_suffix(".idx"), self.ended(status, None))
@@ -103,7 +104,7 @@ class AttemptLogs:
 
 @dataclass(frozen=True)
 class OneLog:
-    """One log file: its lines, and the index of their times (that of a launcher's log does not exist)."""
+    """One log file: its lines and the index of their times. A launcher's log has no such index."""
 
     rank: int | None
     index: LineIndex
@@ -114,12 +115,13 @@ class OneLog:
 def opened(
     folder: RunFolder, attempt: int | None, rank: int | None = None, launcher: str | None = None
 ) -> tuple[AttemptLogs, Status]:
-    """The logs of an attempt (None: the last one), and how the run stands.
+    """Return the logs of an attempt (None: the last one), and the run's status.
 
-    Raises InputError where there is no such attempt or rank."""
+    Raises InputError if there is no such attempt or rank.
+    """
     if rank is not None and launcher is not None:
         raise InputError(f"either a rank or a launcher can be asked for, got {rank} and {launcher[:80]!r}")
-    status = reader.status(folder)  # before the logs: with a final one they are complete
+    status = reader.status(folder)  # read before the logs: if it is final, they are complete
     size = rank_count(reader.job(folder), status)
     if rank is not None and not 0 <= rank < size:
         known = "rank 0" if size == 1 else f"ranks 0 to {size - 1}"
@@ -139,10 +141,10 @@ def page(
     count: int = 200,
     launcher: str | None = None,
 ) -> LogPage:
-    """Lines from number `start` on (negative: counted from the end), at most 1,000.
+    """Return at most 1,000 lines from number `start` on. A negative `start` counts from the end.
 
-    `settled`: rows before this one are final; later ones may still gain `ranks`, nothing else
-    but that a line that stands for a picture may come to say that the ranks differ in it.
+    `settled`: rows before this one are final. Later rows may still gain `ranks`. Their text changes only if
+    it stands for a picture that turns out to differ between ranks.
     """
     logs, status = opened(folder, attempt, rank, launcher)
     if not 1 <= count <= _MAX_COUNT:
@@ -153,7 +155,7 @@ def page(
 def page_of(
     logs: AttemptLogs, status: Status, rank: int | None, start: int, count: int, launcher: str | None = None
 ) -> LogPage:
-    """The same of logs that are at hand. The status must be older than this call."""
+    """Return the same for logs already opened. The status must have been read before this call."""
     if rank is not None and not 0 <= rank < logs.world_size:
         raise InputError(f"there is no rank {rank}")
     total = logs.total(status, rank, launcher)
@@ -213,7 +215,7 @@ def _shown(
 
 
 def _partial(logs: AttemptLogs, status: Status, rank: int | None, launcher: str | None) -> list[PartialLine]:
-    """The unfinished lines, such as progress bars, of ranks whose last lines are none yet."""
+    """Return the unfinished last lines of ranks, for example progress bars."""
     found: list[PartialLine] = []
     every = rank is None and launcher is None
     for number in range(logs.world_size) if every else [rank]:
@@ -236,9 +238,9 @@ def search(
     limit: int = 1000,
     launcher: str | None = None,
 ) -> SearchResult:
-    """Search a whole log: how many lines hold the query, and the numbers of the first ones.
+    """Search a whole log. Returns how many lines match, and the numbers of the first ones.
 
-    Raises InputError for an expression that is none, or that takes longer than 10 s.
+    Raises InputError if the regular expression is invalid, or takes longer than 10 s.
     """
     if not 0 < len(query) <= _MAX_QUERY:
         raise InputError(f"a search needs 1 to {_MAX_QUERY} characters, got {len(query)}")
@@ -271,7 +273,7 @@ def search(
 
 
 def _file(path: Path) -> Iterator[bytes]:
-    """A log as it is now, in pieces."""
+    """Yield a log as it is now, in pieces."""
     try:
         with open(path, "rb") as file:
             left = file.seek(0, 2)
@@ -286,7 +288,7 @@ def _file(path: Path) -> Iterator[bytes]:
 def download(
     folder: RunFolder, rank: int | None = None, attempt: int | None = None, launcher: str | None = None
 ) -> Iterator[bytes]:
-    """A rank's or launcher's log byte for byte, or all ranks' by time, each line behind `[ranks] `."""
+    """Yield a rank's or launcher's log byte for byte, or all lines by time, each after `[ranks] `."""
     logs, status = opened(folder, attempt, rank, launcher)
     if rank is not None or launcher is not None:
         return _file(logs.one(status, rank, launcher).index.path)

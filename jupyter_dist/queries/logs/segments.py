@@ -1,4 +1,4 @@
-"""Cut the ranks' logs into segments at the records of their time indexes; a million takes little room."""
+"""Segments of the ranks' logs, cut at the records of their time indexes. A million need little memory."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .time_index import MAX_RECORDS, RECORD, records
 __all__ = ["Columns", "RankSegments", "Segment"]
 
 CHUNK = 4 << 20
-"""How many bytes of a log are read at once."""
+"""Bytes of a log per read."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of whole lines of what is shown of one rank's log, and the time by which they were there."""
+    """Stretch of whole shown lines of one rank's log, and a time by which they had been written."""
 
     time: float
     rank: int
@@ -34,9 +34,9 @@ class Segment:
 
 
 class Columns:
-    """Segments and groups, packed: a long run has a million of them.
+    """Packed segments and groups. A long run has a million of them.
 
-    One thread adds to them while others read: what is being added counts once its last column has it.
+    One thread may add while others read. A new segment counts only after its last column was written.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Columns:
         self.starts, self.ends, self.lines = array("Q"), array("Q"), array("Q")
         self.moments = array("Q")
         self.of_rank: dict[int, array[int]] = {}
-        """The numbers of each rank's segments."""
+        """Numbers of each rank's segments."""
         self.group_rows, self.group_segments, self.group_plain = array("Q"), array("Q"), array("B")
         self.total = 0
         self.stable = 0
@@ -86,20 +86,20 @@ class Columns:
 
 
 class RankSegments:
-    """Cuts one rank's log into segments, as its time index grows."""
+    """Cutter of one rank's log into segments, as its time index grows."""
 
     def __init__(self, number: int, folder: RankFolder, log: RenderedLog) -> None:
         self.number, self.folder, self.log = number, folder, log
         self.pending = np.empty(0, RECORD)
         self.lines = 0
         self.done = 0
-        """The end of its last segment."""
+        """End of the rank's last segment."""
         self._read = 0
         self._latest = 0.0
         self._scanned = 0
 
     def read_times(self) -> bool:
-        """Look for new records; returns whether there may be more than were read."""
+        """Read new records. Returns whether there may be more."""
         try:
             if os.stat(self.folder.times).st_size < RECORD.itemsize * (self._read + 1):
                 return False
@@ -121,9 +121,9 @@ class RankSegments:
             return 0
 
     def segment(self, time: float, until: int, *, unfinished: bool = False) -> Segment | None:
-        """The lines that came before an offset of the log and are in no segment yet; None without any.
+        """Return the lines before an offset of the log that are in no segment yet. None if there are none.
 
-        `unfinished`: nothing more will come, and what comes last counts as a line as well.
+        `unfinished`: the log is complete, so a last line without a newline counts too.
         """
         self.log.refresh(ended=unfinished)
         count, end, shown = 0, self.done, self.log.shown(until)

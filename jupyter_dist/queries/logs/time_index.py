@@ -1,4 +1,4 @@
-"""Read much of a rank's time index at once: by when were these bytes of its log there?"""
+"""Bulk reader of a rank's time index, which maps offsets of its log to the times they were written by."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["RECORD", "records", "times_of"]
 RECORD = np.dtype(list(time_index.FIELDS))
 _SIZE = RECORD.itemsize
 MAX_RECORDS = 1 << 16
-"""How many are read at once."""
+"""Records per read."""
 
 
 def records(path: Path, start: int, count: int = MAX_RECORDS) -> npt.NDArray[np.void]:
-    """Records from number `start` on, at most `count`; none when there is no such file."""
+    """Return at most `count` records from number `start` on. Empty if there is no such file."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -33,10 +33,10 @@ def records(path: Path, start: int, count: int = MAX_RECORDS) -> npt.NDArray[np.
 
 
 def times_of(path: Path, ends: Sequence[int], default: float) -> list[float]:
-    """When the bytes before each of the (ascending) offsets were seen to be there.
+    """Return when the bytes before each of the ascending offsets were seen.
 
-    `default` for those that no record covers yet. Found by bisection in the file: a day's index
-    of many ranks is large, and a page needs a few records of it.
+    Offsets that no record covers yet get `default`. The first record is found by bisection in the file. A
+    day's index of many ranks is large, and a page needs only a few records.
     """
     if not ends:
         return []

@@ -1,4 +1,4 @@
-"""A run's metrics as curves to draw: kept in memory, extended as ranks log, thinned to be sent."""
+"""A run's metrics as curves: kept in memory, extended as ranks log, thinned before they are sent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BAND_ABOVE = 4
 _MAX_NAMES = 500
 _KEPT = 8
 _MOST_POINTS = 4_000_000
-"""Of all runs together, as long as they are several: 24 bytes each."""
+"""Limit for all runs together, if there are several: 24 bytes per point."""
 _PATTERN_LINE = 2000
 _known: OrderedDict[tuple[Path, int], _Metrics] = OrderedDict()
 _known_lock = threading.Lock()
@@ -48,12 +48,12 @@ class _Series:
     times: array[float] = field(default_factory=lambda: array("d"))
 
     def arrays(self) -> tuple[Floats, Floats, Floats]:
-        # Copies: an array cannot grow while something looks into it.
+        # Copies, because an array cannot grow while numpy has a view of it.
         return np.array(self.steps), np.array(self.values), np.array(self.times)
 
 
 class _Metrics:
-    """All metrics of one attempt, extended by what was appended since. Used by several threads."""
+    """All metrics of one attempt. `refresh` adds what was appended. Several threads may use it."""
 
     def __init__(self, folder: RunFolder, attempt: int) -> None:
         job = reader.job(folder)
@@ -62,7 +62,7 @@ class _Metrics:
         self.series: dict[str, dict[int, _Series]] = {}
         self.version = 0
         self.problem: str | None = None
-        """Why --metric finds no more."""
+        """Why `--metric` finds no more."""
         self._patterns = job.metrics
         self._folder, self._attempt = folder, attempt
         self._ranks: list[RankFolder] = []
@@ -71,7 +71,7 @@ class _Metrics:
         self._read: list[int] = []
 
     def grow(self, world_size: int) -> None:
-        """Read that many ranks from now on: to an elastic run some are added."""
+        """Read this many ranks from now on. An elastic run may gain ranks."""
         for rank in range(self.world_size, world_size):
             place = self._folder.rank(self._attempt, rank)
             self._ranks.append(place)
@@ -109,7 +109,7 @@ class _Metrics:
                         series = self._of(name, rank)
                         own[name] = series.steps.append, series.values.append, series.times.append, series
                     add_step, add_value, add_time, series = own[name]
-                    number = float(value)  # which knows "NaN" and "Infinity"
+                    number = float(value)  # float() accepts "NaN" and "Infinity"
                     add_step(step if type(step) is int else len(series.steps))
                 except (TypeError, ValueError, OverflowError, KeyError):
                     continue  # not a number, or one name too many
@@ -137,7 +137,7 @@ class _Metrics:
         return found
 
     def _take_logs(self) -> None:
-        """What --metric finds in the lines that were finished since."""
+        """Add what `--metric` finds in lines finished since the last call."""
         found: dict[int, list[tuple[int, str, str, str | None]]] = {}
         try:
             for (rank, end), name, number, at in pattern_process.values(self._new_lines(), self._patterns):
@@ -155,7 +155,7 @@ class _Metrics:
                     series = self._of(name, rank)
                     series.steps.append(len(series.steps) if step is None else step)
                 except (ValueError, OverflowError, KeyError):
-                    continue  # the pattern fits text that is no number
+                    continue  # the pattern matches text that is not a number
                 series.values.append(value)
                 series.times.append(when)
 
@@ -175,11 +175,12 @@ def curves(
     names: Sequence[str] | None = None,
     version: str | None = None,
 ) -> Curves | CurvesUnchanged:
-    """Every metric with a curve per rank, thinned to about `points`, fewer where ranks are many.
+    """Return every metric with a curve per rank, thinned to about `points`, fewer for many ranks.
 
-    Kept of a curve are its first and last point, and the lowest and highest of every stretch. Values
-    that are no finite number are null, and listed in `special`. With the `version` of an earlier answer
-    to the same question: `{"unchanged": true}` when it is still right.
+    A thinned curve keeps its first and last point, and the lowest and highest point of every stretch.
+    Values that are not finite are null, and are listed in `special`.
+    `version`: the version of an earlier answer to the same question. If that answer is still right, the
+    result is `{"unchanged": true}`.
     """
     if not 10 <= points <= 100_000:
         raise InputError(f"points must be 10 to 100,000, got {points}")
@@ -221,8 +222,10 @@ def curves(
 def refresh(
     folder: RunFolder, attempt: int
 ) -> dict[str, dict[int, tuple[array[float], array[float], array[float]]]]:
-    """Read what was logged since the last time, and give all of it: by name and rank the steps, values and
-    times. What is given may grow when more is read."""
+    """Read what was logged since the last call. Returns all steps, values and times by name and rank.
+
+    The returned arrays may grow when more is read.
+    """
     metrics = _of_attempt(folder, attempt)
     with metrics.lock:
         _extend(metrics, folder, reader.status(folder))

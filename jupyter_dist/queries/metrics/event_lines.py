@@ -1,8 +1,8 @@
-"""Many lines of metrics at once, as a table: faster than line by line as JSON.
+"""Many metric lines parsed at once into a table, which is faster than JSON line by line.
 
-A rank that logs in a loop writes lines that differ in their numbers alone (worker/output/events.py). What
-stands between the numbers is cut away, and the rest is read as numbers. Where a line is of another kind,
-nothing is guessed: the caller reads them one by one.
+A rank that logs in a loop writes lines that differ only in their numbers (worker/output/events.py). The text
+between the numbers is removed, and the rest is read as numbers. If one line has another form, the functions
+return None, and the caller parses the lines one by one.
 """
 
 from __future__ import annotations
@@ -21,19 +21,22 @@ _LINE = re.compile(
 _NAME = re.compile(rb'"([^"]+)":[^,]+')
 _NUMERALS = b"0123456789.+-"
 _EXPONENT = b"\x01"
-"""Stands for the letter of an exponent, which a line has elsewhere as well. No line has this one."""
+"""Replaces the letter of an exponent, because that letter also occurs elsewhere.
+
+No line contains this byte.
+"""
 _NUMBERS = bytes(
     ord("e") if code == _EXPONENT[0] else code if code in _NUMERALS else 32 for code in range(256)
 )
-"""Makes spaces of all that belongs to no number."""
+"""Translation table: every byte that belongs to no number becomes a space."""
 _FEW = 16
 _EXACT = 2.0**53
 
 
 def block(data: bytes) -> tuple[list[str], npt.NDArray[np.float64]] | None:
-    """What `table` gives, of whole lines that are all of one make, and several times as fast.
+    """Return what `table` returns, but for whole lines of one form, and several times as fast.
 
-    Also None where names have digits: what is no numeral has to be the same in all lines.
+    Also returns None if names contain digits. All bytes outside numerals must be the same in all lines.
     """
     count, end = data.count(b"\n"), data.find(b"\n") + 1
     first = _LINE.fullmatch(data[: end - 1]) if count >= _FEW and data.endswith(b"\n") else None
@@ -50,9 +53,9 @@ def block(data: bytes) -> tuple[list[str], npt.NDArray[np.float64]] | None:
 
 
 def table(lines: list[bytes]) -> tuple[list[str], npt.NDArray[np.float64]] | None:
-    """The metrics' names, and a row for each line: its time, its step and its values.
+    """Return the metrics' names, and a row for each line: its time, its step and its values.
 
-    None where the lines are few, or not all of one make: of the same names, with a step, and finite.
+    Returns None for few lines, or for lines that differ in their names, lack a step or are not finite.
     """
     first = _LINE.fullmatch(lines[0]) if len(lines) >= _FEW else None
     if first is None:
@@ -75,13 +78,13 @@ def _rows(
         try:
             numbers = np.fromstring(numbers_of_lines, sep=" ")
         except (DeprecationWarning, ValueError):
-            return None  # something is left that is no number
+            return None  # text is left that is not a number
     width = 3 + len(names)
     if len(numbers) != width * count:
         return None
     rows = numbers.reshape(-1, width)
     seq = rows[:, 0]
-    # Each line has its own number, which grows: numbers that have slipped into a neighbour's row would not.
+    # Each line's `seq` is larger than the previous one, unless numbers slipped into another row.
     if (np.diff(seq) <= 0).any() or (np.abs(rows[:, 2]) >= _EXACT).any() or not np.isfinite(rows).all():
         return None
     try:

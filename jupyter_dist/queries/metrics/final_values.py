@@ -1,8 +1,8 @@
-"""What a run's metrics came to: the last value of each, the mean of its ranks.
+"""Final metrics of a run: the last value of each metric, averaged over ranks.
 
-A list shows it of hundreds of runs, so that only the last kilobytes of each rank's events are read. A metric
-that a rank has not logged for that long is not among them, nor is what --metric finds in logs: that takes
-reading all of them.
+A list shows them for hundreds of runs. So only the last kilobytes of each rank's events are read.
+A metric that a rank logged earlier is left out. Metrics that `--metric` finds in logs are left out too,
+because they need the whole log.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ _METRIC = b'"metric"'
 
 
 def final_metrics(folder: RunFolder, attempt: int, world_size: int) -> dict[str, float]:
-    """Name → mean of the last values that are finite numbers; of many ranks, of some of them. What
-    `system/` tells of machines says nothing of a training and is left out."""
+    """Return by name the mean of the last finite values. If there are many ranks, only some are read.
+
+    Metrics named `system/…` describe machines, not the training, and are left out.
+    """
     every = max(1, math.ceil(world_size / _MOST_RANKS))
     found: dict[str, list[float]] = {}
     for rank in range(0, world_size, every):
@@ -45,7 +47,7 @@ def _last(path: Path) -> dict[str, float]:
             continue
         names = line.translate(None, _OF_NUMBERS)
         if names in seen:
-            continue  # the same metrics at an earlier step: most lines are, and parsing takes the time
+            continue  # the same metrics at an earlier step: most lines are such, and parsing is slow
         seen.add(names)
         try:
             event = json.loads(line)
@@ -54,5 +56,5 @@ def _last(path: Path) -> dict[str, float]:
                 if name not in found and not name.startswith("system/"):
                     found[name] = float(value)
         except (ValueError, TypeError, KeyError, AttributeError):
-            continue  # ranks write what they like, and the first line may be half of one
+            continue  # a rank may write anything, and the first line may lack its beginning
     return {name: value for name, value in found.items() if math.isfinite(value)}

@@ -1,4 +1,4 @@
-"""Make curves short enough to be drawn: fewer points, fewer digits, a band in place of many ranks."""
+"""Thinning of curves for drawing: fewer points, fewer digits, a band instead of many ranks."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["band", "share", "thinned"]
 
 Floats = npt.NDArray[np.float64]
 _ALL_POINTS = 32_000
-"""Points of one metric in an answer, all ranks together: what a browser draws without effort."""
+"""Points of one metric in an answer, for all ranks together. A browser draws that many without effort."""
 _LEAST_POINTS = 250
 _SPECIALS = 200
 
 
 def share(points: int, ranks: int) -> int:
-    """How many points each of so many ranks' curves gets, where `points` were asked for."""
+    """Return how many points each rank's curve gets, if the caller asked for `points`."""
     return max(min(points, _LEAST_POINTS), min(points, _ALL_POINTS // ranks))
 
 
 def thinned(rank: int, steps: Floats, values: Floats, times: Floats, points: int) -> RankCurve:
-    """A rank's curve with about that many points: what it begins, ends and peaks with."""
+    """Return a rank's curve with about that many points: the first, the last, and the extremes."""
     special = np.flatnonzero(~np.isfinite(values))
     if len(values) > points:
         kept = _kept(values, special, points)
@@ -45,7 +45,7 @@ def thinned(rank: int, steps: Floats, values: Floats, times: Floats, points: int
 
 
 def _kept(values: Floats, special: npt.NDArray[np.intp], points: int) -> npt.NDArray[np.intp]:
-    """Indices of the first, the last, the lowest and highest of every stretch, and of what is special."""
+    """Return indices of the first and last value, each stretch's extremes, and values not finite."""
     buckets = max(1, points // 2 - 1)
     width = -(-len(values) // buckets)
     padded = np.full(buckets * width, np.nan)
@@ -59,7 +59,7 @@ def _kept(values: Floats, special: npt.NDArray[np.intp], points: int) -> npt.NDA
 
 
 def band(by_rank: Mapping[int, tuple[Floats, Floats, Floats]], points: int) -> Band:
-    """Mean, lowest and highest of all ranks' finite values, step by step or by stretches of steps."""
+    """Return mean, lowest and highest of the finite values of all ranks, by step or by stretches of steps."""
     steps = np.concatenate([arrays[0] for arrays in by_rank.values()])
     values = np.concatenate([arrays[1] for arrays in by_rank.values()])
     finite = np.isfinite(values)
@@ -87,18 +87,24 @@ def band(by_rank: Mapping[int, tuple[Floats, Floats, Floats]], points: int) -> B
 
 
 def _whole(steps: Floats) -> list[float]:
-    """Steps as whole numbers, which they nearly always are: shorter to send."""
+    """Return the steps as whole numbers if all are whole.
+
+    Nearly all are, and whole numbers are shorter to send.
+    """
     whole = bool((np.abs(steps) < 2**53).all() and (steps == np.floor(steps)).all())
     found: list[float] = (steps.astype(np.int64) if whole else steps).tolist()
     return found
 
 
 def _numbers(values: Floats) -> list[float | None]:
-    """Seven digits are more than a screen has pixels; null where JSON has no number."""
+    """Round to seven digits, which is finer than a screen's pixels.
+
+    Values that are not finite become None.
+    """
     with np.errstate(all="ignore"):
         scale = 10.0 ** (6 - np.floor(np.log10(np.abs(values))))
         rounded = np.round(values * scale) / scale
-    rounded = np.where(np.isfinite(rounded), rounded, values)  # 0, and what is too small to be scaled
+    rounded = np.where(np.isfinite(rounded), rounded, values)  # 0, and values too small to be scaled
     found: list[float | None] = rounded.tolist()
     if not np.isfinite(rounded).all():
         return [value if value is not None and math.isfinite(value) else None for value in found]

@@ -1,4 +1,4 @@
-"""What ranks take of their hosts, for the views: kept in memory, extended as hosts note it, thinned."""
+"""Resource usage of ranks for the views: kept in memory, extended as hosts measure it, thinned."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _lock = threading.Lock()
 
 
 class _Rank:
-    """One rank's samples so far."""
+    """Usage samples of one rank so far."""
 
     def __init__(self, folder: RankFolder) -> None:
         self.folder = folder
@@ -72,7 +72,10 @@ def _mean(values: list[float | None]) -> float | None:
 
 
 def _last_sign(folder: RankFolder) -> float | None:
-    """When the rank wrote into its log or its events. Of one on another host: when that came here."""
+    """Return when the rank last wrote its log or events.
+
+    For a rank on another host, the time of arrival here.
+    """
     signs = []
     for file in (folder.output, folder.events):
         with contextlib.suppress(OSError):
@@ -83,8 +86,11 @@ def _last_sign(folder: RankFolder) -> float | None:
 
 
 def usage(folder: RunFolder, points: int = 120) -> Usage:
-    """CPU, memory, GPUs and network of each rank of the current attempt, in about `points` means of which the
-    last is the newest sample itself, and each rank's last sign of life."""
+    """Return CPU, memory, GPUs and network of each rank of the current attempt.
+
+    The answer also has the time of each rank's last sign of life.
+    Each series has about `points` means. The last one is the newest sample itself.
+    """
     if not 1 <= points <= _MOST_POINTS:
         raise InputError(f"points must be 1 to {_MOST_POINTS}, got {points}")
     status = reader.status(folder)

@@ -1,1 +1,1 @@
-"""Why a run failed."""
+"""Causes of a run's failure."""

@@ -1,4 +1,4 @@
-"""Why a run failed: every rank's failure, the root cause first."""
+"""The failure of every rank of a run, the root cause first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import stacks
 
 __all__ = ["RankError", "failures", "traceback_of"]
 
-# What a rank says when another one has gone: never the root cause while there is another failure.
+# A rank reports one of these errors if another rank has ended. Any other failure is the root cause.
 _COLLATERAL = re.compile(
     r"connection (was )?(reset|closed|refused|aborted)|broken pipe|closed by peer|socket closed|"
     r"remote process exited|NCCL communicator was aborted|ncclRemoteError|ncclSystemError|"
@@ -27,11 +27,11 @@ _COLLATERAL = re.compile(
 
 @dataclass(frozen=True)
 class RankError:
-    """How one rank failed.
+    """Failure of one rank.
 
-    `kind` is "exception", "exit" (non-zero code without an exception), "signal" or "lost" (with its host).
-    `text` is the traceback with the cell's own lines, or what Python said of a crash; empty without either.
-    `collateral` says that the rank failed, or was ended, because another one had failed.
+    `kind` is "exception", "exit" (a non-zero exit code without an exception), "signal" or "lost" (with its
+    host). `text` is the traceback with the source lines of the cell, or Python's report of a crash. It may be
+    empty. `collateral` is true if the rank failed, or was stopped, because another rank had failed.
     """
 
     rank: int
@@ -51,9 +51,12 @@ class RankError:
 def failures(
     folder: RunFolder, attempt: int | None = None, ranks: Sequence[RankState] | None = None
 ) -> list[RankError]:
-    """The failures of an attempt, by default the newest: root cause first, then by time, collateral last.
+    """Return the failures of an attempt: root cause first, then by time, collateral failures last.
 
-    `ranks`: those of the attempt, from who knows them better than state.json, which is not read then.
+    Args:
+        attempt: the newest attempt by default.
+        ranks: the attempt's ranks, from a caller that has newer states than state.json. Then state.json is
+            not read.
     """
     alone = True
     if ranks is None or attempt is None:
@@ -67,7 +70,7 @@ def failures(
         if error is not None:
             found.append(error)
     if any(not error.collateral for error in found):
-        # Judged by what it says only when somebody else said something better.
+        # A message alone marks a failure as collateral only if another rank has a failure of its own.
         marked = [replace(e, collateral=e.collateral or e.rank in asked or _blames_another(e)) for e in found]
         if any(not error.collateral for error in marked):
             found = marked
@@ -75,7 +78,7 @@ def failures(
 
 
 def traceback_of(folder: RunFolder, attempt: int, rank: int) -> str:
-    """The traceback that a rank has written down, which its log ends with; empty while it has none."""
+    """Return the traceback that a rank has written, which also ends its log. Empty if there is none yet."""
     written = _error_file(folder, attempt, rank)
     return "" if written is None else str(written["text"])
 
@@ -87,8 +90,12 @@ def _blames_another(error: RankError) -> bool:
 def _of_rank(
     folder: RunFolder, attempt: int, rank: RankState, asked: set[int], *, alone: bool
 ) -> RankError | None:
-    """`alone`: a rank that is lost is so by itself, and not with the whole run. To `asked` it is added if it
-    raised while it was asked to end."""
+    """Return the failure of a rank, or None.
+
+    Args:
+        asked: the function adds the rank here if it raised after a request to end.
+        alone: a lost rank was lost by itself, and not with the whole run.
+    """
     stopped = rank.state is State.STOPPED
     common: dict[str, Any] = {
         "rank": rank.rank,
@@ -131,4 +138,4 @@ def _error_file(folder: RunFolder, attempt: int, rank: int) -> dict[str, Any] | 
             found["exit_code"] = data["exit_code"]
         return found
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None  # no error, or a torn file: the exit code still tells that it failed
+        return None  # no error, or a torn file: the exit code still shows that the rank failed

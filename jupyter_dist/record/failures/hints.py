@@ -1,4 +1,4 @@
-"""What to do about a failure whose cause is well known, or perhaps known; a hint says which."""
+"""Advice on failures with a known or possible cause. A hint that is not certain starts with "perhaps"."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _SIMPLE = (
         "%%distribute to debug it in the notebook; print() and `%dist stacks` show where the ranks are",
     ),
 )
-"""What the failure means, and what to do."""
+"""Pairs: a pattern, and an advice that is certain if the error itself matches."""
 _UNSURE = (
     (
         r"client socket has timed out",
@@ -82,7 +82,7 @@ _UNSURE = (
         "the process at the other end of a pipe or a queue has ended",
     ),
 )
-"""What it may mean: other things say the same."""
+"""Pairs: a pattern, and an advice that is never certain, because other failures print the same text."""
 _PERHAPS = "perhaps "
 _LOG_LINES = 40
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'(?!: in this cell)")
@@ -95,16 +95,19 @@ _LACKING = re.compile(
 
 
 def of_run(folder: RunFolder, attempt: int, first: RankError) -> list[str]:
-    """The advice about the failure that a run's attempt began with; reads the end of that rank's log."""
+    """Return the advice on the first failure of an attempt. Reads the end of that rank's log."""
     return hints(first, reader.job(folder), last_lines(folder.rank(attempt, first.rank).output)[-_LOG_LINES:])
 
 
 def hints(error: RankError, job: Job, log: Sequence[str]) -> list[str]:
-    """At most three pieces of advice; none where the cause is not known. `log`: how the rank's log ends."""
+    """Return at most three pieces of advice, none for an unknown cause.
+
+    `log` has the last lines of the rank's log.
+    """
     own = f"{error.type}: {error.message}"
     said = f"{own}\n{error.text}"[-20_000:]
     log_text = "\n".join(log)
-    # Of a rank that did not say what it was, the last lines may tell, or be of something else.
+    # Without a traceback, the rank's last log lines may show the cause, or something else.
     text = said if error.text else f"{said}\n{log_text}"
     found = _known(own, text)
     missing = _NO_MODULE.search(text)
@@ -114,7 +117,7 @@ def hints(error: RankError, job: Job, log: Sequence[str]) -> list[str]:
     unknown = _NO_NAME.match(error.message) if error.type == "NameError" else None
     if unknown and job.label.startswith("In[") and _is_in_a_cell(error):
         found.append(_missing_name(unknown[1]))
-    spawned = _SPAWNED.search(f"{said}\n{log_text}")  # said by the process that was spawned
+    spawned = _SPAWNED.search(f"{said}\n{log_text}")  # printed by the spawned process
     if spawned:
         found.append(
             _perhaps(
@@ -135,7 +138,10 @@ def hints(error: RankError, job: Job, log: Sequence[str]) -> list[str]:
 
 
 def _known(own: str, text: str) -> list[str]:
-    """What is known of the error itself is sure; what stands elsewhere may have been dealt with."""
+    """Return advice.
+
+    It is certain if the error itself matches. The cell may have handled an error elsewhere in the text.
+    """
     found: list[str] = []
     for pattern, advice in _SIMPLE:
         if re.search(pattern, own):
@@ -166,7 +172,7 @@ def _missing_name(name: str) -> str:
 
 
 def _missing_module(name: str, job: Job, host: str | None) -> tuple[str, bool]:
-    """The advice, and whether it is sure."""
+    """Return the advice, and whether it is certain."""
     top = name.partition(".")[0]
     places = [Path(job.cwd), *([Path(job.notebook).parent] if job.notebook else [])]
     if any((place / f"{top}.py").is_file() or (place / top / "__init__.py").is_file() for place in places):
@@ -174,7 +180,7 @@ def _missing_module(name: str, job: Job, host: str | None) -> tuple[str, bool]:
     remote = bool(job.options.get("hosts"))
     python = "the Python that runs the ranks" if remote else one_line(job.python, 200)
     if name != top:
-        # A part of a package that is there: what is wrong is another version, or another module of that name.
+        # The package is there, and its submodule is not: another version, or another module of the same name.
         return f"{top!r} is there for {python}, in a version that has no {name!r}", False
     if remote:
         return (
@@ -189,5 +195,5 @@ def _missing_module(name: str, job: Job, host: str | None) -> tuple[str, bool]:
 def _is_here(top: str) -> bool:
     try:
         return PathFinder.find_spec(top) is not None
-    except Exception:  # finders that others have put on the path may raise anything
+    except Exception:  # a third-party finder on sys.meta_path may raise anything
         return False

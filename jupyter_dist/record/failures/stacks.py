@@ -1,7 +1,7 @@
-"""The Python stacks that a run's ranks have written: read, grouped, rendered.
+"""Python stacks that a run's ranks have written: reading, grouping, rendering.
 
-Each rank's faulthandler appends a dump of its threads to `stacks.txt` when the supervisor signals
-it. That works while the rank waits in C code and holds the GIL, which is where most hangs are.
+The supervisor signals a rank, and the rank's faulthandler appends a dump of its threads to `stacks.txt`.
+That works even if the rank waits in C code and holds the GIL, as in most hangs.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ _MAX_DUMP = 1 << 20
 
 @dataclass(frozen=True)
 class Stacks:
-    """The stacks of a run's ranks. `str()` gives them as text, grouped; shown side by side in a notebook.
+    """Stacks of a run's ranks.
 
-    `missing` are ranks that gave none in time.
+    `str()` returns them as text, grouped. A notebook shows the groups side by side.
+
+    `missing` are ranks that wrote no stack within the timeout.
     """
 
     dumps: Mapping[int, Dump]
@@ -42,14 +44,14 @@ class Stacks:
     timeout_s: float | None = None
     all_threads: bool = False
     groups: list[tuple[tuple[int, ...], tuple[Frame, ...]]] = field(init=False)
-    """(ranks, frames of their main thread). Where most ranks are at one place, the others come first."""
+    """(ranks, frames of their main thread). If most ranks are at one place, the other ranks come first."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", _group(self.dumps))
 
     @property
     def hint(self) -> str:
-        """`rank 1 is elsewhere`, where most ranks are at one place and a few are not; else empty."""
+        """`rank 1 is elsewhere` if most ranks are at one place and a few are not. Otherwise empty."""
         if not _has_majority(self.groups):
             return ""
         others = [rank for ranks, _ in self.groups[:-1] for rank in ranks]
@@ -131,7 +133,10 @@ def _has_majority(groups: list[tuple[tuple[int, ...], tuple[Frame, ...]]]) -> bo
 
 
 class _Sources:
-    """Names and source lines of the run's files: the cell's from the payload, others from the disk."""
+    """Labels and source lines of the run's files.
+
+    The payload has those of the cell, the disk has the others.
+    """
 
     def __init__(self, folder: RunFolder) -> None:
         self._labels: Mapping[str, str] = {}
@@ -142,7 +147,7 @@ class _Sources:
             header = payload.read_header(folder.payload)
             self._labels = {escaped(file): str(label) for file, label in header["labels"].items()}
             self._sources = {escaped(file): str(text) for file, text in header["sources"].items()}
-        except Exception:  # the stacks are worth showing without it, whatever is wrong with the file
+        except Exception:  # stacks without labels are still useful, whatever is wrong with the file
             return
 
     def dump(self, found: Dump) -> Dump:
@@ -153,7 +158,7 @@ class _Sources:
         return Thread(frames or (Frame("", None, _NO_FRAME),), one_line(thread.name, 40), thread.current)
 
     def _users(self, frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-        """Without the calls of the worker that lead to the cell."""
+        """Remove the worker's own calls, which lead to the cell."""
         for i, frame in enumerate(frames):
             if frame.file in self._sources:
                 return frames[i:]
@@ -184,7 +189,7 @@ class _Sources:
 
 
 def running(folder: RunFolder) -> tuple[int, list[int]]:
-    """The current attempt and its ranks that run: those that can give a stack."""
+    """Return the current attempt and its running ranks. Only a running rank can write a stack."""
     status = reader.status(folder)
     return status.attempt, [rank.rank for rank in status.ranks if rank.state is State.RUNNING]
 
@@ -207,7 +212,10 @@ def _size(path: Path) -> int:
 
 
 def read(folder: RunFolder, *, since: float = 0.0) -> Stacks:
-    """The newest stacks on disk of the ranks that run, asking nobody; older than `since` is missing."""
+    """Read the newest stacks on disk of the running ranks.
+
+    Sends no signal. A stack older than `since` is missing.
+    """
     attempt, live = running(folder)
     sources = _Sources(folder)
     found = {}
@@ -224,8 +232,10 @@ def read(folder: RunFolder, *, since: float = 0.0) -> Stacks:
 
 
 def kept(folder: RunFolder) -> tuple[Stacks, float]:
-    """The newest stacks that the ranks of the newest attempt have written, also of a run that has ended, and
-    when the last of them was (0 where there are none). Asks nobody."""
+    """Read the newest stacks of the newest attempt, also of a run that has ended. Sends no signal.
+
+    Returns the stacks and the time of the newest one, which is 0 if there is none.
+    """
     status = reader.status(folder)
     sources = _Sources(folder)
     found, newest = {}, 0.0
@@ -239,7 +249,7 @@ def kept(folder: RunFolder) -> tuple[Stacks, float]:
 
 
 def of_crash(folder: RunFolder, log: Path) -> str:
-    """The fatal error that a rank's log ends with, and where the rank was; empty where it has none."""
+    """Return the fatal error at the end of a rank's log, and the rank's frames. Empty if the log has none."""
     text = _tail(log)
     begin = text.rfind(_FATAL)
     if begin < 0:
@@ -251,12 +261,12 @@ def of_crash(folder: RunFolder, log: Path) -> str:
 
 
 def sizes(folder: RunFolder, attempt: int, ranks: Iterable[int]) -> dict[int, int]:
-    """How many bytes of stacks each of these ranks has written so far."""
+    """Return how many bytes of stacks each of these ranks has written."""
     return {rank: _size(folder.rank(attempt, rank).stacks) for rank in ranks}
 
 
 def read_after(folder: RunFolder, attempt: int, before: Mapping[int, int]) -> dict[int, Dump]:
-    """The newest stack of each rank that has written more than the `sizes` from before."""
+    """Return the newest stack of each rank whose file is larger than its size in `before` (see `sizes`)."""
     sources = _Sources(folder)
     found = {}
     for rank, size in before.items():

@@ -1,8 +1,8 @@
-"""Put the whole logs of several ranks together by time: `Run.log()`.
+"""The whole logs of several ranks, merged by time: `Run.log()`.
 
-Whole stretches of a log are moved at once: 400,000 lines are a few hundred of them. What comes while a run
-goes on is ordered line by line (cursor.py); the pages of a view, whose rows must keep their numbers for
-good, are ordered by `queries.log_all`.
+Whole stretches of a log are moved at once: 400,000 lines are a few hundred stretches. Two other modules
+merge by other rules. record/cursor.py orders the new lines of a running run line by line.
+queries/logs/merged_log.py orders the pages of a view, in which a row's number never changes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["interleaved", "unrolled"]
 
 
 def unrolled(folder: RunFolder, rank: int, attempt: int) -> bytes:
-    """A rank's log without what it rewrote by moving the cursor up; empty when there is none."""
+    """Return a rank's log without lines that the rank later rewrote. Empty if there is no log."""
     log = _log(folder, rank, attempt)
     return log.read(0, log.size)
 
@@ -29,10 +29,12 @@ def _log(folder: RunFolder, rank: int, attempt: int) -> RenderedLog:
 
 
 def interleaved(folder: RunFolder, ranks: range, attempt: int) -> str:
-    """Every line of every rank behind `[rank] `, by time; a rank's own lines keep their order.
+    """Return the lines of all ranks by time, each with the prefix `[rank] `.
 
-    The lines of a bar that a rank rewrote stand there once, as they were in the end. The time index knows
-    stretches of a log, not lines: 400,000 lines are a few hundred stretches.
+    A rank's own lines keep their order.
+
+    If a rank rewrote the lines of a progress bar, only their last version appears. The time index has times
+    of stretches of a log, not of lines.
     """
     stretches: list[tuple[float, int, int, bytes]] = []
     for rank in ranks:
@@ -41,14 +43,14 @@ def interleaved(folder: RunFolder, ranks: range, attempt: int) -> str:
         times = {log.shown(offset): when for offset, when in reversed(records)}
         latest = 0.0
         for number, (when, piece) in enumerate(_cut(log.read(0, log.size), times)):
-            latest = max(latest, when)  # a clock that was set back must not turn lines around
+            latest = max(latest, when)  # a clock that was set back must not reorder lines
             stretches.append((latest, rank, number, piece))
     stretches.sort(key=lambda stretch: stretch[:3])
     return b"".join(_prefixed(rank, piece) for _, rank, _, piece in stretches).decode("utf-8", "replace")
 
 
 def _cut(data: bytes, times: Mapping[int, float]) -> Iterator[tuple[float, bytes]]:
-    """Stretches of whole lines, each with the time by which it had begun to be there."""
+    """Yield stretches of whole lines, each with a time by which its first bytes were written."""
     start = 0
     for offset, when in sorted(times.items()):
         if offset <= start:

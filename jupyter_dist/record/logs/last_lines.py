@@ -1,4 +1,4 @@
-"""How a file ends: its last bytes, and a log's last lines as a terminal would show them."""
+"""The end of a file: its last bytes, and a log's last lines as a terminal shows them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOG_BYTES = 64 << 10
 
 
 def last_bytes(path: Path, most: int) -> tuple[bytes, bool]:
-    """The last bytes of a file, and whether there are others before; none of a file that cannot be read."""
+    """Return the last bytes of a file, and whether the file has more. An unreadable file gives no bytes."""
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
@@ -25,9 +25,9 @@ def last_bytes(path: Path, most: int) -> tuple[bytes, bool]:
 
 
 def last_lines(path: Path) -> list[str]:
-    """The last lines of a log, as a terminal would show them, without colours; empty when there is none."""
+    """Return the last lines of a log as a terminal shows them, without colours. Empty if there is no log."""
     data, cut = last_bytes(path, _LOG_BYTES)
     lines = clean_lines(unrolled(data).decode("utf-8", "replace"), limit=400).rstrip().split("\n")
     if cut:
-        del lines[0]  # its beginning was not read
+        del lines[0]  # this line's beginning was not read
     return lines if any(lines) else []

@@ -1,9 +1,9 @@
-"""A log as it is shown, without the lines that were rewritten: the bytes of a file that does not exist.
+"""A log as a view shows it, without lines that were rewritten. No file on disk has these bytes.
 
-The log itself stays as it was written. Beside it stand the pieces that text/log_rendering.py found, so that
-any byte of what is shown is found in the log, or among what is shown in its place. What is there once is
-final; more comes at the end. Where nothing is rewritten, which is nearly always, it is the log, byte for
-byte.
+The log itself stays as it was written. `RenderedLog` stores the pieces that text/log_rendering.py found.
+Each shown byte is either a byte of the log, or belongs to a text that replaces a part of it.
+A shown byte never changes, and new bytes are added only at the end.
+If nothing was rewritten, as in nearly all logs, the shown bytes are those of the log.
 """
 
 from __future__ import annotations
@@ -22,34 +22,36 @@ __all__ = ["RenderedLog"]
 
 _CHUNK = 1 << 20
 _MAX_TEXTS = 64 << 20
-"""When that much has been rewritten, which takes a bar for each of a million epochs, the rest is shown as
-it was written."""
+"""Limit of rewritten text.
+
+Beyond it, the rest is shown as written. A bar for each of a million epochs is that long.
+"""
 
 
 class RenderedLog:
-    """One file, which grows. Used by several threads. `raw`: shown as it was written."""
+    """View of one growing file. Several threads may use it. `raw`: show the file as it was written."""
 
     def __init__(self, path: Path, *, raw: bool = False) -> None:
         self.path = path
         self._raw = raw
         self._lock = threading.Lock()
         self.begun = 0
-        """How often it was begun anew, because another file took the place of the one before."""
+        """How often the view started over, because another file replaced the previous one."""
         self._reset()
 
     def _reset(self) -> None:
         self._file_id = (0, 0)
         self.size = 0
-        """Bytes that are shown, without the lines at the end that may still change."""
-        # Of each piece where it begins, in the log and in what is shown, and where its text begins (or -1).
+        """Number of shown bytes, without the lines at the end that may still change."""
+        # Start of each piece: its offset in the log, in the shown bytes, and in `_texts` (or -1).
         self._at_log, self._at_shown, self._at_text = array("Q"), array("Q"), array("q")
         self._end = 0
-        """The end of the last piece in the log."""
+        """End of the last piece in the log."""
         self._texts = bytearray()
         self._unroll = LogRendering()
 
     def refresh(self, *, ended: bool = False) -> None:
-        """Take in what was appended. `ended`: nothing more is waited for, so that all of it is shown."""
+        """Read what was appended. `ended`: the log is complete, so show all of it."""
         with self._lock:
             try:
                 with open(self.path, "rb") as file:
@@ -89,7 +91,7 @@ class RenderedLog:
             self._end = end
 
     def read(self, start: int, count: int) -> bytes:
-        """Shown bytes from `start` on, at most `count`; fewer where the file is gone."""
+        """Return at most `count` shown bytes from `start` on. Fewer if the file is gone."""
         parts = []
         with self._lock:
             stop = min(start + count, self.size)
@@ -105,7 +107,7 @@ class RenderedLog:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def of_log(self, start: int, count: int) -> bytes:
-        """Bytes of the log itself; none where it is gone."""
+        """Return bytes of the log itself. Empty if the file is gone."""
         try:
             with open(self.path, "rb") as file:
                 return os.pread(file.fileno(), count, start)
@@ -116,7 +118,7 @@ class RenderedLog:
         return self._at_shown[piece + 1] if piece + 1 < len(self._at_shown) else self.size
 
     def in_log(self, end: int) -> int:
-        """By what offset in the log the shown bytes before `end` were there."""
+        """Return the offset in the log by which the shown bytes before `end` had been written."""
         if not self._texts:
             return end
         with self._lock:
@@ -128,7 +130,7 @@ class RenderedLog:
             return self._at_log[piece] + end - self._at_shown[piece]
 
     def shown(self, offset: int) -> int:
-        """How many bytes are shown of the log's first `offset` ones."""
+        """Return how many bytes are shown of the log's first `offset` bytes."""
         with self._lock:
             if offset >= self._end:
                 return self.size
@@ -138,17 +140,17 @@ class RenderedLog:
             return self._at_shown[piece] + offset - self._at_log[piece]
 
     def rest(self) -> tuple[list[bytes], tuple[int, int]]:
-        """What comes behind the shown bytes and may change: the lines, or where in the log they are.
+        """Return what follows the shown bytes and may still change: lines, and their place in the log.
 
-        Lines that a bar rewrites are given as they look now. A line that has merely no end yet may be longer
-        than anybody wants to have at once, so of that the place in the log is given.
+        Lines that a progress bar rewrites are returned as they look now. A line that only lacks its newline
+        is not returned, because it may be very long. Its place in the log is enough to read it.
         """
         with self._lock:
             place = self._unroll.done, self._unroll.read
             return (self._unroll.rest() if self._unroll.rewriting else []), place
 
     def chunks(self) -> Iterator[bytes]:
-        """All that is shown now, in pieces."""
+        """Yield all that is shown now, in pieces."""
         start, size = 0, self.size
         while start < size and (chunk := self.read(start, min(_CHUNK, size - start))):
             start += len(chunk)

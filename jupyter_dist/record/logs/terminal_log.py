@@ -1,4 +1,4 @@
-"""A run's log for a terminal: the last lines of some ranks by time, then new lines as they come."""
+"""A run's log for a terminal: the last lines of some ranks by time, then new lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _check_ranks(folder: RunFolder, ranks: Collection[int]) -> None:
 def read_log(
     folder: RunFolder, *, ranks: Collection[int] | None = None, tail: int | None = None
 ) -> tuple[list[reader.Line], int]:
-    """Some ranks' lines by time, or those of all: the last `tail` ones, and how many came before them."""
+    """Return the last `tail` lines of these ranks (default: all) by time, and the number of lines before."""
     if ranks is not None:
         _check_ranks(folder, ranks)
     kept: deque[reader.Line] = deque(maxlen=tail)
@@ -41,8 +41,11 @@ def read_log(
 def follow_log(
     folder: RunFolder, *, ranks: Collection[int] | None = None, tail: int | None = None
 ) -> Iterator[list[reader.Line]]:
-    """The log's last `tail` lines (all by default), then new ones as they come, until the run ends, or
-    is unwatched: then nobody brings its lines here."""
+    """Yield the log's last `tail` lines (default: all), then new lines until the run ends.
+
+    Blocks between new lines. Also ends if the run is unwatched, because then no process copies its lines
+    here.
+    """
     if ranks is not None:
         _check_ranks(folder, ranks)
     source = Tail(folder)

@@ -1,7 +1,8 @@
-"""What a page about a run shows of its metrics, made as points come: short curves and last values.
+"""Digest of a run's metrics for a page about the run: short curves and last values.
 
-The digest of many points is the same in whatever pieces they come, and after ten million of them as large as
-after ten thousand. It needs no numpy, as the supervisor has none (supervise/digest_update.py).
+The digest grows as points arrive. It is the same however the points are divided into calls. Ten million
+points need no more space than ten thousand.
+This module needs no numpy, because the supervisor has none (supervise/digest_update.py).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 __all__ = ["LINES", "Band", "Digest", "Line", "Metric"]
 
 LINES = 8
-"""So many ranks have a line each. Of more, a band is shown."""
+"""Up to this number of ranks, each rank has its own line. For more ranks, the page shows a band."""
 _STRETCHES = 128
 _BAND_ROWS = 64
 
@@ -23,15 +24,17 @@ Point = tuple[float, float]
 
 @dataclass
 class Line:
-    """A curve of finite values: the lowest and the highest point of each stretch of so many points."""
+    """Curve of finite values: the lowest and the highest point of each stretch of `width` points."""
 
     width: int = 1
     """Points in a stretch, a power of two."""
     filled: int = 0
     """Points in the last stretch."""
     stretches: list[tuple[float, float, float, float]] = field(default_factory=list)
-    """Step and value of two points, in the order in which they came; twice the same point where all of a
-    stretch have one value. Of equal values the first counts."""
+    """Step and value of two points, in the order of their arrival.
+
+    If a stretch has only one value, both points are the same. Of equal values the first counts.
+    """
 
     def extend(self, steps: Sequence[float], values: Sequence[float]) -> None:
         at, stretches = 0, self.stretches
@@ -50,7 +53,7 @@ class Line:
             at = end
 
     def _widen(self) -> None:
-        """Two stretches become one. All of them are full, and so are the new ones."""
+        """Join each pair of stretches. All stretches are full before and after."""
         pairs = zip(self.stretches[::2], self.stretches[1::2], strict=True)
         self.stretches[:] = [_joined(*pair) for pair in pairs]
         self.width *= 2
@@ -87,15 +90,15 @@ def _joined(
 
 @dataclass
 class Band:
-    """Of many ranks together: how many values, their mean, least and greatest, by stretches of steps."""
+    """Summary of many ranks together, by stretches of steps: count of values, mean, least and greatest."""
 
     width: float = 1.0
-    """Steps in a stretch, a power of two. The first stretch of them begins at step 0."""
+    """Steps in a stretch, a power of two. The first stretch begins at step 0."""
     rows: dict[float, tuple[float, int, float, float, float]] = field(default_factory=dict)
     """By the number of the stretch: its first step that occurred, count, mean, least, greatest."""
 
     def extend(self, steps: Sequence[float], values: Sequence[float]) -> None:
-        """Finite values."""
+        """Add points. All values are finite."""
         at, end = 0, len(values)
         while at < end:
             place, first = steps[at] // self.width, at
@@ -104,14 +107,14 @@ class Band:
                 low_step = min(low_step, steps[at])
                 at += 1
             part = values[first:at]
-            # Divided before they are added: the sum of huge values is no float.
+            # Divide before adding: the sum of huge values may overflow a float.
             mean = sum(value / len(part) for value in part)
             self._put(place, (low_step, len(part), mean, min(part), max(part)))
             if len(self.rows) > _BAND_ROWS:
                 self._widen(2 * self.width)
 
     def absorb(self, other: Band) -> None:
-        """What a band of other points has."""
+        """Add the points of another band."""
         self._widen(max(self.width, other.width))
         for row in other.rows.values():
             self._put(row[0] // self.width, row)
@@ -133,7 +136,7 @@ class Band:
         self.rows[place] = (min(was[0], row[0]), count, mean, min(was[3], row[3]), max(was[4], row[4]))
 
     def points(self) -> list[tuple[float, float, float, float]]:
-        """Step, least, mean, greatest, in the order of the steps."""
+        """Return step, least, mean and greatest, in the order of the steps."""
         found = (self.rows[place] for place in sorted(self.rows))
         return [(step, low, mean, high) for step, _, mean, low, high in found]
 
@@ -143,23 +146,26 @@ class Metric:
     """One metric of one attempt."""
 
     first: float = math.inf
-    """When it came first."""
+    """Time of the first point."""
     last: dict[int, tuple[int, float, float]] = field(default_factory=dict)
-    """By rank: how many points there are, and the last one's step and value, which may be NaN or infinite."""
+    """By rank: the number of points, and the last point's step and value.
+
+    The value may be NaN or infinite.
+    """
     lines: dict[int, Line] = field(default_factory=dict)
-    """By rank; none where there are more than `LINES` ranks."""
+    """By rank. Empty for more than `LINES` ranks."""
     band: Band | None = None
-    """Of all ranks, where a run has more than `LINES` of them."""
+    """Band of all ranks, if the run has more than `LINES` ranks."""
 
 
 class Digest:
-    """The metrics of one attempt of a run with `ranks` ranks."""
+    """Metrics of one attempt of a run with `ranks` ranks."""
 
     def __init__(self, ranks: int, most_names: int) -> None:
         self.banded = ranks > LINES
         self.metrics: dict[str, Metric] = {}
         self.left_out = False
-        """There were more names than `most_names`."""
+        """Whether there were more names than `most_names`."""
         self._most_names = most_names
 
     def add(
@@ -170,7 +176,10 @@ class Digest:
         values: Sequence[float],
         times: Iterable[float],
     ) -> None:
-        """Points of one metric and rank, in their order. A step that is None is the point's number."""
+        """Add points of one metric and rank, in their order.
+
+        If a step is None, the point's number is its step.
+        """
         metric = self.metrics.get(name)
         if metric is None:
             if len(self.metrics) >= self._most_names:
@@ -193,7 +202,7 @@ class Digest:
             metric.band.extend(numbered, values)
 
     def to_json(self) -> list[Any]:
-        """NaN and infinity stand in it as Python writes them."""
+        """Return data for JSON. NaN and infinity are written as Python's json module writes them."""
         return [
             [
                 name,
@@ -211,7 +220,10 @@ class Digest:
         ]
 
     def take(self, data: Any) -> None:
-        """Go on from what `to_json` gave. ValueError, TypeError or IndexError where it is something else."""
+        """Continue from the data of `to_json`.
+
+        Raises ValueError, TypeError or IndexError for any other data.
+        """
         for name, first, last, lines, band in data:
             metric = self.metrics[str(name)] = Metric(float(first))
             metric.last = {int(rank): (int(n), float(x), float(y)) for rank, n, x, y in last}

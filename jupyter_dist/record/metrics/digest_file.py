@@ -1,9 +1,10 @@
-"""The digest of an attempt's metrics, `curves.json`: read, brought up to what the ranks have written, kept.
+"""The digest file of an attempt's metrics, `curves.json`: reading, updating and storing it.
 
-The supervisor keeps it while points come (supervise/digest_update.py). Whoever shows the run reads it, and of
-the ranks' events only what it does not cover yet. It tells of each rank how far it has come, and the sum of
-the bytes before: where the events are others than those, it counts for nothing, and all of them are read. It
-also tells where between the points something stands that ranks show, as that is looked for there, too.
+The supervisor updates the file as points arrive (supervise/digest_update.py). A program that shows the run
+reads the file. Of the ranks' events it then reads only those that the file does not cover yet.
+For each rank, the file has an offset in the events and a checksum of the bytes before that offset.
+If the checksum differs from that of the events, the file is ignored, and all events are read.
+The file also has the places of rich output among the events, because readers look for it there.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _NAME = re.compile(rb'"([^"]+)":[^,]+')
 
 
 class DigestFile:
-    """For one attempt."""
+    """Digest file of one attempt."""
 
     def __init__(self, folder: RunFolder, attempt: int, ranks: int, most_names: int = _MOST_NAMES) -> None:
         self._folder, self._attempt, self._most_names = folder, attempt, most_names
@@ -50,12 +51,12 @@ class DigestFile:
     def _begin(self, ranks: int) -> None:
         self.digest = Digest(ranks, self._most_names)
         self.shown: list[list[tuple[int, int]]] = []
-        """By rank the bytes of the events in which something is shown, first and after the last."""
+        """By rank: the byte ranges of the events that contain rich output, as (first, after the last)."""
         self._events: list[GrowingFile] = []
         self.grow(ranks)
 
     def grow(self, ranks: int) -> None:
-        """So many ranks there are by now."""
+        """Set the number of ranks that exist by now."""
         if ranks > LINES and not self.digest.banded:
             self._begin(ranks)  # a band is made of all points
             return
@@ -65,11 +66,11 @@ class DigestFile:
 
     @property
     def offsets(self) -> list[int]:
-        """How far each rank's events have been read."""
+        """Return the offset up to which each rank's events have been read."""
         return [events.offset for events in self._events]
 
     def load(self) -> bool:
-        """Begin where the file has come to; false where there is none that fits."""
+        """Continue from the stored file. Returns False if there is no file that matches the events."""
         try:
             data = json.loads(self._path.read_bytes())
             if data["version"] != _VERSION or data["banded"] != self.digest.banded:
@@ -92,20 +93,22 @@ class DigestFile:
         return True
 
     def store(self) -> None:
-        """Readers see the whole file or the one before. OSError passes through."""
+        """Write the file. Readers see the whole new file or the previous one. Raises OSError."""
         read = [[events.offset, _check(events.path, events.offset)] for events in self._events]
         data = {"version": _VERSION, "banded": self.digest.banded, "read": read, "shown": self.shown}
         write_bytes(self._path, json.dumps({**data, "metrics": self.digest.to_json()}).encode())
 
     def read(self, seconds: float = math.inf) -> int:
-        """Take in what is new; returns how many bytes. After `seconds` of this thread's time it leaves the
-        rest for the next call."""
+        """Read new events and return how many bytes were read.
+
+        After `seconds` of this thread's CPU time, the rest is left for the next call.
+        """
         done, until = 0, time.thread_time() + seconds
         unread = list(enumerate(self._events))
         while unread and time.thread_time() < until:
             rest = []
             for rank, events in unread:
-                # All ranks in turn, and little of each: a MB takes 20 ms.
+                # Read a little of each rank in turn: a MB takes 20 ms.
                 data = events.read(_PIECE)
                 if data:
                     done += len(data)
@@ -133,8 +136,11 @@ class DigestFile:
 
 
 def _of_one_make(digest: Digest, rank: int, data: bytes) -> bool:
-    """A rank that logs in a loop writes lines that differ in their numbers alone: they are taken apart by one
-    pattern. False where any metric's line is of another make, and then nothing was taken."""
+    """Parse all metric lines with one pattern, if they differ only in their numbers.
+
+    A rank that logs in a loop writes such lines. Returns False if any metric line has another form. Then
+    nothing was added to the digest.
+    """
     at = data.find(_METRIC)
     if at < 0:
         return True
@@ -182,14 +188,14 @@ def _points(event: dict[str, Any]) -> Iterable[tuple[str, float | None, float, f
         return
     for name, value in values.items():
         try:
-            # A number that is none is "NaN" or "Infinity", which float knows.
+            # JSON has no NaN, so an event has the text "NaN" or "Infinity", which float() accepts.
             yield name, float(step) if type(step) is int else None, float(value), when
         except (TypeError, ValueError, OverflowError):
             continue
 
 
 def _check(path: Path, offset: int) -> int:
-    """A sum of the last bytes before `offset`. OSError where they are not there."""
+    """Return a checksum of the last bytes before `offset`. Raises OSError if the file is shorter."""
     if not offset:
         return 0
     with open(path, "rb") as file:

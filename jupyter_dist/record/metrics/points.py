@@ -1,4 +1,4 @@
-"""A run's metrics: what ranks logged, and what --metric finds in their output."""
+"""A run's metrics: those that ranks logged, and those that `--metric` finds in their output."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class MetricPoint(NamedTuple):
 
 
 def to_number(value: object) -> float:
-    """A metric's value as it stands in an event: a number, or "NaN", "Infinity", "-Infinity"."""
-    return float(value)  # type: ignore[arg-type]  # float() knows these three words itself
+    """Convert a metric's value in an event: a number, or "NaN", "Infinity", "-Infinity"."""
+    return float(value)  # type: ignore[arg-type]  # float() accepts these three words
 
 
 def points(folder: RunFolder, attempt: int | None = None) -> list[MetricPoint]:
-    """Every metric of a run in the order of its time; of all attempts by default."""
+    """Return every metric of a run in the order of time, by default of all attempts."""
     found: list[MetricPoint] = []
     for event in reader.events(folder, attempt):
         if event.kind == "metric":
@@ -52,7 +52,7 @@ def _of_event(event: reader.Event) -> list[MetricPoint]:
             for name, value in event.data["values"].items()
         ]
     except (KeyError, AttributeError, TypeError, ValueError):
-        return []  # a line that is JSON and yet not ours
+        return []  # the line is JSON, but not a metric that jupyter-dist wrote
 
 
 def _in_logs(
@@ -70,6 +70,6 @@ def _in_logs(
         try:
             value, step = float(number), int(at) if at else steps.get(own, 0)
         except ValueError:
-            continue  # the pattern fits text that is no number
+            continue  # the pattern matches text that is not a number
         yield MetricPoint(rank, step, name, value, when, attempt)
         steps[own] = step + 1

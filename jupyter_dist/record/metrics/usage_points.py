@@ -1,4 +1,4 @@
-"""What each rank took of its host, as it was noted there: CPU, memory, GPUs, network."""
+"""Resource usage of each rank, as its host measured it: CPU, memory, GPUs, network."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from .points import MetricPoint, to_number
 __all__ = ["PREFIX", "parse_usage", "points"]
 
 PREFIX = "system/"
-"""What the names of these metrics begin with."""
+"""Prefix of the names of these metrics."""
 
 
 def points(folder: RunFolder) -> list[MetricPoint]:
-    """All of it in the order of its time, of all attempts: metrics without a step, named by `PREFIX`."""
+    """Return the usage of all attempts in the order of time, as metrics without a step.
+
+    Names start with `PREFIX`.
+    """
     found: list[MetricPoint] = []
     for attempt in folder.attempts():
         for rank in folder.ranks(attempt):
@@ -33,7 +36,7 @@ def points(folder: RunFolder) -> list[MetricPoint]:
 
 
 def parse_usage(data: bytes) -> Iterator[tuple[float, dict[str, float]]]:
-    """The samples in whole lines of a rank's `usage.jsonl`; what is none is passed over."""
+    """Yield the samples in whole lines of a rank's `usage.jsonl`. Other lines are skipped."""
     for line in data.split(b"\n"):
         try:
             sample = json.loads(line)

@@ -1,1 +1,1 @@
-"""What ranks returned, displayed and logged besides numbers."""
+"""Returned values, displays and logged media of ranks."""

@@ -1,4 +1,4 @@
-"""What ranks logged besides numbers, read back: pictures, texts, tables, histograms."""
+"""Logged media of ranks: pictures, texts, tables, histograms."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ __all__ = ["Item", "Media", "media_of"]
 
 
 class Item:
-    """One thing that a rank logged: `name`, `step`, `rank`, `type` (image, text, table or histogram), `time`
-    (seconds since the epoch). Its content is read when it is asked for."""
+    """One logged thing of a rank.
+
+    Its attributes are `name`, `step`, `rank`, `type` (image, text, table or histogram) and `time` (seconds
+    since the epoch). Its content is read at the first access to `data`.
+    """
 
     def __init__(self, rank: int, shown: ShownOutput, media: Path) -> None:
         self.rank, self.name, self.step, self.type = rank, shown.name, shown.step, shown.type
@@ -25,7 +28,10 @@ class Item:
 
     @property
     def data(self) -> dict[str, Any]:
-        """By MIME type: a picture's bytes, a text, or what JSON holds; without what was lost."""
+        """Return the content by MIME type: a picture's bytes, a text, or parsed JSON.
+
+        Lost parts are left out.
+        """
         return rich_output.decoded(self._media, self._shown)
 
     def __repr__(self) -> str:
@@ -36,9 +42,9 @@ class Item:
 
 
 class Media(Sequence[Item]):
-    """What the ranks logged besides numbers, in the order of names, steps and ranks.
+    """Logged media of all ranks, in the order of names, steps and ranks.
 
-    `media.of("samples", step=3, rank=0)` leaves out what is not meant; `media.names` are the names.
+    `media.of("samples", step=3, rank=0)` returns a part of them. `media.names` lists the names.
     """
 
     def __init__(self, items: Sequence[Item]) -> None:
@@ -49,7 +55,7 @@ class Media(Sequence[Item]):
         return list(dict.fromkeys(item.name for item in self._items))
 
     def of(self, name: str | None = None, step: int | None = None, rank: int | None = None) -> Media:
-        """Those of a name, a step, a rank."""
+        """Return the items with this name, step and rank. None means any."""
         asked = {"name": name, "step": step, "rank": rank}
         return Media(
             [
@@ -78,7 +84,7 @@ class Media(Sequence[Item]):
 
 
 def media_of(folder: RunFolder, attempt: int) -> Media:
-    """All that was logged in an attempt; of a step that a rank logged twice the later."""
+    """Return all logged media of an attempt. If a rank logged a step twice, the later item counts."""
     found: dict[tuple[int, str, int, int], Item] = {}
     order: dict[str, int] = {}
     for rank in folder.ranks(attempt):

@@ -1,7 +1,7 @@
-"""Logged media as HTML that needs no script: of each name some of its steps, all ranks side by side.
+"""Logged media as HTML without scripts: for each name some of its steps, all ranks side by side.
 
-Where there are more steps than fit, the first, the last and some between are shown. What comes from ranks is
-escaped or stripped, as in result_html.py, and the whole is bounded.
+If not all steps fit, the first, the last and some between are shown. Text and HTML of ranks are escaped or
+stripped, as in result_html.py. The size of the HTML is limited.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Logged = tuple[int, ShownOutput, Path]
 
 
 def media_html(logged: Sequence[_Logged]) -> str:
-    """At most 6 MB."""
+    """Return the media as HTML, at most 6 MB."""
     names = list(dict.fromkeys(shown.name for _, shown, _ in logged))
     room = _MOST_BYTES
     parts: list[str] = []
@@ -59,7 +59,7 @@ def _some(steps: Sequence[int]) -> list[int]:
 
 
 def _row(step: int, logged: Sequence[_Logged], room: int) -> str:
-    """Ranks that logged the same stand together."""
+    """Return one row. Ranks that logged the same content share a cell."""
     by_content: dict[str, tuple[list[int], ShownOutput, Path]] = {}
     for rank, shown, path in logged:
         by_content.setdefault(shown.content_key, ([], shown, path))[0].append(rank)
@@ -75,7 +75,7 @@ def _row(step: int, logged: Sequence[_Logged], room: int) -> str:
 
 
 def item_html(shown: ShownOutput, media: Path) -> str:
-    """One of them."""
+    """Return one logged thing as HTML."""
     return _body(shown, media, _MOST_BYTES)
 
 
@@ -94,7 +94,7 @@ def _body(shown: ShownOutput, media: Path, room: int) -> str:
 
 
 def histogram_html(told: Any) -> str:
-    """As an SVG; empty for what is no histogram of ours."""
+    """Return a histogram as SVG. Empty for any other data."""
     try:
         counts = [max(0.0, float(one)) for one in told["counts"][:200]]
         low, high, number = float(told["low"]), float(told["high"]), int(told["count"])

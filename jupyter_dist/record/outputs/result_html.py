@@ -1,7 +1,7 @@
-"""The results of a run as HTML: a table of numbers and texts by rank, frames and pictures as they are.
+"""The results of a run as HTML: numbers and texts in a table by rank, data frames and pictures as they are.
 
-Made of what the ranks wrote down when they ended: nothing is unpickled for it. All of it is theirs, so texts
-are escaped, of HTML there stays what cannot act, and the whole is bounded.
+The HTML is built from what the ranks wrote at their end, and nothing is unpickled. Output of ranks is
+untrusted: texts are escaped, and HTML keeps only harmless elements. The size of the HTML is limited.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PRE = "margin:0;white-space:pre-wrap;max-height:20em;overflow:auto"
 
 
 class KnownResult(NamedTuple):
-    """What is known of one rank's result. `missing` says why there is none."""
+    """Known facts of one rank's result. `missing` is the reason if there is no result."""
 
     repr: str
     missing: str
@@ -39,7 +39,7 @@ class KnownResult(NamedTuple):
 
 
 def results_html(told: Sequence[KnownResult]) -> str:
-    """By rank. At most 4 MB."""
+    """Return the results by rank as HTML, at most 4 MB."""
     rows = {
         rank: one.outline.cells
         for rank, one in enumerate(told)
@@ -61,7 +61,7 @@ def results_html(told: Sequence[KnownResult]) -> str:
 
 
 def _grouped(told: Mapping[int, KnownResult]) -> list[tuple[list[int], KnownResult]]:
-    """Equal ones together: what they show counts, where they show anything."""
+    """Group equal results. If a result has rich output, that output is compared, otherwise the repr."""
     found: dict[object, tuple[list[int], KnownResult]] = {}
     for rank, one in told.items():
         key = (one.missing, one.outline, one.shown.content_key if one.shown else one.repr)
@@ -90,7 +90,10 @@ def _text(text: str) -> str:
 
 
 def rich_html(shown: ShownOutput, media: Path, room: int) -> str:
-    """A table or a picture among its forms, in at most `room` bytes; empty where there is none."""
+    """Return a table or a picture among the result's types, in at most `room` bytes.
+
+    Empty if there is none.
+    """
     parts = {part.mime: part for part in shown.parts}
     if (page := parts.get("text/html")) is not None:
         data = rich_output.contents(media, page)

@@ -1,4 +1,4 @@
-"""What ranks say of their results (worker/output/result_outline.py), checked: a rank may write anything."""
+"""Checks of the outlines of results (worker/output/result_outline.py): a rank may write anything."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _MOST_SIDES = 32
 
 
 class Cell(NamedTuple):
-    """One value of a result: a number, or a text. A number that is not finite is None; its text says it."""
+    """One value of a result: a number or a text.
+
+    If a number is not finite, `number` is None and `text` has it.
+    """
 
     name: str
     number: float | None
@@ -26,7 +29,7 @@ class Cell(NamedTuple):
 
 
 class Array(NamedTuple):
-    """An array or a tensor."""
+    """Summary of an array or a tensor."""
 
     type: str
     shape: tuple[int, ...]
@@ -36,10 +39,10 @@ class Array(NamedTuple):
     max: float | None
     mean: float | None
     special: int
-    """How many elements are no finite numbers."""
+    """Number of elements that are not finite."""
 
     def __str__(self) -> str:
-        """`Tensor 3 × 4 float32 on cuda:0, 0 to 0.5, mean 0.25, 2 not finite`."""
+        """Return for example `Tensor 3 × 4 float32 on cuda:0, 0 to 0.5, mean 0.25, 2 not finite`."""
         parts = [f"{self.type} {' × '.join(map(str, self.shape)) or 'of one number'} {self.dtype}"]
         if self.device:
             parts[0] += f" on {self.device}"
@@ -53,14 +56,14 @@ class Array(NamedTuple):
 
 
 class Outline(NamedTuple):
-    """One of the two."""
+    """Outline of a result: either cells or an array."""
 
     cells: tuple[Cell, ...] = ()
     array: Array | None = None
 
 
 def checked(told: Any) -> Outline | None:
-    """The outline that an event holds; None where there is none, or it makes no sense."""
+    """Return the outline in an event, or None if there is no valid outline."""
     if not isinstance(told, Mapping):
         return None
     try:

@@ -1,4 +1,4 @@
-"""The results of a run by rank, unpickled one by one when they are asked for."""
+"""Results of a run by rank. Each result is unpickled at its first access."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ __all__ = ["MissingResult", "Results", "alike", "result_events"]
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _END_BYTES = 256 << 10
-"""A result is among a rank's last events, and its repr is cut to 10,000 characters."""
+"""Bytes read from the end.
+
+A result is among a rank's last events, and its repr is cut to 10,000 characters.
+"""
 
 
 def result_events(folder: RunFolder, attempt: int, world_size: int) -> dict[int, Mapping[str, Any]]:
-    """What each rank said of its result: "repr", "bytes", "error", "content".
+    """Return the result event of each rank: "repr", "bytes", "error", "content".
 
-    Ranks that said nothing are left out. Reads the ends of the files: metrics may be a million lines.
+    Ranks without such an event are left out. Only the ends of the files are read, because a file may have a
+    million lines of metrics.
     """
     return {
         rank: event
@@ -36,21 +40,24 @@ def result_events(folder: RunFolder, attempt: int, world_size: int) -> dict[int,
 
 
 def _last_events(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Those among a rank's last that have to do with its result."""
+    """Yield the last events of a rank that belong to its result."""
     lines = last_bytes(path, _END_BYTES)[0].split(b"\n")
-    # The beginning of the first one was not read.
+    # The beginning of the first line was not read.
     yield from reader.parse_lines([line for line in lines if b"result" in line])
 
 
 def alike(event: Mapping[str, Any]) -> tuple[object, ...]:
-    """What results have in common that are shown as one: they look the same and, as far as is known, are."""
+    """Return a key that is equal for results shown as one.
+
+    They look the same and, if `content` is known, are equal.
+    """
     text, content = str(event.get("repr", "")), event.get("content")
-    # Where an object lies in its process says nothing of what it holds, which `content` does.
+    # The address of an object does not depend on its content. The hash in `content` does.
     return (_ADDRESS.sub("", text) if content else text, event.get("error"), event.get("bytes"), content)
 
 
 class MissingResult:
-    """Stands for the result of a rank that has none, where results are listed."""
+    """Placeholder in a list of results, for a rank without a result."""
 
     def __init__(self, rank: int, reason: str) -> None:
         self.rank = rank
@@ -61,10 +68,10 @@ class MissingResult:
 
 
 class Results(Sequence[Any]):
-    """The results of an ended run by rank.
+    """Results of an ended run by rank.
 
-    `results[rank]` raises ResultError for a rank that has none. Iterating gives a MissingResult
-    there, so that one rank's failure does not hide the others' results.
+    `results[rank]` raises ResultError if that rank has no result. Iterating yields a MissingResult for such a
+    rank. So one rank's failure does not hide the other results.
     """
 
     def __init__(self, folder: RunFolder, status: Status, world_size: int) -> None:
@@ -107,7 +114,7 @@ class Results(Sequence[Any]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        """Made of what the ranks said of their results: nothing is unpickled for it."""
+        """Return the reprs that the ranks wrote. Nothing is unpickled."""
         parts = []
         for rank in range(min(self._size, 100)):
             reason = self._reason(rank)
@@ -117,7 +124,10 @@ class Results(Sequence[Any]):
         return f"[{', '.join(parts)}]"
 
     def _repr_html_(self) -> str:
-        """A table of numbers and texts by rank, frames and pictures as they are. Nothing is unpickled."""
+        """Return numbers and texts in a table by rank, frames and pictures as they are.
+
+        Nothing is unpickled.
+        """
         return result_html.results_html([self._told(rank) for rank in range(self._size)])
 
     def _told(self, rank: int) -> result_html.KnownResult:
@@ -142,7 +152,7 @@ class Results(Sequence[Any]):
         return one_line(str(self._events.get(rank, {}).get("repr", "…")), limit)
 
     def _reason(self, rank: int) -> str:
-        """Why a rank has no result; empty when it has one."""
+        """Return why a rank has no result. Empty if it has one."""
         event = self._events.get(rank)
         if event is not None:
             error = event.get("error")
@@ -168,7 +178,7 @@ class Results(Sequence[Any]):
         except UntrustedFile:
             raise
         except Exception as error:
-            # Whatever a class's own unpickling raises: it concerns this rank alone.
+            # The unpickling of a class may raise anything. The error concerns only this rank.
             raise ResultError(
                 f"rank {rank} of run {self._folder.id}: its result cannot be read back "
                 f"({type(error).__name__}: {one_line(str(error), 300)}); its repr: {self._text(rank, 300)}"

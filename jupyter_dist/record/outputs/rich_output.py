@@ -1,8 +1,7 @@
-"""What ranks show besides text, read back: MIME bundles from events, and the bytes that these name.
+"""Reader of rich output: MIME bundles in events, and the bytes that they refer to.
 
-All of it was written by user code, on machines that may not be ours: shapes are checked, and bytes count only
-where they have the hash that the event gave them. Bytes that are not there yet may come: an agent brings
-each file by itself.
+User code wrote all of it, possibly on machines of others. So shapes are checked, and bytes count only if
+they match the hash in the event. Missing bytes may arrive later, because an agent sends each file by itself.
 """
 
 from __future__ import annotations
@@ -35,14 +34,17 @@ __all__ = [
 ]
 
 KINDS = (b'"kind": "display"', b'"kind": "clear_output"', b'"kind": "media"')
-"""What the lines of `events.jsonl` begin with that matter here, after their number and time."""
+"""Beginnings of the relevant lines in `events.jsonl`, after their number and time."""
 PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
 _MOST_BYTES = 100_000_000
 _MOST_NAME = 200
 
 
 class Part(NamedTuple):
-    """One type of a bundle: `text` or `json` where it is small, else where its bytes are."""
+    """One MIME type of a bundle.
+
+    Small content is in `text` or `json`. Other content is at `offset` in `media.bin`.
+    """
 
     mime: str
     text: str | None = None
@@ -53,12 +55,12 @@ class Part(NamedTuple):
 
     @property
     def content_key(self) -> str:
-        """Equal where the content is."""
+        """Return a key that is equal for parts with the same content."""
         return self.hash or f"{self.mime}:{json.dumps([self.text, self.json], sort_keys=True)}"
 
 
 class ShownOutput(NamedTuple):
-    """A display, `clear_output`, or a thing that was logged with `dist.log` at a step."""
+    """One display, one `clear_output`, or one thing logged with `dist.log` at a step."""
 
     kind: str
     seq: int
@@ -68,7 +70,7 @@ class ShownOutput(NamedTuple):
     at: int = 0
     text_bytes: int = 0
     line: int | None = None
-    """Of the cell: where it was shown."""
+    """Line of the cell that showed it."""
     display_id: str | None = None
     update: bool = False
     result: bool = False
@@ -79,18 +81,18 @@ class ShownOutput(NamedTuple):
 
     @property
     def end(self) -> int:
-        """How much of `media.bin` it needs."""
+        """Return how many bytes of `media.bin` the output needs."""
         return max((part.offset + part.bytes for part in self.parts), default=0)
 
     @property
     def content_key(self) -> str:
-        """Equal for displays that show the same."""
+        """Return a key that is equal for displays with the same content."""
         parts = [part for part in self.parts if is_data(part.mime)] or self.parts
         return "|".join(sorted(f"{part.mime} {part.content_key}" for part in parts))
 
 
 def from_event(event: Mapping[str, Any]) -> ShownOutput | None:
-    """A line of `events.jsonl`, parsed; None for other kinds and for what is not ours."""
+    """Parse the object of a line of `events.jsonl`. Returns None for other kinds and for invalid data."""
     try:
         kind = event["kind"]
         seq, when = int(event["seq"]), float(event["time"])
@@ -143,18 +145,21 @@ def _count(value: Any) -> int:
 
 
 def standing(shown: Iterable[ShownOutput]) -> list[ShownOutput]:
-    """What is to be seen of a rank's displays in the end: updates made, what was cleared left out."""
+    """Return the displays of a rank that remain visible.
+
+    Updates are applied, and cleared displays are left out.
+    """
     return _replayed(shown)[0]
 
 
 def compact(shown: list[ShownOutput]) -> list[ShownOutput]:
-    """As good as `shown` for `standing`, with what comes later, and short: a loop may draw for days."""
+    """Return a short list that replaces `shown` in later calls of `standing`. A loop may draw for days."""
     found, clear = _replayed(shown)
     return found if clear is None else [*found, clear]
 
 
 def _replayed(shown: Iterable[ShownOutput]) -> tuple[list[ShownOutput], ShownOutput | None]:
-    """What stands, and the `clear_output(wait=True)` that waits for the next display."""
+    """Return the visible displays, and the `clear_output(wait=True)` that waits for the next display."""
     found: list[ShownOutput] = []
     clear: ShownOutput | None = None
     for one in shown:
@@ -173,7 +178,7 @@ def _replayed(shown: Iterable[ShownOutput]) -> tuple[list[ShownOutput], ShownOut
 
 
 def reached(path: Path) -> int:
-    """How much of a rank's `media.bin` is here."""
+    """Return how many bytes of a rank's `media.bin` have arrived."""
     try:
         return os.stat(path).st_size
     except OSError:
@@ -181,7 +186,10 @@ def reached(path: Path) -> int:
 
 
 def contents(path: Path, part: Part) -> bytes | None:
-    """A part's bytes from a rank's `media.bin`; None where they are not there, or are others."""
+    """Read a part's bytes from a rank's `media.bin`.
+
+    Returns None if they are missing or do not match the hash.
+    """
     if part.text is not None:
         return part.text.encode()
     if not part.hash:
@@ -195,7 +203,7 @@ def contents(path: Path, part: Part) -> bytes | None:
 
 
 def decoded(path: Path, shown: ShownOutput) -> dict[str, Any]:
-    """By MIME type: a picture's bytes, a text, or what JSON holds; without what was lost."""
+    """Return the content by MIME type: a picture's bytes, a text, or parsed JSON. Lost parts are left out."""
     found: dict[str, Any] = {}
     for part in shown.parts:
         data = contents(path, part)
@@ -215,12 +223,12 @@ def decoded(path: Path, shown: ShownOutput) -> dict[str, Any]:
 
 
 def data_url(mime: str, data: bytes) -> str:
-    """For an `<img>`, in which even an SVG runs no scripts and loads nothing."""
+    """Return a URL for an `<img>`. In an `<img>` even an SVG runs no scripts and loads nothing."""
     return f"data:{mime};base64,{base64.b64encode(data).decode()}"
 
 
 def read(files: RankFolder, kinds: Sequence[bytes] = KINDS) -> list[ShownOutput]:
-    """What a rank has shown, in its order; its whole file is read for it."""
+    """Read the rich output of a rank, in order. Reads the rank's whole events file."""
     try:
         data = files.events.read_bytes()
     except OSError:

@@ -1,13 +1,13 @@
-"""What chooses values and ends hopeless trials: the engines of tuning, and what each of them is asked.
+"""Engines of tuning, which choose values and prune trials, and the interface between tuning loop and engine.
 
-An engine chooses; it writes nothing and starts no run. The tuning (tuning/tuning_loop.py) asks it, writes the
-ledger, starts each trial as a run of its own, reads the objective, and tells the engine what became of it. So
-logs, views, `run.trials` and what a tuning outlives are the same whichever engine chooses, and an engine is
-one module with one class, named in the table below by the backend of the trials.
+An engine only chooses. It writes nothing and starts no run. The tuning loop (tuning/tuning_loop.py) asks the
+engine, writes the trial ledger and starts each trial as a run. It reads the objective, and passes the trial's
+result to the engine. So logs, views and `run.trials` are the same for every engine. An engine is one module
+with one class. The table below maps the backend of the trials to it.
 
-A service that chooses values and starts the trials itself is an engine as well: its `ask` returns what it
-has started, with a `handle` in the proposal, and the trial's backend finds by that (`Job.trial["handle"]`)
-what it would submit otherwise.
+A service that chooses values and starts the trials itself is an engine as well. Its `ask` returns what the
+service has started, with a `handle` in the proposal. With this handle (`Job.trial["handle"]`) the trial's
+backend finds the job that it would submit otherwise.
 """
 
 from __future__ import annotations
@@ -30,69 +30,87 @@ _OF_BACKENDS = {
     "ray": "ray_tune_engine:RayTuneEngine",
     "sagemaker": "sagemaker_engine:SageMakerEngine",
 }
-"""Module and class by the backend of the trials; Optuna for every other one."""
+"""Module and class by the backend of the trials. All other backends use Optuna."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a trial is to try."""
+    """Values that a trial is to try."""
 
     parameters: Mapping[str, Value]
     handle: Mapping[str, Any] | None = None
-    """Where the engine has started the trial itself: what its backend finds it by, as JSON without secrets.
-    It is in the ledger before the trial's run is made."""
+    """Handle of a trial that the engine has started itself, as JSON without secrets.
+
+    Its backend finds it with this.
+
+    The handle is written to the ledger before the trial's run is created.
+    """
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What the trial's backend is told in place of what the user has said."""
+    """Options of the trial's backend that replace the user's."""
 
 
 class Engine(Protocol):
-    """Made as `Engine(search, job)` in the carrier, with the tuning run's job; may import what it likes. All
-    calls come from one thread at a time and none may wait for longer than a turn (a second): what waits does
-    so in a thread of its own. What a call raises as `may_pass` (supervise/backend_calls.py) is tried again.
+    """Interface of an engine. It is created as `Engine(search, job)` in the backend process.
 
-    `number`s are ours, from 0, in the order of `ask`. `reported` is all that the trial has logged of the
-    objective so far, as (step, value), thinned alike in all trials.
+    `job` is the tuning run's job. An engine may import any library. All calls come from one thread at a time,
+    and none may block longer than a turn (a second). Blocking work needs a thread of its own. An exception
+    that `may_pass` (supervise/backend_calls.py) causes a retry.
+
+    The tuning loop assigns each `number`, from 0, in the order of `ask`. `reported` has the objective's
+    values that the trial has logged so far, as (step, value). They are thinned alike in all trials.
     """
 
     def learn(self, trial: Trial, *, of_parent: bool = False) -> None:
-        """Take over what is known from the ledger, in the order of numbers and before the first `ask`: trials
-        that have ended, and (state `running`) those that go on and are told of from here on. `of_parent`:
-        trials of --warm-start, whose numbers mean nothing here."""
+        """Add a trial from the ledger. Called in the order of numbers, before the first `ask`.
+
+        The trial has ended, or (state `running`) still runs and is reported from then on.
+        `of_parent`: a trial of --warm-start, whose number has no meaning here.
+        """
         ...
 
     def ask(self, number: int) -> Proposal | None:
-        """What the next trial is to try. None: not yet, ask again next turn, with the same number."""
+        """Return what the next trial is to try. None: ask again next turn, with the same number."""
         ...
 
     def is_hopeless(self, number: int, reported: Sequence[tuple[int, float]]) -> bool:
-        """Whether the trial is to be ended early; asked at each turn while it runs where the search prunes.
-        Of a trial with a handle, which a service may end by itself, once more when its run has ended as
-        stopped: True then says that it was pruned."""
+        """Return whether to prune the trial. Called at each turn while it runs, if the search prunes.
+
+        A service may end a trial with a handle by itself. For such a trial, the method is called once more
+        when its run has ended as stopped. True then means that the service pruned the trial.
+        """
         ...
 
     def tell(
         self, number: int, state: str, value: float | None, reported: Sequence[tuple[int, float]]
     ) -> None:
-        """How a trial has ended: a state of record/trials.py; `value` only of one that has succeeded."""
+        """Add a trial's result.
+
+        `state` is one of record/trials.py. `value` is set only if it has succeeded.
+        """
         ...
 
     def exhausted(self) -> str | None:
-        """Why no more trials will come although --max-jobs is not reached. An empty text where that is as it
-        should be. None: more may come."""
+        """Return why no more trials follow although --max-jobs is not reached.
+
+        An empty text means a normal end. None means that more trials may follow.
+        """
         ...
 
     def stop(self) -> None:
-        """No more trials are wanted: the tuning is being stopped. Repeatable. The trials that run are stopped
-        as runs by the tuning; what a service would still start has to be called off here."""
+        """Request no more trials, because the tuning run is being stopped. Repeatable.
+
+        The tuning loop stops the runs of the running trials. If a service would start more, this method
+        cancels them.
+        """
         ...
 
     def close(self) -> None:
-        """The tuning has ended, however. Never raises."""
+        """Release everything after the tuning has ended, for whatever reason. Never raises."""
         ...
 
 
 def engine_for(search: Search, job: Job) -> Engine:
-    """The engine of a tuning run. Raises what its library's import raises."""
+    """Return the engine of a tuning run. Raises what its library's import raises."""
     module, _, name = _OF_BACKENDS.get(job.where, _OPTUNA).partition(":")
     made = getattr(importlib.import_module(f"{__name__}.{module}"), name)
     return cast(Engine, made(search, job))

@@ -1,8 +1,8 @@
-"""The engine of `azureml`: a sweep job, which chooses values and starts the trials' jobs itself.
+"""Engine of `azureml`: a sweep job, which chooses values and starts the trials' jobs itself.
 
-What the service has chosen for each stands in the sweep's tags, where its own SDK has long read it:
-HyperDriveRun.get_hyperparameters in azureml-train-core. The objective gets to the service as all metrics do
-that rank 0 logs: through the workspace's MLflow (studio_metrics.py).
+The chosen values of each trial are in the sweep's tags. Azure's own SDK has long read them there:
+HyperDriveRun.get_hyperparameters in azureml-train-core. The service receives the objective like all metrics
+of rank 0, through the workspace's MLflow (studio_metrics.py).
 https://learn.microsoft.com/azure/machine-learning/how-to-tune-hyperparameters
 """
 
@@ -31,7 +31,7 @@ __all__ = ["AzureMlEngine"]
 
 
 class AzureMlEngine(ServiceEngine):
-    """One sweep job."""
+    """Engine with one sweep job."""
 
     def __init__(self, search: Search, job: Job) -> None:
         super().__init__(job.id, _Sweep(search, job))
@@ -62,7 +62,7 @@ class _Sweep:
 
     def look(self) -> ServiceStatus:
         seen = look_at(self._workspace, self._name)
-        # After its end was seen, all of them.
+        # Read after the sweep's state: if the sweep has ended, these are all trials.
         told = self._workspace.history(f"runs/{self._name}", f"look for the trials of {self._name!r}")
         found = _children(self._name, told.get("tags") or {})
         jobs: dict[str, Mapping[str, Value]] = {
@@ -81,7 +81,7 @@ class _Sweep:
     def _why_ended(self, seen: CommandJob, *, any_job: bool) -> str | None:
         if seen.ended is None:
             return None
-        # One whose trials have all failed has failed as well, and they say better why.
+        # If all trials have failed, the sweep has failed too. The trials have better reasons.
         return (
             ""
             if seen.status == "Completed" or (seen.status == "Failed" and any_job)
@@ -90,8 +90,7 @@ class _Sweep:
 
 
 def _children(sweep: str, tags: Mapping[str, str]) -> dict[str, Mapping[str, Any]]:
-    """What the tags of a sweep tell of its trials' jobs: the values of each by its name, in the order of
-    their starts."""
+    """Return the values of each trial's job by its name, from the sweep's tags, in start order."""
     mark = re.compile(rf"(?:_aml_system_)?({re.escape(sweep)}_(\d+))")
     found: dict[int, tuple[str, Mapping[str, Any]]] = {}
     for tag, text in tags.items():

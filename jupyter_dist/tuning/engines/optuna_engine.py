@@ -1,7 +1,7 @@
-"""The engine of every backend that has none of its own: Optuna.
+"""Engine of every backend without an engine of its own: Optuna.
 
-The study lives in memory. What is true of trials stands in the run's ledger, from which a new study learns
-all that the one before knew; `number`s here are ours, also where a parent's trials come first.
+The study is only in memory. The trial ledger has all facts of the trials, and a new study learns them from
+it. The `number`s here are those of the tuning loop, even if a parent's trials come first in the study.
 
 https://optuna.readthedocs.io/en/stable/tutorial/20_recipes/009_ask_and_tell.html
 """
@@ -23,13 +23,15 @@ __all__ = ["OptunaEngine", "startup_trials"]
 
 
 def startup_trials(search: Search) -> int:
-    """How many trials are at random: until there is something to learn from, a tenth of a large budget and a
-    third of a small one."""
+    """Return how many trials are random: a third of the budget, at least 3 and at most 10.
+
+    The engine needs these trials before it can learn.
+    """
     return max(3, min(10, search.max_jobs // 3))
 
 
 class OptunaEngine:
-    """Imports Optuna, which takes a second."""
+    """Engine with an Optuna study. Creating one imports Optuna, which takes a second."""
 
     def __init__(self, search: Search, job: Job) -> None:
         import optuna
@@ -39,21 +41,21 @@ class OptunaEngine:
         self._optuna, self._search = optuna, search
         self._space = distributions(search)
         self._study = optuna.create_study(
-            study_name=job.id,  # from it Hyperband's brackets follow: a trial stays in its own
+            study_name=job.id,  # Hyperband's brackets depend on it, so a trial stays in its bracket
             direction="maximize" if search.goal == "max" else "minimize",
             sampler=self._sampler(),
             pruner=self._pruner(),
         )
         self._asked: dict[int, Any] = {}
         self._told: dict[int, int] = {}
-        """How many values of a trial's series were reported."""
+        """Number of reported values of each trial's series."""
         self._ended = 0
         self._judged: dict[int, int] = {}
-        """How many trials had ended when a trial was judged last."""
+        """Number of ended trials when each trial was last judged."""
 
     def _sampler(self) -> Any:
         samplers = self._optuna.samplers
-        if self._search.strategy in ("random", "grid"):  # a grid's points are given
+        if self._search.strategy in ("random", "grid"):  # the points of a grid are fixed
             return samplers.RandomSampler(seed=self._search.seed)
         at_first = startup_trials(self._search)
         return samplers.TPESampler(n_startup_trials=at_first, constant_liar=True, seed=self._search.seed)
@@ -92,8 +94,10 @@ class OptunaEngine:
         return Proposal(from_optuna(self._search, trial.params))
 
     def is_hopeless(self, number: int, reported: Sequence[tuple[int, float]]) -> bool:
-        """Each value is judged when it is there, and the last one again when there are more trials to compare
-        it with."""
+        """Judge each new value.
+
+        The last value is judged again when there are more trials to compare it with.
+        """
         trial = self._asked[number]
         again = self._judged.get(number) != self._ended
         self._judged[number] = self._ended
@@ -104,11 +108,11 @@ class OptunaEngine:
         return bool(again and reported and trial.should_prune())
 
     def _reports(self, number: int, reported: Sequence[tuple[int, float]]) -> Iterator[None]:
-        """Tell Optuna of the values that are new, one at a time."""
+        """Report the new values to Optuna, one at a time."""
         new = reported[self._told.get(number, 0) :]
         self._told[number] = len(reported)
         for step, value in new:
-            if step >= 0:  # Optuna has none below
+            if step >= 0:  # Optuna has no negative steps
                 self._asked[number].report(value, step)
                 yield
 

@@ -1,5 +1,7 @@
-"""A search's space and values in Optuna's terms. Choices are told to Optuna by their index: it keeps no types
-of its own then, and False is not 0."""
+"""Conversion of a search's space and values to Optuna's.
+
+Optuna gets choices as indices. Otherwise it would lose their types, and False would equal 0.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ __all__ = ["distributions", "from_optuna", "to_optuna"]
 
 
 def distributions(search: Search) -> dict[str, Any]:
-    """By parameter. Imports Optuna."""
+    """Return Optuna's distribution of each parameter. Imports Optuna."""
     from optuna import distributions as made
 
     space: dict[str, Any] = {}
@@ -28,7 +30,7 @@ def distributions(search: Search) -> dict[str, Any]:
 
 
 def to_optuna(search: Search, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of some of the parameters."""
+    """Convert the values of some of the parameters."""
     found: dict[str, Any] = {}
     for name, value in parameters.items():
         one = search.space[name]
@@ -42,7 +44,7 @@ def to_optuna(search: Search, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_optuna(search: Search, parameters: Mapping[str, Any]) -> dict[str, Value]:
-    """What `to_optuna` has told, in our values."""
+    """Convert values from `to_optuna` back."""
     found: dict[str, Value] = {}
     for name, value in parameters.items():
         one = search.space[name]

@@ -1,9 +1,9 @@
-"""The engine of the backend `ray`: Ray Tune chooses and prunes, on the Ray that the trials run on.
+"""Engine of the backend `ray`: Ray Tune chooses and prunes, on the Ray cluster that the trials run on.
 
-A trial of Tune is an actor without resources that trains nothing: it waits at the *desk*, an actor of ours,
-for what the run of that trial logs, and reports it to Tune (ray_tune_parts.py). What Tune has begun and ended
-reaches us over the desk as well. So trials are runs like everywhere, with their ranks where the backend `ray`
-places them, and Tune's own search algorithms and schedulers see results as from any trainable.
+A trial in Tune is an actor without resources, which trains nothing. It waits at the *desk*, an actor of
+jupyter-dist, for the values that the trial's run logs. It reports them to Tune (ray_tune_parts.py). The
+engine learns from the desk which trials Tune has begun and ended. So trials are ordinary runs, and the
+backend `ray` places their ranks. Tune's search algorithms and schedulers see results as from any trainable.
 
 https://docs.ray.io/en/latest/tune/key-concepts.html
 """
@@ -43,14 +43,14 @@ _QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     "RAY_AIR_NEW_OUTPUT": "0",
-    # Results come as fast as trials log.
+    # Results arrive as fast as trials log.
     "TUNE_RESULT_BUFFER_LENGTH": "0",
 }
 
 
 @dataclass
 class _Expected:
-    """A trial from the ledger that Tune is going to ask for once more."""
+    """A trial from the ledger for which Tune will ask once more."""
 
     number: int
     parameters: Mapping[str, Any]
@@ -60,7 +60,7 @@ class _Expected:
 
 
 class RayTuneEngine:
-    """Tune lives in threads of this process, which is a driver of its Ray: what is asked here never waits."""
+    """Engine with Tune in threads of this process, which is a driver of its Ray. No method blocks on Tune."""
 
     def __init__(self, search: Search, job: Job) -> None:
         assert job.tuning is not None
@@ -73,12 +73,12 @@ class RayTuneEngine:
         self._of_parent: list[Trial] = []
         self._expected: list[_Expected] = []
         self._offers: deque[tuple[str, dict[str, Any]]] = deque()
-        """What Tune wants tried, as (its name of the trial, parameters)."""
+        """Trials that Tune wants to try, as (its name of the trial, parameters)."""
         self._begun: set[str] = set()
         self._ids: dict[int, str] = {}
         self._told: dict[int, int] = {}
         self._stopped: set[str] = set()
-        """What Tune has ended, or knows the end of."""
+        """Trials that Tune has ended, or whose end it has received."""
         self._news: list[tuple[str, list[tuple[int, float]]]] = []
         self._ends: dict[str, tuple[str, float | None]] = {}
         self._thread: threading.Thread | None = None
@@ -103,7 +103,7 @@ class RayTuneEngine:
                 return None
             name, parameters = self._offers.popleft()
             self._ids[number] = name
-            # A Ray of the tuning's own is no business of each trial's.
+            # If the tuning run has its own Ray, the trials get its address.
             return Proposal(parameters, options={"address": self._address})
 
     def is_hopeless(self, number: int, reported: Sequence[tuple[int, float]]) -> bool:
@@ -151,7 +151,7 @@ class RayTuneEngine:
             self._thread = threading.Thread(target=self._live, name="ray-tune", daemon=True)
             self._thread.start()
 
-    # From here on, the threads.
+    # The methods below run in the threads.
 
     def _live(self) -> None:
         own: int | None = None
@@ -176,7 +176,7 @@ class RayTuneEngine:
             shutil.rmtree(place, ignore_errors=True)
 
     def _find_ray(self) -> tuple[str, int | None]:
-        """The address of the Ray that is meant, and the keeper of one that is the tuning's own."""
+        """Return the address of the Ray to use, and what ends that Ray if the tuning run started it."""
         record = self._folder.path / _RECORD
         with contextlib.suppress(OSError, ValueError, KeyError):
             known = json.loads(record.read_bytes())
@@ -233,9 +233,9 @@ class RayTuneEngine:
             time.sleep(_LOOK_S)
 
     def _take(self, name: str, parameters: dict[str, Any]) -> None:
-        """Tune has begun a trial: one that goes on, one whose end is known, or a new one.
+        """Handle a trial that Tune has begun: a running one, one with a known result, or a new one.
 
-        It says so twice where it has begun an actor for the trial, and then given it one that was left over.
+        Tune reports a trial twice if it has begun an actor for it, and then moved the trial to an idle actor.
         """
         if name in self._begun:
             return
@@ -254,7 +254,7 @@ class RayTuneEngine:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """On the way through a logarithm a number loses its last digits."""
+    """Return whether two values are equal. A logarithm changes the last digits of a float."""
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=1e-9)
     return type(one) is type(other) and bool(one == other)

@@ -1,6 +1,7 @@
-"""What of Ray Tune's is made for a tuning: the desk, the trainable that waits at it, and the Tuner.
+"""Ray Tune objects for a tuning run: the desk, the trainable that waits at it, and the Tuner.
 
-The classes are made in a function, so that they travel by value: nodes of a Ray need not have this package.
+The classes are defined in a function, so that Ray pickles them by value. The nodes then need not have this
+package.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from .optuna_space import distributions, to_optuna
 __all__ = ["Parts", "make", "tuner"]
 
 _ENDLESS = 1 << 30
-"""No trial is ended for having logged enough."""
+"""Number of values that no trial logs, so that no trial is ended for having logged enough."""
 _OBJECTIVE = "objective"
 
 
 @dataclass(frozen=True)
 class Parts:
-    """`open_desk` returns the actor; the others are for the Tuner."""
+    """Ray objects. `open_desk` returns the actor. The others are for the Tuner."""
 
     open_desk: Callable[[], Any]
     trainable: Any
@@ -33,14 +34,14 @@ class Parts:
 
 
 def make(run_id: str) -> Parts:
-    """For a tuning run. Imports Ray Tune, which takes seconds."""
+    """Create the objects for a tuning run. Imports Ray Tune, which takes seconds."""
     import ray
     from ray import tune
 
     name = f"desk-{run_id}"
 
     class Desk:
-        """Where Tune's trials and our tuning leave word for each other."""
+        """Exchange of messages between Tune's trials and the engine."""
 
         def __init__(self) -> None:
             self.begun: list[Any] = []
@@ -49,7 +50,10 @@ def make(run_id: str) -> Parts:
             self.ends: dict[str, Any] = {}
 
         def exchange(self, news: Any, ends: Any) -> Any:
-            """Ours: what trials have logged and how they ended, for those that Tune has begun and ended."""
+            """Store what trials have logged and how they ended.
+
+            Returns which trials Tune has begun and ended.
+            """
             for trial, points in news:
                 self.news.setdefault(trial, []).extend(points)
             self.ends.update(ends)
@@ -63,12 +67,12 @@ def make(run_id: str) -> Parts:
             self.stopped.append(trial)
 
         def next(self, trial: str, at: int) -> Any:
-            """The next point, or the end when there are no more, or nothing yet."""
+            """Return the next point, or the end if there are no more points, or neither."""
             points = self.news.get(trial, [])
             return (points[at], None) if at < len(points) else (None, self.ends.get(trial))
 
     class JupyterDistTrial(tune.Trainable):  # type: ignore[misc]
-        """A trial as Tune sees it. The run that it stands for is started by whoever keeps the desk."""
+        """A trial in Tune. The engine starts the run that belongs to it."""
 
         def setup(self, config: Any) -> None:
             import ray
@@ -103,7 +107,7 @@ def make(run_id: str) -> Parts:
             return {}
 
     class Told(tune.Callback):  # type: ignore[misc]
-        """Says at the desk what Tune has ended."""
+        """Callback that reports to the desk which trials Tune has ended."""
 
         def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
             import ray
@@ -125,13 +129,16 @@ def tuner(
     running: Sequence[Mapping[str, Any]],
     ended: Sequence[Trial],
 ) -> Any:
-    """The Tuner of a search, that begins with the `running` and knows the `ended`. `place`: a folder."""
+    """Return a Tuner that begins with the `running` trials and has learned the `ended` ones.
+
+    `place`: a folder.
+    """
     import ray
     from ray import tune
 
     grid = search.strategy == "grid"
     client = ray.util.client.ray.is_connected()
-    # Trials of Tune's take nothing. They are where Tune is, which keeps files there.
+    # Trials of Tune need no resources. They run on Tune's node, where Tune stores files.
     node = "node:__internal_head__" if client else f"node:{ray.util.get_node_ip_address()}"
     room = tune.PlacementGroupFactory([{"CPU": 0, node: 0.0001}])
     algorithm = _algorithm(search, running, ended)
@@ -152,7 +159,7 @@ def tuner(
 
 
 def _algorithm(search: Search, running: Sequence[Mapping[str, Any]], ended: Sequence[Trial]) -> Any:
-    """https://docs.ray.io/en/latest/tune/api/suggestion.html"""
+    """Return Tune's search algorithm. https://docs.ray.io/en/latest/tune/api/suggestion.html"""
     from ray.tune.search import BasicVariantGenerator
 
     seed = None if search.seed is None else search.seed + len(ended)
@@ -176,14 +183,17 @@ def _algorithm(search: Search, running: Sequence[Mapping[str, Any]], ended: Sequ
         points_to_evaluate=[dict(one) for one in running],
     )
     for trial in ended:
-        # What a parent has that fits in part says nothing that OptunaSearch could be told.
+        # OptunaSearch cannot learn from a parent's trial that has only some of the parameters.
         if trial.state == SUCCEEDED and trial.parameters.keys() == search.space.keys():
             found.add_evaluated_point(to_optuna(search, trial.parameters), trial.value)
     return found
 
 
 def _scheduler(search: Search) -> Any:
-    """https://docs.ray.io/en/latest/tune/api/schedulers.html; a unit of time is a logged value."""
+    """Return Tune's scheduler, for which a unit of time is a logged value.
+
+    https://docs.ray.io/en/latest/tune/api/schedulers.html
+    """
     from ray.tune import schedulers
 
     if search.strategy == "hyperband":
@@ -195,7 +205,7 @@ def _scheduler(search: Search) -> Any:
 
 
 def _domains(search: Search) -> dict[str, Any]:
-    """Choices by their index, as `optuna_space` has them."""
+    """Return Tune's domains. Choices are indices, as in `optuna_space`."""
     from ray import tune
 
     found: dict[str, Any] = {}
@@ -203,7 +213,7 @@ def _domains(search: Search) -> dict[str, Any]:
         if isinstance(one, Choice):
             found[name] = tune.choice(list(range(len(one.values))))
         elif one.step not in (None, 1):
-            found[name] = tune.choice(list(one.points() or ()))  # Tune's own steps count from 0
+            found[name] = tune.choice(list(one.points() or ()))  # because Tune's own steps count from 0
         elif isinstance(one, Real):
             found[name] = (tune.loguniform if one.log else tune.uniform)(one.low, one.high)
         else:

@@ -1,4 +1,4 @@
-"""The engine of `sagemaker`: a tuning job, which chooses values and starts the training jobs itself.
+"""Engine of `sagemaker`: a tuning job, which chooses values and starts the training jobs itself.
 
 https://docs.aws.amazon.com/sagemaker/latest/dg/automatic-model-tuning.html
 """
@@ -29,7 +29,7 @@ __all__ = ["SageMakerEngine"]
 
 
 class SageMakerEngine(ServiceEngine):
-    """One tuning job."""
+    """Engine with one tuning job."""
 
     def __init__(self, search: Search, job: Job) -> None:
         super().__init__(job.id, _TuningJob(search, job))
@@ -67,7 +67,7 @@ class _TuningJob:
 
     def look(self) -> ServiceStatus:
         status, why = self._status()
-        jobs = self._list()  # after its end was seen, all of them
+        jobs = self._list()  # read after the state: if the tuning job has ended, these are all jobs
         return ServiceStatus(jobs, self._why_ended(status, why, any_job=bool(jobs)))
 
     def has_ended_early(self, job: str) -> bool:

@@ -1,7 +1,7 @@
-"""What the engines have in common for which a service chooses the values and starts the trials' jobs itself.
+"""Common part of engines whose service chooses the values and starts the trials' jobs itself.
 
-Each of these jobs is a trial of ours. Its hosts wait for a driver (agent/mailbox_relay.py), which is the
-trial's run: the backend finds the job by its name, and the mailbox by the same.
+Each of these jobs is a trial. Its hosts wait for a driver (agent/mailbox_relay.py), which belongs to the
+trial's run. The backend finds the job by its name, and the mailbox by the same name.
 """
 
 from __future__ import annotations
@@ -27,42 +27,45 @@ _LOOK_EVERY_S = 2.0
 
 @dataclass(frozen=True)
 class ServiceStatus:
-    """A tuning as its service tells of it."""
+    """State of a tuning job or sweep, as its service reports it."""
 
     jobs: Mapping[str, Mapping[str, Value]]
-    """The values of each job that it has started so far, by the job's name, in the order of their starts."""
+    """Values of each job that the service has started, by the job's name, in the order of their starts."""
     ended: str | None
-    """Why it starts no more; empty where it has ended as it should. None: more may come."""
+    """Why the service starts no more jobs. Empty for a normal end. None: more jobs may follow."""
 
 
 class Service(Protocol):
-    """The tuning of one run. Every call may block; they raise Unreachable where another try may help,
-    CredentialsExpired where the user has to sign in, and any other DistError."""
+    """A service's tuning of one run. Every call may block.
+
+    A call raises Unreachable if a retry may help, and CredentialsExpired if the user must sign in. It may
+    raise any other DistError.
+    """
 
     called: str
-    """In a line for the user, such as `tuning job 'dist-…'`."""
+    """Name in a line for the user, such as `tuning job 'dist-…'`."""
     known_as: str
-    """Under which name a trial's handle has the name of its job."""
+    """Key of the job's name in a trial's handle."""
 
     def begin(self) -> None:
-        """Start it: one, however often it is asked for."""
+        """Start the tuning. Repeatable: later calls start no second one."""
         ...
 
     def look(self) -> ServiceStatus:
-        """How it stands, once it was begun: where it has ended, with all of its jobs."""
+        """Return the state, after `begin`. If the tuning has ended, the state has all of its jobs."""
         ...
 
     def has_ended_early(self, job: str) -> bool:
-        """Whether a job, which has ended, was ended by the service."""
+        """Return whether the service ended a job, which has ended."""
         ...
 
     def stop(self) -> None:
-        """Have it start no more, and end what runs."""
+        """Stop the service from starting more jobs, and end the running ones."""
         ...
 
 
 class ServiceEngine:
-    """`Engine` of one service's tuning. What the service does not answer is asked again at a later turn."""
+    """`Engine` of one service's tuning. If the service does not answer, a later turn asks again."""
 
     def __init__(self, run: str, service: Service) -> None:
         self._run, self._service = run, service
@@ -90,7 +93,7 @@ class ServiceEngine:
     def is_hopeless(self, number: int, reported: Sequence[tuple[int, float]]) -> bool:
         place = folders.RunFolder(folders.runs_root() / folders.trial_id(self._run, number))
         if self._stopped or number not in self._jobs or not reader.status(place).state.ended:
-            return False  # the service ends it
+            return False  # the service ends the trial
         try:
             return self._service.has_ended_early(self._jobs[number])
         except CredentialsExpired as error:
@@ -99,7 +102,7 @@ class ServiceEngine:
     def tell(
         self, number: int, state: str, value: float | None, reported: Sequence[tuple[int, float]]
     ) -> None:
-        pass  # the service reads the same by itself
+        pass  # the service reads the values itself
 
     def exhausted(self) -> str | None:
         return None if self._new else self._ended
@@ -110,7 +113,7 @@ class ServiceEngine:
             try:
                 self._service.stop()
             except DistError as error:
-                # There may be none yet, or it has ended.
+                # The tuning may not have begun, or may have ended.
                 print(f"{self._service.called} was not stopped: {error}", flush=True)
 
     def close(self) -> None:
@@ -118,7 +121,7 @@ class ServiceEngine:
             self.stop()
 
     def _look(self) -> None:
-        """At the jobs there are by now, if the last look is a while ago."""
+        """Read the service's jobs, if the last read was some time ago."""
         now = time.monotonic()
         if self._ended is not None or now - self._looked < _LOOK_EVERY_S:
             return
