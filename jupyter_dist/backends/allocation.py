@@ -97,7 +97,7 @@ class AllocatedRanks(Generic[R]):
         self._hosted = Hosted(self._hosting)
         self._stopping = False
 
-    def _new_room(self, job: Job, folder: RunFolder, attempt: int, before: R | None) -> R:
+    def _new_allocation(self, job: Job, folder: RunFolder, attempt: int, before: R | None) -> R:
         """Return an allocation that is not yet requested.
 
         `before`: the allocation of the previous attempt, which is no longer watched.
@@ -118,7 +118,7 @@ class AllocatedRanks(Generic[R]):
                 return self._begin(job, folder, attempt)
             if before is not None:
                 self._leave(before)
-            self._allocation = allocation = self._new_room(job, folder, attempt, before)
+            self._allocation = allocation = self._new_allocation(job, folder, attempt, before)
             allocation.write_down(attempt)  # before the request: a new supervisor needs this record
             allocation.ask()
             return allocation.handle

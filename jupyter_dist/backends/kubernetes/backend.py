@@ -39,7 +39,7 @@ class Kubernetes(AllocatedRanks[PodAllocation]):
         client=("kubernetes.client", "kubernetes.config", "urllib3", "websockets.asyncio.client"),
         visible=False,
     )
-    _rooms = PodAllocation
+    _allocation_type = PodAllocation
 
     def default_np(self) -> int:
         return 1
@@ -100,7 +100,7 @@ class Kubernetes(AllocatedRanks[PodAllocation]):
             "ranks": [{"rank": place.rank, "env": env} for place, env in zip(where, envs, strict=True)],
         }
 
-    def _new_room(
+    def _new_allocation(
         self, job: Job, folder: RunFolder, attempt: int, before: PodAllocation | None
     ) -> PodAllocation:
         return PodAllocation(new_handle(folder, job, attempt), job)

@@ -31,7 +31,7 @@ class Ray(AllocatedRanks[RayAllocation]):
     name: ClassVar[str] = "ray"
     options: ClassVar[type[Options]] = RayOptions
     capabilities: ClassVar[Capabilities] = Capabilities(outlives=True, apart=True, visible=False)
-    _rooms = RayAllocation
+    _allocation_type = RayAllocation
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class Ray(AllocatedRanks[RayAllocation]):
             return self._elastic.submit(job, folder, attempt, _gpus)
         return super().submit(job, folder, attempt)
 
-    def _new_room(
+    def _new_allocation(
         self, job: Job, folder: RunFolder, attempt: int, before: RayAllocation | None
     ) -> RayAllocation:
         asked = RayOptions(**job.options)

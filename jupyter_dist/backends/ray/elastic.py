@@ -48,7 +48,7 @@ class ElasticRay:
                     raise LaunchError(f"{error}. Nothing was started.") from None
                 self._handle = {"elastic": True, "address": address, "embedded": own, "gpus": gpus(asked)}
                 self._handle |= {"folder": str(folder.path), "first": attempt}
-                self._make_rooms(job)
+                self._make_allocations(job)
             self._handle = {**self._handle, "attempt": attempt}
             self._write_down()
             self._hosted.submit(job, folder, attempt)
@@ -89,12 +89,12 @@ class ElasticRay:
             known = self._recall(folder, handle["attempt"])
             assert known is not None
             self._handle = handle
-            allocations = self._make_rooms(Job.from_json(json.loads(folder.job.read_bytes())))
+            allocations = self._make_allocations(Job.from_json(json.loads(folder.job.read_bytes())))
             allocations.recall(known["rooms"])
         assert self._allocations is not None
         return self._allocations
 
-    def _make_rooms(self, job: Job) -> PerRankAllocations:
+    def _make_allocations(self, job: Job) -> PerRankAllocations:
         asked, about = RayOptions(**job.options), self._handle
         self._allocations = PerRankAllocations(
             f"{job.id}-{about['first']}",

@@ -386,7 +386,7 @@ def test_a_job_run_that_is_deleted_on_its_page(
     workspace: DatabricksWorkspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before its hosts are there."""
-    monkeypatch.setattr("databricks_workspace._Cluster.start", lambda *_: None)
+    monkeypatch.setattr("tests.rigs.databricks.workspace._Cluster.start", lambda *_: None)
     run = made(workspace, tmp_path)
     backend = Databricks()
     handle = backend.submit(run.job, run.folder, 0)
