@@ -37,7 +37,7 @@ class Nvml:
         except AttributeError as error:
             raise OSError(f"{library} is not NVML: {error}") from None
         if failed:
-            raise OSError(f"nvmlInit says {failed}")
+            raise OSError(f"nvmlInit failed with {failed}")
 
     def usage(self, gpus: Sequence[str]) -> dict[str, float]:
         """Of GPUs by index or UUID together: `gpu`, percent of the time in which they did something, their

@@ -120,7 +120,7 @@ def _with_stand_in(original: Any) -> Any:
                     data["init_main_from_path"] = _write(_place, sys.modules["__main__"].__dict__)
             except Exception as error:  # of the code of the values, or a full disk: it may do without
                 print(
-                    "jupyter_dist: processes that are spawned do not know what the cells define: "
+                    "jupyter_dist: processes that are spawned do not have the definitions of the cells: "
                     f"{type(error).__name__}: {error}",
                     file=sys.stderr,
                 )
