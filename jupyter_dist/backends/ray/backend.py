@@ -45,7 +45,10 @@ class Ray(AllocatedRanks[RayAllocation]):
         asked.read_runtime_env()
         asked.check_elastic(world_size)
         if asked.is_elastic and asked.wanted(0).has_roles:
-            raise InputError("--min-np and --max-np are for Horovod, whose ranks have no roles of TensorFlow")
+            raise InputError(
+                "--min-np and --max-np are for Horovod, and ranks of Horovod have no TensorFlow roles. "
+                "Remove these flags, or --ps, --chief and --evaluator"
+            )
         if asked.is_elastic and asked.placement_strategy is not Placement.PACK:
             raise InputError(
                 f"--placement-strategy {asked.placement_strategy.value} speaks of all ranks at once, and Ray "

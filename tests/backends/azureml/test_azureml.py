@@ -385,7 +385,7 @@ def test_one_that_is_asked_for_twice_is_one(plane: AzurePlane, tmp_path: Path) -
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(platform_job, "_TRIES_S", 0.5)
         refused = str(backend.release(handle))
-    assert f"job {name} may go on, and be paid for: cannot cancel the job" in refused
+    assert f"job {name} may still be running and cost money: cannot cancel the job" in refused
     where = f"--workspace-name {plane.workspace} --resource-group {plane.group}"
     assert f"az ml job cancel --name {name} {where} --subscription {plane.subscription}; see" in refused
     plane.sign_in()

@@ -198,7 +198,9 @@ def test_what_cannot_be_attached_to(plane: AzurePlane, monkeypatch: pytest.Monke
     for name in ("https://ml.azure.com/runs/x", "a/../b", "a?b"):
         with pytest.raises(InputError, match="names no job: it is azureml:JOB"):
             attach(f"azureml:{name}")
-    with pytest.raises(InputError, match="workspace is for what runs elsewhere, as in azureml:JOB"):
+    with pytest.raises(
+        InputError, match="workspace works only with a job that jupyter-dist did not start, as in azureml:JOB"
+    ):
         attach("kubernetes:job/x", workspace="ws")
     swept = {"jobType": "Sweep", "objective": {"goal": "minimize", "primaryMetric": "x"}, "searchSpace": {}}
     swept |= {"limits": {"maxTotalTrials": 0, "maxConcurrentTrials": 1}}

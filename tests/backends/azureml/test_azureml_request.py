@@ -143,7 +143,9 @@ def test_what_is_no_policy(policy: str, told: str) -> None:
 @pytest.mark.needs("optuna")
 def test_other_backends_have_one_rule() -> None:
     line = "-np 1 --tune x=uniform(0,1) --objective min:loss --early-stopping median"
-    with pytest.raises(InputError, match="median is for the backend 'azureml': others have one rule"):
+    with pytest.raises(
+        InputError, match=r"median works only with the backend 'azureml'\. Other backends have one"
+    ):
         make_plan(read_command_line(line).given)
 
 

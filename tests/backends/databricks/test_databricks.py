@@ -297,7 +297,7 @@ def test_a_submission_is_found_again_and_never_doubled(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(platform_job, "_TRIES_S", 0.5)
         told = str(Databricks().release(handle))
-    assert f"job run {number} may go on, and be paid for: cannot end job run {number}" in told
+    assert f"job run {number} may still be running and cost money: cannot end job run {number}" in told
     assert f"in a terminal: databricks jobs cancel-run {number}; see" in told
     workspace.heal()
     Databricks().release(handle)

@@ -198,7 +198,7 @@ def _checked(make: Callable[..., Job], options: dict[str, Any]) -> None:
         ({**ELASTIC, "max_np": 2}, "--max-np 2 is less than -np 3"),
         ({"min_np": 2}, "are for --kind pytorchjob: the pods of --kind job have to stay"),
         ({**ELASTIC, "chief": True}, "no rank may have a role of its own"),
-        ({"kind": "pytorchjob", "reset_limit": 1}, "--reset-limit is for elastic runs"),
+        ({"kind": "pytorchjob", "reset_limit": 1}, "--reset-limit works only with an elastic run"),
     ],
 )
 def test_bad_input_is_one_clear_error(options: dict[str, Any], said: str) -> None:

@@ -297,5 +297,5 @@ def test_a_place_is_lent_once(tmp_path: Path) -> None:
         said.append(done.stdout.strip() or done.stderr.strip().split("\n")[-1])
     assert said[:2] == ["began", "began"]
     assert said[2].startswith(
-        "RuntimeError: attempt 1 cannot use MPI: mpirun has lent this rank its place once"
+        "RuntimeError: attempt 1 cannot use MPI, because mpirun starts each rank only once"
     )
