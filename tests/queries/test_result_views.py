@@ -178,10 +178,10 @@ def test_logged_media_come_back(own_folders: Path) -> None:
     [
         ({"image": object()}, "'image' cannot be logged as image: object is no picture"),
         ({"image": {"a": np.zeros((2, 2, 2, 2, 2))}}, "'a' cannot be logged as image: .* is no picture"),
-        ({"image": b"BM"}, "no PNG, JPEG, GIF or WebP"),
+        ({"image": b"BM"}, "not a PNG, JPEG, GIF or WebP"),
         ({"note": "x"}, "log\\(text={'note': …}\\)"),
         ({"loss": np.zeros(5)}, "histogram={'loss': …}"),
-        ({"histogram": ["a"]}, "no array of numbers"),
+        ({"histogram": ["a"]}, "is not an array of numbers"),
         ({"table": 5j}, "complex is no table"),
     ],
 )

@@ -275,9 +275,9 @@ def test_a_cell_reads_what_is_tried(capsys: pytest.CaptureFixture[str]) -> None:
     told = run._repr_mimebundle_()["text/plain"]
     assert "tuning with 2 ranks a trial on local" in told
     assert "2 of 2 trials; best score 20: lr=2 (trial 1)" in told
-    with pytest.raises(InputError, match="--tune rl: nothing in the cell or in what it calls has this name"):
+    with pytest.raises(InputError, match="--tune rl: neither the cell nor the code that it calls uses rl"):
         start_cell(source, namespace, make_plan({**given, "tune": {"rl": "choice(1,2)"}}), origin)
-    with pytest.raises(InputError, match="--tune lr: line 2 of the cell sets lr itself, so that every trial"):
+    with pytest.raises(InputError, match="--tune lr: line 2 of the cell sets lr itself, so every trial"):
         start_cell("scale = lr\nlr = 3\nlr = lr * scale", namespace, make_plan(given), origin)
 
 
