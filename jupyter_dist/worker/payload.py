@@ -241,7 +241,7 @@ def _header(file: io.BufferedReader, path: Path) -> dict[str, Any]:
         raise ContainerError(f"{str(path)!r} is damaged, or not a jupyter-dist file") from error
     if version != VERSION:
         raise ContainerError(
-            f"{str(path)!r} has format {version}, but this jupyter-dist reads format {VERSION}. "
+            f"{str(path)!r} has format {version!r}, but this jupyter-dist reads format {VERSION}. "
             "Another version has written it"
         )
     if size != whole:

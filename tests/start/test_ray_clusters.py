@@ -161,7 +161,9 @@ def test_what_the_check_says_is_an_error_of_ours(tmp_path: Path, monkeypatch: py
     with pytest.raises(MissingEngine, match=r"x\.yaml cannot be launched: Ray's launcher is not installed"):
         cluster_file.read(str(path))
     said = {"wrong": "it has no `provider`"}
-    with pytest.raises(InputError, match=r"x\.yaml' is no cluster-launcher file that Ray takes: it has no"):
+    with pytest.raises(
+        InputError, match=r"x\.yaml' is not a cluster-launcher file that Ray accepts: it has no"
+    ):
         cluster_file.read(str(path))
     said = {"name": "ours", "provider": "aws", "client_port": 10001}
     assert cluster_file.read(str(path)) == LauncherFile(path, "ours", "aws", 10001)
@@ -195,7 +197,7 @@ def test_a_cluster_is_launched_behind_a_firewall_attached_to_and_taken_down(
     path = write(START.format(address=head.address("h1")))
 
     up = dispatch(["ray", "up", "--detach", str(path)], Context())
-    with pytest.raises(InputError, match=f"run {up.id} is at it"):
+    with pytest.raises(InputError, match=f"Run {up.id} is already running `ray"):
         ray_clusters.begin("down", str(path))
     assert ended(up.folder).state is State.SUCCEEDED, story(up.folder)
     told = "\n".join(logs(up.folder, 0))

@@ -235,7 +235,7 @@ def test_begins_with_what_a_parent_knows() -> None:
         InputError, match=f"'batch' was not tuned in run .* Give --warm-start {parent.id}:transfer"
     ):
         start(_decades, tune=wider, warm_start=parent.id, **more)
-    with pytest.raises(InputError, match="was min:loss, and this one's is max:loss"):
+    with pytest.raises(InputError, match="was min:loss, but here it is max:loss"):
         start(_decades, tune=wider, warm_start=parent.id, **{**more, "objective": "max:loss"})
     same = start(
         _decades, tune={"lr": "loguniform(1e-5,1e-1)"}, warm_start=f"{parent.id}:identical", seed=1, **more
@@ -380,7 +380,10 @@ def test_values_of_env_are_not_known_to_another_supervisor(
     go.touch()
     wait_for_end(run)
     assert run.state == "failed"
-    assert "no more trials: the values of --env TOKEN are in no file" in str(run.status.reason)
+    assert (
+        "no more trials can start, because a new supervisor does not have the values of --env TOKEN"
+        in str(run.status.reason)
+    )
     assert run.trials["value"].tolist() == [1]  # what was begun came to its end
 
 

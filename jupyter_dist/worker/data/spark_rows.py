@@ -59,7 +59,7 @@ class SparkRows:
         if name.startswith("__"):
             raise AttributeError(name)
         raise AttributeError(
-            f"{name}: a rank has only the rows of this DataFrame, not the notebook's Spark "
+            f"{name!r}: a rank has only the rows of this DataFrame, not the notebook's Spark "
             "session. Prepare the DataFrame in the notebook. On a rank, dist.shard(df) has this "
             "rank's rows as a pyarrow.Table. df.toArrow() and df.toPandas() have all rows."
         )

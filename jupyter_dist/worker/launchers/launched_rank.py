@@ -98,7 +98,7 @@ def enter() -> None:
         if not os.path.isdir(environ["JUPYTER_DIST_RUN"]):
             sys.exit(
                 f"jupyter_dist: the node {os.uname().nodename} cannot read "
-                f"{environ['JUPYTER_DIST_RUN']}. Start JupyterLab with JUPYTER_DIST_RUNS set to a "
+                f"{environ['JUPYTER_DIST_RUN']!r}. Start JupyterLab with JUPYTER_DIST_RUNS set to a "
                 "folder that all nodes share"
             )
         if not os.path.isdir(environ.get("JUPYTER_DIST_CWD", "/")):

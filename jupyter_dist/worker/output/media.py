@@ -210,7 +210,7 @@ class MediaWriter:
         if budget.bytes + size > _WRITTEN_BYTES or budget.number >= _WRITTEN:
             budget.spent = True
             _tell(
-                f"this rank has written {_WRITTEN_BYTES // 1000000} MB or {_WRITTEN} of its "
+                f"this rank has written {_WRITTEN_BYTES // 1000000} MB or {_WRITTEN:,} of its "
                 f"{budget.what}, which is the limit. It keeps no more"
             )
             return False

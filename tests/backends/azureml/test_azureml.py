@@ -341,7 +341,7 @@ def test_a_run_that_would_outlast_its_signature_is_refused(plane: AzurePlane, tm
     """Hosts write by it; those that have an identity need none."""
     run = made(plane, tmp_path)
     job = dataclasses.replace(run.job, timeout_s=86400.0 * 4, max_restarts=1)
-    with pytest.raises(LaunchError, match="good for 7 days, and 2 attempts of --timeout 345,600 s"):
+    with pytest.raises(LaunchError, match=r"valid for 7 days\. But 2 attempts of --timeout 345,600 s"):
         AzureMl().submit(job, run.folder, 0)
     assert not [name for name in plane.jobs if run.folder.id in name]
 

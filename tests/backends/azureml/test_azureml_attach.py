@@ -196,7 +196,7 @@ def test_what_cannot_be_attached_to(plane: AzurePlane, monkeypatch: pytest.Monke
     with pytest.raises(InputError, match=r"workspace 'ws' has no job 'nobodys' .* is not its display name"):
         attach("azureml:nobodys")
     for name in ("https://ml.azure.com/runs/x", "a/../b", "a?b"):
-        with pytest.raises(InputError, match="names no job: it is azureml:JOB"):
+        with pytest.raises(InputError, match=r"names no job\. Write azureml:JOB"):
             attach(f"azureml:{name}")
     with pytest.raises(
         InputError, match="workspace works only with a job that jupyter-dist did not start, as in azureml:JOB"

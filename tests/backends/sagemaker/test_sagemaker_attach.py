@@ -174,7 +174,7 @@ def test_what_cannot_be_attached_to(plane: SageMakerPlane, monkeypatch: pytest.M
     ):
         attach("20260101", region="us-east-1")
     monkeypatch.delenv("AWS_REGION")
-    with pytest.raises(InputError, match="Give --region, or set AWS_REGION"):
+    with pytest.raises(InputError, match="Add --region, or set AWS_REGION"):
         attach("sagemaker:nobody")
 
 

@@ -77,7 +77,7 @@ def _rows_of(frame: Any) -> tuple[SparkRows, str]:
         return _written(frame, folder)
     table = collect(frame)
     return SparkRows([_file(table)], frame.columns), (
-        f"a Spark DataFrame is sent as its {table.num_rows} rows, {max(1, table.nbytes // 1000)} kB"
+        f"a Spark DataFrame is sent as its {table.num_rows:,} rows, {max(1, table.nbytes // 1000):,} kB"
     )
 
 
