@@ -355,7 +355,7 @@ def test_a_run_that_would_outlast_the_datastore_s_signature_is_refused(
     signature = urllib.parse.urlencode({"se": f"{until:%Y-%m-%dT%H:%M:%SZ}", "sig": "x"})
     monkeypatch.setattr(plane, "secrets", {"secretsType": "Sas", "sasToken": f"?{signature}"})
     run = made(plane, tmp_path)
-    said = "good for no time any more" if days < 0 else "good for 1 day, and an attempt of"
+    said = "valid for no time any more" if days < 0 else "valid for 1 day. But an attempt of"
     with pytest.raises(LaunchError, match=said):
         AzureMl().submit(dataclasses.replace(run.job, timeout_s=timeout_s), run.folder, 0)
     assert not [name for name in plane.jobs if run.folder.id in name]

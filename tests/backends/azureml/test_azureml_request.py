@@ -123,11 +123,14 @@ def test_a_policy_may_stand_behind_early_stopping(line: str, given: str, rest: t
 @pytest.mark.parametrize(
     ("policy", "told"),
     [
-        ("worst", "is bandit(slack_factor=0.1), median, truncation(truncation_percentage=20)"),
-        ("bandit(slack_factor=1", "is bandit(slack_factor=0.1)"),
+        ("worst", "needs bandit(slack_factor=0.1), median, truncation(truncation_percentage=20)"),
+        ("bandit(slack_factor=1", "needs bandit(slack_factor=0.1)"),
         ("bandit(slack_factor=1,slack_amount=1)", "bandit needs slack_factor or slack_amount"),
-        ("bandit(slack_factor=0)", "slack_factor is a number above 0, got '0'"),
-        ("median(slack_factor=1)", "median has evaluation_interval, delay_evaluation, and no"),
+        ("bandit(slack_factor=0)", "slack_factor must be a number above 0, got '0'"),
+        (
+            "median(slack_factor=1)",
+            "median has no parameter 'slack_factor'. Its parameters are evaluation_interval, delay_evaluation",
+        ),
         ("median(evaluation_interval=0)", "a whole number of at least 1"),
         ("median(delay_evaluation=1,delay_evaluation=2)", "twice"),
         ("truncation(truncation_percentage=100)", "a whole number from 1 to 99"),
@@ -210,7 +213,7 @@ def test_the_inputs_are_handed_to_the_program() -> None:
         (f"{TUNED} --early-stopping", "cannot end trials early with --strategy bayesian"),
         (f"{TUNED} --seed 3", "supports --seed only with --strategy random"),
         (f"{TUNED} --warm-start R", "Remove --warm-start"),
-        (f"{TUNED} --max-jobs 2000", "takes 1,000 trials at most"),
+        (f"{TUNED} --max-jobs 2000", "a sweep job has at most 1,000 trials"),
         (f"""{TUNED} --tune "y=choice(1,'1')" """, "two of these values are the same text"),
         (f"{TUNED} --strategy random --early-stopping bandit", "slack_factor or slack_amount"),
     ],

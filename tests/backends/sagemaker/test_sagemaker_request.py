@@ -120,7 +120,7 @@ def test_a_dry_run_prints_all_that_would_be_sent(tmp_path: Path) -> None:
             "--distribution mpi needs the same number of ranks on each instance, "
             "but 3 is not a multiple of 2. Use -np 4",
         ),
-        ("--instance-type ml.c5.xlarge --subnets subnet-1", "--subnets needs --security-group-ids"),
+        ("--instance-type ml.c5.xlarge --subnets subnet-1", "--subnets works only with --security-group-ids"),
         (
             "--instance-type ml.c5.xlarge --input training=fsx://fs-01234567/mnt",
             "can use only inside its VPC",
@@ -129,7 +129,7 @@ def test_a_dry_run_prints_all_that_would_be_sent(tmp_path: Path) -> None:
         ("--instance-type ml.c5.xlarge --input training=s3://b/p,sharded", "'sharded' is none of mode=…"),
         ("--instance-type ml.c5.xlarge --input training=s3://b/p,mode=Fast", "mode is one of File, FastFile"),
         ("--instance-type ml.c5.xlarge --max-wait 7200", "--max-wait works only with spot instances"),
-        ("--instance-type ml.c5.xlarge --spot --max-wait 60", "has to be at least --max-run (86400 s)"),
+        ("--instance-type ml.c5.xlarge --spot --max-wait 60", "must be at least --max-run (86400 s)"),
         (
             "--instance-type ml.c5.xlarge --spot --keep-alive 10m",
             "--keep-alive works only with instances on demand",

@@ -196,5 +196,5 @@ def test_a_dry_run_shows_the_tuning_job(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_plan_is_refused_before_anything_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     given = {"backend": "sagemaker", **GIVEN, "tune": {"x": "quniform(0,1,0.01)"}, "objective": "min:loss"}
-    with pytest.raises(InputError, match="takes 30 at most"):
+    with pytest.raises(InputError, match="allows at most 30"):
         make_plan(given)
