@@ -411,8 +411,8 @@ class TestCall:
             ({"npp": 2}, "double(): got an unexpected keyword argument 'npp'"),
             (
                 {"backend": "local", "gpus_per_worker": 1},
-                "double(): got an unexpected keyword argument 'gpus_per_worker'. It is an option of 'local': "
-                "options={'gpus_per_worker': …}",
+                "double(): got an unexpected keyword argument 'gpus_per_worker'. 'gpus_per_worker' is an "
+                "option of the backend 'local'. Write options={'gpus_per_worker': …}",
             ),
         ],
     )

@@ -129,7 +129,8 @@ def test_a_policy_may_stand_behind_early_stopping(line: str, given: str, rest: t
         ("bandit(slack_factor=0)", "slack_factor must be a number above 0, got '0'"),
         (
             "median(slack_factor=1)",
-            "median has no parameter 'slack_factor'. Its parameters are evaluation_interval",
+            "median has no parameter 'slack_factor'. "
+            "Its parameters are evaluation_interval, delay_evaluation",
         ),
         ("median(evaluation_interval=0)", "a whole number of at least 1"),
         ("median(delay_evaluation=1,delay_evaluation=2)", "twice"),
