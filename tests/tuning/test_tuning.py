@@ -232,7 +232,7 @@ def test_begins_with_what_a_parent_knows() -> None:
     wider = {"lr": "loguniform(1e-6,1)", "batch": [1, 2]}
     more: dict[str, Any] = {"max_jobs": 1, "objective": "min:loss"}
     with pytest.raises(
-        InputError, match=f"'batch' was not tuned in run .* Give --warm-start {parent.id}:transfer"
+        InputError, match=f"'batch' was not tuned in run .* Write --warm-start {parent.id}:transfer"
     ):
         start(_decades, tune=wider, warm_start=parent.id, **more)
     with pytest.raises(InputError, match="was min:loss, but here it is max:loss"):

@@ -209,7 +209,7 @@ def test_what_cannot_be_attached_to(plane: AzurePlane, monkeypatch: pytest.Monke
     trial = {"codeId": job.body["codeId"], "environmentId": "e"}
     workspace = MlWorkspace(WorkspaceId(plane.subscription, plane.group, plane.workspace))
     workspace.jobs("PUT", "swept", "start", {"properties": {**swept, "trial": trial}})
-    with pytest.raises(InputError, match=r"'swept' is a sweep job: its trials .* such as azureml:swept_0"):
+    with pytest.raises(InputError, match=r"'swept' is a sweep job\. Its trials .* such as azureml:swept_0"):
         attach("azureml:swept")
     plane.expire()
     with pytest.raises(Exception, match=r"Azure knows no such user now: .* In a terminal: az login"):

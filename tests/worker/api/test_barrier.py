@@ -104,7 +104,7 @@ def test_a_barrier_without_a_folder_says_what_to_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(RuntimeError, match=r"call dist\.init\(\) first"):
+    with pytest.raises(RuntimeError, match=r"Call dist\.init\(\) first"):
         dist.barrier()
 
 
