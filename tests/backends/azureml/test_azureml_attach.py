@@ -217,7 +217,7 @@ def test_what_cannot_be_attached_to(plane: AzurePlane, monkeypatch: pytest.Monke
     plane.sign_in()
     monkeypatch.chdir("/")
     with pytest.raises(
-        InputError, match=r"needs a workspace: --resource-group --workspace; or a config\.json"
+        InputError, match=r"needs a workspace: --resource-group --workspace\. Or download config\.json"
     ):
         attach("azureml:short", subscription=plane.subscription)
     assert list(runs()) == []
