@@ -59,8 +59,8 @@ METADATA = "jupyter-dist"
 """Key of jupyter-dist's data in a notebook's metadata."""
 _NAME = re.compile(r"\w[\w.+@-]{0,63}")
 _SECRET = (
-    "{}, and clusters are kept as plain text. It is not saved: give it in the cell, from a variable of the "
-    "notebook, as in {}"
+    "{}. It is not saved, because clusters are stored as plain text. Set it in the cell "
+    "from a variable of the notebook, as in {}"
 )
 _used: str | None = None
 _chosen = False
@@ -94,8 +94,8 @@ def check_name(name: str) -> str:
     """Return the name if it is valid for a cluster. Raises InputError otherwise."""
     if not _NAME.fullmatch(name):
         raise InputError(
-            f"{shown(name)} cannot be the name of a cluster: use up to 64 letters, digits and . _ + @ -, "
-            "beginning with a letter, a digit or _"
+            f"{shown(name)} cannot be the name of a cluster. Use up to 64 letters, digits and . _ "
+            "+ @ -, and begin with a letter, a digit or _"
         )
     return name
 
@@ -136,7 +136,11 @@ def get(name: str) -> Cluster:
         return Cluster(name, name)
     if name not in saved:
         near = nearest(name, saved)
-        listed = f"There are: {', '.join(saved)}." if saved else "None is saved: `%dist clusters add NAME …`."
+        listed = (
+            f"There are: {', '.join(saved)}."
+            if saved
+            else "None is saved. Save one with `%dist clusters add NAME …`."
+        )
         raise InputError(f"no cluster {name!r}. " + (f"Did you mean {near!r}? " if near else "") + listed)
     validate(saved[name])
     return saved[name]
@@ -206,7 +210,7 @@ def secrets_in(options: Mapping[str, Any]) -> dict[str, str]:
         if secret is not None:
             found[name] = _SECRET.format(f"{secret} looks like a secret", f"{flag} {secret}=$variable")
         elif any(has_form_of_a_key(text) for text in _texts(value)):
-            found[name] = _SECRET.format(f"{name} holds what looks like a secret", f"{flag} $variable")
+            found[name] = _SECRET.format(f"the value of {name} looks like a secret", f"{flag} $variable")
     return found
 
 
@@ -238,7 +242,7 @@ def add(cluster: Cluster, *, replace: bool = False, old_name: str | None = None)
         if old_name is not None and old_name not in tables:
             raise InputError(f"no cluster {old_name!r}")
         if cluster.name in tables and not replace and cluster.name != old_name:
-            raise InputError(f"there is a cluster {cluster.name!r} already; add --replace to change it")
+            raise InputError(f"A cluster {cluster.name!r} already exists. Add --replace to change it")
         if not isinstance(document.get("clusters"), Table):
             document["clusters"] = tomlkit.table(is_super_table=True)
         saved = document["clusters"]
@@ -329,14 +333,14 @@ def _read() -> tomlkit.TOMLDocument:
     except (OSError, ValueError, TOMLKitError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(
-            f"cannot read the clusters in {str(path())!r}: {reason}. Mend the file, or move it away"
+            f"cannot read the clusters in {str(path())!r}: {reason}. Repair the file, or move it away"
         ) from None
 
 
 def _tables(document: tomlkit.TOMLDocument) -> Mapping[str, Any]:
     tables = document.get("clusters", {})
     if not isinstance(tables, Mapping):
-        raise InputError(f"{str(path())!r}: `clusters` must hold tables such as [clusters.NAME]")
+        raise InputError(f"{str(path())!r}: `clusters` must contain tables such as [clusters.NAME]")
     return tables
 
 

@@ -74,8 +74,8 @@ class HorovodRunner(_Launcher):
             raise _WrongValue(f"HorovodRunner: np needs a whole number, got {np!r}") from None
         if driver_log_verbosity not in _VERBOSITIES:
             raise _WrongValue(
-                "HorovodRunner: driver_log_verbosity is 'all' or 'log_callback_only', "
-                f"not {driver_log_verbosity!r}"
+                "HorovodRunner: driver_log_verbosity must be 'all' or 'log_callback_only', not "
+                f"{driver_log_verbosity!r}"
             )
 
     def run(self, main: Callable[..., Any], **kwargs: Any) -> Any:
@@ -87,8 +87,8 @@ class HorovodRunner(_Launcher):
         np = self.num_processor
         if np == 0:
             print(
-                "warning: np=0 takes all task slots of the cluster, which Databricks has deprecated: "
-                "name the number, such as np=4",
+                "warning: np=0 uses all task slots of the cluster. Databricks has deprecated this. "
+                "Write the number, such as np=4",
                 file=sys.stderr,
             )
         given = {"backend": "horovod", "np": -np} if np < 0 else {"backend": "spark", "np": np}
@@ -120,8 +120,8 @@ class TorchDistributor(_Launcher):
                 raise _NoGpus("TorchDistributor: the driver has no GPU. To train on its CPU: use_gpu=False")
             if self.num_processes > gpus:
                 print(
-                    f"warning: the driver has {gpus} GPUs: {gpus} processes are started, "
-                    f"not {self.num_processes}",
+                    f"warning: the driver has only {gpus} GPUs, so {gpus} processes start instead of "
+                    f"{self.num_processes}",
                     file=sys.stderr,
                 )
                 self.num_processes = gpus
@@ -141,8 +141,8 @@ class TorchDistributor(_Launcher):
             return self._finish(start_function(train_object, args, kwargs, given)).results[0]
         if kwargs:
             raise _WrongValue(
-                "TorchDistributor: a script takes no keyword arguments: give it words of a command line: "
-                f"run({str(train_object)!r}, '--{next(iter(kwargs))}=…')"
+                "TorchDistributor: a script accepts no keyword arguments. Write them as words of a "
+                f"command line: run({str(train_object)!r}, '--{next(iter(kwargs))}=…')"
             )
         self._finish(start_script(Path(train_object).expanduser(), [str(arg) for arg in args], given))
         return None

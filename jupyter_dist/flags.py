@@ -209,7 +209,7 @@ def scan(
             raise (unknown or (lambda name: unknown_flag(name, by_name)))(name)
         if flag.kind == "switch":
             if equals:
-                raise InputError(f"{name} takes no value, got {shown(value)}")
+                raise InputError(f"{name} accepts no value, got {shown(value)}. Write {name} alone")
             values[flag.field] = on
             continue
         if not equals and flag.alone is not None and not (left and re.fullmatch(flag.value_like, left[0])):
@@ -217,8 +217,12 @@ def scan(
         elif not equals:
             if not left or _is_flag(left[0]) or left[0] == "--":
                 after = left[0] if left and left[0] not in (*by_name, "--") else None
-                how = "" if after is None else f"; one that begins with a dash as {shown(f'{name}={after}')}"
-                raise InputError(f"{name} needs a value after it: {flag.wanted}{how}")
+                how = (
+                    ""
+                    if after is None
+                    else f". Write a value that begins with a dash as {shown(f'{name}={after}')}"
+                )
+                raise InputError(f"{name} needs a value: {flag.wanted}{how}")
             value = left.pop(0)
             while len(re.split("[ ,]", value)) < flag.words and left and not _is_flag(left[0]):
                 value = f"{value} {left.pop(0)}"
@@ -269,7 +273,7 @@ def unknown_flag(name: str, known: Iterable[str]) -> InputError:
     """Return the error for an unknown flag, with the most similar known flag."""
     names = sorted({*known, "--help"}, key=str.lower)
     near = nearest(name, names)
-    cure = f"did you mean {near}?" if near else f"known are {', '.join(names)}"
+    cure = f"did you mean {near}?" if near else f"valid flags: {', '.join(names)}"
     return InputError(f"unknown flag {shown(name)}; {cure}")
 
 
@@ -284,7 +288,7 @@ def _store(values: dict[str, Any], flag: Flag, name: str, value: str) -> None:
             raise InputError(f"{name} needs {flag.wanted}, got {got}")
         values.setdefault(flag.field, {})[key] = rest
     elif flag.field in values:
-        raise InputError(f"{flag.names[0]} is given twice")
+        raise InputError(f"{flag.names[0]} appears twice. Write it once")
     else:
         values[flag.field] = value
 
@@ -348,10 +352,10 @@ def _explain(
         known = [*also, *about]
         near = nearest(name, known)
         return f"{name!r} is not an option here; " + (
-            f"did you mean {near!r}?" if near else f"known are {', '.join(known)}"
+            f"did you mean {near!r}?" if near else f"valid options: {', '.join(known)}"
         )
     if first["type"] == "missing":
-        return f"{spelled(name)} must be given"
+        return f"{spelled(name)} is required"
     said = str(first["ctx"]["error"]) if first["type"] in ("value_error", "assertion_error") else None
     if not name:
         return said or first["msg"]

@@ -272,16 +272,18 @@ def check_owner(path: Path) -> None:
     for place in (path, path.parent):
         info = place.lstat()
         if stat.S_ISLNK(info.st_mode):
-            raise UntrustedFile(f"{str(place)!r} is a link; a run's own files never are. It was not loaded.")
+            raise UntrustedFile(
+                f"{str(place)!r} is a symbolic link. A run's own files are never links, so it was not loaded."
+            )
         if info.st_uid != os.geteuid():
             raise UntrustedFile(
                 f"{str(place)!r} belongs to user id {info.st_uid}, not to you ({os.geteuid()}). "
-                "Loading it would run their code; it was not loaded."
+                "Loading it would run that user's code, so it was not loaded."
             )
         if info.st_mode & 0o022:
             raise UntrustedFile(
-                f"{str(place)!r} can be written by others (mode {stat.S_IMODE(info.st_mode):04o}). "
-                f"It was not loaded. If you trust it: chmod go-w {str(place)!r}"
+                f"{str(place)!r} can be written by others (mode {stat.S_IMODE(info.st_mode):04o}), so "
+                f"it was not loaded. If you trust it, run `chmod go-w {str(place)!r}`"
             )
 
 
@@ -357,7 +359,7 @@ def find(run_id: str, root: Path | None = None) -> RunFolder:
             return close[0]
         if close:
             some = ", ".join(f.id for f in close[:5])
-            raise RunNotFound(f"{run_id!r} fits {len(close)} runs: {some}. Give more of the id.")
+            raise RunNotFound(f"{run_id!r} matches {len(close)} runs: {some}. Write more of the id.")
     newest = ", ".join(f.id for f in known[:3])
     raise RunNotFound(
         f"no run {run_id!r} in {str(root)!r}. "

@@ -25,9 +25,10 @@ from .text.table import Message
 __all__ = ["DistMagics"]
 
 _ABOUT = (
-    "Runs the cell on every rank, each in a process of its own, and shows their output. The notebook's "
-    "names that the cell uses go with it; the value of its last expression is the rank's result. "
-    "{name} and $name in a flag's value stand for a variable of the notebook, except in --metric."
+    "Runs the cell on every rank and shows the output of all ranks. Each rank is a "
+    "separate process. jupyter-dist sends the notebook variables that the cell uses. The "
+    "value of the last expression is the rank's result. Variables of the notebook "
+    "replace {name} and $name in a flag's value, except in --metric."
 )
 _VARIABLE = re.compile(r"\{([^\W\d]\w*)\}|\$([^\W\d]\w*)")
 
@@ -54,12 +55,14 @@ class DistMagics(Magics):
             return Message(help_text(usage, _ABOUT, flag_groups(given.backend)))
         if given.rest:
             raise InputError(
-                f"%%distribute does not know what to do with {given.rest[0]!r}; flags begin with - or --"
+                f"%%distribute does not accept the word {given.rest[0]!r}. Flags begin with - or --"
             )
         if cell is None:
-            raise InputError("%distribute has no cell to run: put %%distribute, with two %, in front of one")
+            raise InputError(
+                "%distribute has no cell to run. Write %%distribute, with two %, in the first line of a cell"
+            )
         if not _has_code(cell):
-            raise InputError("the cell is empty: there is nothing to run below %%distribute")
+            raise InputError("the cell is empty. Write the code to run below %%distribute")
         plan = make_plan(given.given)
         source = "\n" + cell  # the magic's line, so that line numbers in tracebacks match the editor
         origin = dataclasses.replace(start.origin_in(shell), line=line.strip())

@@ -42,9 +42,9 @@ def _environment(value: dict[str, str]) -> dict[str, str]:
                 f"needs NAME=VALUE with a name of letters, digits and _, got the name {shown(name)}"
             )
         if name in _SET_FOR_RANKS or name.startswith("JUPYTER_DIST_"):
-            raise ValueError(f"cannot set {name}: every rank gets its own")
+            raise ValueError(f"cannot set {name}: jupyter-dist sets it on every rank. Use another name")
         if "\0" in text:
-            raise ValueError(f"cannot set {name}: its value holds a NUL character")
+            raise ValueError(f"cannot set {name}: its value contains a NUL character. Remove that character")
     return value
 
 
@@ -62,8 +62,8 @@ def _patterns(value: dict[str, str]) -> dict[str, str]:
             ) from None
         if "value" not in compiled.groupindex and compiled.groups != 1:
             raise ValueError(
-                f"{name!r}: {shown(pattern)} has {compiled.groups} groups; it needs exactly one, around the "
-                "number, as in 'loss=loss: ([0-9.]+)', or one named (?P<value>…)"
+                f"{name!r}: {shown(pattern)} has {compiled.groups} groups. Put exactly one group "
+                "around the number, as in 'loss=loss: ([0-9.]+)', or name one (?P<value>…)"
             )
     return value
 
@@ -87,7 +87,7 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
     names = [host.name for host in found]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"names {name!r} twice")
+            raise ValueError(f"names the host {name!r} twice. Write each host once, with all its slots")
     return tuple(found)
 
 
@@ -114,7 +114,7 @@ def read_hostfile(path: str) -> tuple[Host, ...]:
             ) from None
         found[host.name] = found.get(host.name, 0) + host.slots
     if not found:
-        raise ValueError(f"{shown(path)} names no host")
+        raise ValueError(f"{shown(path)} names no host. Add lines such as `node1 slots=4`")
     return tuple(Host(name, slots) for name, slots in found.items())
 
 
@@ -200,13 +200,14 @@ class RunOptions(BaseModel):
     backend: str | None = Field(
         None,
         title="Backend",
-        description="Where the cell runs; `%dist backends` lists them. Default: local",
+        description="The backend that starts the ranks. `%dist backends` lists all backends. Default: local",
         json_schema_extra=_extra(wanted="the name of a backend, as `%dist backends` lists them"),
     )
     cluster: str | None = Field(
         None,
         title="Cluster",
-        description="A saved choice of backend and flags (`%dist clusters`); flags given here win",
+        description="A saved backend with its flags. `%dist clusters` lists the saved clusters. Flags in "
+        "the cell override saved flags",
         json_schema_extra=_extra(metavar="NAME", wanted="the name of a cluster or of a backend"),
     )
     np: int | None = Field(
@@ -214,29 +215,31 @@ class RunOptions(BaseModel):
         ge=1,
         le=65536,
         title="Workers",
-        description="How many workers. Default: on this machine one per GPU, or 2 without; with hosts, their "
-        "slots; on most clusters 1",
+        description="The number of workers (ranks). Default: one per GPU of this machine, or 2 without a "
+        "GPU. With hosts: all their slots. On most clusters: 1",
         json_schema_extra=_extra("-np", "--num-proc", "-n", "--np", wanted="a whole number of at least 1"),
     )
     hosts: Annotated[str, AfterValidator(_hosts)] | None = Field(
         None,
         title="Hosts",
-        description="The machines, and how many workers each takes",
+        description="The hosts, and the number of workers on each host",
         json_schema_extra=_extra("-H", "--hosts", metavar="A:4,B:4", wanted="hosts such as node1:4,node2:4"),
     )
     hostfile: str | None = Field(
         None,
         title="Host file",
-        description="A file that lists the machines as `NAME slots=N`",
+        description="A file with one host per line, written as `NAME slots=N`",
         json_schema_extra=_extra("--hostfile", "-hostfile", metavar="FILE", wanted="the path of a file"),
     )
     out: Annotated[str, AfterValidator(_variable)] | None = Field(
         None,
         title="Variable",
-        description="Give the Run to this notebook variable, also when the run fails",
+        description="Save the Run in this notebook variable, even if the run fails",
         json_schema_extra=_extra(metavar="VAR", wanted="the name of a variable"),
     )
-    detach: bool = Field(False, title="Detach", description="Return at once; the run goes on")
+    detach: bool = Field(
+        False, title="Detach", description="Return at once. The run continues in the background"
+    )
     timeout: Annotated[Seconds, Field(gt=0)] | None = Field(
         None,
         title="Timeout",
@@ -244,68 +247,77 @@ class RunOptions(BaseModel):
         json_schema_extra=_extra(metavar="TIME", wanted="a time above 0 such as 90s, 10m or 2h"),
     )
     max_restarts: int = Field(
-        0, ge=0, title="Restarts", description="Start all ranks again, up to N times, when one fails"
+        0, ge=0, title="Restarts", description="Restart all ranks, up to N times, if a rank fails"
     )
     env: Annotated[dict[str, str], AfterValidator(_environment)] = Field(
         default_factory=dict,
         title="Environment",
-        description="An environment variable for the ranks; repeatable. No file of a run holds its value",
+        description="Set an environment variable on every rank. Repeatable. The value is never written "
+        "to disk",
         json_schema_extra=_extra(secrets=True),
     )
-    dry_run: bool = Field(False, title="Dry run", description="Show what would be started, start nothing")
+    dry_run: bool = Field(
+        False, title="Dry run", description="Show what the run would start, but start nothing"
+    )
     metric: Annotated[dict[str, str], AfterValidator(_patterns)] = Field(
         default_factory=dict,
         title="Metrics from the log",
-        description="Take a metric from what ranks print, as in 'loss=loss: ([0-9.]+)'; repeatable",
+        description="Read a metric from the output of the ranks, as in 'loss=loss: ([0-9.]+)'. Repeatable",
         json_schema_extra=_extra(metavar="NAME=REGEX", wanted="NAME=REGEX", verbatim=True),
     )
     stall_timeout: Annotated[Seconds, Field(ge=0)] = Field(
         300.0,
         title="Stall timeout",
-        description="Show the stacks when no rank prints or logs for this time; 0: never. Default: 300",
+        description="Show the stack of every rank if no rank prints or logs for this time. 0: never. "
+        "Default: 300",
         json_schema_extra=_extra(metavar="TIME", wanted="a time such as 0, 300, 90s or 10m"),
     )
     ship_modules: Annotated[str, AfterValidator(_modules)] = Field(
         "auto",
         title="Modules to send along",
-        description="auto (those beside the notebook), none, or their names",
+        description="The modules to send to the ranks: auto (modules beside the notebook), none, or "
+        "their names",
         json_schema_extra=_extra(metavar="auto|none|A,B", wanted="auto, none or names of modules"),
     )
     kept_displays: Literal["first", "all", "none"] = Field(
         "first",
         title="Displays in the file",
-        description="Whose displays a saved notebook holds: the first rank's where they differ, all, or none",
+        description="The displays that a saved notebook contains: first (only the first rank's if ranks "
+        "differ), all, or none",
     )
-    cold: bool = Field(False, title="Cold start", description="Start new processes, no forks of a warm one")
+    cold: bool = Field(
+        False, title="Cold start", description="Start new processes instead of forks of a warm process"
+    )
     name: Annotated[str, AfterValidator(read_name)] | None = Field(
         None,
         title="Name",
-        description="What the run is called in lists; without it, by its cell",
+        description="The name of the run in lists. Default: the label of its cell",
         json_schema_extra=_extra(wanted="a text"),
     )
     run_tags: Annotated[str, BeforeValidator(_tags)] | None = Field(
         None,
         title="Tags",
-        description="Words to find the run by and to group runs with",
+        description="Tags to find the run and to group runs",
         json_schema_extra=_extra(metavar="A,B", wanted="words such as baseline,large"),
     )
     note: Annotated[str, AfterValidator(read_note)] | None = Field(
         None,
         title="Note",
-        description="What is worth knowing of the run",
+        description="A comment on the run",
         json_schema_extra=_extra(wanted="a text"),
     )
     tune: Annotated[dict[str, str], BeforeValidator(_texts), AfterValidator(_space)] = Field(
         default_factory=dict,
         title="Tune",
-        description="Try values of a variable, as in 'lr=loguniform(1e-5,1e-1)' or 'batch=choice(32,64)'; "
-        "repeatable. Each trial is a run of its own",
+        description="Try several values of a variable, as in 'lr=loguniform(1e-5,1e-1)' or "
+        "'batch=choice(32,64)'. Repeatable. Each trial is a separate run",
         json_schema_extra=_extra(metavar="NAME=RANGE", wanted="NAME=RANGE"),
     )
     objective: Annotated[str, AfterValidator(_objective)] | None = Field(
         None,
         title="Objective",
-        description="The metric to tune for, as in max:val_accuracy or min:loss; ranks log it",
+        description="The metric to optimize, as in max:val_accuracy or min:loss. The ranks must log this "
+        "metric",
         json_schema_extra=_extra(metavar="max|min:METRIC", wanted="max:METRIC or min:METRIC"),
     )
     max_jobs: int | None = Field(
@@ -313,7 +325,7 @@ class RunOptions(BaseModel):
         ge=1,
         le=100_000,
         title="Trials",
-        description="How many trials. Default: 10, or each point of the grid",
+        description="The number of trials. Default: 10, or every point of the grid",
         json_schema_extra=_extra(wanted="a whole number of at least 1"),
     )
     parallel: int | None = Field(
@@ -321,20 +333,21 @@ class RunOptions(BaseModel):
         ge=1,
         le=1000,
         title="Trials at once",
-        description="How many trials run at once. Default: 1",
+        description="The number of trials that run at the same time. Default: 1",
         json_schema_extra=_extra(wanted="a whole number of at least 1"),
     )
     strategy: Strategy | None = Field(
         None,
         title="Strategy",
-        description="How values are chosen. Default: bayesian. hyperband also ends trials early",
+        description="The search algorithm. Default: bayesian. hyperband also ends weak trials early",
     )
     early_stopping: Annotated[str | None, BeforeValidator(_stopping)] = Field(
         None,
         title="Early stopping",
-        description="End a trial that does worse than the others did at the same step. Which rule is for "
-        "azureml to be told: bandit(slack_factor=0.1), median or truncation(truncation_percentage=20), each "
-        "with evaluation_interval=N and delay_evaluation=N",
+        description="End a trial if it does worse than other trials did at the same step. On azureml you "
+        "can choose the rule: bandit(slack_factor=0.1), median or "
+        "truncation(truncation_percentage=20). Each rule also accepts evaluation_interval=N "
+        "and delay_evaluation=N",
         json_schema_extra=_extra(
             metavar="bandit|median|truncation", wanted="a policy", alone=ALONE, value_like=WRITTEN
         ),
@@ -342,10 +355,10 @@ class RunOptions(BaseModel):
     warm_start: Annotated[str, AfterValidator(_parent)] | None = Field(
         None,
         title="Begin with",
-        description="Begin with what the trials of an earlier tuning run have shown; transfer: of one with "
-        "another space",
+        description="Start the search with the results of an earlier tuning run. Add :transfer if that "
+        "run has another search space",
         json_schema_extra=_extra(
-            metavar="RUN[:identical|transfer]", wanted="the id of a tuning run, which :transfer may follow"
+            metavar="RUN[:identical|transfer]", wanted="the id of a tuning run, optionally with :transfer"
         ),
     )
     seed: int | None = Field(
@@ -353,6 +366,7 @@ class RunOptions(BaseModel):
         ge=0,
         lt=1 << 32,
         title="Seed",
-        description="Choose the same values again, where trials come to the same; one at a time",
+        description="Make the search repeatable. The same seed proposes the same values if trials run "
+        "one at a time and return the same results",
         json_schema_extra=_extra(metavar="N", wanted="a whole number from 0"),
     )

@@ -72,7 +72,7 @@ def test_comments_and_order_stay() -> None:
 
 def test_an_existing_one_is_kept() -> None:
     clusters.add(Cluster("a", "local", {"np": 1}))
-    with pytest.raises(InputError, match="there is a cluster 'a' already; add --replace"):
+    with pytest.raises(InputError, match=r"A cluster 'a' already exists\. Add --replace"):
         clusters.add(Cluster("a", "local", {"np": 2}))
     assert clusters.get("a").options == {"np": 1}
 
@@ -94,7 +94,7 @@ def test_names_that_cannot_be(name: str) -> None:
     ("text", "expected"),
     [
         ("[clusters.a\n", "cannot read the clusters in '{path}': "),
-        ("clusters = 3\n", "'{path}': `clusters` must hold tables"),
+        ("clusters = 3\n", "'{path}': `clusters` must contain tables"),
         ("[clusters.a]\nnp = 2\n", "cluster 'a' in '{path}': needs a line such as backend"),
         ("[clusters]\na = 2\n", "cluster 'a' in '{path}': needs a line such as backend"),
         ('[clusters."../a"]\nbackend = "local"\n', "'{path}': '../a' cannot be the name of a cluster"),

@@ -81,7 +81,7 @@ def test_a_run_is_found_by_the_beginning_or_end_of_its_id(own_folders: Path) -> 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ("2026", "fits 2 runs: 20260102-000000-bbbb22, 20260101-000000-aaaa11. Give more of the id"),
+        ("2026", "matches 2 runs: 20260102-000000-bbbb22, 20260101-000000-aaaa11. Write more of the id"),
         ("a11", "no run 'a11' in .*The newest are: 20260102-000000-bbbb22"),
         ("../20260101-000000-aaaa11", "no run '../20260101"),
         ("20260101-000000-aaaa11/..", "no run"),
@@ -138,7 +138,7 @@ def test_only_files_that_nobody_else_could_have_written_are_trusted(tmp_path: Pa
         folders.check_owner(mine)
     tmp_path.chmod(0o700)
     (tmp_path / "link").symlink_to(mine)
-    with pytest.raises(UntrustedFile, match="is a link"):
+    with pytest.raises(UntrustedFile, match="is a symbolic link"):
         folders.check_owner(tmp_path / "link")
 
 

@@ -188,12 +188,14 @@ class TestInTheShell:
         assert not own_folders.exists()
 
     def test_what_is_wrong_with_a_line_or_a_cell(self, shell: InteractiveShell, own_folders: Path) -> None:
-        assert "does not know what to do with 'x'" in fails(shell, "%%distribute x\n1")
+        assert "does not accept the word 'x'" in fails(shell, "%%distribute x\n1")
         for cell in ("\n", "  \n\n", "# only\n  # comments"):
             assert fails(shell, f"%%distribute\n{cell}\n").startswith("the cell is empty")
         assert "a quote is not closed" in fails(shell, "%%distribute --env 'A=1\n1")
         assert "did you mean --gpus-per-worker?" in fails(shell, "%%distribute --gpus 2\n1")
-        assert "put %%distribute, with two %, in front of one" in fails(shell, "%distribute -np 2")
+        assert "Write %%distribute, with two %, in the first line of a cell" in fails(
+            shell, "%distribute -np 2"
+        )
         assert not own_folders.exists()
 
     def test_tab(self, shell: InteractiveShell) -> None:
@@ -243,7 +245,7 @@ class TestInTheShell:
         run_cell(shell, "data = bytes(2_000_000)")
         with capture_output() as shown:
             shell.run_cell("%%distribute -np 1\nlen(data)").raise_error()
-        assert "note: 2 MB travel with the cell" in shown.stderr
+        assert "note: jupyter-dist sends 2 MB with the cell" in shown.stderr
 
     def test_the_notebook_is_known(
         self, shell: InteractiveShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -398,7 +400,10 @@ class TestCall:
                 {"options": {"gpu_per_worker": 1}},
                 "'gpu_per_worker' is not an option here; did you mean 'gpus_per_worker'?",
             ),
-            ({"options": {"np": 1}}, "'np' is no option of a backend: give it as a keyword of run()"),
+            (
+                {"options": {"np": 1}},
+                "'np' is not an option of a backend. Pass it to run() as a keyword: np=",
+            ),
             ({"env": {"a b": "c"}}, "env needs NAME=VALUE with a name of letters"),
             ({"metrics": {"x": "("}}, "metric 'x': '(' is not a regular expression"),
             ({"timeout": -1}, "timeout needs a time above 0"),
@@ -406,8 +411,8 @@ class TestCall:
             ({"npp": 2}, "double(): got an unexpected keyword argument 'npp'"),
             (
                 {"backend": "local", "gpus_per_worker": 1},
-                "double(): got an unexpected keyword argument 'gpus_per_worker'. It is an option of 'local': "
-                "options={'gpus_per_worker': …}",
+                "double(): got an unexpected keyword argument 'gpus_per_worker'. 'gpus_per_worker' is an "
+                "option of the backend 'local'. Write options={'gpus_per_worker': …}",
             ),
         ],
     )

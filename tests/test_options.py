@@ -94,7 +94,7 @@ class TestFlagsOfAModel:
             ("--ratio 0", "--ratio needs a number"),
             ("--queue middle", "--queue needs one of long, short, got 'middle'"),
             ("--colour green", "--colour needs one of red, blue, got 'green'"),
-            ("--fast=yes", "--fast takes no value, got 'yes'"),
+            ("--fast=yes", "--fast accepts no value, got 'yes'. Write --fast alone"),
             ("--labels k", "--labels needs NAME=VALUE, got 'k'"),
             ("--nodes 0", "-N needs a whole number of at least 1, got '0'"),
         ],
@@ -144,12 +144,12 @@ class TestFlagsOfAModel:
         ("-np -1", "-np needs a whole number of at least 1, got '-1'"),
         ("-np 1.5", "-np needs a whole number of at least 1, got '1.5'"),
         ("-np 99999999", "-np can be at most 65536, got '99999999'"),
-        ("-np", "-np needs a value after it: a whole number of at least 1"),
-        ("-np --cold", "-np needs a value after it: a whole number of at least 1"),
-        ("-np 2 --np 3", "-np is given twice"),
+        ("-np", "-np needs a value: a whole number of at least 1"),
+        ("-np --cold", "-np needs a value: a whole number of at least 1"),
+        ("-np 2 --np 3", "-np appears twice. Write it once"),
         ("-np2", "unknown flag '-np2'; did you mean -np?"),
         ("--max-restart 1", "unknown flag '--max-restart'; did you mean --max-restarts?"),
-        ("--frobnicate", "unknown flag '--frobnicate'; known are "),
+        ("--frobnicate", "unknown flag '--frobnicate'; valid flags: "),
         ("--max-restarts -1", "--max-restarts needs a whole number of at least 0, got '-1'"),
         ("--timeout soon", "--timeout needs a time such as 90, 90s, 10m or 2h, got 'soon'"),
         ("--timeout -5", "--timeout needs a time such as 90, 90s, 10m or 2h, got '-5'"),
@@ -160,7 +160,7 @@ class TestFlagsOfAModel:
         ("--env 2K=v", "--env needs NAME=VALUE with a name of letters, digits and _, got the name '2K'"),
         ("--env 'A\"B=v'", "--env needs NAME=VALUE with a name of letters, digits and _"),
         ("--env '../x=v'", "--env needs NAME=VALUE with a name of letters, digits and _"),
-        ("--env RANK=1", "--env cannot set RANK: every rank gets its own"),
+        ("--env RANK=1", "--env cannot set RANK: jupyter-dist sets it on every rank. Use another name"),
         ("--env JUPYTER_DIST_RUN=x", "--env cannot set JUPYTER_DIST_RUN"),
         ("--out a.b", "--out needs the name of a variable, got 'a.b'"),
         ("--out class", "--out needs the name of a variable, got 'class'"),
@@ -168,13 +168,13 @@ class TestFlagsOfAModel:
         ("""--out "it's" """, """--out needs the name of a variable, got "it's\""""),
         ("--metric loss", "--metric needs NAME=REGEX, got 'loss'"),
         ("--metric 'loss=(a'", "--metric 'loss': '(a' is not a regular expression (missing )"),
-        ("--metric loss=a", "--metric 'loss': 'a' has 0 groups; it needs exactly one"),
-        ("--metric 'loss=(a)(b)'", "--metric 'loss': '(a)(b)' has 2 groups; it needs exactly one"),
+        ("--metric loss=a", "--metric 'loss': 'a' has 0 groups. Put exactly one"),
+        ("--metric 'loss=(a)(b)'", "--metric 'loss': '(a)(b)' has 2 groups. Put exactly one"),
         ("--metric '../x=(a)'", "--metric needs NAME=REGEX with a name that begins with a letter"),
         ("-H a:b", "-H needs hosts such as node1:4,node2:4, got 'a:b'"),
         ("-H a:0", "-H needs hosts such as"),
         ("-H a,,b", "-H needs hosts such as"),
-        ("-H a,a:2", "-H names 'a' twice"),
+        ("-H a,a:2", "-H names the host 'a' twice"),
         ("-H '-oProxyCommand=x'", "-H needs"),
         ("-H=-oProxyCommand=x", "-H needs hosts such as"),
         ("--ship-modules ../x", "--ship-modules needs auto, none or names of modules such as"),
@@ -293,7 +293,9 @@ class TestPlan:
 
     def test_another_backends_flag(self) -> None:
         with pytest.raises(
-            InputError, match=r"^--queue is a flag of the backend 'other', and this is 'local'$"
+            InputError,
+            match=r"^--queue is a flag of the backend 'other', but the backend here is 'local'\. "
+            r"Remove the flag, or write --backend other$",
         ):
             plan_of("--queue long")
 
@@ -309,7 +311,7 @@ class TestPlan:
         with pytest.raises(
             InputError,
             match=r"^-H cannot be used with the backend 'local', which runs on this machine only\. "
-            r"These take hosts: other$",
+            r"Backends with hosts: other$",
         ):
             plan_of("-H a:4,b:4")
 
@@ -318,12 +320,12 @@ class TestPlan:
         assert plan.world_size == 6
         assert plan.options.hosts == [{"name": "a", "slots": 4}, {"name": "b", "slots": 2}]
         assert plan_of("--backend other -H a:4 -np 2").world_size == 2
-        with pytest.raises(InputError, match="-np 9 needs more than the 4 slots"):
+        with pytest.raises(InputError, match="-np 9 needs more slots than the 4 of the hosts"):
             plan_of("--backend other -H a:4 -np 9")
         file = tmp_path / "hosts"
         file.write_text("c slots=2\n")
         assert plan_of(f"--backend other --hostfile {file}").world_size == 2
-        with pytest.raises(InputError, match="-H and --hostfile say the same thing"):
+        with pytest.raises(InputError, match=r"-H and --hostfile both name the hosts\. Use only one"):
             plan_of(f"--backend other -H a --hostfile {file}")
         with pytest.raises(InputError, match=r"^--hostfile cannot read '/nowhere'"):
             plan_of("--backend other --hostfile /nowhere")
@@ -359,7 +361,9 @@ class TestPlan:
 
     def test_a_cluster_and_another_backend(self) -> None:
         clusters.add(clusters.Cluster("big", "other", {}))
-        with pytest.raises(InputError, match="cluster 'big' is for the backend 'other', not 'local'"):
+        with pytest.raises(
+            InputError, match=r"cluster 'big' uses the backend 'other', not 'local'\. Name only"
+        ):
             plan_of("--cluster big --backend local")
 
     def test_notebook_variables_but_not_in_a_regex(self) -> None:

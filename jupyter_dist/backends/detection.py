@@ -99,8 +99,8 @@ class _Asking:
             return self._known
         known = self._known
         slow = BrokenBackend(
-            f"backend {self._name!r} has not answered for {_LIMIT_S:g} s what is there to run on: "
-            "it hangs, or waits for a machine that does not answer"
+            f"backend {self._name!r} has not reported its resources for {_LIMIT_S:g} s. It hangs, "
+            "or it waits for a machine that does not answer"
         )
         return Found(known.available, schema=known.schema, problem=slow, lacks=known.lacks)
 
@@ -111,7 +111,7 @@ class _Asking:
             self._fail(error)
         except BaseException as error:  # third-party code may also call sys.exit()
             said = f"{type(error).__name__}: {error}"
-            self._fail(BrokenBackend(f"backend {self._name!r} cannot say what is there to run on: {said}"))
+            self._fail(BrokenBackend(f"backend {self._name!r} cannot report its resources: {said}"))
         self._done_at = time.monotonic()
         self._done.set()
 

@@ -349,7 +349,7 @@ class Hosted:
             return self._without(taken, poll, state.detail)
         if poll.state is State.STOPPED and not self._stopping:
             grace_s = self._hosting.settings.grace_s
-            why = f"no supervisor was there for {grace_s:g} s (--grace), so the hosts' agents ended the ranks"
+            why = f"no supervisor was connected for {grace_s:g} s (--grace), so the agents ended the ranks"
             return dataclasses.replace(poll, detail=why)
         return poll
 
@@ -370,7 +370,7 @@ class Hosted:
                 for rank in poll.ranks
             )
             return dataclasses.replace(poll, state=State.RUNNING, ranks=ranks)
-        unknown = self._hosting.trouble() or "what held the run's place there has ended"
+        unknown = self._hosting.trouble() or "the run's allocation there has ended"
         lost: dict[str, list[str]] = {}
         for host in taken:
             lost.setdefault(gone.get(host) or unknown, []).append(host)

@@ -267,7 +267,7 @@ class PlatformJob(Generic[_View]):
         if watch is None:
             return poll
         if watch.signed_out and not poll.state.ended:
-            raise Unreachable(f"{watch.trouble} The job goes on")
+            raise Unreachable(f"{watch.trouble} The job continues")
         seen = watch.seen
         if poll.state is State.FAILED and seen.stopped:
             return dataclasses.replace(poll, state=State.STOPPED, final=True)
@@ -320,7 +320,7 @@ class PlatformJob(Generic[_View]):
                     told.append(client.end(seen, folder, wait_s=max(0.0, stop_at - time.monotonic())))
                     return
                 except StopAccepted as error:
-                    told.append(f"{seen.called} was told to end; {error}; see {seen.page}")
+                    told.append(f"{seen.called} was asked to end; {error}; see {seen.page}")
                     return
                 # It is busy, or its user may sign in meanwhile.
                 except (Unreachable, CredentialsExpired) as error:
@@ -336,7 +336,7 @@ class PlatformJob(Generic[_View]):
         if not told:
             why = trouble.rstrip(".")
             how = f"To end it, in a terminal: {client.how_to_stop(seen)}"
-            told.append(f"{seen.called} may go on, and be paid for: {why}. {how}; see {seen.page}")
+            told.append(f"{seen.called} may still be running and cost money: {why}. {how}; see {seen.page}")
         if told[0] is not None:
             print(told[0], flush=True)
         _in_thread(lambda: client.tidy(seen)).join(left_s(_RELEASE_S))

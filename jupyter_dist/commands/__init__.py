@@ -63,7 +63,7 @@ def _start(source: str, plan: Plan, origin: start.Origin) -> Any:
     start.warn(plan)
     run = start.start_cell(source, {}, plan, origin)
     if plan.run.detach:
-        return Message(f"{run.id}\nsee it: jupyter dist attach {run.id}")
+        return Message(f"{run.id}\nTo follow it: jupyter dist attach {run.id}")
     return start.finish(run)
 
 
@@ -126,7 +126,9 @@ def _asks_for_help(tokens: list[str]) -> bool:
 
 def _no_such(word: str, known: dict[str, Command], path: str) -> InputError:
     if word == "run" and path == "%dist":
-        return InputError("in a notebook, `%%distribute` in front of a cell runs it; `run` is for a terminal")
+        return InputError(
+            "`run` works only in a terminal. Write `%%distribute` in the first line of a cell to run the cell"
+        )
     near = nearest(word, known)
     cure = f"did you mean {near!r}?" if near else f"there are: {', '.join(known)}"
     return InputError(f"{path} has no command {shown(word)}; {cure}")
@@ -136,7 +138,7 @@ def _overview(commands: tuple[Command, ...], path: str) -> str:
     lines = [f"usage: {path} COMMAND …", ""]
     for command in commands:
         lines += entry(command.name, command.about)
-    lines += ["", f"{path} COMMAND --help tells more about one."]
+    lines += ["", f"{path} COMMAND --help describes one command."]
     if path == "%dist":
         lines += ["%distribute --help lists the flags of a run."]
     return "\n".join(lines)

@@ -29,7 +29,7 @@ _NOT_IN_ADD = tuple(name for name in NOT_SAVED if name != "backend")
 class _Add(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    replace: bool = Field(False, description="Change the cluster if there is one of that name")
+    replace: bool = Field(False, description="Replace the cluster if this name is already saved")
 
 
 class _Use(Empty):
@@ -50,7 +50,7 @@ def _list(context: Context, _: Empty, __: tuple[str, ...]) -> Table:
         columns,
         rows,
         data=list(saved.values()),
-        empty="no cluster is saved: `clusters add NAME --backend B …`",
+        empty="No cluster is saved. Save one with `clusters add NAME --backend B …`",
     )
 
 
@@ -84,7 +84,7 @@ def _add(context: Context, tokens: Sequence[str]) -> Message:
     plan = make_plan({**given, "backend": line.backend.name}, cluster=False, now=False)
     values = clusters.to_save(given, plan.run, plan.options)
     clusters.add(Cluster(name, line.backend.name, values), replace=replace)
-    return Message(f"saved: %%distribute --cluster {name}")
+    return Message(f"Saved. Use it with %%distribute --cluster {name}")
 
 
 def _add_flags() -> Sequence[tuple[str, Sequence[Flag]]]:
@@ -108,10 +108,11 @@ def _show(context: Context, _: Empty, names: tuple[str, ...]) -> Message:
 def _use(context: Context, flags: _Use, names: tuple[str, ...]) -> Any:
     if context.terminal:
         raise InputError(
-            "use is a notebook's choice and ends with its kernel; here give --cluster NAME to `run`"
+            "`use` works only in a notebook, because it sets the cluster of a kernel. In a "
+            "terminal, write `run --cluster NAME`"
         )
     if names and flags.none:
-        raise InputError("use takes a NAME or --none, not both")
+        raise InputError("use accepts a NAME or --none, but not both")
     if names or flags.none:
         clusters.use(names[0] if names else None)
     name = clusters.used()
@@ -121,21 +122,21 @@ def _use(context: Context, flags: _Use, names: tuple[str, ...]) -> Any:
 _CHILDREN = (
     command("list", "", "List the saved clusters.", _list),
     Command("add", "add NAME [flags]", "Save a backend and flags under a name.", _add, _add_flags),
-    command("show", "NAME", "Show what a cluster sets.", _show, at_least=1, at_most=1),
-    command("rm", "NAME", "Forget a cluster.", _rm, at_least=1, at_most=1),
+    command("show", "NAME", "Show the settings of a cluster.", _show, at_least=1, at_most=1),
+    command("rm", "NAME", "Delete a saved cluster.", _rm, at_least=1, at_most=1),
 )
 CLUSTER_COMMANDS = (
     Command(
         "clusters",
         "clusters [list|add|show|rm] …",
-        "Saved choices of a backend and flags, for %%distribute --cluster NAME.",
+        "Saved backends with their flags, for %%distribute --cluster NAME.",
         _CHILDREN[0].do,
         children=_CHILDREN,
     ),
     command(
         "use",
         "[NAME]",
-        "Make a cluster the default of this notebook, until its kernel ends.",
+        "Make a cluster the default of this notebook until its kernel ends.",
         _use,
         _Use,
         at_most=1,

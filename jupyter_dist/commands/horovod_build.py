@@ -126,8 +126,9 @@ def _fetch(home: Path, work: Path, log: Path, env: Mapping[str, str], progress: 
         came = work / "source" / archive.name
         if not _is_whole(came):
             raise DistError(
-                f"the archive {archive.name} that pip got is not the one that Horovod's authors published "
-                "(its SHA-256 differs). Nothing was built."
+                f"The archive {archive.name} that pip downloaded is not the one that Horovod's "
+                "authors published: its SHA-256 differs. Nothing was built. Check pip's package "
+                "index, then try again."
             )
         part = home / f".{archive.name}.{os.getpid()}"
         shutil.copyfile(came, part)
@@ -158,7 +159,10 @@ def patch(source: Path) -> None:
         except OSError as error:
             raise DistError(f"cannot read {name} in Horovod's source: {error.strerror}") from None
         if found != times:
-            raise DistError(f"{name} in Horovod's source is not that of {VERSION}: it cannot be adapted")
+            raise DistError(
+                f"{name} in Horovod's source differs from version {VERSION}, so jupyter-dist cannot "
+                "adapt it. Nothing was built"
+            )
         changed[file] = text
     for file, text in changed.items():
         file.write_text(text, "utf-8")
@@ -246,9 +250,9 @@ def _failure(step: str, log: Path, seconds: float) -> str:
     lines = log.read_text(errors="replace").splitlines()
     if any("No module named pip" in line for line in lines[-3:]):
         return (
-            f"{sys.executable} has no pip: `{sys.executable} -m ensurepip` adds it, "
-            "or the tool that made the environment does."
+            f"{sys.executable} has no pip. Install it with `{sys.executable} -m ensurepip`, or "
+            "with the tool that created the environment."
         )
     errors = [line for line in lines if re.search(r"\berror\b[: ]|Error:|undefined reference|Killed", line)]
     told = "\n".join(f"  {line.strip()[:300]}" for line in (errors[:5] or lines[-10:]))
-    return f"pip {step} failed after {seconds:.0f} s; all of its output is in {log}\n{told}"
+    return f"pip {step} failed after {seconds:.0f} s. Its whole output is in {log}\n{told}"

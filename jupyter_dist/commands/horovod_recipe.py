@@ -90,8 +90,8 @@ def find_recipe(*, mpi: bool, environ: Mapping[str, str] = os.environ) -> Recipe
     tensorflow = _version("tensorflow", _TENSORFLOW)
     if torch is None and tensorflow is None:
         raise InputError(
-            f"neither torch nor TensorFlow is installed beside {sys.executable}: Horovod is built for the "
-            "ones that are. Install what you train with first, then Horovod."
+            f"Neither torch nor TensorFlow is installed beside {sys.executable}. Horovod is built "
+            "for the installed frameworks. Install your framework first, then install Horovod."
         )
     version = _mpi_version() if mpi else None
     if mpi and version is None:
@@ -133,7 +133,7 @@ def _cure(missing: list[str]) -> str:
     ]
     if missing == ["MPI"]:
         lines.append(
-            "or build without it (Gloo alone is enough for --gloo and for elastic runs): --without-mpi"
+            "Or build without MPI: --without-mpi. Gloo alone is enough for --gloo and for elastic runs."
         )
     return "\n".join(lines)
 

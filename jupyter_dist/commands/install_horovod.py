@@ -21,10 +21,13 @@ _EVERY_S = 30.0
 
 class _Install(Empty):
     wheel_only: bool = Field(False, description="Build the wheel and show its path; install nothing")
-    no_cache: bool = Field(False, description="Build anew, also when there is a wheel for the same versions")
-    without_mpi: bool = Field(False, description="Build with Gloo only, where there is no MPI")
+    no_cache: bool = Field(False, description="Build again, even if a wheel for the same versions exists")
+    without_mpi: bool = Field(False, description="Build with Gloo only, for a machine without MPI")
     jobs: int | None = Field(
-        None, ge=1, description="Compilers at a time. Default: one per core, as far as the memory goes"
+        None,
+        ge=1,
+        description="The number of compilers that run at the same time. Default: one per core, limited "
+        "by the memory",
     )
 
 
@@ -78,8 +81,8 @@ HOROVOD_COMMANDS = (
     command(
         "install-horovod",
         "",
-        "Build Horovod for the torch and TensorFlow that are installed here, and install it. "
-        "Variables of its own build, such as HOROVOD_GPU_OPERATIONS=NCCL, are honoured.",
+        "Build Horovod for the installed torch and TensorFlow, and install it. Variables of "
+        "Horovod's own build also work, such as HOROVOD_GPU_OPERATIONS=NCCL.",
         _install,
         _Install,
     ),

@@ -21,10 +21,10 @@ _OPEN_LIMIT_S = 60.0
 class _Launch(Empty):
     name: str | None = Field(
         None,
-        description="What the cluster is saved as. Default: what the file calls it",
+        description="The name under which the cluster is saved. Default: the name in the file",
         json_schema_extra={"metavar": "NAME"},
     )
-    detach: bool = Field(False, description="Return at once; the run goes on")
+    detach: bool = Field(False, description="Return at once. The run continues in the background")
 
 
 def _list(context: Context, _: Empty, __: tuple[str, ...]) -> Table:
@@ -51,11 +51,11 @@ def _launch(verb: Verb, context: Context, flags: _Launch, words: tuple[str, ...]
 
 _FILE = "CLUSTER.yaml"
 _CHILDREN = (
-    command("list", "", "List the Rays that run: nodes, CPUs, GPUs, memory.", _list),
+    command("list", "", "List the running Ray clusters: nodes, CPUs, GPUs, memory.", _list),
     command(
         "up",
         _FILE,
-        "Launch a cluster as its file says, and save it for %%distribute --cluster NAME.",
+        "Launch a cluster from its file, and save it for %%distribute --cluster NAME.",
         partial(_launch, "up"),
         _Launch,
         at_least=1,
@@ -64,7 +64,8 @@ _CHILDREN = (
     command(
         "attach",
         _FILE,
-        "Keep a way to a launched cluster open, and show its autoscaler's log, until the run is stopped.",
+        "Keep a connection to a launched cluster open, and show its autoscaler's log, until "
+        "you stop the run.",
         partial(_launch, "attach"),
         _Launch,
         at_least=1,
@@ -73,7 +74,7 @@ _CHILDREN = (
     command(
         "down",
         _FILE,
-        "End the nodes of a launched cluster, and forget it.",
+        "Terminate the nodes of a launched cluster, and delete the saved cluster.",
         partial(_launch, "down"),
         _Launch,
         at_least=1,
@@ -84,7 +85,7 @@ RAY_COMMANDS = (
     Command(
         "ray",
         "ray [list|up|attach|down] …",
-        "Ray clusters: those that run, and those launched from a cluster-launcher file.",
+        "Running Ray clusters, and clusters launched from a cluster-launcher file.",
         _CHILDREN[0].do,
         children=_CHILDREN,
     ),

@@ -82,7 +82,7 @@ def command(
         if len(found.rest) < at_least:
             raise InputError(f"{name} needs {words}")
         if at_most is not None and len(found.rest) > at_most:
-            raise InputError(f"{name} does not know what to do with {found.rest[at_most]!r}")
+            raise InputError(f"{name} does not accept the argument {found.rest[at_most]!r}. Remove it")
         names = {flag.field: flag.names[0] for flag in flags}
         return do(context, build(model, found.values, lambda f: names.get(f, f)), found.rest)
 
@@ -91,8 +91,8 @@ def command(
 
 
 class _Runs(Empty):
-    all: bool = Field(False, description=f"All runs, not only the newest {_SHOWN_RUNS}")
-    as_json: bool = Field(False, description="As JSON", json_schema_extra={"flags": ["--json"]})
+    all: bool = Field(False, description=f"List all runs, not only the newest {_SHOWN_RUNS}")
+    as_json: bool = Field(False, description="Print JSON", json_schema_extra={"flags": ["--json"]})
 
 
 def _runs(context: Context, flags: _Runs, _: tuple[str, ...]) -> Table | Message:
@@ -125,7 +125,7 @@ def _age(seconds: float) -> str:
 
 
 class _Stop(Empty):
-    kill: bool = Field(False, description="End the ranks at once, without time for a checkpoint")
+    kill: bool = Field(False, description="Kill the ranks at once. They cannot save a checkpoint")
 
 
 def _stop(context: Context, flags: _Stop, ids: tuple[str, ...]) -> Message:
@@ -137,11 +137,13 @@ def _stop(context: Context, flags: _Stop, ids: tuple[str, ...]) -> Message:
         after = stop.stop(folder, kill=flags.kill, wait_s=_STOP_LIMIT_S)
         # A lost run whose ranks still run ends only after another supervisor has ended them.
         if before.ended and after is before:
-            lines.append(f"{folder.id} had ended before: {before}")
+            lines.append(f"{folder.id} had already ended: {before}")
         elif after.ended:
             lines.append(f"{folder.id} {after}")
         else:
-            lines.append(f"{folder.id} was asked to end and is still {after}; `stop --kill` ends it at once")
+            lines.append(
+                f"{folder.id} is stopping, but it is still {after}. To end it at once, use `stop --kill`"
+            )
     return Message("\n".join(lines))
 
 
@@ -159,12 +161,14 @@ def _ranks(given: Sequence[str]) -> frozenset[int]:
 class _Logs(Empty):
     rank: Annotated[frozenset[int], BeforeValidator(_ranks)] | None = Field(
         None,
-        description="Only these ranks: 3 or 0-3,7. Default: all, by time",
+        description="Show only these ranks: 3 or 0-3,7. Default: all ranks, in order of time",
         json_schema_extra={"metavar": "RANKS", "wanted": "ranks such as 3 or 0-3,7"},
     )
-    follow: bool = Field(False, description="Go on until the run has ended")
+    follow: bool = Field(False, description="Show new lines until the run ends")
     tail: int | None = Field(
-        None, ge=1, description=f"The last N lines. Default: all in a terminal, {_SHOWN_LINES} in a notebook"
+        None,
+        ge=1,
+        description=f"Show only the last N lines. Default: all in a terminal, {_SHOWN_LINES} in a notebook",
     )
 
 
@@ -173,7 +177,9 @@ def _logs(context: Context, flags: _Logs, ids: tuple[str, ...]) -> Any:
     alone = flags.rank is not None and len(flags.rank) == 1
     if not context.terminal:
         if flags.follow:
-            raise InputError(f"--follow is for a terminal: here it is `%dist attach {folder.id}`")
+            raise InputError(
+                f"--follow works only in a terminal. Use `%dist attach {folder.id}` in a notebook"
+            )
         lines, before = terminal_log.read_log(folder, ranks=flags.rank, tail=flags.tail or _SHOWN_LINES)
         if not lines:
             return Message(
@@ -208,7 +214,7 @@ def _print_lines(lines: Sequence[Line], prefixed: bool) -> None:
 class _Attach(Empty):
     region: str | None = Field(
         None,
-        description="With sagemaker:JOB: where it runs. Default: the profile's, or AWS_REGION",
+        description="With sagemaker:JOB: the region of the job. Default: the profile's region, or AWS_REGION",
         json_schema_extra={"metavar": "NAME", "wanted": "the name of a region such as us-east-1"},
     )
     profile: str | None = Field(
@@ -218,23 +224,23 @@ class _Attach(Empty):
     )
     context: str | None = Field(
         None,
-        description="With kubernetes:KIND/NAME: a context of the kubeconfig. Default: its current one",
+        description="With kubernetes:KIND/NAME: a context of the kubeconfig. Default: the current context",
         json_schema_extra={"metavar": "NAME", "wanted": "the name of a context"},
     )
     subscription: str | None = Field(
         None,
-        description="With azureml:JOB: the id of its workspace's subscription. Default: config.json's, or "
-        "the compute instance's",
+        description="With azureml:JOB: the subscription id of the workspace. Default: from config.json "
+        "or the compute instance",
         json_schema_extra={"metavar": "ID", "wanted": "the id of a subscription"},
     )
     resource_group: str | None = Field(
         None,
-        description="With azureml:JOB: its workspace's. Default as above",
+        description="With azureml:JOB: the resource group of the workspace. Default: as for --subscription",
         json_schema_extra={"metavar": "NAME", "wanted": "the name of a resource group"},
     )
     workspace: str | None = Field(
         None,
-        description="With azureml:JOB: its workspace. Default as above",
+        description="With azureml:JOB: the name of the workspace. Default: as for --subscription",
         json_schema_extra={"metavar": "NAME", "wanted": "the name of a workspace"},
     )
 
@@ -247,10 +253,10 @@ def _attach(context: Context, flags: _Attach, ids: tuple[str, ...]) -> Any:
 class _Rm(Empty):
     older_than: Seconds | None = Field(
         None,
-        description="All that ended longer ago than this: 12h, 30d",
+        description="Remove all runs that ended longer ago than this: 12h, 30d",
         json_schema_extra={"metavar": "TIME", "wanted": "a time such as 12h or 30d"},
     )
-    all_ended: bool = Field(False, description="All that have ended")
+    all_ended: bool = Field(False, description="Remove all runs that have ended")
 
 
 def _rm(context: Context, flags: _Rm, ids: tuple[str, ...]) -> Message:
@@ -309,22 +315,22 @@ RUN_COMMANDS = (
     command(
         "attach",
         "[ID|sagemaker:JOB|kubernetes:KIND/NAME]",
-        "Show a run's output until it ends, or a job's that others have started; interrupting leaves it "
-        "running.",
+        "Show the output of a run, or of a job that others started, until it ends. "
+        "Interrupting leaves it running.",
         _attach,
         _Attach,
         at_most=1,
     ),
     command("logs", _ID, "Show what the ranks printed.", _logs, _Logs, at_most=1),
     command("stop", "[ID…]", "Stop runs: SIGTERM, and SIGKILL after a while.", _stop, _Stop, at_most=None),
-    command("stacks", _ID, "Show where every rank of a running run is.", _stacks, at_most=1),
+    command("stacks", _ID, "Show the stack of every rank of a running run.", _stacks, at_most=1),
     command(
         "rm", "[ID…]", "Remove runs that have ended, with their logs and results.", _rm, _Rm, at_most=None
     ),
     command(
         "backends",
         "[BACKEND…]",
-        "List the backends, or some of them, and what each has found here.",
+        "List all backends, or only the named ones, and what each one found on this machine.",
         _backends,
         at_most=None,
     ),

@@ -139,7 +139,7 @@ class Ended:
         if outlives:
             with runs.here():
                 # Only its folder can find the ranks again.
-                with pytest.raises(InputError, match="is not at its end"):
+                with pytest.raises(InputError, match="has not ended"):
                     removal.remove([run.folder])
                 start.attach(run.id)
             runs.wait(run)

@@ -119,14 +119,18 @@ def resume(place: RunFolder) -> bool:
     python = reader.job(place).python
     if not os.access(python, os.X_OK):
         raise LaunchError(
-            f"run {place.id} cannot be taken on: its Python is gone, {python!r}. Its ranks may go on; "
-            "put that environment back where it was, and attach to the run again."
+            f"Run {place.id} cannot get a new supervisor, because its Python {python!r} no longer "
+            "exists. Its ranks may still be running. Restore that environment, then run `%dist "
+            f"attach {place.id}`."
         )
     _start_cold(place, os.environ, "--resume", python)
     deadline = time.monotonic() + _RESUME_LIMIT_S
     while reader.status(place).state is State.UNWATCHED:
         if time.monotonic() > deadline:
-            raise LaunchError(f"no new supervisor for run {place.id}: see {str(place.supervisor_log)!r}")
+            raise LaunchError(
+                f"The new supervisor of run {place.id} did not start. See its log "
+                f"{str(place.supervisor_log)!r}"
+            )
         time.sleep(0.02)
     return True
 

@@ -37,7 +37,7 @@ def save(name: str, data: Mapping[str, Any], old_name: str | None = None) -> Clu
         clusters.add(cluster, old_name=old_name)
     except InputError as error:
         if "already" in str(error):
-            raise InputError(f"there is a cluster {name!r} already: take another name") from None
+            raise InputError(f"A cluster {name!r} already exists. Choose another name") from None
         raise
     return {**cluster_json(cluster), "warnings": list(plan.warnings)}
 

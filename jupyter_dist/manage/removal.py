@@ -28,10 +28,16 @@ def remove(folders: Iterable[RunFolder]) -> int:
     alive = [folder.id for folder in chosen if not reader.status(folder).state.ended]
     if alive:
         # An unwatched run has not ended either. Only its folder can find its ranks again.
-        raise InputError(f"{', '.join(alive)} is not at its end: `stop` it first. Nothing was removed")
+        raise InputError(
+            (f"Run {alive[0]} has" if len(alive) == 1 else f"Runs {', '.join(alive)} have")
+            + f" not ended. First run `%dist stop {' '.join(alive)}`. Nothing was removed"
+        )
     linked = [str(folder.path) for folder in chosen if folder.path.is_symlink()]
     if linked:
-        raise InputError(f"{linked[0]!r} is a link, and runs never are. Nothing was removed")
+        raise InputError(
+            f"{linked[0]!r} is a symbolic link, and the folder of a run never is. Nothing was "
+            "removed. Delete the link yourself"
+        )
     freed = 0
     for folder in chosen:
         size = disk_bytes(folder.path)

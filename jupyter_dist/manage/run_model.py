@@ -25,9 +25,12 @@ def model(folder: RunFolder) -> Path:
     """
     status, job = reader.status(folder), reader.job(folder)
     if job.tuning is not None:
-        raise DistError(f"run {folder.id} is a tuning run, and its trials have models: run.best.model")
+        raise DistError(f"Run {folder.id} is a tuning run. Only its trials have models. Use run.best.model")
     if not status.state.ended:
-        raise DistError(f"run {folder.id} is still {status.state}: its model comes at its end. run.wait()")
+        raise DistError(
+            f"Run {folder.id} is still {status.state}. Its model is ready when it has ended. Wait "
+            "with run.wait()"
+        )
     if folder.model.is_dir():
         return folder.model
     fetch = getattr(backends.declared(job.backend), "fetch_model", None)
@@ -58,6 +61,6 @@ def _has_files(place: Path) -> bool:
 
 def _none(folder: RunFolder) -> DistError:
     return DistError(
-        f"run {folder.id} has no model: no rank has put a file into dist.model_dir(), as in "
-        'torch.save(model.state_dict(), dist.model_dir() / "model.pt")'
+        f"Run {folder.id} has no model, because no rank saved a file in dist.model_dir(). "
+        'Save one there, as in torch.save(model.state_dict(), dist.model_dir() / "model.pt")'
     )

@@ -21,9 +21,12 @@ def take(folder: RunFolder, timeout_s: float = 5.0, *, all_threads: bool = False
     attempt, live = stacks.running(folder)
     status = reader.status(folder)
     if status.state.ended:
-        raise DistError(f"run {folder.id} has ended ({status.state}): there are no stacks to take.")
+        raise DistError(f"Run {folder.id} has ended ({status.state}), so it has no stacks.")
     if status.state is State.UNWATCHED:
-        raise DistError(f"run {folder.id} is unwatched: nobody can ask its ranks. Attach to the run first.")
+        raise DistError(
+            f"Run {folder.id} has no supervisor, so nobody can ask its ranks for stacks. Attach "
+            f"first with `%dist attach {folder.id}`."
+        )
     before = stacks.sizes(folder, attempt, live)
     try:
         folder.request("stacks")

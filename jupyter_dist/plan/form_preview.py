@@ -67,14 +67,17 @@ def as_line(backend: Backend, given: Mapping[str, Any]) -> str | None:
 def _line(backend: Backend, given: Mapping[str, Any]) -> tuple[str | None, str | None]:
     line = as_line(backend, given)
     if line is None:
-        return None, "One line cannot say this: save it, and use the cluster by its name."
+        return (
+            None,
+            "The line of a cell cannot contain these values. Save the cluster, and use it by its name.",
+        )
     flags = [flag for flag in _flags(backend) if not flag.verbatim]
     replaced = [flag.names[0] for flag in flags if _has_variable(given.get(flag.field))]
     if not replaced:
         return line, None
     return line, (
-        f"In a cell, $name and {{name}} in {' and '.join(replaced)} stand for variables of the notebook; a "
-        "saved cluster keeps them as they are."
+        f"A cell replaces $name and {{name}} in {' and '.join(replaced)} with variables of the notebook. "
+        "A saved cluster keeps them as text."
     )
 
 

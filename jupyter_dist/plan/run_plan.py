@@ -93,7 +93,10 @@ def _unknown(name: str, common: Sequence[Flag], backend: Backend) -> InputError:
         except Exception:
             continue  # the flags of this backend are unknown, and the error is about another one
         if any(name in flag.names for flag in theirs):
-            return InputError(f"{name} is a flag of the backend {other!r}, and this is {backend.name!r}")
+            return InputError(
+                f"{name} is a flag of the backend {other!r}, but the backend here is "
+                f"{backend.name!r}. Remove the flag, or write --backend {other}"
+            )
     return unknown_flag(name, [n for flag in (*common, *flags_of(backend.options)) for n in flag.names])
 
 
@@ -103,8 +106,8 @@ def _saved(given: Mapping[str, Any]) -> clusters.Cluster | None:
         cluster = clusters.get(given["cluster"])
         if given.get("backend") not in (None, cluster.backend):
             raise InputError(
-                f"the cluster {cluster.name!r} is for the backend {cluster.backend!r}, "
-                f"not {given['backend']!r}: give one of the two"
+                f"The cluster {cluster.name!r} uses the backend {cluster.backend!r}, not "
+                f"{given['backend']!r}. Name only the cluster, or only the backend"
             )
         return cluster
     name = clusters.used()
@@ -116,7 +119,8 @@ def _saved(given: Mapping[str, Any]) -> clusters.Cluster | None:
         if given.get("backend") is not None:
             return None
         raise InputError(
-            f"this notebook is to use the cluster {name!r}: {error} `%dist use --none` has it use none"
+            f"This notebook is set to the cluster {name!r}. To use no cluster: `%dist use "
+            f"--none`. The cluster cannot be used: {error}"
         ) from None
     return cluster if given.get("backend") in (None, cluster.backend) else None
 
@@ -154,7 +158,9 @@ def make_plan(
     run = build(RunOptions, run_values, spelled)
     hosts = _hosts(run, backend, spelled)
     if run.max_restarts and not backend.capabilities.restarts:
-        raise InputError(f"{spelled('max_restarts')}: the backend {backend.name!r} cannot restart ranks")
+        raise InputError(
+            f"{spelled('max_restarts')}: the backend {backend.name!r} cannot restart ranks. Set it to 0"
+        )
     if hosts:
         own_values["hosts"] = [{"name": host.name, "slots": host.slots} for host in hosts]
     search = make_search(run, backend.name, spelled)
@@ -168,7 +174,10 @@ def make_plan(
     slots = sum(host.slots for host in hosts)
     world_size = run.np or getattr(options, "ranks", None) or slots or backend.default_np()
     if slots and world_size > slots:
-        raise InputError(f"{spelled('np')} {world_size} needs more than the {slots} slots of the hosts given")
+        raise InputError(
+            f"{spelled('np')} {world_size} needs more slots than the {slots} of the hosts. Lower "
+            "it, or name more slots, such as node1:8"
+        )
     try:
         warnings = backend.check(world_size, options.model_dump(mode="json"))
     except Busy as error:
@@ -203,10 +212,12 @@ def _hosts(run: RunOptions, backend: Backend, spelled: Callable[[str], str]) -> 
         raise InputError(
             f"{spelled(given[0])} cannot be used with the backend {backend.name!r}"
             + (", which runs on this machine only" if backend.name == "local" else "")
-            + (f". These take hosts: {able}" if able else "")
+            + (f". Backends with hosts: {able}" if able else "")
         )
     if len(given) == 2:
-        raise InputError(f"{spelled('hosts')} and {spelled('hostfile')} say the same thing: give one of them")
+        raise InputError(
+            f"{spelled('hosts')} and {spelled('hostfile')} both name the hosts. Use only one of them"
+        )
     if run.hosts is not None:
         return parse_hosts(run.hosts)
     try:

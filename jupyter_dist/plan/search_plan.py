@@ -28,11 +28,15 @@ def make_search(run: RunOptions, backend: str, spelled: Callable[[str], str]) ->
     if not run.tune:
         given = [name for name in OF_TUNING if getattr(run, name) not in (None, False)]
         if given:
-            raise InputError(f"{spelled(given[0])} is for tuning: say what to try, {_example(spelled)}")
+            raise InputError(
+                f"{spelled(given[0])} works only with {spelled('tune')}. Add the values to try, "
+                f"{_example(spelled)}"
+            )
         return None
     if run.objective is None:
         raise InputError(
-            f"{spelled('tune')} needs {spelled('objective')}: max:METRIC or min:METRIC, which ranks log"
+            f"{spelled('tune')} needs {spelled('objective')}: max:METRIC or min:METRIC. The ranks "
+            "must log this metric"
         )
     goal, metric = read_objective(run.objective)
     strategy: Strategy = run.strategy or "bayesian"
@@ -52,13 +56,15 @@ def make_search(run: RunOptions, backend: str, spelled: Callable[[str], str]) ->
     )
     if search.policy is not None and backend != _WITH_POLICIES:
         raise InputError(
-            f"{spelled('early_stopping')} {search.policy:.80} is for the backend {_WITH_POLICIES!r}: others "
-            "have one rule, and are told no more than that there is to be one"
+            f"{spelled('early_stopping')} {search.policy:.80} works only with the backend "
+            f"{_WITH_POLICIES!r}. Other backends have one built-in rule. Write "
+            f"{_built_in_rule(spelled)}"
         )
     if parent is not None and strategy in ("grid", "random"):
         raise InputError(
-            f"{spelled('strategy')} {strategy} learns nothing from {spelled('warm_start')}: "
-            "take bayesian or hyperband, or leave it out"
+            f"{spelled('strategy')} {strategy} cannot use {spelled('warm_start')}, because it "
+            "does not learn from earlier trials. Use bayesian or hyperband, or remove "
+            f"{spelled('warm_start')}"
         )
     if strategy == "grid":
         search = _grid(search, run, spelled)
@@ -86,14 +92,22 @@ def _grid(search: Search, run: RunOptions, spelled: Callable[[str], str]) -> Sea
     for name, one in search.space.items():
         if one.points() is None:
             raise InputError(
-                f"a grid has no end of {name}={one}: write the points that you mean, as in "
-                f"{name}=choice(0.001,0.01) or {name}=quniform(0,1,0.25)"
+                f"A grid search needs a finite list of values, and {name}={one} is a continuous "
+                f"range. List the values, as in {name}=choice(0.001,0.01) or {name}=quniform(0,1,0.25)"
             )
     size = search.grid_size()
     if run.max_jobs is None and size > _MOST:
-        raise InputError(f"the grid has {size:,.0f} points; {spelled('max_jobs')} says how many to try")
+        raise InputError(
+            f"The grid has {size:,.0f} points, which is too many to try them all. Set the number "
+            f"of trials with {spelled('max_jobs')}"
+        )
     number = int(min(size, run.max_jobs or math.inf))
     return Search(**{**search.__dict__, "max_jobs": number})
+
+
+def _built_in_rule(spelled: Callable[[str], str]) -> str:
+    name = spelled("early_stopping")
+    return f"{name}=True" if name == "early_stopping" else f"{name} without a value"
 
 
 def _example(spelled: Callable[[str], str]) -> str:

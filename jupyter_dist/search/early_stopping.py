@@ -53,15 +53,18 @@ def read_policy(text: str) -> Policy:
     match = re.fullmatch(r"(\w+)\s*(?:\((.*)\))?", text.strip())
     if match is None or match[1] not in _OWN:
         known = ", ".join(_EXAMPLES.values())
-        raise ValueError(f"is {known}, or nothing behind it for the backend's own, got {text!r:.80}")
+        raise ValueError(f"needs {known}, or no value for the backend's own rule, got {text!r:.80}")
     kind = cast(Kind, match[1])
     found: dict[str, float] = {}
     for piece in filter(None, map(str.strip, (match[2] or "").split(","))):
         name, _, value = map(str.strip, piece.partition("="))
         if name not in (*_OWN[kind], *_OF_ALL):
-            raise ValueError(f"{kind} has {', '.join((*_OWN[kind], *_OF_ALL))}, and no {name!r:.80}")
+            raise ValueError(
+                f"{kind} has no parameter {name!r:.80}. Its parameters are "
+                f"{', '.join((*_OWN[kind], *_OF_ALL))}"
+            )
         if name in found:
-            raise ValueError(f"{kind} has {name} twice")
+            raise ValueError(f"{kind} sets {name} twice. Write it once")
         found[name] = _number(name, value)
     own = {name: found[name] for name in _OWN[kind] if name in found}
     if _OWN[kind] and len(own) != 1:
@@ -79,5 +82,5 @@ def _number(name: str, text: str) -> float:
         value = -1
     if not low <= value < float("inf") or (high is not None and value > high) or (value == 0 and not whole):
         wanted = f"from {low} to {high}" if high else f"of at least {low}" if whole else "above 0"
-        raise ValueError(f"{name} is a {'whole ' * whole}number {wanted}, got {text!r:.80}")
+        raise ValueError(f"{name} must be a {'whole ' * whole}number {wanted}, got {text!r:.80}")
     return value

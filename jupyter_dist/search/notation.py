@@ -45,14 +45,14 @@ def read_dimension(text: str) -> Dimension:
     call = _CALL.fullmatch(text)
     if call is None:
         if "," in text:
-            raise ValueError(f"for a choice of values write choice({text.strip().strip('[]()')})")
+            raise ValueError(f"write a list of values as choice({text.strip().strip('[]()')})")
         raise ValueError("needs a range such as loguniform(1e-5,1e-1), int(1,8) or choice(32,64)")
     name, arguments = call[1].lower(), call[2]
     make = _FORMS.get(name)
     if make is None:
         near = difflib.get_close_matches(name, _FORMS, 1)
-        cure = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(_FORMS))}"
-        raise ValueError(f"there is no {call[1]!r}; {cure}")
+        cure = f"did you mean {near[0]}?" if near else f"valid ranges: {', '.join(sorted(_FORMS))}"
+        raise ValueError(f"unknown range {call[1]!r}; {cure}")
     positional, keywords = _arguments(arguments)
     return make(name, positional, keywords)
 
@@ -67,7 +67,7 @@ def _arguments(text: str) -> tuple[list[str], dict[str, str]]:
     if not pieces[-1].strip():
         pieces.pop()  # a trailing comma is valid, as in Python
     if any(not piece.strip() for piece in pieces):
-        raise ValueError("there is nothing between two commas")
+        raise ValueError("a value is missing between two commas")
     positional: list[str] = []
     keywords: dict[str, str] = {}
     for piece in pieces:
@@ -92,20 +92,20 @@ def _number(text: str) -> float:
 def _whole(text: str) -> int:
     value = _number(text)
     if value != int(value):
-        raise ValueError(f"needs a whole number in place of {text!r}; for others there is float(low,high)")
+        raise ValueError(f"needs a whole number in place of {text!r}. Use float(low,high) for other numbers")
     return int(value)
 
 
 def _switch(text: str) -> bool:
     if text.lower() not in ("true", "false", "1", "0"):
-        raise ValueError(f"log is True or False, not {text!r}")
+        raise ValueError(f"log must be True or False, not {text!r}")
     return text.lower() in ("true", "1")
 
 
 def _is_log(keywords: Mapping[str, str]) -> bool:
     scaling = keywords.get("scaling", "Linear").strip("'\"")
     if scaling.lower() not in ("linear", "auto", "logarithmic"):
-        raise ValueError(f"scaling is Linear or Logarithmic, not {scaling!r}")
+        raise ValueError(f"scaling must be Linear or Logarithmic, not {scaling!r}")
     return scaling.lower() == "logarithmic" or _switch(keywords.get("log", "False"))
 
 
@@ -120,36 +120,36 @@ def _ends(
     """Return the numbers in the brackets: two, or three if the third is the step."""
     unknown = sorted(keywords.keys() - set(known))
     if unknown:
-        cure = f"it has {', '.join(known)}" if known else f"write {name}(low,high)"
-        raise ValueError(f"{name} has no {unknown[0]!r}; {cure}")
+        cure = f"Its parameters are {', '.join(known)}" if known else f"Write {name}(low,high)"
+        raise ValueError(f"{name} has no parameter {unknown[0]!r}. {cure}")
     wanted = f"{name}(low,high,step)" if third else f"{name}(low,high)"
     if len(positional) != 2 + third:
-        raise ValueError(f"needs {2 + third} numbers, as in {wanted}, and has {len(positional)}")
+        raise ValueError(f"needs {2 + third} numbers, got {len(positional)}. Write {wanted}")
     found = [read(text) for text in positional]
     if found[0] >= found[1]:
-        raise ValueError(f"the lower end comes first and is below the upper one: {wanted}")
+        raise ValueError(f"the lower end must be smaller than the upper end. Write {wanted}")
     return found
 
 
 def _real(low: float, high: float, log: bool, step: float | None = None) -> Real:
     if log and step is not None:
-        raise ValueError("takes log or step, not both")
+        raise ValueError("accepts log or step, but not both")
     if log and low <= 0:
-        raise ValueError(f"a logarithmic range begins above 0, not at {low:g}")
+        raise ValueError(f"a logarithmic range must begin above 0, not at {low:g}")
     if step is not None:
         if not 0 < step <= high - low:
-            raise ValueError(f"the step is above 0 and fits between {low:g} and {high:g}; it is {step:g}")
+            raise ValueError(f"the step must be above 0 and fit between {low:g} and {high:g}, got {step:g}")
         high = low + math.floor((high - low) / step + 1e-9) * step
     return Real(low, high, log, step)
 
 
 def _integer(low: int, high: int, log: bool, step: int = 1) -> Whole:
     if log and step != 1:
-        raise ValueError("takes log or step, not both")
+        raise ValueError("accepts log or step, but not both")
     if log and low < 1:
-        raise ValueError(f"a logarithmic range of whole numbers begins at 1 or above, not at {low}")
+        raise ValueError(f"a logarithmic range of whole numbers must begin at 1 or above, not at {low}")
     if not 1 <= step <= max(1, high - low):
-        raise ValueError(f"the step is a whole number that fits between {low} and {high}; it is {step}")
+        raise ValueError(f"the step must be a whole number that fits between {low} and {high}, got {step}")
     return Whole(low, low + (high - low) // step * step, log, step)
 
 
@@ -178,33 +178,36 @@ def _integers(name: str, positional: Sequence[str], keywords: Mapping[str, str])
 def _choice(name: str, positional: Sequence[str], keywords: Mapping[str, str]) -> Dimension:
     if keywords:
         key, value = next(iter(keywords.items()))
-        raise ValueError(f"a text with '=' in it stands in quotes: {name}('{key}={value}')")
+        raise ValueError(f"a text with '=' needs quotes: {name}('{key}={value}')")
     if not positional:
         raise ValueError(f"needs values to choose from: {name}(32,64)")
     if len(positional) > _MOST_CHOICES:
-        raise ValueError(f"has {len(positional):,} values; {_MOST_CHOICES:,} are the most")
+        raise ValueError(f"has {len(positional):,} values, but at most {_MOST_CHOICES:,} are possible")
     values = tuple(_value(text) for text in positional)
     for at, one in enumerate(values):
         if Choice(values[:at]).holds(one):
-            raise ValueError(f"names {one!r} twice")
+            raise ValueError(f"lists {one!r} twice. Write each value once")
     return Choice(values)
 
 
 def _value(text: str) -> Value:
     """Parse a number, True, False, None, a text in quotes, or a word that needs no quotes."""
     if text in _NO_WORDS:  # as a text, even "false" would be true
-        raise ValueError(f"write {_NO_WORDS[text]}, or {text!r} for the text")
+        raise ValueError(f"write {_NO_WORDS[text]}, or {text!r} if you mean the text")
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         if _WORD.fullmatch(text):
             return text
-        raise ValueError(f"{text!r} is no number and no word; a text stands in quotes") from None
+        raise ValueError(f"{text!r} is neither a number nor a word. Put a text in quotes") from None
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"needs a finite number in place of {text!r}")
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise ValueError(f"{text!r} is a {type(value).__name__}; name it, and look it up by its name in the cell")
+    raise ValueError(
+        f"{text!r} is a {type(value).__name__}, which cannot be a choice. Use a name for it "
+        "as the choice, and look the name up in the cell"
+    )
 
 
 _FORMS: dict[str, Callable[[str, Sequence[str], Mapping[str, str]], Dimension]] = {

@@ -50,7 +50,10 @@ def refuse_flags(given: Mapping[str, Any], shows: backends.Showing | None = None
     for name, value in given.items():
         if value is not None and (shows is None or name not in shows.led_by):
             of = [f"{one}:{how.named}" for one, how in backends.SHOWING.items() if name in how.led_by]
-            raise InputError(f"{name} is for what runs elsewhere, as in {' or '.join(of)}")
+            raise InputError(
+                f"{name} works only with a job that jupyter-dist did not start, as in "
+                f"{' or '.join(of)}. Remove it"
+            )
 
 
 def adopt(name: str, given: Mapping[str, Any]) -> RunFolder:
@@ -63,7 +66,7 @@ def adopt(name: str, given: Mapping[str, Any]) -> RunFolder:
     shows = backends.SHOWING.get(backend)
     if shows is None or not job:
         *others, last = (f"{one}:{how.named}" for one, how in backends.SHOWING.items())
-        raise InputError(f"attach takes the id of a run, {', '.join(others)} or {last}, got {name!r}")
+        raise InputError(f"attach needs the id of a run, {', '.join(others)} or {last}, got {name!r}")
     refuse_flags(given, shows)
     own = _own(job)
     if own is not None:

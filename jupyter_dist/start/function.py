@@ -73,7 +73,9 @@ def run(
     given = _run_options(keywords)
     clash = sorted(set(options or ()) & RunOptions.model_fields.keys())
     if clash:
-        raise InputError(f"{clash[0]!r} is no option of a backend: give it as a keyword of run()")
+        raise InputError(
+            f"{clash[0]!r} is not an option of a backend. Pass it to run() as a keyword: {clash[0]}=…"
+        )
     started = start_function(fn, args, keywords["kwargs"], {**given, **(options or {})})
     return started if detach else finish(started)
 
@@ -110,8 +112,8 @@ def _for_function(fn: Callable[..., Any], keywords: Mapping[str, Any]) -> dict[s
     for name in given:
         if name in takes:
             raise InputError(
-                f"{name!r} says how to tune, and {_called(fn)}() has an argument of that name as well. Give "
-                f"the function its own with functools.partial({_called(fn)}, {name}=…)"
+                f"{name!r} is an option of tuning, but {_called(fn)}() has an argument with the same "
+                f"name. Set the function's argument with functools.partial({_called(fn)}, {name}=…)"
             )
     return dict(keywords)
 
@@ -169,4 +171,8 @@ def _meant(kwargs: Mapping[str, Any], backend: str | None) -> str:
     except DistError:
         return ""
     found = next((name for name in kwargs if name in known), None)
-    return f". It is an option of {backend!r}: options={{{found!r}: …}}" if found else ""
+    return (
+        (f". {found!r} is an option of the backend {backend!r}. Write options={{{found!r}: …}}")
+        if found
+        else ""
+    )

@@ -46,22 +46,24 @@ def up(path: str, *, cluster: str, client_port: int) -> str:
     try:
         _run("`ray up`", [*_RAY, "up", "--yes", "--log-style", "pretty", path])
     except BaseException:
-        print(f"\nnodes may be up: `%dist ray down {path}` ends them", flush=True)
+        print(f"\nNodes of the cluster may be running. End them with `%dist ray down {path}`", flush=True)
         raise
     head = _head(path)
     address = f"ray://{head}:{client_port}"
     if _reached(head, client_port, _DIRECT_S):
         _save(cluster, address, path)
     else:
-        print(f"{head}:{client_port} is not reached from here: another run attaches to it", flush=True)
+        print(f"This machine cannot reach {head}:{client_port}. Another run attaches to it", flush=True)
         with _as_no_rank():
             file = LauncherFile(Path(path), cluster, "", client_port)
             run = ray_clusters.start("attach", file, cluster)
         if not ray_clusters.wait_until_open(run, _QUICK_S):
-            raise DistError(f"run {run.id} does not reach the head: its log says why")
+            raise DistError(
+                f"Run {run.id} cannot reach the head of the cluster. See its log: `%dist logs {run.id}`"
+            )
         address = f"ray://127.0.0.1:{ray_clusters.port_of(cluster)}"
-        print(f"run {run.id} keeps the way open, and shows the autoscaler's log", flush=True)
-    print(f"{cluster} is up: %%distribute --cluster {cluster}", flush=True)
+        print(f"Run {run.id} keeps the connection open and shows the autoscaler's log", flush=True)
+    print(f"The cluster {cluster} is up. Use it with %%distribute --cluster {cluster}", flush=True)
     return address
 
 
@@ -94,9 +96,12 @@ def attach(path: str, *, cluster: str, client_port: int, local_port: int) -> Non
             said = str(error)
         failures = failures + 1 if time.monotonic() - began < _QUICK_S else 0
         if failures > len(_AGAIN):
-            raise DistError(f"{said}, {failures} times within a minute each: is the cluster up?")
+            raise DistError(
+                f"{said}, {failures} times in a row, each time within a minute. If the cluster is "
+                f"down, start it with `%dist ray up {path}`"
+            )
         pause = _AGAIN[max(0, failures - 1)]
-        print(f"{said}; it is made again in {pause:g} s", flush=True)
+        print(f"{said}. jupyter-dist connects again in {pause:g} s", flush=True)
         time.sleep(pause)
 
 
@@ -109,7 +114,7 @@ def down(path: str, *, cluster: str) -> None:
     known = clusters.load().get(cluster)
     if known is not None and known.launched_from == path:
         clusters.remove(cluster)
-        print(f"{cluster} is down, and no longer among the saved clusters", flush=True)
+        print(f"The cluster {cluster} is down. It was removed from the saved clusters", flush=True)
 
 
 def _save(name: str, address: str, path: str) -> None:
@@ -126,7 +131,9 @@ def _head(path: str) -> str:
     )
     lines = done.stdout.split()
     if done.returncode or not lines:
-        raise DistError(f"{Path(path).name} has no head that runs: `%dist ray up {path}` starts it")
+        raise DistError(
+            f"The cluster of {Path(path).name} has no running head. Start it with `%dist ray up {path}`"
+        )
     return lines[-1]
 
 

@@ -38,7 +38,7 @@ _RECENT = 200
 def launch(verb: str, file: str, name: str | None = None) -> Launching:
     """Start the run for a view, with `begin`. Returns the run's id."""
     if verb not in _VERBS:
-        raise InputError(f"a Ray cluster can be told: {', '.join(_VERBS)}; got {verb!r}")
+        raise InputError(f"{verb!r} is not a command for a Ray cluster. Use one of: {', '.join(_VERBS)}")
     return {"run_id": begin(cast(Verb, verb), file, name).id}
 
 
@@ -63,7 +63,10 @@ def begin(verb: Verb, given: str, name: str | None = None) -> Run:
 
             return Run(folder)
         if running != "attach":
-            raise InputError(f"run {folder.id} is at it (ray {running} {file.path.name}): stop it, or wait")
+            raise InputError(
+                f"Run {folder.id} is already running `ray {running} {file.path.name}`. Stop it with "
+                f"`%dist stop {folder.id}`, or wait until it ends"
+            )
     return start(verb, file, name)
 
 
@@ -116,15 +119,15 @@ def _known_as(file: LauncherFile) -> str | None:
 
 
 def _check_name(name: str, file: LauncherFile) -> None:
-    cure = "give it another name with --name NAME"
+    cure = "Choose another name with --name NAME"
     try:
         clusters.check_name(name)
     except InputError as error:
-        raise InputError(f"{error}: {cure}") from None
+        raise InputError(f"{error}. {cure}") from None
     known = clusters.load().get(name)
     if known is not None and known.launched_from != str(file.path):
         raise InputError(
-            f"there is a saved cluster {name!r} already, which was not launched from {file.path.name}: {cure}"
+            f"A saved cluster {name!r} already exists, and it was not launched from {file.path.name}. {cure}"
         )
 
 

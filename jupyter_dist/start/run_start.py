@@ -67,7 +67,10 @@ def _for_trials(plan: Plan, payload: payload_builder.Payload | None = None) -> P
         for name in plan.search.space:
             # With a misspelt name, every trial would be the same.
             if name not in payload.words:
-                raise InputError(f"--tune {name}: nothing in the cell or in what it calls has this name")
+                raise InputError(
+                    f"--tune {name}: neither the cell nor the code that it calls uses {name}, so every "
+                    f"trial would be the same. Use {name} in the cell, or correct the name"
+                )
         _refuse_overwritten(payload.header["source"], plan.search.space)
     return dataclasses.replace(plan, search=warm_start.check(plan.search))
 
@@ -86,9 +89,9 @@ def _refuse_overwritten(source: str, names: Collection[str]) -> None:
             for node in ast.walk(target):
                 if isinstance(node, ast.Name) and node.id in names and node.id not in used:
                     raise InputError(
-                        f"--tune {node.id}: line {line.lineno} of the cell sets {node.id} itself, so that "
-                        "every trial would be the same: take that line out. The cell has what is tried as a "
-                        "variable"
+                        f"--tune {node.id}: line {line.lineno} of the cell sets {node.id} itself, so every "
+                        f"trial would be the same. Remove that line. jupyter-dist sets {node.id} before the "
+                        "cell runs"
                     )
 
 
@@ -103,7 +106,9 @@ def _warn_of_variables(namespace: Mapping[str, Any], plan: Plan) -> None:
     missing = [name for name in notebook_history.variables(namespace) if name not in plan.run.env]
     if missing:
         names, flags = ", ".join(missing), " ".join(f"--env {name}=…" for name in missing)
-        display.tell(f"note: {names}: set in the notebook, not on other hosts. Give {flags}")
+        display.tell(
+            f"note: {names}: set in the notebook, but not on the other hosts. To set them there, add {flags}"
+        )
 
 
 def _capture_cell(
@@ -149,7 +154,7 @@ def _launch(payload: payload_builder.Payload, request: submission.Request, direc
 
     notes = payload.notes
     if payload.nbytes >= _WORTH_SAYING:
-        notes = (f"{size(payload.nbytes)} travel with the cell", *notes)
+        notes = (f"jupyter-dist sends {size(payload.nbytes)} with the cell", *notes)
     # Printed before the start, because a large payload takes a while.
     for note in notes:
         display.tell(f"note: {note}")

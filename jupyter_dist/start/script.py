@@ -23,7 +23,9 @@ __all__ = ["read_script", "start_script"]
 def read_script(script: Path) -> str:
     """Read a Python file. Raises InputError if it is not a Python file, or is empty."""
     if script.suffix == ".ipynb":
-        raise InputError(f"{shown(str(script))} is a notebook: open it in Jupyter, or give a .py file")
+        raise InputError(
+            f"{shown(str(script))} is a notebook, not a Python file. Open it in Jupyter, or run a .py file"
+        )
     try:
         with tokenize.open(script) as file:
             source = file.read()
@@ -32,7 +34,7 @@ def read_script(script: Path) -> str:
     except (SyntaxError, ValueError) as error:
         raise InputError(f"{shown(str(script))} is not a Python file: {error}") from None
     if not source.strip():
-        raise InputError(f"{shown(str(script))} is empty")
+        raise InputError(f"{shown(str(script))} is empty. Add the code to run")
     return source
 
 

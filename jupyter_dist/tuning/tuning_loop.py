@@ -99,7 +99,8 @@ class Tuning:
         if self._env_lost:
             names = ", ".join(self._env_lost)
             return (
-                f"no more trials: the values of --env {names} are in no file, and the supervisor is a new one"
+                "no more trials can start, because a new supervisor does not have the values of "
+                f"--env {names}"
             )
         if len(self._failures) >= min(_HOPELESS, self.search.max_jobs) and self._ended == len(self._failures):
             return self._failures[0]
@@ -173,7 +174,7 @@ class Tuning:
 
     def why_none(self) -> str:
         """Return why no trial has succeeded."""
-        return self._failures[0] if self._failures else f"no trial came to a {self.search.metric}"
+        return self._failures[0] if self._failures else f"no trial logged {self.search.metric}"
 
     def _follow(self, trial: Trial, options: Mapping[str, Any] | None = None) -> _Running:
         place = RunFolder(self._folder.path.parent / trial.run_id)

@@ -21,22 +21,20 @@ def check(search: Search) -> Search:
     found = folders.find(search.parent)
     tuning = reader.job(found).tuning
     if tuning is None:
-        raise InputError(
-            f"run {found.id} is no tuning run: --warm-start takes one that was begun with --tune"
-        )
+        raise InputError(f"run {found.id} is not a tuning run. Name a run that was started with --tune")
     parent = trials.search_of(tuning)
     if (parent.goal, parent.metric) != (search.goal, search.metric):
         raise InputError(
-            f"the objective of run {found.id} was {parent.goal}:{parent.metric}, and this one's is "
-            f"{search.goal}:{search.metric}: its values say nothing here. Leave --warm-start out"
+            f"the objective of run {found.id} was {parent.goal}:{parent.metric}, but here it is "
+            f"{search.goal}:{search.metric}. Its values cannot be used. Remove --warm-start"
         )
     if not search.transfer and dict(parent.space) != dict(search.space):
         names = parent.space.keys() | search.space.keys()
         name = min(name for name in names if parent.space.get(name) != search.space.get(name))
         raise InputError(
-            f"{name!r} was {parent.space.get(name, 'not tuned')} in run {found.id} and is "
-            f"{search.space.get(name, 'not tuned')} now. Give --warm-start {found.id}:transfer, which takes "
-            "what of its trials fits"
+            f"{name!r} was {parent.space.get(name, 'not tuned')} in run {found.id}, and is "
+            f"{search.space.get(name, 'not tuned')} now. Write --warm-start {found.id}:transfer "
+            "to use the trials that fit"
         )
     return dataclasses.replace(search, parent=found.id)
 

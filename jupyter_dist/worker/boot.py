@@ -205,7 +205,7 @@ def _threads() -> list[str]:
 
 def _name_threads() -> None:
     names = ", ".join(map(repr, _threads()))
-    print(f"note: the cell is done, and this rank waits for its threads: {names}", file=sys.stderr)
+    print(f"note: the cell has ended, but this rank waits for its threads: {names}", file=sys.stderr)
 
 
 def end_children() -> None:

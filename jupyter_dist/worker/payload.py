@@ -204,14 +204,15 @@ def _open(path: Path) -> io.BufferedReader:
         raise
     except OSError as error:
         if path.is_symlink():
-            raise UntrustedContainer(f"{str(path)!r} is a link; it was not loaded.") from None
+            raise UntrustedContainer(f"{str(path)!r} is a symbolic link, so it was not loaded.") from None
         raise ContainerError(f"cannot read {str(path)!r}: {error.strerror}") from error
     info = os.fstat(fd)
     if info.st_uid != os.geteuid() or info.st_mode & 0o022:
         os.close(fd)
         raise UntrustedContainer(
-            f"{str(path)!r} belongs to user id {info.st_uid} and has mode {stat.S_IMODE(info.st_mode):04o}: "
-            "somebody else could have written it. It was not loaded."
+            f"{str(path)!r} belongs to user id {info.st_uid} and has mode "
+            f"{stat.S_IMODE(info.st_mode):04o}, so another user could have written it. It was not "
+            "loaded."
         )
     if not stat.S_ISREG(info.st_mode):
         os.close(fd)
@@ -246,8 +247,8 @@ def _header(file: io.BufferedReader, path: Path) -> dict[str, Any]:
         raise ContainerError(f"{str(path)!r} is damaged, or not a jupyter-dist file") from error
     if version != VERSION:
         raise ContainerError(
-            f"{str(path)!r} has format {version!r}, this jupyter-dist reads format {VERSION}: "
-            "it was written by another version"
+            f"{str(path)!r} has format {version!r}, but this jupyter-dist reads format {VERSION}. "
+            "Another version has written it"
         )
     if size != whole:
         raise ContainerError(f"{str(path)!r} is cut off or damaged: it has {size:,} bytes, not {whole:,}")
@@ -258,7 +259,7 @@ def _header(file: io.BufferedReader, path: Path) -> dict[str, Any]:
 def _check_places(header: Mapping[str, Any]) -> None:
     for offset, length in header["buffers"]:
         if offset < _ALIGN or length < 0:
-            raise ValueError("a buffer lies outside of its file")
+            raise ValueError("a buffer is outside of its file")
     if any(not 0 <= i < len(header["buffers"]) for i in header["read_only"]):
         raise ValueError("no such buffer")
 
@@ -275,7 +276,7 @@ def _buffers(path: Path, header: Mapping[str, Any]) -> list[memoryview]:
                 raise ContainerError(f"{str(path)!r} is cut off: it has {size:,} of {end:,} bytes")
             whole = _whole(file, size)
     except FileNotFoundError:
-        raise ContainerError(f"{str(path)!r} is missing; it holds the arrays") from None
+        raise ContainerError(f"{str(path)!r} is missing, and it contains the arrays") from None
     if bytes(whole[:_ALIGN]) != header["seal"]:
         raise ContainerError(f"{str(path)!r} belongs to another container")
     views = [whole[offset : offset + length] for offset, length in places]

@@ -68,8 +68,8 @@ class Task:
                 )
         if found.count("ps") and not found.count("worker"):
             raise ValueError(
-                "ParameterServerStrategy needs a worker beside the one that coordinates, but TF_CONFIG names "
-                f"{self.names}: start one rank more, as in -np 3 --chief --ps 1"
+                "ParameterServerStrategy needs a worker beside the coordinator, but TF_CONFIG names "
+                f"{self.names}. Start one more rank, as in -np 3 --chief --ps 1"
             )
         return found
 

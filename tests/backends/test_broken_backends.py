@@ -127,7 +127,7 @@ def test_messages_about_others_go_on(strangers: Callable[..., None]) -> None:
     strangers(**{name: source for name, (source, _) in BROKEN.items()})
     with pytest.raises(InputError, match="--nothing"):
         read_command_line("--nothing")
-    with pytest.raises(InputError, match=r"These take hosts: .*ssh"):
+    with pytest.raises(InputError, match=r"Backends with hosts: .*ssh"):
         make_plan({"hosts": "a,b"})
 
 
@@ -148,7 +148,7 @@ def test_one_that_hangs_is_waited_for_once(
     assert cards["hangs"]["available"], "its flags and form are known"
     assert not cards["hung"]["available"]
     for name in ("hangs", "hung"):
-        assert "has not answered for 5 s" in str(cards[name]["problem"])
+        assert "has not reported its resources for 5 s" in str(cards[name]["problem"])
     assert cards["sound"]["detail"] == {"answer": 42}
     watch = Stopwatch()
     assert rows()["hangs"][0] == "broken"

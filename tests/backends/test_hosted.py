@@ -95,7 +95,7 @@ def test_a_poll_that_waits_passes_on_at_once_what_comes(tmp_path: Path, wait_for
     ("knows", "told"),
     [
         (True, "host h1 was lost: the cluster was terminated"),
-        (False, "host h1 was lost: what held the run's place there has ended"),
+        (False, "host h1 was lost: the run's allocation there has ended"),
     ],
     ids=["the platform tells why, later", "it tells nothing"],
 )

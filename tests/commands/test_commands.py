@@ -86,7 +86,7 @@ class TestTheTree:
         assert "-np, --num-proc, -n, --np N" in text
         assert "flags of the backend 'local':\n  --gpus-per-worker N" in text
         assert "--out" not in text
-        assert "`jupyter dist backends` lists them" in text
+        assert "`jupyter dist backends` lists all backends" in " ".join(text.split())
 
     def test_help_of_run_has_the_flags_of_another_backend_its_own_before_those_of_hosts(self) -> None:
         text = str(dispatch("run --backend ssh --help", TERMINAL))
@@ -98,8 +98,8 @@ class TestTheTree:
         [
             ("stp", "%dist has no command 'stp'; did you mean 'stop'?"),
             ("'../x'", "%dist has no command '../x'; there are: runs"),
-            ("run x.py", "in a notebook, `%%distribute` in front of a cell runs it"),
-            ("runs x", "runs does not know what to do with 'x'"),
+            ("run x.py", "`run` works only in a terminal. Write `%%distribute` in the first line"),
+            ("runs x", "runs does not accept the argument 'x'. Remove it"),
             ("runs --al", "unknown flag '--al'; did you mean --all?"),
             ("logs --rank x", "--rank needs ranks such as 3 or 0-3,7, got 'x'"),
             ("logs --rank 3-1", "--rank needs ranks such as 3 or 0-3,7, got '3-1'"),
@@ -114,7 +114,7 @@ class TestTheTree:
             ("clusters add a -np 0", "-np needs a whole number of at least 1, got '0'"),
             ("clusters add a --detach", "unknown flag '--detach'"),
             ("clusters rm", "rm needs NAME"),
-            ("use a --none", "use takes a NAME or --none, not both"),
+            ("use a --none", "use accepts a NAME or --none, but not both"),
             ("use nope", "no cluster 'nope'"),
             ("'", 'cannot read "\'": a quote is not closed'),
         ],
@@ -318,7 +318,9 @@ class TestRemove:
     def test_a_running_one_is_kept_and_so_are_the_others(self, own_folders: Path) -> None:
         ended, running = RunMaker(own_folders), RunMaker(own_folders)
         ended.end()
-        with pytest.raises(InputError, match=f"^{running.folder.id} is not at its end: `stop` it first"):
+        with pytest.raises(
+            InputError, match=f"^Run {running.folder.id} has not ended. First run `%dist stop"
+        ):
             dispatch(f"rm {ended.folder.id} {running.folder.id}", NOTEBOOK)
         assert ended.folder.path.exists()
         assert running.folder.path.exists()
@@ -351,17 +353,17 @@ class TestRemove:
 
 class TestClusters:
     def test_add_list_show_use_remove(self) -> None:
-        assert repr(dispatch("clusters", NOTEBOOK)).startswith("no cluster is saved")
+        assert repr(dispatch("clusters", NOTEBOOK)).startswith("No cluster is saved")
         assert (
             dispatch("clusters add box --backend local -np 3 --gpus-per-worker 0 --timeout 2h", NOTEBOOK)
-            == "saved: %%distribute --cluster box"
+            == "Saved. Use it with %%distribute --cluster box"
         )
         assert dispatch("clusters show box", NOTEBOOK) == (
             'backend = "local"\nnp = 3\ngpus_per_worker = 0\ntimeout = "2h"'
         )
-        with pytest.raises(InputError, match="there is a cluster 'box' already"):
+        with pytest.raises(InputError, match="A cluster 'box' already exists"):
             dispatch("clusters add box -np 4", NOTEBOOK)
-        with pytest.raises(InputError, match=r"TOKEN looks like a secret, .* as in --env TOKEN=\$variable"):
+        with pytest.raises(InputError, match=r"TOKEN looks like a secret\. .* as in --env TOKEN=\$variable"):
             dispatch("clusters add box -np 4 --env TOKEN=s3cr3t --replace", NOTEBOOK)
         dispatch("clusters add box -np 4 --env MODE=fast --replace", NOTEBOOK)
         assert clusters.get("box").options == {"np": 4, "env": {"MODE": "fast"}}
@@ -383,7 +385,7 @@ class TestClusters:
         assert rows[1] == ("b", "local", "", "")
 
     def test_use_belongs_to_a_kernel(self) -> None:
-        with pytest.raises(InputError, match="here give --cluster NAME to `run`"):
+        with pytest.raises(InputError, match="In a terminal, write `run --cluster NAME`"):
             dispatch("use box", TERMINAL)
 
 
@@ -428,7 +430,7 @@ class TestTerminal:
             (None, "none.py", "cannot read 'none.py': No such file"),
             (b"", "empty.py", "'empty.py' is empty"),
             (b"\xff\xfe", "bin.py", "'bin.py' is not a Python file"),
-            (b"{}", "x.ipynb", "'x.ipynb' is a notebook: open it in Jupyter"),
+            (b"{}", "x.ipynb", "'x.ipynb' is a notebook, not a Python file. Open it in Jupyter"),
         ],
     )
     def test_scripts_that_cannot_run(
@@ -511,7 +513,7 @@ class TestTerminal:
         assert terminal("rm", run_id).returncode == 2
         done = terminal("stop")
         assert (done.returncode, done.stdout) == (0, f"{run_id} stopped\n")
-        assert terminal("stop", run_id).stdout == f"{run_id} had ended before: stopped\n"
+        assert terminal("stop", run_id).stdout == f"{run_id} had already ended: stopped\n"
         assert terminal("attach", run_id).returncode == 130
         assert terminal("rm", run_id).stdout.startswith("removed 1 run")
 

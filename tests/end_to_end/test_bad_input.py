@@ -67,7 +67,7 @@ def notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callab
         ("-np 0", "-np needs a whole number of at least 1, got '0'"),
         ("-np -1", "-np needs a whole number of at least 1, got '-1'"),
         ("-np abc", "-np needs a whole number of at least 1, got 'abc'"),
-        ("-np", "-np needs a value after it"),
+        ("-np", "-np needs a value: a whole number"),
         ("--nq 2", "unknown flag '--nq'; did you mean --np?"),
         ("--gpu-per-worker 1", "unknown flag '--gpu-per-worker'; did you mean --gpus-per-worker?"),
         ("--gpus-per-worker 1000000", "2 workers with --gpus-per-worker 1000000 need 2000000 GPUs"),
@@ -84,7 +84,7 @@ def notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callab
         ("--hostfile /nowhere", "--hostfile cannot be used with the backend 'local'"),
         ("--metric 'loss=(('", "--metric 'loss': '((' is not a regular expression"),
         ("--timeout never", "--timeout needs a time such as 90, 90s, 10m or 2h, got 'never'"),
-        ("stray", "%%distribute does not know what to do with 'stray'"),
+        ("stray", "%%distribute does not accept the word 'stray'"),
         ("-n'", 'cannot read "-n\'": a quote is not closed'),
     ],
 )
@@ -118,7 +118,7 @@ def test_unknown_backend_has_a_class_of_its_own(notebook: Callable[[str], Any]) 
 @pytest.mark.parametrize(
     ("cell", "expected"),
     [
-        ("lock", r"\block: a lock that is held"),
+        ("lock", r"\block: a locked lock"),
         ("model", r"model\.stream: cannot pickle 'zlib.Compress'"),
         ("x = = 1", "In\\[.*invalid syntax"),
         ("def f(:\n    pass", "invalid syntax"),
@@ -249,7 +249,7 @@ class TestDamagedFolders:
         # What the ranks had written is still there.
         assert dispatch(f"logs {bad.folder.id}", Context()) == "[0] hello"
         assert repr(Run(bad.folder))
-        assert dispatch(f"stop {bad.folder.id}", Context()).endswith("had ended before: lost")
+        assert dispatch(f"stop {bad.folder.id}", Context()).endswith("had already ended: lost")
         assert dispatch(f"rm {bad.folder.id}", Context()).startswith("removed 1 run")
 
     @pytest.mark.parametrize("content", [b"", b'{"id": "x', b"[]", b"null", b'"x"', b"\xff\x00", b"{}"])

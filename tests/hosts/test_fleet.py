@@ -506,7 +506,7 @@ def test_options_that_cannot_work_are_refused_before_anything_is_started(tmp_pat
     ):
         with pytest.raises(InputError, match=told):
             Ssh().check(2, options)
-    with pytest.raises(InputError, match="the hosts take 2"):
+    with pytest.raises(InputError, match="more slots than the 2 of the hosts"):
         Ssh().check(3, {"hosts": hosts})
     assert Ssh().check(2, {"hosts": hosts}) == []
 

@@ -133,7 +133,7 @@ def test_every_field_says_what_is_wrong_with_it() -> None:
 
 def test_what_a_cell_would_replace_is_said() -> None:
     found = meaning("local", {"env": {"PLACE": "$HOME/data"}, "metric": {"loss": r"\{loss\} ([0-9.]+)$"}})
-    assert str(found["note"]).startswith("In a cell, $name and {name} in --env stand for variables")
+    assert str(found["note"]).startswith("A cell replaces $name and {name} in --env with variables")
     assert meaning("local", {"env": {"COST": "5 $"}})["note"] is None
 
 
@@ -151,7 +151,7 @@ def test_secrets_are_never_saved(backend: str, options: dict[str, Any], said: st
     [problem] = meaning(backend, options)["problems"]
     assert said in problem["text"]
     assert meaning(backend, options)["line"] is None
-    with pytest.raises(InputError, match="kept as plain text"):
+    with pytest.raises(InputError, match="stored as plain text"):
         clusters.add(Cluster("mine", backend, options))
     with pytest.raises(InputError):
         cluster_edits.save("mine", {"backend": backend, "options": options})

@@ -527,7 +527,7 @@ def test_saving_a_cluster_keeps_comments_and_place() -> None:
     # What torchrun makes of it on this machine is not what it is on another one.
     cluster_edits.save("each", {"backend": "torchrun", "options": {"nproc_per_node": "auto", "np": "2"}})
     assert clusters.get("each").options == {"nproc_per_node": "auto", "np": 2}
-    with pytest.raises(InputError, match="take another name"):
+    with pytest.raises(InputError, match="Choose another name"):
         cluster_edits.save("b", {"backend": "local", "options": {}}, old_name="c")
     with pytest.raises(InputError, match="no cluster 'zzz'"):
         cluster_edits.save("d", {"backend": "local", "options": {}}, old_name="zzz")

@@ -176,13 +176,13 @@ def test_logged_media_come_back(own_folders: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"image": object()}, "'image' cannot be logged as image: object is no picture"),
-        ({"image": {"a": np.zeros((2, 2, 2, 2, 2))}}, "'a' cannot be logged as image: .* is no picture"),
-        ({"image": b"BM"}, "no PNG, JPEG, GIF or WebP"),
+        ({"image": object()}, "'image' cannot be logged as image: object is not a picture"),
+        ({"image": {"a": np.zeros((2, 2, 2, 2, 2))}}, "'a' cannot be logged as image: .* is not a picture"),
+        ({"image": b"BM"}, "not a PNG, JPEG, GIF or WebP"),
         ({"note": "x"}, "log\\(text={'note': …}\\)"),
         ({"loss": np.zeros(5)}, "histogram={'loss': …}"),
-        ({"histogram": ["a"]}, "no array of numbers"),
-        ({"table": 5j}, "complex is no table"),
+        ({"histogram": ["a"]}, "is not an array of numbers"),
+        ({"table": 5j}, "complex is not a table"),
     ],
 )
 def test_what_cannot_be_logged_says_what_to_write(values: dict[str, Any], says: str) -> None:

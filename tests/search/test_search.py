@@ -57,27 +57,27 @@ def test_ranges_of_every_peer(text: str, meant: Dimension | None) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("unifrom(0,1)", "there is no 'unifrom'; did you mean uniform?"),
-        ("normal(0,1)", "there is no 'normal'; "),
-        ("32,64", "for a choice of values write choice(32,64)"),
+        ("unifrom(0,1)", "unknown range 'unifrom'; did you mean uniform?"),
+        ("normal(0,1)", "unknown range 'normal'; "),
+        ("32,64", "write a list of values as choice(32,64)"),
         ("0.1", "needs a range such as loguniform(1e-5,1e-1)"),
-        ("uniform(1,0)", "the lower end comes first"),
-        ("uniform(0)", "needs 2 numbers, as in uniform(low,high), and has 1"),
+        ("uniform(1,0)", "the lower end must be smaller"),
+        ("uniform(0)", "needs 2 numbers, got 1. Write uniform(low,high)"),
         ("uniform(0,inf)", "needs a finite number in place of 'inf'"),
         ("uniform(0,x)", "needs a number in place of 'x'"),
-        ("loguniform(0,1)", "a logarithmic range begins above 0, not at 0"),
+        ("loguniform(0,1)", "a logarithmic range must begin above 0, not at 0"),
         ("int(1,2.5)", "needs a whole number in place of '2.5'"),
-        ("int(1,8,lg=2)", "int has no 'lg'; it has log, scaling, step"),
-        ("float(1,2,log=True,step=.1)", "takes log or step, not both"),
-        ("quniform(0,1,2)", "the step is above 0 and fits between 0 and 1; it is 2"),
+        ("int(1,8,lg=2)", "int has no parameter 'lg'. Its parameters are log, scaling, step"),
+        ("float(1,2,log=True,step=.1)", "accepts log or step, but not both"),
+        ("quniform(0,1,2)", "the step must be above 0 and fit between 0 and 1, got 2"),
         ("choice()", "needs values to choose from"),
-        ("choice(1,,2)", "there is nothing between two commas"),
-        ("choice(1,2,1)", "names 1 twice"),
-        ("choice(true,false)", "write True, or 'true' for the text"),
-        ("choice((1,2),(3,4))", "'(1' is no number and no word"),
+        ("choice(1,,2)", "a value is missing between two commas"),
+        ("choice(1,2,1)", "lists 1 twice. Write each value once"),
+        ("choice(true,false)", "write True, or 'true' if you mean the text"),
+        ("choice((1,2),(3,4))", "'(1' is neither a number nor a word"),
         ("choice(b'x')", "is a bytes"),
-        ("choice(mode=fast)", "a text with '=' in it stands in quotes: choice('mode=fast')"),
-        ("continuous(0,1,scaling=ReverseLogarithmic)", "scaling is Linear or Logarithmic"),
+        ("choice(mode=fast)", "a text with '=' needs quotes: choice('mode=fast')"),
+        ("continuous(0,1,scaling=ReverseLogarithmic)", "scaling must be Linear or Logarithmic"),
     ],
 )
 def test_what_is_wrong_with_a_range(text: str, said: str) -> None:
@@ -156,18 +156,21 @@ def test_flags_become_a_search() -> None:
     ("line", "said"),
     [
         ("--tune x=int(1,3)", "--tune needs --objective: max:METRIC or min:METRIC"),
-        ("--objective max:a", "--objective is for tuning: say what to try, as in --tune 'lr="),
-        ("--parallel 2", "--parallel is for tuning"),
+        ("--objective max:a", "--objective works only with --tune. Add the values to try, as in --tune 'lr="),
+        ("--parallel 2", "--parallel works only with --tune"),
         ("--tune x=int(1,3) --objective a", "--objective needs max:METRIC or min:METRIC"),
-        ("--tune x=int(3,1) --objective max:a", "--tune 'x=int(3,1)': the lower end comes first"),
+        ("--tune x=int(3,1) --objective max:a", "--tune 'x=int(3,1)': the lower end must be smaller"),
         ("--tune class=int(1,3) --objective max:a", "--tune needs NAME=RANGE with the name of a variable"),
         ("--tune x --objective max:a", "--tune needs NAME=RANGE, got 'x'"),
-        ("--tune x=uniform(0,1) --objective max:a --strategy grid", "a grid has no end of x=uniform(0, 1)"),
+        (
+            "--tune x=uniform(0,1) --objective max:a --strategy grid",
+            "A grid search needs a finite list of values, and x=uniform(0, 1) is",
+        ),
         ("--tune x=int(1,3) --objective max:a --strategy best", "--strategy needs one of random, bayesian"),
         ("--tune x=int(1,3) --objective max:a --warm-start a:b", "--warm-start needs the id of a tuning run"),
         (
             "--tune x=int(1,3) --objective max:a --strategy random --warm-start ab12",
-            "--strategy random learns",
+            "--strategy random cannot use --warm-start",
         ),
     ],
 )
@@ -209,8 +212,8 @@ def test_what_is_named_like_an_option_of_tuning_goes_to_the_function() -> None:
     assert split(anything, parallel=4, tune={"lr": [1]}) == ({"lr": 1}, 4)
     assert split(functools.partial(train, parallel=2), parallel=4, tune={"lr": [1]}) == ({"lr": 1}, 4)
     with pytest.raises(
-        InputError, match=r"'parallel' says how to tune, and train\(\) has .*functools.partial"
+        InputError, match=r"'parallel' is an option of tuning, but train\(\) has .*functools.partial"
     ):
         split(train, parallel=4, tune={"lr": [1]})
-    with pytest.raises(InputError, match="early_stopping is for tuning: say what to try"):
+    with pytest.raises(InputError, match=r"early_stopping works only with tune\. Add the values to try"):
         jupyter_dist.run(lambda: None, np=1, early_stopping=True)

@@ -161,7 +161,9 @@ def test_what_the_check_says_is_an_error_of_ours(tmp_path: Path, monkeypatch: py
     with pytest.raises(MissingEngine, match=r"x\.yaml cannot be launched: Ray's launcher is not installed"):
         cluster_file.read(str(path))
     said = {"wrong": "it has no `provider`"}
-    with pytest.raises(InputError, match=r"x\.yaml' is no cluster-launcher file that Ray takes: it has no"):
+    with pytest.raises(
+        InputError, match=r"x\.yaml' is not a cluster-launcher file that Ray accepts: it has no"
+    ):
         cluster_file.read(str(path))
     said = {"name": "ours", "provider": "aws", "client_port": 10001}
     assert cluster_file.read(str(path)) == LauncherFile(path, "ours", "aws", 10001)
@@ -174,12 +176,14 @@ def test_the_name_of_another_cluster_is_not_taken(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(cluster_file, "read", read)
     clusters.add(Cluster("ours", "local", {"np": 2}))
     name = "ours"
-    with pytest.raises(InputError, match=r"a saved cluster 'ours' already, .* --name NAME"):
+    with pytest.raises(InputError, match=r"A saved cluster 'ours' already exists, .* --name NAME"):
         ray_clusters.begin("up", str(tmp_path / "x.yaml"))
     name = "my cluster"
     with pytest.raises(InputError, match=r"cannot be the name of a cluster.* --name NAME"):
         ray_clusters.begin("up", str(tmp_path / "x.yaml"))
-    with pytest.raises(InputError, match="can be told: up, attach, down; got 'sideways'"):
+    with pytest.raises(
+        InputError, match=r"'sideways' is not a command for a Ray cluster\. Use one of: up, attach, down"
+    ):
         ray_clusters.launch("sideways", "x.yaml")
     assert list(runs()) == []
 
@@ -193,19 +197,19 @@ def test_a_cluster_is_launched_behind_a_firewall_attached_to_and_taken_down(
     path = write(START.format(address=head.address("h1")))
 
     up = dispatch(["ray", "up", "--detach", str(path)], Context())
-    with pytest.raises(InputError, match=f"run {up.id} is at it"):
+    with pytest.raises(InputError, match=f"Run {up.id} is already running `ray"):
         ray_clusters.begin("down", str(path))
     assert ended(up.folder).state is State.SUCCEEDED, story(up.folder)
     told = "\n".join(logs(up.folder, 0))
     assert "Ray runtime started" in told
-    assert f"{head.address('h1')}:9999 is not reached from here" in told
+    assert f"This machine cannot reach {head.address('h1')}:9999" in told
 
     # It is saved, with the way there that another run keeps open.
     saved = known(path)
     assert saved.backend == "ray"
     address = str(saved.options["address"])
     assert address == up.results[0]
-    assert f"{saved.name} is up: %%distribute --cluster {saved.name}" in told
+    assert f"{saved.name} is up. Use it with %%distribute --cluster {saved.name}" in told
     (attached,) = ray_clusters.under_way(path)
     assert reader.job(attached).label == f"ray attach {path.name}"
     census = cluster_discovery.ask([address], patience_s=PATIENCE_S)[address]
@@ -238,8 +242,13 @@ def test_a_launch_that_fails_says_that_nodes_may_be_up(
     with pytest.raises(DistError, match="`ray up` ended with exit code 1: see above"):
         ray_cluster_tasks.up("/x.yaml", cluster="ours", client_port=1)
     printed = capfd.readouterr()
-    assert (printed.err, printed.out) == ("up\n", "\nnodes may be up: `%dist ray down /x.yaml` ends them\n")
-    with pytest.raises(DistError, match=r"x\.yaml has no head that runs: `%dist ray up /x.yaml` starts it"):
+    assert (printed.err, printed.out) == (
+        "up\n",
+        "\nNodes of the cluster may be running. End them with `%dist ray down /x.yaml`\n",
+    )
+    with pytest.raises(
+        DistError, match=r"of x\.yaml has no running head. Start it with `%dist ray up /x.yaml`"
+    ):
         ray_cluster_tasks.attach("/x.yaml", cluster="ours", client_port=1, local_port=1)
     with pytest.raises(DistError, match="`ray down` ended with exit code 1"):
         ray_cluster_tasks.down("/x.yaml", cluster="ours")
@@ -253,6 +262,6 @@ def test_a_launch_that_is_stopped_leaves_no_process_and_says_that_nodes_may_be_u
     folder = find_exact(ray_clusters.launch("up", str(path))["run_id"])
     until(folder, "it begins")
     assert stop.stop(folder, wait_s=60) is State.STOPPED
-    assert f"nodes may be up: `%dist ray down {path}` ends them" in logs(folder, 0)
+    assert f"Nodes of the cluster may be running. End them with `%dist ray down {path}`" in logs(folder, 0)
     assert clusters.load() == {}
     assert list(ray_clusters.under_way(path)) == []

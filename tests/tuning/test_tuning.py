@@ -232,10 +232,10 @@ def test_begins_with_what_a_parent_knows() -> None:
     wider = {"lr": "loguniform(1e-6,1)", "batch": [1, 2]}
     more: dict[str, Any] = {"max_jobs": 1, "objective": "min:loss"}
     with pytest.raises(
-        InputError, match=f"'batch' was not tuned in run .* Give --warm-start {parent.id}:transfer"
+        InputError, match=f"'batch' was not tuned in run .* Write --warm-start {parent.id}:transfer"
     ):
         start(_decades, tune=wider, warm_start=parent.id, **more)
-    with pytest.raises(InputError, match="was min:loss, and this one's is max:loss"):
+    with pytest.raises(InputError, match="was min:loss, but here it is max:loss"):
         start(_decades, tune=wider, warm_start=parent.id, **{**more, "objective": "max:loss"})
     same = start(
         _decades, tune={"lr": "loguniform(1e-5,1e-1)"}, warm_start=f"{parent.id}:identical", seed=1, **more
@@ -275,9 +275,9 @@ def test_a_cell_reads_what_is_tried(capsys: pytest.CaptureFixture[str]) -> None:
     told = run._repr_mimebundle_()["text/plain"]
     assert "tuning with 2 ranks a trial on local" in told
     assert "2 of 2 trials; best score 20: lr=2 (trial 1)" in told
-    with pytest.raises(InputError, match="--tune rl: nothing in the cell or in what it calls has this name"):
+    with pytest.raises(InputError, match="--tune rl: neither the cell nor the code that it calls uses rl"):
         start_cell(source, namespace, make_plan({**given, "tune": {"rl": "choice(1,2)"}}), origin)
-    with pytest.raises(InputError, match="--tune lr: line 2 of the cell sets lr itself, so that every trial"):
+    with pytest.raises(InputError, match="--tune lr: line 2 of the cell sets lr itself, so every trial"):
         start_cell("scale = lr\nlr = 3\nlr = lr * scale", namespace, make_plan(given), origin)
 
 
@@ -380,7 +380,10 @@ def test_values_of_env_are_not_known_to_another_supervisor(
     go.touch()
     wait_for_end(run)
     assert run.state == "failed"
-    assert "no more trials: the values of --env TOKEN are in no file" in str(run.status.reason)
+    assert (
+        "no more trials can start, because a new supervisor does not have the values of --env TOKEN"
+        in str(run.status.reason)
+    )
     assert run.trials["value"].tolist() == [1]  # what was begun came to its end
 
 

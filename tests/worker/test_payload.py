@@ -333,7 +333,7 @@ class TestRefusal:
 
     def test_of_a_link(self, path: Path, tmp_path: Path) -> None:
         (tmp_path / "link.pkl").symlink_to(path)
-        with pytest.raises(UntrustedContainer, match="is a link"):
+        with pytest.raises(UntrustedContainer, match="is a symbolic link"):
             payload.load(tmp_path / "link.pkl")
 
     def test_of_a_folder_and_a_pipe(self, tmp_path: Path) -> None:

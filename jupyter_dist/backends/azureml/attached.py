@@ -79,8 +79,8 @@ class AttachedCommandJob(AttachedJob):
         """
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,254}", name, re.ASCII):
             raise InputError(
-                f"azureml:{name:.100} names no job: it is azureml:JOB, with the job's name as the studio has "
-                "it on the job's page, such as azureml:brave_moon_x1y2z3"
+                f"azureml:{name:.100} names no job. Write azureml:JOB, with the name of the job from "
+                "its page in the studio, such as azureml:brave_moon_x1y2z3"
             )
         check_packages()
         named = {flag: text for flag, text in given.items() if text is not None}
@@ -90,17 +90,17 @@ class AttachedCommandJob(AttachedJob):
             about = workspace.jobs("GET", name, f"look after the job {name!r}")["properties"]
         except NotThere as error:
             raise InputError(
-                f"the workspace {where.workspace!r} has no job {name!r} ({error}). A job's name is on its "
-                "page in the studio, and is not its display name; another workspace is --workspace, with "
-                "--resource-group and --subscription"
+                f"the workspace {where.workspace!r} has no job {name!r} ({error}). A job's name is on "
+                "its page in the studio, and is not its display name. Name another workspace with "
+                "--workspace, --resource-group and --subscription"
             ) from error
         kind = str(about.get("jobType"))
         if kind in _OF_MANY:
             called, parts, such = _OF_MANY[kind]
             example = f", such as azureml:{name}{such}" if such else ""
             raise InputError(
-                f"{name!r} is {called}: its {parts} are jobs of their own, and each can be shown by its name"
-                f"{example}; they are listed on {workspace.page(name)}"
+                f"{name!r} is {called}. Its {parts} are separate jobs, and you can attach to each by "
+                f"its name{example}. They are listed on {workspace.page(name)}"
             )
         return {
             "world_size": ranks_asked_for(about),

@@ -29,8 +29,8 @@ def whereabouts(asked: AzureMlOptions, folder: Path) -> WorkspaceId:
     missing = [f"--{name.replace('_', '-')}" for name in given if name not in found]
     if missing:
         raise InputError(
-            f"the backend 'azureml' needs a workspace: {' '.join(missing)}; or a config.json above the "
-            "notebook, which the studio gives for download"
+            f"the backend 'azureml' needs a workspace: {' '.join(missing)}. Or download "
+            "config.json from the studio to a folder above the notebook"
         )
     return WorkspaceId(**found)
 
@@ -62,8 +62,8 @@ def check_command(world_size: int, asked: AzureMlOptions) -> list[str]:
     for flag, given in (("--instance-type", asked.instance_type), ("--spot", asked.spot)):
         if given and asked.compute != SERVERLESS:
             raise InputError(
-                f"{flag} is for serverless compute, and the machines of {asked.compute!r} are its own: leave "
-                "it out, or --compute serverless"
+                f"{flag} works only with serverless compute, but --compute is {asked.compute!r}. Remove "
+                "it, or write --compute serverless"
             )
     roles(world_size, ps=asked.ps, chief=asked.chief)
     return _check_ranks(world_size, asked)
@@ -74,18 +74,19 @@ def _check_ranks(world_size: int, asked: AzureMlOptions) -> list[str]:
     each = -(-world_size // count)
     if world_size % count and asked.by_mpi:
         raise InputError(
-            f"--distribution mpi has as many ranks on each instance, and {world_size} are not {count} times "
-            f"anything: -np {count * each}"
+            "--distribution mpi needs the same number of ranks on each instance, but "
+            f"{world_size} is not a multiple of {count}. Use -np {count * each}"
         )
     if asked.processes_per_host is not None and each != asked.processes_per_host:
         raise InputError(
-            f"-np {world_size} on {count} instances is {each} ranks on each, and --processes-per-host says "
-            f"{asked.processes_per_host}: leave one of them out"
+            f"-np {world_size} on {count} instances is {each} ranks on each, but "
+            f"--processes-per-host is {asked.processes_per_host}. Remove one of these flags"
         )
     told = []
     if count < asked.instance_count:
         told.append(
-            f"{world_size} ranks need {count} of {asked.instance_count} instances; no more are asked for"
+            f"{world_size} ranks need only {count} of {asked.instance_count} instances, so only "
+            f"{count} are requested"
         )
     return told
 

@@ -111,16 +111,16 @@ class AzureMlClient:
             return most_s
         days = f"{life_s / 86400:.3g}"
         lasts = f"{days} {'day' if days == '1' else 'days'}" if life_s > 0 else "no time any more"
-        cure = "give it --identity managed or user"
+        cure = "Use --identity managed or user"
         if job.timeout_s is None:
             raise LaunchError(
-                f"the datastore's own signature, by which a job writes, is good for {lasts}: {cure}"
+                f"the datastore's own signature, with which a job writes, is valid for {lasts}. {cure}"
             )
         attempts = "an attempt" if not job.max_restarts else f"{job.max_restarts + 1} attempts"
         raise LaunchError(
-            f"a job without --identity writes by a signature that is good for {lasts}, and {attempts} "
-            f"of --timeout {job.timeout_s:,.0f} s, with what their hosts need besides, may take "
-            f"{most_s:,.0f} s: {cure}, or less time"
+            f"a job without --identity writes with a signature that is valid for {lasts}. But "
+            f"{attempts} of --timeout {job.timeout_s:,.0f} s and the start of their hosts may "
+            f"need {most_s:,.0f} s. {cure}, or a shorter --timeout"
         )
 
     def begin_sweep(self, search: Search, tuning: Job, trial: Job, mailbox: Mailbox) -> None:

@@ -87,8 +87,8 @@ class MailboxAccess:
             except HttpResponseError as error:
                 raise LaunchError(
                     f"the datastore {self._name!r} has no key, and you may not sign for its hosts: "
-                    f"{error.error_code}. You need the role 'Storage Blob Data Contributor' on the storage "
-                    f"account {about['accountName']!r}; or give the job an --identity"
+                    f"{error.error_code}. You need the role 'Storage Blob Data Contributor' on the "
+                    f"storage account {about['accountName']!r}. Or add --identity managed or user"
                 ) from error
             except AzureError as error:
                 raise Unreachable(f"the storage account does not answer: {error.message}") from error

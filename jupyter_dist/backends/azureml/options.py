@@ -34,7 +34,7 @@ class AzureMlOptions(AgentOptions):
     subscription: Line = Field(
         default=None,
         title="Subscription",
-        description="Its id. Default: config.json's, or the compute instance's",
+        description="The id of the subscription. Default: from config.json or the compute instance",
         json_schema_extra={
             "flags": ["--subscription", "--subscription-id"],
             "metavar": "ID",
@@ -44,13 +44,13 @@ class AzureMlOptions(AgentOptions):
     resource_group: Line = Field(
         default=None,
         title="Resource group",
-        description="Default: config.json's, or the compute instance's",
+        description="Default: from config.json or the compute instance",
         json_schema_extra={"metavar": "NAME", "wanted": "the name of a resource group"},
     )
     workspace: Line = Field(
         default=None,
         title="Workspace",
-        description="Default: config.json's, or the compute instance's",
+        description="Default: from config.json or the compute instance",
         json_schema_extra={
             "flags": ["--workspace", "--workspace-name"],
             "metavar": "NAME",
@@ -66,21 +66,21 @@ class AzureMlOptions(AgentOptions):
     instance_type: Line = Field(
         default=None,
         title="Instance type",
-        description="The machines of serverless compute, such as Standard_NC24ads_A100_v4",
+        description="The machine size of serverless compute, such as Standard_NC24ads_A100_v4",
         json_schema_extra={"metavar": "TYPE", "wanted": "the name of a machine's size"},
     )
     instance_count: int = Field(
         default=1,
         ge=1,
         title="Instances",
-        description="How many machines; the ranks are spread over them evenly. Default: 1",
+        description="The number of machines. The ranks are spread over them evenly. Default: 1",
         json_schema_extra={"ranks": True},
     )
     processes_per_host: int | None = Field(
         default=None,
         ge=1,
         title="Ranks per instance",
-        description="How many ranks each machine takes. Default: 1",
+        description="The number of ranks on each machine. Default: 1",
         json_schema_extra={"ranks": True},
     )
     environment: Line = Field(
@@ -92,53 +92,53 @@ class AzureMlOptions(AgentOptions):
     distribution: Literal["pytorch", "mpi", "tensorflow"] = Field(
         default="pytorch",
         title="Distribution",
-        description="What starts the job's processes: with mpi, mpirun, by which Horovod and mpi4py meet. "
-        "Default: pytorch, which is good for TensorFlow as well",
+        description="The launcher of the job's processes. mpi: mpirun, which Horovod and mpi4py need. "
+        "Default: pytorch, which also works for TensorFlow",
     )
     chief: Chief = False
     ps: ParameterServers = 0
     input: Annotated[dict[str, str], AfterValidator(check_inputs)] = Field(
         default_factory=dict,
         title="Inputs",
-        description="train=azureml:NAME:VERSION, or a URI azureml://… or abfss://…, with "
-        ",mode=ro_mount|download|direct and ,type=uri_folder|uri_file|mltable behind it. "
-        'dist.input("train") is where it lies. Repeatable',
+        description="train=azureml:NAME:VERSION, or a URI azureml://… or abfss://…. Options follow it: "
+        ",mode=ro_mount|download|direct and ,type=uri_folder|uri_file|mltable. On a rank, "
+        'dist.input("train") is its path. Repeatable',
         json_schema_extra={"metavar": "NAME=URI[,…]", "wanted": "NAME=URI"},
     )
     experiment: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,254}$")] = Field(
         default=None,
         title="Experiment",
-        description="Under which the studio lists the job. Default: jupyter-dist",
+        description="The experiment in which the studio lists the job. Default: jupyter-dist",
         json_schema_extra={"metavar": "NAME", "wanted": "the name of an experiment"},
     )
     tags: dict[str, str] = Field(
         default_factory=dict,
         title="Tags",
-        description="A tag of the job such as team=vision; repeatable",
+        description="A tag of the job such as team=vision. Repeatable",
         json_schema_extra={"flags": ["--tags", "--tag"]},
     )
     identity: Literal["managed", "user"] | None = Field(
         default=None,
         title="Identity",
-        description="As whom the job reads data and its mailbox: the compute's own identity, or you. "
-        "Default: by a signature for the datastore, good for 7 days",
+        description="The identity with which the job reads data and its mailbox: the compute's own "
+        "identity, or yours. Default: a signature for the datastore, valid for 7 days",
     )
     spot: bool = Field(
         default=False,
         title="Spot machines",
-        description="Take serverless machines of low priority, which cost less and may be taken away",
+        description="Use serverless machines of low priority. They cost less, but Azure can reclaim them",
     )
     shm_size: Annotated[str | None, Field(pattern=r"^\d+[bkmgBKMG]$")] = Field(
         default=None,
         title="Shared memory",
-        description="Of the container, such as 16g. Default: 2g",
+        description="The shared memory of the container, such as 16g. Default: 2g",
         json_schema_extra={"metavar": "SIZE", "wanted": "a size such as 16g"},
     )
     datastore: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$")] = Field(
         default="workspaceblobstore",
         title="Mailbox",
-        description="The datastore of blobs through which code and all that ranks write passes. "
-        "Default: workspaceblobstore",
+        description="The blob datastore for code and for the output of the ranks. Default: "
+        "workspaceblobstore",
         json_schema_extra={"metavar": "NAME", "wanted": "the name of a datastore"},
     )
     grace: Duration = grace_field(600)
@@ -160,12 +160,12 @@ class AzureMlOptions(AgentOptions):
     def instead_of(cls, flag: str) -> str | None:
         if flag in _SECRETS:
             return (
-                "would stand in the notebook for everybody to read: sign in with `az login`, or set "
-                "AZURE_CLIENT_SECRET where JupyterLab is started"
+                "would be readable in the notebook by everybody. Log in with `az login`, or set "
+                "AZURE_CLIENT_SECRET when you start JupyterLab"
             )
         return {
-            "--vm-size": "is --instance-type here",
-            "--compute-target": "is --compute here",
-            "--nodes": "is --instance-count here",
-            "--process-count-per-instance": "is --processes-per-host here",
+            "--vm-size": "is called --instance-type here",
+            "--compute-target": "is called --compute here",
+            "--nodes": "is called --instance-count here",
+            "--process-count-per-instance": "is called --processes-per-host here",
         }.get(flag)

@@ -43,30 +43,32 @@ def check_search(search: Search) -> None:
     """Raise InputError if a sweep job cannot do this search."""
     if search.strategy not in _STRATEGIES:
         raise InputError(
-            f"a sweep job knows no --strategy {search.strategy}: take random, and --early-stopping "
-            "'bandit(slack_factor=0.1)', which ends trials early"
+            f"a sweep job does not support --strategy {search.strategy}. Use random, and "
+            "--early-stopping 'bandit(slack_factor=0.1)', which ends trials early"
         )
     if search.early_stopping and search.strategy == "bayesian":
         raise InputError(
-            "a sweep job ends no trials early with --strategy bayesian: take random or grid, or leave "
-            "--early-stopping out"
+            "a sweep job cannot end trials early with --strategy bayesian. Use random or grid, "
+            "or remove --early-stopping"
         )
     if search.seed is not None and search.strategy != "random":
         raise InputError(
-            f"a sweep job takes a --seed with --strategy random alone, and this is {search.strategy}"
+            f"a sweep job supports --seed only with --strategy random, not {search.strategy}. Remove --seed"
         )
     if search.parent is not None:
-        raise InputError("a sweep job begins with nothing that others have found: leave --warm-start out")
+        raise InputError("a sweep job cannot use the results of other runs. Remove --warm-start")
     if search.max_jobs > _MOST_TRIALS:
-        raise InputError(
-            f"a sweep job takes {_MOST_TRIALS:,} trials at most, got --max-jobs {search.max_jobs}"
-        )
+        raise InputError(f"a sweep job has at most {_MOST_TRIALS:,} trials, got --max-jobs {search.max_jobs}")
     for name, one in search.space.items():
         texts = [str(value) for value in one.values] if isinstance(one, Choice) else []
         if len(set(texts)) < len(texts):
-            raise InputError(f"--tune {name}={one}: to a sweep job two of these are the same text")
+            raise InputError(
+                f"--tune {name}={one}: two of these values are the same text in a sweep job. Remove one"
+            )
         if any("'" in text or "${{" in text for text in texts):
-            raise InputError(f"--tune {name}={one}: a sweep job takes no quotes, and no ${{{{, in a value")
+            raise InputError(
+                f"--tune {name}={one}: a sweep job allows no quotes and no ${{{{ in a value. Remove them"
+            )
         if _sent_name(name, one, search) != name and _EXPONENT + name in search.space:
             raise InputError(f"--tune {_EXPONENT}{name}=…: this is how {name}'s own exponent is called there")
 

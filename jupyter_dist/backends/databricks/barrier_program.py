@@ -43,8 +43,8 @@ def serve(settings: dict[str, Any]) -> None:
     while free_slots() < hosts:
         if time.monotonic() >= waits_until:
             raise RuntimeError(
-                f"the cluster has task slots for {free_slots()} of {hosts} hosts: ask for fewer ranks (-np), "
-                "or for a cluster with more workers"
+                f"the cluster has task slots for {free_slots()} of {hosts} hosts. Use fewer ranks "
+                "(-np), or a cluster with more workers"
             )
         print(f"{free_slots()} task slots for {hosts} hosts: waiting for more", flush=True)
         time.sleep(5)
@@ -67,8 +67,8 @@ def serve(settings: dict[str, Any]) -> None:
             raise RuntimeError("a host of the run was lost") from None
         except OSError as error:
             raise RuntimeError(
-                f"the cluster does not see {settings['folder']!r} ({error.strerror}): it needs Unity Catalog "
-                "and dedicated access, and its user the right to read and write the Volume"
+                f"the cluster cannot access {settings['folder']!r} ({error.strerror}). It needs Unity "
+                "Catalog and dedicated access. Its user needs the right to read and write the Volume"
             ) from None
         # When this task ends for any reason, the pipe closes, and the host's program then ends too.
         watch = (

@@ -61,20 +61,20 @@ class DatabricksOptions(AgentOptions, GpuOptions):
     profile: Line = Field(
         default=None,
         title="Profile",
-        description="Whom to sign in as: a profile of ~/.databrickscfg, as `databricks auth login` writes "
+        description="The profile of ~/.databrickscfg for the login, as `databricks auth login` writes "
         "it. Default: the environment, else DEFAULT",
         json_schema_extra={"metavar": "NAME", "wanted": "the name of a profile"},
     )
     host: Annotated[str | None, AfterValidator(_host)] = Field(
         default=None,
         title="Workspace",
-        description="The workspace, where no profile names it",
+        description="The address of the workspace, if no profile names it",
         json_schema_extra={"metavar": "URL", "wanted": "the address of a workspace"},
     )
     volume: Annotated[str | None, AfterValidator(_volume)] = Field(
         default=None,
         title="Volume",
-        description="The Unity Catalog Volume that all passes through which the ranks write",
+        description="The Unity Catalog Volume for the run's files, which the ranks and this machine share",
         json_schema_extra={
             "metavar": "PATH",
             "wanted": "the path of a Volume, /Volumes/CATALOG/SCHEMA/NAME",
@@ -83,24 +83,26 @@ class DatabricksOptions(AgentOptions, GpuOptions):
     cluster_id: Line = Field(
         default=None,
         title="Cluster",
-        description="Run on this cluster; it is started where it does not run",
+        description="Run on this cluster. Databricks starts the cluster if it is not running",
         json_schema_extra={"metavar": "ID", "wanted": "a cluster's id such as 1122-101500-abcdefgh"},
     )
     new_cluster: bool = Field(
-        default=False, title="New cluster", description="Run on a cluster that is made for this run alone"
+        default=False,
+        title="New cluster",
+        description="Run on a new cluster that is created only for this run",
     )
     node_type: Line = Field(
         default=None,
         title="Node type",
-        description="The machines of the new cluster, such as g4dn.xlarge",
+        description="The node type of the new cluster, such as g4dn.xlarge",
         json_schema_extra={"metavar": "TYPE", "wanted": "the name of a node type"},
     )
     workers: int | None = Field(
         default=None,
         ge=0,
         title="Workers of the cluster",
-        description="How many machines the new cluster has beside its driver; the ranks are spread over them "
-        "evenly. 0: the driver's alone. Default: 1",
+        description="The number of machines of the new cluster beside its driver. The ranks are spread "
+        "over them evenly. 0: only the driver. Default: 1",
         json_schema_extra={"ranks": True},
     )
     runtime: Annotated[str | None, AfterValidator(_runtime)] = Field(
@@ -112,13 +114,13 @@ class DatabricksOptions(AgentOptions, GpuOptions):
     policy: Line = Field(
         default=None,
         title="Policy",
-        description="The id of the cluster policy that the new cluster is made by",
+        description="The id of the cluster policy for the new cluster",
         json_schema_extra={"metavar": "ID", "wanted": "the id of a cluster policy"},
     )
     spot: bool = Field(
         default=False,
         title="Spot machines",
-        description="Take spot machines for the new cluster's workers, where there are any",
+        description="Use spot machines for the workers of the new cluster, if any are available",
     )
 
     @property
@@ -139,7 +141,11 @@ class DatabricksOptions(AgentOptions, GpuOptions):
     def instead_of(cls, flag: str) -> str | None:
         if flag in _SECRETS:
             return (
-                "would stand in the notebook for everybody to read: sign in with `databricks auth login` "
-                "and name its --profile, or set DATABRICKS_TOKEN where JupyterLab is started"
+                "would be readable in the notebook by everybody. Log in with `databricks auth login` "
+                "and name its --profile, or set DATABRICKS_TOKEN when you start JupyterLab"
             )
-        return "is for --volume now: /Volumes/CATALOG/SCHEMA/VOLUME" if flag == "--dbfs" else None
+        return (
+            "was replaced by --volume. Write --volume /Volumes/CATALOG/SCHEMA/VOLUME"
+            if flag == "--dbfs"
+            else None
+        )

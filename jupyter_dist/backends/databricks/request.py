@@ -46,7 +46,7 @@ def check_cluster(world_size: int, asked: DatabricksOptions) -> list[str]:
     if asked.cluster_id is not None and (asked.new_cluster or given):
         other = "--new-cluster" if asked.new_cluster else f"--{given[0].replace('_', '-')}"
         raise InputError(
-            f"--cluster-id names a cluster that is there, and {other} is for a new one: leave one of them out"
+            f"--cluster-id names an existing cluster, but {other} is for a new one. Remove one of them"
         )
     check_profile(asked.host, asked.profile, os.environ)
     if not asked.new_cluster:
@@ -55,8 +55,8 @@ def check_cluster(world_size: int, asked: DatabricksOptions) -> list[str]:
         raise InputError("--new-cluster needs --node-type, such as g4dn.xlarge, or a --policy that names one")
     if asked.nodes > world_size:
         raise InputError(
-            f"{asked.nodes} workers for {world_size} ranks: {asked.nodes - world_size} would be idle, and "
-            f"paid for: --workers {world_size}, or -np {asked.nodes}"
+            f"{asked.nodes} workers for {world_size} ranks: {asked.nodes - world_size} would be "
+            f"idle and cost money. Use --workers {world_size}, or -np {asked.nodes}"
         )
     _check_runtime(_runtime_of(asked), "--runtime")
     return [cost_line(asked.node_type, _workers(asked), spot=asked.spot)]
@@ -72,7 +72,7 @@ def _check_runtime(runtime: str, whose: str) -> None:
         fitting = _RUNTIME_OF.get(_OWN_PYTHON)
         cure = f"a runtime {fitting} has it" if fitting else f"run the notebook with Python {python}"
         raise InputError(
-            f"{whose} {runtime} has Python {python}, and the notebook's is {_OWN_PYTHON}: {cure}"
+            f"{whose} {runtime} has Python {python}, but the notebook has Python {_OWN_PYTHON}: {cure}"
         )
 
 
@@ -96,8 +96,8 @@ def cluster_hosts(found: Mapping[str, Any], world_size: int) -> tuple[int, ...]:
     mode = str(found.get("data_security_mode"))
     if mode in _SHARED:
         raise InputError(
-            f"{name} has shared (standard) access ({mode}), in which Spark takes no tasks of this kind: "
-            "name one with dedicated access, or --new-cluster"
+            f"{name} has shared (standard) access ({mode}), and there Spark runs no tasks of this "
+            "kind. Name a cluster with dedicated access, or use --new-cluster"
         )
     _check_runtime(str(found.get("spark_version", "")), f"{name} runs")
     there = found.get("executors") if found.get("state") == "RUNNING" else None
@@ -176,7 +176,8 @@ def _runtime_of(asked: DatabricksOptions) -> str:
     known = _RUNTIME_OF.get(_OWN_PYTHON)
     if known is None:
         raise InputError(
-            f"no Databricks runtime with Python {_OWN_PYTHON} is known here: name one with --runtime"
+            f"jupyter-dist finds no Databricks runtime with Python {_OWN_PYTHON} in its list. "
+            "Name one with --runtime"
         )
     kind = "gpu" if asked.node_type is not None and has_gpus(asked.node_type) else "cpu"
     return f"{known}-{kind}-ml-scala2.12"

@@ -29,10 +29,10 @@ class ElasticOptions(Options):
     )
 
     min_np: int | None = _ranks(
-        "Least ranks", "Elastic: go on with that many ranks when others are lost. Default: -np"
+        "Least ranks", "Elastic: continue with at least that many ranks if other ranks are lost. Default: -np"
     )
     max_np: int | None = _ranks(
-        "Most ranks", "Elastic: take up to that many ranks as hosts come. Default: -np"
+        "Most ranks", "Elastic: start up to that many ranks when hosts join. Default: -np"
     )
     elastic_timeout: int | None = Field(
         default=None,
@@ -73,5 +73,7 @@ class ElasticOptions(Options):
     def _check_elastic_alone(self) -> ElasticOptions:
         for name in ("elastic_timeout", "reset_limit"):
             if getattr(self, name) is not None and not self.is_elastic:
-                raise ValueError(f"--{name.replace('_', '-')} is for elastic runs: give --min-np N as well")
+                raise ValueError(
+                    f"--{name.replace('_', '-')} works only with an elastic run. Add --min-np N, or remove it"
+                )
         return self

@@ -47,8 +47,8 @@ __all__ = ["Horovod", "HorovodOptions"]
 
 _MISSING = (
     "the backend 'horovod' needs Horovod, which is not installed beside {python}. "
-    "`jupyter dist install-horovod` builds it for the torch and TensorFlow that are there, in a few minutes "
-    "(pip alone fails)."
+    "`jupyter dist install-horovod` builds it for the installed torch and TensorFlow in "
+    "a few minutes. pip alone fails."
 )
 _GLOO_TIMEOUT_S = "300"
 """Seconds. Horovod's default of 30 s is too short: a framework's import takes longer on a busy machine."""
@@ -342,8 +342,8 @@ def _built_for_others() -> list[str]:
                 there = metadata.version(distribution)
                 if there != version:
                     told.append(
-                        f"Horovod was built for {name} {version}, but {there} is installed: "
-                        "`jupyter dist install-horovod` builds it anew"
+                        f"Horovod was built for {name} {version}, but {there} is installed. Build it again "
+                        "with `jupyter dist install-horovod`"
                     )
                 break
     return told

@@ -58,15 +58,19 @@ def read_config(path: Path) -> dict[str, Any]:
     for section, content in _section(said, what):
         if section == "controller":
             if content not in ("gloo", "mpi"):
-                raise ValueError(f"{what}: controller is gloo or mpi, not {content!r}")
+                raise ValueError(f"{what}: controller must be gloo or mpi, not {content!r}")
             found[str(content)] = True
             continue
         known = _KEYS.get(section)
         if known is None:
-            raise ValueError(f"{what} says {section!r}; known are controller, {', '.join(_KEYS)}")
+            raise ValueError(
+                f"{what} has the unknown section {section!r}. Valid sections: controller, {', '.join(_KEYS)}"
+            )
         for key, value in _section(content, f"{what}: {section}"):
             if key not in known:
-                raise ValueError(f"{what}: {section} says {key!r}; known are {', '.join(known)}")
+                raise ValueError(
+                    f"{what}: {section} has the unknown key {key!r}. Valid keys: {', '.join(known)}"
+                )
             name = known[key]
             found[name] = not value if name in _OPPOSITE else value
     return found
@@ -76,5 +80,5 @@ def _section(content: Any, what: str) -> list[tuple[str, Any]]:
     if content is None:
         return []
     if not isinstance(content, Mapping):
-        raise ValueError(f"{what} needs names with values under them, got {content!r}")
+        raise ValueError(f"{what} must contain names with values, got {content!r}")
     return [(str(name), value) for name, value in content.items() if value is not None]

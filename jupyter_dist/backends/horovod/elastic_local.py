@@ -78,9 +78,12 @@ def look(job: Job, options: HorovodOptions, attempt: Path) -> None:
             timeout=_SCRIPT_TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
-        raise LaunchError(f"the host discovery script was not done after {_SCRIPT_TIMEOUT_S:g} s") from None
+        raise LaunchError(
+            f"The host discovery script did not end within {_SCRIPT_TIMEOUT_S:g} s. Run it in a "
+            "terminal to see why"
+        ) from None
     if done.returncode:
-        raise LaunchError(f"no hosts to start with: {done.stderr.strip()[-1000:]}")
+        raise LaunchError(f"jupyter-dist found no hosts to start ranks on: {done.stderr.strip()[-1000:]}")
 
 
 def environment(

@@ -56,7 +56,7 @@ def parse(text: str, default_slots: int) -> dict[str, int]:
             continue
         match = re.fullmatch(r"([\w.-]+)(?:\s*:\s*(\d+)|\s+slots\s*=\s*(\d+))?", line)
         if match is None:
-            raise ValueError(f"expected lines such as `node1:4`, got {line!r}")
+            raise ValueError(f"needs lines such as `node1:4`, got {line!r}")
         slots = match[2] or match[3]
         found[match[1]] = found.get(match[1], 0) + (int(slots) if slots else default_slots)
     return found

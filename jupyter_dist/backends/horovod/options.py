@@ -58,14 +58,18 @@ def _field(default: Any, title: str, description: str, *names: str, **more: Any)
     )
 
 
-_SHOWN = "is not for runs: `%dist backends` shows which Horovod there is, and what it was built with"
-_ORDERED = "is not needed: `%dist logs` has the lines of all ranks in order of time"
+_SHOWN = "is not a flag of a run. `%dist backends` shows the installed Horovod and its build options"
+_ORDERED = "is not needed, because `%dist logs` shows the lines of all ranks in order of time. Remove it"
 _INSTEAD = {
-    "--output-filename": "is not needed: what each rank prints is kept in any case, run.log(rank) has it",
+    "--output-filename": (
+        "is not needed, because jupyter-dist always keeps the output of each rank. Read it with run.log(rank)"
+    ),
     "--prefix-output-with-timestamp": _ORDERED,
     "-prefix-timestamp": _ORDERED,
-    "--disable-cache": "is not needed: horovodrun's checks are never remembered here",
-    "--jsrun": "is not there: ranks are started by Gloo or mpirun, not by LSF's jsrun. Give --gloo or --mpi",
+    "--disable-cache": "is not needed, because horovodrun's checks are never cached here. Remove it",
+    "--jsrun": (
+        "is not available, because Gloo or mpirun starts the ranks, not LSF's jsrun. Use --gloo or --mpi"
+    ),
     **dict.fromkeys(("--check-build", "-cb", "--version", "-v"), _SHOWN),
 }
 
@@ -128,7 +132,7 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
         },
     )
 
-    gloo: bool = _field(False, "Gloo", "Coordinate the ranks with Gloo. Default: MPI where there is one")
+    gloo: bool = _field(False, "Gloo", "Coordinate the ranks with Gloo. Default: MPI if it is available")
     mpi: bool = _field(False, "MPI", "Coordinate the ranks with MPI, through mpirun")
     mpi_args: Annotated[str, AfterValidator(_words)] | None = _field(
         None, "Arguments for mpirun", "Further arguments for mpirun", metavar="ARGS", verbatim=True
@@ -136,19 +140,19 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
     network_interfaces: Annotated[tuple[str, ...], BeforeValidator(_interfaces)] = _field(
         (),
         "Network interfaces",
-        "The network interfaces to use; each host takes the first that it has. Default: those by which the "
-        "hosts are reached",
+        "The network interfaces to use. Each host uses the first one that it has. Default: "
+        "the interfaces that connect the hosts",
         "--network-interfaces",
         "--network-interface",
         metavar="A,B",
     )
     start_timeout: int | None = _field(
-        None, "Start timeout", "Seconds that all ranks may take to start. Default: 30", ge=1
+        None, "Start timeout", "The seconds within which all ranks must start. Default: 30", ge=1
     )
     min_np: int | None = _field(
         None,
         "Least ranks",
-        "Elastic: go on with that many ranks when others are lost. Default: -np",
+        "Elastic: continue with at least that many ranks if other ranks are lost. Default: -np",
         "--min-np",
         "--min-num-proc",
         ge=1,
@@ -157,7 +161,7 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
     max_np: int | None = _field(
         None,
         "Most ranks",
-        "Elastic: take no more ranks than that, whatever hosts there are",
+        "Elastic: never start more ranks than that, however many hosts exist",
         "--max-np",
         "--max-num-proc",
         ge=1,
@@ -166,14 +170,14 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
     host_discovery_script: Annotated[str, AfterValidator(_words)] | None = _field(
         None,
         "Host discovery script",
-        "Elastic: a program that prints the hosts there are at the moment, as `node1:4` lines",
+        "Elastic: a program that prints the current hosts, as lines such as `node1:4`",
         metavar="FILE",
         wanted="the path of a program",
     )
     slots: int | None = _field(
         None,
         "Slots",
-        "Elastic: ranks on a host for which the script prints no number. Default: 1",
+        "Elastic: the number of ranks on a host if the script prints no number. Default: 1",
         "--slots-per-host",
         "--slots",
         ge=1,
@@ -187,16 +191,21 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
     blacklist_cooldown_range: Annotated[str, AfterValidator(_range)] = _field(
         "1,30",
         "Cooldown of failed slots",
-        "Elastic: seconds after which a slot whose rank has failed is used again, at first and at most. "
-        "Default: 1,30",
+        "Elastic: the first and the longest time before a failed slot is used again, in "
+        "seconds. Default: 1,30",
         metavar="S S",
         words=2,
     )
     fusion_threshold_mb: int | None = _field(
-        None, "Fusion threshold", "Tensors up to so many MB are reduced together; 0: each alone", ge=0
+        None,
+        "Fusion threshold",
+        "Reduce tensors together up to this size in MB. 0: reduce each tensor alone",
+        ge=0,
     )
     cycle_time_ms: float | None = _field(None, "Cycle time", "Milliseconds between two reductions", ge=0)
-    cache_capacity: int | None = _field(None, "Cache capacity", "Names of tensors to remember", ge=0)
+    cache_capacity: int | None = _field(
+        None, "Cache capacity", "The number of tensor names that Horovod caches", ge=0
+    )
     hierarchical_allreduce: bool | None = _field(
         None, "Hierarchical allreduce", "Reduce within each host first, then between the hosts"
     )
@@ -206,14 +215,21 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
     torus_allreduce: bool | None = _field(
         None, "Torus allreduce", "Reduce with NCCL within each host and between the hosts"
     )
-    autotune: bool = _field(False, "Autotune", "Have Horovod try out which of these settings are best")
+    autotune: bool = _field(False, "Autotune", "Let Horovod find the best values of these settings")
     autotune_log_file: str | None = _field(
-        None, "Autotune log", "A file for what autotuning tried; it is among the run's files", metavar="FILE"
+        None,
+        "Autotune log",
+        "A file with the values that autotuning tried. The file is among the run's files",
+        metavar="FILE",
     )
-    autotune_warmup_samples: int | None = _field(None, "Autotune warmup", "Samples to leave out", ge=0)
-    autotune_steps_per_sample: int | None = _field(None, "Autotune steps", "Steps in one sample", ge=1)
+    autotune_warmup_samples: int | None = _field(
+        None, "Autotune warmup", "The number of first samples that are ignored", ge=0
+    )
+    autotune_steps_per_sample: int | None = _field(
+        None, "Autotune steps", "The number of steps in one sample", ge=1
+    )
     autotune_bayes_opt_max_samples: int | None = _field(
-        None, "Autotune samples", "Samples at most for one optimization", ge=0
+        None, "Autotune samples", "The largest number of samples for one optimization", ge=0
     )
     autotune_gaussian_process_noise: float | None = _field(
         None, "Autotune noise", "How much samples may vary by chance, from 0 to 1", ge=0, le=1
@@ -221,45 +237,51 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
     timeline: str | None = _field(
         None,
         "Timeline",
-        "A file for what Horovod did when, for chrome://tracing; it is among the run's files",
+        "A file with the timeline of Horovod, for chrome://tracing. The file is among the run's files",
         "--timeline",
         "--timeline-filename",
         metavar="FILE",
     )
     timeline_mark_cycles: bool = _field(False, "Mark cycles", "Show Horovod's cycles in the timeline")
-    no_stall_check: bool = _field(False, "No stall check", "No warnings about ranks that others wait for")
+    no_stall_check: bool = _field(
+        False, "No stall check", "Do not warn about ranks that other ranks wait for"
+    )
     stall_check_warning_time_seconds: int | None = _field(
-        None, "Stall warning", "Seconds until Horovod warns of ranks that others wait for", ge=0
+        None, "Stall warning", "Seconds until Horovod warns about ranks that other ranks wait for", ge=0
     )
     stall_check_shutdown_time_seconds: int | None = _field(
-        None, "Stall shutdown", "Seconds until Horovod gives up on them; 0: never", ge=0
+        None, "Stall shutdown", "Seconds until Horovod ends the run because of such ranks. 0: never", ge=0
     )
-    gloo_timeout_seconds: int | None = _field(None, "Gloo timeout", "Seconds for one step of Gloo", ge=0)
-    num_nccl_streams: int | None = _field(None, "NCCL streams", "Streams for NCCL operations", ge=0)
+    gloo_timeout_seconds: int | None = _field(
+        None, "Gloo timeout", "The timeout of one step of Gloo, in seconds", ge=0
+    )
+    num_nccl_streams: int | None = _field(
+        None, "NCCL streams", "The number of streams for NCCL operations", ge=0
+    )
     mpi_threads_disable: bool = _field(False, "No MPI threads", "Initialize MPI without threads")
-    tcp: bool = _field(False, "TCP only", "Use TCP alone, no InfiniBand")
+    tcp: bool = _field(False, "TCP only", "Use only TCP, without InfiniBand")
     binding_args: Annotated[str, AfterValidator(_words)] | None = _field(
         None,
         "Binding arguments",
-        "How mpirun binds ranks to cores, in place of `-bind-to none -map-by slot`",
+        "How mpirun binds ranks to cores, instead of `-bind-to none -map-by slot`",
         metavar="ARGS",
         verbatim=True,
     )
-    thread_affinity: int | None = _field(None, "Thread affinity", "The core of Horovod's thread", ge=0)
+    thread_affinity: int | None = _field(None, "Thread affinity", "The CPU core of Horovod's thread", ge=0)
     log_level: Literal["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"] | None = _field(
-        None, "Log level", "What Horovod itself logs"
+        None, "Log level", "The log level of Horovod itself"
     )
     log_without_timestamp: bool = _field(
         False,
         "No times",
-        "Leave the time out of what Horovod itself logs",
+        "Leave the time out of Horovod's own log lines",
         "--log-without-timestamp",
         "--log-hide-timestamp",
     )
     config_file: Line = _field(
         None,
         "Configuration file",
-        "A YAML file as horovodrun reads it; flags win over what it says",
+        "A YAML file in the format of horovodrun. Flags override its values",
         metavar="FILE",
         wanted="the path of a file",
     )
@@ -269,13 +291,13 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
     ssh_identity_file: Line = _field(
         None,
         "ssh identity",
-        "The private key with which to log in to hosts",
+        "The private key for the login on the hosts",
         "--ssh-identity-file",
         "-i",
         metavar="FILE",
         wanted="the path of a file",
     )
-    verbose: bool = _field(False, "Verbose", f"Have horovodrun say what it does, in {launcher_log()}")
+    verbose: bool = _field(False, "Verbose", f"Write the messages of horovodrun to {launcher_log()}")
 
     @classmethod
     def instead_of(cls, flag: str) -> str | None:
@@ -303,21 +325,21 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
     @model_validator(mode="after")
     def _fit_together(self) -> HorovodOptions:
         if self.gloo and self.mpi:
-            raise ValueError("--gloo and --mpi exclude each other")
+            raise ValueError("--gloo and --mpi exclude each other. Use only one of them")
         if self.elastic and self.mpi:
             raise ValueError(
-                "an elastic run (--min-np, --max-np, --host-discovery-script) needs Gloo, not --mpi"
+                "An elastic run (--min-np, --max-np, --host-discovery-script) needs Gloo. Remove --mpi"
             )
         if self.hosts and self.host_discovery_script:
-            raise ValueError(
-                "--host-discovery-script says which hosts there are: leave -H and --hostfile out"
-            )
+            raise ValueError("--host-discovery-script already names the hosts. Remove -H and --hostfile")
         if self.min_np and self.max_np and self.min_np > self.max_np:
             raise ValueError(f"--min-np {self.min_np} is more than --max-np {self.max_np}")
         for name in ("mpi_args", "binding_args"):
             if getattr(self, name) and self.gloo:
                 flag = "--" + name.replace("_", "-")
-                raise ValueError(f"{flag} is for mpirun, which --gloo does without")
+                raise ValueError(
+                    f"{flag} is for mpirun, but --gloo does not use mpirun. Remove one of these flags"
+                )
         return self
 
 

@@ -200,8 +200,9 @@ class Cluster:
                 return settings, self._asked or (_ACCOUNT / "namespace").read_text().strip()
             if not there:
                 raise LaunchError(
-                    f"there is no {file!r}, and this is no pod of a cluster: `kubectl config view` has to "
-                    "show the cluster, or name the file in the variable KUBECONFIG. Nothing was started."
+                    f"there is no {file!r}, and this machine is not a pod of a cluster. Name the file in "
+                    "the variable KUBECONFIG, and check it with `kubectl config view`. Nothing was "
+                    "started."
                 )
             config.load_kube_config(file, self._context, settings)
             contexts, active = config.list_kube_config_contexts(file)

@@ -122,15 +122,15 @@ class KubernetesOptions(AgentOptions, ElasticOptions):
     kind: Literal["job", "pytorchjob", "tfjob", "mpijob", "trainjob"] = Field(
         default="job",
         title="Kind",
-        description="What is made in the cluster. job: an Indexed Job, for which nothing has to be installed "
-        "there. The others are Kubeflow's, and need its operators. With mpijob Horovod and mpi4py meet by "
-        "MPI. Default: job",
+        description="The kind of job in the cluster. job: an Indexed Job, which needs no operator. The "
+        "other kinds need Kubeflow's operators. With mpijob, Horovod and mpi4py use MPI. "
+        "Default: job",
     )
     runtime: Name = Field(
         default=_RUNTIME,
         title="Runtime",
-        description="With --kind trainjob: the ClusterTrainingRuntime of Kubeflow's Trainer, whose pods "
-        f"these are. Default: {_RUNTIME}",
+        description="With --kind trainjob: the ClusterTrainingRuntime of Kubeflow's Trainer that defines "
+        f"the pods. Default: {_RUNTIME}",
         json_schema_extra={"metavar": "NAME"},
     )
     context: Line = Field(
@@ -143,70 +143,73 @@ class KubernetesOptions(AgentOptions, ElasticOptions):
     namespace: Name = Field(
         default=None,
         title="Namespace",
-        description="Where the pods are made. Default: the context's, or the pod's own",
+        description="The namespace of the pods. Default: the context's namespace, or the pod's own",
         json_schema_extra={"metavar": "NAME"},
     )
     image: Line = Field(
         default=None,
         title="Image",
-        description="What the pods run: any image with the notebook's version of Python and your libraries. "
-        f"Default: python:{sys.version_info[0]}.{sys.version_info[1]}, which has no libraries",
+        description="The image of the pods. It needs the notebook's version of Python and your "
+        f"libraries. Default: python:{sys.version_info[0]}.{sys.version_info[1]}, which has "
+        "no libraries",
         json_schema_extra={"metavar": "IMAGE", "wanted": "the name of an image"},
     )
     processes_per_host: int = Field(
         default=1,
         ge=1,
         title="Ranks per pod",
-        description="How many ranks share a pod, as torchrun's --nproc-per-node. Default: 1",
+        description="The number of ranks in each pod, as torchrun's --nproc-per-node. Default: 1",
         json_schema_extra={"metavar": "N", "ranks": True},
     )
     gpus_per_worker: GpusPerWorker = Field(
         default=0,
         title="GPUs per worker",
-        description="GPUs that are asked for, for each rank (nvidia.com/gpu). Default: 0",
+        description="The GPUs that each rank requests (nvidia.com/gpu). Default: 0",
         json_schema_extra={"metavar": "N", "wanted": "a whole number of at least 0, or a part such as 0.5"},
     )
     cpus_per_worker: float = Field(
         default=1,
         ge=0,
         title="CPUs per worker",
-        description="CPUs that are asked for, for each rank; it may use more where they are free. Default: 1",
+        description="The CPUs that each rank requests. It can use more if more are free. Default: 1",
         json_schema_extra={"metavar": "N"},
     )
     memory: Quantity = Field(
         default=None,
         title="Memory per worker",
-        description="Memory for each rank, such as 8Gi: so much is reserved, and more is not given",
+        description="The memory of each rank, such as 8Gi. It is reserved, and it is also the limit",
         json_schema_extra={"metavar": "SIZE", "wanted": "an amount such as 8Gi or 500M"},
     )
     node_selector: dict[str, str] = Field(
         default_factory=dict,
         title="Node selector",
-        description="Only on nodes with this label. Repeatable",
+        description="Run only on nodes with this label. Repeatable",
         json_schema_extra={"metavar": "LABEL=VALUE"},
     )
     toleration: Annotated[tuple[str, ...], BeforeValidator(_several), AfterValidator(_tolerations)] = Field(
         default=(),
         title="Tolerations",
-        description="Also on nodes with this taint: KEY, KEY=VALUE, KEY=VALUE:NoSchedule. Repeatable",
+        description="Run also on nodes with this taint: KEY, KEY=VALUE, KEY=VALUE:NoSchedule. Repeatable",
         json_schema_extra={"metavar": "TAINT", "wanted": "KEY, KEY=VALUE or KEY=VALUE:NoSchedule"},
     )
     service_account: Name = Field(
         default=None,
         title="Service account",
-        description="The service account that the pods have. Default: the namespace's",
+        description="The service account of the pods. Default: the namespace's default",
         json_schema_extra={"metavar": "NAME"},
     )
     pvc: Annotated[tuple[str, ...], BeforeValidator(_several), AfterValidator(_claims)] = Field(
         default=(),
         title="Volumes",
-        description="A PersistentVolumeClaim and its place: data:/data, or data:/data:ro. Repeatable",
+        description="A PersistentVolumeClaim and its path in the pods: data:/data, or data:/data:ro. "
+        "Repeatable",
         json_schema_extra={"metavar": "NAME:/path", "wanted": "NAME:/path or NAME:/path:ro"},
     )
     shm_size: Quantity = Field(
         default=None,
         title="Shared memory",
-        description="How large /dev/shm may grow, which a DataLoader's workers need. Default: as the memory",
+        description="The size of /dev/shm, which the workers of a DataLoader need. Default: the memory "
+        "of the pod",
         json_schema_extra={"metavar": "SIZE", "wanted": "an amount such as 8Gi or 500M"},
     )
     queue: Name = Field(
@@ -224,28 +227,28 @@ class KubernetesOptions(AgentOptions, ElasticOptions):
     pod_template: LocalFile = Field(
         default=None,
         title="Pod template",
-        description="A YAML file with a Pod, of which all is kept that these options do not say. Its first "
-        "container is the ranks'",
+        description="A YAML file with a Pod. These options override it, and everything else in it is "
+        "kept. Its first container runs the ranks",
         json_schema_extra={"metavar": "FILE", "wanted": "the path of a YAML file"},
     )
     python: Line = Field(
         default=None,
         title="Python",
-        description="The Python in the image. Default: one of the notebook's version on its PATH",
+        description="The Python in the image. Default: the first one of the notebook's version on its PATH",
         json_schema_extra={"metavar": "PATH", "wanted": "the path of a Python"},
     )
     mailbox: Annotated[Line, AfterValidator(_mailbox)] = Field(
         default=None,
         title="Mailbox",
-        description="Where the pods and the notebook leave mail for each other, where exec into pods is not "
-        "allowed: s3://BUCKET/PREFIX, which the pods reach with an account of their own, or a folder that "
-        "both see, such as a volume's",
+        description="The mailbox between the pods and the notebook, if exec into pods is not allowed. "
+        "Use a folder that both share, such as a volume, or s3://BUCKET/PREFIX. The pods "
+        "access S3 with their own account",
         json_schema_extra={"metavar": "URL", "wanted": "s3://BUCKET/PREFIX or the path of a folder"},
     )
     remote_dir: Annotated[Line, AfterValidator(_absolute)] = Field(
         default=_REMOTE_DIR,
         title="Remote folder",
-        description=f"Where the run's files lie in the pods while it runs. Default: {_REMOTE_DIR}",
+        description=f"The folder for the run's files in the pods while the run lasts. Default: {_REMOTE_DIR}",
         json_schema_extra={"metavar": "DIR", "wanted": "the path of a folder"},
     )
     ps: ParameterServers = 0
@@ -315,14 +318,14 @@ class KubernetesOptions(AgentOptions, ElasticOptions):
             raise InputError(f"--pod-template: {str(path)!r} cannot be read: {error}") from None
         except yaml.YAMLError as error:
             said = " ".join(str(error).split())
-            raise InputError(f"--pod-template: {str(path)!r} is no YAML: {said}") from None
+            raise InputError(f"--pod-template: {str(path)!r} is not YAML: {said}") from None
         if isinstance(found, dict) and found.get("kind") == "PodTemplate":
             found = found.get("template")
         spec = found.get("spec") if isinstance(found, dict) else None
         if not isinstance(spec, dict) or not isinstance(spec.get("containers", []), list):
             raise InputError(
-                f"--pod-template: {str(path)!r} has to be a Pod, with metadata and spec: "
-                "`kubectl run try --image=python --dry-run=client -o yaml` writes one"
+                f"--pod-template: {str(path)!r} must be a Pod, with metadata and spec. `kubectl run "
+                "try --image=python --dry-run=client -o yaml` writes one"
             )
         return {"metadata": found.get("metadata") or {}, "spec": spec}
 
@@ -331,27 +334,29 @@ class KubernetesOptions(AgentOptions, ElasticOptions):
         self.check_elastic(world_size)
         if self.is_elastic and self.kind != "pytorchjob":
             raise InputError(
-                "--min-np and --max-np are for --kind pytorchjob: "
-                f"the pods of --kind {self.kind} have to stay"
+                "--min-np and --max-np work only with --kind pytorchjob, because the pods of --kind "
+                f"{self.kind} cannot change. Remove them, or change --kind"
             )
         if self.is_elastic and self.wanted().has_roles:
             raise InputError(
-                "with --min-np and --max-np no rank may have a role of its own: leave "
-                "--chief, --ps and --evaluator out"
+                "--min-np and --max-np do not work with --chief, --ps and --evaluator. Remove these"
             )
         if self.kind == "tfjob" and self.wanted().has_roles and self.processes_per_host > 1:
-            raise InputError("--kind tfjob has a pod for each role: leave --processes-per-host out")
+            raise InputError("--kind tfjob has a pod for each role. Remove --processes-per-host")
         given = [name for name in (*_OF_RUNTIME, "pod_template") if getattr(self, name)]
         if self.kind == "trainjob" and given:
             flag = "--" + given[0].replace("_", "-")
-            raise InputError(f"{flag} has no place in a TrainJob: its runtime, {self.runtime!r}, says that")
+            raise InputError(
+                f"{flag} does not work with a TrainJob, because its runtime {self.runtime!r} defines "
+                "it. Remove it"
+            )
         if self.kind != "trainjob" and self.runtime != _RUNTIME:
-            raise InputError("--runtime is for --kind trainjob")
+            raise InputError("--runtime works only with --kind trainjob. Remove it, or change --kind")
         for slots in set(self.most(world_size)):
             if self.gpus_per_worker * slots % 1:
                 total = self.gpus_per_worker * slots
                 raise InputError(
-                    f"--gpus-per-worker {self.gpus_per_worker:g} comes to {total:g} GPUs in a pod with "
-                    f"{slots} of the {world_size} ranks, and a pod has whole ones: share more of them, as in "
-                    "--gpus-per-worker 0.5 --processes-per-host 2"
+                    f"--gpus-per-worker {self.gpus_per_worker:g} makes {total:g} GPUs in a pod with "
+                    f"{slots} of the {world_size} ranks, but a pod has whole GPUs. Share more of them, as "
+                    "in --gpus-per-worker 0.5 --processes-per-host 2"
                 )

@@ -119,8 +119,9 @@ class RemoteRanks:
         if len(set(paths.values())) > 1:
             told = ", ".join(f"{name}: {path!r}" for name, path in paths.items())
             raise LaunchError(
-                "the launcher starts the same program on every host, and the home folders differ "
-                f"({told}): name a folder that is the same everywhere with --remote-dir /tmp/jupyter-dist"
+                "the launcher starts the same program on every host, but the home folders differ "
+                f"({told}). Name a folder that is the same on all hosts: --remote-dir "
+                "/tmp/jupyter-dist"
             )
         return paths[self.names[0]]
 

@@ -59,8 +59,8 @@ class Local:
         needed = 0 if wish is None or wanted is None else wish.least(gpus)
         if needed > gpus:
             raise InputError(
-                f"{takers} workers with --gpus-per-worker {wanted} need {needed} GPUs, "
-                f"but {_count(gpus)} visible here."
+                f"{takers} workers with --gpus-per-worker {wanted} need {needed} GPUs, but "
+                f"{_count(gpus)} visible here. Use a smaller -np or --gpus-per-worker."
             )
         return [*check_gpus(asked, takers), *crowded(world_size)]
 

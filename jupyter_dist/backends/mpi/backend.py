@@ -43,8 +43,8 @@ _NAMES: dict[Kind, str] = {
     "slurm": "Slurm",
 }
 _MISSING = (
-    "backend 'mpi' needs mpirun, mpiexec or srun: apt-get install openmpi-bin, or --mpirun PATH where it is "
-    "installed elsewhere"
+    "backend 'mpi' needs mpirun, mpiexec or srun. Install Open MPI: apt-get install "
+    "openmpi-bin. If one is installed in another place, name it with --mpirun PATH"
 )
 
 
@@ -71,8 +71,8 @@ class Mpi(Follower):
         if found.hosts:
             if kind == "slurm":
                 raise InputError(
-                    "srun runs on the hosts that Slurm gives it: leave -H and --hostfile out, or name them "
-                    "with --mpi-args '--nodelist=node1,node2'"
+                    "srun runs on the hosts that Slurm allocates. Remove -H and --hostfile, or name "
+                    "hosts with --mpi-args '--nodelist=node1,node2'"
                 )
             check_hosts(found, users=False)
             return []
@@ -80,9 +80,9 @@ class Mpi(Follower):
             return []
         if int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) > 1:
             raise InputError(
-                f"this notebook is in a Slurm allocation of several nodes, "
-                f"{os.environ.get('SLURM_JOB_NODELIST')}, all of which {_NAMES[kind]} would use: "
-                "choose srun with --launcher slurm, or name hosts with -H"
+                "This notebook is in a Slurm allocation of several nodes, "
+                f"{os.environ.get('SLURM_JOB_NODELIST')}, and {_NAMES[kind]} would use all of them. "
+                "Choose srun with --launcher slurm, or name hosts with -H"
             )
         return [*check_gpus(found, world_size), *crowded(world_size)]
 
@@ -131,7 +131,10 @@ def _program(options: MpiOptions) -> str:
     if options.mpirun is not None:
         path = shutil.which(options.mpirun, path=_search_path())
         if path is None:
-            raise InputError(f"--mpirun {options.mpirun!r} is not a program that can be run here")
+            raise InputError(
+                f"--mpirun {options.mpirun!r} is not an executable program on this machine. Name "
+                "another program"
+            )
         return path
     names = ("srun",) if options.launcher == "slurm" else ("mpirun", "mpiexec", "srun")
     for name in names:
@@ -200,8 +203,8 @@ def _kind(program: str, options: MpiOptions) -> Kind:
     if kind is None:
         said = version.split("\n")[0] or "nothing"
         raise InputError(
-            f"{program!r} says {said!r} about its version: say whose it is with --launcher "
-            "openmpi, mpich, intel or slurm"
+            f"jupyter-dist cannot detect the MPI implementation of {program!r} from its version, "
+            f"{said!r}. Name it with --launcher openmpi, mpich, intel or slurm"
         )
     return kind
 
@@ -313,8 +316,8 @@ def _explain(text: str) -> str:
     improper = re.search(r"process rank (\d+) [^.]*\bexiting\s+improperly", text)
     if improper:
         return (
-            f"rank {improper[1]} ended without MPI_Init or without MPI_Finalize, and others have called "
-            "MPI_Init: all ranks have to, or none"
+            f"rank {improper[1]} ended without MPI_Init or without MPI_Finalize, but other ranks "
+            "called MPI_Init. Call them on all ranks, or on none"
         )
     ours = re.search(r"jupyter_dist: (.+)", text)
     if ours:

@@ -15,9 +15,9 @@ from ..shared_options.hosts import LauncherHostOptions
 __all__ = ["MpiOptions"]
 
 
-_HOSTS = "give -H or --hostfile outside it, so that the hosts are made ready"
+_HOSTS = "write -H or --hostfile outside --mpi-args, so that jupyter-dist prepares the hosts"
 _OURS = {
-    **dict.fromkeys(("-n", "-np", "--np", "--n", "--ntasks"), "give -np outside it"),
+    **dict.fromkeys(("-n", "-np", "--np", "--n", "--ntasks"), "write -np outside --mpi-args"),
     **dict.fromkeys(("-H", "-host", "--host", "-hosts", "-hostfile", "--hostfile"), _HOSTS),
     **dict.fromkeys(("-machinefile", "--machinefile", "-f"), _HOSTS),
 }
@@ -40,7 +40,7 @@ def _words(value: str) -> str:
         ) from None
     for word in words:
         if word.partition("=")[0] in _OURS:
-            raise ValueError(f"cannot take {word}: {_OURS[word.partition('=')[0]]}")
+            raise ValueError(f"cannot contain {word}: {_OURS[word.partition('=')[0]]}")
     return value
 
 
@@ -62,13 +62,13 @@ class MpiOptions(LauncherHostOptions, LauncherGpuOptions):
     launcher: Literal["auto", "openmpi", "mpich", "intel", "slurm"] = Field(
         default="auto",
         title="MPI",
-        description="Whose mpirun it is. Default: what it says about itself",
+        description="The MPI implementation that mpirun belongs to. Default: detected from its version",
     )
     mpirun: Annotated[str, AfterValidator(_absolute)] | None = Field(
         default=None,
         title="mpirun",
-        description="The mpirun, mpiexec or srun to use. Default: the first of them beside the notebook's "
-        "Python or on PATH",
+        description="The mpirun, mpiexec or srun to use. Default: the first one that is beside the "
+        "notebook's Python or on PATH",
         json_schema_extra={"metavar": "PATH", "wanted": "the path or the name of a program"},
     )
     mpi_args: Annotated[str, AfterValidator(_words)] = Field(
@@ -81,4 +81,4 @@ class MpiOptions(LauncherHostOptions, LauncherGpuOptions):
     @classmethod
     def instead_of(cls, flag: str) -> str | None:
         known = flag.lstrip("-") in _THEIRS
-        return f"is for mpirun or srun itself: give it as in --mpi-args '{flag} …'" if known else None
+        return f"is a flag of mpirun or srun. Write it as in --mpi-args '{flag} …'" if known else None

@@ -18,8 +18,8 @@ ParameterServers = Annotated[
     Field(
         ge=0,
         title="Parameter servers",
-        description="So many of the -np ranks are parameter servers of TensorFlow (TF_CONFIG); "
-        "the run ends without them",
+        description="The number of the -np ranks that are parameter servers of TensorFlow (TF_CONFIG). "
+        "The run ends without waiting for them",
         json_schema_extra={"ranks": True},
     ),
 ]
@@ -27,7 +27,7 @@ Chief = Annotated[
     bool,
     Field(
         title="Chief",
-        description="Rank 0 is TensorFlow's chief, which coordinates or leads",
+        description="Make rank 0 TensorFlow's chief, which coordinates or leads the workers",
         json_schema_extra={"ranks": True},
     ),
 ]
@@ -35,7 +35,7 @@ Evaluator = Annotated[
     bool,
     Field(
         title="Evaluator",
-        description="The last rank is TensorFlow's evaluator, beside the training",
+        description="Make the last rank TensorFlow's evaluator, which does not train",
         json_schema_extra={"ranks": True},
     ),
 ]
@@ -61,8 +61,8 @@ def roles(world_size: int, *, ps: int = 0, chief: bool = False, evaluator: bool 
     if workers < (0 if chief and not ps else 1):
         asked = ["--chief"] * chief + [f"--ps {ps}"] * bool(ps) + ["--evaluator"] * evaluator
         raise InputError(
-            f"-np {world_size} leaves no rank for a worker beside {' '.join(asked)}, which are among "
-            f"the {world_size}: use at least -np {world_size - workers + 1}."
+            f"-np {world_size} leaves no rank for a worker, because {' '.join(asked)} count among "
+            f"the {world_size}. Use at least -np {world_size - workers + 1}."
         )
     counts = (("chief", int(chief)), ("worker", workers), ("ps", ps), ("evaluator", int(evaluator)))
     return tuple(Role(kind, index) for kind, count in counts for index in range(count))

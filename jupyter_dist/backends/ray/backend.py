@@ -48,11 +48,14 @@ class Ray(AllocatedRanks[RayAllocation]):
         asked.read_runtime_env()
         asked.check_elastic(world_size)
         if asked.is_elastic and asked.wanted(0).has_roles:
-            raise InputError("--min-np and --max-np are for Horovod, whose ranks have no roles of TensorFlow")
+            raise InputError(
+                "--min-np and --max-np are for Horovod, and ranks of Horovod have no TensorFlow roles. "
+                "Remove these flags, or --ps, --chief and --evaluator"
+            )
         if asked.is_elastic and asked.placement_strategy is not Placement.PACK:
             raise InputError(
-                f"--placement-strategy {asked.placement_strategy.value} speaks of all ranks at once, and Ray "
-                "places them one by one with --min-np or --max-np: leave it out"
+                f"--placement-strategy {asked.placement_strategy.value} does not work with --min-np "
+                "or --max-np, because Ray then places the ranks one by one. Remove it"
             )
         return []
 
@@ -66,7 +69,7 @@ class Ray(AllocatedRanks[RayAllocation]):
         envs = environments(job, attempt, asked.wanted(gpus or 0), where, None, {})
         return {
             "address": asked.address
-            or "RAY_ADDRESS, else the Ray of this machine, else one of the run's own",
+            or "RAY_ADDRESS, else the Ray of this machine, else a Ray of the run's own",
             "placement_group": {
                 "name": _called(job, attempt),
                 "bundles": [asked.bundle(gpus or 0)] * job.world_size,
@@ -128,7 +131,7 @@ class Ray(AllocatedRanks[RayAllocation]):
             try:
                 allocated.free()
             except Exception as error:  # our unused actors release the placement group themselves
-                print(f"Ray was not told that the run has ended: {error}", flush=True)
+                print(f"jupyter-dist could not report the end of the run to Ray: {error}", flush=True)
             if handle["embedded"] is not None:
                 local_cluster.end(handle["embedded"])
             return told

@@ -40,7 +40,7 @@ _DIAL_LIMIT_S = 2.0
 _FRESH_S = 10.0
 _AT_MOST = 8
 """Largest number of clusters that are asked. Each costs a process."""
-_NONE_RUNS = "none runs on this machine, and RAY_ADDRESS names none: a run starts a Ray of its own, here"
+_NONE_RUNS = "no Ray runs on this machine, and RAY_ADDRESS is not set: a run starts a Ray of its own here"
 
 
 def detect() -> dict[str, Any]:
@@ -162,13 +162,13 @@ class _Question:
         if self._done.wait(max(0.0, until - time.monotonic())):
             return self._census
         waited = time.monotonic() - self._began
-        return {"problem": f"it has not answered for {waited:.0f} s, and is still being asked: look again"}
+        return {"problem": f"it has not answered for {waited:.0f} s: list the Rays again later"}
 
     def _ask(self) -> None:
         try:
             self._census = _unreachable(self._address) or _asked_by_child(self._address)
         except Exception as error:  # reported, like everything that prevents an answer
-            self._census = {"problem": f"it cannot be asked: {error}"}
+            self._census = {"problem": f"jupyter-dist cannot ask it: {error}"}
         self._began = time.monotonic()
         self._done.set()
 
@@ -215,13 +215,13 @@ def _asked_by_child(address: str) -> dict[str, Any]:
         try:
             out, _ = child.communicate(timeout=_CHILD_LIMIT_S)
         except subprocess.TimeoutExpired:
-            return {"problem": f"it does not say within {_CHILD_LIMIT_S:g} s what it has"}
+            return {"problem": f"it did not report its resources within {_CHILD_LIMIT_S:g} s"}
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
     # Ray's own lines may precede ours.
     lines = [line for line in out.decode(errors="replace").split("\n") if line.startswith("{")]
     if not lines:
-        return {"problem": "Ray's client ended without an answer: the Ray there may be of another version"}
+        return {"problem": "Ray's client ended without an answer: the Ray there may have another version"}
     census: dict[str, Any] = json.loads(lines[-1])
     return census

@@ -44,7 +44,9 @@ def read(given: str) -> LauncherFile:
     except OSError as error:
         raise InputError(f"cannot read the cluster-launcher file {str(path)!r}: {error.strerror}") from None
     if length > _AT_MOST_BYTES:
-        raise InputError(f"{str(path)!r} is no cluster-launcher file of Ray's: it has {length:,} bytes")
+        raise InputError(
+            f"{str(path)!r} is not a cluster-launcher file of Ray, because it has {length:,} bytes"
+        )
     program = Path(__file__).with_name("cluster_file_program.py")
     try:
         done = subprocess.run(
@@ -56,12 +58,12 @@ def read(given: str) -> LauncherFile:
         )
         found = json.loads(done.stdout.decode(errors="replace").strip().split("\n")[-1])
     except subprocess.TimeoutExpired:
-        raise DistError(f"Ray's launcher could not be loaded within {_LIMIT_S:g} s: try again") from None
+        raise DistError(f"Ray's launcher could not be loaded within {_LIMIT_S:g} s. Try again") from None
     except ValueError:
         said = done.stderr.decode(errors="replace").strip()[-500:]
         raise DistError(f"Ray's launcher cannot be loaded: {said}") from None
     if "missing" in found:
         raise MissingEngine(f"{path.name} cannot be launched: {found['missing']}")
     if "wrong" in found:
-        raise InputError(f"{str(path)!r} is no cluster-launcher file that Ray takes: {found['wrong']}")
+        raise InputError(f"{str(path)!r} is not a cluster-launcher file that Ray accepts: {found['wrong']}")
     return LauncherFile(path, found["name"], found["provider"], found["client_port"])

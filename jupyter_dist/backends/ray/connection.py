@@ -60,15 +60,16 @@ def find_address(asked: str | None) -> str | None:
     found = [address for address in there if _listens(address)]
     if len(found) > 1:
         raise LaunchError(
-            f"several Rays run on this machine, at {', '.join(found)}: say which with --address {found[0]}. "
-            "Nothing was started."
+            f"Several Rays run on this machine, at {', '.join(found)}. Name one, as in --address "
+            f"{found[0]}. Nothing was started."
         )
     if found:
         return found[0]
     if asked == "auto":
         raise LaunchError(
-            "--address auto: no Ray runs on this machine. Start one with `ray start --head`, name another "
-            "with --address ray://HOST:10001, or leave --address out: the run then starts one of its own."
+            "--address auto: no Ray runs on this machine. Start one with `ray start --head`, "
+            "name another with --address ray://HOST:10001, or remove --address. Without "
+            "--address the run starts a Ray of its own."
         )
     return None
 
@@ -162,15 +163,13 @@ def _versions_of_gcs(address: str) -> Mapping[str, str]:
     except foreign_names.ForeignNameMissing as error:
         raise LaunchError(f"{error} Nothing was started.") from None
     except Exception as error:
-        raise Unreachable(
-            f"what answers at {address} is no Ray that we understand: {_line(error)}"
-        ) from error
+        raise Unreachable(f"the program at {address} does not answer like a Ray: {_line(error)}") from error
     here = {found for held in interfaces().values() for found in held} | {"127.0.0.1", "::1", EMBEDDED_IP}
     if not any(node.state == 0 and node.node_manager_address in here for node in nodes):
         host, _ = head_of(address)
         raise LaunchError(
-            f"this machine is not a node of the Ray at {address}, and only nodes can use that address: "
-            f"connect as a client with --address ray://{host}:10001. Nothing was started."
+            f"this machine is not a node of the Ray at {address}, and only nodes can use that "
+            f"address. Connect as a client with --address ray://{host}:10001. Nothing was started."
         )
     return {"ray": told.get("ray_version", "?"), "python": told.get("python_version", "?")}
 
@@ -212,13 +211,13 @@ def _versions_by_client(address: str) -> Mapping[str, str]:
                 if answer.WhichOneof("type") == "init" and not answer.init.ok:
                     said = answer.init.msg.strip().split("\n")[-1]  # the message is a traceback
                     kind = Unreachable if _NO_SERVER.search(said) else LaunchError
-                    raise kind(f"the Ray at {address} takes no clients: {said}. Nothing was started.")
+                    raise kind(f"the Ray at {address} accepts no clients: {said}. Nothing was started.")
                 if answer.WhichOneof("type") == "connection_info":
                     about = answer.connection_info
                     return {"ray": about.ray_version, "python": about.python_version}
         finally:
             wishes.put(None)
-    raise Unreachable(f"what answers at {address} is no Ray that takes clients")
+    raise Unreachable(f"the program at {address} is not a Ray that accepts clients")
 
 
 @contextlib.contextmanager
@@ -235,7 +234,7 @@ def _as_client(address: str) -> Iterator[Any]:
             yield channel
         except grpc.RpcError as error:
             why = getattr(error, "details", lambda: None)() or _line(error)
-            raise Unreachable(f"what answers at {address} is no Ray that takes clients: {why}") from error
+            raise Unreachable(f"the program at {address} is not a Ray that accepts clients: {why}") from error
 
 
 def _compare(address: str, theirs: Mapping[str, str]) -> None:
@@ -245,18 +244,18 @@ def _compare(address: str, theirs: Mapping[str, str]) -> None:
     ray = _ray()
     if theirs["ray"] != ray.__version__:
         raise LaunchError(
-            f"the Ray at {address} is {theirs['ray']}, and the notebook's is {ray.__version__}, which cannot "
-            f'talk to it: pip install "ray=={theirs["ray"]}" here, or start that Ray with {ray.__version__}. '
-            "Nothing was started."
+            f"the Ray at {address} is {theirs['ray']}, but the notebook has {ray.__version__}, "
+            f'and the two cannot connect. Run pip install "ray=={theirs["ray"]}" here, or start '
+            f"that Ray with {ray.__version__}. Nothing was started."
         )
     own = platform.python_version()
     # Ray requires the same Python version of nodes, and the same minor version of clients.
     parts = 2 if address.startswith("ray://") else 3
     if theirs["python"].split(".")[:parts] != own.split(".")[:parts]:
         raise LaunchError(
-            f"the Python of the Ray at {address} is {theirs['python']}, and the notebook's is {own}: what "
-            f"travels is pickled, which only the same version reads. Have both run with one of them. "
-            "Nothing was started."
+            f"the Ray at {address} has Python {theirs['python']}, but the notebook has Python "
+            f"{own}. The two exchange pickles, which need the same version. Use the same Python "
+            "for both. Nothing was started."
         )
 
 

@@ -58,11 +58,9 @@ def _resources(value: dict[str, float]) -> dict[str, float]:
     own = {"CPU": "--cpus-per-worker", "GPU": "--gpus-per-worker", "memory": "--memory-per-worker"}
     for name, amount in value.items():
         if name in own:
-            raise ValueError(f"needs a resource of your own cluster: {name} is asked for with {own[name]}")
+            raise ValueError(f"needs a resource of your own cluster. Set {name} with {own[name]}")
         if amount <= 0 or (amount > 1 and amount != int(amount)):
-            raise ValueError(
-                f"needs amounts above 0, whole ones where they are above 1, got {name}={amount:g}"
-            )
+            raise ValueError(f"needs amounts above 0, and whole amounts above 1, got {name}={amount:g}")
     return value
 
 
@@ -81,30 +79,30 @@ class RayOptions(AgentOptions, ElasticOptions):
     address: Annotated[str | None, AfterValidator(_address)] = Field(
         default=None,
         title="Address",
-        description="The Ray to run on: HOST:6379 where this machine is one of its nodes, ray://HOST:10001 "
-        "from elsewhere, auto for the one that runs here, local for one of the run's own. Default: "
-        "RAY_ADDRESS, else the one that runs here, else local",
+        description="The Ray to run on: HOST:6379 (if this machine is one of its nodes), "
+        "ray://HOST:10001, auto or local. auto: the Ray of this machine. local: a new Ray "
+        "for this run. Default: RAY_ADDRESS, else auto, else local",
         json_schema_extra={"metavar": "ADDRESS", "wanted": "auto, local, HOST:6379 or ray://HOST:10001"},
     )
     gpus_per_worker: GpusPerWorker | None = Field(
         default=None,
         title="GPUs per worker",
-        description="GPUs that Ray gives to each rank, numbered from 0 in the rank; 0.5: two ranks share "
-        "one. Default: 1 where the cluster has GPUs. 0 trains on the CPU.",
+        description="The GPUs that Ray assigns to each rank, numbered from 0 in the rank. 0.5: two ranks "
+        "share one GPU. Default: 1 if the cluster has GPUs. 0: train on the CPU.",
         json_schema_extra={"metavar": "N", "wanted": "a whole number of at least 0, or a part such as 0.5"},
     )
     cpus_per_worker: float = Field(
         default=1,
         ge=0,
         title="CPUs per worker",
-        description="CPUs that Ray reserves for each rank. Default: 1",
+        description="The CPUs that Ray reserves for each rank. Default: 1",
         json_schema_extra={"metavar": "N"},
     )
     memory_per_worker: Annotated[int | None, BeforeValidator(_size)] = Field(
         default=None,
         ge=1,
         title="Memory per worker",
-        description="Memory that Ray reserves for each rank: 4G, 512M, or bytes",
+        description="The memory that Ray reserves for each rank: 4G, 512M, or bytes",
         json_schema_extra={"metavar": "SIZE", "wanted": "a size such as 4G or 512M"},
     )
     resources: Annotated[dict[str, float], AfterValidator(_resources)] = Field(
@@ -116,7 +114,7 @@ class RayOptions(AgentOptions, ElasticOptions):
     accelerator_type: Line = Field(
         default=None,
         title="Accelerator type",
-        description="The kind of GPU that the ranks need, as Ray calls it: A100, H100, T4, …",
+        description="The kind of GPU that the ranks need, by Ray's name: A100, H100, T4, …",
         json_schema_extra={"metavar": "TYPE", "wanted": "a kind of GPU, such as A100"},
     )
     placement_strategy: Placement = Field(
@@ -134,8 +132,8 @@ class RayOptions(AgentOptions, ElasticOptions):
     communicator: Communicator | None = Field(
         default=None,
         title="Communicator",
-        description="What dist.init() opens torch.distributed with: gloo or nccl. Default: nccl where every "
-        "rank has a GPU, else gloo",
+        description="The backend of torch.distributed in dist.init(): gloo or nccl. Default: nccl if "
+        "every rank has a GPU, else gloo",
         json_schema_extra={"metavar": "NAME"},
     )
     ps: ParameterServers = 0
@@ -179,10 +177,10 @@ class RayOptions(AgentOptions, ElasticOptions):
             found = yaml.safe_load(text)
         except yaml.YAMLError as error:
             said = " ".join(str(error).split())
-            raise InputError(f"--runtime-env: {str(path)!r} is no YAML: {said}") from None
+            raise InputError(f"--runtime-env: {str(path)!r} is not YAML: {said}") from None
         if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
             raise InputError(
-                f"--runtime-env: {str(path)!r} has to hold fields such as pip, env_vars or working_dir"
+                f"--runtime-env: {str(path)!r} must contain fields such as pip, env_vars or working_dir"
             )
         folder = found.get("working_dir")
         if isinstance(folder, str) and "://" not in folder:

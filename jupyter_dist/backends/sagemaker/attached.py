@@ -68,7 +68,7 @@ class AttachedTrainingJob(AttachedJob):
         profile = given.get("profile")
         region = region_of(given.get("region"), profile)
         if region is None:
-            raise InputError(f"which region is {name!r} in? Give --region, or set AWS_REGION")
+            raise InputError(f"the region of {name} is unknown. Add --region, or set AWS_REGION")
         account = AwsAccount(profile, region)
         told = describe(account, name)
         parameters = {

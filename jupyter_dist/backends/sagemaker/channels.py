@@ -68,7 +68,7 @@ def check_channels(given: Mapping[str, str]) -> dict[str, str]:
     for name, text in given.items():
         channel(name, text)
     if len(given) > 20:
-        raise ValueError(f"takes 20 inputs at most, got {len(given)}")
+        raise ValueError(f"accepts at most 20 inputs, got {len(given)}")
     return dict(given)
 
 
@@ -88,7 +88,7 @@ def _file_system(name: str, url: str, parts: list[str]) -> dict[str, str]:
             f"fsx://fs-0123456789abcdef0/mount/data, got {url!r:.80}"
         )
     if parts not in ([], ["ro"], ["rw"]):
-        raise ValueError(f"{name!r}: after a file system stands ro or rw, got {','.join(parts)!r:.80}")
+        raise ValueError(f"{name!r}: a file system needs ro or rw as its option, got {','.join(parts)!r:.80}")
     return {
         "FileSystemId": match[2],
         "FileSystemType": _SYSTEMS[match[1]],

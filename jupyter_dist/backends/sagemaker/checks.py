@@ -30,7 +30,7 @@ def check_training(world_size: int, asked: SageMakerOptions) -> list[str]:
     if importlib.util.find_spec("boto3") is None:
         raise MissingEngine("the backend 'sagemaker' needs boto3: pip install \"jupyter-dist[sagemaker]\"")
     if asked.role is None:
-        raise InputError("the backend 'sagemaker' needs --role, the ARN of the role that the job has")
+        raise InputError("the backend 'sagemaker' needs --role, the ARN of the job's role")
     if asked.instance_type is None:
         raise InputError("the backend 'sagemaker' needs --instance-type, such as ml.g5.xlarge")
     region = region_for(asked)
@@ -52,12 +52,13 @@ def check_training(world_size: int, asked: SageMakerOptions) -> list[str]:
     ]
     if count < asked.instance_count:
         told.append(
-            f"{world_size} ranks need {count} of {asked.instance_count} instances; no more are started"
+            f"{world_size} ranks need only {count} of {asked.instance_count} instances, so only "
+            f"{count} are started"
         )
     if asked.distribution in ("smddp", "smmp"):
         told.append(
-            f"--distribution {asked.distribution} needs an image that has AWS's library, and is not "
-            "tested here"
+            f"--distribution {asked.distribution} needs an image with AWS's library. jupyter-dist "
+            "does not test it"
         )
     return told
 
@@ -68,7 +69,7 @@ def _check_instance_type(name: str) -> None:
     known = botocore.session.Session().get_service_model("sagemaker").shape_for("TrainingInstanceType").enum
     if name not in known:
         near = [each for each in known if each.split(".")[:2] == name.split(".")[:2]]
-        cure = f"; of that family there are {', '.join(near)}" if near else ", such as ml.g5.xlarge"
+        cure = f"; this family has {', '.join(near)}" if near else ", such as ml.g5.xlarge"
         raise InputError(f"--instance-type needs a training instance type, got {name!r:.80}{cure}")
 
 
@@ -80,9 +81,9 @@ def _check_python(asked: SageMakerOptions) -> None:
     python = asked.py_version or (python_of(asked.used_framework, version) if version else None)
     if python is not None and python != OWN_PYTHON:
         raise InputError(
-            f"the container of {asked.used_framework} {version or ''} has {python}, and the "
-            f"notebook's Python is {OWN_PYTHON}: leave --framework-version out, or run the notebook with "
-            f"{python}"
+            f"the container of {asked.used_framework} {version or ''} has {python}, but the "
+            f"notebook has Python {OWN_PYTHON}. Remove --framework-version, or run the notebook "
+            f"with {python}"
         )
 
 
@@ -90,15 +91,16 @@ def _check_ranks(world_size: int, asked: SageMakerOptions) -> None:
     count = instances(asked, world_size)
     if world_size % count and asked.by_mpi:
         raise InputError(
-            f"--distribution {asked.distribution} has as many ranks on each instance, and {world_size} are "
-            f"not {count} times anything: -np {count * (world_size // count + 1)}"
+            f"--distribution {asked.distribution} needs the same number of ranks on each "
+            f"instance, but {world_size} is not a multiple of {count}. Use -np "
+            f"{count * (world_size // count + 1)}"
         )
     roles(world_size, ps=asked.servers)
     each = -(-world_size // count)
     if asked.processes_per_host is not None and each != asked.processes_per_host:
         raise InputError(
-            f"-np {world_size} on {count} instances is {each} ranks on each, and --processes-per-host says "
-            f"{asked.processes_per_host}: leave one of them out"
+            f"-np {world_size} on {count} instances is {each} ranks on each, but "
+            f"--processes-per-host is {asked.processes_per_host}. Remove one of these flags"
         )
     gpus = gpus_of(asked.instance_type or "")
     if asked.distribution in ("smddp", "smmp") and gpus == 0:
@@ -111,35 +113,35 @@ def _check_pairs(asked: SageMakerOptions) -> None:
     """Raise InputError for options that need another option for their meaning."""
     if bool(asked.subnets) != bool(asked.security_group_ids):
         one, other = ("--subnets", "--security-group-ids")[:: 1 if asked.subnets else -1]
-        raise InputError(f"{one} needs {other} beside it")
+        raise InputError(f"{one} works only with {other}. Add it")
     system = needs_vpc(asked.input)
     if system is not None and not asked.subnets:
         raise InputError(
-            f"the input {system!r} lies on a file system, which instances reach inside of its VPC only: give "
-            "--subnets and --security-group-ids as well"
+            f"the input {system!r} is on a file system, which instances can use only inside its "
+            "VPC. Add --subnets and --security-group-ids"
         )
     if asked.max_wait is not None and not asked.spot:
-        raise InputError("--max-wait is for spot instances: add --spot, or leave it out")
+        raise InputError("--max-wait works only with spot instances. Add --spot, or remove --max-wait")
     if asked.max_wait is not None and asked.max_wait < asked.max_run:
         raise InputError(
-            f"--max-wait ({asked.max_wait:g} s) counts the run as well: it has to be at least --max-run "
-            f"({asked.max_run:g} s)"
+            f"--max-wait ({asked.max_wait:g} s) includes the run, so it must be at least "
+            f"--max-run ({asked.max_run:g} s)"
         )
     if asked.spot and asked.keep_alive:
-        raise InputError("--keep-alive is for instances on demand: leave out --spot or --keep-alive")
+        raise InputError("--keep-alive works only with instances on demand. Remove --spot or --keep-alive")
     if asked.checkpoint_local_path and not asked.checkpoint_s3:
-        raise InputError("--checkpoint-local-path needs --checkpoint-s3 beside it")
+        raise InputError("--checkpoint-local-path works only with --checkpoint-s3. Add it")
     if asked.mpi_options and not asked.by_mpi:
         raise InputError(
-            f"--mpi-options is for mpirun: add --distribution mpi, got {shlex.quote(asked.mpi_options)[:80]}"
+            f"--mpi-options is for mpirun, got {shlex.quote(asked.mpi_options)[:80]}. Add --distribution mpi"
         )
     if asked.mp_parameters and asked.distribution != "smmp":
-        raise InputError("--mp-parameters needs --distribution smmp beside it")
+        raise InputError("--mp-parameters works only with --distribution smmp. Add it")
     if (asked.trial or asked.trial_component) and not asked.experiment:
-        raise InputError("--trial and --trial-component are of an --experiment: name it")
+        raise InputError("--trial and --trial-component belong to an experiment. Name it with --experiment")
 
 
 def _check_hyperparameters(asked: SageMakerOptions) -> None:
     for name in asked.hyperparameters:
         if name.startswith("sagemaker_") or name in ("mp_parameters", "model_dir"):
-            raise InputError(f"--hyperparameters {name}=… is SageMaker's own: choose another name")
+            raise InputError(f"--hyperparameters {name}=… uses a name of SageMaker. Choose another name")

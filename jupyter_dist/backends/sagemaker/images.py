@@ -50,15 +50,15 @@ def image_of(framework: str, version: str, python: str, instance_type: str, regi
     account = known["registries"].get(region)
     if account is None:
         raise InputError(
-            f"no registry of AWS Deep Learning Containers in {region!r} is known here ({known['source']}): "
-            "name the image with --image"
+            f"jupyter-dist has no registry of AWS Deep Learning Containers for {region!r} in its "
+            f"list ({known['source']}). Name the image with --image"
         )
     about = known["frameworks"][framework]
     full = _full(framework, version)
     if python not in about["versions"].get(full, []):
         raise InputError(
-            f"no container of {framework} {version} with {python} is known here; there are "
-            f"{listed(framework)}. Any other is named with --image"
+            f"jupyter-dist has no container of {framework} {version} with {python} in its list. "
+            f"The list has {listed(framework)}. Name any other image with --image"
         )
     kind = "gpu" if has_gpus(instance_type) else "cpu"
     suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"

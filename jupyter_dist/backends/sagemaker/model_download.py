@@ -33,7 +33,7 @@ def fetch_model(account: AwsAccount, names: Sequence[str], into: Path) -> None:
             continue
         _fetch(account, url, into)
         return
-    raise DistError(f"nobody knows the training job {' or '.join(names)} in {account.region} any more")
+    raise DistError(f"the training job {' or '.join(names)} no longer exists in {account.region}")
 
 
 def _url_of(account: AwsAccount, name: str) -> str:
@@ -50,8 +50,8 @@ def _url_of(account: AwsAccount, name: str) -> str:
 def _fetch(account: AwsAccount, url: str, into: Path) -> None:
     if not hasattr(tarfile, "data_filter"):
         raise DistError(
-            "an archive is unpacked by Python 3.10.12, 3.11.4 or newer, which keep it in its place: "
-            f"aws s3 cp {url} . and tar -xzf model.tar.gz"
+            "unpacking an archive safely needs Python 3.10.12, 3.11.4 or newer. Unpack it "
+            f"yourself: aws s3 cp {url} . and tar -xzf model.tar.gz"
         )
     bucket, _, key = url.removeprefix("s3://").partition("/")
     with tempfile.TemporaryFile(dir=into.parent) as file:

@@ -34,8 +34,8 @@ _SECRETS = (
 def _role(value: str | None) -> str | None:
     if value is not None and not _ARN.fullmatch(value):
         raise ValueError(
-            f"needs the ARN of a role such as arn:aws:iam::123456789012:role/Train, got {value!r:.100}; "
-            "`aws iam get-role --role-name NAME` tells it"
+            "needs the ARN of a role such as arn:aws:iam::123456789012:role/Train, got "
+            f"{value!r:.100}. `aws iam get-role --role-name NAME` shows it"
         )
     return value
 
@@ -61,7 +61,7 @@ def _job_name(value: str) -> str:
 def _values(given: dict[str, str]) -> dict[str, str]:
     for name, value in given.items():
         if len(json.dumps(value)) > 2500 or not 0 < len(name) <= 256:
-            raise ValueError(f"{name!r:.80}: a name has 256 characters at most, and a value 2500")
+            raise ValueError(f"{name!r:.80}: a name has at most 256 characters, and a value at most 2500")
     return given
 
 
@@ -112,34 +112,34 @@ class SageMakerOptions(AgentOptions):
     role: Annotated[str | None, AfterValidator(_role)] = Field(
         default=None,
         title="Role",
-        description="The ARN of the role that the job has: it reads the inputs and writes to S3",
+        description="The ARN of the job's role, which reads the inputs and writes to S3",
         json_schema_extra=_called(metavar="ARN", wanted="the ARN of a role"),
     )
     instance_type: Line = Field(
         default=None,
         title="Instance type",
-        description="The job's machines, such as ml.g5.xlarge",
+        description="The instance type of the job, such as ml.g5.xlarge",
         json_schema_extra=_called(metavar="TYPE", wanted="the name of an instance type such as ml.g5.xlarge"),
     )
     instance_count: int = Field(
         default=1,
         ge=1,
         title="Instances",
-        description="How many machines; the ranks are spread over them evenly. Default: 1",
+        description="The number of instances. The ranks are spread over them evenly. Default: 1",
         json_schema_extra={"ranks": True},
     )
     processes_per_host: int | None = Field(
         default=None,
         ge=1,
         title="Ranks per instance",
-        description="How many ranks each machine takes. Default: one for each of its GPUs, or 1",
+        description="The number of ranks on each instance. Default: one per GPU, or 1",
         json_schema_extra={"ranks": True},
     )
     distribution: Distribution | None = Field(
         default=None,
         title="Distribution",
-        description="What the job's containers start its processes with. Default: nothing but our agent, "
-        "which is enough for torch, TensorFlow and Horovod with Gloo",
+        description="The launcher in the job's containers. Default: only the agent, which is enough for "
+        "torch, TensorFlow and Horovod with Gloo",
     )
     ps: ParameterServers = 0
     mpi_options: Line = Field(
@@ -153,30 +153,31 @@ class SageMakerOptions(AgentOptions):
     mp_parameters: Annotated[dict[str, str], AfterValidator(_values)] = Field(
         default_factory=dict,
         title="Parameters of smmp",
-        description="A parameter of the model parallel library, such as partitions=2; repeatable",
+        description="A parameter of the model parallel library, such as partitions=2. Repeatable",
     )
     framework: Literal["pytorch", "tensorflow"] | None = Field(
         default=None,
         title="Framework",
-        description="Whose AWS Deep Learning Container runs the ranks. Default: pytorch, or tensorflow with "
-        "mwms and parameter_server",
+        description="The framework whose AWS Deep Learning Container runs the ranks. Default: pytorch, "
+        "or tensorflow with mwms and parameter_server",
     )
     framework_version: Annotated[str | None, Field(pattern=r"^\d+\.\d+(\.\d+)?$")] = Field(
         default=None,
         title="Framework version",
-        description="Default: the newest whose container has the notebook's Python",
+        description="The version of the framework. Default: the newest one whose container has the "
+        "notebook's Python",
         json_schema_extra=_called(metavar="VERSION", wanted="a version such as 2.6.0"),
     )
     py_version: Annotated[str | None, Field(pattern=r"^py3\d+$")] = Field(
         default=None,
         title="Python of the container",
-        description="Default: the notebook's, which it has to be",
+        description="The Python of the container. It must be the notebook's version, which is the default",
         json_schema_extra=_called(metavar="VERSION", wanted="a version such as py311"),
     )
     image: Line = Field(
         default=None,
         title="Image",
-        description="Another image, with SageMaker's training toolkit in it",
+        description="Another image, which must contain SageMaker's training toolkit",
         json_schema_extra=_called(
             "--image", "--image-uri", metavar="URI", wanted="the name of an image in ECR"
         ),
@@ -184,25 +185,25 @@ class SageMakerOptions(AgentOptions):
     input: Annotated[dict[str, str], AfterValidator(check_channels)] = Field(
         default_factory=dict,
         title="Inputs",
-        description="training=s3://BUCKET/PREFIX, with ,mode=File|FastFile|Pipe ,distribution=ShardedByS3Key "
-        "and ,content_type=… behind it; efs:// and fsx://fs-ID/PATH,ro|rw likewise. "
-        'dist.input("training") is where it lies. Repeatable',
+        description="training=s3://BUCKET/PREFIX, efs:// or fsx://fs-ID/PATH,ro|rw. Options follow an S3 "
+        "URL: ,mode=File|FastFile|Pipe ,distribution=ShardedByS3Key and ,content_type=…. On "
+        'a rank, dist.input("training") is its path. Repeatable',
         json_schema_extra=_called(metavar="NAME=URL[,…]", wanted="NAME=URL"),
     )
     input_mode: Literal["File", "FastFile", "Pipe"] = Field(
-        default="File", title="Input mode", description="Of the inputs that say nothing of it. Default: File"
+        default="File", title="Input mode", description="The mode of inputs that name none. Default: File"
     )
     output_path: S3 = Field(
         default=None,
         title="Output path",
-        description="Where in S3 model.tar.gz goes. Default: the account's SageMaker bucket",
+        description="The S3 location of model.tar.gz. Default: the account's SageMaker bucket",
         json_schema_extra=_called(metavar="S3URL", wanted="s3://BUCKET/PREFIX"),
     )
     code_location: S3 = Field(
         default=None,
         title="Mailbox",
-        description="Where in S3 the code, the cell and all that ranks write pass through. "
-        "Default: jupyter-dist in the account's SageMaker bucket",
+        description="The S3 location for the code, the cell and the output of the ranks. Default: "
+        "jupyter-dist in the account's SageMaker bucket",
         json_schema_extra=_called(
             "--code-location", "--mailbox", metavar="S3URL", wanted="s3://BUCKET/PREFIX"
         ),
@@ -210,8 +211,8 @@ class SageMakerOptions(AgentOptions):
     checkpoint_s3: S3 = Field(
         default=None,
         title="Checkpoints",
-        description="Where in S3 dist.checkpoint_dir() is kept, also for a job that goes on after an "
-        "interruption",
+        description="The S3 location of dist.checkpoint_dir(). It also keeps the files of a job that "
+        "continues after an interruption",
         json_schema_extra=_called(
             "--checkpoint-s3", "--checkpoint-s3-uri", metavar="S3URL", wanted="s3://BUCKET/PREFIX"
         ),
@@ -219,30 +220,30 @@ class SageMakerOptions(AgentOptions):
     checkpoint_local_path: Line = Field(
         default=None,
         title="Checkpoints' folder",
-        description="Where --checkpoint-s3 lies in the container. Default: /opt/ml/checkpoints",
+        description="The path of --checkpoint-s3 in the container. Default: /opt/ml/checkpoints",
         json_schema_extra=_called(metavar="PATH", wanted="a path"),
     )
     volume_size: int = Field(
-        default=30, ge=1, title="Disk", description="GB of each machine's disk. Default: 30"
+        default=30, ge=1, title="Disk", description="The disk of each instance, in GB. Default: 30"
     )
     max_run: Duration = Field(
         default=86400.0,
         ge=1,
         title="Longest run",
-        description="After that SageMaker stops the job: 90m, 6h. Default: a day",
+        description="The time after which SageMaker stops the job: 90m, 6h. Default: a day",
         json_schema_extra=_called(metavar="TIME", wanted="a time such as 3600, 90m or 6h"),
     )
     spot: bool = Field(
         default=False,
         title="Spot instances",
-        description="Take spot instances, which cost less and may be taken away",
+        description="Use spot instances. They cost less, but AWS can reclaim them",
         json_schema_extra=_called("--spot", "--use-spot-instances"),
     )
     max_wait: Duration | None = Field(
         default=None,
         ge=1,
         title="Longest wait",
-        description="With --spot: for how long the job may wait and run, taken together. Default: --max-run",
+        description="With --spot: the longest time of waiting and running together. Default: --max-run",
         json_schema_extra=_called(metavar="TIME", wanted="a time such as 7200, 90m or 6h"),
     )
     max_retry_attempts: int | None = Field(
@@ -250,15 +251,15 @@ class SageMakerOptions(AgentOptions):
         ge=1,
         le=30,
         title="Retries",
-        description="How often SageMaker starts a job again that an internal error has ended",
+        description="How often SageMaker restarts a job after an internal error",
     )
     keep_alive: Duration = Field(
         default=0.0,
         ge=0,
         le=21600,
         title="Warm pool",
-        description="Keep the instances for so long after the job: the next cell starts on them. They cost "
-        "meanwhile. At most 6h",
+        description="Keep the instances for this time after the job, at most 6h. The next cell then "
+        "starts on them. They cost money meanwhile",
         json_schema_extra=_called(
             "--keep-alive",
             "--keep-alive-period-in-seconds",
@@ -269,34 +270,37 @@ class SageMakerOptions(AgentOptions):
     hyperparameters: Annotated[dict[str, str], AfterValidator(_values)] = Field(
         default_factory=dict,
         title="Hyperparameters",
-        description="Such as lr=0.1, for the job's page, and for scripts --lr 0.1 and SM_HP_LR; repeatable",
+        description="A hyperparameter such as lr=0.1. The job's page shows it, and scripts read --lr 0.1 "
+        "or SM_HP_LR. Repeatable",
         json_schema_extra=_called("--hyperparameters", "--hyperparameter", secrets=True),
     )
     tags: dict[str, str] = Field(
         default_factory=dict,
         title="Tags",
-        description="A tag of the job such as team=vision; repeatable",
+        description="A tag of the job such as team=vision. Repeatable",
         json_schema_extra=_called("--tags", "--tag"),
     )
     subnets: Ids = Field(
         default=None,
         title="Subnets",
-        description="Of your VPC, for the job's machines; with --security-group-ids",
+        description="The subnets of your VPC for the job's instances. They need --security-group-ids",
         json_schema_extra=_called(metavar="ID,…", wanted="ids such as subnet-1,subnet-2"),
     )
     security_group_ids: Ids = Field(
         default=None,
         title="Security groups",
-        description="Of your VPC, for the job's machines; with --subnets",
+        description="The security groups of your VPC for the job's instances. They need --subnets",
         json_schema_extra=_called(metavar="ID,…", wanted="ids such as sg-1"),
     )
     encrypt_inter_container_traffic: bool = Field(
-        default=False, title="Encrypt traffic", description="Between the machines, which is slower then"
+        default=False,
+        title="Encrypt traffic",
+        description="Encrypt the traffic between the instances, which makes it slower",
     )
     kms_key: Line = Field(
         default=None,
         title="KMS key of outputs",
-        description="With which SageMaker encrypts what it uploads",
+        description="The KMS key with which SageMaker encrypts its uploads",
         json_schema_extra=_called(
             "--kms-key", "--output-kms-key", metavar="KEY", wanted="the id or ARN of a key"
         ),
@@ -304,43 +308,43 @@ class SageMakerOptions(AgentOptions):
     volume_kms_key: Line = Field(
         default=None,
         title="KMS key of disks",
-        description="With which the machines' disks are encrypted",
+        description="The KMS key with which the disks of the instances are encrypted",
         json_schema_extra=_called(metavar="KEY", wanted="the id or ARN of a key"),
     )
     experiment: EntryName = Field(
         default=None,
         title="Experiment",
-        description="The entry of SageMaker Experiments that the job is listed under",
+        description="The experiment in SageMaker Experiments that lists the job",
         json_schema_extra=_called(metavar="NAME", wanted="the name of an experiment"),
     )
     trial: EntryName = Field(
         default=None,
         title="Trial",
-        description="The trial of --experiment that the job is listed under",
+        description="The trial of --experiment that lists the job",
         json_schema_extra=_called(metavar="NAME", wanted="the name of a trial"),
     )
     trial_component: EntryName = Field(
         default=None,
         title="Trial component",
-        description="Under which name the job is listed there",
+        description="The name of the job in the experiment",
         json_schema_extra=_called(metavar="NAME", wanted="a name"),
     )
     base_job_name: Annotated[str, AfterValidator(_job_name)] = Field(
         default="jupyter-dist",
         title="Job name",
-        description="What the job's name begins with. Default: jupyter-dist",
+        description="The beginning of the job's name. Default: jupyter-dist",
         json_schema_extra=_called(metavar="NAME", wanted="letters, digits and dashes"),
     )
     profile: Line = Field(
         default=None,
         title="Profile",
-        description="Whom to sign in as: a profile of ~/.aws/config. Default: the environment, else default",
+        description="The profile of ~/.aws/config for the login. Default: the environment, else default",
         json_schema_extra=_called(metavar="NAME", wanted="the name of a profile"),
     )
     region: Annotated[str | None, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")] = Field(
         default=None,
         title="Region",
-        description="Default: the profile's, or AWS_REGION",
+        description="The region of the job. Default: the profile's region, or AWS_REGION",
         json_schema_extra=_called(metavar="NAME", wanted="the name of a region such as us-east-1"),
     )
     grace: Duration = grace_field(600)
@@ -374,14 +378,18 @@ class SageMakerOptions(AgentOptions):
     def instead_of(cls, flag: str) -> str | None:
         if flag in _SECRETS:
             return (
-                "would stand in the notebook for everybody to read: sign in with `aws configure` or `aws sso "
-                "login` and name its --profile, or set AWS_ACCESS_KEY_ID where JupyterLab is started"
+                "would be readable in the notebook by everybody. Log in with `aws configure` or `aws "
+                "sso login` and name its --profile, or set AWS_ACCESS_KEY_ID when you start "
+                "JupyterLab"
             )
         if flag in ("--entry-point", "--source-dir", "--dependencies"):
-            return "is not needed: the cell is what runs, and the modules beside the notebook travel with it"
+            return (
+                "is not needed, because the job runs the cell. The modules beside the notebook are "
+                "sent with it"
+            )
         if flag == "--enable-network-isolation":
             return (
-                "cuts the job off from S3, through which all passes here: use --subnets of a VPC without a "
-                "way out"
+                "would cut the job off from S3, which the run needs. Use --subnets of a VPC without "
+                "internet access"
             )
         return None

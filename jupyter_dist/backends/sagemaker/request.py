@@ -91,9 +91,10 @@ def image_for(asked: SageMakerOptions, region: str) -> str:
     version = asked.framework_version or newest_version(framework, asked.py_version or OWN_PYTHON)
     if version is None:
         raise InputError(
-            f"no container of {framework} with the notebook's Python ({asked.py_version or OWN_PYTHON}) is "
-            f"known here; there are {listed(framework)}. Run the notebook with one of those, or name an "
-            "image that has this Python and SageMaker's training toolkit with --image"
+            f"jupyter-dist has no container of {framework} with the notebook's Python "
+            f"({asked.py_version or OWN_PYTHON}) in its list. The list has {listed(framework)}. "
+            "Run the notebook with one of those, or name another image with --image. It must "
+            "have this Python and SageMaker's training toolkit"
         )
     python = asked.py_version or python_of(framework, version) or OWN_PYTHON
     assert asked.instance_type is not None

@@ -46,31 +46,38 @@ def objective_regex(metric: str) -> str:
 def check_search(search: Search, asked: SageMakerOptions) -> None:
     """Raise InputError if the service cannot do this search."""
     if len(search.space) > _MOST_PARAMETERS:
-        raise InputError(f"a tuning job takes {_MOST_PARAMETERS} parameters at most, got {len(search.space)}")
+        raise InputError(f"a tuning job has at most {_MOST_PARAMETERS} parameters, got {len(search.space)}")
     for name, one in search.space.items():
         points = one.points() if _is_categorical(one, search) else None
         if points is not None and len(points) > _MOST_VALUES:
             raise InputError(
-                f"--tune {name}={one} has {len(points):,} values, and a tuning job takes {_MOST_VALUES} at "
-                "most: leave out the step, or name fewer"
+                f"--tune {name}={one} has {len(points):,} values, but a tuning job allows at most "
+                f"{_MOST_VALUES}. Remove the step, or name fewer"
             )
         if points is not None and len(_texts(one)) < len(points):
-            raise InputError(f"--tune {name}={one}: to a tuning job two of these are the same text")
+            raise InputError(
+                f"--tune {name}={one}: two of these values are the same text in a tuning job. Remove one"
+            )
         if name in asked.hyperparameters:
-            raise InputError(f"{name!r} is given with --hyperparameters and tuned: leave one out")
+            raise InputError(f"{name!r} is set by both --hyperparameters and --tune. Remove one of them")
         if name.startswith("sagemaker_"):
-            raise InputError(f"--tune {name}=… is SageMaker's own name: choose another one")
+            raise InputError(f"--tune {name}=… uses a name of SageMaker. Choose another name")
     if search.strategy == "grid" and search.max_jobs < search.grid_size():
         raise InputError(
-            f"a tuning job goes through the whole grid, which has {search.grid_size():g} points: leave "
-            "--max-jobs out, or name fewer values"
+            f"a tuning job tries the whole grid, which has {search.grid_size():g} points. "
+            "Remove --max-jobs, or name fewer values"
         )
     if search.strategy == "hyperband" and search.early_stopping:
-        raise InputError("--strategy hyperband ends trials by itself: leave --early-stopping out")
+        raise InputError("--strategy hyperband already ends trials early. Remove --early-stopping")
     if asked.keep_alive:
-        raise InputError("--keep-alive is for training jobs alone: a tuning job keeps its own instances")
+        raise InputError(
+            "--keep-alive works only with training jobs, because a tuning job keeps its own "
+            "instances. Remove it"
+        )
     if asked.experiment:
-        raise InputError("--experiment is for training jobs alone: a tuning job has a page of its own")
+        raise InputError(
+            "--experiment works only with training jobs, because a tuning job has its own page. Remove it"
+        )
 
 
 def tuning_request(search: Search, asked: SageMakerOptions, sent: Asked, run: str) -> dict[str, Any]:

@@ -38,8 +38,8 @@ def grace_field(seconds: int) -> Any:
         default=float(seconds),
         ge=5,
         title="Grace",
-        description="How long ranks go on while their host and this machine cannot reach each other, "
-        f"before they are given up and end: 90, 90s, 10m. Default: {seconds}",
+        description="How long ranks keep running while their host and this machine cannot reach each "
+        f"other: 90, 90s, 10m. Then the ranks end. Default: {seconds}",
         json_schema_extra={"metavar": "TIME", "wanted": "a time of at least 5 seconds, such as 90s or 10m"},
     )
 
@@ -68,8 +68,8 @@ class AgentOptions(Options):
     remote_dir: Line = Field(
         default=HostSettings.remote_dir,
         title="Remote folder",
-        description="Where the run's files lie on the hosts while it runs. "
-        f"Default: {HostSettings.remote_dir}",
+        description="The folder for the run's files on the hosts while the run lasts. Default: "
+        f"{HostSettings.remote_dir}",
         json_schema_extra={"metavar": "DIR", "wanted": "the path of a folder"},
     )
     grace: Duration = grace_field(300)

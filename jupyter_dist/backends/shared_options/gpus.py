@@ -14,7 +14,7 @@ __all__ = ["GpuOptions", "GpusPerWorker", "LauncherGpuOptions"]
 
 def _whole_or_part(value: float) -> float:
     if value >= 1 and value != int(value):
-        raise ValueError(f"needs a whole number, or one below 1 such as 0.5, got {value:g}")
+        raise ValueError(f"needs a whole number, or a number below 1 such as 0.5, got {value:g}")
     return int(value) if value == int(value) else value
 
 
@@ -36,20 +36,22 @@ class GpuOptions(Options):
     gpus_per_worker: GpusPerWorker | None = Field(
         default=None,
         title="GPUs per worker",
-        description="GPUs that each rank sees, numbered from 0 in the rank; 0.5: two ranks share one. "
-        "Default: all of its machine that no other run has, shared out evenly. 0 trains on the CPU.",
+        description="The GPUs that each rank sees, numbered from 0 in the rank. 0.5: two ranks share one "
+        "GPU. Default: an equal share of the machine's GPUs that no other run uses. 0: train "
+        "on the CPU.",
         json_schema_extra={"metavar": "N", "wanted": "a whole number of at least 0, or a part such as 0.5"},
     )
     share_gpus: bool = Field(
         default=False,
         title="Share GPUs",
-        description="Use GPUs beside other runs, which may then use those of this one as well: "
-        "by itself a run has its GPUs alone",
+        description="Use GPUs that other runs use. Other runs may then also use the GPUs of this run. "
+        "Default: no other run uses them",
     )
     wait_for_gpus: bool = Field(
         default=False,
         title="Wait for GPUs",
-        description="Where other runs have the GPUs, wait until they are free: first come, first served",
+        description="Wait until enough GPUs are free if other runs use them. Runs wait in order of their "
+        "start",
     )
 
 
@@ -59,7 +61,8 @@ class LauncherGpuOptions(GpuOptions):
     gpus_per_worker: GpusPerWorker | None = Field(
         default=None,
         title="GPUs per worker",
-        description="How many GPUs a run takes for each rank. Each rank sees all that the run has on its "
-        "machine, and no others. Default: 1, or what the machine has. 0 trains on the CPU.",
+        description="The number of GPUs that the run uses for each rank. Each rank sees all GPUs of the "
+        "run on its machine, and no others. Default: 1, or what the machine has. 0: train on "
+        "the CPU.",
         json_schema_extra={"metavar": "N", "wanted": "a whole number of at least 0, or a part such as 0.5"},
     )

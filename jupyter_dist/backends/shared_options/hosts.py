@@ -39,21 +39,22 @@ class HostOptions(AgentOptions):
     python: Line = Field(
         default=None,
         title="Python",
-        description="The Python on the hosts, of the notebook's version. Default: the notebook's own path, "
-        "where it is there too, else the one of that version on the host's PATH",
+        description="The Python on the hosts. It must have the notebook's version. Default: the "
+        "notebook's own path if it exists there, else the Python of that version on the "
+        "host's PATH",
         json_schema_extra={"metavar": "PATH", "wanted": "the path of a Python"},
     )
     rsync: tuple[str, ...] = Field(
         default=(),
         title="Files to copy",
-        description="Copy this file or folder to every host with rsync; the ranks then start where it "
-        "arrives. Repeatable, or several with commas",
+        description="Copy this file or folder to every host with rsync. The ranks then start in the "
+        "copy. Repeatable, or several paths with commas",
         json_schema_extra={"metavar": "PATHS", "wanted": "the path of a file or folder"},
     )
     ssh_config: Line = Field(
         default=None,
         title="ssh configuration",
-        description="A configuration file for ssh, in place of ~/.ssh/config",
+        description="A configuration file for ssh instead of ~/.ssh/config",
         json_schema_extra={"metavar": "FILE", "wanted": "the path of a file"},
     )
     ssh_port: int | None = Field(
@@ -90,8 +91,9 @@ def check_hosts(asked: HostOptions, *, users: bool = True) -> None:
         user, at, name = str(host["name"]).rpartition("@")
         if at:
             raise InputError(
-                f"the launcher does not take a user with a host: name {name}, and say `User {user}` for it "
-                "in ~/.ssh/config (or in the file of --ssh-config)"
+                f"The launcher accepts no user name in a host, as in {host['name']}. Write only "
+                f"{name}, and add `User {user}` for it to ~/.ssh/config (or to the file of "
+                "--ssh-config)"
             )
     if any(host["name"] != LOCAL for host in asked.hosts) and shutil.which("ssh") is None:
         raise MissingEngine("other hosts need the OpenSSH client: apt-get install openssh-client")

@@ -33,18 +33,20 @@ def check_spark(world_size: int, asked: SparkOptions) -> list[str]:
     for flag, given in (("--conf", asked.conf), ("--python", asked.python)):
         if given and there is not None:
             raise InputError(
-                f"{flag} is for a session of the run's own, and that of {there} is there already: leave "
-                f"{flag} out, or name with --master a cluster that is reached without Spark Connect"
+                f"{flag} works only with a Spark session of the run's own, but this run uses the "
+                f"session of {there}. Remove {flag}, or name a cluster without Spark Connect with "
+                "--master"
             )
     if here is not None:
         return [
-            f"the ranks run in the notebook's Spark session ({here}), and end with its kernel; with "
-            "--master a run has a session of its own, and goes on"
+            f"the ranks run in the notebook's Spark session ({here}), and end with its kernel. "
+            "With --master, a run has its own session and continues without the kernel"
         ]
     if not url.startswith("sc://") and _java() is None:
         raise MissingEngine(
-            "backend 'spark' needs Java for a session of its own: apt-get install default-jre-headless "
-            "(Spark 4 takes Java 17 or 21), or set JAVA_HOME. Spark Connect, --master sc://…, needs none"
+            "backend 'spark' needs Java for a session of its own. Install it with apt-get "
+            "install default-jre-headless (Spark 4 needs Java 17 or 21), or set JAVA_HOME. Spark "
+            "Connect, --master sc://…, needs no Java"
         )
     return []
 

@@ -32,8 +32,9 @@ def _master(value: str | None) -> str | None:
         )
     if value is not None and value.startswith("sc://") and re.search(r"(?i)[;/]token=", value):
         raise ValueError(
-            "cannot take a token, which would be written into the run's folder: leave --master out and set "
-            "the variable SPARK_REMOTE to the whole URL, before the notebook starts or with %env"
+            "cannot contain a token, because jupyter-dist would write it into the run's folder. "
+            "Remove --master, and set the variable SPARK_REMOTE to the whole URL, before the "
+            "notebook starts or with %env"
         )
     return value
 
@@ -44,9 +45,9 @@ def _conf(value: dict[str, str]) -> dict[str, str]:
             raise ValueError(f"needs NAME=VALUE with a name that begins with spark., got the name {name!r}")
         if _SECRET.search(name):
             raise ValueError(
-                f"cannot take {name}, whose value would be written into the run's folder: put it into "
-                "$SPARK_HOME/conf/spark-defaults.conf, or open the session in the notebook and leave "
-                "--master out"
+                f"cannot contain {name}, because jupyter-dist would write its value into the run's "
+                "folder. Write it to $SPARK_HOME/conf/spark-defaults.conf, or open the session in "
+                "the notebook and remove --master"
             )
     return value
 
@@ -82,28 +83,29 @@ class SparkOptions(AgentOptions, GpuOptions):
     python: Line = Field(
         default=None,
         title="Python",
-        description="The Python of the executors, of the notebook's version. Default: PYSPARK_PYTHON, else "
-        "python3; the notebook's own where the executors are on its machine",
+        description="The Python of the executors. It must have the notebook's version. Default: "
+        "PYSPARK_PYTHON, else python3, or the notebook's own Python if the executors are on "
+        "its machine",
         json_schema_extra={"metavar": "PATH", "wanted": "the path of a Python"},
     )
     on_driver: bool = Field(
         default=False,
         title="On the driver",
-        description="No Spark at all: as many processes on this machine, as a negative -np asks for",
+        description="Use no Spark: start the workers on this machine. A negative -np does the same",
     )
     wait_for_slots: Duration = Field(
         default=600.0,
         ge=0,
         title="Wait for slots",
-        description="How long to wait where the cluster has fewer task slots than workers: 90, 10m. "
+        description="How long to wait if the cluster has fewer task slots than workers: 90, 10m. "
         "Default: 10m",
         json_schema_extra={"metavar": "TIME", "wanted": "a time, such as 90s or 10m"},
     )
     driver_address: Line = Field(
         default=None,
         title="Driver's address",
-        description="How executors reach this machine: HOST or HOST:PORT. Default: as they reach Spark's "
-        "driver, at a free port",
+        description="The address of this machine for the executors: HOST or HOST:PORT. Default: the "
+        "address of Spark's driver, with a free port",
         json_schema_extra={"metavar": "HOST[:PORT]", "wanted": "a host, or a host and a port"},
     )
     grace: Duration = grace_field(60)
@@ -123,8 +125,8 @@ class SparkOptions(AgentOptions, GpuOptions):
         slots = notebook_session.slots_here()
         if not slots:
             raise InputError(
-                "-np 0 means all task slots, which only the notebook's own Spark session tells before the "
-                "start, and there is none. HorovodRunner has deprecated it: name the number, such as -np 4"
+                "-np 0 means all task slots, and only an open Spark session of the notebook has "
+                "their number. HorovodRunner has deprecated -np 0. Write the number, such as -np 4"
             )
         return {"np": slots}
 

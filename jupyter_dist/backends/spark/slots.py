@@ -171,8 +171,9 @@ class Slots:
             self.detail = f"waits for {self._np} task slots: {session.where} has {slots}"
             if time.monotonic() > until:
                 raise LaunchError(
-                    f"{self._np} workers need {self._np} task slots, and {session.where} had {slots} after "
-                    f"{self._wait_s:g} s (--wait-for-slots): ask for fewer with -np, or give it more cores"
+                    f"{self._np} workers need {self._np} task slots, and {session.where} had {slots} "
+                    f"after {self._wait_s:g} s (--wait-for-slots). Use a smaller -np, or add cores to the "
+                    "cluster"
                 )
             self._ending.wait(_LOOK_S)
 

@@ -112,7 +112,7 @@ class Listener:
             raise ValueError(f"{size} bytes")
         told = receive(connection, size)
         if not hmac.compare_digest(shown, proof(self.key, b"task", ours, theirs, told)):
-            raise ValueError("it does not know the key")
+            raise ValueError("it does not have the key")
         about: dict[str, Any] = json.loads(told)
         connection.sendall(proof(self.key, b"driver", theirs))
         connection.settimeout(None)

@@ -41,17 +41,23 @@ class Ssh:
         asked = SshOptions(**options)
         if not asked.hosts:
             raise InputError(
-                "the backend 'ssh' needs hosts: -H node1:4,node2:4 (the number of workers each takes), "
-                "or --hostfile FILE"
+                "the backend 'ssh' needs hosts. Name them with -H node1:4,node2:4 (the number of "
+                "workers on each host), or with --hostfile FILE"
             )
         check_hosts(asked)
         roles(world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
         asked.check_elastic(world_size)
         if asked.is_elastic and asked.wanted().has_roles:
-            raise InputError("--min-np and --max-np are for Horovod, whose ranks have no roles of TensorFlow")
+            raise InputError(
+                "--min-np and --max-np are for Horovod, and ranks of Horovod have no TensorFlow "
+                "roles. Remove these flags, or --ps, --chief and --evaluator"
+            )
         slots = sum(int(host["slots"]) for host in asked.hosts)
         if world_size > slots:
-            raise InputError(f"{world_size} workers, but the hosts take {slots}: name more slots with -H")
+            raise InputError(
+                f"{world_size} workers need more slots than the {slots} of the hosts. Name more slots "
+                "with -H, such as node1:8"
+            )
         return []
 
     def detect(self) -> dict[str, Any]:

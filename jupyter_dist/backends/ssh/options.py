@@ -33,8 +33,9 @@ class SshOptions(HostOptions, GpuOptions, ElasticOptions):
     interface: Line = Field(
         default=None,
         title="Network interface",
-        description="The network interface by which the hosts reach each other (MASTER_ADDR, gloo, NCCL), "
-        "or several with commas, where it has another name on some. Default: the one that ssh comes in by",
+        description="The network interface that the hosts use among each other (MASTER_ADDR, gloo, "
+        "NCCL). If its name differs between hosts, write several names with commas. Default: "
+        "the interface of the ssh connection",
         json_schema_extra={"metavar": "NAME", "wanted": "the name of a network interface, such as eth1"},
     )
     ps: ParameterServers = 0

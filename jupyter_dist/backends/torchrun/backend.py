@@ -54,14 +54,14 @@ class Torchrun(Follower):
             )
         if wanted.hosts and (wanted.standalone or wanted.rdzv_backend == "static"):
             which = "--standalone" if wanted.standalone else "--rdzv-backend static"
-            raise InputError(f"{which} is for one machine: leave it out, or -H and --hostfile")
+            raise InputError(f"{which} works only on one machine. Remove it, or remove -H and --hostfile")
         if wanted.hosts:
             check_hosts(wanted)
             return []
         gpus = len(visible_gpus())
         warnings = [f"{world_size} workers share {gpus} GPUs."] if 0 < gpus < world_size else []
         if wanted.nnodes not in (None, where.nodes):
-            warnings.append(f"--nnodes {wanted.nnodes}: this machine is the only node there is.")
+            warnings.append(f"--nnodes {wanted.nnodes}: this machine is the only node.")
         return [*check_gpus(wanted, world_size), *warnings]
 
     def detect(self) -> dict[str, Any]:

@@ -22,18 +22,23 @@ LAST_CALL_S = 2
 
 Torch's default of 30 s delays every restart.
 """
-_MEETING = "is for --rdzv-backend static: --rdzv-endpoint HOST:PORT says where the nodes meet"
-_OUTPUT = "has nothing to do here: each rank's output is in a log of its own, run.log(rank)"
-_PROGRAM = "has nothing to do here: the cell is what the workers run"
+_MEETING = (
+    "works only with --rdzv-backend static. Set the address of the rendezvous with --rdzv-endpoint HOST:PORT"
+)
+_OUTPUT = "has no effect here, because each rank's output is in a log of its own. Read it with run.log(rank)"
+_PROGRAM = "has no effect here, because the workers run the cell. Remove it"
 _INSTEAD = {
     **dict.fromkeys(("--master-addr", "--master-port", "--node-rank"), _MEETING),
     **dict.fromkeys(("--redirects", "-r", "--tee", "-t", "--log-dir", "--logs-specs"), _OUTPUT),
     **dict.fromkeys(("--local-ranks-filter", "--duplicate-stdout-filters"), _OUTPUT),
     "--duplicate-stderr-filters": _OUTPUT,
     **dict.fromkeys(("--module", "-m", "--no-python", "--run-path", "--start-method"), _PROGRAM),
-    "--local-addr": "is found out for each host",
-    "--event-log-handler": "has nothing to do here: what torchrun says is in its own log, beside the ranks'",
-    "--signals-to-handle": "has nothing to do here: a run is told to end with `%dist stop`",
+    "--local-addr": "is not needed, because jupyter-dist finds the address of each host. Remove it",
+    "--event-log-handler": (
+        "has no effect here, because torchrun's messages are in its own log, beside the logs "
+        "of the ranks. Remove it"
+    ),
+    "--signals-to-handle": "has no effect here, because `%dist stop` ends a run. Remove it",
 }
 """Flags of torchrun, each with its replacement here."""
 
@@ -51,7 +56,7 @@ def _processes(value: object) -> object:
     counts = {"gpu": len(visible_gpus()), "cpu": cores(), "auto": len(visible_gpus()) or cores()}
     if isinstance(value, str) and value in counts:
         if not counts[value]:
-            raise ValueError(f"is {value!r}, but there is none on this machine")
+            raise ValueError(f"is {value!r}, but this machine has none. Write the number of workers")
         return counts[value]
     return value
 
@@ -79,8 +84,8 @@ class TorchrunOptions(LauncherHostOptions, LauncherGpuOptions):
     nnodes: Annotated[str, BeforeValidator(_nodes)] | None = Field(
         default=None,
         title="Nodes",
-        description="How many hosts, or MIN:MAX for a run that goes on with fewer when hosts are lost: "
-        "it has a restart for each of them. Default: all that are given",
+        description="The number of hosts, or MIN:MAX for a run that continues with fewer hosts when "
+        "hosts are lost. The run may restart once for each lost host. Default: all named hosts",
         json_schema_extra={
             "metavar": "N|MIN:MAX",
             "wanted": "a number of nodes such as 2, or 1:4",
@@ -90,7 +95,8 @@ class TorchrunOptions(LauncherHostOptions, LauncherGpuOptions):
     nproc_per_node: Annotated[int, BeforeValidator(_processes), Field(ge=1)] | None = Field(
         default=None,
         title="Workers per node",
-        description="How many workers each host has, or gpu, cpu or auto: as many as it has of them",
+        description="The number of workers on each host, or gpu, cpu or auto: as many as the host has of "
+        "them",
         json_schema_extra={
             "metavar": "N|gpu|cpu|auto",
             "wanted": "a whole number of at least 1, gpu, cpu or auto",
@@ -98,7 +104,9 @@ class TorchrunOptions(LauncherHostOptions, LauncherGpuOptions):
         },
     )
     rdzv_backend: str = Field(
-        default="c10d", title="Rendezvous", description="Where the nodes meet: c10d (torch's own), etcd-v2, …"
+        default="c10d",
+        title="Rendezvous",
+        description="The rendezvous backend of torchrun: c10d (torch's own), etcd-v2, …",
     )
     rdzv_endpoint: str | None = Field(
         default=None,
@@ -116,25 +124,27 @@ class TorchrunOptions(LauncherHostOptions, LauncherGpuOptions):
         default=0.1,
         gt=0,
         title="Monitor interval",
-        description="How often torchrun looks after its workers, in seconds",
+        description="How often torchrun checks its workers, in seconds",
     )
     standalone: bool = Field(
-        default=False, title="Standalone", description="This machine alone, as it is where no hosts are given"
+        default=False,
+        title="Standalone",
+        description="Use only this machine. This is the default if no hosts are named",
     )
     rdzv_id: str | None = Field(
         default=None,
         title="Rendezvous id",
-        description="The name under which the nodes meet. Default: the run's",
+        description="The id of the rendezvous. Default: the id of the run",
         json_schema_extra={"metavar": "ID"},
     )
     role: str | None = Field(
-        default=None, title="Role", description="What torchrun calls the workers: ROLE_NAME"
+        default=None, title="Role", description="The role name of the workers in torchrun (ROLE_NAME)"
     )
     shutdown_timeout: int | None = Field(
         default=None,
         ge=0,
         title="Shutdown timeout",
-        description="How long torchrun lets workers end by themselves before it kills them, in seconds",
+        description="How long torchrun waits for workers to end before it kills them, in seconds",
     )
     numa_binding: Literal["node", "socket", "exclusive", "core-complex"] | None = Field(
         default=None, title="NUMA binding", description="Bind workers to the CPUs that are near their GPU"
@@ -142,7 +152,7 @@ class TorchrunOptions(LauncherHostOptions, LauncherGpuOptions):
     virtual_local_rank: bool = Field(
         default=False,
         title="Virtual local rank",
-        description="Every worker sees its GPU alone, with LOCAL_RANK 0",
+        description="Each worker sees only its own GPU, with LOCAL_RANK 0",
     )
 
     @classmethod
@@ -197,18 +207,22 @@ def layout(np: int | None, options: TorchrunOptions) -> Layout:
     else:
         least_nodes, nodes = int(least), min(int(most or least), here)
     if least_nodes > here:
-        where = "this machine is the only one" if not hosts else f"{len(hosts)} are given"
-        raise InputError(f"--nnodes {options.nnodes} needs more hosts: {where} (-H node1:4,node2:4)")
+        where = "this machine is the only one" if not hosts else f"only {len(hosts)} are named"
+        raise InputError(
+            f"--nnodes {options.nnodes} needs more hosts, but {where}. Name them with -H node1:4,node2:4"
+        )
     if each is None and np is None:
         return Layout(tuple(int(host["slots"]) for host in hosts[:nodes]), least_nodes)
     if each is None:
         assert np is not None
         if np % nodes:
-            raise InputError(f"-np {np} cannot be shared out evenly among --nnodes {nodes}")
+            raise InputError(
+                f"-np {np} cannot be divided evenly among --nnodes {nodes}. Use a multiple of {nodes}"
+            )
         each = np // nodes
     elif np is not None and each * nodes != np:
         raise InputError(
-            f"-np {np} is not --nnodes {nodes} times --nproc-per-node {each}, which is {nodes * each}: "
-            "leave one of them out"
+            f"-np {np} is not --nnodes {nodes} times --nproc-per-node {each}, which is "
+            f"{nodes * each}. Remove one of these flags"
         )
     return Layout((each,) * nodes, least_nodes)

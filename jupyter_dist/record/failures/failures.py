@@ -20,7 +20,7 @@ _COLLATERAL = re.compile(
     r"connection (was )?(reset|closed|refused|aborted)|broken pipe|closed by peer|socket closed|"
     r"remote process exited|NCCL communicator was aborted|ncclRemoteError|ncclSystemError|"
     r"UNAVAILABLE:|CANCELLED:|ABORTED:|Connecting to .*failed|store.*(timed out|timeout)|"
-    r"timed out waiting .*(recv|send|clients)|will never reach this barrier|Horovod has been shut down",
+    r"timed out waiting .*(recv|send|clients)|cannot arrive at this barrier|Horovod has been shut down",
     re.IGNORECASE,
 )
 

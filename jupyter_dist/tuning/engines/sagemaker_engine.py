@@ -91,8 +91,8 @@ class _TuningJob:
         about = reader.job(folders.RunFolder(folders.runs_root() / parent))
         if about.where != self._trial.backend:
             raise DistError(
-                f"run {parent} was tuned on {about.where}: SageMaker knows nothing of its trials. "
-                "Leave --warm-start out"
+                f"run {parent} was tuned on {about.where}, so SageMaker does not have its trials. "
+                "Remove --warm-start"
             )
 
     def _status(self) -> tuple[str, str]:

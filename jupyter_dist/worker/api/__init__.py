@@ -141,7 +141,7 @@ def _write_media(others: list[Medium], step: int) -> None:
 def _merged(values: Mapping[str, Any], scalars: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(values, Mapping):
         raise TypeError(
-            f"log() takes a dict of metrics or keywords, not a {type(values).__name__}: log(loss=0.3)"
+            f"log() needs a dict of metrics or keywords, not a {type(values).__name__}. Write log(loss=0.3)"
         )
     for name in values:
         if not isinstance(name, str):
@@ -321,7 +321,7 @@ def barrier(timeout_s: float | None = None) -> None:
         if world_size() == 1:
             return
         if run is None:
-            raise RuntimeError("dist.barrier() has no run folder to meet in here: call dist.init() first")
+            raise RuntimeError("dist.barrier() finds no run folder for this process. Call dist.init() first")
         _barrier.meet(run, attempt(), rank(), world_size(), timeout_s)
     elif timeout_s is not None and group.get_backend() == "gloo":
         _timed_barrier(group, timeout_s)

@@ -28,8 +28,8 @@ def meet(run: str, attempt: int, rank: int, world_size: int, timeout_s: float | 
     global _meetings
     if int(os.environ.get("LOCAL_WORLD_SIZE", world_size)) < world_size:
         raise RuntimeError(
-            "dist.barrier() without a process group meets in files, and these ranks are on several hosts: "
-            "call dist.init() first (with NCCL, leave out timeout_s)"
+            "dist.barrier() without a process group works only on one host, and these ranks are "
+            "on several. Call dist.init() first (with NCCL, leave out timeout_s)"
         )
     place = os.path.join(layout.attempt_path(run, attempt), "barriers")
     here = os.path.join(place, str(_meetings))
@@ -45,7 +45,7 @@ def meet(run: str, attempt: int, rank: int, world_size: int, timeout_s: float | 
         now = time.monotonic()
         if timeout_s is not None and now - start >= timeout_s:
             raise TimeoutError(
-                f"rank {rank} waited {timeout_s:g} s at a barrier; {_ranks(missing)} did not come"
+                f"rank {rank} waited {timeout_s:g} s at a barrier, and {_ranks(missing)} did not arrive"
             )
         if now >= next_look:
             next_look = now + _LOOK_EVERY_S * calm**2
@@ -54,7 +54,7 @@ def meet(run: str, attempt: int, rank: int, world_size: int, timeout_s: float | 
             gone = [r for r in _missing(here, world_size) if r in ended]
             if gone:
                 verb = "has" if len(gone) == 1 else "have"
-                raise RuntimeError(f"{_ranks(gone)} {verb} ended and will never reach this barrier")
+                raise RuntimeError(f"{_ranks(gone)} {verb} ended and cannot arrive at this barrier")
         time.sleep(pause)
         pause = min(pause * 1.5, _LONGEST_PAUSE_S * calm)
     _meetings += 1

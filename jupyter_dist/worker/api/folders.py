@@ -34,7 +34,7 @@ def input(name: str = "training") -> Path:
     if path is None:
         there = f"; there are: {', '.join(sorted(found))}" if found else ""
         raise KeyError(
-            f"the run has no input {name!r}{there}: --input {name}=URL gives it one on sagemaker and azureml"
+            f"the run has no input {name!r}{there}. Add it with --input {name}=URL, on sagemaker or azureml"
         )
     fifo = Path(f"{path}_0")
     return fifo if fifo.exists() and not Path(path).exists() else Path(path)

@@ -160,7 +160,7 @@ def _complain(framework: str, error: Exception) -> None:
     if writer is not None:
         with contextlib.suppress(OSError):
             writer.note(
-                f"metrics of {framework} are not picked up by themselves here: "
+                f"jupyter-dist cannot log metrics of {framework} automatically here: "
                 f"{type(error).__name__}: {error}. Use dist.log() for them."
             )
 

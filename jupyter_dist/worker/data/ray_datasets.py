@@ -53,8 +53,9 @@ def join(address: str | None = None) -> Any:
             ray.init(address=where, log_to_driver=False, logging_level="WARNING", configure_logging=False)
         except Exception as error:
             raise ConnectionError(
-                f"this rank cannot join the Ray cluster at {where}, which has the data: {error} "
-                "Run the cell with --backend ray, or make the dataset of something that every rank can read."
+                f"this rank cannot join the Ray cluster at {where}, which contains the data. "
+                "Run the cell with --backend ray, or build the dataset from data that every rank can read. "
+                f"Ray's error: {error}"
             ) from error
         finally:
             # Ray's own handler would end the rank as a failed one (ray._private.worker.connect).

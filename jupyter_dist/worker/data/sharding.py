@@ -14,9 +14,9 @@ from . import ray_datasets, spark_rows
 __all__ = ["Places", "share"]
 
 _ACCEPTED = (
-    "dist.shard takes a list, tuple or other sequence, a numpy array, a torch tensor, a pandas DataFrame "
-    "or Series, a torch Dataset, a tf.data.Dataset, a Hugging Face dataset, a Ray Dataset, a Spark DataFrame "
-    "or an iterator"
+    "dist.shard accepts a list, tuple or other sequence, a numpy array, a torch tensor, "
+    "a pandas DataFrame or Series, a torch Dataset, a tf.data.Dataset, a Hugging Face "
+    "dataset, a Ray Dataset, a Spark DataFrame or an iterator"
 )
 
 
@@ -27,8 +27,8 @@ def share(data: Any, rank: int, world_size: int, even: bool) -> Any:
         raise TypeError(f"cannot shard a {type(data).__name__}: {_ACCEPTED}.{hint}")
     if isinstance(data, Set):
         raise TypeError(
-            "cannot shard a set: its order differs between ranks, so items would be lost or doubled. "
-            "Use sorted(data)."
+            "cannot shard a set, because its order differs between ranks. Items would be lost or "
+            "doubled. Use sorted(data)."
         )
     if isinstance(data, spark_rows.SparkRows) or spark_rows.is_dataframe(data):
         return spark_rows.share(data, rank, world_size, even)
@@ -38,8 +38,8 @@ def share(data: Any, rank: int, world_size: int, even: bool) -> Any:
     torch_data = sys.modules.get("torch.utils.data")
     if torch_data is not None and isinstance(data, torch_data.DataLoader):
         raise TypeError(
-            "cannot shard a DataLoader: every rank would still load everything. Shard the dataset and "
-            "make the DataLoader of the result."
+            "cannot shard a DataLoader, because every rank would still load everything. Shard "
+            "the dataset, and make the DataLoader of the result."
         )
     hugging_face = sys.modules.get("datasets")
     if hugging_face is not None and isinstance(data, hugging_face.IterableDataset) and not even:
@@ -52,7 +52,9 @@ def share(data: Any, rank: int, world_size: int, even: bool) -> Any:
         return _sharded_iterable(data, rank, world_size, even)
     if torch_data is not None and isinstance(data, torch_data.Dataset):
         if not hasattr(data, "__len__"):
-            raise TypeError(f"cannot shard a {type(data).__name__} without __len__: its end is not known.")
+            raise TypeError(
+                f"cannot shard a {type(data).__name__} without __len__, because its length is unknown."
+            )
         return torch_data.Subset(data, _places(data, rank, world_size, even))
     if hasattr(data, "iloc"):
         return data.iloc[_strides(data, rank, world_size, even)]
@@ -130,8 +132,9 @@ def _trimmed(data: Any, world_size: int) -> Any:
         if callable(cut):
             return cut(range(_end(data, world_size, True)))
     raise TypeError(
-        f"even=True needs to know how long the data is, and this {type(data).__name__} does not tell. "
-        "For tf.data, use .apply(tf.data.experimental.assert_cardinality(n)) or .take(n)."
+        f"even=True needs the length of the data, and this {type(data).__name__} has none. "
+        "Set the length of a tf.data dataset with "
+        "`.apply(tf.data.experimental.assert_cardinality(n))` or `.take(n)`."
     )
 
 

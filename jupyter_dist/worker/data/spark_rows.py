@@ -59,9 +59,9 @@ class SparkRows:
         if name.startswith("__"):
             raise AttributeError(name)
         raise AttributeError(
-            f"{name!r}: the notebook's Spark session is not on a rank, which has the rows of its DataFrame "
-            "alone. Prepare the DataFrame in the notebook; on a rank dist.shard(df) is this rank's rows as a "
-            "pyarrow.Table, df.toArrow() and df.toPandas() are all of them."
+            f"{name!r}: a rank has only the rows of this DataFrame, not the notebook's Spark "
+            "session. Prepare the DataFrame in the notebook. On a rank, dist.shard(df) has this "
+            "rank's rows as a pyarrow.Table. df.toArrow() and df.toPandas() have all rows."
         )
 
     def __iter__(self) -> Any:

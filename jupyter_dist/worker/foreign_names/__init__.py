@@ -127,8 +127,8 @@ def unfit(module: str, error: Exception) -> ForeignNameMissing:
     known = TRIED.get(library)
     what = f' What to do: pip install "{known[0]}=={known[1]}".' if known else ""
     return ForeignNameMissing(
-        f"{module} cannot be prepared for several ranks. {library} {version_of(library)} is not as "
-        f"jupyter-dist expects it ({type(error).__name__}: {error}).{what}"
+        f"{module} cannot run on several ranks here. {library} {version_of(library)} differs "
+        f"from what jupyter-dist expects ({type(error).__name__}: {error}).{what}"
     )
 
 

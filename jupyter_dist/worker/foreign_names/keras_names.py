@@ -124,7 +124,7 @@ ROWS: tuple[Row, ...] = (
         (),
         ("capture/keras_checks",),
         Missing.OFF,
-        "Seeing a Keras of the notebook under its second name",
+        "Detecting a Keras of the notebook under its second name",
         Probe.MODULE,
     ),
     Row(
@@ -154,7 +154,7 @@ ROWS: tuple[Row, ...] = (
         ),
         ("worker/settings/libraries/tensorflow",),
         Missing.OFF,
-        "Taking over TensorFlow's settings of the notebook",
+        "Copying TensorFlow's settings from the notebook",
         Probe.WRITTEN,
     ),
     Row(
@@ -162,7 +162,7 @@ ROWS: tuple[Row, ...] = (
         ("_context", "_seed", "_rng"),
         ("capture/kernel_seeds",),
         Missing.OFF,
-        "Taking over TensorFlow's seed of the notebook",
+        "Copying TensorFlow's seed from the notebook",
         Probe.WRITTEN,
     ),
 )

@@ -12,7 +12,7 @@ ROWS: tuple[Row, ...] = (
         ("_filename_map",),
         ("start/origin",),
         Missing.OFF,
-        "Naming the cell that a line of a traceback is in",
+        "Naming the cell of a line in a traceback",
         Probe.WRITTEN,
     ),
     Row(
@@ -20,7 +20,7 @@ ROWS: tuple[Row, ...] = (
         ("_reply_subshell_for",),
         ("showing/frontends",),
         Missing.OFF,
-        "Hearing the Stop button while a cell runs",
+        "Reacting to the Stop button while a cell runs",
         Probe.WRITTEN,
     ),
     Row(
@@ -28,7 +28,7 @@ ROWS: tuple[Row, ...] = (
         ("_registered_options", "_global_config"),
         ("worker/settings/libraries/numeric",),
         Missing.OFF,
-        "Taking over pandas' options of the notebook",
+        "Copying pandas' options from the notebook",
     ),
 )
 

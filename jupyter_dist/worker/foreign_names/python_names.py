@@ -7,7 +7,7 @@ from .private_name import Missing, Probe, Row
 __all__ = ["ROWS"]
 
 _REDUCERS = "worker/pickling/reducers"
-_SYNC = "Seeing whether a lock of the notebook is free"
+_SYNC = "Detecting whether a lock of the notebook is free"
 _POOLS = "Making a pool of the notebook again on a rank"
 _INSIDE = "create it inside the cell"
 
@@ -144,7 +144,7 @@ ROWS: tuple[Row, ...] = (
         ("_max_tasks_per_child",),
         (f"{_REDUCERS}/pools",),
         Missing.OFF,
-        "Giving a pool of processes the notebook's limit of tasks",
+        "Copying the notebook's limit of tasks to a pool of processes",
         Probe.WRITTEN,
         since=(3, 11),
     ),
@@ -223,7 +223,7 @@ ROWS: tuple[Row, ...] = (
         ("_initializing",),
         ("worker/import_hooks", "worker/foreign_names/__init__"),
         Missing.OFF,
-        "Seeing that an import has not ended",
+        "Detecting that an import has not ended",
         Probe.WRITTEN,
     ),
     Row(
@@ -231,14 +231,14 @@ ROWS: tuple[Row, ...] = (
         ("_levelToName",),
         ("capture/kernel_logging",),
         Missing.OFF,
-        "Taking over names of levels that the notebook has added",
+        "Copying the names of log levels that the notebook has added",
     ),
     Row(
         "logging",
         ("_style", "_fmt"),
         ("capture/kernel_logging", "worker/settings/loggers"),
         Missing.OFF,
-        "Taking over the notebook's formatters",
+        "Copying the notebook's formatters",
         Probe.WRITTEN,
     ),
 )

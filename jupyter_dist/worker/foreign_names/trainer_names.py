@@ -49,7 +49,7 @@ ROWS: tuple[Row, ...] = (
             ("_LoggerConnector", "_LoggerConnector.log_metrics"),
             ("worker/autolog/lightning",),
             Missing.NOTE,
-            "Picking up metrics of Lightning",
+            "Logging metrics of Lightning automatically",
             takes={"_LoggerConnector.log_metrics": ("self", "metrics", "step")},
         )
         for home in _PYTORCH
@@ -71,7 +71,7 @@ ROWS: tuple[Row, ...] = (
             ("_FabricModule", "_FabricOptimizer", "_FabricDataLoader"),
             ("worker/pickling/reducers/__init__", "worker/pickling/reducers/trainers"),
             Missing.REFUSE,
-            "Sending what Fabric has set up",
+            "Sending objects that Fabric has set up",
         )
         for home in _FABRIC
     ),

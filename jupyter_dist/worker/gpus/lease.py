@@ -215,10 +215,10 @@ def _refusal(
     told, needed = standing(gpus, others, ticket), wish.least(len(gpus))
     if ticket is not None:
         return f"waits for {needed} GPU{'' if needed == 1 else 's'}: {told}"
-    cure = "--wait-for-gpus waits for them, --share-gpus takes them all the same"
+    cure = "Add --wait-for-gpus to wait for them, or --share-gpus to use them now"
     if wish.each is None:
-        cure += ", --gpus-per-worker 0 trains on the CPU"
-    return f"{needed} {'GPU is' if needed == 1 else 'GPUs are'} needed: {told}: {cure}"
+        cure += ", or --gpus-per-worker 0 to train on the CPU"
+    return f"{needed} {'GPU is' if needed == 1 else 'GPUs are'} needed: {told}. {cure}"
 
 
 def standing(gpus: Sequence[Gpu], others: Sequence[Holder], ticket: int | None = None) -> str:

@@ -40,7 +40,7 @@ class Nvml:
         except AttributeError as error:
             raise OSError(f"{library} is not NVML: {error}") from None
         if failed:
-            raise OSError(f"nvmlInit says {failed}")
+            raise OSError(f"nvmlInit failed with {failed}")
 
     def usage(self, gpus: Sequence[str]) -> dict[str, float]:
         """Return the usage of several GPUs together, by index or UUID.

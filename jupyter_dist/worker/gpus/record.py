@@ -233,7 +233,7 @@ def _door(place: int) -> int:
             return _open(place, "turn")
         with contextlib.suppress(FileExistsError):
             return _make(place, "turn", b"", lock=False)
-    raise Unusable(None, f"{_path()!r}: its files come and go")
+    raise Unusable(None, f"{_path()!r}: its files change all the time")
 
 
 def _open(place: int, name: str) -> int:

@@ -42,8 +42,9 @@ def patch(basics: Any) -> None:
         return
     if _is_in_use():
         events.tell(
-            "this rank sees its own GPU alone, as device 0, because CUDA was used before Horovod was "
-            "imported: import horovod first for torch.cuda.set_device(hvd.local_rank())"
+            "this rank sees only its own GPU, as device 0, because CUDA was used before Horovod "
+            "was imported. Import horovod first if you call "
+            "torch.cuda.set_device(hvd.local_rank())"
         )
         return
     os.environ["CUDA_VISIBLE_DEVICES"] = gpus

@@ -161,7 +161,7 @@ def wait_until_served(address: str, port: int, seconds: float) -> None:
         except OSError as error:
             if time.monotonic() > deadline:
                 raise TimeoutError(
-                    f"hvd.init(): rank 0 is not to be reached at {address}, port {port}, since {seconds:g} s "
-                    f"({error}). All ranks have to call hvd.init()"
+                    f"hvd.init(): this rank could not reach rank 0 at {address}, port {port}, for "
+                    f"{seconds:g} s ({error}). Call hvd.init() on all ranks"
                 ) from None
         time.sleep(_PAUSE_S)

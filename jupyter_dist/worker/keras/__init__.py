@@ -44,7 +44,7 @@ def swaps(why: str, env: Mapping[str, str]) -> str:
         # TensorFlow's own strategies then work unchanged. Horovod's Keras API imports `keras` itself.
         return "TF_USE_LEGACY_KERAS is set" if why == HOROVOD else ""
     moved = missing()
-    return f"this Keras has no {', '.join(moved)}, without which {why} does not work" if moved else ""
+    return f"this Keras has no {', '.join(moved)}, and {why} does not work without it" if moved else ""
 
 
 def arrange(why: str) -> None:

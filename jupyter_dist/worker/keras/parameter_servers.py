@@ -23,8 +23,8 @@ from .when_loaded import shim
 __all__ = ["patch", "patch_variable"]
 
 _NO_STEPS = (
-    "under ParameterServerStrategy the workers take batches as they come: give {name}= and a dataset that "
-    "repeats, such as data.repeat().batch(32)"
+    "ParameterServerStrategy needs {name}=, because each worker reads batches at its own pace. "
+    "Set it, and use a dataset that repeats, such as data.repeat().batch(32)"
 )
 
 

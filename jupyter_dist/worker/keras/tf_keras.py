@@ -17,13 +17,15 @@ __all__ = ["HOROVOD", "adapt", "arrange"]
 HOROVOD = "Horovod's Keras API"
 _WHY = "what it uses"
 _MISSING = (
-    "this cell needs tf_keras, the Keras 2 of this TensorFlow: {why} does not work with Keras 3. Install it "
-    "on the workers with `pip install tf_keras`; where TensorFlow is tensorflow-cpu, with "
-    "`pip install --no-deps tf_keras`, because otherwise pip brings the full tensorflow along."
+    "this cell needs tf_keras, the Keras 2 of this TensorFlow, because {why} does not "
+    "work with Keras 3. Install it on the workers with `pip install tf_keras`. If "
+    "TensorFlow is tensorflow-cpu, use `pip install --no-deps tf_keras`, because pip "
+    "otherwise installs the full tensorflow too."
 )
 _TOO_LATE = (
-    "tf_keras cannot take the place of Keras 3 here: Keras 3 is already imported in this process "
-    "({names}). Nothing may import keras, nor tensorflow without TF_USE_LEGACY_KERAS=1, before the cell."
+    "tf_keras cannot replace Keras 3 here, because this process has already imported "
+    "Keras 3 ({names}). Before the cell, import neither keras nor, unless "
+    "TF_USE_LEGACY_KERAS=1 is set, tensorflow."
 )
 
 
@@ -120,7 +122,8 @@ def adapt() -> None:
             if momentum:
                 print(
                     f"jupyter_dist: {type(self).__name__} changes the learning rate without momentum "
-                    "correction, which this optimizer cannot do; one of keras.optimizers.legacy can",
+                    "correction, because this optimizer does not support it. Use an optimizer of "
+                    "keras.optimizers.legacy",
                     file=sys.stderr,
                 )
         adjust(self, epoch)

@@ -91,7 +91,7 @@ def take_over(place: Path, index: int) -> None:
     for name in (layout.ERROR, layout.RESULT):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(place / name)
-    text = f"rank {index} has ended and was replaced: a new process goes on here"
+    text = f"rank {index} has ended and was replaced: a new process continues here"
     fd = os.open(place / layout.OUTPUT, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.write(fd, f"jupyter_dist: {text}\n".encode())

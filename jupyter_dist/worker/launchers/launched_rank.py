@@ -58,7 +58,7 @@ def translated(environ: Mapping[str, str]) -> dict[str, str]:
         return said
     rank, size = _first(environ, _RANK), _first(environ, _SIZE)
     if rank is None or size is None:
-        raise KeyError(f"{launcher} does not say which rank this is: none of {', '.join(_RANK)} is set")
+        raise KeyError(f"{launcher} did not set the rank of this process: none of {', '.join(_RANK)} is set")
     local_rank = _first(environ, _LOCAL_RANK) or rank
     node = _first(environ, _NODE)
     local_size = _first(environ, _LOCAL_SIZE) or _tasks_per_node(environ, node) or size
@@ -97,8 +97,9 @@ def enter() -> None:
     if environ.pop(SRUN, None):
         if not os.path.isdir(environ["JUPYTER_DIST_RUN"]):
             sys.exit(
-                f"jupyter_dist: the node {os.uname().nodename} does not see {environ['JUPYTER_DIST_RUN']!r}: "
-                "set JUPYTER_DIST_RUNS to a folder that all nodes share, where JupyterLab is started"
+                f"jupyter_dist: the node {os.uname().nodename} cannot read "
+                f"{environ['JUPYTER_DIST_RUN']!r}. Start JupyterLab with JUPYTER_DIST_RUNS set to a "
+                "folder that all nodes share"
             )
         if not os.path.isdir(environ.get("JUPYTER_DIST_CWD", "/")):
             # The notebook's folder does not exist on this node.

@@ -74,7 +74,9 @@ def _place(folder: str, local: str, attempt: int) -> str:
         if os.path.exists(place):
             return place
         time.sleep(0.05)
-    raise RuntimeError(f"mpirun has lent this rank no place within {_WAITS_S:g} s: its pod's log may say why")
+    raise RuntimeError(
+        f"mpirun has not started a process for this rank within {_WAITS_S:g} s. See the log of its pod"
+    )
 
 
 def _once(mark: str, attempt: int) -> Callable[[str, tuple[Any, ...]], None]:
@@ -93,8 +95,9 @@ def _once(mark: str, attempt: int) -> Callable[[str, tuple[Any, ...]], None]:
                 file.write(str(attempt))
         if before and int(before) < attempt:
             raise RuntimeError(
-                f"attempt {attempt} cannot use MPI: mpirun has lent this rank its place once, to attempt "
-                f"{before}. Run the cell again, or use --max-restarts with another --distribution"
+                f"attempt {attempt} cannot use MPI, because mpirun starts each rank only once, and "
+                f"attempt {before} has used it. Run the cell again, or use --max-restarts with "
+                "another --distribution"
             )
 
     return hook

@@ -66,7 +66,7 @@ def split(values: Mapping[str, Any]) -> tuple[dict[str, float], list[Medium]]:
             media.append(Medium(name, kind, _made(kind, name, value)))
         elif isinstance(value, str):
             raise TypeError(
-                f"{name!r} is a str, which is not a number; a text is logged with log(text={{{name!r}: …}})"
+                f"{name!r} is a str, which is not a number. Log a text with log(text={{{name!r}: …}})"
             )
         else:
             numbers[name] = number(name, value)
@@ -133,7 +133,7 @@ def _image(value: Any) -> dict[str, Any]:
         for signature, mime in _SIGNATURES.items():
             if value.startswith(signature):
                 return {mime: bytes(value)}
-        raise ValueError("these bytes are no PNG, JPEG, GIF or WebP")
+        raise ValueError("these bytes are not a PNG, JPEG, GIF or WebP")
     if is_array(value):
         return {"image/png": png(value)}
     if isinstance(value, (list, tuple)) and value and all(map(is_array, value)):
@@ -142,8 +142,8 @@ def _image(value: Any) -> dict[str, Any]:
     kept = {mime: one for mime, one in data.items() if mime in _DRAWN or mime.endswith("+json")}
     if not kept:
         raise TypeError(
-            f"{type(value).__name__} is no picture: it takes a figure, a PIL image, an array or tensor, "
-            "the bytes of a PNG or JPEG, or a file's path"
+            f"{type(value).__name__} is not a picture. Log a figure, a PIL image, an array or "
+            "tensor, PNG or JPEG bytes, or the path of a file"
         )
     return kept
 
@@ -174,8 +174,8 @@ def _columns_and_rows(value: Any) -> tuple[list[str], list[Sequence[Any]]]:
     rows = value if array is None else array.tolist()
     if not isinstance(rows, (list, tuple)):
         raise TypeError(
-            f"{type(value).__name__} is no table: it takes a DataFrame, a dict of columns, "
-            "a list of dicts or a list of rows"
+            f"{type(value).__name__} is not a table. Log a DataFrame, a dict of columns, a list "
+            "of dicts or a list of rows"
         )
     if rows and all(isinstance(row, Mapping) for row in rows):
         columns = list(dict.fromkeys(name for row in rows for name in row))
@@ -207,7 +207,7 @@ def _histogram(value: Any) -> dict[str, Any]:
         value = numpy.asarray(value)
     array = array_of(value)
     if array is None or array.dtype.kind not in "biuf":
-        raise TypeError(f"{type(value).__name__} is no array of numbers")
+        raise TypeError(f"{type(value).__name__} is not an array of numbers")
     numpy = sys.modules["numpy"]
     numbers = array.astype("float64").ravel()
     finite = numbers[numpy.isfinite(numbers)]

@@ -149,7 +149,10 @@ class MediaWriter:
             return False
         if len(standing) > _SHOWN or sum(each for _, each in standing) > _SHOWN_BYTES:
             self._displays.spent = True
-            _tell(f"this rank shows {_SHOWN} displays or {_SHOWN_BYTES // 1_000_000} MB: more are not kept")
+            _tell(
+                f"this rank has shown {_SHOWN} displays or {_SHOWN_BYTES // 1000000} MB, which is the "
+                "limit. It keeps no more"
+            )
             return False
         if not self._has_room(self._displays, size):
             return False
@@ -212,8 +215,8 @@ class MediaWriter:
         if budget.bytes + size > _WRITTEN_BYTES or budget.number >= _WRITTEN:
             budget.spent = True
             _tell(
-                f"this rank has written {_WRITTEN_BYTES // 1_000_000} MB or {_WRITTEN:,} of its "
-                f"{budget.what}: more are not kept"
+                f"this rank has written {_WRITTEN_BYTES // 1000000} MB or {_WRITTEN:,} of its "
+                f"{budget.what}, which is the limit. It keeps no more"
             )
             return False
         budget.bytes += size

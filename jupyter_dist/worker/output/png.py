@@ -61,8 +61,8 @@ def png(value: Any) -> bytes:
     pixels = None if array.ndim not in (2, 3) else _channels_last(array)
     if pixels is None:
         raise ValueError(
-            f"an array of shape {tuple(array.shape)} is no picture: it takes (H, W), (H, W, C) or (C, H, W), "
-            "with 1, 3 or 4 channels"
+            f"an array of shape {tuple(array.shape)} is not a picture. The shape must be (H, W), "
+            "(H, W, C) or (C, H, W), with 1, 3 or 4 channels"
         )
     step = -(-max(pixels.shape[:2]) // _SIDE)
     return _encoded(_bytes(pixels[::step, ::step]))
@@ -82,7 +82,7 @@ def _tiled(array: Any) -> Any:
     numpy = sys.modules["numpy"]
     tiles = [_channels_last(one) for one in array[:_MOST_TILES]]
     if any(tile is None for tile in tiles):
-        raise ValueError(f"an array of shape {tuple(array.shape)} holds no pictures")
+        raise ValueError(f"an array of shape {tuple(array.shape)} contains no pictures")
     across = max(1, int(numpy.ceil(numpy.sqrt(len(tiles)))))
     tiles += [numpy.zeros_like(tiles[0])] * (-len(tiles) % across)
     rows = [numpy.concatenate(tiles[i : i + across], axis=1) for i in range(0, len(tiles), across)]

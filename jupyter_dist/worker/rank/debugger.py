@@ -15,9 +15,9 @@ from ..patching import wrap
 __all__ = ["patch"]
 
 _INSTEAD = (
-    "nobody can type into a rank, and a debugger waits for that: run the cell without %%distribute to debug "
-    "it in the notebook. print() and `%dist stacks` show where the ranks are; "
-    "with `--env PYTHONBREAKPOINT=0` they pass over breakpoint()."
+    "A rank has no input, so a debugger cannot run on it. Run the cell without "
+    "%%distribute to debug it in the notebook. print() and `%dist stacks` show where the "
+    "ranks are. With `--env PYTHONBREAKPOINT=0` the ranks ignore breakpoint()."
 )
 
 

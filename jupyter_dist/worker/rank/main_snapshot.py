@@ -133,7 +133,7 @@ def _with_stand_in(original: Any) -> Any:
                 # Pickling runs code of the values, and the disk may be full. The process may work without the
                 # names.
                 print(
-                    "jupyter_dist: processes that are spawned do not know what the cells define: "
+                    "jupyter_dist: processes that are spawned do not have the definitions of the cells: "
                     f"{type(error).__name__}: {error}",
                     file=sys.stderr,
                 )

@@ -70,7 +70,7 @@ def _write(library: str, values: Mapping[str, Any]) -> None:
 
 
 def _failed(library: str, name: str, error: Exception) -> None:
-    _note(f"{library}'s {name} is not as in the notebook here: {type(error).__name__}: {error}")
+    _note(f"{library}'s {name} differs from the notebook here: {type(error).__name__}: {error}")
 
 
 def _set(module: str, path: tuple[str, ...], value: Any) -> None:
@@ -78,7 +78,7 @@ def _set(module: str, path: tuple[str, ...], value: Any) -> None:
     try:
         setattr(reduce(getattr, owners, sys.modules[module]), name, value)
     except Exception as error:  # the module may have changed since the notebook imported it
-        _note(f"{'.'.join((module, *path))} is not as in the notebook here: {type(error).__name__}: {error}")
+        _note(f"{'.'.join((module, *path))} differs from the notebook here: {type(error).__name__}: {error}")
 
 
 def _choose_backend(values: Mapping[str, Any]) -> None:

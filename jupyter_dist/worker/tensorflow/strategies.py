@@ -26,12 +26,14 @@ KINDS = {
 }
 _ALSO = {"collective_all_reduce": "multi_worker_mirrored"}
 _NO_TPU = (
-    "TPUStrategy needs a TPU, and none is known here: TPU_NAME is not set and there is no /dev/accel0. "
-    "Run the cell on a TPU machine, or name one with dist.strategy('tpu', tpu=…)."
+    "TPUStrategy needs a TPU, and this rank finds none: TPU_NAME is not set and there is "
+    "no /dev/accel0. Run the cell on a TPU machine, or name one with "
+    "dist.strategy('tpu', tpu=…)."
 )
 _TOO_LATE = (
-    "{count} CPU devices were asked for, but TensorFlow has already run something in this process "
-    "and can no longer divide its CPU: call dist.strategy() before anything else of TensorFlow."
+    "{count} CPU devices were asked for, but TensorFlow can no longer divide its CPU, "
+    "because it has already run something in this process. Call dist.strategy() before "
+    "anything else of TensorFlow."
 )
 
 _made: dict[str, Any] = {}
@@ -59,8 +61,8 @@ def kind_of(name: Any) -> str:
             if plain.replace("_", "") == kind.replace("_", ""):
                 return _ALSO.get(kind, kind)
     raise ValueError(
-        f"there is no strategy {name!r}; there are {', '.join(map(repr, KINDS))}, and without a name "
-        "dist.strategy() takes the one that fits"
+        f"there is no strategy {name!r}. The strategies are {', '.join(map(repr, KINDS))}. "
+        "Without a name, dist.strategy() chooses the one that fits"
     )
 
 
@@ -78,7 +80,7 @@ def choose(task: Task, place: Devices, world_size: int) -> tuple[str, str]:
             return "multi_worker_mirrored", f"TF_CONFIG names {task.names}"
     alone = ""
     if task.type == "evaluator":
-        alone = "the evaluator works for itself and "
+        alone = "the evaluator works alone and "
     elif not task.cluster and world_size > 1:
         alone = "TF_CONFIG is not set, so each rank trains for itself, and "
     if place.tpu:
@@ -190,8 +192,8 @@ def _divide_cpu(tf: Any, devices: Any) -> None:
 def _multi_worker_mirrored(tf: Any, options: Mapping[str, Any], task: Task, place: Devices, why: str) -> None:
     if task.count("ps"):
         raise ValueError(
-            "MultiWorkerMirroredStrategy has no use for parameter servers, but TF_CONFIG names "
-            f"{task.names}: leave out --ps, or use dist.strategy('parameter_server')"
+            "MultiWorkerMirroredStrategy cannot use parameter servers, but TF_CONFIG names "
+            f"{task.names}. Remove --ps, or use dist.strategy('parameter_server')"
         )
     if not task.cluster:
         why += ", but TF_CONFIG is not set: this rank trains alone"
@@ -203,11 +205,11 @@ def _parameter_server(tf: Any, options: Mapping[str, Any], task: Task, place: De
     if not task.count("ps"):
         told = f"TF_CONFIG names {task.names}" if task.cluster else "TF_CONFIG is not set"
         raise ValueError(
-            f"ParameterServerStrategy needs ranks that are parameter servers, but {told}: "
-            "start the cell with --ps, as in -np 4 --chief --ps 1"
+            f"ParameterServerStrategy needs ranks that are parameter servers, but {told}. Start "
+            "the cell with --ps, as in -np 4 --chief --ps 1"
         )
     if task.type == "evaluator":
-        raise ValueError("the evaluator is no part of a ParameterServerStrategy: use dist.strategy() there")
+        raise ValueError("the evaluator is not part of a ParameterServerStrategy. Use dist.strategy() there")
     given, task = task, task.coordinated()
     # Otherwise a rank that starts a little later than the others is treated as dead.
     os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")

@@ -130,15 +130,15 @@ def _spans(connector: Any, devices: Any, num_nodes: Any) -> bool:
     asked = _count(devices)
     if asked == num_nodes == 1 and strategy == "auto":
         events.tell(
-            f"Lightning: devices={devices!r} has each of the {world} ranks train for itself; "
-            "without it they train one model together"
+            f"Lightning: with devices={devices!r} each of the {world} ranks trains for itself. "
+            "Without it they train one model together"
         )
         return False
     if asked is not None and asked * num_nodes not in (1, world):
         raise ValueError(
             f"Lightning was asked for {asked * num_nodes} processes (devices={devices!r}, "
-            f"num_nodes={num_nodes}), but this run has {world} ranks: leave both out, or start the cell "
-            f"with -np {asked * num_nodes}"
+            f"num_nodes={num_nodes}), but this run has {world} ranks. Leave both out, or start "
+            f"the cell with -np {asked * num_nodes}"
         )
     return True
 

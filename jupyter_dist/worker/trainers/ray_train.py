@@ -55,8 +55,8 @@ def patch_old(session: ModuleType) -> None:
     """
     if api.world_size() > 1 and os.environ.get("RAY_TRAIN_V2_ENABLED", "1").lower() in ("0", "false"):
         events.tell(
-            "ray.train does not see this run's ranks while RAY_TRAIN_V2_ENABLED is 0: each rank trains "
-            "for itself. Leave that variable out"
+            "ray.train does not see this run's ranks, because RAY_TRAIN_V2_ENABLED is 0. Each "
+            "rank trains for itself. Remove that variable"
         )
 
 
@@ -115,8 +115,9 @@ def _class(base: Any) -> Any:
 
         def get_dataset_shard(self, dataset_info: Any) -> Any:
             raise RuntimeError(
-                f"ray.train.get_dataset_shard({dataset_info.dataset_name!r}) has no datasets of a trainer in "
-                "this run: use the dataset of an earlier cell by its name, as dist.shard(dataset)"
+                f"ray.train.get_dataset_shard({dataset_info.dataset_name!r}) finds no datasets, "
+                "because this run has no Ray trainer. Use the dataset of an earlier cell by its "
+                "name, as dist.shard(dataset)"
             )
 
         def barrier(self) -> None:

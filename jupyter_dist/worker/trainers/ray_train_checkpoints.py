@@ -47,8 +47,9 @@ def newest() -> tuple[int, Path] | None:
         return None
     if api.world_size() != api.local_world_size():
         raise RuntimeError(
-            "ray.train.get_checkpoint() after a restart needs all ranks on one host: those of another host "
-            "do not see its checkpoints. Save to a folder that all hosts share, and load from there"
+            "ray.train.get_checkpoint() after a restart needs all ranks on one host, because "
+            "hosts do not see each other's checkpoints. Save to a folder that all hosts share, "
+            "and load from there"
         )
     found = [
         (int(match[1]), int(match[2]), path)

@@ -224,7 +224,7 @@ function problemsOf(meaning: IFormMeaning | null, fields: readonly IField[]): Pr
 /** The field that an answer to saving is about: of the others the form knew before. */
 function fieldOf(error: unknown, name: string): string {
   const text = error instanceof ApiError ? error.message : '';
-  return text.startsWith(`'${name}' `) || /^there is a cluster\b/.test(text) ? 'name' : WHOLE;
+  return text.startsWith(`'${name}' `) || /^A cluster '/.test(text) ? 'name' : WHOLE;
 }
 
 function sentence(text: string): string {

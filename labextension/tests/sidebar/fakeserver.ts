@@ -145,7 +145,7 @@ export class FakeServer implements IServer {
   async remove(id: string): Promise<{ freed_bytes: number }> {
     this._ask(`remove ${id}`);
     if (!ended(this._find(id).state)) {
-      throw new ApiError(`${id} is not at its end`, 409, { message: `${id} is not at its end` });
+      throw new ApiError(`${id} has not ended`, 409, { message: `${id} has not ended` });
     }
     this.all = this.all.filter(run => run.id !== id);
     return { freed_bytes: 4096 };

@@ -210,9 +210,9 @@ describe('ClusterForm', () => {
     await show();
     const save = vi.spyOn(server, 'saveCluster');
     const refuse = (message: string) => save.mockRejectedValueOnce(new ApiError(message, 400, {}));
-    refuse("there is a cluster 'mine' already: take another name");
+    refuse("A cluster 'mine' already exists. Choose another name");
     await click('Save');
-    expect(errorOf('name')).toContain('take another name');
+    expect(errorOf('name')).toContain('Choose another name');
     type(field('name'), 'other');
     expect(errorOf('name')).toBeUndefined();
     refuse('cannot write the clusters');

@@ -141,7 +141,7 @@ describe('RunsModel', () => {
   it('keeps a run that goes on, and the reason', async () => {
     server.all = [makeRun(1, { state: 'running', ended: null })];
     await model.refresh();
-    await expect(model.remove(server.all[0].id)).rejects.toThrow('not at its end');
+    await expect(model.remove(server.all[0].id)).rejects.toThrow('has not ended');
     expect(model.runs.length).toBe(1);
   });
 });

@@ -341,7 +341,7 @@ def test_a_run_that_would_outlast_its_signature_is_refused(plane: AzurePlane, tm
     """Hosts write by it; those that have an identity need none."""
     run = made(plane, tmp_path)
     job = dataclasses.replace(run.job, timeout_s=86400.0 * 4, max_restarts=1)
-    with pytest.raises(LaunchError, match="good for 7 days, and 2 attempts of --timeout 345,600 s"):
+    with pytest.raises(LaunchError, match=r"valid for 7 days\. But 2 attempts of --timeout 345,600 s"):
         AzureMl().submit(job, run.folder, 0)
     assert not [name for name in plane.jobs if run.folder.id in name]
 
@@ -355,7 +355,7 @@ def test_a_run_that_would_outlast_the_datastore_s_signature_is_refused(
     signature = urllib.parse.urlencode({"se": f"{until:%Y-%m-%dT%H:%M:%SZ}", "sig": "x"})
     monkeypatch.setattr(plane, "secrets", {"secretsType": "Sas", "sasToken": f"?{signature}"})
     run = made(plane, tmp_path)
-    said = "good for no time any more" if days < 0 else "good for 1 day, and an attempt of"
+    said = "valid for no time any more" if days < 0 else "valid for 1 day. But an attempt of"
     with pytest.raises(LaunchError, match=said):
         AzureMl().submit(dataclasses.replace(run.job, timeout_s=timeout_s), run.folder, 0)
     assert not [name for name in plane.jobs if run.folder.id in name]
@@ -385,7 +385,7 @@ def test_one_that_is_asked_for_twice_is_one(plane: AzurePlane, tmp_path: Path) -
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(platform_job, "_TRIES_S", 0.5)
         refused = str(backend.release(handle))
-    assert f"job {name} may go on, and be paid for: cannot cancel the job" in refused
+    assert f"job {name} may still be running and cost money: cannot cancel the job" in refused
     where = f"--workspace-name {plane.workspace} --resource-group {plane.group}"
     assert f"az ml job cancel --name {name} {where} --subscription {plane.subscription}; see" in refused
     plane.sign_in()

@@ -196,9 +196,11 @@ def test_what_cannot_be_attached_to(plane: AzurePlane, monkeypatch: pytest.Monke
     with pytest.raises(InputError, match=r"workspace 'ws' has no job 'nobodys' .* is not its display name"):
         attach("azureml:nobodys")
     for name in ("https://ml.azure.com/runs/x", "a/../b", "a?b"):
-        with pytest.raises(InputError, match="names no job: it is azureml:JOB"):
+        with pytest.raises(InputError, match=r"names no job\. Write azureml:JOB"):
             attach(f"azureml:{name}")
-    with pytest.raises(InputError, match="workspace is for what runs elsewhere, as in azureml:JOB"):
+    with pytest.raises(
+        InputError, match="workspace works only with a job that jupyter-dist did not start, as in azureml:JOB"
+    ):
         attach("kubernetes:job/x", workspace="ws")
     swept = {"jobType": "Sweep", "objective": {"goal": "minimize", "primaryMetric": "x"}, "searchSpace": {}}
     swept |= {"limits": {"maxTotalTrials": 0, "maxConcurrentTrials": 1}}
@@ -207,7 +209,7 @@ def test_what_cannot_be_attached_to(plane: AzurePlane, monkeypatch: pytest.Monke
     trial = {"codeId": job.body["codeId"], "environmentId": "e"}
     workspace = MlWorkspace(WorkspaceId(plane.subscription, plane.group, plane.workspace))
     workspace.jobs("PUT", "swept", "start", {"properties": {**swept, "trial": trial}})
-    with pytest.raises(InputError, match=r"'swept' is a sweep job: its trials .* such as azureml:swept_0"):
+    with pytest.raises(InputError, match=r"'swept' is a sweep job\. Its trials .* such as azureml:swept_0"):
         attach("azureml:swept")
     plane.expire()
     with pytest.raises(Exception, match=r"Azure knows no such user now: .* In a terminal: az login"):
@@ -215,7 +217,7 @@ def test_what_cannot_be_attached_to(plane: AzurePlane, monkeypatch: pytest.Monke
     plane.sign_in()
     monkeypatch.chdir("/")
     with pytest.raises(
-        InputError, match=r"needs a workspace: --resource-group --workspace; or a config\.json"
+        InputError, match=r"needs a workspace: --resource-group --workspace\. Or download config\.json"
     ):
         attach("azureml:short", subscription=plane.subscription)
     assert list(runs()) == []

@@ -123,11 +123,15 @@ def test_a_policy_may_stand_behind_early_stopping(line: str, given: str, rest: t
 @pytest.mark.parametrize(
     ("policy", "told"),
     [
-        ("worst", "is bandit(slack_factor=0.1), median, truncation(truncation_percentage=20)"),
-        ("bandit(slack_factor=1", "is bandit(slack_factor=0.1)"),
+        ("worst", "needs bandit(slack_factor=0.1), median, truncation(truncation_percentage=20)"),
+        ("bandit(slack_factor=1", "needs bandit(slack_factor=0.1)"),
         ("bandit(slack_factor=1,slack_amount=1)", "bandit needs slack_factor or slack_amount"),
-        ("bandit(slack_factor=0)", "slack_factor is a number above 0, got '0'"),
-        ("median(slack_factor=1)", "median has evaluation_interval, delay_evaluation, and no"),
+        ("bandit(slack_factor=0)", "slack_factor must be a number above 0, got '0'"),
+        (
+            "median(slack_factor=1)",
+            "median has no parameter 'slack_factor'. "
+            "Its parameters are evaluation_interval, delay_evaluation",
+        ),
         ("median(evaluation_interval=0)", "a whole number of at least 1"),
         ("median(delay_evaluation=1,delay_evaluation=2)", "twice"),
         ("truncation(truncation_percentage=100)", "a whole number from 1 to 99"),
@@ -143,7 +147,9 @@ def test_what_is_no_policy(policy: str, told: str) -> None:
 @pytest.mark.needs("optuna")
 def test_other_backends_have_one_rule() -> None:
     line = "-np 1 --tune x=uniform(0,1) --objective min:loss --early-stopping median"
-    with pytest.raises(InputError, match="median is for the backend 'azureml': others have one rule"):
+    with pytest.raises(
+        InputError, match=r"median works only with the backend 'azureml'\. Other backends have one"
+    ):
         make_plan(read_command_line(line).given)
 
 
@@ -184,10 +190,16 @@ def test_the_inputs_are_handed_to_the_program() -> None:
     [
         (f"{PLACE} --environment train:1", "needs --compute"),
         (f"{PLACE} --compute c", "needs --environment"),
-        ("--backend azureml --workspace ws --compute c", "--subscription --resource-group; or a config.json"),
-        (f"{LINE} --instance-type Standard_NC6", "for serverless compute, and the machines of 'cpu-cluster'"),
-        (f"{LINE} --spot", "--spot is for serverless"),
-        (f"{LINE} --distribution mpi --instance-count 2 -np 3", "not 2 times anything: -np 4"),
+        (
+            "--backend azureml --workspace ws --compute c",
+            "--subscription --resource-group. Or download config.json",
+        ),
+        (
+            f"{LINE} --instance-type Standard_NC6",
+            "works only with serverless compute, but --compute is 'cpu-cluster'",
+        ),
+        (f"{LINE} --spot", "--spot works only with serverless"),
+        (f"{LINE} --distribution mpi --instance-count 2 -np 3", "not a multiple of 2. Use -np 4"),
         (f"{LINE} --distribution smddp", "pytorch, mpi"),
         (f"{LINE} --instance-count 2 --processes-per-host 3 -np 4", "is 2 ranks on each"),
         (f"{LINE} --ps 1 -np 1", "leaves no rank for a worker"),
@@ -196,14 +208,14 @@ def test_the_inputs_are_handed_to_the_program() -> None:
         (f"{LINE} --input my-data=azureml:a:1", "letters, digits and '_'"),
         (f"{PLACE} --compute c --environment a/b", "NAME:VERSION or azureml://"),
         (f"{LINE} --shm-size lots", "such as 16g"),
-        (f"{LINE} --account-key abc", "for everybody to read"),
-        (f"{LINE} --vm-size x", "is --instance-type here"),
-        (f"{TUNED} --strategy hyperband", "knows no --strategy hyperband: take random"),
-        (f"{TUNED} --early-stopping", "ends no trials early with --strategy bayesian"),
-        (f"{TUNED} --seed 3", "a --seed with --strategy random alone"),
-        (f"{TUNED} --warm-start R", "leave --warm-start out"),
-        (f"{TUNED} --max-jobs 2000", "takes 1,000 trials at most"),
-        (f"""{TUNED} --tune "y=choice(1,'1')" """, "two of these are the same text"),
+        (f"{LINE} --account-key abc", "would be readable in the notebook by everybody"),
+        (f"{LINE} --vm-size x", "is called --instance-type here"),
+        (f"{TUNED} --strategy hyperband", "does not support --strategy hyperband. Use random"),
+        (f"{TUNED} --early-stopping", "cannot end trials early with --strategy bayesian"),
+        (f"{TUNED} --seed 3", "supports --seed only with --strategy random"),
+        (f"{TUNED} --warm-start R", "Remove --warm-start"),
+        (f"{TUNED} --max-jobs 2000", "a sweep job has at most 1,000 trials"),
+        (f"""{TUNED} --tune "y=choice(1,'1')" """, "two of these values are the same text"),
         (f"{TUNED} --strategy random --early-stopping bandit", "slack_factor or slack_amount"),
     ],
 )

@@ -106,7 +106,7 @@ def texts_below(root: Path) -> list[str]:
         (f"--volume {VOLUME}", "needs a cluster: --cluster-id ID, or --new-cluster"),
         (f"--volume {VOLUME} --cluster-id c1 --new-cluster", "and --new-cluster is for a new one"),
         (f"--volume {VOLUME} --cluster-id c1 --workers 2", "and --workers is for a new one"),
-        (f"--volume {VOLUME} --cluster-id c1 --token dapi1", "--token would stand in the notebook"),
+        (f"--volume {VOLUME} --cluster-id c1 --token dapi1", "--token would be readable in the notebook"),
         (f"--volume {VOLUME} --cluster-id c1 --profile x", "there is no profile 'x' in"),
         (f"--volume {VOLUME} --cluster-id c1", "needs a workspace: --profile NAME"),
         (f"--volume {VOLUME} --cluster-id c1 --host http://example.com", "needs the address of a workspace"),
@@ -118,7 +118,7 @@ def texts_below(root: Path) -> list[str]:
         ),
         (
             f"--volume {VOLUME} --host x.com --new-cluster --node-type m5.large --workers 4 -np 2",
-            "4 workers for 2 ranks: 2 would be idle, and paid for: --workers 2, or -np 4",
+            "4 workers for 2 ranks: 2 would be idle and cost money. Use --workers 2, or -np 4",
         ),
         (
             f"--volume {VOLUME} --host x.com --new-cluster --node-type m5.large --runtime 15.4",
@@ -135,7 +135,7 @@ def test_a_runtime_with_another_python_is_refused(monkeypatch: pytest.MonkeyPatc
     """Before a cluster is paid for that cannot read what is sent to it."""
     other = "15.4.x-cpu-ml-scala2.12" if sys.version_info[:2] != (3, 11) else "16.4.x-cpu-ml-scala2.12"
     given = {"volume": VOLUME, "host": "https://x.com", "new_cluster": True, "node_type": "m5.large"}
-    with pytest.raises(InputError, match=r"has Python 3\.\d+, and the notebook's is 3\.\d+: a runtime"):
+    with pytest.raises(InputError, match=r"has Python 3\.\d+, but the notebook has Python 3\.\d+: a runtime"):
         Databricks().check(1, {**given, "runtime": other})
     with pytest.raises(InputError, match=r"the cluster 'team' runs .* has Python"):
         cluster_hosts({"cluster_name": "team", "spark_version": other, "num_workers": 2}, 2)
@@ -297,7 +297,7 @@ def test_a_submission_is_found_again_and_never_doubled(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(platform_job, "_TRIES_S", 0.5)
         told = str(Databricks().release(handle))
-    assert f"job run {number} may go on, and be paid for: cannot end job run {number}" in told
+    assert f"job run {number} may still be running and cost money: cannot end job run {number}" in told
     assert f"in a terminal: databricks jobs cancel-run {number}; see" in told
     workspace.heal()
     Databricks().release(handle)
@@ -339,7 +339,7 @@ def test_a_program_that_finds_too_few_slots_says_so(workspace: DatabricksWorkspa
     program.write_text(program_text({"hosts": 1, "wait_s": 0, **folder}))
     number = workspace._submit({"tasks": [task], "idempotency_token": "no", "run_name": "no"})
     wait_until_true(lambda: not workspace.runs[number].active, "the program to end")
-    assert "the cluster does not see '/Volumes/main/default/no'" in str(workspace.runs[number].error)
+    assert "the cluster cannot access '/Volumes/main/default/no'" in str(workspace.runs[number].error)
     program.unlink()
 
 

@@ -306,7 +306,7 @@ def test_a_killed_rank_is_replaced_and_goes_on_from_the_last_commit(
     found = results(folder, 2)
     assert found[0]["steps"] == found[1]["steps"] > new[0]
     assert found[0]["weights"] == found[1]["weights"]
-    said = "jupyter_dist: rank 1 has ended and was replaced: a new process goes on here"
+    said = "jupyter_dist: rank 1 has ended and was replaced: a new process continues here"
     assert said in reader.output(folder, 1).decode().splitlines()
 
 
@@ -600,7 +600,9 @@ def test_elastic_options_that_cannot_work(tmp_path: Path) -> None:
 
 def test_without_horovod_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingEngine, match="`jupyter dist install-horovod` builds it for the torch"):
+    with pytest.raises(
+        MissingEngine, match="`jupyter dist install-horovod` builds it for the installed torch"
+    ):
         backends.load("horovod")
 
 
@@ -673,7 +675,7 @@ class TestDiscovery:
         assert host_discovery.main([*argv, "/bin/false"]) == 1
         assert "the host discovery script ended with exit code 1" in capsys.readouterr().err
         assert host_discovery.main([*argv, "/bin/echo", "not a host"]) == 1
-        assert "expected lines such as `node1:4`, got 'not a host'" in capsys.readouterr().err
+        assert "needs lines such as `node1:4`, got 'not a host'" in capsys.readouterr().err
         (tmp_path / "ready.json").write_text('{"192.0.2.7": 0}')
         assert host_discovery.main([*argv, "/bin/echo", "192.0.2.7:1"]) == 0
         assert capsys.readouterr().out == "192.0.2.7~0.0.0:1\n"

@@ -126,7 +126,7 @@ def test_the_store_forgets_what_all_have_read() -> None:
     port = store.port
     store.shutdown()
     store.server_close()
-    with pytest.raises(TimeoutError, match=r"rank 0 is not to be reached at 127\.0\.0\.1"):
+    with pytest.raises(TimeoutError, match=r"could not reach rank 0 at 127\.0\.0\.1"):
         wait_until_served("127.0.0.1", port, 0.1)
 
 
@@ -206,10 +206,10 @@ def _over(folder: RunFolder) -> bool:
     [
         ({"min_np": 3}, "--min-np 3 is more than -np 2"),
         ({"max_np": 1}, "--max-np 1 is less than -np 2"),
-        ({"min_np": 1, "ps": 1}, "ranks have no roles of TensorFlow"),
+        ({"min_np": 1, "ps": 1}, "ranks of Horovod have no TensorFlow roles"),
         ({"min_np": 0}, "greater than or equal to 1"),
-        ({"reset_limit": 3}, "--reset-limit is for elastic runs: give --min-np N as well"),
-        ({"elastic_timeout": 3}, "--elastic-timeout is for elastic runs"),
+        ({"reset_limit": 3}, "--reset-limit works only with an elastic run. Add --min-np N"),
+        ({"elastic_timeout": 3}, "--elastic-timeout works only with an elastic run"),
     ],
 )
 def test_what_no_elastic_run_can_be(options: dict[str, Any], told: str) -> None:

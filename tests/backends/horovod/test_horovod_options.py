@@ -86,11 +86,11 @@ class TestConfigFile:
         [
             (
                 "params: {fusion_treshold_mb: 3}",
-                "params says 'fusion_treshold_mb'; known are fusion",
+                "params has the unknown key 'fusion_treshold_mb'. Valid keys: fusion",
             ),
-            ("param: {}", "says 'param'; known are controller, params"),
-            ("controller: ring", "controller is gloo or mpi, not 'ring'"),
-            ("params: [1]", r"params needs names with values under them, got \[1\]"),
+            ("param: {}", "has the unknown section 'param'. Valid sections: controller, params"),
+            ("controller: ring", "controller must be gloo or mpi, not 'ring'"),
+            ("params: [1]", r"params must contain names with values, got \[1\]"),
             ("a: [", "is not a YAML file: while parsing"),
             (None, "cannot be read: No such file"),
         ],
@@ -133,9 +133,9 @@ def test_what_is_passed_on_is_read_by_horovodrun(monkeypatch: pytest.MonkeyPatch
     ("options", "message"),
     [
         ({"gloo": True, "mpi": True}, "--gloo and --mpi exclude each other"),
-        ({"min_np": 2, "mpi": True}, "needs Gloo, not --mpi"),
+        ({"min_np": 2, "mpi": True}, "needs Gloo. Remove --mpi"),
         ({"min_np": 3, "max_np": 2}, "--min-np 3 is more than --max-np 2"),
-        ({"hosts": [{"name": "a", "slots": 1}], "host_discovery_script": "x"}, "leave -H and --hostfile out"),
+        ({"hosts": [{"name": "a", "slots": 1}], "host_discovery_script": "x"}, "Remove -H and --hostfile"),
         ({"mpi_args": "--x", "gloo": True}, "--mpi-args is for mpirun"),
         ({"mpi_args": "'x"}, "a quote is not closed"),
         ({"blacklist_cooldown_range": "0,5"}, "two numbers of seconds from 1 to 3600 such as 5,60"),

@@ -75,7 +75,7 @@ def test_the_pods_of_a_trainjob_have_the_ranks(plane: Plane, runs: Runs) -> None
     assert [result["LOCAL_RANK"] for result in results] == ["0", "1", "0"]
     runs.wait(unknown)
     assert "TrainingRuntimeNotSupported: runtime of-nobody is not supported" in str(unknown.status.reason)
-    with pytest.raises(InputError, match="--pvc has no place in a TrainJob"):
+    with pytest.raises(InputError, match="--pvc does not work with a TrainJob"):
         runs.plan(kind="trainjob", pvc=("data:/data",))
 
 

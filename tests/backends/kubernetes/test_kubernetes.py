@@ -196,9 +196,9 @@ def _checked(make: Callable[..., Job], options: dict[str, Any]) -> None:
         ({"np": 2, "ps": 2}, "leaves no rank for a worker"),
         ({**ELASTIC, "min_np": 4}, "--min-np 4 is more than -np 3"),
         ({**ELASTIC, "max_np": 2}, "--max-np 2 is less than -np 3"),
-        ({"min_np": 2}, "are for --kind pytorchjob: the pods of --kind job have to stay"),
-        ({**ELASTIC, "chief": True}, "no rank may have a role of its own"),
-        ({"kind": "pytorchjob", "reset_limit": 1}, "--reset-limit is for elastic runs"),
+        ({"min_np": 2}, "work only with --kind pytorchjob, because the pods of --kind job cannot change"),
+        ({**ELASTIC, "chief": True}, "do not work with --chief, --ps and --evaluator"),
+        ({"kind": "pytorchjob", "reset_limit": 1}, "--reset-limit works only with an elastic run"),
     ],
 )
 def test_bad_input_is_one_clear_error(options: dict[str, Any], said: str) -> None:

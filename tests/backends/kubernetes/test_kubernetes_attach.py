@@ -299,7 +299,9 @@ def test_what_cannot_be_attached_to(plane: Plane) -> None:
         attach("kubernetes:kube-system/job/x")
     with pytest.raises(InputError, match=r"--context mars: .* has test"):
         attach("kubernetes:job/theirs", context="mars")
-    with pytest.raises(InputError, match="region is for what runs elsewhere, as in sagemaker:JOB"):
+    with pytest.raises(
+        InputError, match="region works only with a job that jupyter-dist did not start, as in sagemaker:JOB"
+    ):
         attach("kubernetes:job/theirs", region="us-east-1")
     for name in ("theirs", "deployment/theirs", "job/", "/job/theirs", "a/b/job/theirs"):
         with pytest.raises(InputError, match="names no job: it is kubernetes:"):

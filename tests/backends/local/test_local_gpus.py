@@ -31,8 +31,8 @@ from tests.rigs.stopwatch import Stopwatch
 WaitFor = Callable[..., Any]
 SEES = "import os; os.environ.get('CUDA_VISIBLE_DEVICES')"
 CURES = (
-    "--wait-for-gpus waits for them, --share-gpus takes them all the same, "
-    "--gpus-per-worker 0 trains on the CPU"
+    "Add --wait-for-gpus to wait for them, or --share-gpus to use them now, "
+    "or --gpus-per-worker 0 to train on the CPU"
 )
 STAYS = """
 import os, time
@@ -548,4 +548,4 @@ def test_cuda_that_was_used_before_horovod_was_imported(
     )
     assert environ == (before if used else together)
     assert (basics.HorovodBasics.init is init) is used
-    assert ("import horovod first" in capsys.readouterr().out) is used
+    assert ("Import horovod first" in capsys.readouterr().out) is used

@@ -145,5 +145,5 @@ def test_the_request_names_hosts_and_variables_but_no_value(mpirun: str) -> None
 
 
 def test_srun_takes_no_hosts() -> None:
-    with pytest.raises(InputError, match="srun runs on the hosts that Slurm gives it"):
+    with pytest.raises(InputError, match=r"srun runs on the hosts that Slurm allocates\. Remove -H"):
         Mpi().check(2, MpiOptions(hosts=TWO, launcher="slurm", mpirun="true").model_dump(mode="json"))

@@ -240,7 +240,10 @@ socket.gethostname(), total.item(), place, [os.environ[name] for name in names],
                 patch.setenv("JUPYTER_DIST_RUNS", str(tmp_path / "unseen"))
                 (tmp_path / "unseen").mkdir(0o700)
                 _, status = run("1", launcher="slurm", mpi_args="--nodes=2")
-                assert re.search(r"the node h\d does not see .*: set JUPYTER_DIST_RUNS", status.reason or "")
+                assert re.search(
+                    r"the node h\d cannot read .*\. Start JupyterLab with JUPYTER_DIST_RUNS",
+                    status.reason or "",
+                )
 
             endless = start(
                 "import time\nprint('up')\ntime.sleep(600)", launcher="slurm", mpi_args="--nodes=2"

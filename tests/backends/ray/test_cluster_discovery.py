@@ -43,8 +43,8 @@ def test_where_none_runs_that_is_told(address: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("RAY_ADDRESS", address)
     assert cluster_discovery.detect() == {
         "Ray": importlib.metadata.version("ray"),
-        "no_site": "none runs on this machine, and RAY_ADDRESS names none: "
-        "a run starts a Ray of its own, here",
+        "no_site": "no Ray runs on this machine, and RAY_ADDRESS is not set: "
+        "a run starts a Ray of its own here",
     }
 
 

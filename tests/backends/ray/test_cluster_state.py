@@ -82,7 +82,7 @@ def test_a_ray_is_told_through_its_client_port_by_the_time_of_a_later_look(
     monkeypatch.setitem(sys.modules, "ray", None)  # whoever imports it in this process fails
     address = there.client_address
     first = cluster_discovery.ask([address], patience_s=0.1)[address]
-    assert "is still being asked: look again" in first["problem"]
+    assert "list the Rays again later" in first["problem"]
     census = cluster_discovery.ask([address], patience_s=PATIENCE_S)[address]
     site = cluster_discovery.site(address, census)
     assert site["problem"] is None

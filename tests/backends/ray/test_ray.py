@@ -163,7 +163,7 @@ def test_another_version_is_refused(ray: RayNodes, runs: Runs) -> None:
     with ray.pretending(ray_version="2.9.3"):
         run = runs.finish("1")
     assert_state(run, State.FAILED)
-    said = r"is 2\.9\.3, and the notebook's is .*pip install \"ray==2\.9\.3\""
+    said = r"is 2\.9\.3, but the notebook has .*pip install \"ray==2\.9\.3\""
     assert re.search(said, str(run.status.reason)), story(run)
     assert "Nothing was started" in str(run.status.reason)
     own, (major, minor, micro) = importlib.metadata.version("ray"), sys.version_info[:3]
@@ -172,7 +172,7 @@ def test_another_version_is_refused(ray: RayNodes, runs: Runs) -> None:
         ("h:6379", f"{major}.{minor}.{micro + 1}"),
         ("ray://h:10001", f"{major}.{minor + 1}.{micro}"),
     ):
-        said = rf"Python of the Ray at {address} is {python}, and the notebook's is .*Nothing was started"
+        said = rf"the Ray at {address} has Python {python}, but the notebook has Python .*Nothing was started"
         with pytest.raises(LaunchError, match=said):
             connection._compare(address, {"ray": own, "python": python})
     connection._compare("ray://h:10001", {"ray": own, "python": f"{major}.{minor}.{micro + 1}"})
@@ -184,7 +184,7 @@ def test_another_version_behind_a_clients_address(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     with a_clients_door("2.9.3", "3.9.18", reads_ours) as (address, _):
         said = connected_to(address)
-    assert re.search(r"LaunchError: .*is 2\.9\.3, and the notebook's is .*pip install", said), said
+    assert re.search(r"LaunchError: .*is 2\.9\.3, but the notebook has .*pip install", said), said
 
 
 def test_a_client_asks_for_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,7 +401,7 @@ def test_options(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match="validation error"):
             RayOptions.model_validate(wrong)
-    for text, said in (("- 1", "has to hold fields"), ("a: [", "is no YAML")):
+    for text, said in (("- 1", "must contain fields"), ("a: [", "is not YAML")):
         path = tmp_path / "env.yaml"
         path.write_text(text)
         with pytest.raises(InputError, match=said):

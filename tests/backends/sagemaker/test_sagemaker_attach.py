@@ -169,10 +169,12 @@ def test_what_cannot_be_attached_to(plane: SageMakerPlane, monkeypatch: pytest.M
         match="the id of a run, azureml:JOB, kubernetes:KIND/NAME or sagemaker:JOB, got 'mars:job'",
     ):
         attach("mars:job")
-    with pytest.raises(InputError, match="region is for what runs elsewhere, as in sagemaker:JOB"):
+    with pytest.raises(
+        InputError, match="region works only with a job that jupyter-dist did not start, as in sagemaker:JOB"
+    ):
         attach("20260101", region="us-east-1")
     monkeypatch.delenv("AWS_REGION")
-    with pytest.raises(InputError, match="Give --region, or set AWS_REGION"):
+    with pytest.raises(InputError, match="Add --region, or set AWS_REGION"):
         attach("sagemaker:nobody")
 
 

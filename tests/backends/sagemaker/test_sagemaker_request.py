@@ -114,29 +114,36 @@ def test_a_dry_run_prints_all_that_would_be_sent(tmp_path: Path) -> None:
     ("line", "said"),
     [
         ("", "needs --instance-type"),
-        ("--instance-type ml.g5.huge", "of that family there are ml.g5."),
+        ("--instance-type ml.g5.huge", "this family has ml.g5."),
         (
             "--instance-type ml.c5.xlarge --instance-count 2 -np 3 --distribution mpi",
-            "--distribution mpi has as many ranks on each instance, and 3 are not 2 times anything: -np 4",
+            "--distribution mpi needs the same number of ranks on each instance, "
+            "but 3 is not a multiple of 2. Use -np 4",
         ),
-        ("--instance-type ml.c5.xlarge --subnets subnet-1", "--subnets needs --security-group-ids"),
+        ("--instance-type ml.c5.xlarge --subnets subnet-1", "--subnets works only with --security-group-ids"),
         (
             "--instance-type ml.c5.xlarge --input training=fsx://fs-01234567/mnt",
-            "reach inside of its VPC only",
+            "can use only inside its VPC",
         ),
         ("--instance-type ml.c5.xlarge --input training=/data", "'training' needs s3://BUCKET/PREFIX"),
         ("--instance-type ml.c5.xlarge --input training=s3://b/p,sharded", "'sharded' is none of mode=…"),
         ("--instance-type ml.c5.xlarge --input training=s3://b/p,mode=Fast", "mode is one of File, FastFile"),
-        ("--instance-type ml.c5.xlarge --max-wait 7200", "--max-wait is for spot instances"),
-        ("--instance-type ml.c5.xlarge --spot --max-wait 60", "has to be at least --max-run (86400 s)"),
-        ("--instance-type ml.c5.xlarge --spot --keep-alive 10m", "--keep-alive is for instances on demand"),
+        ("--instance-type ml.c5.xlarge --max-wait 7200", "--max-wait works only with spot instances"),
+        ("--instance-type ml.c5.xlarge --spot --max-wait 60", "must be at least --max-run (86400 s)"),
+        (
+            "--instance-type ml.c5.xlarge --spot --keep-alive 10m",
+            "--keep-alive works only with instances on demand",
+        ),
         ("--instance-type ml.c5.xlarge --mpi-options=-verbose", "--mpi-options is for mpirun"),
         ("--instance-type ml.c5.xlarge --distribution smddp", "needs instances with GPUs"),
-        ("--instance-type ml.c5.xlarge --hyperparameters sagemaker_program=x", "is SageMaker's own"),
-        ("--instance-type ml.c5.xlarge --aws-secret-access-key x", "would stand in the notebook"),
-        ("--instance-type ml.c5.xlarge --source-dir x", "--source-dir is not needed: the cell is what runs"),
+        ("--instance-type ml.c5.xlarge --hyperparameters sagemaker_program=x", "uses a name of SageMaker"),
+        ("--instance-type ml.c5.xlarge --aws-secret-access-key x", "would be readable in the notebook"),
+        (
+            "--instance-type ml.c5.xlarge --source-dir x",
+            "--source-dir is not needed, because the job runs the cell",
+        ),
         ("--instance-type ml.c5.xlarge --profile nobody", "there is no profile 'nobody' in ~/.aws"),
-        ("--instance-type ml.c5.xlarge --trial t", "are of an --experiment: name it"),
+        ("--instance-type ml.c5.xlarge --trial t", "belong to an experiment. Name it with --experiment"),
     ],
 )
 def test_bad_input_is_told_before_anything_is_asked(line: str, said: str) -> None:
@@ -158,7 +165,7 @@ def test_what_has_to_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make_plan({"backend": "sagemaker", **BASE, "instance_type": "ml.g5.12xlarge", "instance_count": 2})
     assert plan.world_size == 8, "one rank for each GPU"
     plan = make_plan({"backend": "sagemaker", **BASE, "instance_count": 4, "np": 2})
-    assert "2 ranks need 2 of 4 instances; no more are started" in plan.warnings
+    assert "2 ranks need only 2 of 4 instances, so only 2 are started" in plan.warnings
 
 
 def test_the_image_is_found_by_region_and_framework() -> None:
@@ -167,17 +174,19 @@ def test_the_image_is_found_by_region_and_framework() -> None:
     assert image_of("tensorflow", "2.19.0", "py312", "ml.c5.xlarge", "cn-north-1").startswith(
         "727897471807.dkr.ecr.cn-north-1.amazonaws.com.cn/tensorflow-training:2.19.0-cpu-"
     )
-    with pytest.raises(InputError, match=r"no container of pytorch 2.6 with py311 is known here; there are"):
+    with pytest.raises(InputError, match=r"no container of pytorch 2.6 with py311 in its list. The list has"):
         image_of("pytorch", "2.6", "py311", "ml.c5.xlarge", "us-east-1")
-    with pytest.raises(InputError, match=r"in 'mars-1' is known here .*--image"):
+    with pytest.raises(InputError, match=r"for 'mars-1' in its list .*--image"):
         image_of("pytorch", "2.6", "py312", "ml.c5.xlarge", "mars-1")
     asked = SageMakerOptions(**{**BASE, "image": None}, framework="tensorflow", py_version="py311")
-    said = r"no container of tensorflow with .*py311\) is known here; there are 2.12.0 \(py310\), .* --image$"
+    said = (
+        r"no container of tensorflow with .*py311\) in its list\. The list has 2.12.0 \(py310\), .* --image\."
+    )
     with pytest.raises(InputError, match=said):
         image_for(asked, "us-east-1")
     other = "2.6.0" if sys.version_info[:2] != (3, 12) else "2.5.1"
     given = {**BASE, "image": None, "region": "us-east-1", "framework_version": other}
-    with pytest.raises(InputError, match=f"and the notebook's Python is {OWN_PYTHON}"):
+    with pytest.raises(InputError, match=f"but the notebook has Python {OWN_PYTHON}"):
         SageMaker().check(1, given)
 
 
@@ -297,5 +306,5 @@ def test_a_place_is_lent_once(tmp_path: Path) -> None:
         said.append(done.stdout.strip() or done.stderr.strip().split("\n")[-1])
     assert said[:2] == ["began", "began"]
     assert said[2].startswith(
-        "RuntimeError: attempt 1 cannot use MPI: mpirun has lent this rank its place once"
+        "RuntimeError: attempt 1 cannot use MPI, because mpirun starts each rank only once"
     )

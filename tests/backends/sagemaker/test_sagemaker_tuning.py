@@ -159,22 +159,22 @@ def test_what_is_asked_is_what_the_service_takes(plane: SageMakerPlane) -> None:
 @pytest.mark.parametrize(
     ("tune", "options", "more", "said"),
     [
-        ("quniform(0,1,0.01)", {}, {}, "has 101 values, and a tuning job takes 30"),
+        ("quniform(0,1,0.01)", {}, {}, "has 101 values, but a tuning job allows at most 30"),
         (
             "uniform(0,1)",
             {"hyperparameters": {"x": "1"}},
             {},
-            "'x' is given with --hyperparameters and tuned",
+            "'x' is set by both --hyperparameters and --tune",
         ),
-        ("choice(1,'1')", {}, {}, "two of these are the same text"),
-        ("uniform(0,1)", {"keep_alive": 600}, {}, "--keep-alive is for training jobs alone"),
-        ("int(1,20)", {}, {"strategy": "grid"}, "goes through the whole grid, which has 20 points"),
-        ("uniform(0,1)", {"experiment": "e"}, {}, "--experiment is for training jobs alone"),
+        ("choice(1,'1')", {}, {}, "two of these values are the same text"),
+        ("uniform(0,1)", {"keep_alive": 600}, {}, "--keep-alive works only with training jobs"),
+        ("int(1,20)", {}, {"strategy": "grid"}, "tries the whole grid, which has 20 points"),
+        ("uniform(0,1)", {"experiment": "e"}, {}, "--experiment works only with training jobs"),
         (
             "uniform(0,1)",
             {},
             {"strategy": "hyperband", "early_stopping": True},
-            "--strategy hyperband ends trials by itself",
+            "--strategy hyperband already ends trials early",
         ),
     ],
 )
@@ -196,5 +196,5 @@ def test_a_dry_run_shows_the_tuning_job(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_plan_is_refused_before_anything_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     given = {"backend": "sagemaker", **GIVEN, "tune": {"x": "quniform(0,1,0.01)"}, "objective": "min:loss"}
-    with pytest.raises(InputError, match="takes 30 at most"):
+    with pytest.raises(InputError, match="allows at most 30"):
         make_plan(given)

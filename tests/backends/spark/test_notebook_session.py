@@ -155,7 +155,7 @@ def test_each_rank_has_neighbouring_rows(seen: Any, way: str) -> None:
 
 
 def test_what_travels_is_said(seen: Any) -> None:
-    assert "a Spark DataFrame travels as its 101 rows, 1 kB" in seen["notes"]
+    assert "a Spark DataFrame is sent as its 101 rows, 1 kB" in seen["notes"]
     (told,) = (note for note in seen["written notes"] if "101 rows" in note)
     assert "3 files" in told
     assert seen["files"] == 3
@@ -166,7 +166,9 @@ def test_it_works_in_the_notebook_as_well(seen: Any) -> None:
 
 
 def test_what_needs_spark_says_so_on_a_rank(seen: Any) -> None:
-    assert seen["sent"][0]["refusal"].startswith("'filter': the notebook's Spark session is not on a rank")
+    assert seen["sent"][0]["refusal"].startswith(
+        "'filter': a rank has only the rows of this DataFrame, not the notebook's Spark session"
+    )
     assert "dist.shard(df)" in seen["sent"][0]["refusal"]
 
 

@@ -201,7 +201,9 @@ class TestSession:
         assert _plan("-np 2 --master local[2]").warnings == ()
         for flag in ("--conf spark.x=1", "--python /usr/bin/python3"):
             with pytest.raises(
-                InputError, match="is for a session of the run's own, and that of local-cluster"
+                InputError,
+                match="works only with a Spark session of the run's own, but this run uses the session of "
+                "local-cluster",
             ):
                 _plan(f"-np 2 {flag}")
 
@@ -252,7 +254,7 @@ class TestSession:
         assert (
             status.reason
             == "3 workers need 3 task slots, and local-cluster[2,1,1024] had 2 after 1 s (--wait-for-slots): "
-            "ask for fewer with -np, or give it more cores"
+            "Use a smaller -np, or add cores to the cluster"
         )
         run = launch_cell("spark", "1", np=3)
         wait_for(lambda: "waits for 3 task slots" in str(reader.status(run).reason))

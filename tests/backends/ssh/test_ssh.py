@@ -194,7 +194,7 @@ def test_a_cell_that_shows_an_unwatched_run_goes_on(
 def test_stop_in_a_view_ends_an_unwatched_run(hosts: Hosts, wait_for: WaitFor) -> None:
     folder = launched(hosts, COUNT, names={"LINES": 10**9, "PAUSE": 0.05})
     kill_supervisor(folder, wait_for)
-    with pytest.raises(InputError, match="is not at its end"):
+    with pytest.raises(InputError, match="has not ended"):
         removal.remove([folder])
     watch = Stopwatch()
     assert actions.stop(folder.id)["state"] == "unwatched"

@@ -74,8 +74,11 @@ def test_how_many_ranks_there_are(given: dict[str, Any], np: int) -> None:
     ("given", "message"),
     [
         ({"rdzv_backend": "etcd-v2"}, "--rdzv-backend etcd-v2 needs python-etcd: pip install"),
-        ({"rdzv_backend": "static", "hosts": "a:1,b:1"}, "--rdzv-backend static is for one machine"),
-        ({"standalone": True, "hosts": "a:1,b:1"}, "--standalone is for one machine"),
+        (
+            {"rdzv_backend": "static", "hosts": "a:1,b:1"},
+            "--rdzv-backend static works only on one machine. Remove it",
+        ),
+        ({"standalone": True, "hosts": "a:1,b:1"}, "--standalone works only on one machine. Remove it"),
         ({"np": "4", "nproc_per_node": "3"}, "-np 4 is not --nnodes 1 times --nproc-per-node 3, which is 3"),
         ({"nnodes": "2"}, "--nnodes 2 needs more hosts"),
         ({"nnodes": "4:1"}, r"--nnodes needs a number of nodes such as 2, or MIN:MAX such as 1:4, got '4:1'"),
@@ -106,7 +109,9 @@ def test_every_flag_of_torchrun_is_there_or_says_what_to_do_instead() -> None:
             with contextlib.suppress(InputError):
                 read_command_line(["--backend", "torchrun", spelled, *value])
                 continue
-            with pytest.raises(InputError, match=f"^{spelled} (is for|is found|has nothing to do here)"):
+            with pytest.raises(
+                InputError, match=f"^{spelled} (works only with|is not needed|has no effect here)"
+            ):
                 read_command_line(["--backend", "torchrun", spelled, *value])
 
 

@@ -60,8 +60,8 @@ def test_where_the_ranks_are(
 @pytest.mark.parametrize(
     ("np", "more", "message"),
     [
-        (None, {"nnodes": "3"}, "--nnodes 3 needs more hosts: 2 are given"),
-        (3, {"nnodes": "2"}, "-np 3 cannot be shared out evenly among --nnodes 2"),
+        (None, {"nnodes": "3"}, "--nnodes 3 needs more hosts, but only 2 are named"),
+        (3, {"nnodes": "2"}, "-np 3 cannot be divided evenly among --nnodes 2"),
         (5, {"nproc_per_node": 2}, "-np 5 is not --nnodes 2 times --nproc-per-node 2, which is 4"),
     ],
 )

@@ -78,7 +78,7 @@ def test_a_barrier_that_an_ended_rank_never_reaches(
     with pytest.raises(subprocess.TimeoutExpired):
         waiting.wait(timeout=0.5)
     end(tmp_path)
-    assert outputs([waiting]) == ["rank 1 has ended and will never reach this barrier\n"]
+    assert outputs([waiting]) == ["rank 1 has ended and cannot arrive at this barrier\n"]
 
 
 def test_a_barrier_that_times_out_names_who_is_missing(tmp_path: Path) -> None:
@@ -94,14 +94,17 @@ while not os.path.exists(os.environ["JUPYTER_DIST_RUN"] + "/go"):
 dist.barrier()
 dist.barrier()
 """
-    assert outputs(ranks(tmp_path, code)) == ["rank 0 waited 0.2 s at a barrier; rank 1 did not come\n", ""]
+    assert outputs(ranks(tmp_path, code)) == [
+        "rank 0 waited 0.2 s at a barrier, and rank 1 did not arrive\n",
+        "",
+    ]
 
 
 def test_a_barrier_without_a_folder_says_what_to_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(RuntimeError, match=r"call dist\.init\(\) first"):
+    with pytest.raises(RuntimeError, match=r"Call dist\.init\(\) first"):
         dist.barrier()
 
 

@@ -501,7 +501,7 @@ import json.tool, wave
     )
     notes = [json.loads(line)["text"] for line in path.read_text().splitlines()]
     assert len(notes) == 2
-    assert "metrics of keras are not picked up" in notes[0]
+    assert "jupyter-dist cannot log metrics of keras automatically" in notes[0]
     assert "AttributeError" in notes[0]
     assert "metrics of pytorch_lightning" in notes[1]
 

@@ -141,7 +141,7 @@ def test_shards_of_torch_data() -> None:
     assert list(sharding.share(Stream(), 0, 2, True)) == [0, 2, 4]
     again = pickle.loads(pickle.dumps(sharding._sharded_iterable([0, 1, 2], 1, 2, False)))
     assert list(again) == [1], "it reaches a spawned DataLoader worker"
-    with pytest.raises(TypeError, match="Shard the dataset and make the DataLoader"):
+    with pytest.raises(TypeError, match="Shard the dataset, and make the DataLoader"):
         sharding.share(DataLoader(TensorDataset(torch.arange(5))), 0, 2, False)
     with pytest.raises(TypeError, match="a single value"):
         sharding.share(torch.tensor(3), 0, 2, False)

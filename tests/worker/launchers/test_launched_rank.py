@@ -119,7 +119,7 @@ def test_torchruns_restarts_are_attempts_and_its_variables_are_left_alone() -> N
 
 
 def test_a_launcher_that_does_not_say_which_rank_is_an_error() -> None:
-    with pytest.raises(KeyError, match="mpi does not say which rank this is"):
+    with pytest.raises(KeyError, match="mpi did not set the rank of this process"):
         translated("mpi", {"SLURM_NTASKS": "2"})
 
 

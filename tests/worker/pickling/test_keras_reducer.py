@@ -185,7 +185,7 @@ def test_all_kinds_arrive(tmp_path: Path) -> None:
     assert told[1].startswith(
         "strategy | a strategy (MirroredStrategy) belongs to the process that made it | "
     )
-    assert told[2].startswith("generated | this dataset cannot travel: Failed to serialize")
+    assert told[2].startswith("generated | this dataset cannot be sent: Failed to serialize")
     assert "Write a function that makes it" in told[2]
     assert alone(LOAD, tmp_path) == "all\n"
 

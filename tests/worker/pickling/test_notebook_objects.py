@@ -449,9 +449,9 @@ class TestModulesThatARankLacks:
 
 
 REFUSED = [
-    ("held", "held: a lock that is held", "Release it first"),
-    ("owned", "owned: a lock that is held", "Release it first"),
-    ("box", "box['lock']: a lock that is held", "Release it first"),
+    ("held", "held: a locked lock", "Release it first"),
+    ("owned", "owned: a locked lock", "Release it first"),
+    ("box", "box['lock']: a locked lock", "Release it first"),
     ("simple", "simple: a SimpleQueue with 1 items", "Use queue.Queue()"),
     (
         "awaited",
@@ -461,7 +461,7 @@ REFUSED = [
     ("busy", "busy: a ThreadPoolExecutor with work under way", "Wait for its results first"),
     ("future", "future: a Future whose result is not there yet", "Wait for its result"),
     ("running", "running: the thread 'mine', which runs in the notebook", "Start it inside the cell"),
-    ("process", "process: a process of the notebook's (pid ", "Start it inside the cell"),
+    ("process", "process: a process of the notebook (pid ", "Start it inside the cell"),
     ("local", "local: a Local made with arguments of its own in every thread", "Create it inside the cell"),
 ]
 
@@ -585,6 +585,4 @@ counted()
         "print(run.results[0] == expected, run.results[1] == expected, run.results[0], expected)"
     )
     assert shown.stdout.startswith("True True"), shown.stdout
-    assert cell.text.count("locks, events and queues of the notebook are made anew on every rank") == 1, (
-        cell.text
-    )
+    assert cell.text.count("every rank makes locks, events and queues of the notebook anew") == 1, cell.text

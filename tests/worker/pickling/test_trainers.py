@@ -149,11 +149,12 @@ def test_lightning(kernel: Kernel) -> None:
     use = "%%distribute -np 2\nfitted, ddp, turned, used, layer"
     again = "Make it inside the cell, or in a function that the cell calls."
     assert refusals(kernel, use) == {
-        "fitted": f"Lightning's Trainer that has run in the notebook; a rank cannot go on from there {again}",
-        "ddp": f"a DDPStrategy that a trainer of the notebook has set up for its one process {again}",
-        "turned": f"Lightning's Trainer whose callbacks stand in another order since it was made {again}",
-        "used": "Lightning's Fabric that has set up a model in the notebook; a rank cannot go on from there "
+        "fitted": "Lightning's Trainer that has run in the notebook, and a rank cannot continue from there "
         + again,
+        "ddp": f"a DDPStrategy that a trainer of the notebook has set up for its one process {again}",
+        "turned": f"Lightning's Trainer whose callbacks are in another order since it was made {again}",
+        "used": "Lightning's Fabric that has set up a model in the notebook, and a rank cannot continue "
+        f"from there {again}",
         "layer": "fabric.setup() has prepared it for the notebook's one process "
         "Call fabric.setup() inside the cell, or in a function that the cell calls.",
     }
@@ -310,20 +311,20 @@ def test_hugging_face(kernel: Kernel) -> None:
     kernel.run("%load_ext jupyter_dist")
     again = "Make it inside the cell, or in a function that the cell calls."
     assert refusals(kernel, "%%distribute -np 2\nearly, tried, other, its, optimizer") == {
-        "early": "an Accelerator that was there before jupyter_dist, or is a copy: how it was made is not "
-        "known Run the line that makes it again, which is seen now. Or "
+        "early": "an Accelerator that was made before jupyter_dist was loaded, or is a copy, so its "
+        "arguments are unknown Run the line that makes it again, because jupyter-dist now sees it. Or "
         "make it inside the cell, or in a function that the cell calls.",
-        "tried": "a Trainer of transformers that has run in the notebook; a rank cannot go on from there "
-        + again,
+        "tried": "a Trainer of transformers that has run in the notebook, and a rank cannot continue "
+        f"from there {again}",
         "other": f"a Trainer of transformers whose model has changed since it was made {again}",
-        "its": "an Accelerator that belongs to another object, which has made it Take it from there inside "
+        "its": "an Accelerator that another object has made for itself Read it from that object inside "
         "the cell, as in `accelerator = trainer.accelerator`.",
         "optimizer": "accelerator.prepare() has prepared it for the notebook's one process "
         "Call accelerator.prepare() inside the cell, or in a function that the cell calls.",
     }
     assert refusals(kernel, "%%distribute -np 2\naccelerator") == {
-        "accelerator": "an Accelerator that has prepared something in the notebook; a rank cannot go on from "
-        f"there {again}",
+        "accelerator": "an Accelerator that has prepared something in the notebook, and a rank cannot "
+        f"continue from there {again}",
     }
 
 
@@ -431,7 +432,7 @@ rows.append(3)
 one.steps, one.more = 7, rows
 first = there(one)
 assert (first.steps, first.more is first.rows, first.rows) == (7, True, [1, 2, 3])
-assert "belongs to another object" in refused(one.inner)
+assert "another object has made" in refused(one.inner)
 one.rows = Rows()
 assert refused(one) == "an Accelerator whose rows has changed since it was made"
 one.rows = rows

@@ -440,7 +440,7 @@ def test_a_debugger_says_what_to_do_where_nobody_types() -> None:
     assert ended(folder).state is State.SUCCEEDED, story(folder)
     ((seen, passed, asked, stopped),) = results(folder, 1)
     assert [said.partition(":")[0] for said in seen] == ["RuntimeError"] * 5
-    assert all("run the cell without %%distribute to debug it" in said for said in seen)
+    assert all("Run the cell without %%distribute to debug it" in said for said in seen)
     assert passed == [12, None]
     assert asked == "EOFError: EOF when reading a line"
     assert stopped == 12, "with a stream of its own it does what it is for"

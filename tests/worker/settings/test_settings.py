@@ -434,7 +434,10 @@ def test_variables_that_other_hosts_do_not_get_are_named(
     )
     run_start._warn_of_variables({"In": cells}, plan)
     said = capsys.readouterr().err
-    assert "MODE, TOKEN: set in the notebook, not on other hosts. Give --env MODE=… --env TOKEN=…" in said
+    assert (
+        "MODE, TOKEN: set in the notebook, but not on the other hosts. To set them there, add "
+        "--env MODE=… --env TOKEN=…" in said
+    )
     assert "secret" not in said
     plan.run.hosts = None
     run_start._warn_of_variables({"In": cells}, plan)

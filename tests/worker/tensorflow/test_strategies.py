@@ -109,7 +109,7 @@ class TestKind:
     @pytest.mark.parametrize("name", ["horovod", "", "strategy", 3, "multi_worker"])
     def test_of_another_name_is_an_error_that_lists_the_names(self, name: Any) -> None:
         with pytest.raises(
-            ValueError, match=f"there is no strategy {name!r}; there are 'one_device', "
+            ValueError, match=f"there is no strategy {name!r}. The strategies are 'one_device', "
         ) as info:
             kind_of(name)
         assert all(repr(kind) in str(info.value) for kind in KINDS)
@@ -160,7 +160,7 @@ CHOICES = [
         Devices(gpus=1),
         5,
         "one_device",
-        "the evaluator works for itself and has 1 GPU",
+        "the evaluator works alone and has 1 GPU",
     ),
 ]
 
@@ -306,8 +306,8 @@ os._exit(0)
         f"dist.strategy: MirroredStrategy, {asked}; 2 replicas",
         f"dist.strategy: OneDeviceStrategy, {asked}: /cpu:0",
         f"dist.strategy: CentralStorageStrategy, {asked}; 2 replicas",
-        "3 CPU devices were asked for, but TensorFlow has already run something in this process and can no "
-        "longer divide its CPU: call dist.strategy() before anything else of TensorFlow.",
+        "3 CPU devices were asked for, but TensorFlow can no longer divide its CPU, because it has already "
+        "run something in this process. Call dist.strategy() before anything else of TensorFlow.",
     ]
 
 
@@ -333,11 +333,13 @@ attempt("multi_worker_mirrored", {servers!r})
 attempt(None)
 """
     name, tpu, ps_alone, ps_workers, mirrored, fits = alone(code, tmp_path).strip().split("\n")
-    assert name.startswith("ValueError there is no strategy 'hovorod'; there are 'one_device', 'mirrored', ")
-    assert tpu.startswith("RuntimeError TPUStrategy needs a TPU, and none is known here")
-    assert "TF_CONFIG is not set: start the cell with --ps" in ps_alone
-    assert "TF_CONFIG names 2 workers and no ps: start the cell with --ps" in ps_workers
-    assert "no use for parameter servers, but TF_CONFIG names 2 workers and 1 ps" in mirrored
+    assert name.startswith(
+        "ValueError there is no strategy 'hovorod'. The strategies are 'one_device', 'mirrored', "
+    )
+    assert tpu.startswith("RuntimeError TPUStrategy needs a TPU, and this rank finds none")
+    assert "TF_CONFIG is not set. Start the cell with --ps" in ps_alone
+    assert "TF_CONFIG names 2 workers and no ps. Start the cell with --ps" in ps_workers
+    assert "cannot use parameter servers, but TF_CONFIG names 2 workers and 1 ps" in mirrored
     assert fits == "dist.strategy: OneDeviceStrategy, because this rank is alone and has no GPU: /cpu:0"
 
 

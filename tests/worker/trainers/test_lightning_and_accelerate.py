@@ -68,14 +68,14 @@ def test_lightning_trains_one_model_over_all_ranks() -> None:
     assert first["alone"][:2] == (1, 8)
     assert first["alone"] != second["alone"]
     assert first["refused"] == (
-        "Lightning was asked for 3 processes (devices=3, num_nodes=1), but this run has 2 ranks: "
-        "leave both out, or start the cell with -np 3"
+        "Lightning was asked for 3 processes (devices=3, num_nodes=1), but this run has 2 ranks. "
+        "Leave both out, or start the cell with -np 3"
     )
     assert first["world size"] == 2, "Lightning's own environment takes WORLD_SIZE away after a fit"
     notes = [event.data["text"] for event in reader.events(run.folder) if event.kind == "note"]
     assert notes == [
-        "Lightning: devices=1 has each of the 2 ranks train for itself; "
-        "without it they train one model together"
+        "Lightning: with devices=1 each of the 2 ranks trains for itself. "
+        "Without it they train one model together"
     ]
 
 

@@ -109,8 +109,8 @@ def _reduce_saveable(obj: Any, note: Any) -> Any:
     strategy = values.get("_distribute_strategy")
     if strategy is not None:
         note(
-            f"{values.get('name')!r} was made in the scope of {type(strategy).__name__}, which stays behind: "
-            "on a rank it belongs to the strategy that the cell makes, or to none"
+            f"{values.get('name')!r} was made in the scope of {type(strategy).__name__}, which is "
+            "not sent to the ranks. On a rank it uses the strategy of the cell, or none"
         )
     left = _MADE_ANEW | (_OF_HOROVOD if "_horovod" in values else set())
     state = {k: v for k, v in values.items() if k not in left}

@@ -18,8 +18,8 @@ from . import Note, Refused
 __all__ = ["reduce"]
 
 NOTE = (
-    "locks, events and queues of the notebook are made anew on every rank: "
-    "no rank shares them with another one or with the notebook"
+    "every rank makes locks, events and queues of the notebook anew: no rank shares them "
+    "with another rank or with the notebook"
 )
 
 
@@ -34,13 +34,13 @@ def reduce(obj: Any, note: Note) -> Any:
     if isinstance(obj, queue.SimpleQueue):
         if not obj.empty():
             raise Refused(
-                f"a SimpleQueue with {obj.qsize()} items, which cannot be read without taking them out",
-                "Use queue.Queue(), which travels with what is in it.",
+                f"a SimpleQueue with {obj.qsize()} items, which nobody can read without removing them",
+                "Use queue.Queue(), which is sent with its items.",
             )
         return queue.SimpleQueue, ()
     if _is_held(obj):
         raise Refused(
-            "a lock that is held; on a rank nobody would release it",
+            "a locked lock, which nobody would release on a rank",
             "Release it first, or create it inside the cell.",
         )
     return (threading.RLock if isinstance(obj, _RLOCKS) else threading.Lock), ()
@@ -64,7 +64,7 @@ def _is_held(lock: Any) -> bool:
 def _reduce_condition(condition: Any) -> Any:
     if condition._waiters:
         raise Refused(
-            "a thread of the notebook waits for it, and no thread travels",
+            "a thread of the notebook waits for it, and threads cannot be sent",
             "Create it inside the cell, with the thread that waits for it.",
         )
     return NotImplemented

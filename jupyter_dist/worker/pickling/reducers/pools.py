@@ -11,7 +11,7 @@ from . import Note, Refused
 
 __all__ = ["reduce"]
 
-NOTE = "pools of the notebook are made anew on every rank, with workers of their own"
+NOTE = "every rank makes pools of the notebook anew, with workers of its own"
 
 
 def reduce(obj: Any, note: Note) -> Any:
@@ -21,7 +21,7 @@ def reduce(obj: Any, note: Note) -> Any:
         return _reduce_thread(obj)
     if isinstance(obj, subprocess.Popen):
         raise Refused(
-            f"a process of the notebook's (pid {obj.pid}), which is no rank's child",
+            f"a process of the notebook (pid {obj.pid}), which is not a child of a rank",
             "Start it inside the cell.",
         )
     own = vars(obj)

@@ -66,9 +66,9 @@ def _rows_or_refusal(frame: Any) -> tuple[SparkRows, str] | Refused:
     except Exception as error:
         first = str(error).strip().partition("\n")[0]
         return Refused(
-            f"the rows of this DataFrame cannot be had: {first or type(error).__name__}",
-            f"Where they are too many for the driver: spark.conf.set({FOLDER!r}, FOLDER) with a folder that "
-            "the executors and all ranks reach.",
+            f"the rows of this DataFrame cannot be read: {first or type(error).__name__}",
+            f"If they are too many for the driver: spark.conf.set({FOLDER!r}, FOLDER) with a "
+            "folder that the executors and all ranks can read.",
         )
 
 
@@ -78,7 +78,7 @@ def _rows_of(frame: Any) -> tuple[SparkRows, str]:
         return _written(frame, folder)
     table = collect(frame)
     return SparkRows([_file(table)], frame.columns), (
-        f"a Spark DataFrame travels as its {table.num_rows:,} rows, {max(1, table.nbytes // 1000):,} kB"
+        f"a Spark DataFrame is sent as its {table.num_rows:,} rows, {max(1, table.nbytes // 1000):,} kB"
     )
 
 

@@ -51,7 +51,7 @@ def _reduce_dataset(dataset: Any) -> Any:
         ).numpy()
     except tf.errors.OpError as error:
         raise Refused(
-            f"this dataset cannot travel: {error.message.rpartition('}}')[2].strip().rstrip('.')}",
+            f"this dataset cannot be sent: {error.message.rpartition('}}')[2].strip().rstrip('.')}",
             "Write a function that makes it, and call that inside the cell.",
         ) from error
     options = dataset.options()

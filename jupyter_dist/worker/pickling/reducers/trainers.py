@@ -129,15 +129,17 @@ def _reduce_made(obj: Any, kind: Kind) -> Any:
     made = noted(obj)
     if made is None:
         raise Refused(
-            f"{kind.title} that was there before jupyter_dist, or is a copy: how it was made is not known",
-            f"Run the line that makes it again, which is seen now. Or {_CURE[0].lower()}{_CURE[1:]}",
+            f"{kind.title} that was made before jupyter_dist was loaded, or is a copy, so its "
+            "arguments are unknown",
+            "Run the line that makes it again, because jupyter-dist now sees it. Or "
+            f"{_CURE[0].lower()}{_CURE[1:]}",
         )
     if made.trouble:
         raise Refused(f"{kind.title} that cannot be made again on a rank: {made.trouble}", _CURE)
     if made.inside and not kind.shared:
         raise Refused(
-            f"{kind.title} that belongs to another object, which has made it",
-            "Take it from there inside the cell, as in `accelerator = trainer.accelerator`.",
+            f"{kind.title} that another object has made for itself",
+            "Read it from that object inside the cell, as in `accelerator = trainer.accelerator`.",
         )
     args, kwargs = made.call(obj)
     state: dict[str, Any] = {"order": made.order, "args": args, "kwargs": kwargs}
@@ -147,7 +149,9 @@ def _reduce_made(obj: Any, kind: Kind) -> Any:
     else:
         used = _use(obj)
         if used:
-            raise Refused(f"{kind.title} that {used} in the notebook; a rank cannot go on from there", _CURE)
+            raise Refused(
+                f"{kind.title} that {used} in the notebook, and a rank cannot continue from there", _CURE
+            )
         state["set"], state["places"] = _set_since(obj, kind, made)
         state["calls"] = ["launch"] if kind.name == "Fabric" and state["set"].pop("_launched", False) else []
         if getattr(obj, "model_init", None) is not None and obj.model is not None:
@@ -198,7 +202,7 @@ def _callbacks_since(obj: Any, kind: Kind, made: Made) -> tuple[list[str], list[
     now = callbacks_of(obj, kind.callbacks)
     kept = [had for had in made.callbacks if any(had.same.of(item) for item in now)]
     if not all(had.same.of(item) for had, item in zip(kept, now, strict=False)):
-        raise Refused(f"{kind.title} whose callbacks stand in another order since it was made", _CURE)
+        raise Refused(f"{kind.title} whose callbacks are in another order since it was made", _CURE)
     gone = [had.name for had in made.callbacks if had not in kept]
     return gone, list(now[len(kept) :])
 
@@ -269,4 +273,4 @@ def _make_arguments(arguments: Any, fields: dict[str, Any], more: dict[str, Any]
 
 def _tell(error: Exception, name: str) -> None:
     if sys.version_info >= (3, 11):
-        error.add_note(f"This rank has made the notebook's {name} again, with what it was made with there.")
+        error.add_note(f"This rank has made the notebook's {name} again, with the same arguments.")
