@@ -63,6 +63,7 @@ check-python: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python tools/answers.py --check
+	$(BIN)/python tools/plain_words.py
 
 check-types: $(VENV)/.test
 	$(BIN)/python -m mypy

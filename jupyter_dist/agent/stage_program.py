@@ -91,7 +91,7 @@ def prepare(wish: dict[str, Any], fetch: _Fetch, answer: _Answer) -> socket.sock
     agent = _connect(stage)
     # This checks the code, not the folder: `remove` may leave the ranks' output in the folder.
     if agent is None and mode == "resume" and not os.path.isdir(os.path.join(stage, "code")):
-        raise Refused(f"the run's folder {stage!r} is gone", final=True)
+        raise Refused(f"the run's folder {stage!r} no longer exists", final=True)
     if agent is None:
         if mode == "stage":
             _receive(wish, root, stage, fetch)
@@ -111,8 +111,8 @@ def _check_version(wish: dict[str, Any]) -> None:
     own, wanted = f"{sys.version_info[0]}.{sys.version_info[1]}", wish.get("version")
     if wanted is not None and wanted != own:
         raise Refused(
-            f"its Python is {own} ({sys.executable}) and the notebook's is {wanted}: what travels is "
-            f"pickled, which only the same version reads: have it run with Python {wanted}",
+            f"its Python is {own} ({sys.executable}) and the notebook's is {wanted}. Only the same version "
+            f"can read the pickled cell. Run it with Python {wanted}",
             final=True,
         )
 
@@ -169,8 +169,8 @@ def _missing(wish: dict[str, Any], stage: str) -> list[str]:
     free = shutil.disk_usage(stage).free
     if needed + (1 << 20) > free:
         raise Refused(
-            f"{stage!r} has {free / 1e6:,.1f} MB free, and the run needs {needed / 1e6 + 1:,.1f} MB: "
-            "free some space there or name another folder with --remote-dir"
+            f"{stage!r} has {free / 1e6:,.1f} MB free, and the run needs {needed / 1e6 + 1:,.1f} MB. "
+            "Free some space there, or name another folder with --remote-dir"
         )
     return missing
 

@@ -74,8 +74,8 @@ def _handlers(logger: logging.Logger, keep: Keep, note: Callable[[str], None]) -
         whose = f"the logger {logger.name!r}"
         if not isinstance(handler, logging.StreamHandler) or stream is None:
             note(
-                f"a handler of {whose} stays behind: {handler!r}. Add it inside the cell, "
-                "to have what ranks log go there"
+                f"jupyter-dist does not send a handler of {whose}: {handler!r}. Add the handler inside the "
+                "cell, if the ranks need it"
             )
             continue
         if kind is not logging.StreamHandler:

@@ -122,7 +122,9 @@ def choose(run_id: str | None, *, running: bool = False, last: str | None = None
     mine = [folder for folder in alive if folder.id == last]
     if mine or len(alive) == 1:
         return (mine or alive)[0]
-    raise InputError(f"{len(alive)} runs are running; say which: {', '.join(f.id for f in alive[:10])}")
+    raise InputError(
+        f"{len(alive)} runs are running. Name one of them: {', '.join(f.id for f in alive[:10])}"
+    )
 
 
 def ended_before(when: float) -> list[RunFolder]:

@@ -86,7 +86,7 @@ class Operation:
             if raw is not None and (raw != "" or param.empty):
                 found[param.name] = param.read(raw)
             elif param.required:
-                raise InputError(f"{param.name} must be given")
+                raise InputError(f"{param.name} is missing")
         return found
 
 

@@ -105,7 +105,9 @@ class Run:
         """
         status = self.status
         if not status.state.ended:
-            raise DistError(f"run {self.id} is still {status.state}: its results come at its end. run.wait()")
+            raise DistError(
+                f"run {self.id} is still {status.state} and has no results yet. Wait for its end: run.wait()"
+            )
         if self._results is None:
             self._results = Results(self.folder, status, rank_count(self.job, status))
         return self._results

@@ -44,7 +44,7 @@ def in_child(chunks: Iterable[bytes], **asked: Any) -> Any:
     finally:
         alarm.cancel()
     if child.returncode == -signal.SIGKILL:
-        raise TimeoutError(f"takes more than {LIMIT_S:g} s on this log; make it simpler")
+        raise TimeoutError(f"needs more than {LIMIT_S:g} s on this log. Make it simpler")
     if child.returncode:
         raise ChildProcessError(f"ended with exit code {child.returncode}")
     return json.loads(answer)

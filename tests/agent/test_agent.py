@@ -435,6 +435,6 @@ def test_a_stage_that_was_removed_under_a_log_is_gone_for_good(
     (tmp_path / "run" / "0").mkdir(parents=True)
     (tmp_path / "run" / "0" / "agent.log").touch()
     wish = {"dir": str(tmp_path), "run": "run", "node": 0, "mode": "resume", "grace_s": 60}
-    with pytest.raises(stage_program.Refused, match=r"folder .* is gone") as refused:
+    with pytest.raises(stage_program.Refused, match=r"folder .* no longer exists") as refused:
         stage_program.prepare(wish, lambda *_: None, lambda _: None)
     assert refused.value.final

@@ -172,7 +172,7 @@ def test_a_platform_that_is_away_costs_nothing_while_they_are_good(
 def test_a_role_that_is_not_for_this_account(platform: Platform, tmp_path: Path) -> None:
     environ = platform.environ("service account", tmp_path / "token")
     platform.refuses = "AccessDenied"
-    with pytest.raises(DeniedError, match=f"may not take the role {ROLE} .AccessDenied: Not auth.*OIDC"):
+    with pytest.raises(DeniedError, match=f"may not assume the role {ROLE} .AccessDenied: Not auth.*OIDC"):
         Credentials(environ).get()
     platform.refuses = "IDPCommunicationError"
     with pytest.raises(StoreError, match=f"{ROLE} is not to be had: IDPCommunicationError") as raised:

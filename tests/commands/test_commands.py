@@ -290,7 +290,7 @@ class TestWhichRun:
         ended.end()
         assert run_list.choose(None, running=True).id == running.folder.id
         other = RunMaker(own_folders)
-        with pytest.raises(InputError, match="2 runs are running; say which: "):
+        with pytest.raises(InputError, match=r"2 runs are running\. Name one of them: "):
             run_list.choose(None, running=True)
         assert run_list.choose(None, running=True, last=other.folder.id).id == other.folder.id
         other.end()

@@ -288,7 +288,7 @@ def test_what_a_stage_program_of_another_version_says(folder: RunFolder, tmp_pat
             while not link.pump():
                 time.sleep(0.01)
 
-        with pytest.raises(LinkError, match=r"its Python is .* notebook's is 3\.8: .* Python 3\.8$") as told:
+        with pytest.raises(LinkError, match=r"its Python is .* notebook's is 3\.8\. .* Python 3\.8$") as told:
             wait()
         assert told.value.final
     assert not (tmp_path / "there").exists()

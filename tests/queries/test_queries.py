@@ -269,14 +269,14 @@ def test_an_expression_without_end_is_ended(
     run = make(1, metrics={"x": "(a+)+$"})
     run.metric(0, 0, {"loss": 3.0})
     run.print(0, "a" * 60 + "b\n", BEGAN + 1)
-    with pytest.raises(InputError, match=r"takes more than 0\.5 s"):
+    with pytest.raises(InputError, match=r"needs more than 0\.5 s"):
         queries.log_search(run.folder.id, query="(a+)+$", regex=True)
     answer = queries.curves(run.folder.id)
     assert (answer["names"], answer["problem"]) == (
         ["loss"],
-        "--metric x: takes more than 0.5 s on this log; make it simpler",
+        "--metric x: needs more than 0.5 s on this log. Make it simpler",
     )
-    with pytest.warns(match="--metric x: takes more than"):
+    with pytest.warns(match="--metric x: needs more than"):
         assert [point.name for point in points.points(run.folder)] == ["loss"]
 
 

@@ -70,7 +70,9 @@ class Credentials:
                 if (told := self._ask()) is not None:
                     self._take(told)
                 elif self._found:
-                    raise OSError("this machine's role is gone, or does not answer")
+                    raise OSError(
+                        "this machine no longer has a role, or the metadata service does not answer"
+                    )
                 else:
                     self._good_until = time.time() + _NONE_S
             except (OSError, ValueError, KeyError) as error:
@@ -127,8 +129,8 @@ class Credentials:
             said = f"{code[1] if code else error.code}: {why[1].strip() if why else error.reason}"
             if code and code[1] in _NEVER:
                 raise DeniedError(
-                    f"the service account of this pod may not take the role {role} ({said}): the role's "
-                    "trust policy has to name the account and the cluster's OIDC provider"
+                    f"the service account of this pod may not assume the role {role} ({said}). Add the "
+                    "account and the cluster's OIDC provider to the role's trust policy"
                 ) from None
             raise StoreError(f"the role {role} is not to be had: {said}") from None
         except ElementTree.ParseError as error:

@@ -31,7 +31,7 @@ def open_store(url: str, environ: Mapping[str, str]) -> Store:
         return S3Store(parts.netloc, parts.path.strip("/"), environ)
     if parts.scheme in ("https", "http"):
         return BlobStore(url, environ)
-    raise ValueError(f"an agent knows no store {url!r}: s3://…, https://….blob.…/… or file://…")
+    raise ValueError(f"an agent cannot use the store {url!r}. Use s3://…, https://….blob.…/… or file://…")
 
 
 class FolderStore:

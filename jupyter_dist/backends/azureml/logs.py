@@ -212,7 +212,7 @@ class JobLogs:
         if answer.status_code == 416:  # the blob has no bytes from there on
             return _Piece(b"", 0, changed)
         if answer.status_code not in (200, 206):
-            raise Unreachable(f"the workspace's store does not tell of the log at the moment: {code}")
+            raise Unreachable(f"the workspace's store cannot return the log now: {code}")
         if answer.status_code == 200:  # the answer is the whole blob, in spite of the range
             return _Piece(answer.content[begin:], len(answer.content), changed)
         size = re.search(r"/(\d+)$", answer.headers.get("content-range", ""))

@@ -189,7 +189,7 @@ class NodeActor:
 
     def _of(self, session: str) -> asyncio.subprocess.Process:
         if self._process is None or session != self._session:
-            raise RuntimeError("another supervisor has taken over")
+            raise RuntimeError("another supervisor controls this run now")
         return self._process
 
     def _is_idle(self) -> bool:

@@ -79,9 +79,9 @@ class RayOptions(AgentOptions, ElasticOptions):
     address: Annotated[str | None, AfterValidator(_address)] = Field(
         default=None,
         title="Address",
-        description="The Ray to run on: HOST:6379 (if this machine is one of its nodes), "
-        "ray://HOST:10001, auto or local. auto: the Ray of this machine. local: a new Ray "
-        "for this run. Default: RAY_ADDRESS, else auto, else local",
+        description="The Ray cluster to run on. HOST:6379 works on a node of the cluster. ray://HOST:10001 "
+        "works from elsewhere. `auto` is the Ray of this machine, `local` a new Ray for this run. Default: "
+        "RAY_ADDRESS, else auto, else local",
         json_schema_extra={"metavar": "ADDRESS", "wanted": "auto, local, HOST:6379 or ray://HOST:10001"},
     )
     gpus_per_worker: GpusPerWorker | None = Field(

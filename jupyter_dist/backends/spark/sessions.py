@@ -204,7 +204,7 @@ class _Shared(_Classic):
             gateway = launch_gateway()
             inner = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
         except Exception as error:
-            raise LaunchError(f"the notebook's Spark session is gone ({why(error)})") from error
+            raise LaunchError(f"the notebook's Spark session has ended ({why(error)})") from error
         java = gateway.jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(inner)
         super().__init__(SparkContext(gateway=gateway, jsc=java, conf=SparkConf(_jconf=java.getConf())))
 

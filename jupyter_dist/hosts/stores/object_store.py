@@ -96,7 +96,7 @@ class ObjectStore(BulkStore):
             if isinstance(data, bytes):
                 found[name] = data
             elif data is not None and not isinstance(data, FileNotFoundError):
-                raise StoreError(f"the store does not give {name}: {data}")
+                raise StoreError(f"the store cannot return {name}: {data}")
         return found
 
     def names(self, prefix: str) -> list[str]:
