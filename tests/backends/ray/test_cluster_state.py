@@ -44,7 +44,7 @@ def look_until_it_answers() -> dict[str, Any]:
     deadline = Deadline()
     while True:
         found = cluster_discovery.detect()
-        if not any("look again" in str(site["problem"]) for site in found["sites"]):
+        if not any("list the Rays again later" in str(site["problem"]) for site in found["sites"]):
             return found
         assert not deadline.passed(), found
 

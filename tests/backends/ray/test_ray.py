@@ -380,7 +380,7 @@ def test_the_ray_that_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
     here += ["10.0.0.1:6379"]
     assert connection.find_address(None) == connection.find_address("auto") == "10.0.0.1:6379"
     here += ["10.0.0.1:6380"]
-    with pytest.raises(LaunchError, match="several Rays"):
+    with pytest.raises(LaunchError, match="Several Rays"):
         connection.find_address(None)
     monkeypatch.setenv("RAY_ADDRESS", "ray://head:10001")
     assert connection.find_address(None) == "ray://head:10001"
