@@ -132,7 +132,7 @@ def test_a_script_and_the_modules_beside_it(tmp_path: Path) -> None:
 def test_no_more_processes_than_gpus(fake_gpus: FakeGpus, capsys: pytest.CaptureFixture[str]) -> None:
     fake_gpus.are(2)
     assert TorchDistributor(num_processes=3).num_processes == 2
-    assert "the driver has 2 GPUs" in capsys.readouterr().err
+    assert "the driver has only 2 GPUs, so 2 processes start instead of 3" in capsys.readouterr().err
     assert TorchDistributor(num_processes=3, use_gpu=False).num_processes == 3
 
 

@@ -88,7 +88,7 @@ def test_two_runs_never_take_the_same_gpu(fake_gpus: FakeGpus, runs: Runs, wait_
     told = f"GPUs 0-1 are held by run {first.id}, GPUs 2-3 are held by run {second.id}; none is free"
     with pytest.raises(Busy) as refused:
         local.check(1, {})
-    assert str(refused.value) == (f"1 GPU is needed: {told}: {CURES}.")
+    assert str(refused.value) == (f"1 GPU is needed: {told}. {CURES}.")
     # The check is the notebook's; whoever comes past it is refused by the supervisor, in the same words.
     third = launch_cell("local", SEES, 1)
     status = ended(third)
@@ -320,7 +320,7 @@ def test_hosts_take_their_gpus_before_any_rank_starts(
     status = ended(refused)
     assert (status.state, status.ranks[0].pid) == (State.FAILED, None)
     assert status.reason is not None
-    assert f"2 GPUs are needed: {told}: {CURES}. Nothing was started." in status.reason
+    assert f"2 GPUs are needed: {told}. {CURES}. Nothing was started." in status.reason
     waiting = launch_cell(backend, SEES, 2, {**here, "wait_for_gpus": True})
     wait_for(lambda: "waits for 2 GPUs" in (reader.status(waiting).reason or ""))
     runs.let_go()
@@ -429,7 +429,7 @@ def test_notebooks_and_a_killed_kernel(
         r"Busy: 1 GPU is needed: GPUs 0-2 are held by .*, GPU 3 is held by .*; none", refused.error
     )
     saved = second.run("%dist clusters add box -np 1 --gpus-per-worker 2")
-    assert "saved" in saved.text
+    assert "Saved. Use it with" in saved.text
     listed = second.run("%dist backends").text
     assert re.search(r"gpus 4: GPUs 0-2 are held by run \S+ of train.ipynb, GPU 3 is held", listed)
     first.kill()

@@ -253,7 +253,7 @@ class TestSession:
         assert status.state is State.FAILED
         assert (
             status.reason
-            == "3 workers need 3 task slots, and local-cluster[2,1,1024] had 2 after 1 s (--wait-for-slots): "
+            == "3 workers need 3 task slots, and local-cluster[2,1,1024] had 2 after 1 s (--wait-for-slots). "
             "Use a smaller -np, or add cores to the cluster"
         )
         run = launch_cell("spark", "1", np=3)
