@@ -215,7 +215,9 @@ def test_a_place_in_the_queue_is_kept_and_given_up(fake_gpus: FakeGpus) -> None:
     for lease, count in ((first, 2), (second, 1)):
         with pytest.raises(Refused, match=f"^waits for {count} GPU"):
             lease.take(GpuRequest("w", None, count, 1), wait=True)
-    with pytest.raises(Refused, match=r"run w waits for 2, run w waits for 1; 1 is free\. Add --wait-for-gpus"):
+    with pytest.raises(
+        Refused, match=r"run w waits for 2, run w waits for 1; 1 is free\. Add --wait-for-gpus"
+    ):
         Lease().take(wish(1))
     first.release()
     assert [gpu.name for gpu in second.take(wish(1), wait=True)] == ["2"]
