@@ -137,8 +137,10 @@ def _band(series: Sequence[Series]) -> list[Row]:
     found = []
     for i in sorted(buckets):
         values = [y for _, y in buckets[i]]
-        mean = sum(y / len(values) for y in values)
-        found.append((steps[i * width], min(values), mean, max(values)))
+        least, greatest = min(values), max(values)
+        # Rounding can lift the mean of the greatest floats to infinity.
+        mean = min(max(sum(y / len(values) for y in values), least), greatest)
+        found.append((steps[i * width], least, mean, greatest))
     return found
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from IPython.lib.pretty import pretty
 
@@ -481,6 +481,7 @@ def test_the_html_stays_small_whatever_there_is(own_folders: Path) -> None:
 values = st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=400)
 
 
+@example("", [*[[]] * 6, [sys.float_info.max], [sys.float_info.max], [sys.float_info.max, 0.0]])
 @given(st.text(max_size=40), st.lists(values, max_size=12))
 def test_any_values_make_a_wellformed_small_chart(name: str, ranks: list[list[float]]) -> None:
     series = [Series(r, [float(i) for i in range(len(v))], v) for r, v in enumerate(ranks)]
