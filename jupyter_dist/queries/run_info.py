@@ -13,8 +13,7 @@ from typing import Any
 from ..errors import InputError, RunNotFound
 from ..folder import RunFolder, age_key, runs, runs_root
 from ..job import Job, RankState, State, Status, rank_count
-from ..record import provenance as surroundings
-from ..record import reader, run_labels
+from ..record import provenance, reader, run_labels
 from ..text.format import signal_name
 from . import files, tuning
 from .answers.ranks import RankProgress
@@ -94,7 +93,7 @@ def _summary(folder: RunFolder, status: Status, job: Job, bars: list[RankProgres
 
 def environment(folder: RunFolder) -> Environment:
     """Return the environment with which a run was started."""
-    return surroundings.read(folder)  # type: ignore[return-value]  # jupyter-dist wrote the file
+    return provenance.read(folder)  # type: ignore[return-value]  # jupyter-dist wrote the file
 
 
 def _rank(rank: RankState) -> RankInfo:

@@ -74,8 +74,6 @@ class StatusWriter:
         """
         try:
             os.stat(self._folder.job)
-        except FileNotFoundError:
-            return True
-        except OSError:
-            return False
+        except OSError as error:
+            return isinstance(error, FileNotFoundError)
         return False
