@@ -6,12 +6,13 @@ import keyword
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from .cluster_form import Form
 from .flags import shown
+from .option_fields import flag
 from .search.early_stopping import ALONE, WRITTEN, read_policy
 from .search.notation import as_text, read_dimension
 from .search.spec import Strategy, read_objective, read_parent
@@ -180,10 +181,6 @@ NOT_SAVED = ("backend", "cluster", "out", "detach", "dry_run", *OF_NAMES, "tune"
 """What belongs to one cell and not to a cluster (a cluster's backend stands beside its options)."""
 
 
-def _extra(*flags: str, **more: Any) -> dict[str, Any]:
-    return {"flags": list(flags), **more} if flags else dict(more)
-
-
 class RunOptions(BaseModel):
     """How to run a cell, whatever the backend."""
 
@@ -197,176 +194,163 @@ class RunOptions(BaseModel):
         },
     )
 
-    backend: str | None = Field(
+    backend: str | None = flag(
         None,
-        title="Backend",
-        description="The backend that starts the ranks. `%dist backends` lists all backends. Default: local",
-        json_schema_extra=_extra(wanted="the name of a backend, as `%dist backends` lists them"),
+        "Backend",
+        "The backend that starts the ranks. `%dist backends` lists all backends. Default: local",
+        wanted="the name of a backend, as `%dist backends` lists them",
     )
-    cluster: str | None = Field(
+    cluster: str | None = flag(
         None,
-        title="Cluster",
-        description="A saved backend with its flags. `%dist clusters` lists the saved clusters. Flags in "
+        "Cluster",
+        "A saved backend with its flags. `%dist clusters` lists the saved clusters. Flags in "
         "the cell override saved flags",
-        json_schema_extra=_extra(metavar="NAME", wanted="the name of a cluster or of a backend"),
+        value=("NAME", "the name of a cluster or of a backend"),
     )
-    np: int | None = Field(
+    np: int | None = flag(
         None,
+        "Workers",
+        "The number of workers (ranks). Default: one per GPU of this machine, or 2 without a "
+        "GPU. With hosts: all their slots. On most clusters: 1",
+        "-np",
+        "--num-proc",
+        "-n",
+        "--np",
         ge=1,
         le=65536,
-        title="Workers",
-        description="The number of workers (ranks). Default: one per GPU of this machine, or 2 without a "
-        "GPU. With hosts: all their slots. On most clusters: 1",
-        json_schema_extra=_extra("-np", "--num-proc", "-n", "--np", wanted="a whole number of at least 1"),
+        wanted="a whole number of at least 1",
     )
-    hosts: Annotated[str, AfterValidator(_hosts)] | None = Field(
+    hosts: Annotated[str, AfterValidator(_hosts)] | None = flag(
         None,
-        title="Hosts",
-        description="The hosts, and the number of workers on each host",
-        json_schema_extra=_extra("-H", "--hosts", metavar="A:4,B:4", wanted="hosts such as node1:4,node2:4"),
+        "Hosts",
+        "The hosts, and the number of workers on each host",
+        "-H",
+        "--hosts",
+        value=("A:4,B:4", "hosts such as node1:4,node2:4"),
     )
-    hostfile: str | None = Field(
+    hostfile: str | None = flag(
         None,
-        title="Host file",
-        description="A file with one host per line, written as `NAME slots=N`",
-        json_schema_extra=_extra("--hostfile", "-hostfile", metavar="FILE", wanted="the path of a file"),
+        "Host file",
+        "A file with one host per line, written as `NAME slots=N`",
+        "--hostfile",
+        "-hostfile",
+        value=("FILE", "the path of a file"),
     )
-    out: Annotated[str, AfterValidator(_variable)] | None = Field(
+    out: Annotated[str, AfterValidator(_variable)] | None = flag(
         None,
-        title="Variable",
-        description="Save the Run in this notebook variable, even if the run fails",
-        json_schema_extra=_extra(metavar="VAR", wanted="the name of a variable"),
+        "Variable",
+        "Save the Run in this notebook variable, even if the run fails",
+        value=("VAR", "the name of a variable"),
     )
-    detach: bool = Field(
-        False, title="Detach", description="Return at once. The run continues in the background"
-    )
-    timeout: Annotated[Seconds, Field(gt=0)] | None = Field(
+    detach: bool = flag(False, "Detach", "Return at once. The run continues in the background")
+    timeout: Annotated[Seconds, Field(gt=0)] | None = flag(
         None,
-        title="Timeout",
-        description="Stop the run after this time: 90, 90s, 10m, 2h",
-        json_schema_extra=_extra(metavar="TIME", wanted="a time above 0 such as 90s, 10m or 2h"),
+        "Timeout",
+        "Stop the run after this time: 90, 90s, 10m, 2h",
+        value=("TIME", "a time above 0 such as 90s, 10m or 2h"),
     )
-    max_restarts: int = Field(
-        0, ge=0, title="Restarts", description="Restart all ranks, up to N times, if a rank fails"
+    max_restarts: int = flag(0, "Restarts", "Restart all ranks, up to N times, if a rank fails", ge=0)
+    env: Annotated[dict[str, str], AfterValidator(_environment)] = flag(
+        {},
+        "Environment",
+        "Set an environment variable on every rank. Repeatable. The value is never written to disk",
+        secrets=True,
     )
-    env: Annotated[dict[str, str], AfterValidator(_environment)] = Field(
-        default_factory=dict,
-        title="Environment",
-        description="Set an environment variable on every rank. Repeatable. The value is never written "
-        "to disk",
-        json_schema_extra=_extra(secrets=True),
+    dry_run: bool = flag(False, "Dry run", "Show what the run would start, but start nothing")
+    metric: Annotated[dict[str, str], AfterValidator(_patterns)] = flag(
+        {},
+        "Metrics from the log",
+        "Read a metric from the output of the ranks, as in 'loss=loss: ([0-9.]+)'. Repeatable",
+        value=("NAME=REGEX", "NAME=REGEX"),
+        verbatim=True,
     )
-    dry_run: bool = Field(
-        False, title="Dry run", description="Show what the run would start, but start nothing"
-    )
-    metric: Annotated[dict[str, str], AfterValidator(_patterns)] = Field(
-        default_factory=dict,
-        title="Metrics from the log",
-        description="Read a metric from the output of the ranks, as in 'loss=loss: ([0-9.]+)'. Repeatable",
-        json_schema_extra=_extra(metavar="NAME=REGEX", wanted="NAME=REGEX", verbatim=True),
-    )
-    stall_timeout: Annotated[Seconds, Field(ge=0)] = Field(
+    stall_timeout: Annotated[Seconds, Field(ge=0)] = flag(
         300.0,
-        title="Stall timeout",
-        description="Show the stack of every rank if no rank prints or logs for this time. 0: never. "
-        "Default: 300",
-        json_schema_extra=_extra(metavar="TIME", wanted="a time such as 0, 300, 90s or 10m"),
+        "Stall timeout",
+        "Show the stack of every rank if no rank prints or logs for this time. 0: never. Default: 300",
+        value=("TIME", "a time such as 0, 300, 90s or 10m"),
     )
-    ship_modules: Annotated[str, AfterValidator(_modules)] = Field(
+    ship_modules: Annotated[str, AfterValidator(_modules)] = flag(
         "auto",
-        title="Modules to send along",
-        description="The modules to send to the ranks: auto (modules beside the notebook), none, or "
-        "their names",
-        json_schema_extra=_extra(metavar="auto|none|A,B", wanted="auto, none or names of modules"),
+        "Modules to send along",
+        "The modules to send to the ranks: auto (modules beside the notebook), none, or their names",
+        value=("auto|none|A,B", "auto, none or names of modules"),
     )
-    kept_displays: Literal["first", "all", "none"] = Field(
+    kept_displays: Literal["first", "all", "none"] = flag(
         "first",
-        title="Displays in the file",
-        description="The displays that a saved notebook contains: first (only the first rank's if ranks "
+        "Displays in the file",
+        "The displays that a saved notebook contains: first (only the first rank's if ranks "
         "differ), all, or none",
     )
-    cold: bool = Field(
-        False, title="Cold start", description="Start new processes instead of forks of a warm process"
+    cold: bool = flag(False, "Cold start", "Start new processes instead of forks of a warm process")
+    name: Annotated[str, AfterValidator(read_name)] | None = flag(
+        None, "Name", "The name of the run in lists. Default: the label of its cell", wanted="a text"
     )
-    name: Annotated[str, AfterValidator(read_name)] | None = Field(
+    run_tags: Annotated[str, BeforeValidator(_tags)] | None = flag(
         None,
-        title="Name",
-        description="The name of the run in lists. Default: the label of its cell",
-        json_schema_extra=_extra(wanted="a text"),
+        "Tags",
+        "Tags to find the run and to group runs",
+        value=("A,B", "words such as baseline,large"),
     )
-    run_tags: Annotated[str, BeforeValidator(_tags)] | None = Field(
-        None,
-        title="Tags",
-        description="Tags to find the run and to group runs",
-        json_schema_extra=_extra(metavar="A,B", wanted="words such as baseline,large"),
+    note: Annotated[str, AfterValidator(read_note)] | None = flag(
+        None, "Note", "A comment on the run", wanted="a text"
     )
-    note: Annotated[str, AfterValidator(read_note)] | None = Field(
-        None,
-        title="Note",
-        description="A comment on the run",
-        json_schema_extra=_extra(wanted="a text"),
-    )
-    tune: Annotated[dict[str, str], BeforeValidator(_texts), AfterValidator(_space)] = Field(
-        default_factory=dict,
-        title="Tune",
-        description="Try several values of a variable, as in 'lr=loguniform(1e-5,1e-1)' or "
+    tune: Annotated[dict[str, str], BeforeValidator(_texts), AfterValidator(_space)] = flag(
+        {},
+        "Tune",
+        "Try several values of a variable, as in 'lr=loguniform(1e-5,1e-1)' or "
         "'batch=choice(32,64)'. Repeatable. Each trial is a separate run",
-        json_schema_extra=_extra(metavar="NAME=RANGE", wanted="NAME=RANGE"),
+        value=("NAME=RANGE", "NAME=RANGE"),
     )
-    objective: Annotated[str, AfterValidator(_objective)] | None = Field(
+    objective: Annotated[str, AfterValidator(_objective)] | None = flag(
         None,
-        title="Objective",
-        description="The metric to optimize, as in max:val_accuracy or min:loss. The ranks must log this "
-        "metric",
-        json_schema_extra=_extra(metavar="max|min:METRIC", wanted="max:METRIC or min:METRIC"),
+        "Objective",
+        "The metric to optimize, as in max:val_accuracy or min:loss. The ranks must log this metric",
+        value=("max|min:METRIC", "max:METRIC or min:METRIC"),
     )
-    max_jobs: int | None = Field(
+    max_jobs: int | None = flag(
         None,
+        "Trials",
+        "The number of trials. Default: 10, or every point of the grid",
         ge=1,
         le=100_000,
-        title="Trials",
-        description="The number of trials. Default: 10, or every point of the grid",
-        json_schema_extra=_extra(wanted="a whole number of at least 1"),
+        wanted="a whole number of at least 1",
     )
-    parallel: int | None = Field(
+    parallel: int | None = flag(
         None,
+        "Trials at once",
+        "The number of trials that run at the same time. Default: 1",
         ge=1,
         le=1000,
-        title="Trials at once",
-        description="The number of trials that run at the same time. Default: 1",
-        json_schema_extra=_extra(wanted="a whole number of at least 1"),
+        wanted="a whole number of at least 1",
     )
-    strategy: Strategy | None = Field(
-        None,
-        title="Strategy",
-        description="The search algorithm. Default: bayesian. hyperband also ends weak trials early",
+    strategy: Strategy | None = flag(
+        None, "Strategy", "The search algorithm. Default: bayesian. hyperband also ends weak trials early"
     )
-    early_stopping: Annotated[str | None, BeforeValidator(_stopping)] = Field(
+    early_stopping: Annotated[str | None, BeforeValidator(_stopping)] = flag(
         None,
-        title="Early stopping",
-        description="End a trial if it does worse than other trials did at the same step. On azureml you "
+        "Early stopping",
+        "End a trial if it does worse than other trials did at the same step. On azureml you "
         "can choose the rule: bandit(slack_factor=0.1), median or "
         "truncation(truncation_percentage=20). Each rule also accepts evaluation_interval=N "
         "and delay_evaluation=N",
-        json_schema_extra=_extra(
-            metavar="bandit|median|truncation", wanted="a policy", alone=ALONE, value_like=WRITTEN
-        ),
+        value=("bandit|median|truncation", "a policy"),
+        alone=ALONE,
+        value_like=WRITTEN,
     )
-    warm_start: Annotated[str, AfterValidator(_parent)] | None = Field(
+    warm_start: Annotated[str, AfterValidator(_parent)] | None = flag(
         None,
-        title="Begin with",
-        description="Start the search with the results of an earlier tuning run. Add :transfer if that "
+        "Begin with",
+        "Start the search with the results of an earlier tuning run. Add :transfer if that "
         "run has another search space",
-        json_schema_extra=_extra(
-            metavar="RUN[:identical|transfer]", wanted="the id of a tuning run, optionally with :transfer"
-        ),
+        value=("RUN[:identical|transfer]", "the id of a tuning run, optionally with :transfer"),
     )
-    seed: int | None = Field(
+    seed: int | None = flag(
         None,
+        "Seed",
+        "Make the search repeatable. The same seed proposes the same values if trials run "
+        "one at a time and return the same results",
         ge=0,
         lt=1 << 32,
-        title="Seed",
-        description="Make the search repeatable. The same seed proposes the same values if trials run "
-        "one at a time and return the same results",
-        json_schema_extra=_extra(metavar="N", wanted="a whole number from 0"),
+        value=("N", "a whole number from 0"),
     )

@@ -58,7 +58,7 @@ PARTS = [
     "processes",
     "hosts",
     "record",
-    *("options", "flags", "cluster_form"),
+    *("options", "flags", "option_fields", "cluster_form"),
     *("folder", "job"),
     "search",
     "text",

@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from ..errors import BrokenBackend, DistError, MissingEngine, UnknownBackend
+from ..option_fields import flag
 from ..worker.boot import STACK_SIGNAL
 from .interface import Backend, Capabilities, Form, Handle, Options
 
@@ -33,6 +34,7 @@ __all__ = [
     "Showing",
     "built_in",
     "declared",
+    "flag",
     "inherited",
     "install_cell",
     "install_hint",

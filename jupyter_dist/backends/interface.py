@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from ..cluster_form import Form
 from ..folder import RunFolder
 from ..job import Job, Poll
+from ..option_fields import check_conflicts
 
 __all__ = ["Backend", "Capabilities", "Form", "Handle", "Options"]
 
@@ -47,6 +48,11 @@ class Options(BaseModel):
         The sentence continues after the flag's name. None: there is no advice for this flag.
         """
         return None
+
+    @model_validator(mode="after")
+    def _check_conflicts(self) -> Options:
+        check_conflicts(self)
+        return self
 
     @classmethod
     def meant_by(cls, np: int) -> dict[str, Any] | None:

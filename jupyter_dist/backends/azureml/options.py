@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from ...cluster_form import Form
+from ...option_fields import flag
 from ..hosted import RankEnvironmentOptions
 from ..ranks.tensorflow_roles import Chief, ParameterServers
 from ..shared_options.agent import AgentOptions, Duration, Line, grace_field
@@ -31,115 +32,103 @@ class AzureMlOptions(AgentOptions):
         },
     )
 
-    subscription: Line = Field(
-        default=None,
-        title="Subscription",
-        description="The id of the subscription. Default: from config.json or the compute instance",
-        json_schema_extra={
-            "flags": ["--subscription", "--subscription-id"],
-            "metavar": "ID",
-            "wanted": "the id of a subscription",
-        },
+    subscription: Line = flag(
+        None,
+        "Subscription",
+        "The id of the subscription. Default: from config.json or the compute instance",
+        "--subscription",
+        "--subscription-id",
+        value=("ID", "the id of a subscription"),
     )
-    resource_group: Line = Field(
-        default=None,
-        title="Resource group",
-        description="Default: from config.json or the compute instance",
-        json_schema_extra={"metavar": "NAME", "wanted": "the name of a resource group"},
+    resource_group: Line = flag(
+        None,
+        "Resource group",
+        "Default: from config.json or the compute instance",
+        value=("NAME", "the name of a resource group"),
     )
-    workspace: Line = Field(
-        default=None,
-        title="Workspace",
-        description="Default: from config.json or the compute instance",
-        json_schema_extra={
-            "flags": ["--workspace", "--workspace-name"],
-            "metavar": "NAME",
-            "wanted": "the name of a workspace",
-        },
+    workspace: Line = flag(
+        None,
+        "Workspace",
+        "Default: from config.json or the compute instance",
+        "--workspace",
+        "--workspace-name",
+        value=("NAME", "the name of a workspace"),
     )
-    compute: Line = Field(
-        default=None,
-        title="Compute",
-        description="The name of a compute cluster, or serverless",
-        json_schema_extra={"metavar": "NAME", "wanted": "the name of a compute cluster, or serverless"},
+    compute: Line = flag(
+        None,
+        "Compute",
+        "The name of a compute cluster, or serverless",
+        value=("NAME", "the name of a compute cluster, or serverless"),
     )
-    instance_type: Line = Field(
-        default=None,
-        title="Instance type",
-        description="The machine size of serverless compute, such as Standard_NC24ads_A100_v4",
-        json_schema_extra={"metavar": "TYPE", "wanted": "the name of a machine's size"},
+    instance_type: Line = flag(
+        None,
+        "Instance type",
+        "The machine size of serverless compute, such as Standard_NC24ads_A100_v4",
+        value=("TYPE", "the name of a machine's size"),
     )
-    instance_count: int = Field(
-        default=1,
+    instance_count: int = flag(
+        1,
+        "Instances",
+        "The number of machines. The ranks are spread over them evenly. Default: 1",
         ge=1,
-        title="Instances",
-        description="The number of machines. The ranks are spread over them evenly. Default: 1",
-        json_schema_extra={"ranks": True},
+        ranks=True,
     )
-    processes_per_host: int | None = Field(
-        default=None,
-        ge=1,
-        title="Ranks per instance",
-        description="The number of ranks on each machine. Default: 1",
-        json_schema_extra={"ranks": True},
+    processes_per_host: int | None = flag(
+        None, "Ranks per instance", "The number of ranks on each machine. Default: 1", ge=1, ranks=True
     )
-    environment: Line = Field(
-        default=None,
-        title="Environment",
-        description="NAME, NAME:VERSION, or azureml://registries/azureml/environments/NAME/versions/VERSION",
-        json_schema_extra={"metavar": "NAME[:VERSION]", "wanted": "the name of an environment"},
+    environment: Line = flag(
+        None,
+        "Environment",
+        "NAME, NAME:VERSION, or azureml://registries/azureml/environments/NAME/versions/VERSION",
+        value=("NAME[:VERSION]", "the name of an environment"),
     )
-    distribution: Literal["pytorch", "mpi", "tensorflow"] = Field(
-        default="pytorch",
-        title="Distribution",
-        description="The launcher of the job's processes. mpi: mpirun, which Horovod and mpi4py need. "
+    distribution: Literal["pytorch", "mpi", "tensorflow"] = flag(
+        "pytorch",
+        "Distribution",
+        "The launcher of the job's processes. mpi: mpirun, which Horovod and mpi4py need. "
         "Default: pytorch, which also works for TensorFlow",
     )
     chief: Chief = False
     ps: ParameterServers = 0
-    input: Annotated[dict[str, str], AfterValidator(check_inputs)] = Field(
-        default_factory=dict,
-        title="Inputs",
-        description="train=azureml:NAME:VERSION, or a URI azureml://… or abfss://…. Options follow it: "
+    input: Annotated[dict[str, str], AfterValidator(check_inputs)] = flag(
+        {},
+        "Inputs",
+        "train=azureml:NAME:VERSION, or a URI azureml://… or abfss://…. Options follow it: "
         ",mode=ro_mount|download|direct and ,type=uri_folder|uri_file|mltable. On a rank, "
         'dist.input("train") is its path. Repeatable',
-        json_schema_extra={"metavar": "NAME=URI[,…]", "wanted": "NAME=URI"},
+        value=("NAME=URI[,…]", "NAME=URI"),
     )
-    experiment: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,254}$")] = Field(
-        default=None,
-        title="Experiment",
-        description="The experiment in which the studio lists the job. Default: jupyter-dist",
-        json_schema_extra={"metavar": "NAME", "wanted": "the name of an experiment"},
+    experiment: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,254}$")] = flag(
+        None,
+        "Experiment",
+        "The experiment in which the studio lists the job. Default: jupyter-dist",
+        value=("NAME", "the name of an experiment"),
     )
-    tags: dict[str, str] = Field(
-        default_factory=dict,
-        title="Tags",
-        description="A tag of the job such as team=vision. Repeatable",
-        json_schema_extra={"flags": ["--tags", "--tag"]},
+    tags: dict[str, str] = flag(
+        {}, "Tags", "A tag of the job such as team=vision. Repeatable", "--tags", "--tag"
     )
-    identity: Literal["managed", "user"] | None = Field(
-        default=None,
-        title="Identity",
-        description="The identity with which the job reads data and its mailbox: the compute's own "
+    identity: Literal["managed", "user"] | None = flag(
+        None,
+        "Identity",
+        "The identity with which the job reads data and its mailbox: the compute's own "
         "identity, or yours. Default: a signature for the datastore, valid for 7 days",
     )
-    spot: bool = Field(
-        default=False,
-        title="Spot machines",
-        description="Use serverless machines of low priority. They cost less, but Azure can reclaim them",
+    spot: bool = flag(
+        False,
+        "Spot machines",
+        "Use serverless machines of low priority. They cost less, but Azure can reclaim them",
     )
-    shm_size: Annotated[str | None, Field(pattern=r"^\d+[bkmgBKMG]$")] = Field(
-        default=None,
-        title="Shared memory",
-        description="The shared memory of the container, such as 16g. Default: 2g",
-        json_schema_extra={"metavar": "SIZE", "wanted": "a size such as 16g"},
+    shm_size: Annotated[str | None, Field(pattern=r"^\d+[bkmgBKMG]$")] = flag(
+        None,
+        "Shared memory",
+        "The shared memory of the container, such as 16g. Default: 2g",
+        value=("SIZE", "a size such as 16g"),
     )
-    datastore: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$")] = Field(
-        default="workspaceblobstore",
-        title="Mailbox",
-        description="The blob datastore for code and for the output of the ranks. Default: "
+    datastore: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$")] = flag(
         "workspaceblobstore",
-        json_schema_extra={"metavar": "NAME", "wanted": "the name of a datastore"},
+        "Mailbox",
+        "The blob datastore for code and for the output of the ranks. Default: workspaceblobstore",
+        value=("NAME", "the name of a datastore"),
     )
     grace: Duration = grace_field(600)
 

@@ -6,9 +6,10 @@ import re
 import urllib.parse
 from typing import Annotated, ClassVar
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 
 from ...cluster_form import Form
+from ...option_fields import flag
 from ..shared_options.agent import AgentOptions, Line
 from ..shared_options.gpus import GpuOptions
 
@@ -47,6 +48,9 @@ def _runtime(value: str | None) -> str | None:
     return value
 
 
+_OF_NEW = ("new_cluster", "node_type", "workers", "runtime", "policy", "spot")
+
+
 class DatabricksOptions(AgentOptions, GpuOptions):
     """Options of the backend `databricks`."""
 
@@ -58,69 +62,61 @@ class DatabricksOptions(AgentOptions, GpuOptions):
         },
     )
 
-    profile: Line = Field(
-        default=None,
-        title="Profile",
-        description="The profile of ~/.databrickscfg for the login, as `databricks auth login` writes "
+    profile: Line = flag(
+        None,
+        "Profile",
+        "The profile of ~/.databrickscfg for the login, as `databricks auth login` writes "
         "it. Default: the environment, else DEFAULT",
-        json_schema_extra={"metavar": "NAME", "wanted": "the name of a profile"},
+        value=("NAME", "the name of a profile"),
     )
-    host: Annotated[str | None, AfterValidator(_host)] = Field(
-        default=None,
-        title="Workspace",
-        description="The address of the workspace, if no profile names it",
-        json_schema_extra={"metavar": "URL", "wanted": "the address of a workspace"},
+    host: Annotated[str | None, AfterValidator(_host)] = flag(
+        None,
+        "Workspace",
+        "The address of the workspace, if no profile names it",
+        value=("URL", "the address of a workspace"),
     )
-    volume: Annotated[str | None, AfterValidator(_volume)] = Field(
-        default=None,
-        title="Volume",
-        description="The Unity Catalog Volume for the run's files, which the ranks and this machine share",
-        json_schema_extra={
-            "metavar": "PATH",
-            "wanted": "the path of a Volume, /Volumes/CATALOG/SCHEMA/NAME",
-        },
+    volume: Annotated[str | None, AfterValidator(_volume)] = flag(
+        None,
+        "Volume",
+        "The Unity Catalog Volume for the run's files, which the ranks and this machine share",
+        value=("PATH", "the path of a Volume, /Volumes/CATALOG/SCHEMA/NAME"),
     )
-    cluster_id: Line = Field(
-        default=None,
-        title="Cluster",
-        description="Run on this cluster. Databricks starts the cluster if it is not running",
-        json_schema_extra={"metavar": "ID", "wanted": "a cluster's id such as 1122-101500-abcdefgh"},
+    cluster_id: Line = flag(
+        None,
+        "Cluster",
+        "Run on this cluster. Databricks starts the cluster if it is not running",
+        value=("ID", "a cluster's id such as 1122-101500-abcdefgh"),
+        excludes=dict.fromkeys(_OF_NEW, "It is for a new cluster"),
     )
-    new_cluster: bool = Field(
-        default=False,
-        title="New cluster",
-        description="Run on a new cluster that is created only for this run",
+    new_cluster: bool = flag(False, "New cluster", "Run on a new cluster that is created only for this run")
+    node_type: Line = flag(
+        None,
+        "Node type",
+        "The node type of the new cluster, such as g4dn.xlarge",
+        value=("TYPE", "the name of a node type"),
     )
-    node_type: Line = Field(
-        default=None,
-        title="Node type",
-        description="The node type of the new cluster, such as g4dn.xlarge",
-        json_schema_extra={"metavar": "TYPE", "wanted": "the name of a node type"},
-    )
-    workers: int | None = Field(
-        default=None,
-        ge=0,
-        title="Workers of the cluster",
-        description="The number of machines of the new cluster beside its driver. The ranks are spread "
+    workers: int | None = flag(
+        None,
+        "Workers of the cluster",
+        "The number of machines of the new cluster beside its driver. The ranks are spread "
         "over them evenly. 0: only the driver. Default: 1",
-        json_schema_extra={"ranks": True},
+        ge=0,
+        ranks=True,
     )
-    runtime: Annotated[str | None, AfterValidator(_runtime)] = Field(
-        default=None,
-        title="Runtime",
-        description="The Databricks runtime of the new cluster. Default: the ML runtime with this Python",
-        json_schema_extra={"metavar": "KEY", "wanted": "a runtime's key such as 15.4.x-cpu-ml-scala2.12"},
+    runtime: Annotated[str | None, AfterValidator(_runtime)] = flag(
+        None,
+        "Runtime",
+        "The Databricks runtime of the new cluster. Default: the ML runtime with this Python",
+        value=("KEY", "a runtime's key such as 15.4.x-cpu-ml-scala2.12"),
     )
-    policy: Line = Field(
-        default=None,
-        title="Policy",
-        description="The id of the cluster policy for the new cluster",
-        json_schema_extra={"metavar": "ID", "wanted": "the id of a cluster policy"},
+    policy: Line = flag(
+        None,
+        "Policy",
+        "The id of the cluster policy for the new cluster",
+        value=("ID", "the id of a cluster policy"),
     )
-    spot: bool = Field(
-        default=False,
-        title="Spot machines",
-        description="Use spot machines for the workers of the new cluster, if any are available",
+    spot: bool = flag(
+        False, "Spot machines", "Use spot machines for the workers of the new cluster, if any are available"
     )
 
     @property

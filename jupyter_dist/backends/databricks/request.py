@@ -26,7 +26,6 @@ _SPOT = {
     "azure": "SPOT_WITH_FALLBACK_AZURE",
     "gcp": "PREEMPTIBLE_WITH_FALLBACK_GCP",
 }
-_OF_NEW = ("node_type", "workers", "runtime", "policy", "spot")
 
 
 def check_cluster(world_size: int, asked: DatabricksOptions) -> list[str]:
@@ -41,12 +40,6 @@ def check_cluster(world_size: int, asked: DatabricksOptions) -> list[str]:
         raise InputError(
             "the backend 'databricks' needs a cluster: --cluster-id ID, or --new-cluster --node-type "
             "g4dn.xlarge --workers 2"
-        )
-    given = [name for name in _OF_NEW if getattr(asked, name) not in (None, False)]
-    if asked.cluster_id is not None and (asked.new_cluster or given):
-        other = "--new-cluster" if asked.new_cluster else f"--{given[0].replace('_', '-')}"
-        raise InputError(
-            f"--cluster-id names an existing cluster, but {other} is for a new one. Remove one of them"
         )
     check_profile(asked.host, asked.profile, os.environ)
     if not asked.new_cluster:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
-from pydantic import Field, model_validator
+from typing import ClassVar
 
 from ...cluster_form import Form
 from ...errors import InputError
+from ...option_fields import flag
 from ..interface import Options
 from .rounds import Elastic
 
 __all__ = ["ElasticOptions"]
-
-
-def _ranks(title: str, description: str) -> Any:
-    extra: dict[str, Any] = {"metavar": "N", "wanted": "a whole number of at least 1", "ranks": True}
-    return Field(default=None, ge=1, title=title, description=description, json_schema_extra=extra)
 
 
 class ElasticOptions(Options):
@@ -28,23 +22,35 @@ class ElasticOptions(Options):
         },
     )
 
-    min_np: int | None = _ranks(
-        "Least ranks", "Elastic: continue with at least that many ranks if other ranks are lost. Default: -np"
-    )
-    max_np: int | None = _ranks(
-        "Most ranks", "Elastic: start up to that many ranks when hosts join. Default: -np"
-    )
-    elastic_timeout: int | None = Field(
-        default=None,
+    min_np: int | None = flag(
+        None,
+        "Least ranks",
+        "Elastic: continue with at least that many ranks if other ranks are lost. Default: -np",
         ge=1,
-        title="Elastic timeout",
-        description="Elastic: seconds to wait for enough ranks. Default: 600",
+        value=("N", "a whole number of at least 1"),
+        ranks=True,
     )
-    reset_limit: int | None = Field(
-        default=None,
+    max_np: int | None = flag(
+        None,
+        "Most ranks",
+        "Elastic: start up to that many ranks when hosts join. Default: -np",
+        ge=1,
+        value=("N", "a whole number of at least 1"),
+        ranks=True,
+    )
+    elastic_timeout: int | None = flag(
+        None,
+        "Elastic timeout",
+        "Elastic: seconds to wait for enough ranks. Default: 600",
+        ge=1,
+        needs=("min_np", "max_np"),
+    )
+    reset_limit: int | None = flag(
+        None,
+        "Resets",
+        "Elastic: how often the ranks may change. Default: no limit",
         ge=0,
-        title="Resets",
-        description="Elastic: how often the ranks may change. Default: no limit",
+        needs=("min_np", "max_np"),
     )
 
     @property
@@ -68,12 +74,3 @@ class ElasticOptions(Options):
             raise InputError(f"--min-np {self.min_np} is more than -np {world_size}")
         if self.max_np is not None and self.max_np < world_size:
             raise InputError(f"--max-np {self.max_np} is less than -np {world_size}")
-
-    @model_validator(mode="after")
-    def _check_elastic_alone(self) -> ElasticOptions:
-        for name in ("elastic_timeout", "reset_limit"):
-            if getattr(self, name) is not None and not self.is_elastic:
-                raise ValueError(
-                    f"--{name.replace('_', '-')} works only with an elastic run. Add --min-np N, or remove it"
-                )
-        return self

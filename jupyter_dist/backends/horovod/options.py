@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from ...cluster_form import Form
 from ...hosts.openssh import SshSettings
+from ...option_fields import flag
 from ...worker.layout import launcher_log
 from ..shared_options.agent import Line
 from ..shared_options.gpus import LauncherGpuOptions
@@ -46,18 +47,7 @@ def _interfaces(value: Any) -> Any:
     return names
 
 
-def _field(default: Any, title: str, description: str, *names: str, **more: Any) -> Any:
-    extra = {"flags": list(names)} if names else {}
-    limits = {name: more.pop(name) for name in ("ge", "le", "gt") if name in more}
-    return Field(
-        default=default,
-        title=title,
-        description=description,
-        json_schema_extra={**extra, **more} or None,
-        **limits,
-    )
-
-
+_WITHOUT_GLOO = {"gloo": "Gloo does not use mpirun"}
 _SHOWN = "is not a flag of a run. `%dist backends` shows the installed Horovod and its build options"
 _ORDERED = "is not needed, because `%dist logs` shows the lines of all ranks in order of time. Remove it"
 _INSTEAD = {
@@ -132,12 +122,17 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
         },
     )
 
-    gloo: bool = _field(False, "Gloo", "Coordinate the ranks with Gloo. Default: MPI if it is available")
-    mpi: bool = _field(False, "MPI", "Coordinate the ranks with MPI, through mpirun")
-    mpi_args: Annotated[str, AfterValidator(_words)] | None = _field(
-        None, "Arguments for mpirun", "Further arguments for mpirun", metavar="ARGS", verbatim=True
+    gloo: bool = flag(False, "Gloo", "Coordinate the ranks with Gloo. Default: MPI if it is available")
+    mpi: bool = flag(False, "MPI", "Coordinate the ranks with MPI, through mpirun", excludes=("gloo",))
+    mpi_args: Annotated[str, AfterValidator(_words)] | None = flag(
+        None,
+        "Arguments for mpirun",
+        "Further arguments for mpirun",
+        metavar="ARGS",
+        verbatim=True,
+        excludes=_WITHOUT_GLOO,
     )
-    network_interfaces: Annotated[tuple[str, ...], BeforeValidator(_interfaces)] = _field(
+    network_interfaces: Annotated[tuple[str, ...], BeforeValidator(_interfaces)] = flag(
         (),
         "Network interfaces",
         "The network interfaces to use. Each host uses the first one that it has. Default: "
@@ -146,10 +141,10 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
         "--network-interface",
         metavar="A,B",
     )
-    start_timeout: int | None = _field(
+    start_timeout: int | None = flag(
         None, "Start timeout", "The seconds within which all ranks must start. Default: 30", ge=1
     )
-    min_np: int | None = _field(
+    min_np: int | None = flag(
         None,
         "Least ranks",
         "Elastic: continue with at least that many ranks if other ranks are lost. Default: -np",
@@ -158,7 +153,7 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
         ge=1,
         ranks=True,
     )
-    max_np: int | None = _field(
+    max_np: int | None = flag(
         None,
         "Most ranks",
         "Elastic: never start more ranks than that, however many hosts exist",
@@ -167,14 +162,13 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
         ge=1,
         ranks=True,
     )
-    host_discovery_script: Annotated[str, AfterValidator(_words)] | None = _field(
+    host_discovery_script: Annotated[str, AfterValidator(_words)] | None = flag(
         None,
         "Host discovery script",
         "Elastic: a program that prints the current hosts, as lines such as `node1:4`",
-        metavar="FILE",
-        wanted="the path of a program",
+        value=("FILE", "the path of a program"),
     )
-    slots: int | None = _field(
+    slots: int | None = flag(
         None,
         "Slots",
         "Elastic: the number of ranks on a host if the script prints no number. Default: 1",
@@ -182,13 +176,13 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
         "--slots",
         ge=1,
     )
-    elastic_timeout: int | None = _field(
+    elastic_timeout: int | None = flag(
         None, "Elastic timeout", "Seconds to wait for enough hosts. Default: 600", ge=1
     )
-    reset_limit: int | None = _field(
+    reset_limit: int | None = flag(
         None, "Resets", "Elastic: how often the ranks may change. Default: no limit", ge=0
     )
-    blacklist_cooldown_range: Annotated[str, AfterValidator(_range)] = _field(
+    blacklist_cooldown_range: Annotated[str, AfterValidator(_range)] = flag(
         "1,30",
         "Cooldown of failed slots",
         "Elastic: the first and the longest time before a failed slot is used again, in "
@@ -196,45 +190,45 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
         metavar="S S",
         words=2,
     )
-    fusion_threshold_mb: int | None = _field(
+    fusion_threshold_mb: int | None = flag(
         None,
         "Fusion threshold",
         "Reduce tensors together up to this size in MB. 0: reduce each tensor alone",
         ge=0,
     )
-    cycle_time_ms: float | None = _field(None, "Cycle time", "Milliseconds between two reductions", ge=0)
-    cache_capacity: int | None = _field(
+    cycle_time_ms: float | None = flag(None, "Cycle time", "Milliseconds between two reductions", ge=0)
+    cache_capacity: int | None = flag(
         None, "Cache capacity", "The number of tensor names that Horovod caches", ge=0
     )
-    hierarchical_allreduce: bool | None = _field(
+    hierarchical_allreduce: bool | None = flag(
         None, "Hierarchical allreduce", "Reduce within each host first, then between the hosts"
     )
-    hierarchical_allgather: bool | None = _field(
+    hierarchical_allgather: bool | None = flag(
         None, "Hierarchical allgather", "Gather within each host first, then between the hosts"
     )
-    torus_allreduce: bool | None = _field(
+    torus_allreduce: bool | None = flag(
         None, "Torus allreduce", "Reduce with NCCL within each host and between the hosts"
     )
-    autotune: bool = _field(False, "Autotune", "Let Horovod find the best values of these settings")
-    autotune_log_file: str | None = _field(
+    autotune: bool = flag(False, "Autotune", "Let Horovod find the best values of these settings")
+    autotune_log_file: str | None = flag(
         None,
         "Autotune log",
         "A file with the values that autotuning tried. The file is among the run's files",
         metavar="FILE",
     )
-    autotune_warmup_samples: int | None = _field(
+    autotune_warmup_samples: int | None = flag(
         None, "Autotune warmup", "The number of first samples that are ignored", ge=0
     )
-    autotune_steps_per_sample: int | None = _field(
+    autotune_steps_per_sample: int | None = flag(
         None, "Autotune steps", "The number of steps in one sample", ge=1
     )
-    autotune_bayes_opt_max_samples: int | None = _field(
+    autotune_bayes_opt_max_samples: int | None = flag(
         None, "Autotune samples", "The largest number of samples for one optimization", ge=0
     )
-    autotune_gaussian_process_noise: float | None = _field(
+    autotune_gaussian_process_noise: float | None = flag(
         None, "Autotune noise", "How much samples may vary by chance, from 0 to 1", ge=0, le=1
     )
-    timeline: str | None = _field(
+    timeline: str | None = flag(
         None,
         "Timeline",
         "A file with the timeline of Horovod, for chrome://tracing. The file is among the run's files",
@@ -242,62 +236,59 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
         "--timeline-filename",
         metavar="FILE",
     )
-    timeline_mark_cycles: bool = _field(False, "Mark cycles", "Show Horovod's cycles in the timeline")
-    no_stall_check: bool = _field(
-        False, "No stall check", "Do not warn about ranks that other ranks wait for"
-    )
-    stall_check_warning_time_seconds: int | None = _field(
+    timeline_mark_cycles: bool = flag(False, "Mark cycles", "Show Horovod's cycles in the timeline")
+    no_stall_check: bool = flag(False, "No stall check", "Do not warn about ranks that other ranks wait for")
+    stall_check_warning_time_seconds: int | None = flag(
         None, "Stall warning", "Seconds until Horovod warns about ranks that other ranks wait for", ge=0
     )
-    stall_check_shutdown_time_seconds: int | None = _field(
+    stall_check_shutdown_time_seconds: int | None = flag(
         None, "Stall shutdown", "Seconds until Horovod ends the run because of such ranks. 0: never", ge=0
     )
-    gloo_timeout_seconds: int | None = _field(
+    gloo_timeout_seconds: int | None = flag(
         None, "Gloo timeout", "The timeout of one step of Gloo, in seconds", ge=0
     )
-    num_nccl_streams: int | None = _field(
+    num_nccl_streams: int | None = flag(
         None, "NCCL streams", "The number of streams for NCCL operations", ge=0
     )
-    mpi_threads_disable: bool = _field(False, "No MPI threads", "Initialize MPI without threads")
-    tcp: bool = _field(False, "TCP only", "Use only TCP, without InfiniBand")
-    binding_args: Annotated[str, AfterValidator(_words)] | None = _field(
+    mpi_threads_disable: bool = flag(False, "No MPI threads", "Initialize MPI without threads")
+    tcp: bool = flag(False, "TCP only", "Use only TCP, without InfiniBand")
+    binding_args: Annotated[str, AfterValidator(_words)] | None = flag(
         None,
         "Binding arguments",
         "How mpirun binds ranks to cores, instead of `-bind-to none -map-by slot`",
+        excludes=_WITHOUT_GLOO,
         metavar="ARGS",
         verbatim=True,
     )
-    thread_affinity: int | None = _field(None, "Thread affinity", "The CPU core of Horovod's thread", ge=0)
-    log_level: Literal["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"] | None = _field(
+    thread_affinity: int | None = flag(None, "Thread affinity", "The CPU core of Horovod's thread", ge=0)
+    log_level: Literal["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"] | None = flag(
         None, "Log level", "The log level of Horovod itself"
     )
-    log_without_timestamp: bool = _field(
+    log_without_timestamp: bool = flag(
         False,
         "No times",
         "Leave the time out of Horovod's own log lines",
         "--log-without-timestamp",
         "--log-hide-timestamp",
     )
-    config_file: Line = _field(
+    config_file: Line = flag(
         None,
         "Configuration file",
         "A YAML file in the format of horovodrun. Flags override its values",
-        metavar="FILE",
-        wanted="the path of a file",
+        value=("FILE", "the path of a file"),
     )
-    ssh_port: int | None = _field(
+    ssh_port: int | None = flag(
         None, "ssh port", "The port of the hosts' sshd", "--ssh-port", "-p", ge=1, le=65535
     )
-    ssh_identity_file: Line = _field(
+    ssh_identity_file: Line = flag(
         None,
         "ssh identity",
         "The private key for the login on the hosts",
         "--ssh-identity-file",
         "-i",
-        metavar="FILE",
-        wanted="the path of a file",
+        value=("FILE", "the path of a file"),
     )
-    verbose: bool = _field(False, "Verbose", f"Write the messages of horovodrun to {launcher_log()}")
+    verbose: bool = flag(False, "Verbose", f"Write the messages of horovodrun to {launcher_log()}")
 
     @classmethod
     def instead_of(cls, flag: str) -> str | None:
@@ -324,8 +315,6 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
 
     @model_validator(mode="after")
     def _fit_together(self) -> HorovodOptions:
-        if self.gloo and self.mpi:
-            raise ValueError("--gloo and --mpi exclude each other. Use only one of them")
         if self.elastic and self.mpi:
             raise ValueError(
                 "An elastic run (--min-np, --max-np, --host-discovery-script) needs Gloo. Remove --mpi"
@@ -334,12 +323,6 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
             raise ValueError("--host-discovery-script already names the hosts. Remove -H and --hostfile")
         if self.min_np and self.max_np and self.min_np > self.max_np:
             raise ValueError(f"--min-np {self.min_np} is more than --max-np {self.max_np}")
-        for name in ("mpi_args", "binding_args"):
-            if getattr(self, name) and self.gloo:
-                flag = "--" + name.replace("_", "-")
-                raise ValueError(
-                    f"{flag} is for mpirun, but --gloo does not use mpirun. Remove one of these flags"
-                )
         return self
 
 

@@ -10,11 +10,12 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator
 
 from ...cluster_form import Form
 from ...errors import InputError
 from ...hosts.settings import HostSettings
+from ...option_fields import flag
 from ..elastic.options import ElasticOptions
 from ..elastic.rounds import Elastic
 from ..ranks.placement import RankEnvironmentOptions
@@ -119,137 +120,123 @@ class KubernetesOptions(AgentOptions, ElasticOptions):
         },
     )
 
-    kind: Literal["job", "pytorchjob", "tfjob", "mpijob", "trainjob"] = Field(
-        default="job",
-        title="Kind",
-        description="The kind of job in the cluster. job: an Indexed Job, which needs no operator. The "
+    kind: Literal["job", "pytorchjob", "tfjob", "mpijob", "trainjob"] = flag(
+        "job",
+        "Kind",
+        "The kind of job in the cluster. job: an Indexed Job, which needs no operator. The "
         "other kinds need Kubeflow's operators. With mpijob, Horovod and mpi4py use MPI. "
         "Default: job",
     )
-    runtime: Name = Field(
-        default=_RUNTIME,
-        title="Runtime",
-        description="With --kind trainjob: the ClusterTrainingRuntime of Kubeflow's Trainer that defines "
+    runtime: Name = flag(
+        _RUNTIME,
+        "Runtime",
+        "With --kind trainjob: the ClusterTrainingRuntime of Kubeflow's Trainer that defines "
         f"the pods. Default: {_RUNTIME}",
-        json_schema_extra={"metavar": "NAME"},
+        metavar="NAME",
     )
-    context: Line = Field(
-        default=None,
-        title="Context",
-        description="The context of your kubeconfig. Default: the current one; inside a pod without a "
+    context: Line = flag(
+        None,
+        "Context",
+        "The context of your kubeconfig. Default: the current one; inside a pod without a "
         "kubeconfig, the pod's own service account",
-        json_schema_extra={"metavar": "NAME", "wanted": "the name of a context"},
+        value=("NAME", "the name of a context"),
     )
-    namespace: Name = Field(
-        default=None,
-        title="Namespace",
-        description="The namespace of the pods. Default: the context's namespace, or the pod's own",
-        json_schema_extra={"metavar": "NAME"},
+    namespace: Name = flag(
+        None,
+        "Namespace",
+        "The namespace of the pods. Default: the context's namespace, or the pod's own",
+        metavar="NAME",
     )
-    image: Line = Field(
-        default=None,
-        title="Image",
-        description="The image of the pods. It needs the notebook's version of Python and your "
+    image: Line = flag(
+        None,
+        "Image",
+        "The image of the pods. It needs the notebook's version of Python and your "
         f"libraries. Default: python:{sys.version_info[0]}.{sys.version_info[1]}, which has "
         "no libraries",
-        json_schema_extra={"metavar": "IMAGE", "wanted": "the name of an image"},
+        value=("IMAGE", "the name of an image"),
     )
-    processes_per_host: int = Field(
-        default=1,
+    processes_per_host: int = flag(
+        1,
+        "Ranks per pod",
+        "The number of ranks in each pod, as torchrun's --nproc-per-node. Default: 1",
         ge=1,
-        title="Ranks per pod",
-        description="The number of ranks in each pod, as torchrun's --nproc-per-node. Default: 1",
-        json_schema_extra={"metavar": "N", "ranks": True},
+        metavar="N",
+        ranks=True,
     )
-    gpus_per_worker: GpusPerWorker = Field(
-        default=0,
-        title="GPUs per worker",
-        description="The GPUs that each rank requests (nvidia.com/gpu). Default: 0",
-        json_schema_extra={"metavar": "N", "wanted": "a whole number of at least 0, or a part such as 0.5"},
+    gpus_per_worker: GpusPerWorker = flag(
+        0,
+        "GPUs per worker",
+        "The GPUs that each rank requests (nvidia.com/gpu). Default: 0",
+        value=("N", "a whole number of at least 0, or a part such as 0.5"),
     )
-    cpus_per_worker: float = Field(
-        default=1,
+    cpus_per_worker: float = flag(
+        1,
+        "CPUs per worker",
+        "The CPUs that each rank requests. It can use more if more are free. Default: 1",
         ge=0,
-        title="CPUs per worker",
-        description="The CPUs that each rank requests. It can use more if more are free. Default: 1",
-        json_schema_extra={"metavar": "N"},
+        metavar="N",
     )
-    memory: Quantity = Field(
-        default=None,
-        title="Memory per worker",
-        description="The memory of each rank, such as 8Gi. It is reserved, and it is also the limit",
-        json_schema_extra={"metavar": "SIZE", "wanted": "an amount such as 8Gi or 500M"},
+    memory: Quantity = flag(
+        None,
+        "Memory per worker",
+        "The memory of each rank, such as 8Gi. It is reserved, and it is also the limit",
+        value=("SIZE", "an amount such as 8Gi or 500M"),
     )
-    node_selector: dict[str, str] = Field(
-        default_factory=dict,
-        title="Node selector",
-        description="Run only on nodes with this label. Repeatable",
-        json_schema_extra={"metavar": "LABEL=VALUE"},
+    node_selector: dict[str, str] = flag(
+        {}, "Node selector", "Run only on nodes with this label. Repeatable", metavar="LABEL=VALUE"
     )
-    toleration: Annotated[tuple[str, ...], BeforeValidator(_several), AfterValidator(_tolerations)] = Field(
-        default=(),
-        title="Tolerations",
-        description="Run also on nodes with this taint: KEY, KEY=VALUE, KEY=VALUE:NoSchedule. Repeatable",
-        json_schema_extra={"metavar": "TAINT", "wanted": "KEY, KEY=VALUE or KEY=VALUE:NoSchedule"},
+    toleration: Annotated[tuple[str, ...], BeforeValidator(_several), AfterValidator(_tolerations)] = flag(
+        (),
+        "Tolerations",
+        "Run also on nodes with this taint: KEY, KEY=VALUE, KEY=VALUE:NoSchedule. Repeatable",
+        value=("TAINT", "KEY, KEY=VALUE or KEY=VALUE:NoSchedule"),
     )
-    service_account: Name = Field(
-        default=None,
-        title="Service account",
-        description="The service account of the pods. Default: the namespace's default",
-        json_schema_extra={"metavar": "NAME"},
+    service_account: Name = flag(
+        None,
+        "Service account",
+        "The service account of the pods. Default: the namespace's default",
+        metavar="NAME",
     )
-    pvc: Annotated[tuple[str, ...], BeforeValidator(_several), AfterValidator(_claims)] = Field(
-        default=(),
-        title="Volumes",
-        description="A PersistentVolumeClaim and its path in the pods: data:/data, or data:/data:ro. "
-        "Repeatable",
-        json_schema_extra={"metavar": "NAME:/path", "wanted": "NAME:/path or NAME:/path:ro"},
+    pvc: Annotated[tuple[str, ...], BeforeValidator(_several), AfterValidator(_claims)] = flag(
+        (),
+        "Volumes",
+        "A PersistentVolumeClaim and its path in the pods: data:/data, or data:/data:ro. Repeatable",
+        value=("NAME:/path", "NAME:/path or NAME:/path:ro"),
     )
-    shm_size: Quantity = Field(
-        default=None,
-        title="Shared memory",
-        description="The size of /dev/shm, which the workers of a DataLoader need. Default: the memory "
-        "of the pod",
-        json_schema_extra={"metavar": "SIZE", "wanted": "an amount such as 8Gi or 500M"},
+    shm_size: Quantity = flag(
+        None,
+        "Shared memory",
+        "The size of /dev/shm, which the workers of a DataLoader need. Default: the memory of the pod",
+        value=("SIZE", "an amount such as 8Gi or 500M"),
     )
-    queue: Name = Field(
-        default=None,
-        title="Queue",
-        description="The LocalQueue of Kueue that admits the Job",
-        json_schema_extra={"metavar": "NAME"},
-    )
-    priority_class: Name = Field(
-        default=None,
-        title="Priority class",
-        description="The PriorityClass of the pods",
-        json_schema_extra={"metavar": "NAME"},
-    )
-    pod_template: LocalFile = Field(
-        default=None,
-        title="Pod template",
-        description="A YAML file with a Pod. These options override it, and everything else in it is "
+    queue: Name = flag(None, "Queue", "The LocalQueue of Kueue that admits the Job", metavar="NAME")
+    priority_class: Name = flag(None, "Priority class", "The PriorityClass of the pods", metavar="NAME")
+    pod_template: LocalFile = flag(
+        None,
+        "Pod template",
+        "A YAML file with a Pod. These options override it, and everything else in it is "
         "kept. Its first container runs the ranks",
-        json_schema_extra={"metavar": "FILE", "wanted": "the path of a YAML file"},
+        value=("FILE", "the path of a YAML file"),
     )
-    python: Line = Field(
-        default=None,
-        title="Python",
-        description="The Python in the image. Default: the first one of the notebook's version on its PATH",
-        json_schema_extra={"metavar": "PATH", "wanted": "the path of a Python"},
+    python: Line = flag(
+        None,
+        "Python",
+        "The Python in the image. Default: the first one of the notebook's version on its PATH",
+        value=("PATH", "the path of a Python"),
     )
-    mailbox: Annotated[Line, AfterValidator(_mailbox)] = Field(
-        default=None,
-        title="Mailbox",
-        description="The mailbox between the pods and the notebook, if exec into pods is not allowed. "
+    mailbox: Annotated[Line, AfterValidator(_mailbox)] = flag(
+        None,
+        "Mailbox",
+        "The mailbox between the pods and the notebook, if exec into pods is not allowed. "
         "Use a folder that both share, such as a volume, or s3://BUCKET/PREFIX. The pods "
         "access S3 with their own account",
-        json_schema_extra={"metavar": "URL", "wanted": "s3://BUCKET/PREFIX or the path of a folder"},
+        value=("URL", "s3://BUCKET/PREFIX or the path of a folder"),
     )
-    remote_dir: Annotated[Line, AfterValidator(_absolute)] = Field(
-        default=_REMOTE_DIR,
-        title="Remote folder",
-        description=f"The folder for the run's files in the pods while the run lasts. Default: {_REMOTE_DIR}",
-        json_schema_extra={"metavar": "DIR", "wanted": "the path of a folder"},
+    remote_dir: Annotated[Line, AfterValidator(_absolute)] = flag(
+        _REMOTE_DIR,
+        "Remote folder",
+        f"The folder for the run's files in the pods while the run lasts. Default: {_REMOTE_DIR}",
+        value=("DIR", "the path of a folder"),
     )
     ps: ParameterServers = 0
     chief: Chief = False

@@ -6,9 +6,10 @@ import os
 import shlex
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 
 from ...cluster_form import Form
+from ...option_fields import flag
 from ..shared_options.gpus import LauncherGpuOptions
 from ..shared_options.hosts import LauncherHostOptions
 
@@ -59,23 +60,22 @@ class MpiOptions(LauncherHostOptions, LauncherGpuOptions):
         },
     )
 
-    launcher: Literal["auto", "openmpi", "mpich", "intel", "slurm"] = Field(
-        default="auto",
-        title="MPI",
-        description="The MPI implementation that mpirun belongs to. Default: detected from its version",
+    launcher: Literal["auto", "openmpi", "mpich", "intel", "slurm"] = flag(
+        "auto", "MPI", "The MPI implementation that mpirun belongs to. Default: detected from its version"
     )
-    mpirun: Annotated[str, AfterValidator(_absolute)] | None = Field(
-        default=None,
-        title="mpirun",
-        description="The mpirun, mpiexec or srun to use. Default: the first one that is beside the "
+    mpirun: Annotated[str, AfterValidator(_absolute)] | None = flag(
+        None,
+        "mpirun",
+        "The mpirun, mpiexec or srun to use. Default: the first one that is beside the "
         "notebook's Python or on PATH",
-        json_schema_extra={"metavar": "PATH", "wanted": "the path or the name of a program"},
+        value=("PATH", "the path or the name of a program"),
     )
-    mpi_args: Annotated[str, AfterValidator(_words)] = Field(
-        default="",
-        title="More arguments",
-        description="Further arguments for mpirun or srun, as in --mpi-args '--map-by node --bind-to core'",
-        json_schema_extra={"metavar": "ARGS", "verbatim": True},
+    mpi_args: Annotated[str, AfterValidator(_words)] = flag(
+        "",
+        "More arguments",
+        "Further arguments for mpirun or srun, as in --mpi-args '--map-by node --bind-to core'",
+        metavar="ARGS",
+        verbatim=True,
     )
 
     @classmethod

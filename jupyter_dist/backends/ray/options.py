@@ -8,10 +8,11 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator
 
 from ...cluster_form import Form
 from ...errors import InputError
+from ...option_fields import flag
 from ..elastic.options import ElasticOptions
 from ..ranks.placement import RankEnvironmentOptions
 from ..ranks.tensorflow_roles import Chief, Evaluator, ParameterServers
@@ -76,65 +77,61 @@ class RayOptions(AgentOptions, ElasticOptions):
         },
     )
 
-    address: Annotated[str | None, AfterValidator(_address)] = Field(
-        default=None,
-        title="Address",
-        description="The Ray cluster to run on. HOST:6379 works on a node of the cluster. ray://HOST:10001 "
+    address: Annotated[str | None, AfterValidator(_address)] = flag(
+        None,
+        "Address",
+        "The Ray cluster to run on. HOST:6379 works on a node of the cluster. ray://HOST:10001 "
         "works from elsewhere. `auto` is the Ray of this machine, `local` a new Ray for this run. Default: "
         "RAY_ADDRESS, else auto, else local",
-        json_schema_extra={"metavar": "ADDRESS", "wanted": "auto, local, HOST:6379 or ray://HOST:10001"},
+        value=("ADDRESS", "auto, local, HOST:6379 or ray://HOST:10001"),
     )
-    gpus_per_worker: GpusPerWorker | None = Field(
-        default=None,
-        title="GPUs per worker",
-        description="The GPUs that Ray assigns to each rank, numbered from 0 in the rank. 0.5: two ranks "
+    gpus_per_worker: GpusPerWorker | None = flag(
+        None,
+        "GPUs per worker",
+        "The GPUs that Ray assigns to each rank, numbered from 0 in the rank. 0.5: two ranks "
         "share one GPU. Default: 1 if the cluster has GPUs. 0: train on the CPU.",
-        json_schema_extra={"metavar": "N", "wanted": "a whole number of at least 0, or a part such as 0.5"},
+        value=("N", "a whole number of at least 0, or a part such as 0.5"),
     )
-    cpus_per_worker: float = Field(
-        default=1,
-        ge=0,
-        title="CPUs per worker",
-        description="The CPUs that Ray reserves for each rank. Default: 1",
-        json_schema_extra={"metavar": "N"},
+    cpus_per_worker: float = flag(
+        1, "CPUs per worker", "The CPUs that Ray reserves for each rank. Default: 1", ge=0, metavar="N"
     )
-    memory_per_worker: Annotated[int | None, BeforeValidator(_size)] = Field(
-        default=None,
+    memory_per_worker: Annotated[int | None, BeforeValidator(_size)] = flag(
+        None,
+        "Memory per worker",
+        "The memory that Ray reserves for each rank: 4G, 512M, or bytes",
         ge=1,
-        title="Memory per worker",
-        description="The memory that Ray reserves for each rank: 4G, 512M, or bytes",
-        json_schema_extra={"metavar": "SIZE", "wanted": "a size such as 4G or 512M"},
+        value=("SIZE", "a size such as 4G or 512M"),
     )
-    resources: Annotated[dict[str, float], AfterValidator(_resources)] = Field(
-        default_factory=dict,
-        title="Resources",
-        description="A resource of your own cluster that each rank needs. Repeatable",
-        json_schema_extra={"metavar": "NAME=AMOUNT"},
+    resources: Annotated[dict[str, float], AfterValidator(_resources)] = flag(
+        {},
+        "Resources",
+        "A resource of your own cluster that each rank needs. Repeatable",
+        metavar="NAME=AMOUNT",
     )
-    accelerator_type: Line = Field(
-        default=None,
-        title="Accelerator type",
-        description="The kind of GPU that the ranks need, by Ray's name: A100, H100, T4, …",
-        json_schema_extra={"metavar": "TYPE", "wanted": "a kind of GPU, such as A100"},
+    accelerator_type: Line = flag(
+        None,
+        "Accelerator type",
+        "The kind of GPU that the ranks need, by Ray's name: A100, H100, T4, …",
+        value=("TYPE", "a kind of GPU, such as A100"),
     )
-    placement_strategy: Placement = Field(
-        default=Placement.PACK,
-        title="Placement",
-        description="PACK: few nodes. SPREAD: many. STRICT_PACK: one. STRICT_SPREAD: a node for each rank",
-        json_schema_extra={"metavar": "STRATEGY"},
+    placement_strategy: Placement = flag(
+        Placement.PACK,
+        "Placement",
+        "PACK: few nodes. SPREAD: many. STRICT_PACK: one. STRICT_SPREAD: a node for each rank",
+        metavar="STRATEGY",
     )
-    runtime_env: LocalFile = Field(
-        default=None,
-        title="Runtime environment",
-        description="A YAML or JSON file with Ray's runtime_env for the ranks: pip, env_vars, working_dir, …",
-        json_schema_extra={"metavar": "FILE", "wanted": "the path of a YAML or JSON file"},
+    runtime_env: LocalFile = flag(
+        None,
+        "Runtime environment",
+        "A YAML or JSON file with Ray's runtime_env for the ranks: pip, env_vars, working_dir, …",
+        value=("FILE", "the path of a YAML or JSON file"),
     )
-    communicator: Communicator | None = Field(
-        default=None,
-        title="Communicator",
-        description="The backend of torch.distributed in dist.init(): gloo or nccl. Default: nccl if "
+    communicator: Communicator | None = flag(
+        None,
+        "Communicator",
+        "The backend of torch.distributed in dist.init(): gloo or nccl. Default: nccl if "
         "every rank has a GPU, else gloo",
-        json_schema_extra={"metavar": "NAME"},
+        metavar="NAME",
     )
     ps: ParameterServers = 0
     chief: Chief = False

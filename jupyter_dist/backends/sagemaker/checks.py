@@ -111,34 +111,23 @@ def _check_ranks(world_size: int, asked: SageMakerOptions) -> None:
 
 def _check_pairs(asked: SageMakerOptions) -> None:
     """Raise InputError for options that need another option for their meaning."""
-    if bool(asked.subnets) != bool(asked.security_group_ids):
-        one, other = ("--subnets", "--security-group-ids")[:: 1 if asked.subnets else -1]
-        raise InputError(f"{one} works only with {other}. Add it")
     system = needs_vpc(asked.input)
     if system is not None and not asked.subnets:
         raise InputError(
             f"the input {system!r} is on a file system, which instances can use only inside its "
             "VPC. Add --subnets and --security-group-ids"
         )
-    if asked.max_wait is not None and not asked.spot:
-        raise InputError("--max-wait works only with spot instances. Add --spot, or remove --max-wait")
     if asked.max_wait is not None and asked.max_wait < asked.max_run:
         raise InputError(
             f"--max-wait ({asked.max_wait:g} s) includes the run, so it must be at least "
             f"--max-run ({asked.max_run:g} s)"
         )
-    if asked.spot and asked.keep_alive:
-        raise InputError("--keep-alive works only with instances on demand. Remove --spot or --keep-alive")
-    if asked.checkpoint_local_path and not asked.checkpoint_s3:
-        raise InputError("--checkpoint-local-path works only with --checkpoint-s3. Add it")
     if asked.mpi_options and not asked.by_mpi:
         raise InputError(
             f"--mpi-options is for mpirun, got {shlex.quote(asked.mpi_options)[:80]}. Add --distribution mpi"
         )
     if asked.mp_parameters and asked.distribution != "smmp":
         raise InputError("--mp-parameters works only with --distribution smmp. Add it")
-    if (asked.trial or asked.trial_component) and not asked.experiment:
-        raise InputError("--trial and --trial-component belong to an experiment. Name it with --experiment")
 
 
 def _check_hyperparameters(asked: SageMakerOptions) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
 from ...cluster_form import Form
+from ...option_fields import flag
 from ..ranks.tensorflow_roles import ParameterServers
 from ..shared_options.agent import AgentOptions, Duration, Line, grace_field
 from .channels import check_channels
@@ -70,10 +71,6 @@ EntryName = Annotated[str | None, Field(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,
 Ids = Annotated[str | None, AfterValidator(_ids)]
 
 
-def _called(*flags: str, **more: Any) -> dict[str, Any]:
-    return {"flags": list(flags), **more} if flags else dict(more)
-
-
 class SageMakerOptions(AgentOptions):
     """Options of the backend `sagemaker`."""
 
@@ -109,243 +106,238 @@ class SageMakerOptions(AgentOptions):
         },
     )
 
-    role: Annotated[str | None, AfterValidator(_role)] = Field(
-        default=None,
-        title="Role",
-        description="The ARN of the job's role, which reads the inputs and writes to S3",
-        json_schema_extra=_called(metavar="ARN", wanted="the ARN of a role"),
+    role: Annotated[str | None, AfterValidator(_role)] = flag(
+        None,
+        "Role",
+        "The ARN of the job's role, which reads the inputs and writes to S3",
+        value=("ARN", "the ARN of a role"),
     )
-    instance_type: Line = Field(
-        default=None,
-        title="Instance type",
-        description="The instance type of the job, such as ml.g5.xlarge",
-        json_schema_extra=_called(metavar="TYPE", wanted="the name of an instance type such as ml.g5.xlarge"),
+    instance_type: Line = flag(
+        None,
+        "Instance type",
+        "The instance type of the job, such as ml.g5.xlarge",
+        value=("TYPE", "the name of an instance type such as ml.g5.xlarge"),
     )
-    instance_count: int = Field(
-        default=1,
+    instance_count: int = flag(
+        1,
+        "Instances",
+        "The number of instances. The ranks are spread over them evenly. Default: 1",
         ge=1,
-        title="Instances",
-        description="The number of instances. The ranks are spread over them evenly. Default: 1",
-        json_schema_extra={"ranks": True},
+        ranks=True,
     )
-    processes_per_host: int | None = Field(
-        default=None,
+    processes_per_host: int | None = flag(
+        None,
+        "Ranks per instance",
+        "The number of ranks on each instance. Default: one per GPU, or 1",
         ge=1,
-        title="Ranks per instance",
-        description="The number of ranks on each instance. Default: one per GPU, or 1",
-        json_schema_extra={"ranks": True},
+        ranks=True,
     )
-    distribution: Distribution | None = Field(
-        default=None,
-        title="Distribution",
-        description="The launcher in the job's containers. Default: only the agent, which is enough for "
+    distribution: Distribution | None = flag(
+        None,
+        "Distribution",
+        "The launcher in the job's containers. Default: only the agent, which is enough for "
         "torch, TensorFlow and Horovod with Gloo",
     )
     ps: ParameterServers = 0
-    mpi_options: Line = Field(
-        default=None,
-        title="mpirun options",
-        description="More options for mpirun, with mpi, horovod, smddp and smmp",
-        json_schema_extra=_called(
-            "--mpi-options", "--custom-mpi-options", metavar="OPTIONS", wanted="options of mpirun"
-        ),
+    mpi_options: Line = flag(
+        None,
+        "mpirun options",
+        "More options for mpirun, with mpi, horovod, smddp and smmp",
+        "--mpi-options",
+        "--custom-mpi-options",
+        value=("OPTIONS", "options of mpirun"),
     )
-    mp_parameters: Annotated[dict[str, str], AfterValidator(_values)] = Field(
-        default_factory=dict,
-        title="Parameters of smmp",
-        description="A parameter of the model parallel library, such as partitions=2. Repeatable",
+    mp_parameters: Annotated[dict[str, str], AfterValidator(_values)] = flag(
+        {},
+        "Parameters of smmp",
+        "A parameter of the model parallel library, such as partitions=2. Repeatable",
     )
-    framework: Literal["pytorch", "tensorflow"] | None = Field(
-        default=None,
-        title="Framework",
-        description="The framework whose AWS Deep Learning Container runs the ranks. Default: pytorch, "
+    framework: Literal["pytorch", "tensorflow"] | None = flag(
+        None,
+        "Framework",
+        "The framework whose AWS Deep Learning Container runs the ranks. Default: pytorch, "
         "or tensorflow with mwms and parameter_server",
     )
-    framework_version: Annotated[str | None, Field(pattern=r"^\d+\.\d+(\.\d+)?$")] = Field(
-        default=None,
-        title="Framework version",
-        description="The version of the framework. Default: the newest one whose container has the "
-        "notebook's Python",
-        json_schema_extra=_called(metavar="VERSION", wanted="a version such as 2.6.0"),
+    framework_version: Annotated[str | None, Field(pattern=r"^\d+\.\d+(\.\d+)?$")] = flag(
+        None,
+        "Framework version",
+        "The version of the framework. Default: the newest one whose container has the notebook's Python",
+        value=("VERSION", "a version such as 2.6.0"),
     )
-    py_version: Annotated[str | None, Field(pattern=r"^py3\d+$")] = Field(
-        default=None,
-        title="Python of the container",
-        description="The Python of the container. It must be the notebook's version, which is the default",
-        json_schema_extra=_called(metavar="VERSION", wanted="a version such as py311"),
+    py_version: Annotated[str | None, Field(pattern=r"^py3\d+$")] = flag(
+        None,
+        "Python of the container",
+        "The Python of the container. It must be the notebook's version, which is the default",
+        value=("VERSION", "a version such as py311"),
     )
-    image: Line = Field(
-        default=None,
-        title="Image",
-        description="Another image, which must contain SageMaker's training toolkit",
-        json_schema_extra=_called(
-            "--image", "--image-uri", metavar="URI", wanted="the name of an image in ECR"
-        ),
+    image: Line = flag(
+        None,
+        "Image",
+        "Another image, which must contain SageMaker's training toolkit",
+        "--image",
+        "--image-uri",
+        value=("URI", "the name of an image in ECR"),
     )
-    input: Annotated[dict[str, str], AfterValidator(check_channels)] = Field(
-        default_factory=dict,
-        title="Inputs",
-        description="training=s3://BUCKET/PREFIX, efs:// or fsx://fs-ID/PATH,ro|rw. Options follow an S3 "
+    input: Annotated[dict[str, str], AfterValidator(check_channels)] = flag(
+        {},
+        "Inputs",
+        "training=s3://BUCKET/PREFIX, efs:// or fsx://fs-ID/PATH,ro|rw. Options follow an S3 "
         "URL: ,mode=File|FastFile|Pipe ,distribution=ShardedByS3Key and ,content_type=…. On "
         'a rank, dist.input("training") is its path. Repeatable',
-        json_schema_extra=_called(metavar="NAME=URL[,…]", wanted="NAME=URL"),
+        value=("NAME=URL[,…]", "NAME=URL"),
     )
-    input_mode: Literal["File", "FastFile", "Pipe"] = Field(
-        default="File", title="Input mode", description="The mode of inputs that name none. Default: File"
+    input_mode: Literal["File", "FastFile", "Pipe"] = flag(
+        "File", "Input mode", "The mode of inputs that name none. Default: File"
     )
-    output_path: S3 = Field(
-        default=None,
-        title="Output path",
-        description="The S3 location of model.tar.gz. Default: the account's SageMaker bucket",
-        json_schema_extra=_called(metavar="S3URL", wanted="s3://BUCKET/PREFIX"),
+    output_path: S3 = flag(
+        None,
+        "Output path",
+        "The S3 location of model.tar.gz. Default: the account's SageMaker bucket",
+        value=("S3URL", "s3://BUCKET/PREFIX"),
     )
-    code_location: S3 = Field(
-        default=None,
-        title="Mailbox",
-        description="The S3 location for the code, the cell and the output of the ranks. Default: "
+    code_location: S3 = flag(
+        None,
+        "Mailbox",
+        "The S3 location for the code, the cell and the output of the ranks. Default: "
         "jupyter-dist in the account's SageMaker bucket",
-        json_schema_extra=_called(
-            "--code-location", "--mailbox", metavar="S3URL", wanted="s3://BUCKET/PREFIX"
-        ),
+        "--code-location",
+        "--mailbox",
+        value=("S3URL", "s3://BUCKET/PREFIX"),
     )
-    checkpoint_s3: S3 = Field(
-        default=None,
-        title="Checkpoints",
-        description="The S3 location of dist.checkpoint_dir(). It also keeps the files of a job that "
+    checkpoint_s3: S3 = flag(
+        None,
+        "Checkpoints",
+        "The S3 location of dist.checkpoint_dir(). It also keeps the files of a job that "
         "continues after an interruption",
-        json_schema_extra=_called(
-            "--checkpoint-s3", "--checkpoint-s3-uri", metavar="S3URL", wanted="s3://BUCKET/PREFIX"
-        ),
+        "--checkpoint-s3",
+        "--checkpoint-s3-uri",
+        value=("S3URL", "s3://BUCKET/PREFIX"),
     )
-    checkpoint_local_path: Line = Field(
-        default=None,
-        title="Checkpoints' folder",
-        description="The path of --checkpoint-s3 in the container. Default: /opt/ml/checkpoints",
-        json_schema_extra=_called(metavar="PATH", wanted="a path"),
+    checkpoint_local_path: Line = flag(
+        None,
+        "Checkpoints' folder",
+        "The path of --checkpoint-s3 in the container. Default: /opt/ml/checkpoints",
+        needs=("checkpoint_s3",),
+        value=("PATH", "a path"),
     )
-    volume_size: int = Field(
-        default=30, ge=1, title="Disk", description="The disk of each instance, in GB. Default: 30"
-    )
-    max_run: Duration = Field(
-        default=86400.0,
+    volume_size: int = flag(30, "Disk", "The disk of each instance, in GB. Default: 30", ge=1)
+    max_run: Duration = flag(
+        86400.0,
+        "Longest run",
+        "The time after which SageMaker stops the job: 90m, 6h. Default: a day",
         ge=1,
-        title="Longest run",
-        description="The time after which SageMaker stops the job: 90m, 6h. Default: a day",
-        json_schema_extra=_called(metavar="TIME", wanted="a time such as 3600, 90m or 6h"),
+        value=("TIME", "a time such as 3600, 90m or 6h"),
     )
-    spot: bool = Field(
-        default=False,
-        title="Spot instances",
-        description="Use spot instances. They cost less, but AWS can reclaim them",
-        json_schema_extra=_called("--spot", "--use-spot-instances"),
+    spot: bool = flag(
+        False,
+        "Spot instances",
+        "Use spot instances. They cost less, but AWS can reclaim them",
+        "--spot",
+        "--use-spot-instances",
     )
-    max_wait: Duration | None = Field(
-        default=None,
+    max_wait: Duration | None = flag(
+        None,
+        "Longest wait",
+        "With --spot: the longest time of waiting and running together. Default: --max-run",
+        needs=("spot",),
         ge=1,
-        title="Longest wait",
-        description="With --spot: the longest time of waiting and running together. Default: --max-run",
-        json_schema_extra=_called(metavar="TIME", wanted="a time such as 7200, 90m or 6h"),
+        value=("TIME", "a time such as 7200, 90m or 6h"),
     )
-    max_retry_attempts: int | None = Field(
-        default=None,
-        ge=1,
-        le=30,
-        title="Retries",
-        description="How often SageMaker restarts a job after an internal error",
+    max_retry_attempts: int | None = flag(
+        None, "Retries", "How often SageMaker restarts a job after an internal error", ge=1, le=30
     )
-    keep_alive: Duration = Field(
-        default=0.0,
+    keep_alive: Duration = flag(
+        0.0,
+        "Warm pool",
+        "Keep the instances for this time after the job, at most 6h. The next cell then "
+        "starts on them. They cost money meanwhile",
+        "--keep-alive",
+        "--keep-alive-period-in-seconds",
+        excludes={"spot": "A warm pool needs instances on demand"},
         ge=0,
         le=21600,
-        title="Warm pool",
-        description="Keep the instances for this time after the job, at most 6h. The next cell then "
-        "starts on them. They cost money meanwhile",
-        json_schema_extra=_called(
-            "--keep-alive",
-            "--keep-alive-period-in-seconds",
-            metavar="TIME",
-            wanted="a time of at most 6h, such as 10m",
-        ),
+        value=("TIME", "a time of at most 6h, such as 10m"),
     )
-    hyperparameters: Annotated[dict[str, str], AfterValidator(_values)] = Field(
-        default_factory=dict,
-        title="Hyperparameters",
-        description="A hyperparameter such as lr=0.1. The job's page shows it, and scripts read --lr 0.1 "
+    hyperparameters: Annotated[dict[str, str], AfterValidator(_values)] = flag(
+        {},
+        "Hyperparameters",
+        "A hyperparameter such as lr=0.1. The job's page shows it, and scripts read --lr 0.1 "
         "or SM_HP_LR. Repeatable",
-        json_schema_extra=_called("--hyperparameters", "--hyperparameter", secrets=True),
+        "--hyperparameters",
+        "--hyperparameter",
+        secrets=True,
     )
-    tags: dict[str, str] = Field(
-        default_factory=dict,
-        title="Tags",
-        description="A tag of the job such as team=vision. Repeatable",
-        json_schema_extra=_called("--tags", "--tag"),
+    tags: dict[str, str] = flag(
+        {}, "Tags", "A tag of the job such as team=vision. Repeatable", "--tags", "--tag"
     )
-    subnets: Ids = Field(
-        default=None,
-        title="Subnets",
-        description="The subnets of your VPC for the job's instances. They need --security-group-ids",
-        json_schema_extra=_called(metavar="ID,…", wanted="ids such as subnet-1,subnet-2"),
+    subnets: Ids = flag(
+        None,
+        "Subnets",
+        "The subnets of your VPC for the job's instances. They need --security-group-ids",
+        needs=("security_group_ids",),
+        value=("ID,…", "ids such as subnet-1,subnet-2"),
     )
-    security_group_ids: Ids = Field(
-        default=None,
-        title="Security groups",
-        description="The security groups of your VPC for the job's instances. They need --subnets",
-        json_schema_extra=_called(metavar="ID,…", wanted="ids such as sg-1"),
+    security_group_ids: Ids = flag(
+        None,
+        "Security groups",
+        "The security groups of your VPC for the job's instances. They need --subnets",
+        needs=("subnets",),
+        value=("ID,…", "ids such as sg-1"),
     )
-    encrypt_inter_container_traffic: bool = Field(
-        default=False,
-        title="Encrypt traffic",
-        description="Encrypt the traffic between the instances, which makes it slower",
+    encrypt_inter_container_traffic: bool = flag(
+        False, "Encrypt traffic", "Encrypt the traffic between the instances, which makes it slower"
     )
-    kms_key: Line = Field(
-        default=None,
-        title="KMS key of outputs",
-        description="The KMS key with which SageMaker encrypts its uploads",
-        json_schema_extra=_called(
-            "--kms-key", "--output-kms-key", metavar="KEY", wanted="the id or ARN of a key"
-        ),
+    kms_key: Line = flag(
+        None,
+        "KMS key of outputs",
+        "The KMS key with which SageMaker encrypts its uploads",
+        "--kms-key",
+        "--output-kms-key",
+        value=("KEY", "the id or ARN of a key"),
     )
-    volume_kms_key: Line = Field(
-        default=None,
-        title="KMS key of disks",
-        description="The KMS key with which the disks of the instances are encrypted",
-        json_schema_extra=_called(metavar="KEY", wanted="the id or ARN of a key"),
+    volume_kms_key: Line = flag(
+        None,
+        "KMS key of disks",
+        "The KMS key with which the disks of the instances are encrypted",
+        value=("KEY", "the id or ARN of a key"),
     )
-    experiment: EntryName = Field(
-        default=None,
-        title="Experiment",
-        description="The experiment in SageMaker Experiments that lists the job",
-        json_schema_extra=_called(metavar="NAME", wanted="the name of an experiment"),
+    experiment: EntryName = flag(
+        None,
+        "Experiment",
+        "The experiment in SageMaker Experiments that lists the job",
+        value=("NAME", "the name of an experiment"),
     )
-    trial: EntryName = Field(
-        default=None,
-        title="Trial",
-        description="The trial of --experiment that lists the job",
-        json_schema_extra=_called(metavar="NAME", wanted="the name of a trial"),
+    trial: EntryName = flag(
+        None,
+        "Trial",
+        "The trial of --experiment that lists the job",
+        needs=("experiment",),
+        value=("NAME", "the name of a trial"),
     )
-    trial_component: EntryName = Field(
-        default=None,
-        title="Trial component",
-        description="The name of the job in the experiment",
-        json_schema_extra=_called(metavar="NAME", wanted="a name"),
+    trial_component: EntryName = flag(
+        None,
+        "Trial component",
+        "The name of the job in the experiment",
+        value=("NAME", "a name"),
+        needs=("experiment",),
     )
-    base_job_name: Annotated[str, AfterValidator(_job_name)] = Field(
-        default="jupyter-dist",
-        title="Job name",
-        description="The beginning of the job's name. Default: jupyter-dist",
-        json_schema_extra=_called(metavar="NAME", wanted="letters, digits and dashes"),
+    base_job_name: Annotated[str, AfterValidator(_job_name)] = flag(
+        "jupyter-dist",
+        "Job name",
+        "The beginning of the job's name. Default: jupyter-dist",
+        value=("NAME", "letters, digits and dashes"),
     )
-    profile: Line = Field(
-        default=None,
-        title="Profile",
-        description="The profile of ~/.aws/config for the login. Default: the environment, else default",
-        json_schema_extra=_called(metavar="NAME", wanted="the name of a profile"),
+    profile: Line = flag(
+        None,
+        "Profile",
+        "The profile of ~/.aws/config for the login. Default: the environment, else default",
+        value=("NAME", "the name of a profile"),
     )
-    region: Annotated[str | None, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")] = Field(
-        default=None,
-        title="Region",
-        description="The region of the job. Default: the profile's region, or AWS_REGION",
-        json_schema_extra=_called(metavar="NAME", wanted="the name of a region such as us-east-1"),
+    region: Annotated[str | None, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")] = flag(
+        None,
+        "Region",
+        "The region of the job. Default: the profile's region, or AWS_REGION",
+        value=("NAME", "the name of a region such as us-east-1"),
     )
     grace: Duration = grace_field(600)
 

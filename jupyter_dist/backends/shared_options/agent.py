@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from ...cluster_form import Form
 from ...hosts.settings import HostSettings
+from ...option_fields import flag
 from ...text.format import parse_duration
 from ..interface import Options
 
@@ -34,13 +35,13 @@ Duration = Annotated[float, BeforeValidator(parse_duration)]
 
 def grace_field(seconds: int) -> Any:
     """Return the field `AgentOptions.grace` with another default."""
-    return Field(
-        default=float(seconds),
-        ge=5,
-        title="Grace",
-        description="How long ranks keep running while their host and this machine cannot reach each "
+    return flag(
+        float(seconds),
+        "Grace",
+        "How long ranks keep running while their host and this machine cannot reach each "
         f"other: 90, 90s, 10m. Then the ranks end. Default: {seconds}",
-        json_schema_extra={"metavar": "TIME", "wanted": "a time of at least 5 seconds, such as 90s or 10m"},
+        ge=5,
+        value=("TIME", "a time of at least 5 seconds, such as 90s or 10m"),
     )
 
 
@@ -65,12 +66,12 @@ class AgentOptions(Options):
         },
     )
 
-    remote_dir: Line = Field(
-        default=HostSettings.remote_dir,
-        title="Remote folder",
-        description="The folder for the run's files on the hosts while the run lasts. Default: "
+    remote_dir: Line = flag(
+        HostSettings.remote_dir,
+        "Remote folder",
+        "The folder for the run's files on the hosts while the run lasts. Default: "
         f"{HostSettings.remote_dir}",
-        json_schema_extra={"metavar": "DIR", "wanted": "the path of a folder"},
+        value=("DIR", "the path of a folder"),
     )
     grace: Duration = grace_field(300)
 

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, Field, PlainSerializer
 
 from ...cluster_form import Form
+from ...option_fields import flag
 from ..interface import Options
 
 __all__ = ["GpuOptions", "GpusPerWorker", "LauncherGpuOptions"]
@@ -33,36 +34,35 @@ class GpuOptions(Options):
         },
     )
 
-    gpus_per_worker: GpusPerWorker | None = Field(
-        default=None,
-        title="GPUs per worker",
-        description="The GPUs that each rank sees, numbered from 0 in the rank. 0.5: two ranks share one "
+    gpus_per_worker: GpusPerWorker | None = flag(
+        None,
+        "GPUs per worker",
+        "The GPUs that each rank sees, numbered from 0 in the rank. 0.5: two ranks share one "
         "GPU. Default: an equal share of the machine's GPUs that no other run uses. 0: train "
         "on the CPU.",
-        json_schema_extra={"metavar": "N", "wanted": "a whole number of at least 0, or a part such as 0.5"},
+        value=("N", "a whole number of at least 0, or a part such as 0.5"),
     )
-    share_gpus: bool = Field(
-        default=False,
-        title="Share GPUs",
-        description="Use GPUs that other runs use. Other runs may then also use the GPUs of this run. "
+    share_gpus: bool = flag(
+        False,
+        "Share GPUs",
+        "Use GPUs that other runs use. Other runs may then also use the GPUs of this run. "
         "Default: no other run uses them",
     )
-    wait_for_gpus: bool = Field(
-        default=False,
-        title="Wait for GPUs",
-        description="Wait until enough GPUs are free if other runs use them. Runs wait in order of their "
-        "start",
+    wait_for_gpus: bool = flag(
+        False,
+        "Wait for GPUs",
+        "Wait until enough GPUs are free if other runs use them. Runs wait in order of their start",
     )
 
 
 class LauncherGpuOptions(GpuOptions):
     """Options of launchers. All ranks see the run's GPUs, and choose by their local rank."""
 
-    gpus_per_worker: GpusPerWorker | None = Field(
-        default=None,
-        title="GPUs per worker",
-        description="The number of GPUs that the run uses for each rank. Each rank sees all GPUs of the "
+    gpus_per_worker: GpusPerWorker | None = flag(
+        None,
+        "GPUs per worker",
+        "The number of GPUs that the run uses for each rank. Each rank sees all GPUs of the "
         "run on its machine, and no others. Default: 1, or what the machine has. 0: train on "
         "the CPU.",
-        json_schema_extra={"metavar": "N", "wanted": "a whole number of at least 0, or a part such as 0.5"},
+        value=("N", "a whole number of at least 0, or a part such as 0.5"),
     )

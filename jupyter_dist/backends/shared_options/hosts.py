@@ -12,6 +12,7 @@ from ...cluster_form import Form
 from ...errors import InputError, MissingEngine
 from ...hosts import rsync as _rsync
 from ...hosts.openssh import LOCAL, SshSettings
+from ...option_fields import flag
 from .agent import AgentOptions, Duration, Line, grace_field
 
 __all__ = ["HostOptions", "LauncherHostOptions", "check_hosts"]
@@ -36,30 +37,28 @@ class HostOptions(AgentOptions):
     )
 
     hosts: tuple[dict[str, Any], ...] = Field(default=(), title="Hosts", json_schema_extra={"flags": []})
-    python: Line = Field(
-        default=None,
-        title="Python",
-        description="The Python on the hosts. It must have the notebook's version. Default: the "
+    python: Line = flag(
+        None,
+        "Python",
+        "The Python on the hosts. It must have the notebook's version. Default: the "
         "notebook's own path if it exists there, else the Python of that version on the "
         "host's PATH",
-        json_schema_extra={"metavar": "PATH", "wanted": "the path of a Python"},
+        value=("PATH", "the path of a Python"),
     )
-    rsync: tuple[str, ...] = Field(
-        default=(),
-        title="Files to copy",
-        description="Copy this file or folder to every host with rsync. The ranks then start in the "
+    rsync: tuple[str, ...] = flag(
+        (),
+        "Files to copy",
+        "Copy this file or folder to every host with rsync. The ranks then start in the "
         "copy. Repeatable, or several paths with commas",
-        json_schema_extra={"metavar": "PATHS", "wanted": "the path of a file or folder"},
+        value=("PATHS", "the path of a file or folder"),
     )
-    ssh_config: Line = Field(
-        default=None,
-        title="ssh configuration",
-        description="A configuration file for ssh instead of ~/.ssh/config",
-        json_schema_extra={"metavar": "FILE", "wanted": "the path of a file"},
+    ssh_config: Line = flag(
+        None,
+        "ssh configuration",
+        "A configuration file for ssh instead of ~/.ssh/config",
+        value=("FILE", "the path of a file"),
     )
-    ssh_port: int | None = Field(
-        default=None, ge=1, le=65535, title="ssh port", description="The port of the hosts' sshd"
-    )
+    ssh_port: int | None = flag(None, "ssh port", "The port of the hosts' sshd", ge=1, le=65535)
 
     @property
     def rsync_paths(self) -> tuple[str, ...]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 
 from ...cluster_form import Form
 from ...errors import InputError
+from ...option_fields import flag
 from ..ranks.tensorflow_roles import Chief, Evaluator, ParameterServers
 from ..shared_options.agent import AgentOptions, Duration, Line, grace_field
 from ..shared_options.gpus import GpuOptions
@@ -63,50 +64,48 @@ class SparkOptions(AgentOptions, GpuOptions):
         },
     )
 
-    master: Annotated[str | None, AfterValidator(_master)] = Field(
-        default=None,
-        title="Master",
-        description="The cluster: spark://HOST:7077, yarn, k8s://…, local[4], or sc://HOST for Spark "
+    master: Annotated[str | None, AfterValidator(_master)] = flag(
+        None,
+        "Master",
+        "The cluster: spark://HOST:7077, yarn, k8s://…, local[4], or sc://HOST for Spark "
         "Connect. Default: the notebook's own Spark session, else SPARK_REMOTE, else spark-defaults.conf",
-        json_schema_extra={
-            "metavar": "URL",
-            "flags": ["--master", "--remote"],
-            "wanted": "the URL of a Spark",
-        },
+        "--master",
+        "--remote",
+        value=("URL", "the URL of a Spark"),
     )
-    conf: Annotated[dict[str, str], AfterValidator(_conf)] = Field(
-        default_factory=dict,
-        title="Settings",
-        description="A setting of the session that --master makes. Repeatable",
-        json_schema_extra={"metavar": "NAME=VALUE", "secrets": True},
+    conf: Annotated[dict[str, str], AfterValidator(_conf)] = flag(
+        {},
+        "Settings",
+        "A setting of the session that --master makes. Repeatable",
+        metavar="NAME=VALUE",
+        secrets=True,
     )
-    python: Line = Field(
-        default=None,
-        title="Python",
-        description="The Python of the executors. It must have the notebook's version. Default: "
+    python: Line = flag(
+        None,
+        "Python",
+        "The Python of the executors. It must have the notebook's version. Default: "
         "PYSPARK_PYTHON, else python3, or the notebook's own Python if the executors are on "
         "its machine",
-        json_schema_extra={"metavar": "PATH", "wanted": "the path of a Python"},
+        value=("PATH", "the path of a Python"),
     )
-    on_driver: bool = Field(
-        default=False,
-        title="On the driver",
-        description="Use no Spark: start the workers on this machine. A negative -np does the same",
+    on_driver: bool = flag(
+        False,
+        "On the driver",
+        "Use no Spark: start the workers on this machine. A negative -np does the same",
     )
-    wait_for_slots: Duration = Field(
-        default=600.0,
+    wait_for_slots: Duration = flag(
+        600.0,
+        "Wait for slots",
+        "How long to wait if the cluster has fewer task slots than workers: 90, 10m. Default: 10m",
         ge=0,
-        title="Wait for slots",
-        description="How long to wait if the cluster has fewer task slots than workers: 90, 10m. "
-        "Default: 10m",
-        json_schema_extra={"metavar": "TIME", "wanted": "a time, such as 90s or 10m"},
+        value=("TIME", "a time, such as 90s or 10m"),
     )
-    driver_address: Line = Field(
-        default=None,
-        title="Driver's address",
-        description="The address of this machine for the executors: HOST or HOST:PORT. Default: the "
+    driver_address: Line = flag(
+        None,
+        "Driver's address",
+        "The address of this machine for the executors: HOST or HOST:PORT. Default: the "
         "address of Spark's driver, with a free port",
-        json_schema_extra={"metavar": "HOST[:PORT]", "wanted": "a host, or a host and a port"},
+        value=("HOST[:PORT]", "a host, or a host and a port"),
     )
     grace: Duration = grace_field(60)
     ps: ParameterServers = 0

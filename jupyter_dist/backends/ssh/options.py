@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from pydantic import Field
-
 from ...cluster_form import Form
 from ...hosts.openssh import SshSettings
+from ...option_fields import flag
 from ..elastic.options import ElasticOptions
 from ..ranks.placement import RankEnvironmentOptions
 from ..ranks.tensorflow_roles import Chief, Evaluator, ParameterServers
@@ -30,13 +29,13 @@ class SshOptions(HostOptions, GpuOptions, ElasticOptions):
         },
     )
 
-    interface: Line = Field(
-        default=None,
-        title="Network interface",
-        description="The network interface that the hosts use among each other (MASTER_ADDR, gloo, "
+    interface: Line = flag(
+        None,
+        "Network interface",
+        "The network interface that the hosts use among each other (MASTER_ADDR, gloo, "
         "NCCL). If its name differs between hosts, write several names with commas. Default: "
         "the interface of the ssh connection",
-        json_schema_extra={"metavar": "NAME", "wanted": "the name of a network interface, such as eth1"},
+        value=("NAME", "the name of a network interface, such as eth1"),
     )
     ps: ParameterServers = 0
     chief: Chief = False

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from ...cluster_form import Form
 from ...errors import InputError
+from ...option_fields import flag
 from ...worker.gpus.devices import visible_gpus
 from ..ranks.default_environment import cores
 from ..shared_options.gpus import LauncherGpuOptions
@@ -81,78 +82,57 @@ class TorchrunOptions(LauncherHostOptions, LauncherGpuOptions):
             "Processes": ("monitor_interval", "shutdown_timeout", "numa_binding", "virtual_local_rank"),
         },
     )
-    nnodes: Annotated[str, BeforeValidator(_nodes)] | None = Field(
-        default=None,
-        title="Nodes",
-        description="The number of hosts, or MIN:MAX for a run that continues with fewer hosts when "
+    nnodes: Annotated[str, BeforeValidator(_nodes)] | None = flag(
+        None,
+        "Nodes",
+        "The number of hosts, or MIN:MAX for a run that continues with fewer hosts when "
         "hosts are lost. The run may restart once for each lost host. Default: all named hosts",
-        json_schema_extra={
-            "metavar": "N|MIN:MAX",
-            "wanted": "a number of nodes such as 2, or 1:4",
-            "ranks": True,
-        },
+        value=("N|MIN:MAX", "a number of nodes such as 2, or 1:4"),
+        ranks=True,
     )
-    nproc_per_node: Annotated[int, BeforeValidator(_processes), Field(ge=1)] | None = Field(
-        default=None,
-        title="Workers per node",
-        description="The number of workers on each host, or gpu, cpu or auto: as many as the host has of "
-        "them",
-        json_schema_extra={
-            "metavar": "N|gpu|cpu|auto",
-            "wanted": "a whole number of at least 1, gpu, cpu or auto",
-            "ranks": True,
-        },
+    nproc_per_node: Annotated[int, BeforeValidator(_processes), Field(ge=1)] | None = flag(
+        None,
+        "Workers per node",
+        "The number of workers on each host, or gpu, cpu or auto: as many as the host has of them",
+        value=("N|gpu|cpu|auto", "a whole number of at least 1, gpu, cpu or auto"),
+        ranks=True,
     )
-    rdzv_backend: str = Field(
-        default="c10d",
-        title="Rendezvous",
-        description="The rendezvous backend of torchrun: c10d (torch's own), etcd-v2, …",
+    rdzv_backend: str = flag(
+        "c10d", "Rendezvous", "The rendezvous backend of torchrun: c10d (torch's own), etcd-v2, …"
     )
-    rdzv_endpoint: str | None = Field(
-        default=None,
-        title="Rendezvous endpoint",
-        description="HOST:PORT of the rendezvous. Default: a free port of the first host",
-        json_schema_extra={"metavar": "HOST:PORT"},
+    rdzv_endpoint: str | None = flag(
+        None,
+        "Rendezvous endpoint",
+        "HOST:PORT of the rendezvous. Default: a free port of the first host",
+        metavar="HOST:PORT",
     )
-    rdzv_conf: Annotated[str, AfterValidator(_pairs)] = Field(
-        default="",
-        title="Rendezvous settings",
-        description=f"More settings of the rendezvous. Default: last_call_timeout={LAST_CALL_S}",
-        json_schema_extra={"metavar": "K=V,K=V"},
+    rdzv_conf: Annotated[str, AfterValidator(_pairs)] = flag(
+        "",
+        "Rendezvous settings",
+        f"More settings of the rendezvous. Default: last_call_timeout={LAST_CALL_S}",
+        metavar="K=V,K=V",
     )
-    monitor_interval: float = Field(
-        default=0.1,
-        gt=0,
-        title="Monitor interval",
-        description="How often torchrun checks its workers, in seconds",
+    monitor_interval: float = flag(
+        0.1, "Monitor interval", "How often torchrun checks its workers, in seconds", gt=0
     )
-    standalone: bool = Field(
-        default=False,
-        title="Standalone",
-        description="Use only this machine. This is the default if no hosts are named",
+    standalone: bool = flag(
+        False, "Standalone", "Use only this machine. This is the default if no hosts are named"
     )
-    rdzv_id: str | None = Field(
-        default=None,
-        title="Rendezvous id",
-        description="The id of the rendezvous. Default: the id of the run",
-        json_schema_extra={"metavar": "ID"},
+    rdzv_id: str | None = flag(
+        None, "Rendezvous id", "The id of the rendezvous. Default: the id of the run", metavar="ID"
     )
-    role: str | None = Field(
-        default=None, title="Role", description="The role name of the workers in torchrun (ROLE_NAME)"
-    )
-    shutdown_timeout: int | None = Field(
-        default=None,
+    role: str | None = flag(None, "Role", "The role name of the workers in torchrun (ROLE_NAME)")
+    shutdown_timeout: int | None = flag(
+        None,
+        "Shutdown timeout",
+        "How long torchrun waits for workers to end before it kills them, in seconds",
         ge=0,
-        title="Shutdown timeout",
-        description="How long torchrun waits for workers to end before it kills them, in seconds",
     )
-    numa_binding: Literal["node", "socket", "exclusive", "core-complex"] | None = Field(
-        default=None, title="NUMA binding", description="Bind workers to the CPUs that are near their GPU"
+    numa_binding: Literal["node", "socket", "exclusive", "core-complex"] | None = flag(
+        None, "NUMA binding", "Bind workers to the CPUs that are near their GPU"
     )
-    virtual_local_rank: bool = Field(
-        default=False,
-        title="Virtual local rank",
-        description="Each worker sees only its own GPU, with LOCAL_RANK 0",
+    virtual_local_rank: bool = flag(
+        False, "Virtual local rank", "Each worker sees only its own GPU, with LOCAL_RANK 0"
     )
 
     @classmethod

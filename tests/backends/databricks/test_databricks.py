@@ -104,8 +104,14 @@ def texts_below(root: Path) -> list[str]:
         ("--volume /dbfs/x", "needs the path of a Volume, /Volumes/CATALOG/SCHEMA/VOLUME, got '/dbfs/x'"),
         (f"--volume {VOLUME}/../ro", "needs the path of a Volume"),
         (f"--volume {VOLUME}", "needs a cluster: --cluster-id ID, or --new-cluster"),
-        (f"--volume {VOLUME} --cluster-id c1 --new-cluster", "but --new-cluster is for a new one"),
-        (f"--volume {VOLUME} --cluster-id c1 --workers 2", "but --workers is for a new one"),
+        (
+            f"--volume {VOLUME} --cluster-id c1 --new-cluster",
+            "--cluster-id cannot be combined with --new-cluster",
+        ),
+        (
+            f"--volume {VOLUME} --cluster-id c1 --workers 2",
+            "--cluster-id cannot be combined with --workers. It is for",
+        ),
         (f"--volume {VOLUME} --cluster-id c1 --token dapi1", "--token would be readable in the notebook"),
         (f"--volume {VOLUME} --cluster-id c1 --profile x", "there is no profile 'x' in"),
         (f"--volume {VOLUME} --cluster-id c1", "needs a workspace: --profile NAME"),

@@ -208,8 +208,8 @@ def _over(folder: RunFolder) -> bool:
         ({"max_np": 1}, "--max-np 1 is less than -np 2"),
         ({"min_np": 1, "ps": 1}, "ranks of Horovod have no TensorFlow roles"),
         ({"min_np": 0}, "greater than or equal to 1"),
-        ({"reset_limit": 3}, "--reset-limit works only with an elastic run. Add --min-np N"),
-        ({"elastic_timeout": 3}, "--elastic-timeout works only with an elastic run"),
+        ({"reset_limit": 3}, "--reset-limit works only with --min-np or --max-np"),
+        ({"elastic_timeout": 3}, "--elastic-timeout works only with --min-np or --max-np"),
     ],
 )
 def test_what_no_elastic_run_can_be(options: dict[str, Any], told: str) -> None:

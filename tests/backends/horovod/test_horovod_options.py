@@ -132,11 +132,14 @@ def test_what_is_passed_on_is_read_by_horovodrun(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"gloo": True, "mpi": True}, "--gloo and --mpi exclude each other"),
+        ({"gloo": True, "mpi": True}, "--mpi cannot be combined with --gloo. Remove one of them"),
         ({"min_np": 2, "mpi": True}, "needs Gloo. Remove --mpi"),
         ({"min_np": 3, "max_np": 2}, "--min-np 3 is more than --max-np 2"),
         ({"hosts": [{"name": "a", "slots": 1}], "host_discovery_script": "x"}, "Remove -H and --hostfile"),
-        ({"mpi_args": "--x", "gloo": True}, "--mpi-args is for mpirun"),
+        (
+            {"mpi_args": "--x", "gloo": True},
+            "--mpi-args cannot be combined with --gloo. Gloo does not use mpirun",
+        ),
         ({"mpi_args": "'x"}, "a quote is not closed"),
         ({"blacklist_cooldown_range": "0,5"}, "two numbers of seconds from 1 to 3600 such as 5,60"),
         ({"network_interfaces": "eth0;rm"}, "names of network interfaces such as eth0,eth1"),

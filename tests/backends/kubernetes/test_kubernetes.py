@@ -198,7 +198,7 @@ def _checked(make: Callable[..., Job], options: dict[str, Any]) -> None:
         ({**ELASTIC, "max_np": 2}, "--max-np 2 is less than -np 3"),
         ({"min_np": 2}, "work only with --kind pytorchjob, because the pods of --kind job cannot change"),
         ({**ELASTIC, "chief": True}, "do not work with --chief, --ps and --evaluator"),
-        ({"kind": "pytorchjob", "reset_limit": 1}, "--reset-limit works only with an elastic run"),
+        ({"kind": "pytorchjob", "reset_limit": 1}, "--reset-limit works only with --min-np or --max-np"),
     ],
 )
 def test_bad_input_is_one_clear_error(options: dict[str, Any], said: str) -> None:

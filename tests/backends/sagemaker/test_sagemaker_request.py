@@ -128,11 +128,14 @@ def test_a_dry_run_prints_all_that_would_be_sent(tmp_path: Path) -> None:
         ("--instance-type ml.c5.xlarge --input training=/data", "'training' needs s3://BUCKET/PREFIX"),
         ("--instance-type ml.c5.xlarge --input training=s3://b/p,sharded", "'sharded' is none of mode=…"),
         ("--instance-type ml.c5.xlarge --input training=s3://b/p,mode=Fast", "mode is one of File, FastFile"),
-        ("--instance-type ml.c5.xlarge --max-wait 7200", "--max-wait works only with spot instances"),
+        (
+            "--instance-type ml.c5.xlarge --max-wait 7200",
+            "--max-wait works only with --spot. Remove --max-wait, or add --spot",
+        ),
         ("--instance-type ml.c5.xlarge --spot --max-wait 60", "must be at least --max-run (86400 s)"),
         (
             "--instance-type ml.c5.xlarge --spot --keep-alive 10m",
-            "--keep-alive works only with instances on demand",
+            "--keep-alive cannot be combined with --spot. A warm pool needs instances on demand. Remove one",
         ),
         ("--instance-type ml.c5.xlarge --mpi-options=-verbose", "--mpi-options is for mpirun"),
         ("--instance-type ml.c5.xlarge --distribution smddp", "needs instances with GPUs"),
@@ -143,7 +146,10 @@ def test_a_dry_run_prints_all_that_would_be_sent(tmp_path: Path) -> None:
             "--source-dir is not needed, because the job runs the cell",
         ),
         ("--instance-type ml.c5.xlarge --profile nobody", "there is no profile 'nobody' in ~/.aws"),
-        ("--instance-type ml.c5.xlarge --trial t", "belong to an experiment. Name it with --experiment"),
+        (
+            "--instance-type ml.c5.xlarge --trial t",
+            "--trial works only with --experiment. Remove --trial, or add --experiment",
+        ),
     ],
 )
 def test_bad_input_is_told_before_anything_is_asked(line: str, said: str) -> None:

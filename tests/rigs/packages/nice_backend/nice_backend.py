@@ -10,15 +10,13 @@ import time
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from pydantic import Field
-
-from jupyter_dist.backends import STACK_SIGNAL, Capabilities, Options
+from jupyter_dist.backends import STACK_SIGNAL, Capabilities, Options, flag
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, Poll, RankState, State
 
 
 class NiceOptions(Options):
-    niceness: int = Field(default=5, ge=0, le=19, title="Niceness", description="19 gives way to everybody.")
+    niceness: int = flag(5, "Niceness", "19 gives way to everybody.", ge=0, le=19)
 
 
 class Nice:
