@@ -31,7 +31,7 @@ from tomlkit.items import Table
 
 from . import backends
 from .backends import Backend
-from .errors import DistError, InputError
+from .errors import DistError, InputError, NameTaken
 from .flags import build, nearest, shown
 from .folder import make_private, write_bytes
 from .options import NOT_SAVED, RunOptions
@@ -231,7 +231,7 @@ def _texts(value: object) -> list[str]:
 def add(cluster: Cluster, *, replace: bool = False, old_name: str | None = None) -> None:
     """Save a cluster. It replaces the cluster `old_name`, if given. Comments on unchanged lines stay.
 
-    Raises InputError if the cluster is not valid, or exists and `replace` is false."""
+    Raises InputError if the cluster is not valid, and NameTaken if it exists and `replace` is false."""
     check_name(cluster.name)
     validate(cluster)
     for text in secrets_in(cluster.options).values():
@@ -242,7 +242,7 @@ def add(cluster: Cluster, *, replace: bool = False, old_name: str | None = None)
         if old_name is not None and old_name not in tables:
             raise InputError(f"no cluster {old_name!r}")
         if cluster.name in tables and not replace and cluster.name != old_name:
-            raise InputError(f"A cluster {cluster.name!r} already exists. Add --replace to change it")
+            raise NameTaken(f"A cluster {cluster.name!r} already exists. Add --replace to change it")
         if not isinstance(document.get("clusters"), Table):
             document["clusters"] = tomlkit.table(is_super_table=True)
         saved = document["clusters"]

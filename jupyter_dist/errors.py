@@ -4,6 +4,7 @@ DistError
 ├── InputError            wrong flags, names or numbers; nothing was started
 │   ├── UnknownBackend    no backend has this name; the message lists the backends
 │   ├── MissingEngine     the backend's package is not installed; the message names the package
+│   ├── NameTaken         something of this name already exists
 │   ├── Busy              the requested resources exist, but others use them now
 │   └── BrokenBackend     the backend is installed, but its code fails at load or in a call
 ├── CaptureError          the cell, or a name it uses, cannot be sent to the ranks; nothing was started
@@ -29,6 +30,7 @@ __all__ = [
     "InputError",
     "LaunchError",
     "MissingEngine",
+    "NameTaken",
     "ResultError",
     "RunFailed",
     "RunNotFound",
@@ -58,6 +60,10 @@ class UnknownBackend(InputError):
 
 class MissingEngine(InputError):
     """The backend exists but its engine is not installed."""
+
+
+class NameTaken(InputError):
+    """Something of this name already exists."""
 
 
 class Busy(InputError):

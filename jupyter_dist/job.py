@@ -67,6 +67,8 @@ class Job:
     kept_displays: str = "first"
     """Which ranks' displays are saved in the notebook: `first`, `all` or `none`."""
     notes: tuple[str, ...] = ()
+    purpose: Mapping[str, Any] | None = None
+    """For a run that jupyter-dist has started for itself: what it does, as JSON. None for a user's cell."""
     tuning: Mapping[str, Any] | None = None
     """For a tuning run: its search (search/spec.py), and under `trial` the job of each trial.
 

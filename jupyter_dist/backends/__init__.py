@@ -13,14 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any
 
 from pydantic import BaseModel
 
 from ..errors import BrokenBackend, DistError, MissingEngine, UnknownBackend
 from ..option_fields import flag
 from ..worker.boot import STACK_SIGNAL
-from .interface import Backend, Capabilities, Form, Handle, Options
+from .interface import Backend, Capabilities, Extensions, Form, Handle, Options, PlatformSearch, extensions_of
 
 __all__ = [
     "SHOWING",
@@ -28,14 +27,16 @@ __all__ = [
     "TRIALS",
     "Backend",
     "Capabilities",
+    "Extensions",
     "Form",
     "Handle",
     "Options",
+    "PlatformSearch",
     "Showing",
     "built_in",
     "declared",
+    "extensions_of",
     "flag",
-    "inherited",
     "install_cell",
     "install_hint",
     "load",
@@ -86,14 +87,55 @@ class Showing:
     """Name of the backend that shows the job. Its class has an `adopt`, which returns the run's job."""
     named: str
     """Pattern of the job's name, after the backend's name and a colon."""
-    led_by: tuple[str, ...]
-    """Flags of `attach` that select this backend."""
+    flags: Mapping[str, tuple[str, str, str]]
+    """The flags of `attach` for such jobs: field → its help, its value's short name, and what it must be."""
 
 
 SHOWING = {
-    "azureml": Showing("azureml-job", "JOB", ("subscription", "resource_group", "workspace")),
-    "kubernetes": Showing("kubernetes-job", "KIND/NAME", ("context",)),
-    "sagemaker": Showing("sagemaker-job", "JOB", ("region", "profile")),
+    "azureml": Showing(
+        "azureml-job",
+        "JOB",
+        {
+            "subscription": (
+                "the subscription id of the workspace. Default: from config.json or the compute instance",
+                "ID",
+                "the id of a subscription",
+            ),
+            "resource_group": (
+                "the resource group of the workspace. Default: as for --subscription",
+                "NAME",
+                "the name of a resource group",
+            ),
+            "workspace": (
+                "the name of the workspace. Default: as for --subscription",
+                "NAME",
+                "the name of a workspace",
+            ),
+        },
+    ),
+    "kubernetes": Showing(
+        "kubernetes-job",
+        "KIND/NAME",
+        {
+            "context": (
+                "a context of the kubeconfig. Default: the current context",
+                "NAME",
+                "the name of a context",
+            )
+        },
+    ),
+    "sagemaker": Showing(
+        "sagemaker-job",
+        "JOB",
+        {
+            "region": (
+                "the region of the job. Default: the profile's region, or AWS_REGION",
+                "NAME",
+                "the name of a region such as us-east-1",
+            ),
+            "profile": ("a profile of ~/.aws/config", "NAME", "the name of a profile"),
+        },
+    ),
 }
 """Backends that can also show jobs that somebody else has started."""
 _INSIDE = {
@@ -148,16 +190,6 @@ def install_cell(name: str) -> str | None:
         return f"%{hint}"
     ours = "jupyter dist "
     return f"%dist {hint.removeprefix(ours)}" if hint.startswith(ours) else None
-
-
-def inherited(name: str, options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the secret environment variables that a run's processes inherit from the notebook's process.
-
-    An example is the address of an open session. The backend's `inherited` chooses the variables. A backend
-    without `inherited` has none.
-    """
-    tell = getattr(declared(name), "inherited", None)
-    return {} if tell is None else dict(tell(options))
 
 
 def declared(name: str) -> type[Backend]:

@@ -8,8 +8,9 @@ Any other error ends the attempt.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -18,8 +19,18 @@ from ..cluster_form import Form
 from ..folder import RunFolder
 from ..job import Job, Poll
 from ..option_fields import check_conflicts
+from ..search.spec import Search, Strategy
 
-__all__ = ["Backend", "Capabilities", "Form", "Handle", "Options"]
+__all__ = [
+    "Backend",
+    "Capabilities",
+    "Extensions",
+    "Form",
+    "Handle",
+    "Options",
+    "PlatformSearch",
+    "extensions_of",
+]
 
 Handle = Mapping[str, Any]
 """JSON with which a backend finds its run again."""
@@ -113,10 +124,48 @@ class Capabilities:
     """
 
 
+@dataclass(frozen=True)
+class PlatformSearch:
+    """What a backend declares if an engine of its platform does the tuning."""
+
+    packages: Callable[[Strategy], Sequence[tuple[str, str]]] = lambda strategy: ()
+    """Packages that the engine needs for a strategy, each with the command that installs it."""
+    check: Callable[[Search, Mapping[str, Any]], None] = lambda search, options: None
+    """Raises InputError for what the engine cannot search."""
+    request: Callable[[Search, Job, float | None], Mapping[str, Any]] | None = None
+    """Returns what `--dry-run` shows: of the search, a trial, and the seconds of all trials together."""
+    stopping_rules: bool = False
+    """`--early-stopping` may name a rule."""
+
+
+@dataclass(frozen=True)
+class Extensions:
+    """What only some backends add to the calls of `Backend`. None: this backend does not add it."""
+
+    inherited: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None
+    """Returns secret variables of the notebook's process, such as the way to an open session, from options.
+
+    The environment of the run's processes on this machine contains them, but no file and no argument does.
+    Keep them out of the ranks' environment. A supervisor that resumes the run later does not have them.
+    """
+    arguments: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
+    """Returns arguments that the platform itself passes to scripts, such as hyperparameters, from options.
+
+    The ranks' `sys.argv` then contains them as well.
+    """
+    fetch_model: Callable[[Job, RunFolder, Path], None] | None = None
+    """Writes the files of `dist.model_dir()`, which the platform keeps, into a folder. Raises DistError.
+
+    Without it, jupyter-dist looks for the files among the run's checkpoints.
+    """
+    search: PlatformSearch | None = None
+
+
 class Backend(Protocol):
     """The way in which a run is launched.
 
-    An object stores only the result of `submit`, and what only the parent of a process can observe.
+    An object stores only the result of `submit`, and what only the parent of a process can observe. A class
+    may also have `extensions`, an `Extensions`.
     """
 
     name: ClassVar[str]
@@ -185,3 +234,9 @@ class Backend(Protocol):
         the billed time. The view shows the line from then on. None: no line.
         """
         ...
+
+
+def extensions_of(backend: Backend | type[Backend]) -> Extensions:
+    """Return what the backend adds to the calls of every backend."""
+    found = getattr(backend, "extensions", None)
+    return found if isinstance(found, Extensions) else Extensions()

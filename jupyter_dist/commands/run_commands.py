@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from .. import backends, start
 from ..backends import detection
@@ -20,6 +20,7 @@ from ..flags import Flag, build, flags_of, scan, shown
 from ..folder import RunFolder, find
 from ..job import State
 from ..manage import removal, stop
+from ..option_fields import flag
 from ..options import Seconds
 from ..record import reader, run_list
 from ..record.logs import terminal_log
@@ -211,41 +212,15 @@ def _print_lines(lines: Sequence[Line], prefixed: bool) -> None:
     sys.stdout.flush()
 
 
-class _Attach(Empty):
-    region: str | None = Field(
-        None,
-        description="With sagemaker:JOB: the region of the job. Default: the profile's region, or AWS_REGION",
-        json_schema_extra={"metavar": "NAME", "wanted": "the name of a region such as us-east-1"},
-    )
-    profile: str | None = Field(
-        None,
-        description="With sagemaker:JOB: a profile of ~/.aws/config",
-        json_schema_extra={"metavar": "NAME", "wanted": "the name of a profile"},
-    )
-    context: str | None = Field(
-        None,
-        description="With kubernetes:KIND/NAME: a context of the kubeconfig. Default: the current context",
-        json_schema_extra={"metavar": "NAME", "wanted": "the name of a context"},
-    )
-    subscription: str | None = Field(
-        None,
-        description="With azureml:JOB: the subscription id of the workspace. Default: from config.json "
-        "or the compute instance",
-        json_schema_extra={"metavar": "ID", "wanted": "the id of a subscription"},
-    )
-    resource_group: str | None = Field(
-        None,
-        description="With azureml:JOB: the resource group of the workspace. Default: as for --subscription",
-        json_schema_extra={"metavar": "NAME", "wanted": "the name of a resource group"},
-    )
-    workspace: str | None = Field(
-        None,
-        description="With azureml:JOB: the name of the workspace. Default: as for --subscription",
-        json_schema_extra={"metavar": "NAME", "wanted": "the name of a workspace"},
-    )
+_ATTACH_FIELDS: dict[str, Any] = {
+    name: (str | None, flag(None, name, f"With {backend}:{shows.named}: {help}", value=(metavar, wanted)))
+    for backend, shows in backends.SHOWING.items()
+    for name, (help, metavar, wanted) in shows.flags.items()
+}
+_ATTACH = create_model("_Attach", __base__=Empty, **_ATTACH_FIELDS)
 
 
-def _attach(context: Context, flags: _Attach, ids: tuple[str, ...]) -> Any:
+def _attach(context: Context, flags: Empty, ids: tuple[str, ...]) -> Any:
     given = ids[0] if ids else start.last_run_id()
     return start.attach(given, follow=True, **flags.model_dump())
 
@@ -314,11 +289,11 @@ RUN_COMMANDS = (
     command("runs", "", "List the runs on this machine, newest first.", _runs, _Runs),
     command(
         "attach",
-        "[ID|sagemaker:JOB|kubernetes:KIND/NAME]",
+        "|".join(["[ID", *(f"{name}:{shows.named}" for name, shows in backends.SHOWING.items())]) + "]",
         "Show the output of a run, or of a job that others started, until it ends. "
         "Interrupting leaves it running.",
         _attach,
-        _Attach,
+        _ATTACH,
         at_most=1,
     ),
     command("logs", _ID, "Show what the ranks printed.", _logs, _Logs, at_most=1),

@@ -45,6 +45,7 @@ class Request:
     """For a cell: the flags as the user typed them, without possible secrets."""
     cluster: str | None = None
     """The saved cluster that the user chose."""
+    purpose: Mapping[str, Any] | None = None
     search: Search | None = None
     """For a tuning run: its search. The other fields are then those of each trial."""
 
@@ -67,7 +68,8 @@ def launch(request: Request, payload: Payload) -> RunFolder:
         with remove_on_failure(place):
             _write(place, request, payload)
             # A tuning run's environment also has the secrets of its trials.
-            secret = backends.inherited(request.backend, request.options)
+            inherited = backends.extensions_of(backends.declared(request.backend)).inherited
+            secret = {} if inherited is None else inherited(request.options)
             env = {**os.environ, **request.run.env, **secret}
             why_cold = _start_warm(place, request, payload, env)
             if why_cold is not None:
@@ -209,6 +211,7 @@ def _job_of_ranks(request: Request, run_id: str, payload: Payload | None) -> Job
         payload_bytes=0 if payload is None else payload.nbytes,
         kept_displays=request.run.kept_displays,
         notes=() if payload is None else payload.notes,
+        purpose=request.purpose,
     )
 
 

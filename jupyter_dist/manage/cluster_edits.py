@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import clusters
-from ..errors import InputError
+from ..errors import InputError, NameTaken
 from ..options import NOT_SAVED
 from ..plan.run_plan import make_plan
 from ..queries.answers.forms import Cluster, ClusterForgotten, ClusterSaved
@@ -35,10 +35,8 @@ def save(name: str, data: Mapping[str, Any], old_name: str | None = None) -> Clu
     cluster = clusters.Cluster(name, backend, values, launched_from)
     try:
         clusters.add(cluster, old_name=old_name)
-    except InputError as error:
-        if "already" in str(error):
-            raise InputError(f"A cluster {name!r} already exists. Choose another name") from None
-        raise
+    except NameTaken:
+        raise NameTaken(f"A cluster {name!r} already exists. Choose another name") from None
     return {**cluster_json(cluster), "warnings": list(plan.warnings)}
 
 

@@ -19,7 +19,7 @@ __all__ = ["model"]
 
 
 def model(folder: RunFolder) -> Path:
-    """Return the folder with the files. A backend with `fetch_model` downloads them once from its platform.
+    """Return the folder with the files. The backend downloads them once if its platform keeps them.
 
     Blocks during the download. Raises DistError.
     """
@@ -33,7 +33,7 @@ def model(folder: RunFolder) -> Path:
         )
     if folder.model.is_dir():
         return folder.model
-    fetch = getattr(backends.declared(job.backend), "fetch_model", None)
+    fetch = backends.extensions_of(backends.declared(job.backend)).fetch_model
     if fetch is None:
         found = folder.checkpoints / layout.MODEL  # dist.model_dir() of worker/api/folders.py
         if not _has_files(found):

@@ -163,14 +163,14 @@ def make_plan(
         )
     if hosts:
         own_values["hosts"] = [{"name": host.name, "slots": host.slots} for host in hosts]
-    search = make_search(run, backend.name, spelled)
+    platform = backends.extensions_of(backend).search
+    search = make_search(run, platform, spelled)
     if search is not None and search.parallel > 1 and "wait_for_gpus" in backend.options.model_fields:
         # A trial waits if no GPU is free.
         own_values.setdefault("wait_for_gpus", not own_values.get("share_gpus"))
     options = build(backend.options, own_values, spelled)
-    check_search = getattr(backend, "check_search", None)
-    if search is not None and check_search is not None:
-        check_search(search, options.model_dump(mode="json"))
+    if search is not None and platform is not None:
+        platform.check(search, options.model_dump(mode="json"))
     slots = sum(host.slots for host in hosts)
     world_size = run.np or getattr(options, "ranks", None) or slots or backend.default_np()
     if slots and world_size > slots:

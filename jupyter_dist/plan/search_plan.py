@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 
+from .. import backends
+from ..backends import PlatformSearch
 from ..errors import InputError, MissingEngine
 from ..options import OF_TUNING, RunOptions
 from ..search.early_stopping import ALONE
@@ -16,11 +18,16 @@ __all__ = ["make_search"]
 
 _TRIALS = 10
 _MOST = 100_000
-_WITH_POLICIES = "azureml"
+_OPTUNA = (("Optuna", 'pip install "jupyter-dist[tune]"'),)
+"""What the engine of all backends without one of their own needs."""
 
 
-def make_search(run: RunOptions, backend: str, spelled: Callable[[str], str]) -> Search | None:
-    """Return the search, for trials on this backend. `spelled` maps a field's name to what the user wrote.
+def make_search(
+    run: RunOptions, platform: PlatformSearch | None, spelled: Callable[[str], str]
+) -> Search | None:
+    """Return the search. `platform`: the engine of the trials' backend, if it has one of its own.
+
+    `spelled` maps a field's name to what the user wrote.
 
     A parent's id is checked later, where the parent is looked up (tuning/warm_start.py). Raises InputError.
     Raises MissingEngine if the search engine is not installed.
@@ -54,11 +61,11 @@ def make_search(run: RunOptions, backend: str, spelled: Callable[[str], str]) ->
         transfer=transfer,
         seed=run.seed,
     )
-    if search.policy is not None and backend != _WITH_POLICIES:
+    if search.policy is not None and not (platform and platform.stopping_rules):
+        able = " or ".join(map(repr, _with_stopping_rules()))
         raise InputError(
-            f"{spelled('early_stopping')} {search.policy:.80} works only with the backend "
-            f"{_WITH_POLICIES!r}. Other backends have one built-in rule. Write "
-            f"{_built_in_rule(spelled)}"
+            f"{spelled('early_stopping')} {search.policy:.80} works only with the backend {able}. Other "
+            f"backends have one built-in rule. Write {_built_in_rule(spelled)}"
         )
     if parent is not None and strategy in ("grid", "random"):
         raise InputError(
@@ -68,24 +75,17 @@ def make_search(run: RunOptions, backend: str, spelled: Callable[[str], str]) ->
         )
     if strategy == "grid":
         search = _grid(search, run, spelled)
-    for name, install in _needed(backend, strategy):
+    for name, install in _OPTUNA if platform is None else platform.packages(strategy):
         if find_spec(name.lower()) is None:
             raise MissingEngine(f"{spelled('tune')} needs {name}: {install}")
     return search
 
 
-def _needed(backend: str, strategy: Strategy) -> list[tuple[str, str]]:
-    """Return what the backend's engine (tuning/engines) needs installed, and how to install it."""
-    if backend == "sagemaker":
-        return [("boto3", 'pip install "jupyter-dist[sagemaker]"')]
-    if backend == "azureml":
-        return []  # the service chooses the values
-    optuna = [("Optuna", 'pip install "jupyter-dist[tune]"')]
-    if backend != "ray":
-        return optuna
-    # Ray Tune has these strategies itself. For the others it uses Optuna.
-    own = strategy in ("random", "grid")
-    return [(name, 'pip install "ray[tune]"') for name in ("pandas", "pyarrow")] + ([] if own else optuna)
+def _with_stopping_rules() -> Iterator[str]:
+    for name in backends.built_in():
+        platform = backends.extensions_of(backends.declared(name)).search
+        if platform is not None and platform.stopping_rules:
+            yield name
 
 
 def _grid(search: Search, run: RunOptions, spelled: Callable[[str], str]) -> Search:

@@ -47,9 +47,12 @@ def _own(job: str) -> RunFolder | None:
 
 def refuse_flags(given: Mapping[str, Any], shows: backends.Showing | None = None) -> None:
     """Raise InputError for a flag that does not apply to this job. Without `shows`, for any flag."""
+    known = {name for how in backends.SHOWING.values() for name in how.flags}
     for name, value in given.items():
-        if value is not None and (shows is None or name not in shows.led_by):
-            of = [f"{one}:{how.named}" for one, how in backends.SHOWING.items() if name in how.led_by]
+        if name not in known:
+            raise InputError(f"attach has no option {name!r}. The options are {', '.join(sorted(known))}")
+        if value is not None and (shows is None or name not in shows.flags):
+            of = [f"{one}:{how.named}" for one, how in backends.SHOWING.items() if name in how.flags]
             raise InputError(
                 f"{name} works only with a job that jupyter-dist did not start, as in "
                 f"{' or '.join(of)}. Remove it"

@@ -31,37 +31,26 @@ def attach(
     run_id: str | None = None,
     *,
     follow: bool = False,
-    region: str | None = None,
-    profile: str | None = None,
-    context: str | None = None,
-    subscription: str | None = None,
-    resource_group: str | None = None,
-    workspace: str | None = None,
+    **options: str | None,
 ) -> Run:
     """Return the run with that id, also one that another kernel started. Raises RunNotFound.
 
     Args:
-        run_id: the id, or its beginning or end. By default the newest run. A job that somebody else has
-        started
-            gets a run that shows it:
-            `sagemaker:JOB` is a training job in the account of `profile` and in `region`.
-            `kubernetes:KIND/NAME`, such as `kubernetes:pytorchjob/train` or `kubernetes:NAMESPACE/job/NAME`,
-            is a job in the cluster of the kubeconfig's `context`. `azureml:JOB` is a job of Azure Machine
-            Learning, in the `workspace` of `resource_group` and `subscription`. By default a config.json
-            names the workspace.
+        run_id: the id, or its beginning or end. By default the newest run. BACKEND:JOB is a job that somebody
+            else has started, and gets a run that shows it: `sagemaker:JOB` is a training job, `azureml:JOB` a
+            job of Azure Machine Learning, and `kubernetes:KIND/NAME` a job in a cluster, such as
+            `kubernetes:pytorchjob/train` or `kubernetes:NAMESPACE/job/NAME`.
         follow: show the run's output until it ends. An interrupt then leaves the run alone.
+        options: where such a job is, as the flags of `%dist attach`: `region` and `profile` for `sagemaker`,
+            `context` for `kubernetes`, `subscription`, `resource_group` and `workspace` for `azureml`.
     """
     from ..showing import live
     from ..showing.run import Run
 
-    given = {
-        **{"region": region, "profile": profile, "context": context},
-        **{"subscription": subscription, "resource_group": resource_group, "workspace": workspace},
-    }
     if run_id is not None and attach_job.is_elsewhere(run_id):
-        folder = attach_job.adopt(run_id, given)
+        folder = attach_job.adopt(run_id, options)
     else:
-        attach_job.refuse_flags(given)
+        attach_job.refuse_flags(options)
         folder = choose(run_id)
     # If the ranks have outlived their supervisor, another supervisor starts.
     submission.resume(folder)

@@ -26,6 +26,8 @@ class Origin:
     """A script and its arguments, for the ranks' `sys.argv`."""
     line: str | None = None
     """The flags of a cell as they were typed."""
+    purpose: Mapping[str, Any] | None = None
+    """What a run of jupyter-dist's own does (`Job.purpose`)."""
 
     def for_capture(self) -> dict[str, Any]:
         return {

@@ -7,10 +7,11 @@ outlives the kernel, its output is a run's log, Stop ends it, and every view sho
 from __future__ import annotations
 
 import re
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from .. import clusters
 from ..backends.ray import cluster_file
@@ -27,10 +28,22 @@ from .run_start import start_cell
 if TYPE_CHECKING:
     from ..showing.run import Run
 
-__all__ = ["Verb", "begin", "launch", "port_of", "start", "under_way", "wait_until_open"]
+__all__ = [
+    "Verb",
+    "begin",
+    "is_reached",
+    "launch",
+    "port_of",
+    "purpose_of",
+    "start",
+    "under_way",
+    "wait_until_open",
+]
 
 Verb = Literal["up", "attach", "down"]
 _VERBS = ("up", "attach", "down")
+_DIAL_S = 3.0
+_KIND = "ray-cluster"
 _RECENT = 200
 """Number of newest runs that are searched for one that has not ended."""
 
@@ -57,7 +70,7 @@ def begin(verb: Verb, given: str, name: str | None = None) -> Run:
     name = name or (saved.name if saved is not None else _known_as(file) or file.name)
     _check_name(name, file)
     for folder in under_way(file.path):
-        running = reader.job(folder).label.split()[1]
+        running = purpose_of(folder)["verb"]
         if running == verb == "attach":
             from ..showing.run import Run
 
@@ -72,27 +85,36 @@ def begin(verb: Verb, given: str, name: str | None = None) -> Run:
 
 def start(verb: Verb, file: LauncherFile, name: str) -> Run:
     """Start the run for a checked file. Does not wait for the run."""
-    arguments = {"up": f"client_port={file.client_port}", "down": ""}.get(verb)
-    if arguments is None:
-        arguments = f"client_port={file.client_port}, local_port={port_of(name) or free_ports(1)[0]}"
-    given = ", ".join(filter(None, (repr(str(file.path)), f"cluster={name!r}", arguments)))
-    source = f"from jupyter_dist.start import ray_cluster_tasks\n\nray_cluster_tasks.{verb}({given})\n"
+    purpose: dict[str, Any] = {"verb": verb, "file": str(file.path)}
+    given: dict[str, Any] = {"cluster": name}
+    if verb != "down":
+        given["client_port"] = file.client_port
+    if verb == "attach":
+        given["local_port"] = purpose["local_port"] = port_of(name) or free_ports(1)[0]
+    call = ", ".join([repr(str(file.path)), *(f"{key}={value!r}" for key, value in given.items())])
+    source = f"from jupyter_dist.start import ray_cluster_tasks\n\nray_cluster_tasks.{verb}({call})\n"
     options = {"backend": "local", "np": 1, "gpus_per_worker": 0, "cold": True, "stall_timeout": 0}
     plan = make_plan({**options, "ship_modules": "none"}, spelled_as_flags=False, cluster=False)
-    origin = Origin(label=f"ray {verb} {file.path.name}", directory=Path.cwd())
+    label = f"ray {verb} {file.path.name}"
+    origin = Origin(label, Path.cwd(), purpose={_KIND: purpose})
     # Use an empty namespace: nothing of this process is captured.
     return start_cell(source, {"__name__": "__main__"}, plan, origin)
 
 
 def under_way(path: Path) -> Iterator[RunFolder]:
     """Yield the runs of this file that have not ended, the newest first."""
-    call = re.compile(rf"ray_(?:launching|cluster_tasks)\.\w+\({re.escape(repr(str(path)))}, ")
     for _, folder in zip(range(_RECENT), runs(), strict=False):
         try:
-            if call.search(reader.job(folder).source) and not reader.status(folder).state.ended:
+            if purpose_of(folder).get("file") == str(path) and not reader.status(folder).state.ended:
                 yield folder
         except RunNotFound:
             continue
+
+
+def purpose_of(folder: RunFolder) -> Mapping[str, Any]:
+    """Return such a run's `verb`, `file` and `local_port`. Empty for any other run. Raises RunNotFound."""
+    found: Mapping[str, Any] = (reader.job(folder).purpose or {}).get(_KIND, {})
+    return found
 
 
 def port_of(name: str) -> int | None:
@@ -131,14 +153,39 @@ def _check_name(name: str, file: LauncherFile) -> None:
         )
 
 
-def wait_until_open(run: Run, limit_s: float) -> bool:
-    """Wait until an attaching run has opened its connection.
+def wait_until_open(run: Run, limit_s: float) -> str | None:
+    """Wait until an attaching run has opened its connection and saved the cluster. Returns the address.
 
-    Returns false after `limit_s` or the run's end.
+    Returns None if the run ends before, or after `limit_s`.
     """
+    purpose = purpose_of(run.folder)
+    address = f"ray://127.0.0.1:{purpose['local_port']}"
     until = time.monotonic() + limit_s
     while time.monotonic() < until and not run.state.ended:
-        if any("leads to" in line for line in run.log(0).split("\n")):
-            return True
+        saved = clusters.load().values()
+        is_saved = any(one.launched_from == purpose["file"] and one.options.get("address") for one in saved)
+        if is_saved and is_reached("127.0.0.1", purpose["local_port"], 0.0):
+            return address
         time.sleep(0.1)
-    return False
+    return None
+
+
+def is_reached(host: str, port: int, limit_s: float) -> bool:
+    """Return whether Ray's server for `ray://` answers. If nobody listens, wait up to `limit_s`.
+
+    An HTTP/2 server sends first. So a byte proves more than a connection, which a forwarded port always
+    accepts.
+    """
+    until = time.monotonic() + limit_s
+    while True:
+        try:
+            with socket.create_connection((host, port), timeout=_DIAL_S) as connection:
+                if connection.recv(1):
+                    return True
+        except (ConnectionRefusedError, ConnectionResetError):
+            pass
+        except OSError:  # no host, or a firewall that drops packets: waiting does not help
+            return False
+        if time.monotonic() >= until:
+            return False
+        time.sleep(0.3)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..backends import extensions_of
 from ..capture import notebook_history, payload_builder
 from ..errors import InputError
 from ..launch import provenance, submission
@@ -126,8 +127,8 @@ def _capture_cell(
 
 def _argv(plan: Plan, origin: Origin) -> tuple[str, ...]:
     """Return the ranks' `sys.argv`: a script, the arguments of the platform, then those of the script."""
-    tell = getattr(plan.backend, "arguments", None)
-    given = () if tell is None else tuple(tell(plan.options.model_dump(mode="json")))
+    arguments = extensions_of(plan.backend).arguments
+    given = () if arguments is None else tuple(arguments(plan.options.model_dump(mode="json")))
     if not given:
         return origin.argv
     script, *own = origin.argv or (f"<{origin.label}>",)
@@ -146,6 +147,7 @@ def _request(plan: Plan, source: str, origin: Origin) -> submission.Request:
         line=None if origin.line is None else flags_to_keep(origin.line),
         cluster=plan.cluster,
         search=plan.search,
+        purpose=origin.purpose,
     )
 
 

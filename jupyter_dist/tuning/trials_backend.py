@@ -81,10 +81,10 @@ class Trials:
     def _request_of(search: Search, trial: Job, timeout_s: float | None) -> dict[str, Any]:
         """Return the request that starts a trial, or all trials if a service starts them."""
         backend = backends.load(trial.backend)
-        of_all = getattr(backend, "request_search", None)
-        if of_all is None:
+        platform = backends.extensions_of(backend).search
+        if platform is None or platform.request is None:
             return {"trial": dict(backend.request(trial))}
-        return dict(of_all(search, trial, timeout_s))
+        return dict(platform.request(search, trial, timeout_s))
 
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
         return {"folder": str(folder.path)}

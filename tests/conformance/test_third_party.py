@@ -45,8 +45,9 @@ def test_the_documentation_names_what_there_is() -> None:
         get_annotations(backends.Backend)
     )
     of_options = {"meant_by", "instead_of"}
-    of_backends = {"inherited", "fetch_model", "arguments", "check_search", "request_search"}
-    assert more == of_backends | {f"options.{name}" for name in of_options}
+    of_backends = {f"extensions.{field.name}" for field in dataclasses.fields(backends.Extensions)}
+    of_search = {f"extensions.search.{field.name}" for field in dataclasses.fields(backends.PlatformSearch)}
+    assert more == of_backends | of_search | {f"options.{name}" for name in of_options}
     assert all(hasattr(backends.Options, name) for name in of_options)
     assert capabilities == {field.name for field in dataclasses.fields(backends.Capabilities)}
     assert fields == {field.name for field in dataclasses.fields(Target)}

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from ...folder import RunFolder
 from ...job import Job
 from ...search.spec import Search
-from ..interface import Capabilities, Options
+from ..interface import Capabilities, Extensions, Options, PlatformSearch
 from ..platform_job import PlatformJob
 from ..platform_trial import adopted_job
 from .checks import check_command, whereabouts
@@ -33,6 +33,21 @@ from .workspace import MlWorkspace, workspace_here
 __all__ = ["AzureMl"]
 
 
+def _search_request(search: Search, trial: Job, timeout_s: float | None) -> dict[str, Any]:
+    """Return the request for a sweep job that starts trials like this one. Pure.
+
+    `timeout_s`: of all trials together.
+    """
+    asked = AzureMlOptions(**trial.options)
+    workspace, name = whereabouts(asked, Path(trial.cwd)).id, sweep_name(trial.id)
+    code = code_id(workspace, name)
+    most_s = longest_s(dataclasses.replace(trial, timeout_s=timeout_s, max_restarts=0), _life_s(asked))
+    return {
+        "put": f"{workspace}/jobs/{name}",
+        "body": sweep_job(search, asked, name, trial.world_size, workspace, code, longest_s=most_s),
+    }
+
+
 class AzureMl(PlatformJob[CommandJob]):
     """The run's hosts are the machines of one command job, which serves all attempts of the run."""
 
@@ -40,6 +55,14 @@ class AzureMl(PlatformJob[CommandJob]):
     options: ClassVar[type[Options]] = AzureMlOptions
     capabilities: ClassVar[Capabilities] = Capabilities(
         outlives=True, apart=True, visible=False, submit_limit_s=300.0, stop_grace_s=30.0
+    )
+    # The service chooses the values, so that no package is needed.
+    extensions: ClassVar[Extensions] = Extensions(
+        search=PlatformSearch(
+            check=lambda search, options: check_search(search),
+            request=_search_request,
+            stopping_rules=True,
+        )
     )
 
     def __init__(self) -> None:
@@ -64,26 +87,6 @@ class AzureMl(PlatformJob[CommandJob]):
             "mailbox": mailbox_of(asked),
             "put": f"{workspace}/jobs/{name}",
             "body": command_job(asked, name, job.world_size, workspace, code, longest_s=most_s),
-        }
-
-    @staticmethod
-    def check_search(search: Search, options: Mapping[str, Any]) -> None:
-        """Raise InputError if a sweep job cannot do this search."""
-        check_search(search)
-
-    @staticmethod
-    def request_search(search: Search, trial: Job, timeout_s: float | None) -> dict[str, Any]:
-        """Return the request for a sweep job that starts trials like this one. Pure.
-
-        `timeout_s`: of all trials together.
-        """
-        asked = AzureMlOptions(**trial.options)
-        workspace, name = whereabouts(asked, Path(trial.cwd)).id, sweep_name(trial.id)
-        code = code_id(workspace, name)
-        most_s = longest_s(dataclasses.replace(trial, timeout_s=timeout_s, max_restarts=0), _life_s(asked))
-        return {
-            "put": f"{workspace}/jobs/{name}",
-            "body": sweep_job(search, asked, name, trial.world_size, workspace, code, longest_s=most_s),
         }
 
 

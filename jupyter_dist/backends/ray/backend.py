@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 from ...errors import InputError, LaunchError, MissingEngine, Unreachable
 from ...folder import RunFolder
 from ...job import Job, Poll
+from ...search.spec import Strategy
 from ..allocation import AllocatedRanks
-from ..interface import Capabilities, Handle, Options
+from ..interface import Capabilities, Extensions, Handle, Options, PlatformSearch
 from ..ranks.placement import environments, places
 from ..ranks.tensorflow_roles import roles
 from . import cluster_discovery, connection, local_cluster
@@ -19,6 +20,13 @@ from .elastic import ElasticRay
 from .options import Placement, RayOptions
 
 __all__ = ["Ray"]
+
+
+def _tune_packages(strategy: Strategy) -> list[tuple[str, str]]:
+    """Return what Ray Tune needs. It has some strategies itself, and uses Optuna for the others."""
+    found = [(name, 'pip install "ray[tune]"') for name in ("pandas", "pyarrow")]
+    own = strategy in ("random", "grid")
+    return found if own else [*found, ("Optuna", 'pip install "jupyter-dist[tune]"')]
 
 
 class Ray(AllocatedRanks[RayAllocation]):
@@ -31,6 +39,7 @@ class Ray(AllocatedRanks[RayAllocation]):
     name: ClassVar[str] = "ray"
     options: ClassVar[type[Options]] = RayOptions
     capabilities: ClassVar[Capabilities] = Capabilities(outlives=True, apart=True, visible=False)
+    extensions: ClassVar[Extensions] = Extensions(search=PlatformSearch(packages=_tune_packages))
     _allocation_type = RayAllocation
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from ...errors import DistError, InputError
 from ...folder import RunFolder
 from ...job import Job, Poll, RankState, State
 from ..attached_job import AttachedJob
-from ..interface import Capabilities, Handle, Options
+from ..interface import Capabilities, Extensions, Handle, Options
 from ..platform_job import JobWatch
 from .account import AwsAccount, region_of
 from .billing import bill, so_far
@@ -42,6 +42,12 @@ class SeenJobOptions(Options):
     region: str
 
 
+def _fetch_model(job: Job, folder: RunFolder, into: Path) -> None:
+    """Unpack the job's model. Blocks. Raises DistError."""
+    asked = SeenJobOptions(**job.options)
+    fetch_model(AwsAccount(asked.profile, asked.region), [asked.job], into)
+
+
 class AttachedTrainingJob(AttachedJob):
     """Shows one training job. The handle is the run's folder and the job's name."""
 
@@ -50,6 +56,7 @@ class AttachedTrainingJob(AttachedJob):
     capabilities: ClassVar[Capabilities] = Capabilities(
         restarts=False, outlives=True, apart=True, visible=False, stacks=False, stop_grace_s=150.0
     )
+    extensions: ClassVar[Extensions] = Extensions(fetch_model=_fetch_model)
     poll_interval_s: ClassVar[float] = 2.0
 
     def __init__(self) -> None:
@@ -150,12 +157,6 @@ class AttachedTrainingJob(AttachedJob):
             return None
         self._watch.close()
         return bill(self._watch.seen)
-
-    @staticmethod
-    def fetch_model(job: Job, folder: RunFolder, into: Path) -> None:
-        """Unpack the job's model. Blocks. Raises DistError."""
-        asked = SeenJobOptions(**job.options)
-        fetch_model(AwsAccount(asked.profile, asked.region), [asked.job], into)
 
     def _open(self, handle: Handle) -> None:
         if self._watch is not None:

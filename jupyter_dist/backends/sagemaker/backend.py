@@ -16,7 +16,7 @@ from ...errors import DistError
 from ...folder import RunFolder
 from ...job import Job
 from ...search.spec import Search
-from ..interface import Capabilities, Options
+from ..interface import Capabilities, Extensions, Options, PlatformSearch
 from ..platform_job import PlatformJob
 from ..platform_trial import adopted_job
 from .account import AwsAccount
@@ -40,6 +40,22 @@ def _shown_env(url: str, run: str) -> dict[str, str]:
     }
 
 
+def _fetch_model(job: Job, folder: RunFolder, into: Path) -> None:
+    """Unpack the content of dist.model_dir(), which SageMaker keeps. Blocks. Raises DistError."""
+    asked = SageMakerOptions(**job.options)
+    account = AwsAccount(asked.profile, region_for(asked))
+    platform_client = SageMakerClient(account, asked, job.id, adopted_job(job, "training_job"))
+    fetch_model(account, platform_client.names(folder.attempts()[::-1]), into)
+
+
+def _search_request(search: Search, trial: Job, timeout_s: float | None) -> dict[str, Any]:
+    """Return the request for a tuning job that starts trials like this one. Pure."""
+    asked = SageMakerOptions(**trial.options)
+    region = region_for(asked)
+    env = _shown_env(mailbox_of(asked, region), trial.id)
+    return {"create_hyper_parameter_tuning_job": tuning_of(search, trial, trial.id, asked, region, env)}
+
+
 class SageMaker(PlatformJob[TrainingJob]):
     """The run's hosts are the containers of one training job, which serves all attempts of the run."""
 
@@ -47,6 +63,15 @@ class SageMaker(PlatformJob[TrainingJob]):
     options: ClassVar[type[Options]] = SageMakerOptions
     capabilities: ClassVar[Capabilities] = Capabilities(
         outlives=True, apart=True, visible=False, submit_limit_s=300.0, stop_grace_s=30.0
+    )
+    extensions: ClassVar[Extensions] = Extensions(
+        arguments=lambda options: script_arguments(SageMakerOptions(**options).hyperparameters),
+        fetch_model=_fetch_model,
+        search=PlatformSearch(
+            packages=lambda strategy: [("boto3", 'pip install "jupyter-dist[sagemaker]"')],
+            check=lambda search, options: check_search(search, SageMakerOptions(**options)),
+            request=_search_request,
+        ),
     )
 
     def __init__(self) -> None:
@@ -74,32 +99,6 @@ class SageMaker(PlatformJob[TrainingJob]):
             "mailbox": url,
             "create_training_job": request_of(job, attempt, asked, region, env),
         }
-
-    @staticmethod
-    def fetch_model(job: Job, folder: RunFolder, into: Path) -> None:
-        """Unpack the content of dist.model_dir(), which SageMaker keeps. Blocks. Raises DistError."""
-        asked = SageMakerOptions(**job.options)
-        account = AwsAccount(asked.profile, region_for(asked))
-        platform_client = SageMakerClient(account, asked, job.id, adopted_job(job, "training_job"))
-        fetch_model(account, platform_client.names(folder.attempts()[::-1]), into)
-
-    @staticmethod
-    def arguments(options: Mapping[str, Any]) -> list[str]:
-        """Return the command line of a script in the container: the hyperparameters."""
-        return script_arguments(SageMakerOptions(**options).hyperparameters)
-
-    @staticmethod
-    def check_search(search: Search, options: Mapping[str, Any]) -> None:
-        """Raise InputError if a tuning job cannot do this search."""
-        check_search(search, SageMakerOptions(**options))
-
-    @staticmethod
-    def request_search(search: Search, trial: Job, timeout_s: float | None) -> dict[str, Any]:
-        """Return the request for a tuning job that starts trials like this one. Pure."""
-        asked = SageMakerOptions(**trial.options)
-        region = region_for(asked)
-        env = _shown_env(mailbox_of(asked, region), trial.id)
-        return {"create_hyper_parameter_tuning_job": tuning_of(search, trial, trial.id, asked, region, env)}
 
 
 def _platform_client(job: Job, folder: RunFolder) -> SageMakerClient:

@@ -13,7 +13,7 @@ from ...folder import RunFolder
 from ...hosts.openssh import LOCAL
 from ...job import Job, Poll, RankState, State
 from ..hosted import Hosted, Hosting, LinkError, Pipe, RankEnvironmentOptions, by_pipe, stage_program
-from ..interface import Capabilities, Handle, Options
+from ..interface import Capabilities, Extensions, Handle, Options
 from ..ranks.placement import environments, places
 from . import notebook_session
 from .checks import check_spark, found_here
@@ -29,6 +29,12 @@ _WHY_S = 5.0
 """Seconds between the end of a task and the end of the stage that Spark ends because of it."""
 
 
+def _inherited(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the secret address of the notebook's session. No file and no argument contains it."""
+    asked = SparkOptions(**options)
+    return {} if asked.master is not None or asked.on_driver else notebook_session.inherited()
+
+
 class Spark:
     """Ranks on executors.
 
@@ -38,6 +44,7 @@ class Spark:
     name: ClassVar[str] = "spark"
     options: ClassVar[type[Options]] = SparkOptions
     capabilities: ClassVar[Capabilities] = Capabilities(apart=True, visible=False)
+    extensions: ClassVar[Extensions] = Extensions(inherited=_inherited)
     poll_interval_s: ClassVar[float] = 0.05
 
     def __init__(self) -> None:
@@ -58,12 +65,6 @@ class Spark:
 
     def detect(self) -> dict[str, Any]:
         return found_here()
-
-    @staticmethod
-    def inherited(options: Mapping[str, Any]) -> dict[str, str]:
-        """Return the secret address of the notebook's session. No file and no argument contains it."""
-        asked = SparkOptions(**options)
-        return {} if asked.master is not None or asked.on_driver else notebook_session.inherited()
 
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
         asked = SparkOptions(**job.options)

@@ -76,7 +76,10 @@ def test_no_job_outlasts_the_signature_that_its_hosts_write_by(
         parallel=1,
         strategy="random",
     )
-    sweep = AzureMl.request_search(search, trial, timeout_s)
+    platform = AzureMl.extensions.search
+    assert platform is not None
+    assert platform.request is not None
+    sweep = platform.request(search, trial, timeout_s)
     job = AzureMl().request(dataclasses.replace(run.job, timeout_s=timeout_s))
     for told in (sweep, job):
         assert told["body"]["properties"].get("limits", {}).get("timeout") == limit

@@ -324,4 +324,4 @@ def test_parameter_server(kernel: Kernel) -> None:
     assert (found["steps of new"], found["steps of trained"]) == (4 * 8, 4 + 4 * 8)
     assert found["samples"] == [40 * 24, 40 * 24]
     assert all("/job:ps/" in place for place in found["where"])
-    assert "give steps_per_epoch= and a dataset that repeats" in found["endless"]
+    assert "ParameterServerStrategy needs steps_per_epoch=" in found["endless"]

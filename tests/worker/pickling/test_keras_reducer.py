@@ -94,6 +94,7 @@ DUMP = """
 import pathlib
 from jupyter_dist.errors import CaptureError
 from jupyter_dist.worker import payload, pickling
+from jupyter_dist.worker.pickling import reducers
 
 def flat(model):
     return [np.array(value) for value in model.get_weights()]
@@ -122,7 +123,7 @@ refused = dict(
 for name, value in refused.items():
     try:
         pickling.dump(value, mains=[globals()])
-    except pickling.remade.Refused as error:
+    except reducers.Refused as error:
         print(name, "|", error, "|", error.cure)
 """
 
