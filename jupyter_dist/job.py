@@ -127,6 +127,11 @@ class RankState:
     peak_memory_bytes: int | None = None
 
     @classmethod
+    def all(cls, world_size: int, state: State = State.PENDING) -> tuple[RankState, ...]:
+        """Return every rank of a run, all in the same state."""
+        return tuple(cls(rank, state) for rank in range(world_size))
+
+    @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RankState:
         known = {f.name for f in dataclasses.fields(cls)}
         kept = {k: v for k, v in data.items() if k in known}

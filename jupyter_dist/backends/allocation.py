@@ -151,13 +151,13 @@ class AllocatedRanks(Generic[R]):
             allocation, job, folder = self._known(handle)
             if not allocation.connected:
                 if self._stopping:
-                    return Poll(State.STOPPED, _all(job, State.STOPPED))
+                    return Poll(State.STOPPED, RankState.all(job.world_size, State.STOPPED))
                 try:
                     waits = allocation.wait(self.poll_interval_s)
                 except LaunchError as error:
-                    return Poll(State.FAILED, _all(job, State.STOPPED), detail=str(error))
+                    return Poll(State.FAILED, RankState.all(job.world_size, State.STOPPED), detail=str(error))
                 if waits is not None:
-                    return Poll(State.PENDING, _all(job, State.PENDING), detail=waits)
+                    return Poll(State.PENDING, RankState.all(job.world_size), detail=waits)
                 allocation.write_down(handle["attempt"])
                 self._begin(job, folder, handle["attempt"])
             return self._hosted.poll(handle, wait_s=self.poll_interval_s)
@@ -186,7 +186,3 @@ class AllocatedRanks(Generic[R]):
     def _hosting(self, job: Job, folder: RunFolder) -> Hosting:
         assert self._allocation is not None
         return self._allocation.hosting()
-
-
-def _all(job: Job, state: State) -> tuple[RankState, ...]:
-    return tuple(RankState(rank, state) for rank in range(job.world_size))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -28,6 +29,7 @@ __all__ = ["attach", "down", "up"]
 _RAY = (sys.executable, "-m", "ray.scripts.scripts")
 _DIRECT_S = 20.0
 """The server for `ray://` starts some seconds after the head."""
+_DIAL_S = 3.0
 _STOP_S = 10.0
 _QUICK_S = 60.0
 _AGAIN = (2.0, 5.0, 10.0, 30.0, 60.0)
@@ -47,7 +49,7 @@ def up(path: str, *, cluster: str, client_port: int) -> str:
         raise
     head = _head(path)
     address = f"ray://{head}:{client_port}"
-    if ray_clusters.is_reached(head, client_port, _DIRECT_S):
+    if _reached(head, client_port, _DIRECT_S):
         _save(cluster, address, path)
     else:
         print(f"This machine cannot reach {head}:{client_port}. Another run attaches to it", flush=True)
@@ -73,16 +75,12 @@ def attach(path: str, *, cluster: str, client_port: int, local_port: int) -> Non
     head = _head(path)
     direct = f"ray://{head}:{client_port}"
     known = clusters.load().get(cluster)
-    keeps = (
-        known is not None
-        and known.options.get("address") == direct
-        and ray_clusters.is_reached(head, client_port, 0.0)
-    )
+    keeps = known is not None and known.options.get("address") == direct and _reached(head, client_port, 0.0)
     told = False
 
     def look() -> None:
         nonlocal told
-        if not told and ray_clusters.is_reached("127.0.0.1", local_port, 0.0):
+        if not told and _reached("127.0.0.1", local_port, 0.0):
             told = True
             _save(cluster, direct if keeps else f"ray://127.0.0.1:{local_port}", path)
             print(f"ray://127.0.0.1:{local_port} leads to the head of {cluster}", flush=True)
@@ -137,6 +135,27 @@ def _head(path: str) -> str:
             f"The cluster of {Path(path).name} has no running head. Start it with `%dist ray up {path}`"
         )
     return lines[-1]
+
+
+def _reached(host: str, port: int, limit_s: float) -> bool:
+    """Return whether Ray's server for `ray://` answers. If nobody listens, wait up to `limit_s`.
+
+    An HTTP/2 server sends first. So a byte proves more than a connection, which a forwarded port always
+    accepts.
+    """
+    until = time.monotonic() + limit_s
+    while True:
+        try:
+            with socket.create_connection((host, port), timeout=_DIAL_S) as connection:
+                if connection.recv(1):
+                    return True
+        except (ConnectionRefusedError, ConnectionResetError):
+            pass
+        except OSError:  # no host, or a firewall that drops packets: waiting does not help
+            return False
+        if time.monotonic() >= until:
+            return False
+        time.sleep(0.3)
 
 
 def _run(what: str, argv: Sequence[str], look: Callable[[], None] | None = None) -> None:

@@ -7,7 +7,6 @@ outlives the kernel, its output is a run's log, Stop ends it, and every view sho
 from __future__ import annotations
 
 import re
-import socket
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Verb",
     "begin",
-    "is_reached",
     "launch",
     "port_of",
     "purpose_of",
@@ -42,7 +40,6 @@ __all__ = [
 
 Verb = Literal["up", "attach", "down"]
 _VERBS = ("up", "attach", "down")
-_DIAL_S = 3.0
 _KIND = "ray-cluster"
 _RECENT = 200
 """Number of newest runs that are searched for one that has not ended."""
@@ -154,38 +151,15 @@ def _check_name(name: str, file: LauncherFile) -> None:
 
 
 def wait_until_open(run: Run, limit_s: float) -> str | None:
-    """Wait until an attaching run has opened its connection and saved the cluster. Returns the address.
+    """Wait until an attaching run has opened its connection. Returns the address.
 
     Returns None if the run ends before, or after `limit_s`.
     """
-    purpose = purpose_of(run.folder)
-    address = f"ray://127.0.0.1:{purpose['local_port']}"
+    # The run prints the address first on a line. A test of the port could meet an earlier run's connection.
+    address = f"ray://127.0.0.1:{purpose_of(run.folder)['local_port']}"
     until = time.monotonic() + limit_s
     while time.monotonic() < until and not run.state.ended:
-        saved = clusters.load().values()
-        is_saved = any(one.launched_from == purpose["file"] and one.options.get("address") for one in saved)
-        if is_saved and is_reached("127.0.0.1", purpose["local_port"], 0.0):
+        if any(line.startswith(f"{address} ") for line in run.log(0).split("\n")):
             return address
         time.sleep(0.1)
     return None
-
-
-def is_reached(host: str, port: int, limit_s: float) -> bool:
-    """Return whether Ray's server for `ray://` answers. If nobody listens, wait up to `limit_s`.
-
-    An HTTP/2 server sends first. So a byte proves more than a connection, which a forwarded port always
-    accepts.
-    """
-    until = time.monotonic() + limit_s
-    while True:
-        try:
-            with socket.create_connection((host, port), timeout=_DIAL_S) as connection:
-                if connection.recv(1):
-                    return True
-        except (ConnectionRefusedError, ConnectionResetError):
-            pass
-        except OSError:  # no host, or a firewall that drops packets: waiting does not help
-            return False
-        if time.monotonic() >= until:
-            return False
-        time.sleep(0.3)

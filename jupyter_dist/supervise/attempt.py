@@ -14,7 +14,7 @@ from typing import Any
 
 from ..backends.interface import Handle
 from ..folder import make_attempt
-from ..job import Job, Poll, RankState, Stall, State
+from ..job import Poll, RankState, Stall, State
 from ..processes.leftovers import end_leftovers
 from ..worker import layout
 from .backend_calls import Failure
@@ -25,7 +25,7 @@ from .run_context import Outcome, RunContext
 from .status_writer import log
 from .termination import Ending, Termination
 
-__all__ = ["Attempt", "pending"]
+__all__ = ["Attempt"]
 
 _SUBMITTING_SHOWN_S = 2.0
 _LIVELY_S = 2.0
@@ -183,7 +183,9 @@ class Attempt:
             self._number = poll.attempt
             log(self._base)
             make_attempt(self._context.folder, self._number, self._context.job.world_size)
-            self._writer.update(attempt=self._number, reason=self._base, ranks=pending(self._context.job))
+            self._writer.update(
+                attempt=self._number, reason=self._base, ranks=RankState.all(self._context.job.world_size)
+            )
             self._indexer = self._context.indexer(self._number)
         ranks = self._judged(poll)
         carrier = self._context.caller.pid
@@ -342,8 +344,7 @@ class Attempt:
 
     def _nothing_runs(self) -> None:
         self._go(Event.NOTHING)
-        ranks = (dataclasses.replace(rank, state=State.STOPPED) for rank in pending(self._context.job))
-        self._writer.update(ranks=tuple(ranks))
+        self._writer.update(ranks=RankState.all(self._context.job.world_size, State.STOPPED))
         ending = self._ending
         assert ending is not None
         self.outcome = Outcome(ending.state, ending.reason, again=not ending.of_backend, detail=ending.reason)
@@ -389,8 +390,3 @@ def _has_begun(poll: Poll) -> bool:
     if poll.state.ended:
         return any(rank.started is not None or rank.state is not State.STOPPED for rank in poll.ranks)
     return poll.state is State.RUNNING
-
-
-def pending(job: Job) -> tuple[RankState, ...]:
-    """Return the ranks of an attempt that has not begun."""
-    return tuple(RankState(rank) for rank in range(job.world_size))

@@ -27,13 +27,13 @@ from typing import Any
 
 from .. import backends
 from ..folder import RunFolder, free_room, keep_room, make_attempt, open_private
-from ..job import Job, State, Status, Supervisor, Verdict
+from ..job import Job, RankState, State, Status, Supervisor, Verdict
 from ..processes.leftovers import end_leftovers
 from ..record.reader import boot_id, start_ticks, supervised
 from ..worker.boot import set_name
 from ..worker.host.usage import HostUsage
 from ..worker.process_groups import kill_group
-from .attempt import Attempt, pending
+from .attempt import Attempt
 from .backend_calls import Caller, InProcess
 from .backend_process.client import BackendProcessClient
 from .failure_reason import port_was_taken
@@ -67,7 +67,9 @@ class _Supervision:
         self._alarm = Wakeup(requests.terminate)
         self._usage = HostUsage(str(folder.path))
         self._oom_kills = _oom_kills()
-        fresh = Status(job.id, State.PENDING, created=job.created, warm=warm, ranks=pending(job))
+        fresh = Status(
+            job.id, State.PENDING, created=job.created, warm=warm, ranks=RankState.all(job.world_size)
+        )
         ticks = start_ticks(os.getpid()) or 0
         me = Supervisor(os.getpid(), ticks, socket.gethostname(), boot_id())
         self._writer = StatusWriter(folder, dataclasses.replace(resumed or fresh, supervisor=me))
@@ -174,7 +176,7 @@ class _Supervision:
             return False
         log(why)
         make_attempt(self._folder, attempt + 1, job.world_size)
-        self._writer.note(attempt=attempt + 1, reason=why, ranks=pending(job), stall=None)
+        self._writer.note(attempt=attempt + 1, reason=why, ranks=RankState.all(job.world_size), stall=None)
         self._writer.note(port_retries=retries, restarts=restarts)
         return True
 

@@ -88,7 +88,7 @@ class RestartResize:
         self._where: list[RankPlacement] = []
         self._keys: dict[str, str] = {}
         """Hosts of the newest round: from each name to the name with its generation."""
-        self._last: tuple[RankState, ...] = self._pending()
+        self._last: tuple[RankState, ...] = RankState.all(self._job.world_size)
         """Final states of the ranks, once no new state can follow."""
         self._lost_at: dict[int, float] = {}
         self._why = ""
@@ -183,9 +183,6 @@ class RestartResize:
     @property
     def _is_judged(self) -> bool:
         return self._has_failed or self.stopping
-
-    def _pending(self) -> tuple[RankState, ...]:
-        return tuple(RankState(rank, State.PENDING) for rank in range(self._job.world_size))
 
     def _end(self, state: State, why: str | None = None, *, final: bool = False) -> None:
         self._phase = _Phase.OVER

@@ -110,16 +110,20 @@ class ElasticLauncher:
             pids = (*poll.pids, *state.pids) if poll.pids else ()
             return dataclasses.replace(poll, pids=pids, detail=poll.detail or self._detail(state))
         if self._stopping:
-            return Poll(State.STOPPED, self._all(State.STOPPED), pids=state.pids)
+            return Poll(State.STOPPED, RankState.all(self._job.world_size, State.STOPPED), pids=state.pids)
         if self._trouble is None:
             self._look_again()
             self._try_launch()
         if self._trouble is not None:
-            return Poll(State.FAILED, self._all(State.STOPPED), detail=self._trouble)
-        return Poll(State.PENDING, self._all(State.PENDING), pids=state.pids, detail=self._detail(state))
-
-    def _all(self, state: State) -> tuple[RankState, ...]:
-        return tuple(RankState(rank, state) for rank in range(self._job.world_size))
+            return Poll(
+                State.FAILED, RankState.all(self._job.world_size, State.STOPPED), detail=self._trouble
+            )
+        return Poll(
+            State.PENDING,
+            RankState.all(self._job.world_size),
+            pids=state.pids,
+            detail=self._detail(state),
+        )
 
     def _tend(self) -> None:
         """Advance every host, and write the ready ones for the discovery script."""

@@ -71,11 +71,18 @@ class MultiHostLauncher:
             pids = (*poll.pids, *state.pids) if poll.pids else ()
             return dataclasses.replace(poll, pids=pids, detail=poll.detail or state.detail)
         if self._trouble is not None:
-            return Poll(State.FAILED, self._all(State.STOPPED), detail=self._trouble)
+            return Poll(
+                State.FAILED, RankState.all(self._job.world_size, State.STOPPED), detail=self._trouble
+            )
         if self._stopping:
-            return Poll(State.STOPPED, self._all(State.STOPPED), pids=state.pids)
+            return Poll(State.STOPPED, RankState.all(self._job.world_size, State.STOPPED), pids=state.pids)
         waits = None if self._turn is None else self._turn.why
-        return Poll(State.PENDING, self._all(State.PENDING), pids=state.pids, detail=waits or state.detail)
+        return Poll(
+            State.PENDING,
+            RankState.all(self._job.world_size),
+            pids=state.pids,
+            detail=waits or state.detail,
+        )
 
     def _advance(self) -> None:
         try:
@@ -90,9 +97,6 @@ class MultiHostLauncher:
                 self._prepared = True
         except DistError as error:
             self._trouble = str(error)
-
-    def _all(self, state: State) -> tuple[RankState, ...]:
-        return tuple(RankState(rank, state) for rank in range(self._job.world_size))
 
     def signal(self, *, kill: bool) -> None:
         self._stopping = True

@@ -105,10 +105,17 @@ class PerHostLauncher:
             return self._final
         state = self._fleet.poll()
         if state.failed is not None:
-            return Poll(State.FAILED, self._pending(State.STOPPED), detail=state.failed, final=state.final)
+            return Poll(
+                State.FAILED,
+                RankState.all(self._job.world_size, State.STOPPED),
+                detail=state.failed,
+                final=state.final,
+            )
         if not self._started:
             if self._asked_at is not None:
-                return Poll(State.STOPPED, self._pending(State.STOPPED), pids=state.pids)
+                return Poll(
+                    State.STOPPED, RankState.all(self._job.world_size, State.STOPPED), pids=state.pids
+                )
             return self._advance(state)
         return self._look(state)
 
@@ -121,15 +128,17 @@ class PerHostLauncher:
                     self._fleet.start(self._attempt, self._starts(self._fleet, self._attempt, self._left))
                     self._started = True
         except LaunchError as error:
-            self._final = Poll(State.FAILED, self._pending(State.STOPPED), detail=str(error))
+            self._final = Poll(
+                State.FAILED, RankState.all(self._job.world_size, State.STOPPED), detail=str(error)
+            )
             return self._final
         waits = None if self._turn is None else self._turn.why
         return Poll(
-            State.PENDING, self._pending(State.PENDING), pids=state.pids, detail=waits or state.detail
+            State.PENDING,
+            RankState.all(self._job.world_size),
+            pids=state.pids,
+            detail=waits or state.detail,
         )
-
-    def _pending(self, state: State) -> tuple[RankState, ...]:
-        return tuple(RankState(rank, state) for rank in range(self._job.world_size))
 
     def _look(self, state: FleetPoll) -> Poll:
         attempt = self._files.newest(self._attempt)

@@ -177,10 +177,10 @@ class GpuWait:
             except Refused as error:
                 self._why = str(error)
             except DistError as error:
-                self._final = Poll(State.FAILED, self._all(State.STOPPED), detail=str(error))
+                self._final = Poll(State.FAILED, RankState.all(self._ranks, State.STOPPED), detail=str(error))
             if self._start is None:
                 return self._final
-        return Poll(State.PENDING, self._all(State.PENDING), detail=self._why)
+        return Poll(State.PENDING, RankState.all(self._ranks), detail=self._why)
 
     def stop(self) -> bool:
         """Stop waiting. Returns False if the run was not waiting."""
@@ -188,12 +188,9 @@ class GpuWait:
             return self._final is not None
         self._start = None
         self._lease.release()
-        self._final = Poll(State.STOPPED, self._all(State.STOPPED))
+        self._final = Poll(State.STOPPED, RankState.all(self._ranks, State.STOPPED))
         return True
 
     def release(self) -> None:
         """Release the GPUs. Repeatable."""
         self._lease.release()
-
-    def _all(self, state: State) -> tuple[RankState, ...]:
-        return tuple(RankState(rank, state) for rank in range(self._ranks))

@@ -101,7 +101,7 @@ class AttachedTrainingJob(AttachedJob):
         try:
             self._open(handle)
         except Exception as error:
-            return Poll(State.PENDING, tuple(map(RankState, range(handle["ranks"]))), detail=str(error))
+            return Poll(State.PENDING, RankState.all(handle["ranks"]), detail=str(error))
         assert self._watch is not None
         assert self._logs is not None
         seen, trouble = self._watch.seen, self._watch.trouble  # before its log, which is then complete

@@ -125,7 +125,7 @@ class Spark:
                     ended = State.STOPPED if self._stopping else State.FAILED
                     return _nothing_ran(job, ended, self._slots.ended, final=self._slots.final)
                 if step is not Step.HELD:
-                    ranks = tuple(RankState(rank, State.PENDING) for rank in range(job.world_size))
+                    ranks = RankState.all(job.world_size)
                     return Poll(State.PENDING, ranks, detail=self._slots.detail)
                 self._hand_over(job, folder, int(handle["attempt"]))
             return self._hosted.poll(handle, cursor, wait_s=self.poll_interval_s)
@@ -211,7 +211,7 @@ class Spark:
 
 
 def _nothing_ran(job: Job, state: State, detail: str | None, *, final: bool = False) -> Poll:
-    ranks = tuple(RankState(rank, State.STOPPED) for rank in range(job.world_size))
+    ranks = RankState.all(job.world_size, State.STOPPED)
     return Poll(state, ranks, detail=detail, final=final)
 
 
