@@ -18,6 +18,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -72,6 +73,7 @@ class Scanned:
     help: bool = False
 
 
+@cache
 def flags_of(model: type[BaseModel]) -> tuple[Flag, ...]:
     """Return a model's flags, in the order of its fields. Their source is its JSON schema, as in forms."""
     schema = model.model_json_schema()

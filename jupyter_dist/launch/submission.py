@@ -265,7 +265,7 @@ def _fork(
     why = header["legacy_keras"] or (world_size > 1 and header["legacy_keras_if_several"])
     if why and keras.swaps(why, env):
         return "the cell needs tf_keras in place of keras, which is arranged before any import"
-    return template.launch(place, env, imports)
+    return template.launch(place, env, imports, ranks=world_size)
 
 
 def _start_cold(place: RunFolder, env: Mapping[str, str], why: str, python: str | None = None) -> None:

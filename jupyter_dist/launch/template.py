@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import json
 import os
 import select
 import signal
@@ -29,13 +28,17 @@ from typing import Any
 from ..errors import DistError
 from ..folder import RunFolder
 from ..processes import forking
+from .messages import receive, send
 from .preload import NO_THREADS, expand
+from .spare_supervisor import SpareSupervisor, fork_supervisor
 
 __all__ = ["close", "import_environ", "launch", "observe", "prepare", "wanted"]
 
 _LOOK_S = 1.0
 _REFILL_S = 0.1
-"""Pause after a start until the next guard is forked: the ranks need the cores first."""
+"""Pause after a request until the next supervisor is forked in advance: the ranks need the cores first."""
+_FIRST_RANKS, _MOST_RANKS = 2, 8
+"""How many ranks are forked in advance: before the first run, and at most. Later: as in the last run."""
 _IDLE_S = 600.0
 _REPLY_S = 60.0
 """Timeout of the imports. After it the run starts cold."""
@@ -91,11 +94,12 @@ class _Template:
             self.asked.update(new)
             self._send({"import": new, "path": [path for path in sys.path if path]})
 
-    def launch(self, folder: RunFolder, env: Mapping[str, str], why_cold: str | None) -> None:
-        """Let the template fork a supervisor. Blocks. Raises OSError, ValueError or TimeoutError."""
+    def launch(self, folder: RunFolder, env: Mapping[str, str], why_cold: str | None, ranks: int) -> None:
+        """Let a fork of the template supervise it. Blocks. Raises OSError, ValueError or TimeoutError."""
         umask = os.umask(0o077)
         os.umask(umask)
-        self._send({"launch": str(folder.path), "env": dict(env), "umask": umask, "cold": why_cold})
+        told = {"launch": str(folder.path), "env": dict(env), "umask": umask, "cold": why_cold}
+        self._send({**told, "ranks": 0 if why_cold else ranks})
         while True:
             self._await(folder)
             answer = self._receive()
@@ -116,11 +120,11 @@ class _Template:
         folder.still_pending()
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        _send(self._socket, message)
+        send(self._socket, message)
         self._unanswered += 1
 
     def _receive(self) -> dict[str, Any]:
-        answer = _receive(self._socket)
+        answer = receive(self._socket)
         if answer is None:
             raise ConnectionError("the template process has ended")
         return answer
@@ -207,11 +211,12 @@ def launch(
     modules: Sequence[str],
     why_cold: str | None = None,
     client: Sequence[str] = (),
+    ranks: int = 0,
 ) -> str | None:
     """Start the run's supervisor as a fork of the template. Returns None, or why this was impossible.
 
     `why_cold`: why the ranks are no forks, if the backend starts them in another way.
-    `client`: further modules to import (the backend's `Capabilities.client`).
+    `client`: further modules to import (the backend's `Capabilities.client`). `ranks`: their number.
     """
     changed = _changed_for_run(env)
     if changed:
@@ -220,7 +225,7 @@ def launch(
         try:
             template = _current()
             template.preload([*expand(modules), *client])
-            template.launch(folder, env, why_cold)
+            template.launch(folder, env, why_cold, ranks)
             return None
         except (OSError, ValueError) as error:
             why = str(error) or type(error).__name__
@@ -236,36 +241,11 @@ def _changed_for_run(env: Mapping[str, str]) -> list[str]:
     return sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
 
 
-def _send(sock: socket.socket, message: Mapping[str, Any]) -> None:
-    data = json.dumps(message).encode()
-    sock.sendall(len(data).to_bytes(4, "big") + data)
-
-
-def _receive(sock: socket.socket) -> dict[str, Any] | None:
-    head = _exactly(sock, 4)
-    body = None if head is None else _exactly(sock, int.from_bytes(head, "big"))
-    if body is None:
-        return None
-    message: dict[str, Any] = json.loads(body)
-    return message
-
-
-def _exactly(sock: socket.socket, count: int) -> bytes | None:
-    data = b""
-    while len(data) < count:
-        chunk = sock.recv(count - len(data))
-        if not chunk:
-            return None
-        data += chunk
-    return data
-
-
 def _serve(sock: socket.socket) -> None:
     """Import and fork on request, as the template process, until the kernel is gone or idle. Blocks."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for supervisors
     from .. import backends
-    from ..supervise import guard as guards
-    from ..supervise import supervisor  # each supervisor and rank needs these
+    from ..supervise import guard, supervisor  # noqa: F401  # each supervisor and rank needs these
     from ..supervise.backend_process import server  # noqa: F401
     from ..worker import __main__, api, autolog  # noqa: F401
 
@@ -275,37 +255,50 @@ def _serve(sock: socket.socket) -> None:
             backends.declared(name)
 
     kernel = os.getppid()
-    _ready(sock, None)
-    # The template forks the guard in advance. Otherwise the ranks would wait while the supervisor forks it.
-    guard: int | None = guards.prepare()
+    _ready(sock)
+    spare: SpareSupervisor | None = None
+    ranks = _FIRST_RANKS
     used = time.monotonic()
-    pause_s = _LOOK_S
+    pause_s = _REFILL_S
     while os.getppid() == kernel and time.monotonic() - used < _IDLE_S:
         if not select.select([sock], [], [], pause_s)[0]:
-            guard = guards.prepare() if guard is None and _unsafe() is None else guard
+            spare = SpareSupervisor(ranks) if spare is None and _unsafe() is None else spare
             pause_s = _LOOK_S
             continue
-        message = _receive(sock)
+        message = receive(sock)
         if message is None:
             return
         if "import" in message:
+            if spare is not None:
+                spare.close()  # it lacks these imports
+                spare = None
             answer = _import(message["import"], message["path"])
-            _ready(sock, guard)
+            _ready(sock)
         else:
-            answer = _fork_supervisor(supervisor, message, guard)
-            if guard is not None:
-                os.close(guard)  # only the supervisor may have it: the guard waits until it closes
-            guard, pause_s = None, _REFILL_S
-        _send(sock, answer)
+            answer = _launch(spare, message)
+            spare, ranks = None, min(message["ranks"], _MOST_RANKS)
+        pause_s = _REFILL_S
+        send(sock, answer)
         used = time.monotonic()
         if "poisoned" in answer or "refused" in answer:
             return
 
 
-def _ready(sock: socket.socket, guard: int | None) -> None:
+def _launch(spare: SpareSupervisor | None, message: Mapping[str, Any]) -> dict[str, Any]:
+    why = _unsafe()
+    if why is not None:
+        return {"refused": why}
+    if spare is not None:
+        with contextlib.suppress(OSError):  # somebody has killed it
+            return {"pid": spare.launch(message)}
+        spare.close()
+    return {"pid": fork_supervisor(message)}
+
+
+def _ready(sock: socket.socket) -> None:
     gc.collect()
     gc.freeze()  # so that a garbage collection in a fork does not copy the pages
-    forking.mark_warm({sock.fileno(), guard})
+    forking.mark_warm({sock.fileno()})
 
 
 def _import(names: Sequence[str], path: Sequence[str]) -> dict[str, Any]:
@@ -330,23 +323,6 @@ def _unsafe() -> str | None:
     if torch is not None and torch.cuda.is_initialized():
         return "an import has initialised CUDA"
     return None
-
-
-def _fork_supervisor(supervisor: ModuleType, message: Mapping[str, Any], guard: int | None) -> dict[str, Any]:
-    why = _unsafe()
-    if why is not None:
-        return {"refused": why}
-
-    def child() -> None:
-        os.setsid()
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.umask(message["umask"])
-        forking.adopt(message["env"])
-        folder, cold = Path(message["launch"]), message["cold"]
-        supervisor.supervise(folder, warm=not cold, why_cold=cold, prepared=guard)
-        os._exit(0)
-
-    return {"pid": forking.fork(child, frozenset() if guard is None else frozenset({guard}))}
 
 
 if __name__ == "__main__":

@@ -6,7 +6,10 @@ Only the template process and its forks are warm. A kernel must not call functio
 from __future__ import annotations
 
 import contextlib
+import functools
+import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -17,10 +20,12 @@ from typing import Any
 
 from ..worker import boot
 
-__all__ = ["adopt", "fork", "fork_rank", "is_warm", "mark_warm", "threads"]
+__all__ = ["adopt", "dismiss_ranks", "fork", "fork_rank", "is_warm", "mark_warm", "prepare_ranks", "threads"]
 
 _inherited: frozenset[int] | None = None
 """Descriptors that imports have opened and that stay open in forks; None in a process that is not warm."""
+_spares: list[tuple[int, int]] = []
+"""Ranks that were forked in advance: the pid, and the pipe on which the rank waits."""
 _blas: Any = None
 """The BLAS libraries. Their search is as slow as a fork, so the template searches once."""
 
@@ -73,18 +78,63 @@ def fork(child: Callable[[], None], keep: frozenset[int] = frozenset()) -> int:
         os._exit(70)
 
 
-def fork_rank(env: Mapping[str, str]) -> int:
-    """Fork a rank with exactly this environment. Returns its pid."""
+def prepare_ranks(count: int) -> None:
+    """Fork ranks in advance. Each waits until `fork_rank` uses it, and ends with this process."""
+    for _ in range(count):
+        read, write = os.pipe()
+        _spares.append((fork(functools.partial(_wait, read), frozenset({read})), write))
+        os.close(read)
 
-    def child() -> None:
-        adopt(env)
-        boot.reseed()
-        _set_threads(env)
-        from ..worker.__main__ import main
 
-        main()
+def _wait(read: int) -> None:
+    with open(read, "rb") as pipe:
+        message = pipe.read()
+    if not message:
+        os._exit(0)
+    env, umask, output = json.loads(message)
+    os.umask(umask)
+    log = os.open(output, os.O_WRONLY | os.O_APPEND)  # for errors before the rank opens its own file
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    _become_rank(env)
 
-    return fork(child)
+
+def fork_rank(env: Mapping[str, str], output: str) -> int:
+    """Return the pid of a new rank with exactly this environment. It is a fork, possibly made in advance.
+
+    `output`: the file for errors before the rank opens its own file. It exists.
+    """
+    umask = os.umask(0o077)
+    os.umask(umask)
+    message = json.dumps([dict(env), umask, output]).encode()
+    while _spares:
+        pid, write = _spares.pop(0)
+        try:
+            with open(write, "wb") as pipe:
+                pipe.write(message)
+            return pid
+        except BrokenPipeError:  # somebody has killed it
+            os.waitpid(pid, 0)
+    return fork(functools.partial(_become_rank, env))
+
+
+def dismiss_ranks() -> None:
+    """End the ranks that were forked in advance and are not needed."""
+    while _spares:
+        pid, write = _spares.pop()
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(write)
+
+
+def _become_rank(env: Mapping[str, str]) -> None:
+    adopt(env)
+    boot.reseed()
+    _set_threads(env)
+    from ..worker.__main__ import main
+
+    main()
 
 
 def adopt(env: Mapping[str, str]) -> None:

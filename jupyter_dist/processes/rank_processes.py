@@ -66,6 +66,7 @@ class Processes:
             self._ranks.append(
                 RankState(spec.rank, State.RUNNING, pid, spec.host, spec.local_rank, started=started)
             )
+        forking.dismiss_ranks()
         return {"pids": [rank.pid for rank in self._ranks]}
 
     def _give_up(self) -> None:
@@ -127,7 +128,9 @@ class Processes:
 def _start(python: str, folder: RunFolder, attempt: int, rank: int, env: Mapping[str, str]) -> int:
     log = open_private(folder.rank(attempt, rank).output, os.O_WRONLY | os.O_APPEND)
     try:
-        return forking.fork_rank(env) if forking.is_warm() else _spawn(python, env, log)
+        if forking.is_warm():
+            return forking.fork_rank(env, str(folder.supervisor_log))
+        return _spawn(python, env, log)
     finally:
         os.close(log)
 

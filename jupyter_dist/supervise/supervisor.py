@@ -28,6 +28,7 @@ from typing import Any
 from .. import backends
 from ..folder import RunFolder, free_room, keep_room, make_attempt, open_private
 from ..job import Job, RankState, State, Status, Supervisor, Verdict
+from ..processes import forking
 from ..processes.leftovers import end_leftovers
 from ..record.reader import boot_id, start_ticks, supervised
 from ..worker.boot import set_name
@@ -283,6 +284,8 @@ def supervise(
     elif folder.state.exists():
         return
     try:
+        if not warm:
+            forking.dismiss_ranks()
         _Supervision(folder, job, warm, resumed, prepared).run()
     except BaseException as error:
         traceback.print_exc()

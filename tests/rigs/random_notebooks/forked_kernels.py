@@ -59,7 +59,7 @@ def _ranks() -> Callable[[dict[str, Any]], int]:
 
     def start(asked: dict[str, Any]) -> int:
         env = {**asked["env"], "JUPYTER_DIST_PARENT": str(os.getpid())}
-        return forking.fork_rank(env)
+        return forking.fork_rank(env, os.devnull)
 
     return start
 
