@@ -9,6 +9,7 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
@@ -19,7 +20,7 @@ from ..import_hooks import AfterImport
 from ..output import events
 from ..output.scalars import loose, step_number
 
-__all__ = ["guarded", "install", "quiet", "quietly", "record"]
+__all__ = ["guarded", "install", "load_hooks", "quiet", "quietly", "record"]
 
 # Each module maps to our module that patches it, and the patching function. The hook runs right after the
 # module was executed for the first time. So choose modules whose classes are then complete.
@@ -97,6 +98,13 @@ def install() -> None:
     Raises ForeignNameMissing if an imported module that decides what is trained cannot be patched.
     """
     _finder.install()
+
+
+def load_hooks() -> None:
+    """Import the modules that `install` uses for the frameworks that are imported. Patches nothing."""
+    for framework, (module, _) in _HOOKS.items():
+        if framework in sys.modules:
+            importlib.import_module(module, __name__)
 
 
 def record(values: Mapping[Any, Any], step: Any) -> None:

@@ -1,0 +1,131 @@
+"""Supervisors and ranks that are forked before they are needed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_dist.job import State
+from jupyter_dist.launch import template
+from jupyter_dist.record import reader
+from tests.rigs.launching import launch_cell, results
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+WaitFor = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def own_template(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    template.close()
+    monkeypatch.setattr(template, "_poisoned", {})
+    monkeypatch.setattr(template, "wanted", lambda: True)
+    yield
+    template.close()
+
+
+def children(pid: int) -> list[int]:
+    """The waiting forks of a process."""
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    names = {int(child): Path(f"/proc/{child}/comm") for child in found}
+    return [child for child, name in names.items() if name.exists() and name.read_text() == "jdist spare\n"]
+
+
+def spare(wait_for: WaitFor, ranks: int) -> tuple[int, list[int]]:
+    """Wait for the spare supervisor of this process's template, and so many ranks below it."""
+
+    def ready() -> tuple[int, list[int]] | None:
+        for supervisor in children(template._current().pid):
+            below = children(supervisor)
+            if len(below) == ranks:
+                return supervisor, below
+        return None
+
+    found: tuple[int, list[int]] = wait_for(ready, f"a supervisor with {ranks} ranks")
+    return found
+
+
+def run(wait_for: WaitFor, ranks: int, source: str = "import os\nos.getpid()") -> tuple[int, list[Any]]:
+    """Run a cell. Returns the supervisor's pid, and the results."""
+    folder = launch_cell("local", source, ranks, cold=False)
+    wait_for(lambda: reader.status(folder).state.ended, "the run's end")
+    status = reader.status(folder)
+    assert (status.state, status.warm) == (State.SUCCEEDED, True), status.reason
+    assert status.supervisor is not None
+    return status.supervisor.pid, results(folder, ranks)
+
+
+def is_gone(pid: int) -> bool:
+    return reader.start_ticks(pid) is None
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_a_run_uses_what_is_there(ranks: int, wait_for: WaitFor) -> None:
+    supervisor, below = spare(wait_for, 2)
+    its_supervisor, pids = run(wait_for, ranks)
+    assert its_supervisor == supervisor
+    assert set(pids[:2]) <= set(below)
+    assert len(set(pids)) == ranks
+    wait_for(lambda: all(map(is_gone, [supervisor, *below])), "the end of all of them")
+    # The next run probably has as many ranks.
+    spare(wait_for, ranks)
+
+
+def test_a_cold_run_leaves_no_rank_waiting(wait_for: WaitFor) -> None:
+    supervisor, below = spare(wait_for, 2)
+    folder = launch_cell("torchrun", "import time\nwhile True: time.sleep(1)", 2, cold=False)
+    wait_for(lambda: reader.status(folder).state is State.RUNNING, "its ranks")
+    status = reader.status(folder)
+    assert status.supervisor is not None
+    assert status.supervisor.pid == supervisor
+    assert all(map(is_gone, below))
+    os.kill(supervisor, signal.SIGKILL)
+    wait_for(lambda: not any(rank.pid and not is_gone(rank.pid) for rank in status.ranks), "the ranks' end")
+
+
+def test_an_import_replaces_them(wait_for: WaitFor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "late.py").write_text("import os\nimported_by = os.getpid()")
+    monkeypatch.syspath_prepend(tmp_path)
+    supervisor, below = spare(wait_for, 2)
+    template._current().preload(["late"])
+    wait_for(lambda: all(map(is_gone, [supervisor, *below])), "the end of those without the import")
+    fresh, _ = spare(wait_for, 2)
+    its_supervisor, found = run(wait_for, 2, "import late\nlate.imported_by")
+    assert its_supervisor == fresh
+    assert found == [template._current().pid] * 2
+
+
+@pytest.mark.parametrize("killed", ["supervisor", "a rank", "all ranks"])
+def test_a_start_survives_their_death(killed: str, wait_for: WaitFor) -> None:
+    supervisor, below = spare(wait_for, 2)
+    victims = {"supervisor": [supervisor], "a rank": below[:1], "all ranks": below}[killed]
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+        # A dead child that nobody has reaped yet is a zombie.
+        wait_for(lambda pid=pid: is_gone(pid) or _state(pid) == "Z", "its death")
+    _, pids = run(wait_for, 2)
+    assert not set(pids) & set(victims)
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_they_end_with_the_template(wait_for: WaitFor) -> None:
+    supervisor, below = spare(wait_for, 2)
+    os.kill(template._current().pid, signal.SIGKILL)
+    wait_for(lambda: all(map(is_gone, [supervisor, *below])), "the end of all of them")
+
+
+def test_numbers_differ_although_all_have_waited(wait_for: WaitFor) -> None:
+    spare(wait_for, 2)
+    _, first = run(wait_for, 2, "import random\nrandom.random()")
+    spare(wait_for, 2)
+    _, second = run(wait_for, 2, "import random\nrandom.random()")
+    assert len({*first, *second}) == 4
