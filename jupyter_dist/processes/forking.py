@@ -87,6 +87,7 @@ def prepare_ranks(count: int) -> None:
 
 
 def _wait(read: int) -> None:
+    boot.reseed()  # the first time costs some milliseconds, because it copies pages that the fork shares
     with open(read, "rb") as pipe:
         message = pipe.read()
     if not message:
