@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..line_file import write_all
 from .devices import Gpu
 
 __all__ = [
@@ -263,7 +264,7 @@ def _make(place: int, name: str, data: bytes, *, lock: bool = True) -> int:
     try:
         if lock:
             fcntl.flock(fd, fcntl.LOCK_SH)
-        os.write(fd, data)
+        write_all(fd, data)
         os.fchmod(fd, 0o644)
         os.link(draft, name, src_dir_fd=place, dst_dir_fd=place)
     except FileExistsError:
