@@ -110,6 +110,7 @@ class RunFolder:
         self.payload = path / layout.PAYLOAD
         self.modules = path / layout.MODULES
         self.about = path / layout.ABOUT
+        self.about_lock = path / layout.ABOUT_LOCK
         self.environment = path / layout.ENVIRONMENT
         self.state = path / layout.STATE
         self.moment = path / layout.MOMENT
@@ -248,9 +249,9 @@ def open_private(path: Path, flags: int) -> int:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace a file. Readers see the whole old or the whole new file. Does not sync it to the disk."""
-    # The pid separates the temporary files of two writers. The last writer wins.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    fd = open_private(temporary, os.O_WRONLY | os.O_TRUNC)
+    # Threads, processes and hosts may write at once, each into an own temporary file. The last one wins.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    fd = open_private(temporary, os.O_WRONLY | os.O_EXCL)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(data)

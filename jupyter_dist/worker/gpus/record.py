@@ -280,7 +280,7 @@ def _make(place: int, name: str, data: bytes, *, lock: bool = True) -> int:
 
 
 def _locked(fd: int, how: int, limit_s: float) -> bool:
-    """Lock a file. Return False if other processes keep it locked for `limit_s`."""
+    """Lock a file. Return False if other processes keep it locked for `limit_s`. Raises Unusable."""
     deadline = time.monotonic() + limit_s
     while True:
         try:
@@ -289,6 +289,12 @@ def _locked(fd: int, how: int, limit_s: float) -> bool:
             if time.monotonic() >= deadline:
                 return False
             time.sleep(_LOOK_S)
+        except OSError as error:
+            raise Unusable(
+                error.errno,
+                f"{_path()!r}: its file system has no file locks ({error.strerror}). Set {FOLDER} to a "
+                "folder on a local disk",
+            ) from error
         else:
             return True
 
