@@ -40,6 +40,7 @@ __all__ = [
     "runs_root",
     "trial_id",
     "trials_of",
+    "unfinished",
     "unwritable",
     "write_bytes",
     "write_json",
@@ -210,9 +211,11 @@ def create(root: Path, run_id: str, world_size: int) -> RunFolder:
         folder.path.chmod(0o700)
         make_private(folder.requests)
         make_attempt(folder, 0, world_size)
-    except OSError as error:
+    except BaseException as error:
         shutil.rmtree(folder.path, ignore_errors=True)
-        raise unwritable(folder.path, error) from error
+        if isinstance(error, OSError):
+            raise unwritable(folder.path, error) from error
+        raise
     return folder
 
 
@@ -303,6 +306,15 @@ def runs(root: Path | None = None, *, trials: bool = False) -> Iterator[RunFolde
     for name in sorted(own, key=lambda name: age_key(name, root), reverse=True):
         if os.path.isfile(f"{root}/{name}/{layout.JOB}"):
             yield _known(root, name)
+
+
+def unfinished() -> list[RunFolder]:
+    """Return the folders that are no runs yet, because their launch has not written the job."""
+    root = runs_root()
+    with contextlib.suppress(OSError):
+        made = [RunFolder(root / name) for name in os.listdir(root) if _ID.fullmatch(name)]
+        return [folder for folder in made if not folder.job.exists()]
+    return []
 
 
 def trials_of(tuning: RunFolder) -> list[RunFolder]:
