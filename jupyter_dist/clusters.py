@@ -15,7 +15,6 @@ Each notebook has its own cluster, chosen with `%dist use`. Front-ends save it i
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -36,6 +35,7 @@ from .flags import build, nearest, shown
 from .folder import make_private, write_bytes
 from .options import NOT_SAVED, RunOptions
 from .text.confidential import has_form_of_a_key, named_like_a_secret, reads_like_a_secret
+from .worker import file_locks
 
 __all__ = [
     "METADATA",
@@ -346,19 +346,16 @@ def _tables(document: tomlkit.TOMLDocument) -> Mapping[str, Any]:
 
 @contextlib.contextmanager
 def _locked() -> Iterator[None]:
-    """Lock the file's folder, so that two notebooks do not overwrite each other's changes. Blocks."""
-    try:
-        # The file may be a link to a user's settings folder. Then this changes the link's target.
-        folder = path().resolve().parent
-        make_private(folder)
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise _unwritable(error) from None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+    """Lock the clusters, so that two notebooks do not overwrite each other's changes. Blocks."""
+    # The file may be a link to a user's settings folder. Then this changes the link's target.
+    file = path().resolve()
+    with contextlib.ExitStack() as stack:
+        try:
+            make_private(file.parent)
+            stack.enter_context(file_locks.locked(file.with_name(f".{file.name}.lock")))
+        except OSError as error:
+            raise _unwritable(error) from None
         yield
-    finally:
-        os.close(fd)
 
 
 def _write(document: tomlkit.TOMLDocument) -> None:

@@ -40,6 +40,7 @@ __all__ = [
     "runs_root",
     "trial_id",
     "trials_of",
+    "unfinished",
     "unwritable",
     "write_bytes",
     "write_json",
@@ -110,6 +111,7 @@ class RunFolder:
         self.payload = path / layout.PAYLOAD
         self.modules = path / layout.MODULES
         self.about = path / layout.ABOUT
+        self.about_lock = path / layout.ABOUT_LOCK
         self.environment = path / layout.ENVIRONMENT
         self.state = path / layout.STATE
         self.moment = path / layout.MOMENT
@@ -209,9 +211,11 @@ def create(root: Path, run_id: str, world_size: int) -> RunFolder:
         folder.path.chmod(0o700)
         make_private(folder.requests)
         make_attempt(folder, 0, world_size)
-    except OSError as error:
+    except BaseException as error:
         shutil.rmtree(folder.path, ignore_errors=True)
-        raise unwritable(folder.path, error) from error
+        if isinstance(error, OSError):
+            raise unwritable(folder.path, error) from error
+        raise
     return folder
 
 
@@ -248,9 +252,9 @@ def open_private(path: Path, flags: int) -> int:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace a file. Readers see the whole old or the whole new file. Does not sync it to the disk."""
-    # The pid separates the temporary files of two writers. The last writer wins.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    fd = open_private(temporary, os.O_WRONLY | os.O_TRUNC)
+    # Threads, processes and hosts may write at once, each into an own temporary file. The last one wins.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    fd = open_private(temporary, os.O_WRONLY | os.O_EXCL)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(data)
@@ -302,6 +306,15 @@ def runs(root: Path | None = None, *, trials: bool = False) -> Iterator[RunFolde
     for name in sorted(own, key=lambda name: age_key(name, root), reverse=True):
         if os.path.isfile(f"{root}/{name}/{layout.JOB}"):
             yield _known(root, name)
+
+
+def unfinished() -> list[RunFolder]:
+    """Return the folders that are no runs yet, because their launch has not written the job."""
+    root = runs_root()
+    with contextlib.suppress(OSError):
+        made = [RunFolder(root / name) for name in os.listdir(root) if _ID.fullmatch(name)]
+        return [folder for folder in made if not folder.job.exists()]
+    return []
 
 
 def trials_of(tuning: RunFolder) -> list[RunFolder]:

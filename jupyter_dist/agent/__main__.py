@@ -25,6 +25,7 @@ from ..worker.boot import STACK_SIGNAL, set_name
 from ..worker.host import machine
 from ..worker.host.ports import available_ports
 from ..worker.host.usage import HostUsage
+from ..worker.line_file import write_all
 from .children import Child, Children, end_leftovers, start_guard
 from .frames import Frame, FrameError, Frames, encode
 from .host_gpus import HostGpus
@@ -271,7 +272,7 @@ class Agent:
         if pids != self._watched:
             self._watched = pids
             with contextlib.suppress(OSError):
-                os.write(self._guard, (" ".join(map(str, pids)) + "\n").encode())
+                write_all(self._guard, (" ".join(map(str, pids)) + "\n").encode())
 
     def _fill(self) -> None:
         """Queue new output for the driver, as fast as the driver reads."""
@@ -363,14 +364,13 @@ class Agent:
         """Return whether a connected driver has not received everything."""
         if not self._greeted:
             return False
-        return (
-            bool(self._out) or self._news is not None or any(c.id not in self._told for c in self._children)
-        )
+        unsent = self._out or self._news is not None
+        return bool(unsent) or any(c.id not in self._told for c in self._children)
 
     def _end(self) -> None:
         self._done = True
         with contextlib.suppress(OSError):
-            os.write(self._guard, b"done\n")
+            write_all(self._guard, b"done\n")
             os.close(self._guard)
         end_leftovers(self._stage)
         for child in self._children.running:

@@ -24,6 +24,7 @@ from typing import Any
 
 from ..worker.jitter import jitter
 from ..worker.launchers.platform_environment import standing
+from ..worker.line_file import write_all
 from .console_output import ConsoleOutput
 from .frames import FrameError, Frames, encode
 from .mailbox_objects import MOST_BYTES, SessionOrder, object_name, parse, session_name, sign, verify
@@ -340,15 +341,10 @@ def _print(text: str) -> None:
     with contextlib.suppress(OSError):
         for line in text.encode(errors="replace").splitlines(keepends=True):
             if len(piece) + len(line) > select.PIPE_BUF:
-                _write_all(piece)
+                write_all(1, piece)
                 piece = b""
             piece += line
-        _write_all(piece)
-
-
-def _write_all(data: bytes) -> None:
-    while data:
-        data = data[os.write(1, data) :]
+        write_all(1, piece)
 
 
 def main() -> None:

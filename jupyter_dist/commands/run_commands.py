@@ -238,12 +238,16 @@ def _rm(context: Context, flags: _Rm, ids: tuple[str, ...]) -> Message:
     if bool(ids) + (flags.older_than is not None) + flags.all_ended != 1:
         raise InputError("rm needs one of: ids, --older-than TIME, --all-ended")
     chosen: list[RunFolder] = [find(i) for i in ids]
+    incomplete: list[str] = []
+    freed = 0
     if not ids:
         chosen = run_list.ended_before(time.time() - (flags.older_than or 0.0))
-    if not chosen:
+        incomplete, freed = removal.remove_abandoned()
+    freed += removal.remove(chosen)
+    removed = {*incomplete, *(folder.id for folder in chosen)}
+    if not removed:
         return Message("no run to remove")
-    freed = removal.remove(chosen)
-    return Message(f"removed {count(len({f.id for f in chosen}), 'run')}, {size(freed)} freed")
+    return Message(f"removed {count(len(removed), 'run')}, {size(freed)} freed")
 
 
 def _backends(context: Context, _: Empty, asked: tuple[str, ...]) -> Table:

@@ -22,6 +22,7 @@ from ..options import RunOptions
 from ..record import reader, run_labels
 from ..search.spec import Search
 from ..worker import keras
+from ..worker.file_locks import locked
 from . import template
 
 __all__ = ["Request", "dry_run", "launch", "launch_watch", "remove_on_failure", "resume", "start_supervisor"]
@@ -60,13 +61,16 @@ def launch(request: Request, payload: Payload) -> RunFolder:
     """Start a run. Returns as soon as its supervisor is starting.
 
     Raises LaunchError if the disk is full or read-only, or if the supervisor does not start. The folder is
-    removed then, and nothing is left running.
+    removed then, and nothing is left running. An interrupt also removes the folder, unless the supervisor may
+    have started. Then the run stays, and ends.
     """
     root = folder.runs_root()
     place = _create(root, request, payload)
+    # If this process is killed while it writes, the lock is free, and `clean` removes the folder.
+    with remove_on_failure(place, BaseException), locked(place.resume_lock):
+        _write(place, request, payload)
     try:
         with remove_on_failure(place):
-            _write(place, request, payload)
             # A tuning run's environment also has the secrets of its trials.
             inherited = backends.extensions_of(backends.declared(request.backend)).inherited
             secret = {} if inherited is None else inherited(request.options)
@@ -78,20 +82,23 @@ def launch(request: Request, payload: Payload) -> RunFolder:
     except LaunchError:
         raise
     except BaseException:
-        place.request("kill")  # an interrupt: a supervisor may have started already
+        place.request("kill")  # an interrupt
         raise
     return place
 
 
 @contextlib.contextmanager
-def remove_on_failure(place: RunFolder) -> Iterator[None]:
-    """Remove a run's folder if a write or the supervisor's start fails in here. Raises LaunchError."""
+def remove_on_failure(place: RunFolder, also: type[BaseException] = LaunchError) -> Iterator[None]:
+    """Remove a run's folder if a write or the supervisor's start fails in here. Raises LaunchError.
+
+    `also`: the folder is also removed after these exceptions.
+    """
     try:
         yield
     except OSError as error:
         shutil.rmtree(place.path, ignore_errors=True)
         raise folder.unwritable(place.path, error) from error
-    except LaunchError:
+    except also:
         shutil.rmtree(place.path, ignore_errors=True)
         raise
 
@@ -102,8 +109,9 @@ def launch_watch(job: Job) -> RunFolder:
     Raises LaunchError. Nothing is left then.
     """
     place = folder.create(folder.runs_root(), job.id, job.world_size)
-    with remove_on_failure(place):
+    with remove_on_failure(place, BaseException):
         folder.write_json(place.job, job.to_json())
+    with remove_on_failure(place):
         _start_cold(place, os.environ, "it shows what runs elsewhere")
     return place
 

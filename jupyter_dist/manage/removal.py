@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import shutil
@@ -9,12 +10,16 @@ import time
 from collections.abc import Iterable
 
 from ..errors import DistError, InputError
-from ..folder import RunFolder, trials_of
+from ..folder import RunFolder, trials_of, unfinished
 from ..job import State
 from ..record import reader
 from ..record.run_list import disk_bytes, ended_before
+from ..worker.file_locks import try_lock
 
-__all__ = ["clean", "remove"]
+__all__ = ["clean", "remove", "remove_abandoned"]
+
+_LONGEST_LAUNCH_S = 86_400
+"""A launch on another host, or without a lock yet, counts as abandoned after this time."""
 
 
 def remove(folders: Iterable[RunFolder]) -> int:
@@ -62,11 +67,12 @@ def remove(folders: Iterable[RunFolder]) -> int:
 def clean(days: float) -> tuple[list[str], int]:
     """Delete the runs that ended more than that many days ago. Returns their ids and the bytes freed.
 
-    Runs that cannot be removed now are left for the next call. Raises InputError.
+    Also delete the folders of runs whose kernel was killed during the launch. Runs that cannot be removed now
+    are left for the next call. Raises InputError.
     """
     if not math.isfinite(days) or days < 1:
         raise InputError(f"days must be at least 1, got {days}")
-    removed, freed = [], 0
+    removed, freed = remove_abandoned()
     for folder in ended_before(time.time() - days * 86_400):
         if reader.status(folder).state is State.LOST and not folder.state.exists():
             continue  # it may not have ended
@@ -76,3 +82,30 @@ def clean(days: float) -> tuple[list[str], int]:
             continue
         removed.append(folder.id)
     return removed, freed
+
+
+def remove_abandoned() -> tuple[list[str], int]:
+    """Delete the folders of runs whose kernel was killed during the launch. They are in no list.
+
+    A launch keeps the folder locked while it writes. Returns the ids and the bytes freed.
+    """
+    removed, freed = [], 0
+    for folder in unfinished():
+        with contextlib.suppress(OSError, DistError):
+            if not folder.resume_lock.exists() and _may_be_launching(
+                time.time() - folder.path.stat().st_mtime
+            ):
+                continue
+            lock = try_lock(folder.resume_lock, _may_be_launching)
+            if lock is not None:
+                try:
+                    if not folder.job.exists():
+                        freed += remove([folder])
+                        removed.append(folder.id)
+                finally:
+                    lock.release()
+    return removed, freed
+
+
+def _may_be_launching(age_s: float) -> bool:
+    return age_s < _LONGEST_LAUNCH_S

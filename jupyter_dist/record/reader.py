@@ -39,6 +39,10 @@ _GRACE_S = 30.0
 """Seconds after `RunFolder.still_pending` during which a run without a state counts as pending."""
 
 
+_BEGINNING = b'{"seq":'
+"""The beginning of each event that `EventWriter` writes."""
+
+
 class Line(NamedTuple):
     """One line of a rank's output. `text` has no newline, and bytes that are not UTF-8 are replaced."""
 
@@ -129,14 +133,22 @@ def _unsupervised(folder: RunFolder) -> Status:
 
 
 def parse_events(data: bytes, rank: int, attempt: int) -> Iterator[Event]:
-    """Yield the events in whole lines of a rank's `events.jsonl`. Other lines are skipped."""
-    for event in parse_lines([line for line in data.split(b"\n") if line]):
+    """Yield the events in whole lines of a rank's `events.jsonl`. Other lines are skipped.
+
+    If the line of an event was cut, the last event is a note about it.
+    """
+    lines = [line for line in data.split(b"\n") if line]
+    parsed, when = parse_lines(lines), 0.0
+    for event in parsed:
         try:
-            yield Event(
-                rank, attempt, event.pop("seq"), float(event.pop("time")), str(event.pop("kind")), event
-            )
+            when = float(event.pop("time"))
+            yield Event(rank, attempt, event.pop("seq"), when, str(event.pop("kind")), event)
         except (ValueError, KeyError, AttributeError, TypeError):
             continue  # not an event of jupyter-dist
+    # A line without an end may still be written.
+    if len(parsed) < len(lines) and any(map(_is_torn, data.split(b"\n")[:-1])):
+        text = "A record of this rank is not whole, as after a full disk. It was skipped."
+        yield Event(rank, attempt, -1, when, "note", {"text": text})
 
 
 def parse_lines(lines: Sequence[bytes]) -> list[dict[str, Any]]:
@@ -153,7 +165,13 @@ def _parsed(line: bytes) -> Any:
     try:
         return json.loads(line)
     except ValueError:
-        return None  # torn by a full disk
+        # A full disk has cut this line. Another process of the rank may have continued it with its own line.
+        second = line.rfind(_BEGINNING)
+        return _parsed(line[second:]) if second > 0 else None
+
+
+def _is_torn(line: bytes) -> bool:
+    return bool(line) and _BEGINNING.startswith(line[: len(_BEGINNING)]) and _parsed(line) is None
 
 
 def ranks(folder: RunFolder, attempt: int) -> list[RankState]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ..errors import InputError
 from ..folder import RunFolder, unwritable, write_json
 from ..text.labels import read_name, read_note, read_tags
+from ..worker.file_locks import locked
 
 __all__ = ["About", "change", "read"]
 
@@ -44,19 +45,21 @@ def change(
 ) -> About:
     """Change the labels of a run. None leaves a label as it is, and an empty text removes it.
 
-    Raises InputError, and LaunchError if the folder cannot be written.
+    Changes at the same time by other threads and processes are kept. Raises InputError, and LaunchError if
+    the folder cannot be written.
     """
-    known = read(folder)
     try:
-        said = About(
-            known.name if name is None else read_name(name),
-            known.tags if tags is None else read_tags(tags),
-            known.note if note is None else read_note(note),
-        )
-    except ValueError as error:
-        raise InputError(f"a run's name, tags or note {error}") from None
-    try:
-        write_json(folder.about, {"name": said.name, "tags": list(said.tags), "note": said.note})
+        with locked(folder.about_lock):
+            known = read(folder)
+            try:
+                said = About(
+                    known.name if name is None else read_name(name),
+                    known.tags if tags is None else read_tags(tags),
+                    known.note if note is None else read_note(note),
+                )
+            except ValueError as error:
+                raise InputError(f"a run's name, tags or note {error}") from None
+            write_json(folder.about, {"name": said.name, "tags": list(said.tags), "note": said.note})
         os.utime(folder.path.parent)  # so that lists of runs are read again
     except OSError as error:
         raise unwritable(folder.path, error) from error

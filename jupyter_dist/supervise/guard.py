@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from ..processes import forking
 from ..processes.leftovers import end_leftovers
 from ..processes.rank_processes import PACKAGE_ROOT
+from ..worker.line_file import write_all
 from ..worker.process_groups import kill_group, last_words
 
 __all__ = ["Guard", "prepare"]
@@ -78,7 +79,7 @@ class Guard:
 
     def _say(self, text: str) -> None:
         with contextlib.suppress(BrokenPipeError):
-            os.write(self._write, text.encode() + b"\n")
+            write_all(self._write, text.encode() + b"\n")
 
 
 def _start() -> int:

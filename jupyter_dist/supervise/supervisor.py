@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 import socket
@@ -26,12 +25,13 @@ from pathlib import Path
 from typing import Any
 
 from .. import backends
-from ..folder import RunFolder, free_room, keep_room, make_attempt, open_private
+from ..folder import RunFolder, free_room, keep_room, make_attempt
 from ..job import Job, RankState, State, Status, Supervisor, Verdict
 from ..processes import forking
 from ..processes.leftovers import end_leftovers
 from ..record.reader import boot_id, start_ticks, supervised
 from ..worker.boot import set_name
+from ..worker.file_locks import is_recent, try_lock
 from ..worker.host.usage import HostUsage
 from ..worker.process_groups import kill_group
 from .attempt import Attempt
@@ -271,10 +271,7 @@ def supervise(
     log(f"supervisor {os.getpid()}: " + ("warm start" if warm else f"cold start: {why_cold or 'asked for'}"))
     job = Job.from_json(json.loads(folder.job.read_bytes()))
     # This process keeps the lock until it ends, so each run has one supervisor at a time.
-    lock = open_private(folder.resume_lock, os.O_WRONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if try_lock(folder.resume_lock, lambda age_s: is_recent(age_s) or _is_supervised(folder)) is None:
         return
     resumed: Status | None = None
     if resume:
@@ -290,6 +287,13 @@ def supervise(
     except BaseException as error:
         traceback.print_exc()
         _broke_down(folder, job, warm, error)
+
+
+def _is_supervised(folder: RunFolder) -> bool:
+    try:
+        return supervised(Status.from_json(json.loads(folder.state.read_bytes())))
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
 
 
 def _is_somewhere(status: Status) -> bool:

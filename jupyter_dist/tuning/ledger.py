@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..folder import RunFolder, open_private
+from ..folder import RunFolder
+from ..worker.line_file import LineFile
 
 __all__ = ["Ledger"]
 
@@ -18,11 +18,7 @@ class Ledger:
     """Writer of `trials.jsonl`, whose format is in record/trials.py. Raises OSError if the disk is full."""
 
     def __init__(self, folder: RunFolder) -> None:
-        self._fd = open_private(folder.trials, os.O_RDWR | os.O_APPEND)
-        # A full disk or a crash may have torn the last line. End it here.
-        size = os.fstat(self._fd).st_size
-        if size and os.pread(self._fd, 1, size - 1) != b"\n":
-            os.write(self._fd, b"\n")
+        self._file = LineFile(folder.trials)
 
     def begun(self, number: int, parameters: Mapping[str, Any], handle: Mapping[str, Any] | None) -> None:
         found_by = {} if handle is None else {"handle": dict(handle)}
@@ -52,10 +48,10 @@ class Ledger:
         self._write({"importance": dict(found)})
 
     def close(self) -> None:
-        os.close(self._fd)
+        self._file.close()
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        os.write(self._fd, json.dumps(line, ensure_ascii=True).encode() + b"\n")
+        self._file.append(json.dumps(line, ensure_ascii=True).encode() + b"\n")
 
 
 def _word(value: float) -> str:

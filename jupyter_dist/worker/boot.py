@@ -248,6 +248,8 @@ def end(code: int, *, orderly: bool, last: Callable[[], None] | None = None) -> 
     if last is not None:
         with contextlib.suppress(Exception):
             last()
+    with contextlib.suppress(Exception):
+        events.close()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()

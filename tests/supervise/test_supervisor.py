@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -320,20 +320,63 @@ def test_a_run_of_whose_folder_a_file_is_left_ends(wait_for: WaitFor, kept: str)
     remove(folder)
 
 
-@pytest.mark.parametrize("fill", ["while True: print('x' * 999)", "while True: dist.log(loss=1.0)"])
-def test_a_full_disk_is_what_the_run_says_it_failed_of(
-    own_folders: Path, request: pytest.FixtureRequest, fill: str
-) -> None:
+@pytest.fixture
+def small_disk(own_folders: Path) -> Iterator[None]:
+    """The runs are on a disk of 1 MB."""
     own_folders.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", own_folders]).returncode:
         pytest.skip("needs the right to mount a tmpfs")
-    request.addfinalizer(lambda: subprocess.run(["umount", "-l", own_folders], check=True))
+    yield
+    subprocess.run(["umount", "-l", own_folders], check=True)
+
+
+_FILL = """
+import os
+import jupyter_dist as dist
+ballast = open(os.path.join(os.environ["JUPYTER_DIST_RUNS"], "ballast"), "wb", buffering=0)
+def fill():
+    try:
+        while ballast.write(bytes(100)):
+            pass
+    except OSError:
+        pass
+"""
+
+
+@pytest.mark.usefixtures("small_disk")
+def test_a_training_outlives_a_full_disk_and_its_record_counts_what_is_lost() -> None:
+    source = f"""{_FILL}
+dist.log(loss=1.0, step=0)
+fill()
+for step in range(1, 2001):
+    dist.log(loss=1.0, step=step)
+ballast.truncate(0)
+dist.log(loss=0.5, step=2001)
+"done"
+"""
+    folder, status = run(source, np=1)
+    assert (status.state, status.reason) == (State.SUCCEEDED, None)
+    events = reader.events(folder)
+    steps = [event.data["step"] for event in events if event.kind == "metric"]
+    assert steps[0] == 0
+    assert steps[-1] == 2001
+    (note,) = (event.data["text"] for event in events if event.kind == "note" and event.seq >= 0)
+    assert note.startswith(f"{2002 - len(steps):,} metrics of this rank were not written: No space left")
+    assert sum("No space left" in line or "not written" in line for line in logs(folder, 0)) == 1
+
+
+@pytest.mark.usefixtures("small_disk")
+@pytest.mark.parametrize(
+    "fill",
+    ["while True: print('x' * 999)", f"{_FILL}fill()\ndist.log(loss=1.0)\nresult = bytes(99_999)\nresult"],
+)
+def test_a_full_disk_is_what_the_run_says_it_failed_of(fill: str) -> None:
     folder, status = run(f"import jupyter_dist as dist\n{fill}", np=1)
     assert status.state is State.FAILED
     assert status.reason is not None
     assert status.reason.startswith("rank 0 failed: OSError: [Errno 28] No space left on device")
     (error,) = failures.failures(folder)
-    assert fill in error.text
+    assert "print" not in fill or fill in error.text
 
 
 def test_a_killed_rank_takes_the_others_down_and_leaves_all_it_wrote() -> None:

@@ -27,6 +27,7 @@ from ...backends.interface import Backend
 from ...folder import RunFolder
 from ...job import Job, Poll
 from ...worker.boot import set_name
+from ...worker.line_file import write_all
 from ..backend_calls import Failure, failure_of, perform
 
 __all__ = ["main"]
@@ -56,9 +57,7 @@ class _Carrier:
         except BaseException as error:
             text = json.dumps({"id": message["id"], "failure": failure_of(error).to_json()})
         with self._writing:
-            data = text.encode() + b"\n"
-            while data:
-                data = data[os.write(self._answers, data) :]
+            write_all(self._answers, text.encode() + b"\n")
 
 
 def _end() -> None:

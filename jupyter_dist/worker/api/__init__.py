@@ -90,12 +90,12 @@ def log(values: Mapping[str, Any] | None = None, /, *, step: int | None = None, 
     other name, a figure, a PIL image, a data frame or an array that looks like a picture is logged by its
     type. Up to 100 MB of them are kept for each rank.
 
-    Outside a run the values are checked and nothing is recorded.
+    Outside a run the values are checked and nothing is recorded. On a full disk the training continues. The
+    log of the rank then gets a line, and the run a note with the number of lost metrics.
 
     Raises:
     - TypeError, with the value and its type.
     - ValueError for a value that is not a picture, and for a step of more than 64 bits.
-    - OSError when the disk is full.
     """
     global _step
     if values is not None:

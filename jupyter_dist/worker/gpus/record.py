@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..line_file import write_all
 from .devices import Gpu
 
 __all__ = [
@@ -263,7 +264,7 @@ def _make(place: int, name: str, data: bytes, *, lock: bool = True) -> int:
     try:
         if lock:
             fcntl.flock(fd, fcntl.LOCK_SH)
-        os.write(fd, data)
+        write_all(fd, data)
         os.fchmod(fd, 0o644)
         os.link(draft, name, src_dir_fd=place, dst_dir_fd=place)
     except FileExistsError:
@@ -279,7 +280,7 @@ def _make(place: int, name: str, data: bytes, *, lock: bool = True) -> int:
 
 
 def _locked(fd: int, how: int, limit_s: float) -> bool:
-    """Lock a file. Return False if other processes keep it locked for `limit_s`."""
+    """Lock a file. Return False if other processes keep it locked for `limit_s`. Raises Unusable."""
     deadline = time.monotonic() + limit_s
     while True:
         try:
@@ -288,6 +289,12 @@ def _locked(fd: int, how: int, limit_s: float) -> bool:
             if time.monotonic() >= deadline:
                 return False
             time.sleep(_LOOK_S)
+        except OSError as error:
+            raise Unusable(
+                error.errno,
+                f"{_path()!r}: its file system has no file locks ({error.strerror}). Set {FOLDER} to a "
+                "folder on a local disk",
+            ) from error
         else:
             return True
 

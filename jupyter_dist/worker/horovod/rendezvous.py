@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import layout
+from ..line_file import append_line
 from . import gpus, output_files
 from .peer_connections import Peers
 
@@ -91,11 +92,7 @@ def _meet_anew() -> None:
     seat, number = os.environ[PROCESS].split()
     folder = Path(layout.rank_path(os.environ["JUPYTER_DIST_RUN"], os.environ["JUPYTER_DIST_ATTEMPT"], seat))
     asked = {"process": int(number), "asks": _asks, "port": _store.port}
-    fd = os.open(folder / layout.MEETING, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(fd, json.dumps(asked).encode() + b"\n")
-    finally:
-        os.close(fd)
+    append_line(folder / layout.MEETING, json.dumps(asked).encode() + b"\n")
     told = _notice()
     while told.get("round", 0) <= _round or os.environ[PROCESS] not in told["members"]:
         time.sleep(_WAIT_S)

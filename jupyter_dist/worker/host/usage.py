@@ -15,12 +15,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from .. import layout
 from ..gpus import nvml
+from ..line_file import append_line
 
 __all__ = ["HostUsage"]
 
@@ -62,7 +64,7 @@ class HostUsage:
         self._ticks = 0
         self._network: tuple[float, int, int] | None = None
         self._nvml: nvml.Nvml | None = None
-        self._asked_nvml = False
+        self._asked_nvml = self._reported = False
         self._hertz = os.sysconf("SC_CLK_TCK")
         self._page = os.sysconf("SC_PAGE_SIZE")
 
@@ -101,11 +103,14 @@ class HostUsage:
     def _write(self, rank: _Rank, values: dict[str, float]) -> None:
         line = {"time": round(time.time() + rank.clock_offset_s, 3), "values": values}
         path = os.path.join(rank.folder, layout.USAGE)
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.write(fd, json.dumps(line, separators=(",", ":")).encode() + b"\n")
-        finally:
-            os.close(fd)
+            append_line(path, json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        except OSError as error:
+            if not self._reported:  # once in the log of the supervisor or the agent
+                self._reported = True
+                print(f"samples of the resource usage are lost: {error}", file=sys.stderr, flush=True)
+        else:
+            self._reported = False
 
     def _find(self) -> None:
         """Find ranks of the newest attempt that have begun since the last look."""

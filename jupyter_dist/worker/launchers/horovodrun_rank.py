@@ -13,6 +13,7 @@ from collections.abc import MutableMapping
 from pathlib import Path
 
 from .. import layout
+from ..line_file import append_line
 
 __all__ = ["GPUS", "SLOTS", "claim", "leave", "prepare", "take_over"]
 
@@ -92,11 +93,7 @@ def take_over(place: Path, index: int) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(place / name)
     text = f"rank {index} has ended and was replaced: a new process continues here"
-    fd = os.open(place / layout.OUTPUT, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(fd, f"jupyter_dist: {text}\n".encode())
-    finally:
-        os.close(fd)
+    append_line(place / layout.OUTPUT, f"jupyter_dist: {text}\n".encode())
 
 
 def leave() -> None:

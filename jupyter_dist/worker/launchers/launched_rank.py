@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .. import layout
+from ..line_file import write_all
 from . import srun_rank
 from .rank_folder import rank_folder
 from .torchrun_host import ROUND
@@ -181,7 +182,7 @@ def _write(path: Path, data: bytes) -> None:
     # O_TRUNC would release the reserved blocks.
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        os.write(fd, data)
+        write_all(fd, data)
     finally:
         os.close(fd)
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from ..line_file import LineFile, write_all
 
 __all__ = ["EventWriter", "close", "now", "open_writer", "tell", "writer"]
 
 _LARGEST = sys.float_info.max
+_ESSENTIAL = frozenset({"started", "cell", "result"})
+"""The events without which nobody can judge the run. If one of them cannot be written, the rank fails."""
 _writer: EventWriter | None = None
 _clock_offset_s = 0.0
 
@@ -20,12 +26,17 @@ _clock_offset_s = 0.0
 class EventWriter:
     """A writer that appends to `events.jsonl`. Every method returns after the line is in the file.
 
-    Raises OSError when the disk is full. A metric is never dropped silently.
+    If a line cannot be written, for example because the disk is full, the training continues. The log gets
+    one line. When there is room again, the writer first writes a note that counts the lost lines. For the
+    events without which a run cannot be judged, the methods raise OSError.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file = LineFile(path)
+        self._lost: Counter[str] = Counter()
+        """The kinds of the lines that were lost since the last note, and their numbers."""
+        self._why, self._printed = "", False
         self._seq = itertools.count()
         self._keys: dict[str, str] = {}
 
@@ -43,8 +54,8 @@ class EventWriter:
                 key = keys[name] = json.dumps(name) + ":"
             # An int can be larger than the largest float that a reader could make of it.
             parts.append(key + (repr(value) if -_LARGEST <= value <= _LARGEST else _special(value)))
-        os.write(
-            self._fd,
+        self._append(
+            "metric",
             (
                 f'{{"seq":{next(self._seq)},"time":{now():.6f},"kind":"metric",'
                 f'"step":{"null" if step is None else step},"values":{{{",".join(parts)}}}}}\n'
@@ -97,12 +108,61 @@ class EventWriter:
         self.event("result", {"repr": repr_, "bytes": nbytes, "error": error, **told})
 
     def close(self) -> None:
-        os.close(self._fd)
+        """Write what is still to be reported about lost lines, and close the file."""
+        if self._lost:
+            self._report_loss()
+        self._file.close()
 
     def event(self, kind: str, data: Mapping[str, Any]) -> None:
         """Write an event of any other kind, such as those of media.py."""
         event = {"seq": next(self._seq), "time": now(), "kind": kind, **data}
-        os.write(self._fd, json.dumps(event, ensure_ascii=True).encode() + b"\n")
+        self._append(kind, json.dumps(event, ensure_ascii=True).encode() + b"\n")
+
+    def lose(self, kind: str, error: OSError) -> None:
+        """Count an event that cannot be written. The first one since the last note is reported in the log."""
+        self._lost[kind] += 1
+        if self._lost.total() == 1:
+            self._why = error.strerror or str(error)
+            self._printed = _print(
+                f"cannot write to {os.path.basename(self.path)!r}: {self._why}. The rank continues, and "
+                "counts the metrics that are lost. Free some space on the disk of the run folder"
+            )
+
+    def _append(self, kind: str, line: bytes) -> None:
+        try:
+            if self._lost and not self._report_loss() and kind not in _ESSENTIAL:
+                self._lost[kind] += 1
+                return
+            self._file.append(line)
+        except OSError as error:
+            if kind in _ESSENTIAL:
+                raise
+            self.lose(kind, error)
+
+    def _report_loss(self) -> bool:
+        """Write the note about the lost lines. Return whether there was room for the note."""
+        metrics, others = self._lost["metric"], self._lost.total() - self._lost["metric"]
+        counted = ((metrics, "metric"), (others, "other record"))
+        what = " and ".join(f"{n:,} {name}{'s' * (n > 1)}" for n, name in counted if n)
+        were = "was" if self._lost.total() == 1 else "were"
+        text = f"{what} of this rank {were} not written: {self._why}. The curves have a gap there."
+        event = {"seq": next(self._seq), "time": now(), "kind": "note", "text": text}
+        try:
+            self._file.append(json.dumps(event, ensure_ascii=True).encode() + b"\n")
+        except OSError:
+            return False
+        if not self._printed:  # the log is on the same disk, and had no room either
+            _print(text)
+        self._lost.clear()
+        return True
+
+
+def _print(text: str) -> bool:
+    """Print a line in the rank's log. Return whether it is there."""
+    with contextlib.suppress(OSError):
+        write_all(2, f"jupyter_dist: {text}\n".encode())
+        return True
+    return False
 
 
 def _special(value: float) -> str:

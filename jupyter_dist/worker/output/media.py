@@ -9,7 +9,6 @@ Past a limit the rank writes one note, and nothing more of that kind.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Mapping
@@ -100,9 +99,9 @@ class _Standing:
 
 
 class MediaWriter:
-    """A writer for one rank. Every method returns when all is in the files. It returns False past a limit.
+    """A writer for one rank. Every method returns when all is in the files.
 
-    Raises OSError when the disk is full.
+    It returns False past a limit, and on a full disk. The writer of events reports what a full disk has lost.
     """
 
     def __init__(self, events_path: str) -> None:
@@ -156,6 +155,9 @@ class MediaWriter:
             return False
         if not self._has_room(self._displays, size):
             return False
+        parts = self._stored("display", contents)
+        if parts is None:
+            return False
         self._standing = _Standing(standing)
         self._write(
             "display",
@@ -166,7 +168,7 @@ class MediaWriter:
                 "display_id": display_id,
                 "update": update,
                 "result": result,
-                "data": self._parts(contents),
+                "data": parts,
                 "metadata": _plain(metadata),
             },
         )
@@ -197,13 +199,16 @@ class MediaWriter:
         contents = _contents(data)
         if not self._has_room(self._media, sum(len(content) for _, content in contents)):
             return False
+        parts = self._stored("media", contents)
+        if parts is None:
+            return False
         self._write(
             "media",
             {
                 "name": str(name),
                 "step": int(step),
                 "type": type,
-                "data": self._parts(contents),
+                "data": parts,
                 "metadata": _plain(metadata),
             },
         )
@@ -223,8 +228,15 @@ class MediaWriter:
         budget.number += 1
         return True
 
-    def _parts(self, contents: list[tuple[str, bytes]]) -> dict[str, Any]:
-        return {mime: self._part(mime, content) for mime, content in contents}
+    def _stored(self, kind: str, contents: list[tuple[str, bytes]]) -> dict[str, Any] | None:
+        """Write the contents, and return the parts of the event. Returns None if they cannot be written."""
+        try:
+            return {mime: self._part(mime, content) for mime, content in contents}
+        except OSError as error:
+            writer = events.writer()
+            if writer is not None:
+                writer.lose(kind, error)
+            return None
 
     def _part(self, mime: str, content: bytes) -> dict[str, Any]:
         form = form_of(mime)
@@ -281,13 +293,11 @@ def _append(path: str, content: bytes) -> int:
     """
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        with contextlib.suppress(OSError):  # some network disks have no locks
-            fcntl.flock(fd, fcntl.LOCK_EX)
-        offset = os.fstat(fd).st_size
-        view = memoryview(content)
-        while view:
-            view = view[os.write(fd, view) :]
-        return offset
+        # Content that fits only in part is written once more, as a whole: another process may have appended
+        # meanwhile. On a full disk the second write raises.
+        while os.write(fd, content) < len(content):
+            pass
+        return os.lseek(fd, 0, os.SEEK_CUR) - len(content)
     finally:
         os.close(fd)
 

@@ -20,6 +20,8 @@ import bisect
 import os
 import struct
 
+from ..line_file import write_all
+
 __all__ = ["Times", "append", "complete_until", "covered", "is_of_host", "note_complete", "records"]
 
 RECORD = struct.Struct("<Qd")
@@ -29,11 +31,22 @@ FIELDS = (("offset", "<u8"), ("time", "<f8"))
 
 
 def append(path: str | os.PathLike[str], *added: tuple[int, float]) -> None:
-    """Append records of (length of the log, time). OSError passes through."""
+    """Append records of (length of the log, time): all of them, or none. OSError passes through.
+
+    An index has one writer. The writer removes a part of a record, which a full disk or a crash has left.
+    """
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.fchmod(fd, 0o600)  # independent of the umask
-        os.write(fd, b"".join(RECORD.pack(size, when) for size, when in added))
+        size = os.fstat(fd).st_size
+        whole = size - size % RECORD.size
+        if size > whole:
+            os.ftruncate(fd, whole)
+        try:
+            write_all(fd, b"".join(RECORD.pack(size, when) for size, when in added))
+        except OSError:
+            os.ftruncate(fd, whole)
+            raise
     finally:
         os.close(fd)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -382,3 +383,20 @@ def test_many_at_once_never_get_the_same(fake_gpus: FakeGpus) -> None:
         told = [said(process) for process in all_of_them]
         assert sorted(answer for answer in told if answer.startswith("[")) == [f"['{at}']" for at in range(5)]
         assert sum("1 GPU is needed" in answer and "none is free" in answer for answer in told) == 3
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_runs_go_on_without_a_record_on_a_file_system_that_has_no_locks(
+    fake_gpus: FakeGpus, place: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def flock(fd: int, how: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    fake_gpus.are(2)
+    lease = Lease()
+    assert [gpu.name for gpu in lease.take(wish(2))] == ["0", "1"]
+    told = str(lease.unrecorded)
+    assert os.strerror(number) in told
+    assert f"Set {gpu_record.FOLDER} to a folder on a local disk" in told
+    lease.release()
