@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import selectors
-import shlex
 import signal
 import socket
 import sys
@@ -23,6 +22,7 @@ from typing import Any
 
 from ..worker.boot import STACK_SIGNAL, set_name
 from ..worker.host import machine
+from ..worker.host.os_errors import reason
 from ..worker.host.ports import available_ports
 from ..worker.host.usage import HostUsage
 from .children import Child, Children, end_leftovers, start_guard
@@ -31,6 +31,7 @@ from .host_gpus import HostGpus
 from .line_times import LineTimes
 from .notices import write_notice
 from .stage_program import remove
+from .start_script import write_start_script
 from .tail import Tails, checkpoints
 
 __all__ = ["Agent", "main"]
@@ -46,6 +47,8 @@ _TERM_S = 5.0
 """Seconds from SIGTERM to SIGKILL after the grace time."""
 _TELL_S = 3.0
 """How long the agent tries to report the end of the ranks to a connected driver."""
+_HOLD_S = 10.0
+"""How long the agent delays the report of a process's end if it cannot read the process's output."""
 _TOUCH_EVERY_S = 3600.0
 
 
@@ -73,6 +76,8 @@ class Agent:
         self._news: Iterator[Frame] | None = None
         self._told: set[str] = set()
         """Ids of the processes whose end this connection has reported."""
+        self._hindered: str | None = None
+        """What this connection has reported about files that the agent cannot read."""
         self._greeted = False
         self._heard = self._touched = time.monotonic()
         self._forsaken: float | None = None
@@ -177,7 +182,6 @@ class Agent:
         self._driver, self._greeted, self._news = None, False, None
         self._out.clear()
         self._waiting = 0
-        self._tails.close()
 
     def _receive(self) -> None:
         assert self._driver is not None
@@ -206,7 +210,7 @@ class Agent:
             self._say({"is": "pong", "ping": wish["ping"], "time": time.time()})
         elif do == "hello":
             self._greeted = True
-            self._news, self._told, self._sent = None, set(), False
+            self._news, self._told, self._sent, self._hindered = None, set(), False, None
             self._tails.restart(wish["have"])
             known = [child.id for child in self._children]
             self._say({"is": "facts", "known": known, **machine.facts(self._stage)})
@@ -240,24 +244,10 @@ class Agent:
             self._say({"is": "released"})
 
     def _prepare(self, env: dict[str, str], python: str) -> None:
-        """Write the script with which launchers start ranks on this host."""
-        lines = [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
-        code = shlex.quote(os.path.join(self._stage, "code"))
-        lines += [
-            f"export JUPYTER_DIST_STAGE={shlex.quote(self._stage)}",
-            f"export JUPYTER_DIST_RUN={shlex.quote(os.path.join(self._stage, 'run'))}",
-            "unset PYTHONSAFEPATH",
-            '[ -z "$JUPYTER_DIST_CWD" ] || [ -d "$JUPYTER_DIST_CWD" ] || export JUPYTER_DIST_CWD="$HOME"',
-            f"cd {code} || exit 127",
-            '[ $# -eq 0 ] || exec "$@"',
-            f"exec {shlex.quote(python)} -m jupyter_dist.worker",
-        ]
         try:
-            with open(os.path.join(self._stage, "start"), "w") as file:
-                file.write("#!/bin/sh\n" + "\n".join(lines) + "\n")
-                os.fchmod(file.fileno(), 0o700)
+            write_start_script(self._stage, env, python)
         except OSError as error:
-            self._say({"is": "trouble", "why": f"cannot write the start script: {error.strerror}"})
+            self._say({"is": "trouble", "why": f"cannot write the start script: {reason(error)}"})
         else:
             self._say({"is": "prepared"})
 
@@ -291,9 +281,14 @@ class Agent:
             if child.end is not None and child.id not in self._told:
                 # The whole output precedes the end: a driver that knows the end then has all output.
                 yield from self._tails.rest(None if child.rank is None else child.folder)
+                if self._tails.trouble and time.time() - child.end["ended"] < _HOLD_S:
+                    continue
                 self._told.add(child.id)
                 yield self._ended(child), b""
         yield from self._tails.pieces()
+        if self._tails.trouble != self._hindered:
+            self._hindered = self._tails.trouble
+            yield {"is": "hindered", "why": self._hindered}, b""
         if self._releasing and not self._sent and not self._children.running:
             self._sent = True
             yield from checkpoints(os.path.join(self._stage, "run"), self._kept)

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..worker import layout
 from ..worker.boot import STACK_SIGNAL
+from ..worker.host.os_errors import reason
 from ..worker.process_groups import guard_groups, kill_group, peak_memory_bytes
 from .rank_fork import fork_rank
 
@@ -77,7 +78,7 @@ class Children:
             child.pid = self._spawn(wish, os.path.join(self._run, folder))
         except OSError as error:
             what = error.filename or wish["argv"][0]
-            child.end = {"ended": time.time(), "error": f"cannot start {what!r}: {error.strerror or error}"}
+            child.end = {"ended": time.time(), "error": f"cannot start {what!r}: {reason(error)}"}
         self._write_down(child)
         return child
 

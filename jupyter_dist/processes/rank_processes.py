@@ -17,6 +17,7 @@ from ..errors import LaunchError
 from ..folder import RunFolder, open_private
 from ..job import Job, Poll, RankState, State
 from ..worker.boot import STACK_SIGNAL
+from ..worker.host.os_errors import reason
 from ..worker.process_groups import kill_group, peak_memory_bytes
 from . import forking
 
@@ -61,7 +62,7 @@ class Processes:
             except OSError as error:
                 self._give_up()
                 raise LaunchError(
-                    f"rank {spec.rank} of {len(specs)} could not be started: {error}. All were ended."
+                    f"rank {spec.rank} of {len(specs)} could not be started: {reason(error)}. All were ended."
                 ) from error
             self._ranks.append(
                 RankState(spec.rank, State.RUNNING, pid, spec.host, spec.local_rank, started=started)

@@ -32,6 +32,7 @@ from ...job import Job, Poll, RankState, State
 from ...processes.leftovers import end_leftovers
 from ...processes.rank_processes import PACKAGE_ROOT
 from ...worker import layout
+from ...worker.host.os_errors import reason
 from ...worker.launchers.launched_rank import LAUNCHER
 from ...worker.process_groups import kill_group
 from ..interface import Handle
@@ -161,7 +162,7 @@ class LocalLauncher:
                 start_new_session=True,
             )
         except OSError as error:
-            raise LaunchError(f"{name} cannot be started ({argv[0]!r}): {error.strerror or error}") from error
+            raise LaunchError(f"{name} cannot be started ({argv[0]!r}): {reason(error)}") from error
         finally:
             os.umask(umask)
             os.close(log)
