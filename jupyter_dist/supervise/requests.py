@@ -44,16 +44,17 @@ class Requests:
 
     def asked(self, name: str) -> bool:
         """Return whether a user made this request. A request is never withdrawn."""
-        return self._made(name) is not None
+        return self.made(name) is not None
 
     def asked_for_stacks(self) -> bool:
         """Return whether a user has asked for stacks since the last call."""
-        when = self._made("stacks")
+        when = self.made("stacks")
         new = when is not None and when != self._stacks_seen
         self._stacks_seen = when
         return new
 
-    def _made(self, name: str) -> float | None:
+    def made(self, name: str) -> float | None:
+        """Return when a user last made this request, by the clock of files; None if nobody has made it."""
         try:
             return os.stat(self._folder.requests / name).st_mtime
         except OSError:

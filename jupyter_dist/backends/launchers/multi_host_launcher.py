@@ -9,8 +9,7 @@ from typing import Any
 
 from ...errors import DistError
 from ...folder import RunFolder
-from ...hosts.fleet import ssh_script
-from ...hosts.openssh import LOCAL
+from ...hosts.openssh import LOCAL, ssh_script
 from ...job import Job, Poll, RankState, State
 from ..ranks.host_gpus import HostGpuWait, launcher_turn
 from ..ranks.placement import places
