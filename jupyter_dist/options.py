@@ -193,7 +193,15 @@ class RunOptions(BaseModel):
         sections={
             "Hosts": ("np", "hosts", "hostfile"),
             "Environment": ("env", "ship_modules"),
-            "Run": ("timeout", "max_restarts", "stall_timeout", "metric", "kept_displays", "cold"),
+            "Run": (
+                "timeout",
+                "stop_grace",
+                "max_restarts",
+                "stall_timeout",
+                "metric",
+                "kept_displays",
+                "cold",
+            ),
         },
     )
 
@@ -245,6 +253,13 @@ class RunOptions(BaseModel):
         title="Timeout",
         description="Stop the run after this time: 90, 90s, 10m, 2h",
         json_schema_extra=_extra(metavar="TIME", wanted="a time above 0 such as 90s, 10m or 2h"),
+    )
+    stop_grace: Annotated[Seconds, Field(ge=0)] | None = Field(
+        None,
+        title="Time to save",
+        description="The time that ranks have to save after a stop or --timeout, before they are killed. "
+        "Default: 5s, or 30s if a rank has its own handler for SIGTERM or you interrupt the cell",
+        json_schema_extra=_extra(metavar="TIME", wanted="a time such as 0, 30s or 2m"),
     )
     max_restarts: int = Field(
         0, ge=0, title="Restarts", description="Restart all ranks, up to N times, if a rank fails"

@@ -43,12 +43,11 @@ _REACH_S = 3.0
 """Timeout of a connection to another host: shorter than a driver waits before it gives this agent up."""
 _IDLE_GRACE_S = 30.0
 """Grace time without a driver if the agent has never started a process."""
-_TERM_S = 5.0
-"""Seconds from SIGTERM to SIGKILL after the grace time."""
+_TERM_S, _TO_SAVE_S = 5.0, 30.0
+"""Seconds from SIGTERM to SIGKILL after the grace time, and the same for ranks with their own handler."""
 _TELL_S = 3.0
 """How long the agent tries to report the end of the ranks to a connected driver."""
-_HOLD_S = 10.0
-"""How long the agent delays the report of a process's end if it cannot read the process's output."""
+_HOLD_S = 10.0  # how long an end is not reported if the process's output cannot be read
 _TOUCH_EVERY_S = 3600.0
 
 
@@ -61,6 +60,8 @@ class Agent:
         self._stage = stage
         self._kept: dict[str, float] = settings.get("kept") or {}
         self._grace_s = float(settings["grace_s"])
+        self._stop_grace_s: float | None = settings.get("stop_grace_s")
+        self._term_s = _TERM_S
         self._idle_s = min(self._grace_s, float(settings.get("idle_s") or _IDLE_GRACE_S))
         self._children = Children(stage, int(settings.get("umask", 0o022)))
         self._tails = Tails(os.path.join(stage, "run"))
@@ -228,7 +229,10 @@ class Agent:
                 self._watch()
                 self._say({"is": "started", **child.to_json()})
         elif do == "signal":
-            self._children.signal(kill=wish["kill"], only=wish.get("only"))
+            if wish.get("interrupt"):
+                self._children.interrupt()
+            else:
+                self._children.signal(kill=wish["kill"], only=wish.get("only"))
         elif do == "tell":
             write_notice(os.path.join(self._stage, "run"), wish["path"], wish["text"])
         elif do == "stacks":
@@ -341,15 +345,16 @@ class Agent:
             return
         running = self._children.running
         if not running:
-            if self._has_to_tell and now - self._forsaken < _TERM_S + _TELL_S:
+            if self._has_to_tell and now - self._forsaken < self._term_s + _TELL_S:
                 return
             self._end()
             if not list(self._children):
                 remove(self._stage)  # no process has run, so no driver needs the stage
         elif not self._termed:
-            self._termed = True
+            default_s = _TO_SAVE_S if self._children.handle_sigterm() else _TERM_S
+            self._termed, self._term_s = True, default_s if self._stop_grace_s is None else self._stop_grace_s
             self._children.signal(kill=False, place_gone=self._place_gone)
-        elif not self._killed and now - self._forsaken > _TERM_S:
+        elif not self._killed and now - self._forsaken > self._term_s:
             self._killed = True
             self._children.signal(kill=True)
 

@@ -95,7 +95,7 @@ class Fleet:
             assert isinstance(settings, SshSettings)
             reach = by_ssh(settings)
         self._reach = reach
-        self._run, self._folder, self._settings = job.id, folder, settings
+        self._job, self._folder, self._settings = job, folder, settings
         self._files = [*shipped(folder), *kept_checkpoints(folder)]
         self._arrivals = Arrivals(folder)
         self._hosts = [
@@ -112,7 +112,7 @@ class Fleet:
         self._meeting = self._meeting_place = ""
 
     def _host(self, name: str, node: int, slots: int) -> Host:
-        return Host(name, node, slots, self._run, self._settings, self._reach, self._files, self._arrivals)
+        return Host(name, node, slots, self._job, self._settings, self._reach, self._files, self._arrivals)
 
     def begin(self, *, resume: bool = False) -> None:
         """Begin to connect to all hosts; see `FleetPoll.ready`. `resume`: the agents already run."""
@@ -247,15 +247,17 @@ class Fleet:
         for name, why in gone.items():
             self._named(name).give_up(why)
 
-    def stop(self, *, kill: bool) -> None:
+    def stop(self, *, kill: bool, interrupt: bool = False) -> None:
         """Send SIGTERM to all processes. `kill`: send SIGKILL to their process groups.
+
+        `interrupt`: send SIGINT to the ranks instead, and nothing to launchers.
 
         A host without a connection receives the request when it is connected again.
         """
         if kill:
             self._killed_at = self._killed_at or time.monotonic()
         for host in self._hosts:
-            host.signal(kill=kill)
+            host.signal(kill=kill, interrupt=interrupt)
 
     def stacks(self) -> None:
         """Ask each rank to append its stacks to `stacks.txt`."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..job import Job
 from ..worker.host.os_errors import reason
 from ..worker.jitter import jitter
 from . import rsync
@@ -37,7 +38,7 @@ class Host:
         name: str,
         node: int,
         slots: int,
-        run: str,
+        job: Job,
         settings: HostSettings,
         reach: Reach,
         files: Sequence[Shipped],
@@ -45,7 +46,7 @@ class Host:
     ) -> None:
         self.name, self.node, self.slots = name, node, slots
         self._settings = settings
-        self.link = reach(name, _wish(settings, run, node, name, files), files)
+        self.link = reach(name, _wish(settings, job, node, name, files), files)
         self._arrivals = arrivals
         self._received = HostFiles(arrivals, self.link)
         self.facts: HostFacts | None = None
@@ -74,7 +75,7 @@ class Host:
         self._open_requests: set[str] = set()
         """The kinds of the requests that the agent has not answered."""
         self._wishes: dict[str, Mapping[str, Any]] = {}
-        self._kill: bool | None = None
+        self._signal: Mapping[str, Any] | None = None
         self._resumed = self._releasing = False
         self._retry_at, self._backoff = 0.0, _FIRST_BACKOFF_S
         self._tries_left = _BUSY_TRIES
@@ -158,7 +159,7 @@ class Host:
 
     def start(self, processes: Sequence[HostProcess], wishes: Sequence[Mapping[str, Any]]) -> None:
         """Start processes now, or when the host is connected again."""
-        self._kill = None
+        self._signal = None
         for process, wish in zip(processes, wishes, strict=True):
             self.processes[process.id] = process
             self._wishes[process.id] = wish
@@ -170,10 +171,10 @@ class Host:
         if wish is not None:
             self._wishes[process.id] = wish
 
-    def signal(self, *, kill: bool) -> None:
+    def signal(self, *, kill: bool, interrupt: bool = False) -> None:
         """Signal all processes of the host now, or when the host is connected again."""
-        self._kill = kill
-        self.link.send({"do": "signal", "kill": kill})
+        self._signal = {"do": "signal", "kill": kill, "interrupt": interrupt}
+        self.link.send(self._signal)
 
     def stacks(self) -> None:
         self.link.send({"do": "stacks"})
@@ -295,8 +296,8 @@ class Host:
                 self._lose(process, why)
         if missed:
             self.link.send({"do": "start", "processes": missed})
-        if self._kill is not None:
-            self.link.send({"do": "signal", "kill": self._kill})
+        if self._signal is not None:
+            self.link.send(self._signal)
         for kind in self._open_requests:
             self._repeat(kind)
         if self._releasing:
@@ -391,7 +392,8 @@ class Host:
             self.diagnosis = None
 
 
-def _wish(settings: HostSettings, run: str, node: int, name: str, files: Sequence[Shipped]) -> dict[str, Any]:
+def _wish(settings: HostSettings, job: Job, node: int, name: str, files: Sequence[Shipped]) -> dict[str, Any]:
     kept = {file.path: file.modified for file in files if file.modified is not None}
-    wish = {"dir": settings.remote_dir, "run": run, "node": node, "name": name}
-    return {**wish, "grace_s": settings.grace_s, "version": own_version(), "kept": kept}
+    wish = {"dir": settings.remote_dir, "run": job.id, "node": node, "name": name}
+    wish |= {"grace_s": settings.grace_s, "stop_grace_s": job.stop_grace_s}
+    return {**wish, "version": own_version(), "kept": kept}

@@ -103,8 +103,11 @@ class Processes:
             peak_memory_bytes=peak_memory_bytes(usage),
         )
 
-    def signal(self, *, kill: bool) -> None:
-        """Send SIGTERM to each running rank. `kill`: send SIGKILL to its whole process group."""
+    def signal(self, *, kill: bool, interrupt: bool = False) -> None:
+        """Send SIGTERM, or SIGINT to interrupt, to each running rank.
+
+        `kill`: send SIGKILL to its whole process group.
+        """
         for rank in self._ranks:
             if rank.state is not State.RUNNING or rank.pid is None:
                 continue
@@ -115,7 +118,7 @@ class Processes:
                     os.kill(rank.pid, signal.SIGKILL)
             else:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(rank.pid, signal.SIGTERM)
+                    os.kill(rank.pid, signal.SIGINT if interrupt else signal.SIGTERM)
 
     def stacks(self) -> None:
         """Signal each running rank to append its stacks to `stacks.txt`."""

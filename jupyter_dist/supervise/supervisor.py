@@ -64,7 +64,7 @@ class _Supervision:
         backend = backends.declared(job.backend)
         self._able = able = backend.capabilities
         guard = Guard(job.id, outlives=able.outlives, prepared=prepared)
-        requests = Requests(folder, job, able.stop_grace_s)
+        requests = Requests(folder, job)
         self._alarm = Wakeup(requests.terminate)
         self._usage = HostUsage(str(folder.path))
         self._oom_kills = _oom_kills()

@@ -93,10 +93,10 @@ class MultiHostLauncher:
     def _all(self, state: State) -> tuple[RankState, ...]:
         return tuple(RankState(rank, state) for rank in range(self._job.world_size))
 
-    def signal(self, *, kill: bool) -> None:
+    def signal(self, *, kill: bool, interrupt: bool = False) -> None:
         self._stopping = True
         if self._launched is not None:
-            self._launched.signal(kill=kill)
+            self._launched.signal(kill=kill, interrupt=interrupt)
 
     def stacks(self) -> None:
         if self._launched is not None:

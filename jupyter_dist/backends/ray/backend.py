@@ -30,7 +30,9 @@ class Ray(AllocatedRanks[RayAllocation]):
 
     name: ClassVar[str] = "ray"
     options: ClassVar[type[Options]] = RayOptions
-    capabilities: ClassVar[Capabilities] = Capabilities(outlives=True, apart=True, visible=False)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        outlives=True, apart=True, visible=False, interrupts=True
+    )
     _allocation_type = RayAllocation
 
     def __init__(self) -> None:

@@ -37,7 +37,7 @@ class Spark:
 
     name: ClassVar[str] = "spark"
     options: ClassVar[type[Options]] = SparkOptions
-    capabilities: ClassVar[Capabilities] = Capabilities(apart=True, visible=False)
+    capabilities: ClassVar[Capabilities] = Capabilities(apart=True, visible=False, interrupts=True)
     poll_interval_s: ClassVar[float] = 0.05
 
     def __init__(self) -> None:
